@@ -1,0 +1,124 @@
+"""The command line: ``raysim run``, ``compare``, ``describe``, ``list``.
+
+Exit codes: 0 done, 1 an error that is no fault of the input, 2 bad input (one line on what to mend), 130 interrupted.
+Only what a command needs is imported, and only when it runs: ``raysim --help`` answers at once.
+"""
+
+from __future__ import annotations
+
+import sys
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from raysim.config import Config
+
+app = typer.Typer(
+    help="Federated learning across hospitals, simulated on Ray: which way of federating is accurate AND fair?",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
+
+ConfigPath = Annotated[
+    Path | None, typer.Argument(metavar="[CONFIG]", help="YAML configuration; without one, the synthetic federation.")
+]
+Set = Annotated[list[str] | None, typer.Option("--set", metavar="A.B=VALUE", help="Override a key; may be repeated.")]
+Seed = Annotated[int | None, typer.Option(help="Override the seed (for compare: run this seed alone).")]
+Out = Annotated[Path | None, typer.Option(help="Folder to write into; default runs/<name>/<time>-<id>.")]
+InProcess = Annotated[bool, typer.Option("--in-process", help="Run without Ray, for a debugger; same results.")]
+Verbose = Annotated[bool, typer.Option("-v", "--verbose", help="Show what Ray and MLflow say, and tracebacks.")]
+
+
+class Kind(StrEnum):
+    """What ``raysim list`` can list."""
+
+    strategies = "strategies"
+    models = "models"
+    sources = "sources"
+    selections = "selections"
+    metrics = "metrics"
+
+
+@app.command()
+def run(
+    config: ConfigPath = None,
+    set_: Set = None,
+    seed: Seed = None,
+    out: Out = None,
+    in_process: InProcess = False,
+    verbose: Verbose = False,
+) -> None:
+    """Train one strategy, and record and report it."""
+    from raysim.commands import run_one
+
+    run_one(_configuration(config, set_, seed), _console(), out, in_process=in_process, verbose=verbose)
+
+
+@app.command()
+def compare(
+    config: ConfigPath = None,
+    set_: Set = None,
+    seed: Seed = None,
+    out: Out = None,
+    in_process: InProcess = False,
+    verbose: Verbose = False,
+) -> None:
+    """Compare strategies over seeds: a table, plots and one page on accuracy and equity."""
+    from raysim.commands import compare_all
+
+    compare_all(_configuration(config, set_, seed), _console(), out, in_process=in_process, verbose=verbose)
+
+
+@app.command()
+def describe(config: ConfigPath = None, set_: Set = None, seed: Seed = None, verbose: Verbose = False) -> None:
+    """Print the federation: hospitals, sizes, prevalence, missing values, and what each source read."""
+    from raysim.commands import describe_data
+
+    describe_data(_configuration(config, set_, seed), _console())
+
+
+@app.command("list")
+def list_(kind: Annotated[Kind, typer.Argument(help="What to list.")]) -> None:
+    """List what a configuration can name."""
+    from raysim.commands import list_kind
+
+    list_kind(kind.value, _console())
+
+
+def main() -> None:
+    """Run the command line and exit: what a user can mend is one line on stderr and exit code 2."""
+    from raysim.errors import RaysimError
+
+    verbose = any(argument in ("-v", "--verbose") for argument in sys.argv[1:])
+    try:
+        app()
+    except RaysimError as error:
+        if verbose:
+            raise
+        print(f"raysim: {' '.join(str(error).split())}", file=sys.stderr)
+        raise SystemExit(2) from None
+    except KeyboardInterrupt:
+        print("raysim: interrupted", file=sys.stderr)
+        raise SystemExit(130) from None
+
+
+def _configuration(path: Path | None, overrides: list[str] | None, seed: int | None) -> Config:
+    from raysim.config import read
+
+    settings = list(overrides or [])
+    if seed is not None:
+        settings += [f"seed={seed}", "seeds=[]"]
+    return read(path, settings)
+
+
+def _console() -> Console:
+    from rich.console import Console
+
+    return Console(width=None if sys.stdout.isatty() else 120, soft_wrap=not sys.stdout.isatty())

@@ -1,0 +1,148 @@
+"""What the commands of the command line do."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rich.console import Console
+from rich.table import Table
+
+from raysim import config as configuration
+from raysim import registry
+from raysim.config import PAPER_METHODS, Config, StrategySection
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from raysim.experiment import Result
+
+COLUMNS = {
+    "auroc": "mean AUROC",
+    "worst_decile": "worst decile",
+    "gini": "Gini",
+    "std": "std",
+    "size_bias": "size bias",
+}
+
+
+def run_one(config: Config, console: Console, out: Path | None, *, in_process: bool, verbose: bool) -> None:
+    """``raysim run``."""
+    from raysim.experiment import Experiment
+    from raysim.report.page import run_page
+
+    experiment = Experiment(config, [config.strategy], [config.seed], out)
+    (result,) = experiment.play(console, in_process=in_process, verbose=verbose)
+    console.print(_run_table(result))
+    console.print(f"files: {result.folder}", soft_wrap=True, highlight=False, markup=False)
+
+
+def compare_all(config: Config, console: Console, out: Path | None, *, in_process: bool, verbose: bool) -> None:
+    """``raysim compare``."""
+    from raysim import comparison
+    from raysim.experiment import Experiment
+
+    sections = config.strategies or tuple(StrategySection(name=name) for name in PAPER_METHODS)
+    experiment = Experiment(config, sections, config.seeds or (config.seed,), out)
+    comparison.check_reference(experiment)
+    tables: list[pd.DataFrame] = []
+
+    def conclude(results: Sequence[Result]) -> tuple[Mapping[str, float], Sequence[Path]]:
+        table = comparison.comparison_table(results, config.reference)
+        tables.append(table)
+        return {}, comparison.write_all(experiment, results, table)
+
+    experiment.play(console, in_process=in_process, verbose=verbose, conclude=conclude)
+    console.print(_comparison_table(tables[0], config.reference))
+    console.print(f"files: {experiment.folder}", soft_wrap=True, highlight=False, markup=False)
+
+
+def describe_data(config: Config, console: Console) -> None:
+    """``raysim describe``."""
+    from raysim.data.build import build
+    from raysim.data.describe import render
+
+    source = configuration.build_source(config.data)
+    render(build(source, config.data.split, config.data.preprocessing, config.seed), console)
+
+
+def list_kind(kind: str, console: Console) -> None:
+    """``raysim list``: each name with the first line of its documentation."""
+    if kind == "metrics":
+        from raysim.metrics import FIGURES
+
+        console.print("per hospital:    " + ", ".join(FIGURES), highlight=False)
+        console.print("over hospitals:  " + ", ".join(_federation_metric_names()), highlight=False)
+        return
+    table = Table(box=None, show_header=False, pad_edge=False)
+    for name, entry in registry.entries(kind).items():
+        table.add_row(name, _first_line(entry.load()))
+    console.print(table)
+
+
+def _federation_metric_names() -> list[str]:
+    import numpy as np
+
+    from raysim.metrics import FIGURES
+    from raysim.summary import federation_metrics
+
+    return [*federation_metrics(np.full((1, len(FIGURES)), np.nan), np.ones(1, dtype=np.int64)), "pooled_auroc"]
+
+
+def _first_line(plugin: object) -> str:
+    """The first sentence on a plug-in: of its module where one file is one method, else of the class."""
+    import sys
+
+    module = sys.modules[type.__getattribute__(plugin, "__module__")]  # type: ignore[arg-type]
+    single = sum(getattr(item, "__module__", "") == module.__name__ for item in vars(module).values()) == 1
+    text = (module.__doc__ if single else plugin.__doc__) or ""
+    return text.strip().splitlines()[0] if text.strip() else ""
+
+
+def _run_table(result: Result) -> Table:
+    table = Table(title=f"{result.label}, seed {result.seed}", title_justify="left")
+    table.add_column("model served")
+    for heading in COLUMNS.values():
+        table.add_column(heading, justify="right")
+    table.add_column("hospitals (undefined)", justify="right")
+    for model, metrics in result.outcome.metrics.items():
+        table.add_row(
+            model,
+            *(_number(metrics[name]) for name in COLUMNS),
+            f"{metrics['hospitals']:.0f} ({metrics['undefined']:.0f})",
+        )
+    return table
+
+
+def _comparison_table(rows: pd.DataFrame, reference: str) -> Table:
+    seeds = int(rows["seeds"].iloc[0])
+    spread = f", mean ± std over {seeds} seeds" if seeds > 1 else ", one seed: no spread"
+    table = Table(title=f"Strategies compared{spread}", title_justify="left")
+    table.add_column("strategy")
+    table.add_column("model")
+    for heading in COLUMNS.values():
+        table.add_column(heading, justify="right")
+    table.add_column(f"AUROC vs {reference} [95 %]", justify="right")
+    for row in rows.to_dict("records"):
+        table.add_row(
+            str(row["strategy"]),
+            str(row["model"]),
+            *(_number(row[name], row[f"{name}_std"]) for name in COLUMNS),
+            _difference(row),
+        )
+    return table
+
+
+def _difference(row: Mapping[str, float]) -> str:
+    value = row.get("auroc_difference", math.nan)
+    if not math.isfinite(value):
+        return ""
+    return f"{value:+.4f} [{row['auroc_low']:+.4f}, {row['auroc_high']:+.4f}]"
+
+
+def _number(value: float, spread: float = math.nan) -> str:
+    if not math.isfinite(value):
+        return "undefined"
+    return f"{value:.4f}" + (f" ±{spread:.4f}" if math.isfinite(spread) else "")

@@ -1,0 +1,324 @@
+"""The configuration of a run or comparison: YAML, checked before anything starts.
+
+Unknown keys are refused with the nearest known name. What belongs to a plug-in (a strategy's hyper-parameters, a
+source's keys) is checked by the plug-in's own class.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal, TypeVar, get_type_hints
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, field_validator
+
+from raysim import registry
+from raysim.data.records import Source
+from raysim.data.split import Split
+from raysim.errors import ConfigError, nearest
+from strategies.base import Selection, Strategy
+
+T = TypeVar("T")
+
+SIZE_KEYS = {"fraction", "minimum"}
+
+PAPER_METHODS = ("fedavg", "fedprox", "fine_tuning", "hierarchical", "clustered", "chip", "local", "centralized")
+"""What ``compare`` runs where the configuration lists no strategies: CHiP-FL's Table 2 and the two bounds."""
+
+
+class Section(BaseModel):
+    """A part of the configuration: immutable, with no key but its own."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class OpenSection(BaseModel):
+    """A part whose further keys belong to the plug-in that it names."""
+
+    model_config = ConfigDict(extra="allow", frozen=True)
+
+    def own(self) -> dict[str, Any]:
+        """The keys that belong to the plug-in."""
+        return dict(self.__pydantic_extra__ or {})
+
+
+class Data(OpenSection):
+    """``data``: the source and its keys, how rows are split, and how features are prepared."""
+
+    source: str = "synthetic"
+    split: Split = Field(default_factory=Split)
+    preprocessing: Literal["standard", "median", "none"] = "standard"
+
+
+class ModelSection(OpenSection):
+    """``model``: a name and its options, or ``class: my_module.Net``."""
+
+    name: str | None = None
+    class_path: str | None = Field(None, alias="class")
+    init: Literal["default", "zeros"] = "default"
+
+
+class Training(Section):
+    """``training``: LocalSGD of a round. ``batch_size`` 0 is the full batch."""
+
+    rounds: int = Field(20, ge=1)
+    local_epochs: int = Field(1, ge=1)
+    batch_size: int = Field(512, ge=0)
+    optimizer: Literal["sgd", "momentum", "adam"] = "sgd"
+    learning_rate: float = Field(0.05, gt=0, allow_inf_nan=False)
+    precision: Literal["float32", "float64"] = "float32"
+
+
+class SelectionSection(OpenSection):
+    """``selection``: who takes part in a round."""
+
+    name: str | None = None
+    class_path: str | None = Field(None, alias="class")
+
+
+class StrategySection(OpenSection):
+    """``strategy``: a name or ``class: my_module.MyStrategy``, its hyper-parameters, and a label for tables."""
+
+    name: str | None = None
+    class_path: str | None = Field(None, alias="class")
+    label: str | None = None
+
+
+class Evaluation(Section):
+    """``evaluation``: every how many rounds all hospitals are evaluated (0: after the last only), on which part."""
+
+    every: int = Field(1, ge=0)
+    part: Literal["validation", "test"] = "test"
+
+
+class Resources(Section):
+    """``resources``: how hospitals are packed into actors, and what each actor holds.
+
+    ``hospitals_per_actor`` ``auto`` starts as many actors as can run at once. ``cpus_per_actor`` None shares the
+    cluster's CPUs evenly. ``device`` ``auto`` computes on the GPU share of the actor where torch sees it.
+    """
+
+    hospitals_per_actor: Literal["auto"] | int = "auto"
+    cpus_per_actor: float | None = Field(None, gt=0)
+    gpus_per_actor: float = Field(0, ge=0)
+    device: Literal["auto", "cpu", "cuda"] = "auto"
+
+    @field_validator("hospitals_per_actor")
+    @classmethod
+    def _at_least_one(cls, value: str | int) -> str | int:
+        if value != "auto" and int(value) < 1:
+            raise ValueError(f"{value} is not auto or at least 1")
+        return value
+
+
+class Tracking(Section):
+    """``tracking``: where MLflow records; ``uri: none`` records nowhere."""
+
+    uri: str = "sqlite:///mlflow.db"
+    experiment: str = "raysim"
+
+
+class Config(Section):
+    """Everything a run needs. Defaults are CHiP-FL's job on a synthetic federation.
+
+    ``strategies``, ``seeds`` and ``reference`` (the label that others are compared with) are for ``compare``.
+    """
+
+    name: str = "raysim"
+    seed: int = Field(42, ge=0)
+    seeds: tuple[int, ...] = ()
+    data: Data = Field(default_factory=Data)
+    model: ModelSection = Field(default_factory=ModelSection)
+    training: Training = Field(default_factory=Training)
+    selection: SelectionSection = Field(default_factory=SelectionSection)
+    strategy: StrategySection = Field(default_factory=StrategySection)
+    strategies: tuple[StrategySection, ...] = ()
+    reference: str = "fedavg"
+    evaluation: Evaluation = Field(default_factory=Evaluation)
+    resources: Resources = Field(default_factory=Resources)
+    tracking: Tracking = Field(default_factory=Tracking)
+
+    @field_validator("strategy", mode="before")
+    @classmethod
+    def _named(cls, value: Any) -> Any:
+        return {"name": value} if isinstance(value, str) else value
+
+    @field_validator("strategies", mode="before")
+    @classmethod
+    def _all_named(cls, value: Any) -> Any:
+        return [{"name": item} if isinstance(item, str) else item for item in value] if _is_list(value) else value
+
+    @field_validator("name")
+    @classmethod
+    def _plain_name(cls, value: str) -> str:
+        if not value or "/" in value or value.startswith("."):
+            raise ValueError(f"'{value}' cannot name a folder; use letters, digits, - and _")
+        return value
+
+    def frozen(self) -> dict[str, Any]:
+        """The complete configuration as plain YAML types, defaults included."""
+        return self.model_dump(mode="json", by_alias=True, exclude_none=True)
+
+
+def read(path: Path | None, overrides: Sequence[str] = ()) -> Config:
+    """The configuration in the YAML file at ``path`` (None: all defaults), with ``a.b=value`` overrides applied."""
+    tree: Any = {}
+    if path is not None:
+        try:
+            tree = yaml.safe_load(path.read_text()) or {}
+        except OSError as error:
+            raise ConfigError(f"{path}: cannot be read ({error.strerror}); name a YAML file") from None
+        except (yaml.YAMLError, UnicodeDecodeError) as error:
+            raise ConfigError(f"{path}: not YAML ({' '.join(str(error).split())}); correct that line") from None
+        if not isinstance(tree, dict):
+            raise ConfigError(f"{path}: holds {type(tree).__name__}, not keys and values; see 'raysim run --help'")
+    for override in overrides:
+        _apply(tree, override)
+    return validated(TypeAdapter(Config), tree, "")
+
+
+def validated(adapter: TypeAdapter[T], value: Any, where: str) -> T:
+    """``value`` as the adapter's type, or a one-line :class:`ConfigError`; ``where`` is the field that holds it."""
+    try:
+        return adapter.validate_python(value)
+    except ValidationError as error:
+        raise ConfigError(_first_line(error, adapter, where)) from None
+
+
+def build_strategy(section: StrategySection, where: str = "strategy") -> Strategy:
+    """The strategy of a section, made from the section's own keys and checked by its class."""
+    strategy = construct(_plugin("strategies", section, where, "chip"), section.own(), where)
+    if not isinstance(strategy, Strategy):
+        raise ConfigError(f"{where}.class: '{section.class_path}' is not a Strategy; derive it from raysim.Strategy")
+    return strategy
+
+
+def build_selection(section: SelectionSection) -> Selection:
+    """The selection of a section. ``fraction`` and ``minimum`` are ignored by a selection that takes none."""
+    cls = _plugin("selections", section, "selection", "inverse_sqrt")
+    takes = {field.name for field in dataclasses.fields(cls)} if dataclasses.is_dataclass(cls) else set()
+    own = {key: value for key, value in section.own().items() if key in takes | {*section.own()} - SIZE_KEYS}
+    selection: Selection = construct(cls, own, "selection")
+    return selection
+
+
+def build_source(section: Data) -> Source:
+    """The data source that ``data.source`` names, made from the keys of ``data`` that are its own."""
+    source: Source = construct(registry.load("sources", section.source, "data.source"), section.own(), "data")
+    return source
+
+
+def fields_of(plugin: Any) -> dict[str, Any]:
+    """A plug-in's settings as plain YAML types, defaults included."""
+    tree: dict[str, Any] = TypeAdapter(type(plugin)).dump_python(plugin, mode="json", exclude_none=True)
+    return tree
+
+
+def _plugin(kind: str, section: Any, where: str, default: str) -> Any:
+    if section.class_path is None:
+        return registry.load(kind, section.name or default, f"{where}.name")
+    if section.name is not None:
+        raise ConfigError(f"{where}.class: '{section.class_path}' stands beside name '{section.name}'; keep one")
+    return registry.load_class(section.class_path, f"{where}.class")
+
+
+def construct(cls: Any, own: Mapping[str, Any], where: str) -> Any:
+    """An instance of a plug-in's dataclass or pydantic model from configuration keys."""
+    if dataclasses.is_dataclass(cls):
+        _refuse_unknown(cls, own, where)
+    elif not (isinstance(cls, type) and issubclass(cls, BaseModel)):
+        raise ConfigError(f"{where}: '{getattr(cls, '__name__', cls)}' takes no configuration; make it a dataclass")
+    return validated(TypeAdapter(cls), dict(own), where)
+
+
+def label(section: StrategySection) -> str:
+    """How tables call a strategy: its label, or its name, or its class."""
+    return section.label or section.name or (section.class_path or "chip").rpartition(".")[2]
+
+
+def _refuse_unknown(cls: Any, own: Mapping[str, Any], where: str) -> None:
+    hints = get_type_hints(cls)
+    known = {field.name for field in dataclasses.fields(cls)}
+    for key, value in own.items():
+        if key not in known:
+            raise ConfigError(f"{where}.{key}: unknown key; {nearest(key, known) if known else 'it takes none'}")
+        if dataclasses.is_dataclass(hints[key]) and isinstance(value, Mapping):
+            _refuse_unknown(hints[key], value, f"{where}.{key}")
+
+
+def _apply(tree: dict[str, Any], override: str) -> None:
+    key, equals, text = override.partition("=")
+    if not equals or not key:
+        raise ConfigError(f"--set: '{override}' is not key=value; write for example training.rounds=5")
+    try:
+        value = yaml.safe_load(text)
+    except yaml.YAMLError:
+        raise ConfigError(f"--set: '{text}' is not a YAML value; quote it") from None
+    *parents, last = key.split(".")
+    for parent in parents:
+        below = tree.setdefault(parent, {})
+        if isinstance(below, str) and parent == "strategy":
+            below = tree[parent] = {"name": below}
+        if not isinstance(below, dict):
+            raise ConfigError(f"--set: '{key}' goes through '{parent}', which holds {below!r}; set '{parent}' instead")
+        tree = below
+    tree[last] = value
+
+
+_WORDS = {
+    "greater_than_equal": "is not at least {ge}",
+    "greater_than": "is not greater than {gt}",
+    "less_than_equal": "is not at most {le}",
+    "less_than": "is not less than {lt}",
+    "finite_number": "is not a finite number",
+    "int_parsing": "is not a whole number",
+    "int_type": "is not a whole number",
+    "int_from_float": "is not a whole number",
+    "float_parsing": "is not a number",
+    "float_type": "is not a number",
+    "string_type": "is not text; quote it",
+    "literal_error": "is not one of {expected}",
+    "tuple_type": "is not a list",
+    "list_type": "is not a list",
+    "dict_type": "is not a group of keys",
+    "model_type": "is not a group of keys",
+    "dataclass_type": "is not a group of keys",
+    "bool_parsing": "is not true or false",
+}
+
+
+def _first_line(error: ValidationError, adapter: TypeAdapter[Any], where: str) -> str:
+    first = error.errors()[0]
+    path = ".".join(str(part) for part in [*([where] if where else []), *first["loc"]] if not _is_branch(part))
+    if first["type"] == "extra_forbidden":
+        return f"{path}: unknown key; {nearest(str(first['loc'][-1]), _keys_at(adapter, first['loc'][:-1]))}"
+    if first["type"] in ("missing", "missing_argument"):
+        return f"{path}: missing; add this key"
+    if first["type"] == "value_error":
+        text = str(first["ctx"]["error"])
+        # A plug-in's own check already names its field: "lam: -1 is not at least 0".
+        names_field = where and text.split(":")[0].replace("_", "").replace(".", "").isalnum() and ": " in text
+        return f"{path}.{text}" if names_field else f"{path}: {text}"
+    words = _WORDS.get(first["type"], "does not fit: " + first["msg"])
+    return f"{path}: {first['input']!r} {words.format(**first.get('ctx', {}))}"
+
+
+def _is_branch(part: Any) -> bool:
+    """Whether a part of an error's path names a branch of a union, which is no key."""
+    return isinstance(part, str) and (part.startswith(("literal[", "function-", "constrained-")) or part in ("int",))
+
+
+def _keys_at(adapter: TypeAdapter[Any], path: Sequence[Any]) -> list[str]:
+    """The keys that the section at ``path`` knows."""
+    model: Any = adapter._type
+    for part in path:
+        if isinstance(part, str) and hasattr(model, "model_fields"):
+            model = next((f.annotation for n, f in model.model_fields.items() if part in (n, f.alias)), None)
+    fields = getattr(model, "model_fields", {})
+    return [field.alias or name for name, field in fields.items()]
+
+
+def _is_list(value: Any) -> bool:
+    return isinstance(value, list | tuple)

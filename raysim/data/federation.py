@@ -1,0 +1,114 @@
+"""The data of all hospitals, immutable and memory-mapped.
+
+Rows of all hospitals lie back to back, and within a hospital its training rows come first, then validation, then test:
+each part of each hospital is one slice. A federation is a folder of plain ``.npy`` arrays and a ``federation.json``, so
+that every process maps the rows it serves and nobody receives a copy.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+PARTS = ("train", "validation", "test")
+
+
+@dataclass(frozen=True, eq=False)
+class Federation:
+    """All hospitals' rows and what is known of them.
+
+    ``N`` rows, ``H`` hospitals, ``F`` features after preprocessing, ``D <= F`` of them values and the rest flags.
+
+    - ``X [N, F]`` float32, ``y [N]`` int64 class indices.
+    - ``observed [N, D]`` bool: whether the value behind feature ``j < D`` was recorded (before imputation).
+    - ``bounds [H, 4]`` int64: hospital ``h`` trains on rows ``bounds[h, 0]:bounds[h, 1]``, validates on
+      ``bounds[h, 1]:bounds[h, 2]`` and tests on ``bounds[h, 2]:bounds[h, 3]``; ``bounds[h, 3] == bounds[h + 1, 0]``.
+    - ``hospitals [H]``, ``features [F]`` and ``classes [C]`` are names.
+    - ``patients``: patient attributes for fairness questions (``sex``, ``ethnicity``, ``age``), each ``[N]``.
+    - ``attributes``: what is known of each hospital, ``{attribute: [H] texts}`` (``region``, ``beds``, ...).
+    - ``notes``: what each source read, a line each; ``fingerprint``: digest of configuration and content.
+    """
+
+    folder: Path
+    X: NDArray[np.float32]
+    y: NDArray[np.int64]
+    observed: NDArray[np.bool_]
+    bounds: NDArray[np.int64]
+    hospitals: tuple[str, ...]
+    features: tuple[str, ...]
+    classes: tuple[str, ...]
+    attributes: dict[str, list[str]]
+    notes: tuple[str, ...]
+    fingerprint: str
+    preprocessing_scalars: int
+
+    @staticmethod
+    def open(folder: Path | str) -> Federation:
+        """Map the federation stored in ``folder`` by :func:`write`; touches no row."""
+        folder = Path(folder)
+        meta = json.loads((folder / "federation.json").read_text())
+        return Federation(
+            folder=folder,
+            X=_mapped(folder / "X.npy"),
+            y=_mapped(folder / "y.npy"),
+            observed=_mapped(folder / "observed.npy"),
+            bounds=np.load(folder / "bounds.npy"),
+            hospitals=tuple(meta["hospitals"]),
+            features=tuple(meta["features"]),
+            classes=tuple(meta["classes"]),
+            attributes=meta["attributes"],
+            notes=tuple(meta["notes"]),
+            fingerprint=meta["fingerprint"],
+            preprocessing_scalars=meta["preprocessing_scalars"],
+        )
+
+    @cached_property
+    def patients(self) -> dict[str, NDArray[Any]]:
+        """Patient attributes ``{name: [N]}``: ``sex`` and ``ethnicity`` as text, ``age`` in years (NaN: unknown)."""
+        with np.load(self.folder / "patients.npz") as arrays:
+            return {name: arrays[name] for name in arrays.files}
+
+    def rows(self, hospital: int, part: str) -> slice:
+        """Where ``part`` (``train``, ``validation`` or ``test``) of ``hospital`` lies in ``X`` and ``y``."""
+        k = PARTS.index(part)
+        return slice(int(self.bounds[hospital, k]), int(self.bounds[hospital, k + 1]))
+
+    def sizes(self, part: str) -> NDArray[np.int64]:
+        """Rows of ``part`` at each hospital, ``[H]``."""
+        k = PARTS.index(part)
+        return self.bounds[:, k + 1] - self.bounds[:, k]
+
+    @property
+    def totals(self) -> NDArray[np.int64]:
+        """All rows of each hospital, ``[H]``: train, validation and test."""
+        return self.bounds[:, 3] - self.bounds[:, 0]
+
+
+def write(
+    folder: Path,
+    *,
+    X: NDArray[np.float32],
+    y: NDArray[np.int64],
+    observed: NDArray[np.bool_],
+    bounds: NDArray[np.int64],
+    patients: dict[str, NDArray[Any]],
+    meta: dict[str, Any],
+) -> None:
+    """Store a federation's arrays in ``folder``, which must exist; ``meta`` holds the fields kept as JSON."""
+    np.save(folder / "X.npy", X)
+    np.save(folder / "y.npy", y)
+    np.save(folder / "observed.npy", observed)
+    np.save(folder / "bounds.npy", bounds)
+    np.savez(folder / "patients.npz", **patients)
+    (folder / "federation.json").write_text(json.dumps(meta))
+
+
+def _mapped(path: Path) -> NDArray[Any]:
+    # A plain view of the mapping: slicing np.memmap itself costs several microseconds a hospital.
+    return np.asarray(np.load(path, mmap_mode="r"))

@@ -1,0 +1,30 @@
+-- Every column of every table is read as text: a type guessed from the first rows can fail 100 million rows later.
+-- These macros turn text into numbers, and what cannot be right into missing.
+
+CREATE MACRO number(x) AS TRY_CAST(x AS DOUBLE);
+
+-- A stay's identifier, as it joins the cohort.
+CREATE MACRO stay_id(x) AS TRY_CAST(x AS BIGINT);
+
+CREATE MACRO blank(x) AS nullif(trim(x), '');
+
+-- A value inside its plausible range, else missing. DECIMAL, so that a mean does not depend on the order of the sum.
+CREATE MACRO within(x, low, high) AS
+    CASE WHEN number(x) BETWEEN low AND high THEN CAST(number(x) AS DECIMAL(12, 3)) END;
+
+-- 77 to 113 can only be degrees Fahrenheit: monitors and nurses chart both units in one column.
+CREATE MACRO celsius(x) AS
+    within(CASE WHEN number(x) BETWEEN 77 AND 113 THEN (number(x) - 32) / 1.8 ELSE number(x) END, 25, 45);
+
+-- Inspired oxygen in percent, also where it was charted as a fraction.
+CREATE MACRO percent(x) AS within(CASE WHEN number(x) <= 1 THEN number(x) * 100 ELSE number(x) END, 21, 100);
+
+-- A row that was both recorded and entered by the prediction time. Offsets are minutes after unit admission;
+-- greatest() passes over a missing one.
+CREATE MACRO known(recorded, entered, until) AS greatest(number(recorded), number(entered)) <= until;
+
+-- The same for what is measured or done: nothing from more than a day before unit admission.
+CREATE MACRO recent(recorded, entered, until) AS known(recorded, entered, until) AND number(recorded) >= -1440;
+
+-- 1 where any row says so, else 0.
+CREATE MACRO flag(condition) AS CAST(coalesce(bool_or(condition), false) AS FLOAT);

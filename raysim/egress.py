@@ -1,0 +1,50 @@
+"""The egress ledger: everything that ever left a hospital, and what went to it.
+
+One entry is one kind of message of one round from some hospitals; a scalar counts 4 bytes. What the simulator measures
+for the experimenter (kind ``metrics``) is listed too, and is left out of a round's traffic.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from strategies.base import OWN, POOLED, Ids, LocalProblem
+
+SCALAR_BYTES = 4
+
+
+@dataclass(eq=False)
+class Ledger:
+    """Entries ``(round, kind, hospitals [h], bytes [h])``; round 0 is before training."""
+
+    entries: list[tuple[int, str, Ids, NDArray[np.int64]]] = field(default_factory=list)
+
+    def add(self, round: int, kind: str, hospitals: Ids, scalars: int | NDArray[Any]) -> int:
+        """Record that each hospital sent ``scalars`` (one number for all or ``[h]``); returns all bytes."""
+        sent = np.broadcast_to(np.asarray(scalars, dtype=np.int64) * SCALAR_BYTES, hospitals.shape)
+        self.entries.append((round, kind, hospitals, sent))
+        return int(sent.sum())
+
+
+def downlink(problem: LocalProblem, size: int) -> NDArray[np.int64]:
+    """Scalars that each hospital of a cohort receives: every bank row that its problem names, once, ``[H]``."""
+    columns = [problem.start]
+    for pull in problem.pulls:
+        # A pull without weight is not computed, so its target is not sent.
+        columns.append(np.where(np.asarray(pull.weight) > 0, pull.towards, OWN))
+    rows = np.sort(np.stack(columns, axis=1), axis=1)
+    fresh = np.concatenate([np.ones((len(rows), 1), dtype=bool), rows[:, 1:] != rows[:, :-1]], axis=1)
+    return (fresh & (rows != OWN)).sum(axis=1) * size
+
+
+def record_training(ledger: Ledger, round: int, ids: Ids, problem: LocalProblem, size: int) -> tuple[int, int]:
+    """Enter a round's updates; returns bytes down and up. Pooled rows train where they are: nothing travels."""
+    if POOLED in ids:
+        return 0, 0
+    down = int(downlink(problem, size).sum()) * SCALAR_BYTES
+    up = ledger.add(round, "update", ids, size + 1) if problem.send else 0
+    return down, up

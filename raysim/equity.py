@@ -1,0 +1,169 @@
+"""How evenly a model serves hospitals: figures over hospitals, and what a comparison of strategies says of them.
+
+Sources: site equity is Zhou, CHiP-FL, section 5.1; AD and SDAD are Jimenez-Gutierrez et al., Clust-PSI-PFL. A hospital
+whose metric is undefined (NaN: its test rows hold one class) is left out and counted, never taken as 0 or 0.5.
+Definitions: ``docs/metrics.md``.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+Floats = NDArray[np.float64]
+
+NAN = float("nan")
+
+
+def equity(auroc: ArrayLike, test_rows: ArrayLike, stays: ArrayLike) -> dict[str, float]:
+    """Figures over ``H`` hospitals of a metric where larger is better, each argument ``[H]``.
+
+    ``auroc`` is NaN where undefined, ``test_rows`` the rows it was measured on (weights ``v_i``; 0 leaves the hospital
+    out) and ``stays`` all rows of the hospital, train and test (``n_i``). Returned by name, over the ``hospitals``
+    (``M``) that have test rows and a defined metric:
+
+    - ``auroc``: mean weighted by test rows; ``mean_unweighted``;
+    - ``worst_decile``: mean of the ``ceil(M / 10)`` lowest; ``p10``: the 10 % quantile, linearly interpolated;
+    - ``gini``: mean absolute difference of all pairs over twice the mean; ``std``: population standard deviation;
+    - ``size_bias``: least-squares slope on ``ln n_i``, per unit of ``ln``; **positive: larger hospitals do better**;
+      ``size_bias_abs`` its absolute value;
+    - ``undefined``: hospitals with test rows and no defined metric; ``hospitals``: ``M``.
+
+    Unweighted unless said. All but the two counts are NaN for ``M = 0``; the figures of spread (``gini``, ``std`` and
+    the slopes) for ``M < 2``, the slopes also where all hospitals are of one size.
+    """
+    values, rows, sizes = (np.asarray(a, dtype=np.float64) for a in (auroc, test_rows, stays))
+    if not values.shape == rows.shape == sizes.shape or values.ndim != 1:
+        raise ValueError(f"auroc, test_rows, stays: shapes {values.shape}, {rows.shape}, {sizes.shape} are not one [H]")
+    tested = rows > 0
+    counted = tested & np.isfinite(values)
+    a, v, n = values[counted], rows[counted], sizes[counted]
+    slope = size_slope(a, n)
+    return {
+        "auroc": float(v @ a / v.sum()) if len(a) else NAN,
+        "mean_unweighted": float(a.mean()) if len(a) else NAN,
+        "worst_decile": float(worst_decile(a)),
+        "p10": float(np.quantile(a, 0.1)) if len(a) else NAN,
+        "gini": gini(a),
+        "std": float(a.std()) if len(a) > 1 else NAN,
+        "size_bias": slope,
+        "size_bias_abs": abs(slope),
+        "undefined": float(tested.sum() - counted.sum()),
+        "hospitals": float(len(a)),
+    }
+
+
+def accuracy_equity(accuracy: ArrayLike, test_rows: ArrayLike) -> dict[str, float]:
+    """``accuracy`` weighted by test rows, ``ad`` and ``sdad``: mean and population deviation of ``1 - accuracy``.
+
+    Arguments are ``[H]``; hospitals without test rows, or with NaN, are left out. ``ad`` and ``sdad`` are unweighted.
+    All are NaN when no hospital is left, ``sdad`` also with one.
+    """
+    values, rows = (np.asarray(a, dtype=np.float64) for a in (accuracy, test_rows))
+    counted = (rows > 0) & np.isfinite(values)
+    a, v = values[counted], rows[counted]
+    if not len(a):
+        return {"accuracy": NAN, "ad": NAN, "sdad": NAN}
+    sdad = float(np.std(1.0 - a)) if len(a) > 1 else NAN
+    return {"accuracy": float(v @ a / v.sum()), "ad": float(np.mean(1.0 - a)), "sdad": sdad}
+
+
+def worst_decile(values: NDArray[Any]) -> NDArray[np.float64]:
+    """The mean of the ``ceil(M / 10)`` lowest of ``values [..., M]``, ``[...]``; NaN for ``M = 0``."""
+    count = -(-values.shape[-1] // 10)
+    if count == 0:
+        return np.full(values.shape[:-1], NAN)
+    lowest: NDArray[np.float64] = np.sort(values, axis=-1)[..., :count].mean(axis=-1)
+    return np.asarray(lowest)
+
+
+def gini(values: NDArray[Any]) -> float:
+    """``sum_ij |a_i - a_j| / (2 M^2 mean a)`` of ``values [M]``; NaN for ``M < 2`` and for a mean of 0.
+
+    Computed from the sorted values, where each pair difference is a sum of ranks: ``sum_k (2 k - M + 1) a_(k)``.
+    """
+    m = len(values)
+    total = float(np.sum(values))
+    if m < 2 or total == 0:
+        return NAN
+    ranks = 2.0 * np.arange(m) - (m - 1)
+    return float(ranks @ np.sort(values)) / (m * total)
+
+
+def size_slope(values: NDArray[Any], stays: NDArray[Any]) -> float:
+    """The least-squares slope of ``values [M]`` on ``ln stays [M]``; NaN for fewer than two sizes, or a size of 0."""
+    if len(values) < 2 or np.ptp(stays) == 0 or np.min(stays) <= 0:
+        return NAN
+    x = np.log(stays)
+    x -= x.mean()
+    return float(x @ (values - values.mean()) / (x @ x))
+
+
+def pareto_front(values: ArrayLike) -> NDArray[np.bool_]:
+    """Which rows of ``values [n, d]`` no other row dominates, larger being better in every column, ``[n]``.
+
+    A row dominates another when it is nowhere smaller and somewhere larger; equal rows do not dominate each other. A
+    row with NaN is on no front and dominates nothing.
+    """
+    v = np.asarray(values, dtype=np.float64)
+    no_smaller = (v[:, None, :] >= v[None, :, :]).all(axis=2)
+    larger = (v[:, None, :] > v[None, :, :]).any(axis=2)
+    dominated = np.logical_or.reduce(no_smaller & larger, axis=0)
+    front: NDArray[np.bool_] = ~(dominated | np.logical_or.reduce(np.isnan(v), axis=1))
+    return front
+
+
+class Difference(NamedTuple):
+    """A paired difference over seeds: ``mean``, sample ``std`` (``ddof=1``) and the number of ``pairs``."""
+
+    mean: float
+    std: float
+    pairs: int
+
+
+def paired_difference(a: ArrayLike, b: ArrayLike) -> Difference:
+    """``a - b`` over seeds, both ``[S]`` in the same order of seeds; pairs with a NaN are left out.
+
+    ``mean`` is NaN without pairs, ``std`` with fewer than two.
+    """
+    d = np.asarray(a, dtype=np.float64) - np.asarray(b, dtype=np.float64)
+    d = d[np.isfinite(d)]
+    return Difference(
+        float(d.mean()) if len(d) else NAN,
+        float(d.std(ddof=1)) if len(d) > 1 else NAN,
+        len(d),
+    )
+
+
+def paired_interval(
+    a: ArrayLike,
+    b: ArrayLike,
+    test_rows: ArrayLike,
+    rng: np.random.Generator,
+    *,
+    figure: Literal["auroc", "worst_decile"] = "auroc",
+    draws: int = 2000,
+    level: float = 0.95,
+) -> tuple[float, float]:
+    """The paired bootstrap percentile interval of a figure's difference ``a - b`` over hospitals.
+
+    ``a`` and ``b`` ``[H]`` are the metric at the same hospitals under two strategies (with several seeds: each
+    hospital's mean over them). Hospitals with test rows where both are defined are drawn with replacement, the same
+    draw for both sides, ``draws`` times; ``figure`` is the mean weighted by test rows or the worst decile. NaN, NaN for
+    fewer than two such hospitals.
+    """
+    left, right, rows = (np.asarray(x, dtype=np.float64) for x in (a, b, test_rows))
+    counted = (rows > 0) & np.isfinite(left) & np.isfinite(right)
+    left, right, rows = left[counted], right[counted], rows[counted]
+    if len(left) < 2:
+        return NAN, NAN
+    drawn = rng.integers(len(left), size=(draws, len(left)))
+    if figure == "worst_decile":
+        differences = worst_decile(left[drawn]) - worst_decile(right[drawn])
+    else:
+        weights = rows[drawn]
+        differences = (weights * (left - right)[drawn]).sum(axis=1) / weights.sum(axis=1)
+    low, high = np.quantile(differences, [(1 - level) / 2, (1 + level) / 2])
+    return float(low), float(high)

@@ -1,0 +1,205 @@
+"""The hospitals that one process serves: they train, evaluate and answer questions on their own rows.
+
+A :class:`HospitalGroup` is pure: it holds nothing but mapped data and compiled models, both reloadable, so that a call
+repeated after a crash gives the same result and several runs can share the group. What hospitals remember between
+rounds comes in with the call and goes out with its result.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from functools import lru_cache, partial
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from raysim import metrics
+from raysim.data.federation import Federation
+from raysim.errors import RaysimError, TrainingDiverged
+from raysim.exact import ExactSum, largest_term
+from raysim.messages import Kept, Partial, Plan, Work
+from raysim.streams import stream
+from raysim.training.base import Model, Task
+from strategies.base import OWN, POOLED, Floats, HospitalRows, Ids, LocalProblem, Question
+
+CHUNK_BYTES = 32 * 2**20
+"""Parameters of hospitals trained in one call of a kernel on a CPU, so that they stay within its caches and memory."""
+
+
+class HospitalFailed(RaysimError):
+    """A hospital raised an error of its own while it trained, evaluated or answered."""
+
+
+class HospitalGroup:
+    """``served [h]``: ids of the hospitals of this process. The group with ``pools`` also trains on pooled rows."""
+
+    def __init__(self, served: Ids, *, pools: bool, device: str) -> None:
+        self.served = served
+        self._pools = pools
+        self._device = device
+        self._serves = set(served.tolist())
+        self._models: dict[str, Model] = {}
+        self._federation = lru_cache(maxsize=8)(Federation.open)
+        self._rows = lru_cache(maxsize=4)(self._load_rows)
+
+    def round(self, plan: Plan, kept: Kept | None) -> tuple[Partial, Kept]:
+        """Evaluate the bank, then train the cohort's hospitals from it. Returns the partial result and what is kept.
+
+        Raises :class:`TrainingDiverged` or :class:`HospitalFailed` naming the hospital and the round.
+        """
+        began = time.perf_counter()
+        kept = kept or {}
+        result = Partial()
+        if plan.serve:
+            self._evaluate(plan, kept, result)
+        if plan.problem is not None:
+            kept = self._train(plan, plan.problem, kept, result)
+        result.seconds = time.perf_counter() - began
+        return result, kept
+
+    def ask(self, work: Work, question: Question) -> list[Floats]:
+        """The answer of each hospital of this process, in the order of ``served``."""
+        federation = self._federation(work.federation)
+        answers = []
+        for hospital in self.served.tolist():
+            rows = federation.rows(hospital, "train")
+            own = HospitalRows(
+                federation.X[rows], federation.y[rows], federation.observed[rows], len(federation.classes)
+            )
+            with _named(federation, hospital, f"answering '{question.kind}'"):
+                answers.append(question.answer(own))
+        return answers
+
+    def model(self, work: Work) -> Model:
+        """The model of a run, built once."""
+        key = repr((work.federation, work.model, work.precision))
+        if key not in self._models:
+            self._models[key] = work.model.bind(self._federation(work.federation), self._device, work.precision)
+        return self._models[key]
+
+    def _load_rows(self, folder: str, precision: str) -> Callable[[slice | NDArray[Any]], NDArray[Any]]:
+        X = self._federation(folder).X
+        return (lambda rows: X[rows]) if precision == "float32" else (lambda rows: X[rows].astype(np.float64))
+
+    def _train(self, plan: Plan, problem: LocalProblem, kept: Kept, result: Partial) -> Kept:
+        mine = [j for j, hospital in enumerate(plan.ids.tolist()) if self._is_mine(hospital)]
+        if not mine:
+            return kept
+        model, size = self.model(plan.work), plan.bank.shape[1]
+        sums = ExactSum(problem.sums, size) if problem.send else None
+        limit = largest_term(len(plan.ids))
+        remembered = dict(kept) if problem.keep else kept
+        chunk = max(1, CHUNK_BYTES // (size * plan.bank.itemsize)) if self._device == "cpu" else len(mine)
+        for first in range(0, len(mine), chunk):
+            some = mine[first : first + chunk]
+            tasks = [self._task(plan, problem, j, kept) for j in some]
+            trained = self._trained(plan, model, tasks, [int(plan.ids[j]) for j in some])
+            for j, task, theta in zip(some, tasks, trained, strict=True):
+                delta = np.subtract(theta, task.start, dtype=np.float64)
+                if not np.abs(delta).max(initial=0.0) < limit:  # also catches NaN
+                    raise TrainingDiverged(self._diverged(plan, int(plan.ids[j])))
+                if sums is not None and problem.weight is not None:
+                    group = 0 if problem.into is None else int(problem.into[j])
+                    sums.add(group, float(problem.weight[j]), delta)
+                if problem.keep:
+                    remembered[int(plan.ids[j])] = theta.copy()
+        if sums is not None:
+            result.units = sums.units
+        return remembered
+
+    def _trained(self, plan: Plan, model: Model, tasks: Sequence[Task], ids: Sequence[int]) -> NDArray[Any]:
+        try:
+            return model.train(tasks, plan.work.optimizer)
+        except RaysimError:
+            raise
+        except Exception:
+            # Find out whose rows or parameters it was, so that the error can say so.
+            federation = self._federation(plan.work.federation)
+            for task, hospital in zip(tasks, ids, strict=True):
+                with _named(federation, hospital, f"training in round {plan.round}"):
+                    model.train([task], plan.work.optimizer)
+            raise
+
+    def _is_mine(self, hospital: int) -> bool:
+        return self._pools if hospital == POOLED else hospital in self._serves
+
+    def _task(self, plan: Plan, problem: LocalProblem, j: int, kept: Kept) -> Task:
+        work, hospital = plan.work, int(plan.ids[j])
+        federation = self._federation(work.federation)
+        epochs = problem.epochs
+        if epochs is None:
+            epochs = work.epochs
+        elif not isinstance(epochs, int):
+            epochs = int(epochs[j])
+        rows: slice | NDArray[Any] = (
+            pooled_rows(federation) if hospital == POOLED else federation.rows(hospital, "train")
+        )
+        pulls = []
+        for pull in problem.pulls:
+            weight = pull.weight if isinstance(pull.weight, int | float) else float(pull.weight[j])
+            if weight:
+                pulls.append((weight, plan.bank[pull.towards[j]]))
+        rate = work.optimizer.learning_rate if problem.learning_rate is None else problem.learning_rate
+        return Task(
+            X=self._rows(work.federation, work.precision)(rows),
+            y=federation.y[rows],
+            start=_parameters(plan.bank, int(problem.start[j]), hospital, kept),
+            pulls=pulls,
+            epochs=epochs,
+            learning_rate=rate,
+            batches=partial(stream, work.seed, "batch", plan.round, hospital),
+        )
+
+    def _diverged(self, plan: Plan, hospital: int) -> str:
+        federation = self._federation(plan.work.federation)
+        name = "the pooled rows" if hospital == POOLED else f"hospital '{federation.hospitals[hospital]}'"
+        rate = plan.work.optimizer.learning_rate
+        if plan.problem is not None and plan.problem.learning_rate is not None:
+            rate = plan.problem.learning_rate
+        return f"training.learning_rate: {rate} made {name} diverge in round {plan.round}; lower it or scale the features"
+
+    def _evaluate(self, plan: Plan, kept: Kept, result: Partial) -> None:
+        work = plan.work
+        federation, model = self._federation(work.federation), self.model(work)
+        part = {h: federation.rows(h, plan.part) for h in self.served.tolist()}
+        offsets = np.concatenate([[0], np.cumsum([rows.stop - rows.start for rows in part.values()])])
+        y = np.concatenate([federation.y[rows] for rows in part.values()])
+        X = self._rows(work.federation, work.precision)
+        for name, rows_of in plan.serve.items():
+            scores = []
+            for hospital, rows in part.items():
+                with _named(federation, hospital, f"evaluating in round {plan.round}"):
+                    scores.append(model.logits(_parameters(plan.bank, int(rows_of[hospital]), hospital, kept), X(rows)))
+            logits = np.concatenate(scores)
+            result.figures[name] = metrics.figures(logits, y, offsets)
+            if plan.histograms and logits.ndim == 1:
+                result.histograms[name] = metrics.score_histogram(logits, y)
+
+
+class _named:
+    """Gives an error of one hospital that hospital's name."""
+
+    def __init__(self, federation: Federation, hospital: int, doing: str) -> None:
+        self._name = "pooled rows" if hospital == POOLED else federation.hospitals[hospital]
+        self._doing = doing
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
+        if isinstance(error, Exception) and not isinstance(error, RaysimError):
+            text = f"{type(error).__name__}: {error}".splitlines()[0]
+            raise HospitalFailed(f"hospital '{self._name}' failed while {self._doing}: {text}") from error
+
+
+def pooled_rows(federation: Federation) -> NDArray[np.int64]:
+    """Indices of the training rows of all hospitals, in order."""
+    return np.concatenate([np.arange(start, stop) for start, stop in federation.bounds[:, :2]])
+
+
+def _parameters(bank: NDArray[Any], row: int, hospital: int, kept: Kept) -> NDArray[Any]:
+    if row != OWN:
+        return bank[row]
+    return kept.get(hospital, bank[0])

@@ -1,0 +1,92 @@
+"""What travels between the coordinator and hospital actors: one plan down, one partial result up."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from raysim.config import ModelSection
+from raysim.data.federation import Federation
+from raysim.training.base import Model, Optimizer
+from raysim.training.models import build_model
+from strategies.base import Ids, LocalProblem
+
+Kept = dict[int, NDArray[Any]]
+"""What hospitals remember between rounds: parameters ``[P]`` by hospital id."""
+
+
+@dataclass(frozen=True)
+class ModelSpec:
+    """Which model, by registered name or import path, with its options."""
+
+    name: str | None
+    class_path: str | None
+    options: dict[str, Any]
+    init: str
+
+    @staticmethod
+    def of(section: ModelSection) -> ModelSpec:
+        """The model that a configuration names; logistic regression where it names none."""
+        name = section.name or (None if section.class_path else "logistic_regression")
+        return ModelSpec(name, section.class_path, section.own(), section.init)
+
+    def bind(self, federation: Federation, device: str, precision: str) -> Model:
+        """The model for this federation's features and classes. Raises ``ConfigError`` for options that it refuses."""
+        return build_model(
+            self.class_path or self.name or "",
+            federation.X.shape[1],
+            len(federation.classes),
+            options=self.options,
+            init=self.init,
+            device=device,
+            precision=precision,
+        )
+
+
+@dataclass(frozen=True)
+class Work:
+    """What all rounds of a run have in common. Small: it travels with every plan, so that actors stay pure."""
+
+    federation: str
+    """Folder of the federation, mapped by each actor."""
+    model: ModelSpec
+    optimizer: Optimizer
+    epochs: int
+    seed: int
+    precision: str
+
+
+@dataclass(frozen=True, eq=False)
+class Plan:
+    """One round for everybody: every actor takes from it what concerns the hospitals it serves.
+
+    ``bank [M, P]`` in the run's precision; ``ids [H]`` the cohort and ``problem`` what it minimises (or no one trains);
+    ``serve`` the models to evaluate, ``{model served: [N] bank rows or OWN}``, on ``part``; ``histograms`` asks for the
+    pooled score histograms too.
+    """
+
+    work: Work
+    round: int
+    bank: NDArray[Any]
+    ids: Ids
+    problem: LocalProblem | None
+    serve: dict[str, Ids] = field(default_factory=dict)
+    part: str = "test"
+    histograms: bool = False
+
+
+@dataclass(eq=False)
+class Partial:
+    """What one actor sends back. Its parameters are sums: their size does not grow with the number of hospitals.
+
+    ``units [G, P]`` fixed-point sums of weighted deltas; ``figures`` per model served ``[h, columns]``
+    for the actor's hospitals in its order; ``histograms`` per model served; ``seconds`` of computing.
+    """
+
+    units: NDArray[np.int64] | None = None
+    figures: dict[str, NDArray[np.float64]] = field(default_factory=dict)
+    histograms: dict[str, Any] = field(default_factory=dict)
+    seconds: float = 0.0

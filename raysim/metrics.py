@@ -1,0 +1,314 @@
+"""Figures of many hospitals at once, from the logits of their rows.
+
+Rows of all hospitals lie back to back and ``offsets`` cuts them into segments, one a hospital. Everything is vectorised
+over segments, so that 200 hospitals cost little more than one, and a segment's row of figures is the same bit for bit
+whatever other segments are in the call: sums run over one segment at a time, and ranks are counted in integers.
+
+An undefined figure is NaN, never 0 or 0.5. Definitions: ``docs/metrics.md``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+FIGURES = ("n", "events", "auroc", "auprc", "log_loss", "brier", "accuracy", "recall")
+
+Rows = NDArray[Any]
+Floats = NDArray[np.float64]
+
+
+def figures(logits: ArrayLike, y: ArrayLike, offsets: ArrayLike) -> Floats:
+    """Figures of each segment ``[S, len(FIGURES)]``, by the shape of ``logits``.
+
+    ``[n]`` or ``[n, 1]`` are margins of class 1 and ``[n, 2]`` two logits whose difference is that margin: see
+    :func:`binary_figures`; ``[n, C]`` with three classes or more: see :func:`multiclass_figures`.
+    """
+    z = np.asarray(logits)
+    if z.ndim == 2 and z.shape[1] == 1:
+        z = z[:, 0]
+    elif z.ndim == 2 and z.shape[1] == 2:
+        with np.errstate(all="ignore"):
+            z = z[:, 1] - z[:, 0]
+    return binary_figures(z, y, offsets) if z.ndim == 1 else multiclass_figures(z, y, offsets)
+
+
+def binary_figures(margins: ArrayLike, y: ArrayLike, offsets: ArrayLike) -> Floats:
+    """Figures of each segment for two classes, ``[S, len(FIGURES)]``, columns named by ``FIGURES``.
+
+    ``margins [n]`` are logits of class 1 (float32 is the fast path), ``y [n]`` is 0 or 1, and segment ``s`` is rows
+    ``offsets[s]:offsets[s + 1]`` of ``offsets [S + 1]``. ``events`` counts ``y == 1``. A row is called positive when
+    its probability is at least one half, that is when its margin is ``>= 0``: a margin of exactly 0 is class 1.
+
+    NaN where undefined: AUROC with one class only, AUPRC and recall without events, everything but ``n`` and
+    ``events`` in an empty segment or one that holds a NaN margin. An infinite margin on the wrong side makes the log
+    loss infinite. Raises ``ValueError`` for shapes that do not fit and for labels other than 0 and 1.
+    """
+    z = _floating(margins)
+    labels = np.asarray(y)
+    segments = _Segments.of(offsets, z, labels, classes=2)
+    positive = labels.astype(bool)
+    out = np.full((segments.count, len(FIGURES)), np.nan)
+    with np.errstate(all="ignore"):
+        n, events = segments.lengths, segments.counts(positive)
+        called = z >= 0
+        against = np.where(positive, -z, z).astype(np.float64)  # the margin of the wrong class
+        decay = np.exp(-np.abs(against))
+        log_loss = np.maximum(against, 0.0) + np.log1p(decay)
+        wrong = np.where(against >= 0, 1.0, decay) / (1.0 + decay)
+        auroc, auprc = _ranking(z, positive, segments)
+        out[:, 2], out[:, 3] = auroc, auprc
+        out[:, 4] = segments.sums(log_loss) / n
+        out[:, 5] = segments.sums(wrong * wrong) / n
+        out[:, 6] = segments.counts(called == positive) / n
+        out[:, 7] = segments.counts(called & positive) / events
+    out[segments.holding(np.isnan(z)), 2:] = np.nan
+    out[:, 0], out[:, 1] = n, events
+    return out
+
+
+def multiclass_figures(logits: ArrayLike, y: ArrayLike, offsets: ArrayLike) -> Floats:
+    """Figures of each segment for ``C`` classes, ``[S, len(FIGURES)]``.
+
+    ``logits`` are ``[n, C]``, ``y [n]`` is in ``0..C-1``, ``offsets [S + 1]`` as in :func:`binary_figures`. Log loss is
+    that of the softmax, Brier sums squared errors over classes (0 to 2), accuracy calls the largest logit (the first
+    of equals), recall is the unweighted mean over the classes present in the segment. AUROC and AUPRC are unweighted
+    means of one-class-against-the-rest figures, ranked by the softmax probability, over the classes that have both
+    rows and other rows in the segment; NaN when there is none. ``events`` is NaN: with more than two classes there is
+    no event. Equal infinities share the probability; a NaN logit, or a row of ``-inf`` alone, makes the segment's
+    figures NaN.
+    """
+    z = _floating(logits)
+    labels = np.asarray(y)
+    if z.ndim != 2 or z.shape[1] < 2:
+        raise ValueError(f"logits: shape {z.shape} is not [n, C] with at least 2 classes")
+    classes = z.shape[1]
+    segments = _Segments.of(offsets, z, labels, classes)
+    labels = labels.astype(np.int64)
+    out = np.full((segments.count, len(FIGURES)), np.nan)
+    with np.errstate(all="ignore"):
+        log_p = _log_softmax(z)
+        n = segments.lengths
+        rows = np.arange(len(labels))
+        errors = np.exp(log_p)
+        errors[rows, labels] -= 1.0
+        called = np.argmax(z, axis=1) if len(z) else labels
+        scores = log_p.astype(z.dtype)  # ranked at the precision of the logits: float32 takes the fast path
+        each = np.full((3, segments.count, classes), np.nan)
+        for c in range(classes):
+            positive = labels == c
+            each[:2, :, c] = _ranking(np.ascontiguousarray(scores[:, c]), positive, segments)
+            present = segments.counts(positive)
+            each[1, present == n, c] = np.nan  # nothing to rank the class against
+            each[2, :, c] = segments.counts(positive & (called == c)) / present
+        out[:, 2], out[:, 3], out[:, 7] = (_mean_of_defined(figure) for figure in each)
+        out[:, 4] = segments.sums(-log_p[rows, labels]) / n
+        out[:, 5] = segments.sums(np.square(errors).sum(axis=1)) / n
+        out[:, 6] = segments.counts(called == labels) / n
+    out[segments.holding(np.logical_or.reduce(np.isnan(log_p), axis=1)), 2:] = np.nan
+    out[:, 0] = n
+    return out
+
+
+class ScoreHistogram(NamedTuple):
+    """How many rows of each class score within each bin; histograms of different hospitals add up exactly.
+
+    ``bins [B]`` uint16, ascending, without empty ones: the top 16 bits of the integer that orders float32 margins
+    (sign, exponent and 7 bits of mantissa: bins are narrower than 1 % of the margin). ``positives`` and ``negatives``
+    are counts ``[B]``.
+    """
+
+    bins: NDArray[np.uint16]
+    positives: NDArray[np.int64]
+    negatives: NDArray[np.int64]
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes that leave the hospital with this histogram."""
+        return int(self.bins.nbytes + self.positives.nbytes + self.negatives.nbytes)
+
+
+_NAN_BIN = 0xFFFF  # above every number's bin: that of +inf is 0xFF80
+
+
+def score_histogram(margins: ArrayLike, y: ArrayLike) -> ScoreHistogram:
+    """The histogram of ``margins [n]`` (logits of class 1) by class ``y [n]`` in {0, 1}, of one hospital or several.
+
+    Margins wider than float32 are rounded to it first, which keeps their order.
+    """
+    labels = np.asarray(y)
+    with np.errstate(all="ignore"):
+        z = np.asarray(margins, dtype=np.float32)
+        _Segments.of([0, len(z)], z, labels, classes=2)
+        bins = (_sortable(z) >> 16).astype(np.int64)
+    bins[np.isnan(z)] = _NAN_BIN
+    return _sparse(np.bincount(2 * bins + labels.astype(np.int64), minlength=2 << 16).reshape(-1, 2))
+
+
+def merge_histograms(histograms: Iterable[ScoreHistogram]) -> ScoreHistogram:
+    """The sum of histograms, exact and whatever their order."""
+    dense = np.zeros((1 << 16, 2), dtype=np.int64)
+    for histogram in histograms:
+        dense[histogram.bins, 0] += histogram.negatives
+        dense[histogram.bins, 1] += histogram.positives
+    return _sparse(dense)
+
+
+def pooled_auroc(histograms: Iterable[ScoreHistogram]) -> tuple[float, float]:
+    """AUROC of all rows of all hospitals together and the largest error that binning can have caused.
+
+    A pair of a positive and a negative row in different bins is counted exactly; a pair that shares a bin counts one
+    half, where the truth is 0, one half or 1. With ``p_b`` and ``q_b`` positives and negatives in bin ``b`` and ``P``
+    and ``Q`` in all, the bound is therefore ``sum_b p_b q_b / (2 P Q)``, and there are scores that attain it. Both are
+    NaN when a class is missing or a margin was NaN.
+    """
+    total = merge_histograms(histograms)
+    pairs = float(total.positives.sum()) * float(total.negatives.sum())
+    if pairs == 0 or (total.bins == _NAN_BIN).any():
+        return float("nan"), float("nan")
+    below = np.cumsum(total.negatives) - total.negatives
+    twice = int(np.sum(total.positives * (2 * below + total.negatives)))
+    return twice / (2 * pairs), int(np.sum(total.positives * total.negatives)) / (2 * pairs)
+
+
+@dataclass(frozen=True, eq=False)
+class _Segments:
+    """Rows ``offsets[s]:offsets[s + 1]`` for each segment ``s``, and sums over them."""
+
+    offsets: NDArray[np.int64]
+    lengths: NDArray[np.int64]
+
+    @staticmethod
+    def of(offsets: ArrayLike, scores: Rows, y: Rows, classes: int) -> _Segments:
+        """Checked against the rows ``scores [n, ...]`` and ``y [n]``, whose labels are ``0..classes-1``."""
+        cuts = np.asarray(offsets, dtype=np.int64)
+        if y.ndim != 1 or scores.shape[:1] != y.shape:
+            raise ValueError(f"y: shape {y.shape} does not fit scores of shape {scores.shape}")
+        if cuts.ndim != 1 or len(cuts) == 0 or cuts[0] != 0 or cuts[-1] != len(y) or (np.diff(cuts) < 0).any():
+            raise ValueError(f"offsets: not an ascending cut of 0..{len(y)}")
+        if len(y) and not (y.min() >= 0 and y.max() < classes):
+            raise ValueError(f"y: labels {y.min()}..{y.max()} are not within 0..{classes - 1}")
+        return _Segments(cuts, np.diff(cuts))
+
+    @property
+    def count(self) -> int:
+        """S, empty segments included."""
+        return len(self.lengths)
+
+    def ids(self) -> NDArray[np.int64]:
+        """The segment of each row, ``[n]``."""
+        return np.repeat(np.arange(self.count), self.lengths)
+
+    def sums(self, values: Floats) -> Floats:
+        """The sum of ``values [n]`` over each segment, ``[S]``; depends on that segment's values alone."""
+        out = np.zeros(self.count)
+        full = self.lengths > 0  # reduceat has no empty segments, and those between full ones hold no rows
+        if full.any():
+            out[full] = np.add.reduceat(values, self.offsets[:-1][full])
+        return out
+
+    def counts(self, flags: NDArray[np.bool_]) -> NDArray[np.int64]:
+        """How many of ``flags [n]`` are set in each segment, ``[S]``."""
+        return np.diff(_cumulative(flags)[self.offsets])
+
+    def holding(self, flags: NDArray[np.bool_]) -> NDArray[np.bool_]:
+        """The segments that are empty or hold a set flag, ``[S]``."""
+        return (self.lengths == 0) | (self.counts(flags) > 0)
+
+
+def _ranking(scores: Rows, positive: NDArray[np.bool_], segments: _Segments) -> tuple[Floats, Floats]:
+    """AUROC by midranks and average precision with equal scores grouped, each ``[S]``."""
+    ids = segments.ids()
+    ranked, first = _ranked(scores, positive, ids)
+    seen = _cumulative(ranked)
+    edges = np.append(first, len(ranked))
+    hits = np.diff(seen[edges])
+    groups = np.flatnonzero(hits)  # runs of equal scores without a positive row add nothing to either figure
+    hits, first, last = hits[groups], edges[groups], edges[groups + 1]
+    segment = ids[first]
+    begin, end = segments.offsets[segment], segments.offsets[segment + 1]
+
+    events = segments.counts(positive)
+    below = (first - begin) - (seen[first] - seen[begin])
+    twice = hits * (2 * below + (last - first - hits))  # twice the pairs in order: an integer, exact in float64 sums
+    precision = (seen[end] - seen[first]) / (end - first)
+    auroc = np.bincount(segment, twice, segments.count) / (2.0 * events * (segments.lengths - events))
+    auprc = np.bincount(segment, hits * precision, segments.count) / events
+    return auroc, auprc
+
+
+def _ranked(
+    scores: Rows, positive: NDArray[np.bool_], ids: NDArray[np.int64]
+) -> tuple[NDArray[np.bool_], NDArray[np.int64]]:
+    """``positive [n]`` by ascending score within each segment, and where runs of equal scores begin, ``[G]``."""
+    new = np.ones(len(scores), dtype=bool)
+    if scores.dtype == np.float32:
+        # One integer holds segment, score and class: sorting plain integers is several times faster than an argsort.
+        key = ids.astype(np.uint64) << np.uint64(33)
+        key |= _sortable(scores).astype(np.uint64) << np.uint64(1)
+        key |= positive
+        key.sort()
+        ranked: NDArray[np.bool_] = (key & np.uint64(1)).astype(bool)
+        key >>= np.uint64(1)
+        new[1:] = key[1:] != key[:-1]
+    else:
+        order = np.lexsort((scores, ids))
+        ranked, ordered = np.take(positive, order), scores[order]
+        new[1:] = (ordered[1:] != ordered[:-1]) | (ids[1:] != ids[:-1])
+    return ranked, np.flatnonzero(new)
+
+
+def _sortable(scores: NDArray[np.float32]) -> NDArray[np.uint32]:
+    """Integers in the order of float32 numbers: all bits of a negative number are flipped, else the sign alone."""
+    bits = (scores + np.float32(0)).view(np.int32)  # adding 0 makes -0 and 0 one number
+    flip = (bits >> 31).view(np.uint32) | np.uint32(1 << 31)
+    return bits.view(np.uint32) ^ flip
+
+
+def _log_softmax(logits: Rows) -> Floats:
+    """``log p [n, C]`` in float64, precise near probability 1: the others are added to 1 by ``log1p``."""
+    z = logits.astype(np.float64)
+    if not len(z):
+        return z
+    unbounded = np.isposinf(z).any(axis=1)
+    z[unbounded] = np.where(np.isposinf(z[unbounded]), 0.0, -np.inf)
+    rows, top = np.arange(len(z)), np.argmax(z, axis=1)
+    z -= z[rows, top][:, None]
+    others = np.exp(z)
+    others[rows, top] = 0.0
+    z -= np.log1p(others.sum(axis=1))[:, None]
+    return z
+
+
+def _mean_of_defined(values: Floats) -> Floats:
+    """The mean of ``values [S, C]`` over the classes where it is defined, ``[S]``.
+
+    Classes lie along the contiguous axis, so that numpy adds a segment's classes in one order whatever ``S`` is.
+    """
+    defined = ~np.isnan(values)
+    mean: Floats = np.where(defined, values, 0.0).sum(axis=1) / defined.sum(axis=1)
+    return mean
+
+
+def _cumulative(flags: NDArray[np.bool_]) -> NDArray[np.int64]:
+    """Flags set before each row, ``[n + 1]``."""
+    out = np.zeros(len(flags) + 1, dtype=np.int64)
+    np.cumsum(flags, out=out[1:])
+    return out
+
+
+def _sparse(dense: NDArray[np.int64]) -> ScoreHistogram:
+    """The bins of ``dense [65536, 2]`` (negatives, positives) that hold rows."""
+    bins = np.flatnonzero(dense.any(axis=1))
+    return ScoreHistogram(bins.astype(np.uint16), dense[bins, 1], dense[bins, 0])
+
+
+def _floating(values: ArrayLike) -> Rows:
+    """As a contiguous float32 or float64 array: halves widen to float32, all else to float64."""
+    array = np.asarray(values)
+    kind = np.float32 if array.dtype in (np.float16, np.float32) else np.float64
+    return np.ascontiguousarray(array, dtype=kind)

@@ -1,0 +1,195 @@
+"""The files that a run leaves. Tables are CSV, models safetensors: nothing that executes when it is opened."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import platform
+import time
+import uuid
+from collections.abc import Iterable, Mapping
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import yaml
+
+from raysim import __version__
+from raysim.coordinator import Outcome, Round
+from raysim.data.federation import Federation
+from raysim.errors import ConfigError
+from raysim.metrics import FIGURES
+from strategies.base import OWN
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+def choose_folder(out: Path | None, name: str) -> Path:
+    """``out``, or ``runs/<name>/<time>-<id>``; raises ``ConfigError`` where it cannot be written into."""
+    folder = out or Path("runs") / name / f"{time.strftime('%Y%m%d-%H%M%S')}-{uuid.uuid4().hex[:6]}"
+    existing = folder
+    while not existing.exists() and existing != existing.parent:
+        existing = existing.parent
+    if not existing.is_dir() or not os.access(existing, os.W_OK):
+        raise ConfigError(f"--out: {folder} cannot be written into; name a folder that can be")
+    return folder
+
+
+def rounds_table(rounds: Iterable[Round]) -> pd.DataFrame:
+    """A row a round: time, cohort, traffic, and ``<model>_<metric>`` for every model evaluated in it."""
+    import pandas as pd
+
+    return pd.DataFrame(
+        {
+            "round": row.round,
+            "seconds": row.seconds,
+            "cohort_size": row.cohort_size,
+            "bytes_down": row.bytes_down,
+            "bytes_up": row.bytes_up,
+        }
+        | {f"{model}_{name}": value for model, metrics in row.metrics.items() for name, value in metrics.items()}
+        for row in rounds
+    )
+
+
+def hospitals_table(federation: Federation, outcome: Outcome, part: str) -> pd.DataFrame:
+    """A row a hospital and model served. Undefined figures are empty; ``cluster`` is empty without clusters."""
+    import pandas as pd
+
+    tables = []
+    for model, figures in outcome.figures.items():
+        columns = dict(zip(FIGURES, figures.T, strict=True))
+        head = {
+            "hospital": federation.hospitals,
+            "n_train": federation.sizes("train"),
+            f"n_{part}": columns.pop("n").astype(np.int64),
+            f"events_{part}": pd.array(columns.pop("events"), dtype="Int64"),
+            "cluster": pd.array(outcome.cluster - 1, dtype="Int64") if outcome.cluster is not None else None,
+            "model": model,
+        }
+        tables.append(pd.DataFrame(head | columns | {"n_total": federation.totals}))
+    return pd.concat(tables, ignore_index=True)
+
+
+def egress_table(federation: Federation, outcome: Outcome) -> pd.DataFrame:
+    """Everything that left a hospital: round, hospital, kind, bytes."""
+    import pandas as pd
+
+    names = np.array(federation.hospitals, dtype=object)
+    return pd.DataFrame(
+        {
+            "round": np.concatenate([np.full(len(ids), t) for t, _, ids, _ in outcome.ledger.entries]),
+            "hospital": np.concatenate([names[ids] for _, _, ids, _ in outcome.ledger.entries]),
+            "kind": np.concatenate([np.full(len(ids), kind) for _, kind, ids, _ in outcome.ledger.entries]),
+            "bytes": np.concatenate([sent for _, _, _, sent in outcome.ledger.entries]),
+        }
+    )
+
+
+def models(federation: Federation, outcome: Outcome) -> dict[str, Any]:
+    """The served models by name: ``global/<param>``, ``cluster/<k>/<param>``, ``personal/<hospital>/<param>``."""
+    vectors: dict[str, Any] = {}
+    for row in sorted({int(row) for rows in outcome.serve.values() for row in rows}):
+        if row == OWN:
+            for hospital, theta in sorted(outcome.kept.items()):
+                vectors[f"personal/{federation.hospitals[hospital]}"] = theta
+        else:
+            vectors["global" if row == 0 else f"cluster/{row - 1}"] = outcome.bank[row]
+    return {
+        f"{owner}/{name}": np.ascontiguousarray(tensor)
+        for owner, theta in vectors.items()
+        for name, tensor in outcome.layout.split(theta).items()
+    }
+
+
+def write_run(
+    folder: Path, federation: Federation, outcome: Outcome, frozen: Mapping[str, Any], part: str, precision: str
+) -> None:
+    """Write a run's files into ``folder``, each complete or not at all."""
+    from safetensors.numpy import save_file
+
+    folder.mkdir(parents=True, exist_ok=True)
+    write_config(folder, frozen, federation)
+    write_csv(folder / "rounds.csv", rounds_table(outcome.rounds))
+    write_csv(folder / "hospitals.csv", hospitals_table(federation, outcome, part))
+    write_csv(folder / "egress.csv", egress_table(federation, outcome))
+    tensors = {key: tensor.astype(precision) for key, tensor in models(federation, outcome).items()}
+    with replacing(folder / "models.safetensors") as path:
+        save_file(tensors, path)
+    write_json(folder / "summary.json", summary(federation, outcome))
+
+
+def summary(federation: Federation, outcome: Outcome) -> dict[str, Any]:
+    """Every federation-level metric by name, totals of traffic and time. Undefined is null.
+
+    Metrics of the headline model (``model``) stand at the top, those of every model served under ``models``.
+    """
+    model, headline = list(outcome.metrics.items())[-1]
+    return {
+        "model": model,
+        **{name: _json(value) for name, value in headline.items()},
+        "models": {name: {k: _json(v) for k, v in metrics.items()} for name, metrics in outcome.metrics.items()},
+        "rounds": len(outcome.rounds),
+        "seconds": outcome.seconds,
+        "seconds_rounds": sum(row.seconds for row in outcome.rounds),
+        "bytes_down": sum(row.bytes_down for row in outcome.rounds),
+        "bytes_up": sum(row.bytes_up for row in outcome.rounds),
+        "hospitals": len(federation.hospitals),
+        "parameters": outcome.layout.size,
+        "data": federation.fingerprint,
+    }
+
+
+def provenance(federation: Federation) -> dict[str, Any]:
+    """What made the numbers: versions, platform, and the data's digest."""
+    versions = {"raysim": __version__, "python": platform.python_version()}
+    for package in ("ray", "torch", "numpy", "scikit-learn", "mlflow"):
+        try:
+            versions[package] = version(package)
+        except PackageNotFoundError:
+            versions[package] = "absent"
+    return {"versions": versions, "platform": platform.platform(), "data": federation.fingerprint}
+
+
+def write_config(folder: Path, frozen: Mapping[str, Any], federation: Federation) -> None:
+    """``config.yaml``: the complete configuration, which can be run again, under comments on what made the numbers."""
+    made_by = yaml.safe_dump(provenance(federation), sort_keys=False)
+    comments = "".join(f"# {line}\n" for line in made_by.splitlines())
+    with replacing(folder / "config.yaml") as path:
+        path.write_text(comments + yaml.safe_dump(dict(frozen), sort_keys=False, allow_unicode=True))
+
+
+def write_csv(path: Path, table: pd.DataFrame) -> None:
+    """A table, without its index, complete or not at all."""
+    with replacing(path) as temporary:
+        table.to_csv(temporary, index=False)
+
+
+def write_json(path: Path, value: Any) -> None:
+    """Readable JSON, complete or not at all."""
+    with replacing(path) as temporary:
+        temporary.write_text(json.dumps(value, indent=2) + "\n")
+
+
+class replacing:
+    """``with replacing(path) as temporary``: what is written appears as ``path`` at once, and only if all went well."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._temporary = path.with_name(f".{path.name}.{os.getpid()}")
+
+    def __enter__(self) -> Path:
+        return self._temporary
+
+    def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
+        if error is None:
+            os.replace(self._temporary, self._path)
+        else:
+            self._temporary.unlink(missing_ok=True)
+
+
+def _json(value: float) -> float | None:
+    return value if math.isfinite(value) else None

@@ -1,0 +1,28 @@
+"""From hospitals' figures to the metrics of a federation."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from raysim.equity import accuracy_equity, equity
+from raysim.metrics import FIGURES
+from strategies.base import Floats, Ids
+
+AVERAGED = ("auprc", "log_loss", "brier", "recall")
+"""Figures that are reported as their mean over hospitals, weighted by test rows, besides AUROC and accuracy."""
+
+
+def federation_metrics(figures: Floats, stays: Ids) -> dict[str, float]:
+    """Every federation-level metric by name, from ``figures [H, len(FIGURES)]`` and the ``stays [H]`` of each site."""
+    column = dict(zip(FIGURES, figures.T, strict=True))
+    metrics = equity(column["auroc"], column["n"], stays) | accuracy_equity(column["accuracy"], column["n"])
+    for name in AVERAGED:
+        metrics[name] = weighted_mean(column[name], column["n"])
+    return metrics
+
+
+def weighted_mean(values: Floats, weights: Floats) -> float:
+    """The mean over entries that are defined and have weight; NaN without any."""
+    counted = np.isfinite(values) & (weights > 0)
+    total = weights[counted].sum()
+    return float(weights[counted] @ values[counted] / total) if total else float("nan")

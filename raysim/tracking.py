@@ -1,0 +1,132 @@
+"""Records runs in MLflow. Only the driver writes; hospital actors never import MLflow."""
+
+from __future__ import annotations
+
+import json
+import logging
+import math
+import os
+import socket
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlparse
+
+from raysim.coordinator import Round
+from raysim.errors import ConfigError
+
+NOWHERE = "none"
+"""The ``tracking.uri`` that records nowhere."""
+
+BATCH = 1000
+"""Metrics that MLflow takes in one call."""
+
+
+def check_reachable(uri: str) -> None:
+    """Raise ``ConfigError`` for a store that cannot be written to; needs no import of MLflow."""
+    parsed = urlparse(uri)
+    if uri == NOWHERE:
+        return
+    if parsed.scheme == "sqlite":
+        _check_sqlite(uri)
+    elif parsed.scheme in ("http", "https"):
+        port = parsed.port or (443 if parsed.scheme == "https" else 80)
+        try:
+            socket.create_connection((parsed.hostname or "", port), timeout=2).close()
+        except OSError as error:
+            raise ConfigError(f"tracking.uri: {uri} cannot be reached ({error}); start it or set another store") from None
+    elif parsed.scheme not in ("postgresql", "mysql", "mssql", "databricks"):
+        raise ConfigError(f"tracking.uri: '{uri}' is not a store; use sqlite:///mlflow.db, http://host:port or none")
+
+
+def _check_sqlite(uri: str) -> None:
+    path = sqlite_path(uri)
+    if path.is_dir() or not path.parent.is_dir() or not os.access(path if path.exists() else path.parent, os.W_OK):
+        raise ConfigError(f"tracking.uri: {uri} cannot be written ({path.absolute()}); name a file in a folder that can")
+    if path.exists() and path.stat().st_size and path.open("rb").read(15) != b"SQLite format 3":
+        raise ConfigError(f"tracking.uri: {path.absolute()} is not a SQLite database; name another file")
+
+
+def sqlite_path(uri: str) -> Path:
+    """The file of a ``sqlite:///`` address; relative to the working directory with three slashes."""
+    return Path(uri.removeprefix("sqlite:///"))
+
+
+class Tracker:
+    """Writes runs to the MLflow store at ``uri`` under ``experiment``."""
+
+    def __init__(self, uri: str, experiment: str) -> None:
+        for name in ("mlflow", "alembic"):
+            logging.getLogger(name).setLevel(logging.ERROR)
+        from mlflow.tracking import MlflowClient
+
+        self._client = MlflowClient(tracking_uri=uri)
+        known = self._client.get_experiment_by_name(experiment)
+        self._experiment = known.experiment_id if known else self._create(uri, experiment)
+
+    def start(self, name: str, params: Mapping[str, Any], tags: Mapping[str, str], parent: str | None = None) -> str:
+        """Open a run, nested in ``parent`` where given; ``params`` may be nested and is flattened. Returns its id."""
+        from mlflow.entities import Param
+
+        labels = dict(tags) | ({"mlflow.parentRunId": parent} if parent else {})
+        run_id: str = self._client.create_run(self._experiment, run_name=name, tags=labels).info.run_id
+        flat = [Param(key, str(value)[:6000]) for key, value in flatten(params)]
+        for first in range(0, len(flat), 100):
+            self._client.log_batch(run_id, params=flat[first : first + 100])
+        return run_id
+
+    def rounds(self, run_id: str, rounds: list[Round]) -> None:
+        """Record the metrics of some rounds, in as few calls as MLflow takes."""
+        from mlflow.entities import Metric
+
+        now = int(time.time() * 1000)
+        values = [
+            Metric(f"{model}.{name}", value, now, row.round)
+            for row in rounds
+            for model, metrics in row.metrics.items()
+            for name, value in metrics.items()
+            if math.isfinite(value)
+        ]
+        values += [
+            Metric(name, float(getattr(row, name)), now, row.round)
+            for row in rounds
+            for name in ("seconds", "cohort_size", "bytes_down", "bytes_up")
+        ]
+        self._log(run_id, values)
+
+    def finish(self, run_id: str, summary: Mapping[str, float], paths: Sequence[Path], error: str | None) -> None:
+        """Record final figures, keep the files and folders at ``paths``, and end the run; ``error`` marks it failed."""
+        from mlflow.entities import Metric
+
+        now = int(time.time() * 1000)
+        self._log(run_id, [Metric(k, v, now, 0) for k, v in summary.items() if math.isfinite(v)])
+        for path in paths:
+            if path.is_dir():
+                self._client.log_artifacts(run_id, str(path))
+            else:
+                self._client.log_artifact(run_id, str(path))
+        if error is not None:
+            self._client.set_tag(run_id, "error", error)
+        self._client.set_terminated(run_id, "FAILED" if error is not None else "FINISHED")
+
+    def _log(self, run_id: str, values: list[Any]) -> None:
+        for first in range(0, len(values), BATCH):
+            self._client.log_batch(run_id, metrics=values[first : first + BATCH])
+
+    def _create(self, uri: str, experiment: str) -> str:
+        # Artifacts beside the database, not wherever the command happened to run.
+        location = None
+        if uri.startswith("sqlite:"):
+            location = (sqlite_path(uri).absolute().parent / "mlartifacts" / experiment).as_uri()
+        created: str = self._client.create_experiment(experiment, artifact_location=location)
+        return created
+
+
+def flatten(tree: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
+    """Leaves of a nested mapping as ``a.b`` and text; lists as JSON."""
+    for key, value in tree.items():
+        if isinstance(value, Mapping):
+            yield from flatten(value, f"{prefix}{key}.")
+        else:
+            yield f"{prefix}{key}", json.dumps(value) if isinstance(value, list | tuple) else str(value)

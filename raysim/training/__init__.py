@@ -1,0 +1,1 @@
+"""Local training: what a hospital minimises, computed fast. Models by family, kernels by model and device."""

@@ -1,0 +1,96 @@
+"""From a model's name to a model. torch is imported only for what needs it."""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib
+import sys
+from importlib.metadata import entry_points
+from typing import Any
+
+from raysim.errors import ConfigError, nearest
+from raysim.training.base import Model
+
+GROUP = "raysim.models"  # the entry-point group in which a package may add families
+BUILT_IN = {
+    "logistic_regression": "raysim.training.logistic:LogisticRegression",
+    "mlp": "raysim.training.mlp:MLP",
+}
+INITS = ("default", "zeros")
+PRECISIONS = ("float32", "float64")
+
+
+def build_model(
+    family: str | type[Any],
+    n_features: int,
+    n_classes: int,
+    *,
+    options: dict[str, Any],
+    init: str = "default",
+    device: str = "cpu",
+    precision: str = "float32",
+) -> Model:
+    """The model for ``n_features`` (F) and ``n_classes`` (C), in ``precision`` on ``device`` (``cpu``, ``cuda[:k]``).
+
+    ``family`` is a known name, the import path ``my_module.Net`` of a class, or a class: either a family (a dataclass
+    whose fields are its options and whose ``bind(F, C, init=, device=, precision=)`` returns a ``Model``), or a
+    ``torch.nn.Module`` that is constructed as ``cls(F, C, **options)``.
+
+    Raises ``ConfigError`` naming the field, among them the options' own ``ValueError``s.
+    """
+    for field, value, least in (("n_features", n_features, 1), ("n_classes", n_classes, 2)):
+        if value < least:
+            raise ConfigError(f"{field}: {value!r} is not at least {least}")
+    for field, name, known in (("model.init", init, INITS), ("run.precision", precision, PRECISIONS)):
+        if name not in known:
+            raise ConfigError(f"{field}: {name!r} is not known; {nearest(name, known)}")
+    cls = find_family(family) if isinstance(family, str) else family
+    if hasattr(cls, "bind"):
+        bound: Model = configured(cls, options).bind(
+            n_features, n_classes, init=init, device=device, precision=precision
+        )
+        return bound
+    # a module's class exists only where its file has imported torch, so there is no need to import it to find out
+    if "torch" in sys.modules and issubclass(cls, sys.modules["torch"].nn.Module):
+        from raysim.training.generic import bind_module
+
+        return bind_module(cls, n_features, n_classes, options=options, init=init, device=device, precision=precision)
+    raise ConfigError(f"model: {cls.__qualname__} is neither a torch.nn.Module nor a family with a method 'bind'")
+
+
+def find_family(name: str) -> type[Any]:
+    """The class for a built-in name, a name that an installed package adds, or an import path with a dot."""
+    if name in BUILT_IN:
+        return load(BUILT_IN[name])
+    added = {point.name: point.value for point in entry_points(group=GROUP)}
+    if name in added:
+        return load(added[name])
+    if "." not in name:
+        raise ConfigError(f"model: {name!r} is not known; {nearest(name, [*BUILT_IN, *added])}")
+    module, _, attribute = name.rpartition(".")
+    return load(f"{module}:{attribute}")
+
+
+def load(path: str) -> type[Any]:
+    """The class at ``module:Class``."""
+    module, _, attribute = path.partition(":")
+    try:
+        cls = getattr(importlib.import_module(module), attribute)
+    except (ImportError, AttributeError) as error:
+        raise ConfigError(f"model: {module}.{attribute} cannot be imported: {error}") from error
+    if not isinstance(cls, type):
+        raise ConfigError(f"model: {module}.{attribute} is not a class")
+    return cls
+
+
+def configured(cls: type[Any], options: dict[str, Any]) -> Any:
+    """``cls(**options)``, with errors that name ``model.<option>``."""
+    known = [field.name for field in dataclasses.fields(cls)]
+    for option in options:
+        if option not in known:
+            remedy = nearest(option, known) if known else "it has none"
+            raise ConfigError(f"model.{option}: not an option of {cls.__qualname__}; {remedy}")
+    try:
+        return cls(**options)
+    except (TypeError, ValueError) as error:
+        raise ConfigError(f"model.{error}") from error

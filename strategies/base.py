@@ -1,0 +1,194 @@
+"""The interface of a strategy: what each hospital minimises and how the server combines what comes back.
+
+A strategy is a frozen dataclass. Its fields are its hyper-parameters, its methods are pure, and what it carries from
+round to round is an explicit value, :class:`State`. The engine calls, once a round and in this order, ``select``,
+``problem`` and ``aggregate``; before the first round ``setup``, after the last ``personalize``; ``serve`` says which
+model each hospital uses. Every method has a default, and the defaults together are federated averaging.
+
+Shapes: ``N`` hospitals in the federation, ``H`` in the cohort, ``P`` scalars of a model, ``M`` models in the bank,
+``G`` sums that hospitals' deltas go into. Server-side arrays are float64.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+Ids = NDArray[np.int64]
+Floats = NDArray[np.float64]
+
+OWN = -1
+"""Stands for the hospital's own kept parameters, where a row of the bank is expected; row 0 until it has kept some."""
+
+POOLED = -1
+"""Stands for the rows of all hospitals together, where a hospital is expected."""
+
+
+@dataclass(frozen=True, eq=False)
+class HospitalRows:
+    """The training rows of one hospital, as a :class:`Question` sees them.
+
+    ``X [n, F]`` preprocessed features, of which the first ``D`` columns are values and the rest flags,
+    ``y [n]`` class indices out of ``classes``, ``observed [n, D]`` whether a value was recorded.
+    """
+
+    X: NDArray[Any]
+    y: NDArray[np.int64]
+    observed: NDArray[np.bool_]
+    classes: int
+
+
+class Question(Protocol):
+    """Something the server asks every hospital before training. What it returns has left the hospital."""
+
+    kind: ClassVar[str]
+    """Its name in the egress ledger."""
+
+    def answer(self, rows: HospitalRows) -> Floats:
+        """The hospital's answer, a flat vector of scalars."""
+        ...
+
+
+class Selection(Protocol):
+    """Which hospitals take part in a round."""
+
+    def pick(self, candidates: Ids, sizes: Ids, rng: np.random.Generator) -> Ids:
+        """Ascending ids out of ``candidates [M]`` (ascending), which have ``sizes [M]`` > 0 training rows."""
+        ...
+
+
+@dataclass(frozen=True, eq=False)
+class FederationView:
+    """What the server knows of the federation, and how it asks for more.
+
+    ``names [N]``, ``sizes [N]`` training rows, ``classes`` of the label, ``initial [P]`` the common
+    starting parameters; ``local_epochs`` and ``selection`` as configured. ``rng(purpose, *key)`` is a stream of the run's seed. ``ask(question)`` returns one
+    answer per hospital in id order; hospitals without training rows answer too.
+    """
+
+    names: tuple[str, ...]
+    sizes: Ids
+    classes: int
+    initial: Floats
+    local_epochs: int
+    selection: Selection
+    rng: Callable[..., np.random.Generator]
+    ask: Callable[[Question], Sequence[Floats]]
+
+    @property
+    def trainable(self) -> Ids:
+        """Ids of the hospitals that have training rows, ascending."""
+        return np.flatnonzero(self.sizes > 0)
+
+
+@dataclass(frozen=True, eq=False)
+class State:
+    """What a strategy carries from round to round.
+
+    ``bank [M, P]``: the server's models, row 0 the global one. ``cluster [N]``: the bank row of each hospital's
+    cluster model, or None for strategies without clusters. Strategies that carry more derive from this class.
+    """
+
+    bank: Floats
+    cluster: Ids | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Pull:
+    """A proximal term ``weight/2 * |theta - towards|^2``: ``weight`` one for all or ``[H]``, ``towards [H]`` bank rows."""
+
+    weight: float | Floats
+    towards: Ids
+
+
+@dataclass(frozen=True, eq=False)
+class LocalProblem:
+    """What each of ``H`` hospitals minimises in a round, and where its delta goes.
+
+    - ``start [H]``: the bank row it starts from, or ``OWN``.
+    - ``weight [H]``: the factor of its delta in the sum it goes into; needed where it is sent.
+    - ``into [H]``: which of the ``sums`` sums that is (0 where None).
+    - ``pulls``: proximal terms added to its loss.
+    - ``epochs [H]`` or one for all, ``learning_rate``: None means as configured.
+    - ``keep``: it remembers its parameters afterwards (its own model). ``send``: its delta leaves the hospital.
+    """
+
+    start: Ids
+    weight: Floats | None = None
+    into: Ids | None = None
+    sums: int = 1
+    pulls: tuple[Pull, ...] = ()
+    epochs: int | Ids | None = None
+    learning_rate: float | None = None
+    keep: bool = False
+    send: bool = True
+
+
+@dataclass(frozen=True, eq=False)
+class Update:
+    """What came back from a round: ``sums [G, P]``, the weighted sums of deltas; ``ids [H]``, who took part."""
+
+    ids: Ids
+    sums: Floats
+
+
+class Strategy:
+    """A way of federating. Derive from this class, make it a frozen dataclass, and override what differs."""
+
+    def check(self, names: Sequence[str], sizes: Ids) -> None:
+        """Raise ``ValueError`` for hyper-parameters that do not fit hospitals with these names and training rows.
+
+        Called before anything starts; the message begins with the field: ``clusters: 9 is more than ...``.
+        """
+
+    def setup(self, view: FederationView) -> State:
+        """The state before the first round; may ask hospitals about their data."""
+        return State(bank=view.initial[None, :].copy())
+
+    def select(self, view: FederationView, state: State, round: int) -> Ids:
+        """The cohort of ``round`` (1, 2, ...): ascending ids, or ``[POOLED]``."""
+        return choose(view, view.trainable, "sample", round)
+
+    def problem(self, view: FederationView, state: State, ids: Ids) -> LocalProblem:
+        """What the cohort minimises."""
+        return LocalProblem(start=np.zeros_like(ids), weight=shares(view.sizes[ids]))
+
+    def aggregate(self, view: FederationView, state: State, update: Update) -> State:
+        """The state after a round in which at least one hospital trained."""
+        return replace(state, bank=state.bank + update.sums)
+
+    def serve(self, view: FederationView, state: State) -> dict[str, Ids]:
+        """Which model serves each hospital: ``{model served: [N] bank rows, or OWN}``, the headline model last."""
+        return {"global": np.zeros(len(view.sizes), dtype=np.int64)}
+
+    def personalize(self, view: FederationView, state: State) -> LocalProblem | None:
+        """What every hospital with training rows minimises once after the last round, or None."""
+        return None
+
+
+def choose(view: FederationView, candidates: Ids, purpose: str, *key: int) -> Ids:
+    """The configured selection among ``candidates`` (ascending, all with training rows)."""
+    if not len(candidates):
+        return candidates
+    return view.selection.pick(candidates, view.sizes[candidates], view.rng(purpose, *key))
+
+
+def shares(sizes: Ids) -> Floats:
+    """``n_i / sum n_j``, the weights of federated averaging, ``[H]``."""
+    return sizes / max(int(sizes.sum()), 1)
+
+
+def at_least(field: str, value: float, bound: float) -> None:
+    """Raise ``ValueError`` naming ``field`` unless ``value >= bound``."""
+    if not value >= bound:
+        raise ValueError(f"{field}: {value} is not at least {bound}")
+
+
+def within(field: str, value: float, low: float, high: float) -> None:
+    """Raise ``ValueError`` naming ``field`` unless ``low <= value <= high``."""
+    if not low <= value <= high:
+        raise ValueError(f"{field}: {value} is not between {low} and {high}")

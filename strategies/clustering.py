@@ -1,0 +1,103 @@
+"""Clusters of hospitals from their signatures, and the models that clusters share.
+
+CHiP-FL (Zhou), section 4 and appendix A. ``N_k`` is the number of training rows of all members of cluster ``k``,
+``N`` of all hospitals. In the bank, row 0 is the global model and row ``1 + k`` the model of cluster ``k``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from strategies.base import FederationView, Floats, Ids, LocalProblem, Pull, State, Update, at_least
+from strategies.signatures import BLOCKS, Block, Signature, signature_matrix
+
+
+def check_clusters(clusters: int, blocks: Sequence[str]) -> None:
+    """Raise ``ValueError`` for fewer than one cluster or an unknown block of the signature."""
+    at_least("clusters", clusters, 1)
+    for block in blocks:
+        if block not in BLOCKS:
+            raise ValueError(f"signature: '{block}' is not one of {', '.join(BLOCKS)}")
+    if not blocks:
+        raise ValueError(f"signature: empty; name some of {', '.join(BLOCKS)}")
+
+
+def check_enough_hospitals(clusters: int, sizes: Ids) -> None:
+    """Raise ``ValueError`` where there are fewer hospitals with training rows than clusters."""
+    hospitals = int(np.count_nonzero(sizes))
+    if clusters > hospitals:
+        raise ValueError(f"clusters: {clusters} is more than the {hospitals} hospitals with training rows; lower it")
+
+
+def clustered_state(view: FederationView, clusters: int, blocks: Sequence[Block], block_scale: bool) -> State:
+    """Ask for signatures, cluster, and start every cluster model at the initial one.
+
+    Hospitals without training rows have no signature and join the largest cluster.
+    """
+    trainable = view.trainable
+    answers = view.ask(Signature())
+    columns = signature_matrix([answers[i] for i in trainable], view.classes, blocks, block_scale)
+    labels = kmeans(columns, clusters, view.rng("clusters"))
+    cluster = np.full(len(view.sizes), 1 + np.bincount(labels).argmax(), dtype=np.int64)
+    cluster[trainable] = 1 + labels
+    return State(bank=np.repeat(view.initial[None, :], 2 + labels.max(), axis=0), cluster=cluster)
+
+
+def kmeans(rows: Floats, clusters: int, rng: np.random.Generator) -> Ids:
+    """Labels ``[N]`` of k-means (k-means++, 10 starts, 300 iterations, tolerance 1e-4) on ``rows [N, D]``.
+
+    Clusters are numbered by their smallest member. More clusters than distinct rows are reduced to these.
+    """
+    from sklearn.cluster import KMeans  # a second to import, and only clustered strategies need it
+
+    clusters = min(clusters, len(np.unique(rows, axis=0)))
+    seed = int(rng.integers(2**31))
+    fitted = KMeans(clusters, init="k-means++", n_init=10, max_iter=300, tol=1e-4, random_state=seed).fit(rows)
+    return by_smallest_member(fitted.labels_)
+
+
+def by_smallest_member(labels: Ids) -> Ids:
+    """Renumber labels ``[N]`` to 0, 1, ... in the order in which clusters first appear."""
+    _, first, inverse = np.unique(labels, return_index=True, return_inverse=True)
+    rank = np.empty(len(first), dtype=np.int64)
+    rank[np.argsort(first)] = np.arange(len(first))
+    return rank[inverse]
+
+
+def members(state: State) -> Ids:
+    """The bank row of each hospital's cluster model, ``[N]``; raises where the strategy has no clusters."""
+    if state.cluster is None:
+        raise ValueError("this state has no clusters")
+    return state.cluster
+
+
+def cluster_problem(view: FederationView, state: State, ids: Ids, lam: float, mu: float) -> LocalProblem:
+    """Start from the cluster model; ``lam |theta - theta_k|^2 + mu |theta - theta_g|^2`` (eq. 1, without halves).
+
+    A hospital's delta goes into its cluster's sum with weight ``n_i / sum n_j`` over the cluster's participants.
+    """
+    own = members(state)[ids]
+    sizes = view.sizes[ids].astype(np.float64)
+    participating = np.bincount(own, weights=sizes, minlength=len(state.bank))
+    return LocalProblem(
+        start=own,
+        weight=sizes / participating[own],
+        into=own - 1,
+        sums=len(state.bank) - 1,
+        pulls=(Pull(2.0 * lam, own), Pull(2.0 * mu, np.zeros_like(own))),
+    )
+
+
+def cluster_steps(view: FederationView, state: State, update: Update, alpha: float) -> State:
+    """The two levels of aggregation, and the clusters' way back to the global model.
+
+    ``theta_k += sum of its deltas`` (idle clusters stay), ``theta_g = sum_k N_k/N theta_k``, then for every cluster
+    ``theta_k <- alpha theta_k + (1 - alpha) theta_g`` (appendix A).
+    """
+    clusters = state.bank[1:] + update.sums
+    rows = np.bincount(members(state) - 1, weights=view.sizes, minlength=len(clusters))
+    top = (rows / rows.sum()) @ clusters
+    return replace(state, bank=np.vstack([top, alpha * clusters + (1.0 - alpha) * top]))

@@ -1,0 +1,47 @@
+"""Hierarchical federated averaging: hospitals into clusters, clusters into one global model.
+
+The baseline "Hierarchical" of CHiP-FL (Zhou), Table 2, which the paper leaves undefined; taken as CHiP-FL without pulls
+(lam = mu = 0) and with every cluster restarting from the global model (alpha = 0). A cohort's average is therefore
+stratified by cluster: ``(N_k/N) * (n_i / n_{S_k})``, and clusters without participants add nothing.
+
+Traffic: the signature once; per participant P scalars down, P + 1 up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from strategies.base import FederationView, Ids, LocalProblem, State, Strategy, Update
+from strategies.clustering import (
+    check_clusters,
+    check_enough_hospitals,
+    cluster_problem,
+    cluster_steps,
+    clustered_state,
+)
+from strategies.signatures import BLOCKS, Block
+
+
+@dataclass(frozen=True)
+class Hierarchical(Strategy):
+    """``clusters``: K; ``signature`` and ``block_scale`` say what hospitals are clustered by."""
+
+    clusters: int = 5
+    signature: tuple[Block, ...] = BLOCKS
+    block_scale: bool = False
+
+    def __post_init__(self) -> None:
+        check_clusters(self.clusters, self.signature)
+
+    def check(self, names: Sequence[str], sizes: Ids) -> None:
+        check_enough_hospitals(self.clusters, sizes)
+
+    def setup(self, view: FederationView) -> State:
+        return clustered_state(view, self.clusters, self.signature, self.block_scale)
+
+    def problem(self, view: FederationView, state: State, ids: Ids) -> LocalProblem:
+        return cluster_problem(view, state, ids, lam=0.0, mu=0.0)
+
+    def aggregate(self, view: FederationView, state: State, update: Update) -> State:
+        return cluster_steps(view, state, update, alpha=0.0)

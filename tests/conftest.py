@@ -1,0 +1,116 @@
+"""Small federations and runs that tests share."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from raysim.config import Evaluation, Resources
+from raysim.coordinator import Coordinator, Job, Outcome
+from raysim.data.federation import Federation, write
+from raysim.messages import ModelSpec, Work
+from raysim.placement import Placement, balance
+from raysim.pool import LocalPool
+from raysim.training.base import Optimizer
+from strategies.base import Selection, Strategy
+from strategies.selection import All
+
+MakeFederation = Callable[..., Federation]
+
+
+@pytest.fixture(scope="session")
+def data_folder() -> Path:
+    """The folder of real open data, named by RAYSIM_DATA; tests that need it are skipped without."""
+    folder = os.environ.get("RAYSIM_DATA")
+    if not folder:
+        pytest.skip("RAYSIM_DATA does not name a folder of real data")
+    return Path(folder)
+
+
+@pytest.fixture
+def federate(tmp_path: Path) -> MakeFederation:
+    """A function that stores a federation drawn from a seed, with given rows per hospital and part."""
+    count = 0
+
+    def make(
+        train: Sequence[int], test: Sequence[int] | None = None, *, features: int = 3, classes: int = 2, seed: int = 0
+    ) -> Federation:
+        nonlocal count
+        count += 1
+        folder = tmp_path / f"federation-{count}"
+        folder.mkdir()
+        tested = [5] * len(train) if test is None else list(test)
+        rng = np.random.default_rng(seed)
+        n = sum(train) + sum(tested)
+        X = rng.normal(size=(n, features)).astype(np.float32)
+        y = (X @ rng.normal(size=(features, classes)) + rng.normal(size=(n, classes))).argmax(axis=1)
+        stops = np.cumsum([[a, 0, b] for a, b in zip(train, tested, strict=True)])
+        bounds = np.concatenate([[0], stops])[np.arange(len(train))[:, None] * 3 + np.arange(4)]
+        return store(folder, X, y, bounds, classes)
+
+    return make
+
+
+def store(folder: Path, X: Any, y: Any, bounds: Any, classes: int = 2) -> Federation:
+    """Store arrays as a federation whose hospitals are called h0, h1, ..."""
+    n, features = X.shape
+    write(
+        folder,
+        X=np.asarray(X, dtype=np.float32),
+        y=np.asarray(y, dtype=np.int64),
+        observed=np.ones((n, features), dtype=np.bool_),
+        bounds=np.asarray(bounds, dtype=np.int64),
+        patients={},
+        meta={
+            "hospitals": [f"h{i}" for i in range(len(bounds))],
+            "features": [f"x{j}" for j in range(features)],
+            "classes": [str(c) for c in range(classes)],
+            "attributes": {},
+            "notes": [],
+            "fingerprint": "test",
+            "preprocessing_scalars": 0,
+        },
+    )
+    return Federation.open(folder)
+
+
+def play(
+    federation: Federation,
+    strategy: Strategy,
+    *,
+    selection: Selection | None = None,
+    rounds: int = 3,
+    epochs: int = 1,
+    batch_size: int = 4,
+    learning_rate: float = 0.1,
+    optimizer: str = "sgd",
+    precision: str = "float64",
+    seed: int = 1,
+    actors: int = 1,
+    model: ModelSpec | None = None,
+    every: int = 1,
+) -> Outcome:
+    """Run a strategy in this process and return its outcome."""
+    job = Job(
+        work=Work(
+            federation=str(federation.folder),
+            model=model or ModelSpec("logistic_regression", None, {}, "default"),
+            optimizer=Optimizer(optimizer, learning_rate, batch_size),
+            epochs=epochs,
+            seed=seed,
+            precision=precision,
+        ),
+        strategy=strategy,
+        selection=selection or All(),
+        rounds=rounds,
+        evaluation=Evaluation(every=every),
+    )
+    pool = LocalPool(Placement(balance(federation.totals, actors), 1, 0), Resources().device)
+    *_, outcome = Coordinator(pool).run(job)
+    assert isinstance(outcome, Outcome)
+    return outcome

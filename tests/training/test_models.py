@@ -1,0 +1,137 @@
+"""From names to models: families, options, the start, and what is refused."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+from raysim.errors import ConfigError
+from raysim.training.base import Optimizer, Task
+from raysim.training.logistic import LogisticModel
+from raysim.training.models import build_model
+
+
+class Wide(nn.Sequential):
+    def __init__(self, n_features: int, n_outputs: int, width: int = 6) -> None:
+        super().__init__(nn.Linear(n_features, width), nn.Tanh(), nn.Linear(width, n_outputs))
+
+
+class Normed(nn.Sequential):
+    def __init__(self, n_features: int, n_outputs: int) -> None:
+        super().__init__(nn.Linear(n_features, n_outputs), nn.BatchNorm1d(n_outputs))
+
+
+class Dropped(nn.Sequential):
+    def __init__(self, n_features: int, n_outputs: int) -> None:
+        super().__init__(nn.Dropout(), nn.Linear(n_features, n_outputs))
+
+
+class Flat(nn.Linear):
+    def forward(self, X: Tensor) -> Tensor:
+        return super().forward(X).sum(1)
+
+
+@dataclass(frozen=True)
+class Ridge:
+    """A family as a user's package might add it."""
+
+    strength: float = 1.0
+
+    def bind(self, n_features: int, n_classes: int, **_: Any) -> LogisticModel:
+        return LogisticModel(n_features, n_classes, "float64")
+
+
+def rng() -> np.random.Generator:
+    return np.random.default_rng(5)
+
+
+def test_layouts_are_those_of_torch() -> None:
+    logistic = build_model("logistic_regression", 7, 2, options={})
+    assert (logistic.layout.names, logistic.layout.shapes) == (("weight", "bias"), ((1, 7), (1,)))
+    mlp = build_model("mlp", 7, 3, options={"hidden": [5]})
+    assert mlp.layout.names == ("layers.0.weight", "layers.0.bias", "layers.1.weight", "layers.1.bias")
+    assert mlp.layout.shapes == ((5, 7), (5,), (3, 5), (3,))
+    assert build_model("mlp", 100, 2, options={}).layout.size == 100 * 256 + 256 + 256 * 128 + 128 + 128 * 2 + 2
+
+
+def test_starts() -> None:
+    assert not build_model("logistic_regression", 7, 2, options={}).initial(rng()).any()
+    for family, options in (("mlp", {"hidden": [50]}), (Wide, {"width": 50})):
+        model = build_model(family, 25, 2, options=options)
+        state = torch.random.get_rng_state()
+        start = model.initial(rng())
+        assert torch.equal(torch.random.get_rng_state(), state)
+        assert start.dtype == np.float64
+        np.testing.assert_array_equal(model.initial(rng()), start)
+        first, bias, last, _ = model.layout.split(start).values()
+        for part, bound in ((first, 0.2), (bias, 0.2), (last, 50**-0.5)):
+            assert 0.9 * bound < np.abs(part).max() <= bound
+        assert not build_model(family, 25, 2, options=options, init="zeros").initial(rng()).any()
+
+
+def test_a_users_module_trains_and_predicts() -> None:
+    model = build_model(f"{__name__}.Wide", 2, 2, options={"width": 4}, precision="float64")
+    X, start = np.array([[1.0, 0], [0, 1], [1, 1]]), model.initial(rng())
+    task = Task(X, np.array([0, 1, 1]), start, [(0.0, start)], 200, 0.5, np.random.default_rng)
+    (theta,) = model.train([task], Optimizer("sgd", 0.5, 2))
+    assert (model.logits(theta, X) > 0).tolist() == [False, True, True]
+
+
+def test_a_users_family_is_taken() -> None:
+    assert build_model(f"{__name__}.Ridge", 3, 2, options={"strength": 2.0}).layout.size == 4
+
+
+@pytest.mark.parametrize(
+    ("family", "options", "message"),
+    [
+        ("mpl", {}, "model: 'mpl' is not known; did you mean 'mlp'?"),
+        ("mlp", {"hiden": [3]}, "model.hiden: not an option of MLP; did you mean 'hidden'?"),
+        ("mlp", {"hidden": [3, 0]}, "model.hidden: [3, 0] is not a list of whole numbers of at least 1"),
+        ("mlp", {"hidden": "big"}, "model.hidden: 'big' is not a list of whole numbers of at least 1"),
+        ("logistic_regression", {"l2": 1}, "model.l2: not an option of LogisticRegression; it has none"),
+        ("no_such_module.Net", {}, "model: no_such_module.Net cannot be imported: No module named 'no_such_module'"),
+        ("builtins.len", {}, "model: builtins.len is not a class"),
+        ("builtins.int", {}, "model: int is neither a torch.nn.Module nor a family with a method 'bind'"),
+        (Wide, {"depth": 2}, "model.options: {'depth': 2} does not construct Wide"),
+        (Normed, {}, "model: Normed keeps the buffer '1.running_mean' beside its parameters"),
+        (Dropped, {}, "model: Dropped draws random numbers in its dropout layers"),
+        (Flat, {}, "model: Flat turns 3 rows into outputs of shape (3,), not (3, 2)"),
+    ],
+)
+def test_what_is_refused(family: Any, options: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError) as error:
+        build_model(family, 4, 2, options=options)
+    assert str(error.value).startswith(message)
+
+
+def test_terms_are_checked() -> None:
+    for field, arguments in (
+        ("n_features", {"n_features": 0}),
+        ("n_classes", {"n_classes": 1}),
+        ("model.init", {"init": "ones"}),
+        ("run.precision", {"precision": "float16"}),
+    ):
+        with pytest.raises(ConfigError, match=field):
+            build_model("mlp", **{"n_features": 2, "n_classes": 2, "options": {}, **arguments})
+
+
+def test_the_built_in_families_start_without_torch() -> None:
+    code = """
+import sys, numpy as np
+from raysim.training.base import Optimizer, Task
+from raysim.training.models import build_model
+for family in ("logistic_regression", "mlp"):
+    model = build_model(family, 3, 2, options={})
+    start = model.initial(np.random.default_rng(0))
+    task = Task(np.ones((5, 3)), np.array([0, 1, 0, 1, 1]), start, [], 2, .1, np.random.default_rng)
+    model.logits(model.train([task], Optimizer("adam", .1, 2))[0], np.ones((2, 3)))
+assert "torch" not in sys.modules
+"""
+    subprocess.run([sys.executable, "-c", code], check=True)
