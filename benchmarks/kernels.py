@@ -9,17 +9,15 @@ hospitals at a time. Times are the least of the repeats, in milliseconds for one
 
 from __future__ import annotations
 
-import os
-
-for _name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
-    os.environ[_name] = "1"
-
 import argparse
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
+from itertools import pairwise
 
 import numpy as np
 import torch
+from threadpoolctl import threadpool_limits
 from torch import nn
 
 from raysim.streams import stream
@@ -27,7 +25,8 @@ from raysim.training.base import Model, Optimizer, Task
 from raysim.training.batched import Cohort, Dense
 from raysim.training.models import build_model
 
-FEATURES, RATE, HIDDEN = 100, 0.05, (256, 128)
+FEATURES, RATE = 100, 0.05
+WIDTHS: dict[str, tuple[int, ...]] = {"logistic_regression": (FEATURES, 1), "mlp": (FEATURES, 256, 128, 2)}
 
 
 def heavy_tailed(hospitals: int, rows: int) -> list[int]:
@@ -46,11 +45,10 @@ def make_tasks(sizes: Sequence[int], start: np.ndarray) -> list[Task]:
     return tasks
 
 
-def torch_loop(family: str, tasks: Sequence[Task], batch: int) -> None:
+def torch_loop(widths: Sequence[int], tasks: Sequence[Task], batch: int) -> None:
     """The loop of a textbook."""
-    widths = (FEATURES, 1) if family == "logistic_regression" else (FEATURES, *HIDDEN, 2)
     parts: list[nn.Module] = []
-    for fan_in, fan_out in zip(widths, widths[1:], strict=False):
+    for fan_in, fan_out in pairwise(widths):
         parts += [nn.Linear(fan_in, fan_out), nn.ReLU()]
     net = nn.Sequential(*parts[:-1])
     for task in tasks:
@@ -65,14 +63,13 @@ def torch_loop(family: str, tasks: Sequence[Task], batch: int) -> None:
                 loss = nn.functional.binary_cross_entropy_with_logits(z.squeeze(1), target.float())
             else:
                 loss = nn.functional.cross_entropy(z, target)
-            loss.backward()
+            torch.autograd.backward(loss)
             solver.step()
 
 
-def numpy_loop(family: str, tasks: Sequence[Task], batch: int) -> None:
+def numpy_loop(widths: Sequence[int], tasks: Sequence[Task], batch: int) -> None:
     """The same by hand, in as few lines as it takes."""
-    widths = (FEATURES, 1) if family == "logistic_regression" else (FEATURES, *HIDDEN, 2)
-    pairs = list(zip(widths, widths[1:], strict=False))
+    pairs = list(pairwise(widths))
     cuts = np.cumsum([n for i, o in pairs for n in (i * o, o)])[:-1]
     for task in tasks:
         flat = np.split(task.start.copy(), cuts)
@@ -118,47 +115,46 @@ def in_eights(model: Model, tasks: Sequence[Task], terms: Optimizer) -> None:
         model.train(ordered[at : at + 8], terms)
 
 
+def measure(family: str, sizes: Sequence[int], batch: int, repeats: int) -> None:
+    """Print the times of one model on one federation."""
+    widths = WIDTHS[family]
+    model = build_model(family, FEATURES, 2, options={})
+    batched = Cohort(model, Dense(widths), device="cpu", precision="float32")
+    start = model.initial(np.random.default_rng(0)).astype(np.float32)
+    tasks = make_tasks(sizes, start)
+    pulled = [replace(task, pulls=[(0.1, start), (0.2, start)]) for task in tasks]
+    sgd, momentum, adam = (Optimizer(name, RATE, batch) for name in ("sgd", "momentum", "adam"))
+    runs: dict[str, Callable[[], object]] = {
+        "plain torch loop": lambda: torch_loop(widths, tasks, batch),
+        "plain numpy loop": lambda: numpy_loop(widths, tasks, batch),
+        "raysim, sgd": lambda: model.train(tasks, sgd),
+        "raysim, sgd, 2 pulls": lambda: model.train(pulled, sgd),
+        "raysim, momentum": lambda: model.train(tasks, momentum),
+        "raysim, adam": lambda: model.train(tasks, adam),
+        "batched, all at once": lambda: batched.train(tasks, sgd),
+        "batched, eights": lambda: in_eights(batched, tasks, sgd),
+        "streams and permutations": lambda: [task.batches(0).permutation(len(task.y)) for task in tasks],
+        "logits, 30 rows each": lambda: [model.logits(start, task.X[:30]) for task in tasks],
+    }
+    times = {name: best(run, repeats) for name, run in runs.items()}
+    for name, seconds in times.items():
+        print(f"  {name:26s}{1e3 * seconds:9.2f} ms  {times['plain torch loop'] / seconds:6.1f}x the torch loop")
+
+
 def main() -> None:
-    """Print a table for each model and federation."""
+    """Print a table for each federation and model."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--repeats", type=int, default=7)
     repeats = parser.parse_args().repeats
+    threadpool_limits(1)
     torch.set_num_threads(1)
-    federations = [
+    for title, sizes, batch in (
         ("208 heavy-tailed hospitals", heavy_tailed(208, 53_800), 32),
         ("200 hospitals of 26", [26] * 200, 16),
-    ]
-    for title, sizes, batch in federations:
-        for family in ("logistic_regression", "mlp"):
-            model = build_model(family, FEATURES, 2, options={})
-            device = Cohort(
-                model,
-                Dense((FEATURES, 1) if family != "mlp" else (FEATURES, *HIDDEN, 2)),
-                device="cpu",
-                precision="float32",
-            )
-            start = model.initial(np.random.default_rng(0)).astype(np.float32)
-            tasks = make_tasks(sizes, start)
-            pulled = [Task(t.X, t.y, t.start, [(0.1, start), (0.2, start)], 1, RATE, t.batches) for t in tasks]
-            sgd = Optimizer("sgd", RATE, batch)
-            runs: dict[str, Callable[[], object]] = {
-                "plain torch loop": lambda: torch_loop(family, tasks, batch),
-                "plain numpy loop": lambda: numpy_loop(family, tasks, batch),
-                "raysim, sgd": lambda: model.train(tasks, sgd),
-                "raysim, sgd, 2 pulls": lambda: model.train(pulled, sgd),
-                "raysim, momentum": lambda: model.train(tasks, Optimizer("momentum", RATE, batch)),
-                "raysim, adam": lambda: model.train(tasks, Optimizer("adam", RATE, batch)),
-                "batched, all at once": lambda: device.train(tasks, sgd),
-                "batched, eights": lambda: in_eights(device, tasks, sgd),
-                "streams and permutations": lambda: [t.batches(0).permutation(len(t.y)) for t in tasks],
-                "logits": lambda: [model.logits(start, t.X[:30]) for t in tasks],
-            }
+    ):
+        for family in WIDTHS:
             print(f"\n{family}, {title}, {sum(sizes)} rows, batch {batch}")
-            times = {name: best(run, repeats) for name, run in runs.items()}
-            for name, seconds in times.items():
-                print(
-                    f"  {name:26s}{1e3 * seconds:9.2f} ms  {times['plain torch loop'] / seconds:6.1f}x the torch loop"
-                )
+            measure(family, sizes, batch, repeats)
 
 
 if __name__ == "__main__":

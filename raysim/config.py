@@ -9,16 +9,18 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal, TypeVar, get_type_hints
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, get_type_hints
 
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, field_validator
 
 from raysim import registry
-from raysim.data.records import Source
 from raysim.data.split import Split
 from raysim.errors import ConfigError, nearest
 from strategies.base import Selection, Strategy
+
+if TYPE_CHECKING:
+    from raysim.data.records import Source
 
 T = TypeVar("T")
 

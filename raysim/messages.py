@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from raysim.config import ModelSection
 from raysim.data.federation import Federation
 from raysim.training.base import Model, Optimizer
 from raysim.training.models import build_model
 from strategies.base import Ids, LocalProblem
+
+if TYPE_CHECKING:
+    from raysim.config import ModelSection
 
 Kept = dict[int, NDArray[Any]]
 """What hospitals remember between rounds: parameters ``[P]`` by hospital id."""

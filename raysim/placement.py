@@ -6,12 +6,15 @@ import heapq
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from raysim.config import Resources
 from raysim.errors import ResourceError
 from strategies.base import Ids
+
+if TYPE_CHECKING:
+    from raysim.config import Resources
 
 
 @dataclass(frozen=True)

@@ -47,10 +47,11 @@ def combined_pull(task: Task, dtype: DTypeLike) -> tuple[float, Vector | None]:
     pulls = [(float(weight), towards) for weight, towards in task.pulls if weight != 0]
     if not pulls:
         return 0.0, None
-    anchor = np.zeros(len(task.start), np.float64)
+    anchor = np.zeros(len(task.start), dtype)
+    axpy = BLAS[anchor.dtype].axpy
     for weight, towards in pulls:
-        anchor += weight * np.asarray(towards, np.float64)
-    return sum(weight for weight, _ in pulls), anchor.astype(dtype, copy=False)
+        axpy(towards, anchor, a=weight)
+    return sum(weight for weight, _ in pulls), anchor
 
 
 class Update(Protocol):
@@ -72,7 +73,7 @@ class Sgd:
         self.target = theta
         self.keep = 1.0 - rate * weight
         self.scale = -rate
-        self._shift = None if anchor is None else anchor * rate
+        self._shift = None if anchor is None else np.multiply(anchor, rate, out=anchor)
 
     def finish(self) -> None:
         """See ``Update``."""

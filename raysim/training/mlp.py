@@ -25,15 +25,11 @@ Layers = list[tuple[NDArray[Any], NDArray[Any]]]  # (weight [out, in], bias [out
 class MLP:
     """The family ``mlp``. ``hidden``: the widths of the hidden layers, from the input on; empty for none."""
 
-    hidden: tuple[int, ...] = (256, 128)
+    hidden: Sequence[int] = (256, 128)
 
     def __post_init__(self) -> None:
         widths = self.hidden
-        if (
-            not isinstance(widths, Sequence)
-            or isinstance(widths, str)
-            or not all(type(w) is int and w > 0 for w in widths)
-        ):
+        if not isinstance(widths, list | tuple) or not all(type(width) is int and width > 0 for width in widths):
             raise ValueError(f"hidden: {widths!r} is not a list of whole numbers of at least 1")
         object.__setattr__(self, "hidden", tuple(widths))
 

@@ -3,19 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-import importlib
 import sys
-from importlib.metadata import entry_points
 from typing import Any
 
+from raysim import registry
 from raysim.errors import ConfigError, nearest
 from raysim.training.base import Model
 
-GROUP = "raysim.models"  # the entry-point group in which a package may add families
-BUILT_IN = {
-    "logistic_regression": "raysim.training.logistic:LogisticRegression",
-    "mlp": "raysim.training.mlp:MLP",
-}
 INITS = ("default", "zeros")
 PRECISIONS = ("float32", "float64")
 
@@ -32,7 +26,7 @@ def build_model(
 ) -> Model:
     """The model for ``n_features`` (F) and ``n_classes`` (C), in ``precision`` on ``device`` (``cpu``, ``cuda[:k]``).
 
-    ``family`` is a known name, the import path ``my_module.Net`` of a class, or a class: either a family (a dataclass
+    ``family`` is a registered name, the import path ``my_module.Net`` of a class, or a class: either a family (a dataclass
     whose fields are its options and whose ``bind(F, C, init=, device=, precision=)`` returns a ``Model``), or a
     ``torch.nn.Module`` that is constructed as ``cls(F, C, **options)``.
 
@@ -43,7 +37,7 @@ def build_model(
             raise ConfigError(f"{field}: {value!r} is not at least {least}")
     for field, name, known in (("model.init", init, INITS), ("run.precision", precision, PRECISIONS)):
         if name not in known:
-            raise ConfigError(f"{field}: {name!r} is not known; {nearest(name, known)}")
+            raise ConfigError(f"{field}: {name!r} is not a known name; {nearest(name, known)}")
     cls = find_family(family) if isinstance(family, str) else family
     if hasattr(cls, "bind"):
         bound: Model = configured(cls, options).bind(
@@ -59,27 +53,10 @@ def build_model(
 
 
 def find_family(name: str) -> type[Any]:
-    """The class for a built-in name, a name that an installed package adds, or an import path with a dot."""
-    if name in BUILT_IN:
-        return load(BUILT_IN[name])
-    added = {point.name: point.value for point in entry_points(group=GROUP)}
-    if name in added:
-        return load(added[name])
-    if "." not in name:
-        raise ConfigError(f"model: {name!r} is not known; {nearest(name, [*BUILT_IN, *added])}")
-    module, _, attribute = name.rpartition(".")
-    return load(f"{module}:{attribute}")
-
-
-def load(path: str) -> type[Any]:
-    """The class at ``module:Class``."""
-    module, _, attribute = path.partition(":")
-    try:
-        cls = getattr(importlib.import_module(module), attribute)
-    except (ImportError, AttributeError) as error:
-        raise ConfigError(f"model: {module}.{attribute} cannot be imported: {error}") from error
+    """The class that is registered as ``name``, or the one at an import path, which has a dot."""
+    cls = registry.load_class(name, "model.class") if "." in name else registry.load("models", name, "model.name")
     if not isinstance(cls, type):
-        raise ConfigError(f"model: {module}.{attribute} is not a class")
+        raise ConfigError(f"model: '{name}' is not a class")
     return cls
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from raysim.data.eicu import Eicu
 from raysim.data.eicu_features import TABLES
 from raysim.errors import DataError
@@ -58,6 +59,68 @@ def patient(stay: int, **fields: Any) -> dict[str, Any]:
         "hospitaldischargestatus": "Alive",
         **fields,
     }
+
+
+def row(stay: int, offset: int, table: str, **fields: Any) -> dict[str, Any]:
+    """A row of ``table`` recorded, and entered, ``offset`` minutes after unit admission."""
+    times = {name: offset for name in columns(table) if name.endswith("offset") and name not in BESIDES.get(table, ())}
+    return {"patientunitstayid": stay, **times, **fields}
+
+
+def everything() -> dict[str, Rows]:
+    """Every table, for stays 1 (two days, lived), 2 (died after 30 hours) and 3 (died after 5 hours)."""
+    tables: dict[str, Rows] = {
+        "patient": [
+            patient(1),
+            patient(2, hospitaldischargestatus="Expired", unitdischargeoffset=1800, hospitalid=2, age="> 89"),
+            patient(3, hospitaldischargestatus="Expired", unitdischargeoffset=300, hospitalid=2, gender="Male"),
+        ],
+        "hospital": [
+            {"hospitalid": 1, "numbedscategory": "100 - 249", "teachingstatus": "TRUE", "region": "Midwest"},
+            {"hospitalid": 2, "numbedscategory": ">= 500", "teachingstatus": "f", "region": "South"},
+        ],
+    }
+    for stay in (1, 2, 3):
+        for table, fields in ROWS:
+            tables.setdefault(table, []).append(row(stay, 10, table, **fields))
+    return tables
+
+
+EXAM = "notes/Progress Notes/Physical Exam/Physical Exam"
+PAST = "notes/Progress Notes/Past History/Organ Systems"
+DX = "admission diagnosis|All Diagnosis|Non-operative|Diagnosis"
+OUT = "flowsheet|Flowsheet Cell Labels|I&O|Output (ml)"
+GCS = f"{EXAM}/Neurologic/GCS"
+
+# One ordinary row of every table but ``patient`` and ``hospital``, for :func:`everything`.
+ROWS: list[tuple[str, dict[str, Any]]] = [
+    ("vitalPeriodic", {"heartrate": 80, "sao2": 97, "respiration": 18, "temperature": 37, "systemicmean": 80}),
+    ("vitalAperiodic", {"noninvasivesystolic": 120, "noninvasivediastolic": 70, "noninvasivemean": 87}),
+    (
+        "nurseCharting",
+        {
+            "nursingchartcelltypevallabel": "Glasgow coma score",
+            "nursingchartcelltypevalname": "GCS Total",
+            "nursingchartvalue": 15,
+        },
+    ),
+    ("physicalExam", {"physicalexampath": f"{GCS}/14", "physicalexamtext": 14}),
+    ("lab", {"labname": "sodium", "labresult": 140}),
+    ("intakeOutput", {"cellpath": f"{OUT}|Urine", "celllabel": "Urine", "cellvaluenumeric": 240}),
+    ("apacheApsVar", {"sodium": 140, "heartrate": 100, "eyes": 4, "motor": 6, "verbal": 5, "meds": 0, "vent": 0}),
+    ("apachePredVar", {"diabetes": 0, "diedinhospital": 0, "dischargelocation": 4, "var03hspxlos": -1}),
+    ("pastHistory", {"pasthistorypath": f"{PAST}/Pulmonary/COPD/COPD  - moderate"}),
+    ("diagnosis", {"diagnosisstring": "renal|disorder of kidney|acute renal failure", "activeupondischarge": "True"}),
+    ("admissionDx", {"admitdxpath": f"{DX}|Respiratory|Asthma", "admitdxname": "Asthma"}),
+    ("medication", {"drugname": "ASPIRIN 81 MG", "drugordercancelled": "No", "drugstopoffset": 1000}),
+    ("infusionDrug", {"drugname": "Heparin (ml/hr)", "drugrate": 5}),
+    ("treatment", {"treatmentstring": "renal|urinary catheters|foley catheter", "activeupondischarge": "True"}),
+    ("carePlanGeneral", {"cplgroup": "Activity", "cplitemvalue": "Bedrest", "activeupondischarge": "True"}),
+    ("respiratoryCare", {"airwaytype": "No Artificial Airway", "ventstartoffset": 0, "ventendoffset": 0}),
+    ("respiratoryCharting", {"respchartvaluelabel": "RT Vent On/Off", "respchartvalue": "Off"}),
+    ("apachePatientResult", {"actualicumortality": "ALIVE", "predictedhospitalmortality": 0.1}),
+    ("carePlanEOL", {"cpleoldiscussionoffset": 0, "activeupondischarge": "False"}),
+]
 
 
 def write(folder: Path, tables: Mapping[str, Rows], *, lower: bool = False, packed: bool = False) -> Path:
@@ -185,9 +248,7 @@ def test_numbers_that_are_none_are_missing_wherever_they_stand(folder: Path) -> 
     assert Eicu(path=write(folder, {"lab": rows})).read().features["sodium_mean"][0] == 140
 
 
-def test_nothing_is_left_in_the_temporary_folder(
-    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_nothing_is_left_in_the_temporary_folder(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     Eicu(path=folder).read()
     (folder / "lab.csv.gz").write_bytes(packed_labs()[:-20])

@@ -89,7 +89,7 @@ def make_tasks(
         y = np.full(n, h % C) if h % 2 == 0 else rng.integers(0, C, n)
         towards = [(0.3 * (j + 1), rng.normal(size=P).astype(dtype)) for j in range(pulls)]
         X, start = rng.normal(size=(n, F)).astype(dtype), (0.4 * rng.normal(size=P)).astype(dtype)
-        for array in (X, y, start):
+        for array in (X, y, start, *(target for _, target in towards)):
             array.flags.writeable = False  # as they come out of a shared object store
         tasks.append(Task(X, y, start, towards, epochs, rate * (1 + h % 3), batches_of(h)))
     return tasks

@@ -91,13 +91,13 @@ def test_a_users_family_is_taken() -> None:
 @pytest.mark.parametrize(
     ("family", "options", "message"),
     [
-        ("mpl", {}, "model: 'mpl' is not known; did you mean 'mlp'?"),
+        ("mpl", {}, "model.name: 'mpl' is not a known name; did you mean 'mlp'?"),
         ("mlp", {"hiden": [3]}, "model.hiden: not an option of MLP; did you mean 'hidden'?"),
         ("mlp", {"hidden": [3, 0]}, "model.hidden: [3, 0] is not a list of whole numbers of at least 1"),
         ("mlp", {"hidden": "big"}, "model.hidden: 'big' is not a list of whole numbers of at least 1"),
         ("logistic_regression", {"l2": 1}, "model.l2: not an option of LogisticRegression; it has none"),
-        ("no_such_module.Net", {}, "model: no_such_module.Net cannot be imported: No module named 'no_such_module'"),
-        ("builtins.len", {}, "model: builtins.len is not a class"),
+        ("no_such_module.Net", {}, "model.class: 'no_such_module.Net' cannot be imported"),
+        ("builtins.len", {}, "model: 'builtins.len' is not a class"),
         ("builtins.int", {}, "model: int is neither a torch.nn.Module nor a family with a method 'bind'"),
         (Wide, {"depth": 2}, "model.options: {'depth': 2} does not construct Wide"),
         (Normed, {}, "model: Normed keeps the buffer '1.running_mean' beside its parameters"),

@@ -1,0 +1,47 @@
+# make run                the main job on the synthetic federation
+# make run DATA=FOLDER    the same on the eICU tables in FOLDER (demo or full); SILO=hospital for the full database
+# make test               the tests
+# make check              lint, types and tests, as in continuous integration
+PYTHON ?= python3
+VENV ?= .venv
+SILO ?= region_beds
+OPTIONS ?=
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
+
+ifdef DATA
+JOB := experiments/eicu.yaml --set data.path=$(abspath $(DATA)) --set data.silo=$(SILO)
+else
+JOB := experiments/main.yaml
+endif
+
+.PHONY: run test lint types docs check bench
+
+run: $(VENV)/.installed
+	$(BIN)/raysim compare $(JOB) $(OPTIONS)
+
+test: $(VENV)/.installed-dev
+	$(BIN)/python -m pytest $(OPTIONS)
+
+lint: $(VENV)/.installed-dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: $(VENV)/.installed-dev
+	$(BIN)/mypy
+
+check: lint types test
+
+bench: $(VENV)/.installed
+	$(BIN)/python -m benchmarks.rounds
+
+$(VENV)/bin/python:
+	$(PYTHON) -m venv $(VENV)
+
+$(VENV)/.installed: pyproject.toml constraints.txt | $(VENV)/bin/python
+	$(PIP) --editable .
+	touch $@
+
+$(VENV)/.installed-dev: $(VENV)/.installed
+	$(PIP) --editable '.[dev]'
+	touch $@

@@ -1,0 +1,4 @@
+"""What people look at when a run or a comparison has ended: tables, pictures and one self-contained page.
+
+Nothing here is imported before the end of a run: matplotlib and jinja2 cost more to load than a round costs to compute.
+"""

@@ -1,0 +1,130 @@
+"""The tables of a comparison, from one row a strategy, model served and seed.
+
+``per_seed`` has ``strategy, model, seed`` and the figures of :func:`raysim.equity.equity` as columns; ``hospitals`` has
+``strategy, model, seed, hospital, n_train, n_test, auroc``. ``model`` says which model served (global, cluster,
+personal). Rows come out in the order in which strategies first appear.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import numpy as np
+import pandas as pd
+
+from raysim.equity import paired_difference, paired_interval
+from raysim.streams import stream
+
+FIGURES = ("auroc", "worst_decile", "gini", "std", "size_bias", "size_bias_abs")
+KEYS = ["strategy", "model"]
+INTERVALS: tuple[Literal["auroc", "worst_decile"], ...] = ("auroc", "worst_decile")
+
+
+def comparison(per_seed: pd.DataFrame) -> pd.DataFrame:
+    """``strategy, model``, each figure and its ``_std`` over seeds (``ddof=1``), then ``seeds`` and ``undefined``.
+
+    Seeds with an undefined figure are left out of its mean; a deviation of fewer than two seeds is NaN. ``undefined``
+    is the largest number of hospitals without a defined AUROC among the seeds.
+    """
+    groups = complete(per_seed).groupby(KEYS, sort=False)
+    means, deviations = groups[list(FIGURES)].mean(), groups[list(FIGURES)].std(ddof=1)
+    columns = {}
+    for figure in FIGURES:
+        columns[figure] = means[figure]
+        columns[f"{figure}_std"] = deviations[figure]
+    table = pd.DataFrame(columns)
+    table["seeds"] = groups["seed"].nunique()
+    table["undefined"] = groups["undefined"].max()
+    return table.reset_index()
+
+
+def differences(
+    per_seed: pd.DataFrame, hospitals: pd.DataFrame | None = None, baseline: str = "fedavg", seed: int = 0
+) -> pd.DataFrame:
+    """Every strategy and model minus the baseline: ``strategy, model, figure, mean, std, pairs, low, high``.
+
+    ``mean`` and ``std`` are over pairs of equal seeds; ``low`` and ``high`` the 95 % paired bootstrap interval over
+    hospitals, for the mean AUROC and the worst decile and where ``hospitals`` is given, else NaN. The baseline is that
+    strategy's ``global`` model or, without one, its first. No rows when the baseline was not run.
+    """
+    figures = complete(per_seed)
+    names = ["strategy", "model", "figure", "mean", "std", "pairs", "low", "high"]
+    against = baseline_of(figures, baseline)
+    rows: list[tuple[object, ...]] = []
+    if against is None:
+        return pd.DataFrame(rows, columns=names)
+    base = _of(figures, *against).set_index("seed")
+    for (strategy, model), group in figures.groupby(KEYS, sort=False):
+        if (strategy, model) == against:
+            continue
+        own = group.set_index("seed")
+        seeds = own.index.intersection(base.index)
+        for figure in FIGURES:
+            found = paired_difference(own.loc[seeds, figure], base.loc[seeds, figure])
+            low = high = float("nan")
+            if hospitals is not None and figure in INTERVALS:
+                pairs = _paired_hospitals(hospitals, (str(strategy), str(model)), against)
+                # A stream for each row and figure: adding a strategy does not move another's interval.
+                rng = stream(seed, f"interval/{strategy}/{model}/{figure}")
+                low, high = paired_interval(pairs["auroc"], pairs["auroc_base"], pairs["n_test"], rng, figure=figure)
+            rows.append((strategy, model, figure, *found, low, high))
+    return pd.DataFrame(rows, columns=names)
+
+
+def complete(per_seed: pd.DataFrame) -> pd.DataFrame:
+    """A copy with every figure as a float column: ``size_bias_abs`` from the slope, NaN for what is not there."""
+    table = per_seed.reset_index(drop=True).copy()
+    for column, otherwise in (("model", "global"), ("seed", 0), ("undefined", 0)):
+        if column not in table:
+            table[column] = otherwise
+    for figure in FIGURES[:-1]:
+        table[figure] = table[figure].astype(float) if figure in table else float("nan")
+    if "size_bias_abs" not in table:
+        table["size_bias_abs"] = table["size_bias"].abs()
+    return table
+
+
+def baseline_of(table: pd.DataFrame, baseline: str) -> tuple[str, str] | None:
+    """The strategy and model that others are compared with, or ``None`` when it was not run."""
+    models = list(table.loc[table["strategy"] == baseline, "model"])
+    if not models:
+        return None
+    return baseline, "global" if "global" in models else str(models[0])
+
+
+def labels(table: pd.DataFrame) -> list[str]:
+    """A name for each row: the strategy, with the model it served when that strategy has several."""
+    models = table.groupby("strategy")["model"].nunique()
+    return [
+        f"{strategy} ({model})" if models[strategy] > 1 else str(strategy)
+        for strategy, model in zip(table["strategy"], table["model"], strict=True)
+    ]
+
+
+def hospital_means(hospitals: pd.DataFrame) -> pd.DataFrame:
+    """Means over seeds, a row for each strategy, model and hospital: ``stays, n_test, auroc`` (NaN: never defined).
+
+    ``stays`` are all rows of the hospital: the column of that name, or else the sum of the parts that there are.
+    """
+    table = hospitals.copy()
+    if "model" not in table:
+        table["model"] = "global"
+    if "stays" not in table:
+        table["stays"] = table[[c for c in ("n_train", "n_validation", "n_test") if c in table]].sum(axis=1)
+    wanted = ["stays", "n_test", "auroc"]
+    table[wanted] = table[wanted].astype(float).replace([np.inf, -np.inf], np.nan)
+    return table.groupby([*KEYS, "hospital"], sort=False)[wanted].mean().reset_index()
+
+
+def _of(table: pd.DataFrame, strategy: str, model: str) -> pd.DataFrame:
+    return table[(table["strategy"] == strategy) & (table["model"] == model)]
+
+
+def _paired_hospitals(hospitals: pd.DataFrame, own: tuple[str, str], against: tuple[str, str]) -> pd.DataFrame:
+    """Hospitals defined on both sides, each the mean over the seeds where it is: ``auroc, auroc_base, n_test``."""
+    table = hospitals if "model" in hospitals else hospitals.assign(model="global")
+    keys = ["hospital", "seed"] if "seed" in table else ["hospital"]
+    left = _of(table, *own)[[*keys, "auroc", "n_test"]]
+    right = _of(table, *against)[[*keys, "auroc"]]
+    pairs = left.merge(right, on=keys, suffixes=("", "_base")).dropna()
+    return pairs.groupby("hospital", sort=False)[["auroc", "auroc_base", "n_test"]].mean()

@@ -1,0 +1,128 @@
+"""What every registered strategy must pass, without exception by name."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from raysim import registry
+from raysim.coordinator import Outcome
+from strategies.base import OWN, Strategy
+from strategies.selection import InverseSqrt, Uniform
+from tests.conftest import MakeFederation, play, store
+
+STRATEGIES = sorted(registry.entries("strategies"))
+UNEVEN = [9, 4, 13, 0, 1, 6, 8]
+
+
+@pytest.fixture(params=STRATEGIES)
+def strategy(request) -> Strategy:
+    built = registry.load("strategies", request.param, "strategy.name")()
+    assert isinstance(built, Strategy)
+    return built
+
+
+def same(a: Outcome, b: Outcome) -> None:
+    """Equal to the last bit: models, what hospitals keep, and figures."""
+    np.testing.assert_array_equal(a.bank, b.bank)
+    assert a.kept.keys() == b.kept.keys()
+    for hospital, theta in a.kept.items():
+        np.testing.assert_array_equal(theta, b.kept[hospital])
+    assert a.figures.keys() == b.figures.keys()
+    for model, figures in a.figures.items():
+        np.testing.assert_array_equal(figures, b.figures[model])
+
+
+def test_it_is_an_immutable_value_with_documented_source(strategy):
+    assert dataclasses.is_dataclass(strategy)
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        strategy.anything = 1  # type: ignore[attr-defined]
+    module = __import__(type(strategy).__module__, fromlist=["x"])
+    assert "raffic" in module.__doc__, "the docstring says what travels each round"
+
+
+@pytest.mark.parametrize("precision", ["float32", "float64"])
+def test_placement_changes_nothing(strategy, federate: MakeFederation, precision):
+    federation = federate(UNEVEN, features=4)
+    run = {"selection": Uniform(0.6, 2), "epochs": 2, "precision": precision}
+    alone = play(federation, strategy, actors=1, **run)
+    for actors in (2, 7):
+        same(alone, play(federation, strategy, actors=actors, **run))
+
+
+def test_the_seed_decides_everything_and_matters(strategy, federate: MakeFederation):
+    federation = federate(UNEVEN, features=4)
+    run = {"selection": InverseSqrt(0.5, 2), "epochs": 2}
+    first = play(federation, strategy, seed=3, **run)
+    same(first, play(federation, strategy, seed=3, **run))
+    other = play(federation, strategy, seed=4, **run)
+    moved = [np.abs(first.bank - other.bank).max()] if first.bank.shape == other.bank.shape else [1.0]
+    moved += [np.abs(theta - other.kept[h]).max() for h, theta in first.kept.items()]
+    assert max(moved) > 1e-6
+
+
+def test_it_learns(strategy, federate: MakeFederation):
+    federation = federate([60, 50, 40, 45, 30, 55], [30] * 6, features=4)
+    outcome = play(federation, strategy, rounds=12, learning_rate=0.5, epochs=2)
+    for model, metrics in outcome.metrics.items():
+        assert metrics["auroc"] > 0.7, model
+
+
+def test_hospitals_without_training_rows_are_served_and_never_sampled(strategy, federate: MakeFederation):
+    federation = federate([8, 0, 9, 0, 7], [4, 6, 0, 5, 4])
+    outcome = play(federation, strategy, rounds=2)
+    for figures in outcome.figures.values():
+        assert figures[:, 0].tolist() == [4, 6, 0, 5, 4]
+    trained = [ids for _, kind, ids, _ in outcome.ledger.entries if kind == "update"]
+    assert not {1, 3} & {int(i) for ids in trained for i in ids}
+
+
+def test_a_hospital_of_one_class_and_one_of_one_row_train_like_any_other(
+    strategy, federate: MakeFederation, tmp_path: Path
+):
+    drawn = federate([6, 1, 9, 5, 8, 3], [4, 4, 4, 4, 4, 4])
+    labels = drawn.y.copy()
+    labels[drawn.rows(0, "train")] = 1
+    labels[drawn.rows(2, "test")] = 0
+    (tmp_path / "one-class").mkdir()
+    federation = store(tmp_path / "one-class", drawn.X, labels, drawn.bounds)
+    outcome = play(federation, strategy, rounds=2)
+    for metrics in outcome.metrics.values():
+        assert metrics["undefined"] >= 1
+    assert np.isfinite(outcome.bank).all()
+    assert all(np.isfinite(theta).all() for theta in outcome.kept.values())
+
+
+def test_it_serves_models_that_exist(strategy, federate: MakeFederation):
+    outcome = play(federate(UNEVEN), strategy, rounds=1)
+    assert outcome.serve
+    for model, rows in outcome.serve.items():
+        assert len(rows) == len(UNEVEN), model
+        assert set(rows) <= {OWN, *range(len(outcome.bank))}
+
+
+def test_rounds_are_counted_with_their_traffic(strategy, federate: MakeFederation):
+    federation = federate(UNEVEN)
+    outcome = play(federation, strategy, rounds=3, selection=Uniform(0.5, 2))
+    assert [row.round for row in outcome.rounds] == [1, 2, 3]
+    size = outcome.layout.size
+    for row in outcome.rounds:
+        sent = sum(int(b.sum()) for t, kind, _, b in outcome.ledger.entries if t == row.round and kind == "update")
+        assert row.bytes_up == sent
+        assert sent in (0, 4 * row.cohort_size * (size + 1))
+
+
+def test_a_federation_of_one_hospital(strategy, federate: MakeFederation):
+    changes = {"clusters": 1} if hasattr(strategy, "clusters") else {}
+    outcome = play(federate([12], [8]), dataclasses.replace(strategy, **changes), rounds=2)
+    assert outcome.metrics
+
+
+def test_several_classes(strategy, federate: MakeFederation):
+    federation = federate([20, 15, 25, 18, 22], [10] * 5, classes=3)
+    outcome = play(federation, strategy, rounds=6, learning_rate=0.5)
+    for metrics in outcome.metrics.values():
+        assert metrics["accuracy"] > 0.4
