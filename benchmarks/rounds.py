@@ -12,6 +12,7 @@ import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -170,8 +171,12 @@ def numpy_loop(case: Case, federation: Federation) -> tuple[float, float]:
             total += (v - w) * np.float32(len(y) / weight)
         w = w + total
         if (case.every and t % case.every == 0) or t == case.rounds:
-            auroc = evaluate(federation, lambda X: X @ w[:-1] + w[-1])
+            auroc = evaluate(federation, partial(_linear, w))
     return time.perf_counter() - began, auroc
+
+
+def _linear(w: np.ndarray, X: np.ndarray) -> np.ndarray:
+    return X @ w[:-1] + w[-1]
 
 
 def engine(case: Case, federation: Federation, repeats: int) -> tuple[float, float]:

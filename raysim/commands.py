@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 from rich.table import Table
@@ -31,7 +31,6 @@ COLUMNS = {
 def run_one(config: Config, console: Console, out: Path | None, *, in_process: bool, verbose: bool) -> None:
     """``raysim run``."""
     from raysim.experiment import Experiment
-    from raysim.report.page import run_page
 
     experiment = Experiment(config, [config.strategy], [config.seed], out)
     (result,) = experiment.play(console, in_process=in_process, verbose=verbose)
@@ -95,7 +94,7 @@ def _first_line(plugin: object) -> str:
     """The first sentence on a plug-in: of its module where one file is one method, else of the class."""
     import sys
 
-    module = sys.modules[type.__getattribute__(plugin, "__module__")]  # type: ignore[arg-type]
+    module = sys.modules[plugin.__module__]
     single = sum(getattr(item, "__module__", "") == module.__name__ for item in vars(module).values()) == 1
     text = (module.__doc__ if single else plugin.__doc__) or ""
     return text.strip().splitlines()[0] if text.strip() else ""
@@ -135,7 +134,7 @@ def _comparison_table(rows: pd.DataFrame, reference: str) -> Table:
     return table
 
 
-def _difference(row: Mapping[str, float]) -> str:
+def _difference(row: Mapping[Any, Any]) -> str:
     value = row.get("auroc_difference", math.nan)
     if not math.isfinite(value):
         return ""

@@ -85,9 +85,7 @@ def write_tables(folder: Path, experiment: Experiment, table: pd.DataFrame, hosp
     return [folder / name for name in ("comparison.csv", "hospitals.csv", "config.yaml")]
 
 
-def _differences(
-    runs: Sequence[Result], model: str, bases: Sequence[Result], base_model: str
-) -> dict[str, float]:
+def _differences(runs: Sequence[Result], model: str, bases: Sequence[Result], base_model: str) -> dict[str, float]:
     row: dict[str, float] = {}
     for name in PAIRED:
         ours = [run.outcome.metrics[model][name] for run in runs]

@@ -23,8 +23,19 @@ from raysim.pool import Memory, Pool
 from raysim.streams import stream
 from raysim.summary import federation_metrics
 from raysim.training.base import Layout
-from strategies.base import OWN, POOLED, FederationView, Floats, Ids, LocalProblem, Question, Selection, State
-from strategies.base import Strategy, Update
+from strategies.base import (
+    OWN,
+    POOLED,
+    FederationView,
+    Floats,
+    Ids,
+    LocalProblem,
+    Question,
+    Selection,
+    State,
+    Strategy,
+    Update,
+)
 
 
 @dataclass(frozen=True)
@@ -56,7 +67,7 @@ class Outcome:
 
     ``figures`` per model served ``[N, len(metrics.FIGURES)]``; ``metrics`` per model served, federation-level;
     ``serve`` per model served, ``[N]`` bank rows or OWN; ``bank [M, P]`` with row 0 the global model; ``cluster [N]``
-    bank rows or None; ``kept`` the hospitals' own models; ``seconds`` of everything, set-up and last evaluation included.
+    bank rows or None; ``kept`` the hospitals' own models; ``seconds`` of all, set-up and last evaluation included.
     """
 
     rounds: list[Round]
@@ -232,5 +243,6 @@ def check_job(job: Job, federation: Federation) -> None:
         raise ConfigError(f"strategy.{error}") from None
     if not federation.sizes(job.evaluation.part).any():
         raise ConfigError(
-            f"evaluation.part: no hospital has {job.evaluation.part} rows; give data.split.{job.evaluation.part} a share"
+            f"evaluation.part: no hospital has {job.evaluation.part} rows; "
+            f"give data.split.{job.evaluation.part} a share"
         )

@@ -38,7 +38,8 @@ def downlink(problem: LocalProblem, size: int) -> NDArray[np.int64]:
         columns.append(np.where(np.asarray(pull.weight) > 0, pull.towards, OWN))
     rows = np.sort(np.stack(columns, axis=1), axis=1)
     fresh = np.concatenate([np.ones((len(rows), 1), dtype=bool), rows[:, 1:] != rows[:, :-1]], axis=1)
-    return (fresh & (rows != OWN)).sum(axis=1) * size
+    distinct: NDArray[np.int64] = (fresh & (rows != OWN)).sum(axis=1)
+    return distinct * size
 
 
 def record_training(ledger: Ledger, round: int, ids: Ids, problem: LocalProblem, size: int) -> tuple[int, int]:

@@ -38,4 +38,4 @@ class ExactSum:
 
 def decode(units: NDArray[np.int64]) -> NDArray[np.float64]:
     """The value of merged sums, float64."""
-    return units * 2.0**-FRACTION_BITS
+    return np.multiply(units, 2.0**-FRACTION_BITS, dtype=np.float64)

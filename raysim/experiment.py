@@ -25,7 +25,7 @@ from raysim.errors import ConfigError
 from raysim.messages import ModelSpec, Work
 from raysim.progress import Display
 from raysim.recording import Record, Recorder
-from raysim.results import choose_folder, summary, write_run
+from raysim.results import choose_folder, write_run
 from raysim.session import Session, open_session
 from raysim.tracking import check_reachable
 from raysim.training.base import Optimizer
@@ -59,7 +59,9 @@ Conclude = Callable[[Sequence[Result]], tuple[Mapping[str, float], Sequence[Path
 class Experiment:
     """A configuration checked against its data, to run ``chosen`` strategies with each of ``seeds``."""
 
-    def __init__(self, config: Config, chosen: Sequence[StrategySection], seeds: Sequence[int], out: Path | None) -> None:
+    def __init__(
+        self, config: Config, chosen: Sequence[StrategySection], seeds: Sequence[int], out: Path | None
+    ) -> None:
         self.config = config
         self.seeds = seeds
         self.entries = _entries(chosen, "strategies" if config.strategies else "strategy")
@@ -134,9 +136,7 @@ class Experiment:
                 check_job(self._job(entry, seed), federation)
             ModelSpec.of(self.config.model).bind(federation, "cpu", self.config.training.precision)
 
-    def _run(
-        self, session: Session, entry: Entry, seed: int, folder: Path, record: Record, display: Display
-    ) -> Result:
+    def _run(self, session: Session, entry: Entry, seed: int, folder: Path, record: Record, display: Display) -> Result:
         federation, began, outcome = self.federations[seed], time.perf_counter(), None
         for event in session.run(self._job(entry, seed)):
             if isinstance(event, Round):

@@ -8,7 +8,7 @@ rounds comes in with the call and goes out with its result.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import lru_cache, partial
 from typing import Any
 
@@ -42,7 +42,6 @@ class HospitalGroup:
         self._serves = set(served.tolist())
         self._models: dict[str, Model] = {}
         self._federation = lru_cache(maxsize=8)(Federation.open)
-        self._rows = lru_cache(maxsize=4)(self._load_rows)
 
     def round(self, plan: Plan, kept: Kept | None) -> tuple[Partial, Kept]:
         """Evaluate the bank, then train the cohort's hospitals from it. Returns the partial result and what is kept.
@@ -78,10 +77,6 @@ class HospitalGroup:
         if key not in self._models:
             self._models[key] = work.model.bind(self._federation(work.federation), self._device, work.precision)
         return self._models[key]
-
-    def _load_rows(self, folder: str, precision: str) -> Callable[[slice | NDArray[Any]], NDArray[Any]]:
-        X = self._federation(folder).X
-        return (lambda rows: X[rows]) if precision == "float32" else (lambda rows: X[rows].astype(np.float64))
 
     def _train(self, plan: Plan, problem: LocalProblem, kept: Kept, result: Partial) -> Kept:
         mine = [j for j, hospital in enumerate(plan.ids.tolist()) if self._is_mine(hospital)]
@@ -143,7 +138,7 @@ class HospitalGroup:
                 pulls.append((weight, plan.bank[pull.towards[j]]))
         rate = work.optimizer.learning_rate if problem.learning_rate is None else problem.learning_rate
         return Task(
-            X=self._rows(work.federation, work.precision)(rows),
+            X=federation.X[rows],
             y=federation.y[rows],
             start=_parameters(plan.bank, int(problem.start[j]), hospital, kept),
             pulls=pulls,
@@ -158,7 +153,9 @@ class HospitalGroup:
         rate = plan.work.optimizer.learning_rate
         if plan.problem is not None and plan.problem.learning_rate is not None:
             rate = plan.problem.learning_rate
-        return f"training.learning_rate: {rate} made {name} diverge in round {plan.round}; lower it or scale the features"
+        return (
+            f"training.learning_rate: {rate} made {name} diverge in round {plan.round}; lower it or scale the features"
+        )
 
     def _evaluate(self, plan: Plan, kept: Kept, result: Partial) -> None:
         work = plan.work
@@ -166,12 +163,12 @@ class HospitalGroup:
         part = {h: federation.rows(h, plan.part) for h in self.served.tolist()}
         offsets = np.concatenate([[0], np.cumsum([rows.stop - rows.start for rows in part.values()])])
         y = np.concatenate([federation.y[rows] for rows in part.values()])
-        X = self._rows(work.federation, work.precision)
         for name, rows_of in plan.serve.items():
             scores = []
             for hospital, rows in part.items():
                 with _named(federation, hospital, f"evaluating in round {plan.round}"):
-                    scores.append(model.logits(_parameters(plan.bank, int(rows_of[hospital]), hospital, kept), X(rows)))
+                    theta = _parameters(plan.bank, int(rows_of[hospital]), hospital, kept)
+                    scores.append(model.logits(theta, federation.X[rows]))
             logits = np.concatenate(scores)
             result.figures[name] = metrics.figures(logits, y, offsets)
             if plan.histograms and logits.ndim == 1:
@@ -200,6 +197,5 @@ def pooled_rows(federation: Federation) -> NDArray[np.int64]:
 
 
 def _parameters(bank: NDArray[Any], row: int, hospital: int, kept: Kept) -> NDArray[Any]:
-    if row != OWN:
-        return bank[row]
-    return kept.get(hospital, bank[0])
+    parameters: NDArray[Any] = bank[row] if row != OWN else kept.get(hospital, bank[0])
+    return parameters

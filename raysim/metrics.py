@@ -217,7 +217,8 @@ class _Segments:
 
     def holding(self, flags: NDArray[np.bool_]) -> NDArray[np.bool_]:
         """The segments that are empty or hold a set flag, ``[S]``."""
-        return np.logical_or(self.lengths == 0, self.counts(flags) > 0)
+        found: NDArray[np.bool_] = (self.lengths == 0) | (self.counts(flags) > 0)
+        return found
 
 
 def _ranking(scores: Rows, positive: NDArray[np.bool_], segments: _Segments) -> tuple[Floats, Floats]:

@@ -42,7 +42,8 @@ class LocalPool:
 
     def __init__(self, placement: Placement, device: str) -> None:
         single_thread()
-        resolved, self.warning = resolve_device(device)
+        resolved, seen = resolve_device(device)
+        self.warning = check_device(device, resolved, seen)
         self.served = placement.served
         self._groups = [HospitalGroup(ids, pools=i == 0, device=resolved) for i, ids in enumerate(self.served)]
 
@@ -63,8 +64,8 @@ class HospitalActor:
 
     def __init__(self, served: Ids, pools: bool, device: str) -> None:
         single_thread()
-        self._device, self._warning = resolve_device(device)
-        self._group = HospitalGroup(served, pools=pools, device=self._device)
+        self._resolved, self._seen = resolve_device(device)
+        self._group = HospitalGroup(served, pools=pools, device=self._resolved)
 
     def round(self, plan: Plan, kept: Kept | None) -> tuple[Partial, Kept]:
         return self._group.round(plan, kept)
@@ -72,9 +73,9 @@ class HospitalActor:
     def ask(self, work: Work, question: Question) -> list[Floats]:
         return self._group.ask(work, question)
 
-    def ready(self) -> str | None:
-        """Answers once the process is up: what the user should know of its device, or None."""
-        return self._warning
+    def ready(self) -> tuple[str, str]:
+        """Answers once the process is up: what it computes on, and what torch sees there."""
+        return self._resolved, self._seen
 
 
 class RayPool:
@@ -84,6 +85,7 @@ class RayPool:
         import ray
 
         self.served = placement.served
+        self._device = device
         # Actors are pure, so a crashed one may restart and repeat the call that it was running.
         actor = ray.remote(
             num_cpus=placement.cpus, num_gpus=placement.gpus, max_restarts=3, max_task_retries=3
@@ -98,14 +100,13 @@ class RayPool:
         import ray
 
         try:
-            warnings = ray.get([actor.ready.remote() for actor in self.actors], timeout=seconds)
+            answers = ray.get([actor.ready.remote() for actor in self.actors], timeout=seconds)
         except ray.exceptions.GetTimeoutError:
             raise ResourceError(
                 f"resources: {len(self.actors)} hospital actors were not up after {seconds:g} s, and Ray has "
                 f"{ray.available_resources()} free; stop other work on it or serve more hospitals per actor"
             ) from None
-        except ray.exceptions.ActorDiedError as error:
-            raise cause_of(error) from None
+        warnings = [check_device(self._device, *answer) for answer in answers]
         return next((warning for warning in warnings if warning), None)
 
     def round(self, plan: Plan, memory: Memory | None) -> tuple[list[Partial], Memory]:
@@ -114,13 +115,13 @@ class RayPool:
         shared = ray.put(plan)
         kept = memory or [None] * len(self.actors)
         results = [
-            actor.round.options(num_returns=2).remote(shared, own)
-            for actor, own in zip(self.actors, kept, strict=True)
+            actor.round.options(num_returns=2).remote(shared, own) for actor, own in zip(self.actors, kept, strict=True)
         ]
         return fetch([partial for partial, _ in results]), [own for _, own in results]
 
     def ask(self, work: Work, question: Question) -> list[list[Floats]]:
-        return fetch([actor.ask.remote(work, question) for actor in self.actors])
+        answers: list[list[Floats]] = fetch([actor.ask.remote(work, question) for actor in self.actors])
+        return answers
 
     def recall(self, memory: Memory) -> Kept:
         return {hospital: theta for own in fetch(memory) for hospital, theta in own.items()}
@@ -144,26 +145,29 @@ def cause_of(error: Any) -> Exception:
     return cause if isinstance(cause, Exception) else error
 
 
-def resolve_device(device: str) -> tuple[str, str | None]:
-    """``auto``, ``cpu`` or ``cuda`` to what this process computes on, and a warning where a GPU was meant.
-
-    Raises ``ResourceError`` where ``cuda`` is required and torch sees none.
-    """
+def resolve_device(device: str) -> tuple[str, str]:
+    """``auto``, ``cpu`` or ``cuda`` to what this process computes on, and what torch sees."""
     if device == "cpu":
-        return "cpu", None
+        return "cpu", ""
     import torch
 
-    if torch.cuda.is_available():
-        return "cuda", None
     seen = f"CUDA_VISIBLE_DEVICES={os.environ.get('CUDA_VISIBLE_DEVICES', '')!r}, torch {torch.__version__}"
-    if device == "cuda":
+    return "cuda" if torch.cuda.is_available() else "cpu", seen
+
+
+def check_device(wanted: str, resolved: str, seen: str) -> str | None:
+    """A warning where a GPU was meant and there is none; ``ResourceError`` where ``cuda`` is required."""
+    if wanted == "cuda" and resolved != "cuda":
         raise ResourceError(f"resources.device: cuda, but torch sees no CUDA device ({seen}); install a CUDA build")
-    return "cpu", f"a hospital actor holds a GPU share, but torch sees no CUDA device ({seen}): it computes on the CPU"
+    if wanted == "auto" and resolved == "cpu":
+        return f"a hospital actor holds a GPU share, but torch sees no CUDA device ({seen}): it computes on the CPU"
+    return None
 
 
 def single_thread() -> None:
     """One compute thread for this process: more threads than cores was seen to be 30 times slower."""
-    os.environ["OMP_NUM_THREADS"] = "1"  # for libraries that are loaded later
+    for library in ("OMP", "OPENBLAS", "MKL"):
+        os.environ[f"{library}_NUM_THREADS"] = "1"  # for those that are loaded later
     from threadpoolctl import threadpool_limits
 
     threadpool_limits(1)  # for those that are loaded already

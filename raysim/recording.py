@@ -71,7 +71,10 @@ class Record:
         self._flushed = time.monotonic()
         self._summary: Mapping[str, float] = {}
         self._files: Sequence[Path] = ()
-        self.run_id = recorder.do(lambda t: t.start(name, params, tags, parent.run_id.result() if parent else None))
+        above = parent.run_id if parent is not None else None
+        self.run_id: Future[str] | None = recorder.do(
+            lambda tracker: tracker.start(name, params, tags, above.result() if above is not None else None)
+        )
 
     def __enter__(self) -> Record:
         return self

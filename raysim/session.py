@@ -60,7 +60,8 @@ class _InProcess:
         groups = 1
         if resources.hospitals_per_actor != "auto":
             groups = int(np.ceil(len(rows) / int(resources.hospitals_per_actor)))
-        pool = LocalPool(Placement(balance(rows, groups), cpus=1, gpus=0), resources.device)
+        device = "cpu" if resources.device == "auto" else resources.device
+        pool = LocalPool(Placement(balance(rows, groups), cpus=1, gpus=0), device)
         self._coordinator = Coordinator(pool)
         self.where = "this process"
         self.warning = pool.warning
@@ -80,6 +81,7 @@ class _OnRay:
         pool = RayPool(placement, device)
         # The coordinator only adds up; it must be able to run beside actors that hold every core.
         self._coordinator = ray.remote(num_cpus=0)(Coordinator).remote(pool)
+        self.actors = pool.actors
         self.warning = pool.wait(ACTOR_START_SECONDS)
         self.where = describe([len(ids) for ids in placement.served])
 

@@ -35,7 +35,9 @@ def check_reachable(uri: str) -> None:
         try:
             socket.create_connection((parsed.hostname or "", port), timeout=2).close()
         except OSError as error:
-            raise ConfigError(f"tracking.uri: {uri} cannot be reached ({error}); start it or set another store") from None
+            raise ConfigError(
+                f"tracking.uri: {uri} cannot be reached ({error}); start it or set another store"
+            ) from None
     elif parsed.scheme not in ("postgresql", "mysql", "mssql", "databricks"):
         raise ConfigError(f"tracking.uri: '{uri}' is not a store; use sqlite:///mlflow.db, http://host:port or none")
 
@@ -43,7 +45,9 @@ def check_reachable(uri: str) -> None:
 def _check_sqlite(uri: str) -> None:
     path = sqlite_path(uri)
     if path.is_dir() or not path.parent.is_dir() or not os.access(path if path.exists() else path.parent, os.W_OK):
-        raise ConfigError(f"tracking.uri: {uri} cannot be written ({path.absolute()}); name a file in a folder that can")
+        raise ConfigError(
+            f"tracking.uri: {uri} cannot be written ({path.absolute()}); name a file in a folder that can"
+        )
     if path.exists() and path.stat().st_size and path.open("rb").read(15) != b"SQLite format 3":
         raise ConfigError(f"tracking.uri: {path.absolute()} is not a SQLite database; name another file")
 

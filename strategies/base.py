@@ -65,9 +65,9 @@ class Selection(Protocol):
 class FederationView:
     """What the server knows of the federation, and how it asks for more.
 
-    ``names [N]``, ``sizes [N]`` training rows, ``classes`` of the label, ``initial [P]`` the common
-    starting parameters; ``local_epochs`` and ``selection`` as configured. ``rng(purpose, *key)`` is a stream of the run's seed. ``ask(question)`` returns one
-    answer per hospital in id order; hospitals without training rows answer too.
+    ``names [N]``, ``sizes [N]`` training rows, ``classes`` of the label, ``initial [P]`` the common starting
+    parameters; ``local_epochs`` and ``selection`` as configured. ``rng(purpose, *key)`` is a stream of the run's seed.
+    ``ask(question)`` returns one answer per hospital in id order; hospitals without training rows answer too.
     """
 
     names: tuple[str, ...]
@@ -99,7 +99,7 @@ class State:
 
 @dataclass(frozen=True, eq=False)
 class Pull:
-    """A proximal term ``weight/2 * |theta - towards|^2``: ``weight`` one for all or ``[H]``, ``towards [H]`` bank rows."""
+    """A proximal term ``weight/2 * |theta - towards|^2``: ``weight`` is one for all or ``[H]``, ``towards [H]`` rows."""
 
     weight: float | Floats
     towards: Ids

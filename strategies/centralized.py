@@ -1,7 +1,7 @@
 """All rows in one place: the upper bound that federating gives up for privacy.
 
-Trains on the pooled training rows of all hospitals for the same number of epochs. Traffic: every training row leaves its
-hospital once.
+Trains on the pooled training rows of all hospitals for the same number of epochs. Traffic: every training row leaves
+its hospital once.
 """
 
 from __future__ import annotations

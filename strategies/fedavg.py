@@ -19,7 +19,7 @@ from strategies.weights import Weighting, check_weighting, hospital_weights
 
 @dataclass(frozen=True)
 class FedAvg(Strategy):
-    """``weights``: by ``samples`` (the paper), ``uniform``, or with a ``floor`` of ``minimum_weight`` for small sites."""
+    """``weights``: by ``samples`` (the paper), ``uniform``, or a ``floor`` of ``minimum_weight`` for small sites."""
 
     weights: Weighting = "samples"
     minimum_weight: float = 0.01

@@ -21,7 +21,7 @@ from strategies.weights import Weighting, check_weighting, hospital_weights
 
 @dataclass(frozen=True)
 class FedProx(Strategy):
-    """``mu`` for all hospitals, ``mu_by_hospital`` by name for some; ``straggler_epochs`` by name; weights as FedAvg."""
+    """``mu`` for all, ``mu_by_hospital`` by name for some; ``straggler_epochs`` by name; weights as FedAvg."""
 
     mu: float = 0.01
     mu_by_hospital: Mapping[str, float] = field(default_factory=dict)
@@ -38,10 +38,10 @@ class FedProx(Strategy):
         check_weighting(self.weights, self.minimum_weight)
 
     def check(self, names: Sequence[str], sizes: Ids) -> None:
-        for field in ("mu_by_hospital", "straggler_epochs"):
-            for name in getattr(self, field):
+        for key in ("mu_by_hospital", "straggler_epochs"):
+            for name in getattr(self, key):
                 if name not in names:
-                    raise ValueError(f"{field}: no hospital is called '{name}'; the first is '{names[0]}'")
+                    raise ValueError(f"{key}: no hospital is called '{name}'; the first is '{names[0]}'")
 
     def problem(self, view: FederationView, state: State, ids: Ids) -> LocalProblem:
         return LocalProblem(

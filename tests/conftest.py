@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from raysim.config import Evaluation, Resources
+from raysim.config import Evaluation
 from raysim.coordinator import Coordinator, Job, Outcome
 from raysim.data.federation import Federation, write
 from raysim.messages import ModelSpec, Work
@@ -110,7 +110,7 @@ def play(
         rounds=rounds,
         evaluation=Evaluation(every=every),
     )
-    pool = LocalPool(Placement(balance(federation.totals, actors), 1, 0), Resources().device)
+    pool = LocalPool(Placement(balance(federation.totals, actors), 1, 0), "cpu")
     *_, outcome = Coordinator(pool).run(job)
     assert isinstance(outcome, Outcome)
     return outcome

@@ -138,8 +138,10 @@ class Eicu(BaseModel):
             "FROM stays",
         )
         if distinct < total:
+            rows = "1 row" if total - distinct == 1 else f"{total - distinct:,} rows"
             raise DataError(
-                f"data.path: {patient} lists {total - distinct} stays twice (patientunitstayid): keep one row of each"
+                f"data.path: {patient} lists stays more than once ({rows} too many by patientunitstayid): "
+                "keep one row of each"
             )
         notes = [f"patient: {total:,} stays of {patients:,} patients"]
         reasons = connection.execute(
@@ -159,7 +161,7 @@ class Eicu(BaseModel):
         notes.append(f"{self.task}: {events:,} of {kept:,} stays are {_CLASSES[self.task][1]} ({events / kept:.1%})")
         notes.append(
             f"prediction time: {self._window_hours:g} hours after unit admission"
-            + (f"; for {early:,} stays that ended sooner, the minute before their end" if early else "")
+            + (f"; the minute before their end for {early:,} stays that ended sooner" if early else "")
         )
         return notes
 

@@ -33,6 +33,8 @@ class Federation:
     - ``patients``: patient attributes for fairness questions (``sex``, ``ethnicity``, ``age``), each ``[N]``.
     - ``attributes``: what is known of each hospital, ``{attribute: [H] texts}`` (``region``, ``beds``, ...).
     - ``notes``: what each source read, a line each; ``fingerprint``: digest of configuration and content.
+    - ``preprocessing_scalars``: what each hospital sent to fit the preprocessing (the mean over hospitals, rounded up,
+      where it differs); ``warnings``: what the user should know of the data, a line each.
     """
 
     folder: Path
@@ -47,6 +49,7 @@ class Federation:
     notes: tuple[str, ...]
     fingerprint: str
     preprocessing_scalars: int
+    warnings: tuple[str, ...] = ()
 
     @staticmethod
     def open(folder: Path | str) -> Federation:
@@ -66,6 +69,7 @@ class Federation:
             notes=tuple(meta["notes"]),
             fingerprint=meta["fingerprint"],
             preprocessing_scalars=meta["preprocessing_scalars"],
+            warnings=tuple(meta.get("warnings", ())),
         )
 
     @cached_property
@@ -105,7 +109,7 @@ def write(
     np.save(folder / "y.npy", y)
     np.save(folder / "observed.npy", observed)
     np.save(folder / "bounds.npy", bounds)
-    np.savez(folder / "patients.npz", **patients)
+    np.savez(folder / "patients.npz", **patients)  # type: ignore[arg-type]  # its stub has no open keywords
     (folder / "federation.json").write_text(json.dumps(meta))
 
 

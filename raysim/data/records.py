@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import math
+import re
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 import numpy as np
-import pandas as pd
 from numpy.typing import NDArray
+
+if TYPE_CHECKING:  # a run whose federation is cached never needs pandas
+    import pandas as pd
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,3 +55,37 @@ class Source(Protocol):
     def read(self) -> Records:
         """Read or generate the rows. Raises ``DataError`` naming the field, the value and the remedy."""
         ...
+
+
+@runtime_checkable
+class Columned(Protocol):
+    """A source that reads columns by name, so that ``split`` may name some of them (optional beside :class:`Source`)."""
+
+    def reserve(self, by: str | None, column: str | None) -> Source:
+        """This source with ``Records.group`` from column ``by`` and ``Records.part`` from ``column`` (None: as it was).
+
+        ``by`` ``patient`` is whatever the source knows as patients. Reserved columns are no features.
+        """
+        ...
+
+
+def natural(names: Iterable[str]) -> list[str]:
+    """Names in the order a reader expects: numbers by value, and digits inside texts too.
+
+    >>> natural(["10", "9", "-1"]), natural(["ward 10", "ward 9", "Ward 1"])
+    (['-1', '9', '10'], ['Ward 1', 'ward 9', 'ward 10'])
+    """
+    found = list(names)
+    try:
+        values = {name: float(name) for name in found}
+    except ValueError:
+        pass
+    else:
+        if all(map(math.isfinite, values.values())):
+            return sorted(found, key=lambda name: (values[name], name))
+    return sorted(found, key=lambda name: ([_piece(piece) for piece in re.split(r"([0-9]+)", name)], name))
+
+
+def _piece(text: str) -> tuple[int, int, str]:
+    # Text before digits alphabetically, regardless of case; ties are broken by the name itself.
+    return (1, int(text), "") if text.isdecimal() else (0, 0, text.casefold())

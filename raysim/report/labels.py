@@ -1,15 +1,29 @@
-"""Text beside points, placed so that no label covers another, a point or an error bar."""
+"""Text beside points, placed so that no label covers another label, a point or an error bar."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import cos, radians, sin
+from math import cos, hypot, radians, sin
+from typing import NamedTuple
 
+import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.transforms import Bbox
+from matplotlib.patheffects import withStroke
+from numpy.typing import NDArray
 
 Point = tuple[float, float]
+Boxes = NDArray[np.float64]  # [..., 4]: x0, y0, x1, y1
+
+
+class Extents(NamedTuple):
+    """A box in display pixels."""
+
+    x0: float
+    y0: float
+    x1: float
+    y1: float
+
 
 # Right first, as text is read; then round the point, and outwards only when that finds no room.
 _ANGLES = (0, 180, 90, 270, 40, 320, 140, 220, 65, 295, 115, 245)
@@ -18,9 +32,13 @@ _MARKER = 6.0
 
 
 def label_points(
-    ax: Axes, points: Sequence[Point], texts: Sequence[str], bars: Sequence[Bbox] = (), size: float = 9.0
-) -> list[Bbox]:
-    """Write ``texts`` beside ``points`` (display pixels), clear of each other, of all points and of ``bars``.
+    ax: Axes,
+    points: Sequence[Point],
+    texts: Sequence[str],
+    bars: Sequence[tuple[Point, Point]] = (),
+    size: float = 9.0,
+) -> list[Extents]:
+    """Write ``texts`` beside ``points`` (display pixels), clear of each other, of all points and of ``bars`` (lines).
 
     Greedy: labels with the closest neighbours choose first, each takes the candidate that covers least and lies
     nearest. A label that had to move away is tied to its point by a thin line. Returns the labels' boxes in pixels.
@@ -31,82 +49,117 @@ def label_points(
     canvas = FigureCanvasAgg(figure)
     canvas.draw()
     renderer, pixel = canvas.get_renderer(), figure.dpi / 72
-    frame = figure.bbox.padded(-4)
-    reach = _MARKER * pixel
-    obstacles = [Bbox.from_extents(x - reach, y - reach, x + reach, y + reach) for x, y in points]
-    obstacles += list(bars)
-    placed: dict[int, Bbox] = {}
-    for i in sorted(range(len(points)), key=lambda i: _crowding(points, i)):
-        probe = ax.text(0, 0, texts[i], fontsize=size, parse_math=False)
+    obstacles = [_around(p, _MARKER * pixel) for p in points] + [box for bar in bars for box in _along(*bar, pixel)]
+    frame = Extents(*ax.bbox.extents)
+    placed: dict[int, Extents] = {}
+    for i in sorted(range(len(points)), key=lambda i: _distance(points, i)):
+        probe = figure.text(0, 0, texts[i], fontsize=size, parse_math=False)
         extent = probe.get_window_extent(renderer)
         probe.remove()
-        box, radius, anchor = _best(points[i], extent.width, extent.height, pixel, [*obstacles, *placed.values()], frame)
+        others = obstacles[:i] + obstacles[i + 1 :] + list(placed.values())
+        box, centre, tied = _best(points[i], extent.width, extent.height, pixel, np.array(others).reshape(-1, 4), frame)
         placed[i] = box
+        if tied:
+            obstacles += _along(points[i], _nearest(box, points[i]), pixel)
         ax.annotate(
             texts[i],
-            xy=points[i],
-            xycoords="figure pixels",
-            xytext=((anchor[0] - points[i][0]) / pixel, (anchor[1] - points[i][1]) / pixel),
+            xy=tuple(figure.transFigure.inverted().transform(points[i])),
+            xycoords="figure fraction",
+            xytext=((centre[0] - points[i][0]) / pixel, (centre[1] - points[i][1]) / pixel),
             textcoords="offset points",
             fontsize=size,
             ha="center",
             va="center",
             parse_math=False,
             annotation_clip=False,
-            arrowprops={"arrowstyle": "-", "color": "#767676", "lw": 0.7, "shrinkA": 1, "shrinkB": 5}
-            if radius > _RADII[1]
-            else None,
+            zorder=6,
+            path_effects=[withStroke(linewidth=2.2, foreground="white")],
+            arrowprops={"arrowstyle": "-", "color": "#767676", "lw": 0.7, "shrinkA": 0, "shrinkB": 4} if tied else None,
         )
     return [placed[i] for i in range(len(points))]
 
 
-def spread(positions: Sequence[float], gap: float) -> list[float]:
-    """``positions`` moved as little as possible so that neighbours are at least ``gap`` apart, order kept."""
+def spread(positions: Sequence[float], gap: float, low: float, high: float) -> list[float]:
+    """``positions`` moved as little as possible so that neighbours are ``gap`` apart, in order, within ``low..high``.
+
+    Where there are too many for that, they are as far apart as the room allows.
+    """
+    gap = min(gap, (high - low) / max(len(positions) - 1, 1))
     order = sorted(range(len(positions)), key=lambda i: positions[i])
-    blocks: list[list[float]] = []  # each: centre, number of members
+    blocks: list[tuple[float, int]] = []  # neighbours that touch: their centre and number
     for i in order:
-        blocks.append([positions[i], 1])
-        while len(blocks) > 1 and blocks[-1][0] - blocks[-2][0] < gap * (blocks[-1][1] + blocks[-2][1]) / 2:
-            centre, members = blocks.pop()
-            before, others = blocks.pop()
-            blocks.append([(centre * members + before * others) / (members + others), members + others])
-    moved = [centre + gap * (k - (members - 1) / 2) for centre, members in blocks for k in range(int(members))]
+        blocks.append((_within(positions[i], 1, gap, low, high), 1))
+        while len(blocks) > 1 and blocks[-1][0] - blocks[-2][0] < gap * (blocks[-1][1] + blocks[-2][1]) / 2 - 1e-9:
+            (upper, m), (lower, k) = blocks.pop(), blocks.pop()
+            blocks.append((_within((upper * m + lower * k) / (m + k), m + k, gap, low, high), m + k))
+    moved = [centre + gap * (k - (members - 1) / 2) for centre, members in blocks for k in range(members)]
     out = [0.0] * len(positions)
     for i, position in zip(order, moved, strict=True):
         out[i] = position
     return out
 
 
+def _within(centre: float, members: int, gap: float, low: float, high: float) -> float:
+    """The centre of a block moved so that all of it lies within ``low..high``."""
+    half = gap * (members - 1) / 2
+    return min(max(centre, low + half), high - half)
+
+
 def _best(
-    point: Point, width: float, height: float, pixel: float, obstacles: Sequence[Bbox], frame: Bbox
-) -> tuple[Bbox, float, Point]:
-    """The box, its distance from the point and its centre that cost least."""
-    found: tuple[float, Bbox, float, Point] | None = None
+    point: Point, width: float, height: float, pixel: float, obstacles: Boxes, frame: Extents
+) -> tuple[Extents, Point, bool]:
+    """The cheapest box for a text, its centre, and whether it needs a line to its point."""
+    found: tuple[float, Extents, Point, bool] | None = None
     for radius in _RADII:
         for rank, angle in enumerate(_ANGLES):
             dx, dy = cos(radians(angle)), sin(radians(angle))
             x = point[0] + dx * radius * pixel + (width / 2) * _sign(dx)
             y = point[1] + dy * radius * pixel + (height / 2) * _sign(dy)
-            box = Bbox.from_extents(x - width / 2, y - height / 2, x + width / 2, y + height / 2)
-            outside = width * height - _shared(box, frame)
-            covered = sum(_shared(box.padded(1.5 * pixel), other) for other in obstacles)
-            cost = 5 * outside + covered + 0.4 * radius * pixel + 0.05 * rank
+            box = Extents(x - width / 2, y - height / 2, x + width / 2, y + height / 2)
+            tied = radius > _RADII[1]
+            gap = 1.5 * pixel
+            areas = _shared(np.add(box, (-gap, -gap, gap, gap)), obstacles)
+            outside = width * height - float(_shared(np.array(box), np.array([frame]))[0])
+            covered = float(areas.sum()) + 20 * np.count_nonzero(areas)
+            if tied:
+                line = np.array(_along(point, _nearest(box, point), pixel)[1:])
+                covered += 15 * np.count_nonzero(_shared(line[:, None, :], obstacles))
+            cost = 5 * outside + covered + 0.6 * radius * pixel + 0.05 * rank
             if found is None or cost < found[0]:
-                found = cost, box, radius, (x, y)
+                found = cost, box, (x, y), tied
     assert found is not None
     return found[1:]
+
+
+def _around(point: Point, reach: float) -> Extents:
+    return Extents(point[0] - reach, point[1] - reach, point[0] + reach, point[1] + reach)
+
+
+def _along(a: Point, b: Point, pixel: float) -> list[Extents]:
+    """Small boxes every few points along the line from ``a`` to ``b``."""
+    count = max(2, int(hypot(b[0] - a[0], b[1] - a[1]) / (6 * pixel)))
+    share = [k / (count - 1) for k in range(count)]
+    return [_around((a[0] + t * (b[0] - a[0]), a[1] + t * (b[1] - a[1])), 0.8 * pixel) for t in share]
+
+
+def _nearest(box: Extents, point: Point) -> Point:
+    """The point of ``box`` nearest to ``point``."""
+    return min(max(point[0], box.x0), box.x1), min(max(point[1], box.y0), box.y1)
 
 
 def _sign(x: float) -> float:
     return 0.0 if abs(x) < 0.2 else (1.0 if x > 0 else -1.0)
 
 
-def _shared(a: Bbox, b: Bbox) -> float:
-    """The area that two boxes share."""
-    return max(0.0, min(a.x1, b.x1) - max(a.x0, b.x0)) * max(0.0, min(a.y1, b.y1) - max(a.y0, b.y0))
+def _shared(a: Boxes, b: Boxes) -> Boxes:
+    """The area that boxes ``a [..., 4]`` and ``b [..., 4]`` share, ``[...]``."""
+    width = np.minimum(a[..., 2], b[..., 2]) - np.maximum(a[..., 0], b[..., 0])
+    height = np.minimum(a[..., 3], b[..., 3]) - np.maximum(a[..., 1], b[..., 1])
+    area: Boxes = np.maximum(width, 0.0) * np.maximum(height, 0.0)
+    return area
 
 
-def _crowding(points: Sequence[Point], i: int) -> float:
-    """The distance of point ``i`` to its nearest neighbour."""
+def _distance(points: Sequence[Point], i: int) -> float:
+    """From point ``i`` to its nearest neighbour, in pixels."""
     x, y = points[i]
-    return min((((x - a) ** 2 + (y - b) ** 2) for j, (a, b) in enumerate(points) if j != i), default=0.0)
+    return min((hypot(x - a, y - b) for j, (a, b) in enumerate(points) if j != i), default=0.0)

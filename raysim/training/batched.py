@@ -9,7 +9,7 @@ their size make no promise bit for bit.
 from __future__ import annotations
 
 import weakref
-from collections.abc import Iterator, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, Protocol
@@ -210,18 +210,21 @@ def groups(tasks: Sequence[Task], batch_size: int) -> Iterator[list[int]]:
 
 
 class Resident:
-    """Copies on the device of hospitals' arrays, which never change, kept for as long as the arrays live."""
+    """Copies on the device of hospitals' rows, which never change, kept for as long as the memory they view is held."""
 
     def __init__(self, device: torch.device) -> None:
         self._device = device
-        self._held: dict[int, tuple[weakref.ref[Any], Tensor]] = {}
+        self._held: dict[Hashable, tuple[weakref.ref[Any], Tensor]] = {}
 
     def __call__(self, array: NDArray[Any], dtype: np.dtype[Any]) -> Tensor:
-        """``array`` on the device as ``dtype``; sent the first time it is asked for."""
-        key = id(array)
+        """``array`` on the device as ``dtype``; sent when these rows of the same memory are first asked for."""
+        owner = array
+        while isinstance(owner.base, np.ndarray):  # each round may bring a new view of the federation's rows
+            owner = owner.base
+        key = (array.ctypes.data, array.shape, array.strides, array.dtype.str)
         held = self._held.get(key)
-        if held is None or held[0]() is not array:
+        if held is None or held[0]() is not owner:
             copy = torch.from_numpy(np.array(array, dtype)).to(self._device)
-            held = weakref.ref(array, lambda _: self._held.pop(key, None)), copy
+            held = weakref.ref(owner, lambda _: self._held.pop(key, None)), copy
             self._held[key] = held
         return held[1]

@@ -26,9 +26,9 @@ def build_model(
 ) -> Model:
     """The model for ``n_features`` (F) and ``n_classes`` (C), in ``precision`` on ``device`` (``cpu``, ``cuda[:k]``).
 
-    ``family`` is a registered name, the import path ``my_module.Net`` of a class, or a class: either a family (a dataclass
-    whose fields are its options and whose ``bind(F, C, init=, device=, precision=)`` returns a ``Model``), or a
-    ``torch.nn.Module`` that is constructed as ``cls(F, C, **options)``.
+    ``family`` is a registered name, the import path ``my_module.Net`` of a class, or a class: either a family (a
+    dataclass whose fields are its options and whose ``bind(F, C, init=, device=, precision=)`` returns a ``Model``),
+    or a ``torch.nn.Module`` that is constructed as ``cls(F, C, **options)``.
 
     Raises ``ConfigError`` naming the field, among them the options' own ``ValueError``s.
     """

@@ -234,7 +234,7 @@ def test_a_damaged_gzip(folder: Path, damage: str) -> None:
 
 def test_a_stay_listed_twice(tmp_path: Path) -> None:
     write(tmp_path, {"patient": [patient(1), patient(1), patient(2)]})
-    assert "patient.csv lists 1 stays twice (patientunitstayid)" in message(tmp_path)
+    assert "patient.csv lists stays more than once (1 row too many by patientunitstayid)" in message(tmp_path)
 
 
 def test_nobody_left(tmp_path: Path) -> None:

@@ -48,5 +48,5 @@ def test_without_replacement_the_second_draw_is_renormalised():
 
 @pytest.mark.parametrize(("fraction", "minimum"), [(0.0, 1), (1.5, 1), (0.5, 0)])
 def test_impossible_sizes_are_refused(fraction, minimum):
-    with pytest.raises(ValueError, match="fraction|minimum"):
+    with pytest.raises(ValueError, match=r"fraction|minimum"):
         Uniform(fraction, minimum)

@@ -6,6 +6,7 @@ import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -177,12 +178,15 @@ def test_groups_of_a_cohort_change_nothing(monkeypatch: pytest.MonkeyPatch, batc
     close(model.train(tasks, Optimizer("adam", 0.1, batch_size)), whole, 1e-10)
 
 
-def test_resident_copies_live_as_long_as_the_array() -> None:
-    resident, array = batched.Resident(torch.device("cpu")), np.arange(3)
-    first = resident(array, np.dtype(np.int64))
-    assert resident(array, np.dtype(np.int64)) is first
-    assert len(resident._held) == 1
-    del array
+def test_resident_copies_are_made_once_and_live_as_long_as_the_rows(tmp_path: Path) -> None:
+    resident, int64 = batched.Resident(torch.device("cpu")), np.dtype(np.int64)
+    np.save(tmp_path / "X.npy", np.arange(12))
+    for rows in (np.arange(12), np.load(tmp_path / "X.npy", mmap_mode="r")):
+        first = resident(rows[3:6], int64)
+        assert first.tolist() == [3, 4, 5]
+        assert resident(rows[3:6], int64) is first
+        assert resident(rows[3:9:2], int64).tolist() == [3, 5, 7]
+        del rows
     assert not resident._held
 
 

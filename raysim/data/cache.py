@@ -1,0 +1,226 @@
+"""Keeps what was read and built in a folder, keyed by the content of configuration and files.
+
+An entry is a folder that appears whole or not at all: it is written beside its place and renamed into it, so that
+processes which build the same at once all succeed. ``complete.json`` lists the size of each file; an entry that does
+not match it counts as absent and is replaced.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import shutil
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from raysim.errors import DataError
+
+if TYPE_CHECKING:
+    from raysim.data.records import Records, Source
+
+_COMPLETE = "complete.json"
+_MAKING = ".making-"
+_ABANDONED = 24 * 3600  # seconds after which an unfinished entry is taken for one of a killed process
+_RACY = 2.0  # seconds: a file this young can change again without its time of change moving
+
+
+def root() -> Path:
+    """The cache folder: ``$RAYSIM_CACHE``, or ``raysim`` in ``$XDG_CACHE_HOME`` or ``~/.cache``."""
+    if chosen := os.environ.get("RAYSIM_CACHE"):
+        return Path(chosen).expanduser().absolute()
+    if xdg := os.environ.get("XDG_CACHE_HOME"):
+        return Path(xdg).expanduser().absolute() / "raysim"
+    return Path.home() / ".cache" / "raysim"
+
+
+def digest(*parts: Any) -> str:
+    """A name for ``parts`` (JSON values): 32 hexadecimal digits."""
+    text = json.dumps(parts, sort_keys=True, default=str)
+    return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
+
+
+def source_key(source: Source, files: Iterable[Path]) -> str:
+    """A name for what ``source.read()`` gives: its class and the code of it, its fields, and its files' content."""
+    from pydantic import TypeAdapter
+
+    fields = TypeAdapter(type(source)).dump_python(source, mode="json")
+    kind = f"{type(source).__module__}.{type(source).__qualname__}"
+    return digest(kind, _code(type(source).__module__), fields, [file_digest(path) for path in files])
+
+
+def file_digest(path: Path) -> str:
+    """Digest of a file's content; read again only after its size, time of change or inode has changed."""
+    path = path.absolute()
+    stat = path.stat()
+    identity = [stat.st_size, stat.st_mtime_ns, stat.st_ino]
+    memory = root() / "files" / f"{digest(str(path))}.json"
+    with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
+        known = json.loads(memory.read_text())
+        if known["identity"] == identity:
+            return str(known["digest"])
+    with path.open("rb") as file:
+        content = hashlib.file_digest(file, lambda: hashlib.blake2b(digest_size=16)).hexdigest()
+    if time.time() - stat.st_mtime > _RACY:
+        with _writing():
+            memory.parent.mkdir(parents=True, exist_ok=True)
+            _write_atomically(memory, json.dumps({"path": str(path), "identity": identity, "digest": content}))
+    return content
+
+
+def find(kind: str, key: str) -> Path | None:
+    """The folder of a complete entry, or None."""
+    folder = root() / kind / key
+    try:
+        sizes = json.loads((folder / _COMPLETE).read_text())
+        whole = all((folder / name).stat().st_size == size for name, size in sizes.items())
+    except (OSError, ValueError, AttributeError):
+        return None
+    return folder if whole else None
+
+
+def check() -> None:
+    """Raise ``DataError`` now, before long work, where the cache folder cannot be written."""
+    with _writing():
+        root().mkdir(parents=True, exist_ok=True)
+        os.rmdir(tempfile.mkdtemp(prefix=_MAKING, dir=root()))
+
+
+def store(kind: str, key: str, write: Callable[[Path], None]) -> Path:
+    """The folder of entry ``key``, filled by ``write(folder)``; one that another process finished first is kept."""
+    shelf = root() / kind
+    with _writing():
+        shelf.mkdir(parents=True, exist_ok=True)
+        _sweep(shelf)
+        making = Path(tempfile.mkdtemp(prefix=_MAKING, dir=shelf))
+        try:
+            write(making)
+            sizes = {path.name: path.stat().st_size for path in sorted(making.iterdir())}
+            (making / _COMPLETE).write_text(json.dumps(sizes))
+            _move_in(making, shelf / key)
+        finally:
+            shutil.rmtree(making, ignore_errors=True)
+    found = find(kind, key)
+    if found is None:
+        raise DataError(f"RAYSIM_CACHE: '{shelf / key}' changed while it was written; run again, or clear '{root()}'")
+    return found
+
+
+def _move_in(made: Path, target: Path) -> None:
+    try:
+        os.replace(made, target)
+    except OSError:
+        if find(target.parent.name, target.name) is not None:
+            return  # another process was first, with the same content
+        if not target.exists():
+            raise
+        # A damaged entry: out of the way first, for a folder that is not empty cannot be replaced.
+        damaged = Path(tempfile.mkdtemp(prefix=_MAKING, dir=target.parent))
+        with contextlib.suppress(FileNotFoundError):
+            os.replace(target, damaged)
+        shutil.rmtree(damaged, ignore_errors=True)
+        with contextlib.suppress(OSError):  # lost to another process, which the caller's look-up finds
+            os.replace(made, target)
+
+
+def _sweep(shelf: Path) -> None:
+    for left in shelf.glob(_MAKING + "*"):
+        with contextlib.suppress(OSError):
+            if time.time() - left.stat().st_mtime > _ABANDONED:
+                shutil.rmtree(left, ignore_errors=True)
+
+
+def _write_atomically(path: Path, text: str) -> None:
+    handle, name = tempfile.mkstemp(prefix=_MAKING, dir=path.parent)
+    with os.fdopen(handle, "w") as file:
+        file.write(text)
+    os.replace(name, path)
+
+
+@contextlib.contextmanager
+def _writing() -> Any:
+    try:
+        yield
+    except OSError as error:
+        reason = error.strerror or " ".join(str(error).split())
+        raise DataError(
+            f"RAYSIM_CACHE: the cache folder '{root()}' cannot be written ({reason}); "
+            "set the environment variable to a folder with space that can be"
+        ) from None
+
+
+def _code(module: str) -> str:
+    """Digest of the code that reads and builds, so that no entry outlives the program that made it."""
+    files = [*Path(__file__).parent.glob("*.py"), *Path(__file__).parent.glob("sql/*.sql")]
+    own = getattr(sys.modules.get(module), "__file__", None)
+    if own and Path(own).parent != Path(__file__).parent:
+        files.append(Path(own))
+    summed = hashlib.blake2b(digest_size=16)
+    for path in sorted(files):
+        if path.name != "describe.py":
+            summed.update(path.name.encode() + path.read_bytes())
+    return summed.hexdigest()
+
+
+def save_records(folder: Path, records: Records) -> None:
+    """Store ``records`` in ``folder``: columns as an Arrow file, the rest as JSON. Nothing is pickled."""
+    import pandas as pd
+    import pyarrow as pa
+    from pyarrow import feather
+
+    columns: dict[str, Any] = {"y": records.y, "silo": records.silo, "group": records.group, "part": records.part}
+    columns |= {f"patient:{name}": values for name, values in records.patients.items()}
+    for name, series in records.features.items():
+        if isinstance(series.dtype, pd.CategoricalDtype):
+            codes = series.cat.codes.to_numpy()
+            indices = pa.array(codes, mask=codes < 0)
+            columns[f"feature:{name}"] = pa.DictionaryArray.from_arrays(indices, pa.array(series.cat.categories))
+        else:
+            columns[f"feature:{name}"] = series.to_numpy()
+    present = {name: values for name, values in columns.items() if values is not None}
+    arrays = [v if isinstance(v, pa.DictionaryArray) else pa.array(v, from_pandas=False) for v in present.values()]
+    feather.write_feather(pa.table(arrays, names=list(present)), folder / "records.arrow", compression="uncompressed")
+    rest = {name: getattr(records, name) for name in ("classes", "attributes", "notes", "warnings")}
+    (folder / "records.json").write_text(json.dumps(rest | {"attributes": dict(rest["attributes"])}, default=dict))
+
+
+def load_records(folder: Path) -> Records:
+    """The records that :func:`save_records` stored."""
+    import pandas as pd
+    from pyarrow import feather
+
+    from raysim.data.records import Records
+
+    table = feather.read_table(folder / "records.arrow", memory_map=True)
+    columns = {name: table.column(name).combine_chunks() for name in table.column_names}
+    plain = {k: v.to_numpy(zero_copy_only=False) for k, v in columns.items() if not hasattr(v, "dictionary")}
+    features: dict[str, Any] = {}
+    for name, column in columns.items():
+        if not name.startswith("feature:"):
+            continue
+        if hasattr(column, "dictionary"):
+            codes = column.indices.fill_null(-1).to_numpy(zero_copy_only=False)
+            values: Any = pd.Categorical.from_codes(codes, categories=column.dictionary.to_pylist())
+        else:
+            values = plain[name]
+        features[name.removeprefix("feature:")] = values
+    rest = json.loads((folder / "records.json").read_text())
+    return Records(
+        features=pd.DataFrame(features),
+        y=np.asarray(plain["y"], np.int64),
+        silo=plain["silo"],
+        group=plain.get("group"),
+        part=plain.get("part"),
+        patients={k.removeprefix("patient:"): v for k, v in plain.items() if k.startswith("patient:")},
+        classes=tuple(rest["classes"]),
+        attributes=rest["attributes"],
+        notes=tuple(rest["notes"]),
+        warnings=tuple(rest["warnings"]),
+    )

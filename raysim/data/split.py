@@ -1,0 +1,145 @@
+"""Which rows a hospital trains, validates and tests on."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from raysim.data.federation import PARTS
+from raysim.errors import DataError
+from raysim.streams import stream
+
+
+class Split(BaseModel):
+    """``data.split``: either fractions, drawn at each hospital, or a column of the data that names each row's part.
+
+    - ``train``, ``validation``, ``test``: fractions that sum to 1; ``train`` and ``test`` above 0.
+    - ``by``: what is never divided between parts: ``row``, ``patient``, or a column of the data. None: ``patient``
+      where the source knows patients, else ``row``.
+    - ``seed``: of the draw. None: the run's seed.
+    - ``column``: a column that holds ``train``, ``validation`` or ``test``; the other fields then stay unset.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    train: float = Field(0.8, allow_inf_nan=False)
+    validation: float = Field(0.0, allow_inf_nan=False)
+    test: float = Field(0.2, allow_inf_nan=False)
+    by: str | None = None
+    seed: int | None = Field(None, ge=-(2**63), lt=2**63)
+    column: str | None = None
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Split:
+        for part in PARTS:
+            value = getattr(self, part)
+            if not 0 <= value <= 1:
+                raise ValueError(f"{part} is {value:g}, not a fraction in [0, 1]")
+            if value == 0 and part != "validation":
+                raise ValueError(f"{part} is 0; hospitals need rows to {part} on, give it a fraction above 0")
+        total = self.train + self.validation + self.test
+        if not math.isclose(total, 1, abs_tol=1e-6):
+            given = " + ".join(f"{part} {getattr(self, part):g}" for part in PARTS)
+            raise ValueError(f"{given} is {total:g}; make the fractions sum to 1")
+        if self.column is not None:
+            given = ", ".join(name for name in ("train", "validation", "test", "by", "seed") if self._differs(name))
+            if given:
+                raise ValueError(f"column '{self.column}' decides the parts, {given} cannot too; keep one of them")
+        return self
+
+    def _differs(self, name: str) -> bool:
+        # Not "was given": a frozen configuration repeats the defaults.
+        return bool(getattr(self, name) != type(self).model_fields[name].default)
+
+    def effective_seed(self, run: int) -> int | None:
+        """The seed that decides the parts of a run with seed ``run``; None where a column does."""
+        if self.column is not None:
+            return None
+        return run if self.seed is None else self.seed
+
+    def described(self, by: str, run: int) -> str:
+        """A line for people, where rows were divided ``by`` it."""
+        if self.column is not None:
+            return f"split: by column '{self.column}'"
+        shares = ", ".join(f"{getattr(self, part):.4g} {part}" for part in PARTS if getattr(self, part))
+        return f"split: {shares}, by {by}, seed {self.effective_seed(run)}"
+
+
+def assign(
+    split: Split, home: NDArray[np.int64], names: tuple[str, ...], group: NDArray[np.int64] | None, seed: int
+) -> NDArray[np.int8]:
+    """The part of each row, ``[N]``: 0 train, 1 validation, 2 test.
+
+    ``home [N]`` indexes the hospitals ``names``, ``group [N]`` numbers what is never divided (None: each row by itself).
+    Each hospital permutes its groups by a stream of its own (``seed`` and its name), and the permuted row is cut in two
+    places: the first groups train, those between validate, the rest test. Cuts lie where the row counts come closest
+    to the fractions, the later place where two are equally close; training gets at least one group. A group that an
+    earlier hospital has placed stays in that part, and the hospital's other groups make up for it.
+
+    A hospital's parts therefore depend on its own rows alone, unless it shares groups with an earlier one.
+    """
+    part = np.empty(len(home), np.int8)
+    by_hospital = np.argsort(home, kind="stable")
+    starts = np.searchsorted(home[by_hospital], np.arange(len(names) + 1))
+    fractions = (split.train, split.validation)
+    placed = None if group is None else np.full(int(group.max(initial=-1)) + 1, -1, np.int8)
+    for h, name in enumerate(names):
+        rows = by_hospital[starts[h] : starts[h + 1]]
+        rng = stream(seed, "split", _number(name))
+        if group is None or placed is None:
+            part[rows[rng.permutation(len(rows))]] = _parts(np.ones(len(rows), np.int64), fractions, (0, 0, 0))
+            continue
+        present, counts = np.unique(group[rows], return_counts=True)
+        already = placed[present]
+        taken = np.bincount(already[already >= 0], weights=counts[already >= 0], minlength=3)
+        free = rng.permutation(np.flatnonzero(already < 0))
+        placed[present[free]] = _parts(counts[free], fractions, tuple(taken))
+        part[rows] = placed[group[rows]]
+    return part
+
+
+def _parts(sizes: NDArray[np.int64], fractions: tuple[float, float], taken: tuple[float, ...]) -> NDArray[np.int8]:
+    """The part of each of the permuted groups with ``sizes [g]`` rows, beside ``taken`` rows that have theirs."""
+    rows = int(sizes.sum()) + sum(taken)
+    ends = np.concatenate([[0], np.cumsum(sizes)])
+    train = max(0.0, fractions[0] * rows - taken[0])
+    validation = max(0.0, fractions[1] * rows - taken[1])
+    first = _closest(ends, train)
+    if first == 0 and len(sizes) and taken[0] == 0:
+        first = 1
+    second = max(first, _closest(ends, train + validation))
+    parts = np.full(len(sizes), 2, np.int8)
+    parts[:first] = 0
+    parts[first:second] = 1
+    return parts
+
+
+def _closest(ends: NDArray[np.int64], target: float) -> int:
+    after = min(int(np.searchsorted(ends, target)), len(ends) - 1)
+    if after > 0 and target - ends[after - 1] < ends[after] - target:
+        return after - 1
+    return after
+
+
+def _number(name: str) -> int:
+    """63 bits that stand for a hospital's name, so that its stream does not depend on which others there are."""
+    return int.from_bytes(hashlib.blake2b(name.encode(), digest_size=8).digest(), "little") >> 1
+
+
+def groups(by: str | None, group: NDArray[Any] | None, source: str) -> tuple[str, NDArray[np.int64] | None]:
+    """What rows are divided by, and the number of each row's group ``[N]`` (None: rows are divided freely)."""
+    if by == "row" or (by is None and group is None):
+        return "row", None
+    if group is None:
+        raise DataError(f"data.split.by: '{by}' is not known to source {source}; use row")
+    import pandas as pd
+
+    codes, _ = pd.factorize(group, sort=True)
+    unnamed = codes < 0
+    codes[unnamed] = codes.max(initial=-1) + 1 + np.arange(unnamed.sum())
+    return by or "patient", codes.astype(np.int64)

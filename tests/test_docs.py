@@ -1,0 +1,57 @@
+"""The documentation does what it says: its files are written and its commands run, in the order of each page.
+
+A fenced block with ``title=NAME`` is a file; ``console`` blocks are commands, a line each after ``$``. Commands run
+without Ray where they can, which gives the same results sooner.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+ROOT = Path(__file__).parents[1]
+PAGES = sorted([*(ROOT / "docs").glob("*.md"), ROOT / "README.md"])
+BLOCK = re.compile(r"^```(\w+)(?: title=(\S+))?\n(.*?)^```", re.MULTILINE | re.DOTALL)
+ELSEWHERE = ("make", "mlflow")  # other tests, or a browser, see to these
+READERS_OWN = ("my.yaml",)  # files that only the reader has
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_every_block_works(page, tmp_path):
+    environment = os.environ | {
+        "RAYSIM_CACHE": str(tmp_path / "cache"),
+        "PYTHONWARNINGS": "error::DeprecationWarning:raysim",
+    }
+    for language, title, text in BLOCK.findall(page.read_text()):
+        if title:
+            (tmp_path / title).write_text(text)
+        if language == "yaml":
+            yaml.safe_load(text)
+        elif language == "python":
+            compile(text, title or str(page), "exec")
+        elif language == "console":
+            for line in re.findall(r"^\$ (.*)$", text, re.MULTILINE):
+                command = shlex.split(line)
+                if command[0] in ELSEWHERE or set(READERS_OWN) & set(command):
+                    continue
+                assert command[0] == "raysim", line
+                if command[1] in ("run", "compare"):
+                    command.append("--in-process")
+                done = subprocess.run(
+                    [sys.executable, "-m", *command], cwd=tmp_path, env=environment, capture_output=True, text=True
+                )
+                assert done.returncode == 0, f"{line}\n{done.stdout}\n{done.stderr}"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_links_lead_somewhere(page):
+    for target in re.findall(r"\]\(([^)#]+?)(?:#[^)]*)?\)", page.read_text()):
+        if not target.startswith("http"):
+            assert (page.parent / target).exists(), target
