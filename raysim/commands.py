@@ -43,7 +43,7 @@ def compare_all(config: Config, console: Console, out: Path | None, *, in_proces
     from raysim import comparison
     from raysim.experiment import Experiment
 
-    sections = config.strategies or tuple(StrategySection(name=name) for name in PAPER_METHODS)
+    sections = config.strategies or tuple(StrategySection.model_validate(name) for name in PAPER_METHODS)
     experiment = Experiment(config, sections, config.seeds or (config.seed,), out)
     comparison.check_reference(experiment)
     tables: list[pd.DataFrame] = []

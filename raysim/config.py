@@ -9,10 +9,10 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypeVar, get_type_hints
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar, get_type_hints
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, field_validator
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, field_validator, model_validator
 
 from raysim import registry
 from raysim.data.split import Split
@@ -54,11 +54,29 @@ class Data(OpenSection):
     preprocessing: Literal["standard", "median", "none"] = "standard"
 
 
-class ModelSection(OpenSection):
-    """``model``: a name and its options, or ``class: my_module.Net``."""
+class PlugIn(OpenSection):
+    """A part that names a plug-in by ``name``, or by import path as ``class: my_module.Mine``."""
 
+    default: ClassVar[str]
     name: str | None = None
     class_path: str | None = Field(None, alias="class")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _one_of_both(cls, value: Any) -> Any:
+        if isinstance(value, str):
+            return {"name": value}
+        if not isinstance(value, Mapping) or ("name" in value) != ("class" in value):
+            return value
+        if "name" in value:
+            raise ValueError(f"'{value['class']}' as class stands beside the name '{value['name']}'; keep one of them")
+        return {**value, "name": cls.default}
+
+
+class ModelSection(PlugIn):
+    """``model``: which model, its options, and how it starts."""
+
+    default = "logistic_regression"
     init: Literal["default", "zeros"] = "default"
 
 
@@ -73,18 +91,16 @@ class Training(Section):
     precision: Literal["float32", "float64"] = "float32"
 
 
-class SelectionSection(OpenSection):
+class SelectionSection(PlugIn):
     """``selection``: who takes part in a round."""
 
-    name: str | None = None
-    class_path: str | None = Field(None, alias="class")
+    default = "inverse_sqrt"
 
 
-class StrategySection(OpenSection):
-    """``strategy``: a name or ``class: my_module.MyStrategy``, its hyper-parameters, and a label for tables."""
+class StrategySection(PlugIn):
+    """``strategy``: a way of federating, its hyper-parameters, and a label for tables."""
 
-    name: str | None = None
-    class_path: str | None = Field(None, alias="class")
+    default = "chip"
     label: str | None = None
 
 
@@ -132,25 +148,15 @@ class Config(Section):
     seed: int = Field(42, ge=0)
     seeds: tuple[int, ...] = ()
     data: Data = Field(default_factory=Data)
-    model: ModelSection = Field(default_factory=ModelSection)
+    model: ModelSection = Field(default_factory=lambda: ModelSection.model_validate({}))
     training: Training = Field(default_factory=Training)
-    selection: SelectionSection = Field(default_factory=SelectionSection)
-    strategy: StrategySection = Field(default_factory=StrategySection)
+    selection: SelectionSection = Field(default_factory=lambda: SelectionSection.model_validate({}))
+    strategy: StrategySection = Field(default_factory=lambda: StrategySection.model_validate({}))
     strategies: tuple[StrategySection, ...] = ()
     reference: str = "fedavg"
     evaluation: Evaluation = Field(default_factory=Evaluation)
     resources: Resources = Field(default_factory=Resources)
     tracking: Tracking = Field(default_factory=Tracking)
-
-    @field_validator("strategy", mode="before")
-    @classmethod
-    def _named(cls, value: Any) -> Any:
-        return {"name": value} if isinstance(value, str) else value
-
-    @field_validator("strategies", mode="before")
-    @classmethod
-    def _all_named(cls, value: Any) -> Any:
-        return [{"name": item} if isinstance(item, str) else item for item in value] if _is_list(value) else value
 
     @field_validator("name")
     @classmethod
@@ -191,7 +197,7 @@ def validated(adapter: TypeAdapter[T], value: Any, where: str) -> T:
 
 def build_strategy(section: StrategySection, where: str = "strategy") -> Strategy:
     """The strategy of a section, made from the section's own keys and checked by its class."""
-    strategy = construct(_plugin("strategies", section, where, "chip"), section.own(), where)
+    strategy = construct(_plugin("strategies", section, where), section.own(), where)
     if not isinstance(strategy, Strategy):
         raise ConfigError(f"{where}.class: '{section.class_path}' is not a Strategy; derive it from raysim.Strategy")
     return strategy
@@ -199,7 +205,7 @@ def build_strategy(section: StrategySection, where: str = "strategy") -> Strateg
 
 def build_selection(section: SelectionSection) -> Selection:
     """The selection of a section. ``fraction`` and ``minimum`` are ignored by a selection that takes none."""
-    cls = _plugin("selections", section, "selection", "inverse_sqrt")
+    cls = _plugin("selections", section, "selection")
     takes = {field.name for field in dataclasses.fields(cls)} if dataclasses.is_dataclass(cls) else set()
     own = {key: value for key, value in section.own().items() if key in takes | {*section.own()} - SIZE_KEYS}
     selection: Selection = construct(cls, own, "selection")
@@ -218,12 +224,10 @@ def fields_of(plugin: Any) -> dict[str, Any]:
     return tree
 
 
-def _plugin(kind: str, section: Any, where: str, default: str) -> Any:
-    if section.class_path is None:
-        return registry.load(kind, section.name or default, f"{where}.name")
-    if section.name is not None:
-        raise ConfigError(f"{where}.class: '{section.class_path}' stands beside name '{section.name}'; keep one")
-    return registry.load_class(section.class_path, f"{where}.class")
+def _plugin(kind: str, section: PlugIn, where: str) -> Any:
+    if section.class_path is not None:
+        return registry.load_class(section.class_path, f"{where}.class")
+    return registry.load(kind, section.name or section.default, f"{where}.name")
 
 
 def construct(cls: Any, own: Mapping[str, Any], where: str) -> Any:
@@ -237,7 +241,7 @@ def construct(cls: Any, own: Mapping[str, Any], where: str) -> Any:
 
 def label(section: StrategySection) -> str:
     """How tables call a strategy: its label, or its name, or its class."""
-    return section.label or section.name or (section.class_path or "chip").rpartition(".")[2]
+    return section.label or section.name or (section.class_path or "").rpartition(".")[2]
 
 
 def _refuse_unknown(cls: Any, own: Mapping[str, Any], where: str) -> None:
@@ -320,7 +324,3 @@ def _keys_at(adapter: TypeAdapter[Any], path: Sequence[Any]) -> list[str]:
             model = next((f.annotation for n, f in model.model_fields.items() if part in (n, f.alias)), None)
     fields = getattr(model, "model_fields", {})
     return [field.alias or name for name, field in fields.items()]
-
-
-def _is_list(value: Any) -> bool:
-    return isinstance(value, list | tuple)

@@ -35,5 +35,5 @@ def nearest(name: str, known: Iterable[str]) -> str:
     'known: fedavg, fedprox'
     """
     names = sorted(known)
-    close = difflib.get_close_matches(name.lower(), names, n=1)
+    close = difflib.get_close_matches(name.lower(), names, n=1) or [n for n in names if n.startswith(name.lower())]
     return f"did you mean '{close[0]}'?" if close else f"known: {', '.join(names)}"

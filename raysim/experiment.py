@@ -81,7 +81,7 @@ class Experiment:
         rows = next(iter(self.federations.values())).totals
         results = []
         with contextlib.ExitStack() as stack:
-            recorder = stack.enter_context(Recorder(self.config.tracking))
+            recorder = stack.enter_context(Recorder(self.config.tracking, verbose))
             parent = None
             if conclude is not None:
                 parent = stack.enter_context(recorder.run(self.config.name, self.config.frozen(), {}))

@@ -31,9 +31,8 @@ class ModelSpec:
 
     @staticmethod
     def of(section: ModelSection) -> ModelSpec:
-        """The model that a configuration names; logistic regression where it names none."""
-        name = section.name or (None if section.class_path else "logistic_regression")
-        return ModelSpec(name, section.class_path, section.own(), section.init)
+        """The model that a configuration names."""
+        return ModelSpec(section.name, section.class_path, section.own(), section.init)
 
     def bind(self, federation: Federation, device: str, precision: str) -> Model:
         """The model for this federation's features and classes. Raises ``ConfigError`` for options that it refuses."""

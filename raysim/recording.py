@@ -23,11 +23,11 @@ FLUSH_SECONDS = 1.0
 class Recorder:
     """Hands out records of runs; a tracker's work happens on one thread of its own, in order."""
 
-    def __init__(self, tracking: Tracking) -> None:
+    def __init__(self, tracking: Tracking, verbose: bool = False) -> None:
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="mlflow")
         self._tracker: Future[Tracker] | None = None
         if tracking.uri != NOWHERE:
-            self._tracker = self._thread.submit(Tracker, tracking.uri, tracking.experiment)
+            self._tracker = self._thread.submit(Tracker, tracking.uri, tracking.experiment, verbose)
         self._pending: list[Future[Any]] = []
 
     def __enter__(self) -> Recorder:

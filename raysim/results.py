@@ -6,6 +6,7 @@ import json
 import math
 import os
 import platform
+import tempfile
 import time
 import uuid
 from collections.abc import Iterable, Mapping
@@ -33,8 +34,13 @@ def choose_folder(out: Path | None, name: str) -> Path:
     existing = folder
     while not existing.exists() and existing != existing.parent:
         existing = existing.parent
-    if not existing.is_dir() or not os.access(existing, os.W_OK):
-        raise ConfigError(f"--out: {folder} cannot be written into; name a folder that can be")
+    try:
+        # Only an attempt tells: permission bits do not know of read-only file systems.
+        tempfile.TemporaryFile(dir=existing).close()
+    except OSError as error:
+        raise ConfigError(
+            f"--out: {folder} cannot be written into ({error.strerror}); name a folder that can be"
+        ) from None
     return folder
 
 
@@ -137,7 +143,8 @@ def summary(federation: Federation, outcome: Outcome) -> dict[str, Any]:
         "seconds_rounds": sum(row.seconds for row in outcome.rounds),
         "bytes_down": sum(row.bytes_down for row in outcome.rounds),
         "bytes_up": sum(row.bytes_up for row in outcome.rounds),
-        "hospitals": len(federation.hospitals),
+        "federation_hospitals": len(federation.hospitals),
+        "federation_rows": int(federation.totals.sum()),
         "parameters": outcome.layout.size,
         "data": federation.fingerprint,
     }

@@ -60,11 +60,12 @@ def sqlite_path(uri: str) -> Path:
 class Tracker:
     """Writes runs to the MLflow store at ``uri`` under ``experiment``."""
 
-    def __init__(self, uri: str, experiment: str) -> None:
-        for name in ("mlflow", "alembic"):
-            logging.getLogger(name).setLevel(logging.ERROR)
+    def __init__(self, uri: str, experiment: str, verbose: bool = False) -> None:
         from mlflow.tracking import MlflowClient
 
+        if not verbose:
+            for name in ("mlflow", "alembic"):
+                logging.getLogger(name).setLevel(logging.ERROR)
         self._client = MlflowClient(tracking_uri=uri)
         known = self._client.get_experiment_by_name(experiment)
         self._experiment = known.experiment_id if known else self._create(uri, experiment)

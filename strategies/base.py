@@ -99,7 +99,7 @@ class State:
 
 @dataclass(frozen=True, eq=False)
 class Pull:
-    """A proximal term ``weight/2 * |theta - towards|^2``: ``weight`` is one for all or ``[H]``, ``towards [H]`` rows."""
+    """A proximal term ``weight/2 * |theta - towards|^2``: ``weight`` one for all or ``[H]``, ``towards [H]`` rows."""
 
     weight: float | Floats
     towards: Ids

@@ -15,8 +15,8 @@ class Personalization:
     learning_rate: float = 0.03
 
     def __post_init__(self) -> None:
-        at_least("personalization.epochs", self.epochs, 0)
-        at_least("personalization.learning_rate", self.learning_rate, 0)
+        at_least("epochs", self.epochs, 0)
+        at_least("learning_rate", self.learning_rate, 0)
 
 
 def fine_tune(start: Ids, how: Personalization, pulls: tuple[Pull, ...] = ()) -> LocalProblem:

@@ -55,7 +55,7 @@ def cohort_size(available: int, fraction: float, minimum: int) -> int:
 
 
 def weighted_sample(ids: Ids, log_weights: np.ndarray, count: int, rng: np.random.Generator) -> Ids:
-    """``count`` ascending ids without replacement: the largest ``log w_i + Gumbel``, the law of draw and renormalise."""
+    """``count`` ascending ids without replacement: the largest ``log w_i + Gumbel`` (draw, renormalise)."""
     keys = log_weights + rng.gumbel(size=len(ids))
     return np.sort(ids[np.argsort(-keys, kind="stable")[:count]])
 

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
-import pandas as pd
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
@@ -86,6 +85,8 @@ class Eicu(BaseModel):
 
     def read(self) -> Records:
         """Aggregate the tables. Raises ``DataError`` for files that cannot be read and where no stay is left."""
+        import pandas as pd
+
         tables = self._tables()
         with database(tables) as connection:
             for name, value in (("minutes", self._window_hours * 60), ("minimum", self._minimum * 60)):

@@ -59,7 +59,7 @@ class Source(Protocol):
 
 @runtime_checkable
 class Columned(Protocol):
-    """A source that reads columns by name, so that ``split`` may name some of them (optional beside :class:`Source`)."""
+    """A source of named columns, so that ``split`` may name some of them (optional beside :class:`Source`)."""
 
     def reserve(self, by: str | None, column: str | None) -> Source:
         """This source with ``Records.group`` from column ``by`` and ``Records.part`` from ``column`` (None: as it was).

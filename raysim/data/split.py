@@ -75,7 +75,7 @@ def assign(
 ) -> NDArray[np.int8]:
     """The part of each row, ``[N]``: 0 train, 1 validation, 2 test.
 
-    ``home [N]`` indexes the hospitals ``names``, ``group [N]`` numbers what is never divided (None: each row by itself).
+    ``home [N]`` indexes the hospitals ``names``, ``group [N]`` numbers what is never divided (None: rows).
     Each hospital permutes its groups by a stream of its own (``seed`` and its name), and the permuted row is cut in two
     places: the first groups train, those between validate, the rest test. Cuts lie where the row counts come closest
     to the fractions, the later place where two are equally close; training gets at least one group. A group that an

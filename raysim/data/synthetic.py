@@ -2,17 +2,17 @@
 
 How a row of hospital ``h`` comes about, with every name below a field of :class:`Synthetic`:
 
-1. A patient has a severity ``s ~ N(0, 1)`` and latent features ``z_j = r_j s + sqrt(1 - r_j^2) e_j``, all standard normal.
+1. A patient has a severity ``s ~ N(0, 1)`` and latent features ``z_j = r_j s + sqrt(1 - r_j^2) e_j``, standard normal.
 2. The logit of death is ``c_h + signal * z.b_h`` where ``b_h`` is scaled so that ``z.b_h ~ N(0, 1)``. Coefficients are
    shared, but differ between practice groups (``group_effects``) and sites (``site_effects``).
-3. ``c_h`` is solved so that the hospital's expected share of deaths is its own ``prevalence``. A share ``label_noise`` of
-   labels is drawn from that prevalence without regard to the patient.
-4. What is recorded is ``z`` plus the hospital's ``case_mix`` and its group's ``group_shift``, in the feature's own units:
-   linear, logarithmic (creatinine, lactate ...) or a flag.
+3. ``c_h`` is solved so that the hospital's expected share of deaths is its own ``prevalence``. A share ``label_noise``
+   of labels is drawn from that prevalence without regard to the patient.
+4. What is recorded is ``z`` plus the hospital's ``case_mix`` and its group's ``group_shift``, in the feature's own
+   units: linear, logarithmic (creatinine, lactate ...) or a flag.
 5. A value is missing by the feature's rarity, the group's and the site's practice, and the less sick the patient is.
 
-Everything of hospital ``h`` comes from its own streams: its patients stay the same whatever the number of hospitals, and
-a hospital that grows keeps its first patients.
+Everything of hospital ``h`` comes from its own streams: its patients stay the same whatever the number of hospitals,
+and a hospital that grows keeps its first patients.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+from raysim.data.synthetic_features import descriptions, feature_names
 from raysim.streams import stream
 
 if TYPE_CHECKING:
@@ -35,51 +36,6 @@ if TYPE_CHECKING:
 Floats = NDArray[Any]
 
 CHUNK = 200_000  # rows made at once: bounds the memory for draws at about 70 MB with 40 features
-
-# name; kind (linear, log, flag) with its centre and spread (flag: share of ones); bounds; loading on severity; weight in
-# the logit; how seldom it is measured, in probits (None: always recorded).
-FEATURES: tuple[tuple[str, str, float, float, float, float, float, float, float | None], ...] = (
-    ("age", "linear", 63, 16, 18, 90, 0.0, 0.45, None),
-    ("heart_rate_mean", "linear", 87, 16, 25, 200, 0.4, 0.25, -1.3),
-    ("sodium", "linear", 138.5, 5.2, 105, 175, 0.05, 0.1, -0.8),
-    ("creatinine", "log", 1.15, 0.6, 0.2, 20, 0.35, 0.25, -0.7),
-    ("lactate", "log", 1.9, 0.6, 0.3, 25, 0.5, 0.4, 0.8),
-    ("gcs", "linear", 12.3, 3.2, 3, 15, -0.5, -0.6, -0.6),
-    ("female", "flag", 0.46, 0, 0, 1, 0.0, -0.05, None),
-    ("bmi", "log", 27.6, 0.25, 12, 80, 0.0, -0.1, -0.5),
-    ("mean_arterial_pressure_mean", "linear", 80, 12, 30, 150, -0.4, -0.25, -1.1),
-    ("mean_arterial_pressure_min", "linear", 62, 12, 15, 130, -0.5, -0.25, -1.1),
-    ("respiratory_rate_mean", "linear", 20, 4.5, 6, 60, 0.4, 0.25, -1.0),
-    ("oxygen_saturation_min", "linear", 91, 5, 40, 100, -0.4, -0.25, -1.2),
-    ("temperature_mean", "linear", 36.9, 0.6, 31, 41.5, 0.0, -0.1, -0.8),
-    ("potassium", "linear", 4.2, 0.65, 1.8, 9, 0.15, 0.1, -0.8),
-    ("chloride", "linear", 104, 6, 70, 140, 0.0, 0.0, -0.7),
-    ("bicarbonate", "linear", 24, 5, 4, 50, -0.4, -0.2, -0.6),
-    ("blood_urea_nitrogen", "log", 21, 0.65, 2, 220, 0.35, 0.3, -0.7),
-    ("glucose", "log", 142, 0.37, 25, 1200, 0.2, 0.05, -0.9),
-    ("calcium", "linear", 8.3, 0.8, 4, 15, -0.1, 0.0, -0.4),
-    ("albumin", "linear", 3.0, 0.65, 1, 5.5, -0.3, -0.2, 0.5),
-    ("bilirubin", "log", 0.75, 0.8, 0.1, 50, 0.25, 0.2, 0.5),
-    ("hemoglobin", "linear", 10.9, 2.1, 3, 20, -0.1, -0.05, -0.7),
-    ("platelets", "log", 195, 0.45, 5, 1200, -0.15, -0.1, -0.7),
-    ("white_cells", "log", 10.8, 0.5, 0.2, 150, 0.25, 0.1, -0.7),
-    ("inr", "log", 1.3, 0.33, 0.7, 15, 0.3, 0.2, 0.3),
-    ("ph", "linear", 7.36, 0.09, 6.7, 7.7, -0.4, -0.25, 0.7),
-    ("pao2", "log", 105, 0.5, 25, 600, -0.1, -0.05, 0.7),
-    ("paco2", "log", 41, 0.27, 12, 150, 0.1, 0.1, 0.7),
-    ("urine_output", "log", 1500, 0.75, 5, 12000, -0.4, -0.3, 0.3),
-    ("troponin", "log", 0.15, 1.6, 0.005, 100, 0.2, 0.1, 1.0),
-    ("sepsis", "flag", 0.16, 0, 0, 1, 0.4, 0.2, None),
-    ("cardiac_arrest", "flag", 0.05, 0, 0, 1, 0.4, 0.45, None),
-    ("pneumonia", "flag", 0.13, 0, 0, 1, 0.25, 0.1, None),
-    ("trauma", "flag", 0.05, 0, 0, 1, 0.0, -0.1, None),
-    ("diabetes", "flag", 0.27, 0, 0, 1, 0.0, 0.0, None),
-    ("metastatic_cancer", "flag", 0.03, 0, 0, 1, 0.0, 0.25, None),
-    ("ventilated", "flag", 0.33, 0, 0, 1, 0.5, 0.3, None),
-    ("vasopressors", "flag", 0.15, 0, 0, 1, 0.5, 0.35, None),
-    ("dialysis", "flag", 0.04, 0, 0, 1, 0.25, 0.15, None),
-    ("surgery", "flag", 0.2, 0, 0, 1, -0.1, -0.25, None),
-)
 
 REGIONS = ("Midwest", "Northeast", "South", "West")
 BEDS = ("<100", "100 - 249", "250 - 499", ">= 500")
@@ -95,7 +51,7 @@ class Synthetic(BaseModel):
     hospitals: int = Field(208, ge=1, description="number of hospitals")
     rows: int = Field(38_700, ge=1, description="rows of all hospitals and parts together")
     rows_per_hospital: int | None = Field(
-        None, ge=1, description="the same number of rows at every hospital; rows, smallest and size_sigma then do nothing"
+        None, ge=1, description="the same rows at every hospital; rows, smallest and size_sigma then do nothing"
     )
     smallest: int = Field(20, ge=1, description="rows of the smallest hospital (at most half of the mean size)")
     size_sigma: float = Field(1.1, ge=0, le=4, description="standard deviation of log size")
@@ -105,14 +61,14 @@ class Synthetic(BaseModel):
     signal: float = Field(4.2, ge=0, description="standard deviation of the logit inside a hospital")
     case_mix: float = Field(0.3, ge=0, description="standard deviation of a hospital's shift of each feature")
     group_effects: float = Field(0.7, ge=0, description="deviation of a group's coefficients, relative to their size")
-    site_effects: float = Field(0.25, ge=0, description="deviation of a hospital's coefficients, relative to their size")
+    site_effects: float = Field(0.25, ge=0, description="deviation of a site's coefficients, relative to their size")
     group_shift: float = Field(0.2, ge=0, description="standard deviation of a group's shift of what is recorded")
     missing: float = Field(0.2, ge=0, lt=1, description="mean share missing, of features that can be")
     group_practice: float = Field(0.3, ge=0, description="standard deviation between groups of measuring, in probits")
     site_practice: float = Field(0.3, ge=0, description="standard deviation between hospitals of measuring, in probits")
     sicker_measured: float = Field(0.5, ge=0, description="probits by which one unit of severity adds to measuring")
     label_noise: float = Field(0.02, ge=0, le=1, description="share of labels drawn without regard to the patient")
-    seed: int = Field(0, ge=-(2**63), lt=2**63, description="another seed, another federation; apart from the run's seed")
+    seed: int = Field(0, ge=-(2**63), lt=2**63, description="of the federation; the run has a seed of its own")
 
     @model_validator(mode="after")
     def _consistent(self) -> Synthetic:
@@ -161,17 +117,12 @@ class Synthetic(BaseModel):
         )
 
 
-def feature_names(count: int) -> list[str]:
-    """The first ``count`` feature names: clinical ones, then ``feature_41`` ..."""
-    return [FEATURES[j][0] if j < len(FEATURES) else f"feature_{j + 1}" for j in range(count)]
-
-
 class _Sites:
     """What is drawn for each hospital before its patients: sizes ``[H]``, coefficients and shifts ``[H, F]``."""
 
     def __init__(self, config: Synthetic) -> None:
         H, F, G = config.hospitals, config.features, config.groups
-        columns = [FEATURES[j] if j < len(FEATURES) else _further(config.seed, j) for j in range(F)]
+        columns = descriptions(F, config.seed)
         self.kind = np.array([c[1] for c in columns])
         self.centre, self.spread, self.low, self.high, self.loading, weight = (
             np.array([c[i] for c in columns], np.float32) for i in range(2, 8)
@@ -256,9 +207,7 @@ class _Sites:
         return np.cumsum(shares / shares.sum(1, keepdims=True), axis=1)[:, :-1]
 
 
-def _generate(
-    config: Synthetic, site: _Sites, first: int, last: int, X: Floats, y: Floats, ethnicity: Floats
-) -> None:
+def _generate(config: Synthetic, site: _Sites, first: int, last: int, X: Floats, y: Floats, ethnicity: Floats) -> None:
     """Fill ``X [n, F]``, ``y [n]``, ``ethnicity [n]`` with the patients of hospitals ``first`` to ``last``."""
     F = config.features
     sizes = site.sizes[first:last]
@@ -292,16 +241,11 @@ def _generate(
     X[measured < site.missing_below[home]] = np.nan
 
 
-def _further(seed: int, j: int) -> tuple[Any, ...]:
-    """The description of feature ``j``, beyond the clinical ones: linear, weak, as often missing as a usual lab."""
-    loading, weight = stream(seed, "synthetic-feature", j).standard_normal(2)
-    return (f"feature_{j + 1}", "linear", 0, 1, -1e30, 1e30, 0.3 * math.tanh(loading), 0.1 * weight, -0.3)
-
-
 def _intercepts(prevalence: Floats, signal: float) -> Floats:
     """``c [H]`` such that the mean of ``sigmoid(c + signal * N(0, 1))`` is ``prevalence [H]``."""
     if signal == 0:
-        return np.log(prevalence / (1 - prevalence))
+        logits: Floats = np.log(prevalence / (1 - prevalence))
+        return logits
     nodes = np.linspace(-8, 8, 321)
     mass = np.exp(-(nodes**2) / 2)
     mass /= mass.sum()
@@ -325,7 +269,8 @@ def _sizes(config: Synthetic, log_size: Floats) -> NDArray[np.int64]:
     short = config.rows - floor * H - int(sizes.sum())
     # Largest remainders first, so that sizes add up to ``rows``.
     sizes[np.argsort(sizes - exact, kind="stable")[:short]] += 1
-    return floor + sizes
+    total: NDArray[np.int64] = floor + sizes
+    return total
 
 
 def _chunks(sizes: NDArray[np.int64]) -> Iterator[tuple[int, int]]:

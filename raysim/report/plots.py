@@ -119,7 +119,7 @@ def worst_decile_vs_size_bias(comparison: pd.DataFrame) -> Figure:
         Line2D([], [], color=MUTED, lw=1.2, ls="--", marker="o", mfc=PALETTE[0], mec="white", ms=7),
         Line2D([], [], ls="", marker="s", color=GREY, mec="white", ms=6),
     ]
-    legend = ["not beaten on both", "beaten on both by another"]
+    legend = ["not dominated", "dominated: another is as good on both and better on one"]
     ax.legend(marks, legend, loc="lower left", bbox_to_anchor=(0, 1), ncols=2, frameon=False, fontsize=9)
     points = _pixels(ax, x[kept], y[kept])
     arms = [*zip(_pixels(ax, (x - dx)[kept], y[kept]), _pixels(ax, (x + dx)[kept], y[kept]), strict=True)]

@@ -1,0 +1,181 @@
+"""Makes a federation of a source's records: hospitals in order, each split, features prepared, stored in the cache."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from raysim.data import cache
+from raysim.data.federation import Federation, write
+from raysim.data.preprocessing import METHODS, prepare
+from raysim.data.records import Columned, natural
+from raysim.data.split import Split, assign, groups
+from raysim.errors import DataError, nearest
+
+if TYPE_CHECKING:
+    from raysim.data.records import Records, Source
+
+_log = logging.getLogger("raysim.data")
+
+
+def build(
+    source: Source, split: Split, preprocessing: str = "standard", seed: int = 0, *, minimum: int | None = None
+) -> Federation:
+    """The federation of ``source``, from the cache where it has been built before.
+
+    Hospitals come in natural order of their names, and their rows in the source's order within train, validation and
+    test. ``seed`` is the run's, used where ``split`` has none of its own. Hospitals with fewer than ``minimum`` rows
+    are left out. Raises ``DataError`` for data that cannot be federated and for a cache folder that cannot be written.
+    """
+    if preprocessing not in METHODS:
+        raise DataError(f"data.preprocessing: '{preprocessing}' is not known; {nearest(preprocessing, METHODS)}")
+    source = _reserved(source, split)
+    read = cache.source_key(source, source.files())
+    fields = split.model_dump(mode="json", exclude={"seed"}) | {"seed": split.effective_seed(seed)}
+    key = cache.digest(read, fields, preprocessing, minimum)
+    folder = cache.find("federations", key)
+    if folder is None:
+        cache.check()
+        records = _records(source, read)
+        built = _build(records, split, preprocessing, seed, minimum, _name(source))
+        built["meta"]["fingerprint"] = key
+        folder = cache.store("federations", key, lambda making: write(making, **built))
+    return Federation.open(folder)
+
+
+def _reserved(source: Source, split: Split) -> Source:
+    """The source told which of its columns ``split`` names."""
+    if split.column is None and split.by in (None, "row"):
+        return source
+    if isinstance(source, Columned):
+        return source.reserve(split.by if split.by != "row" else None, split.column)
+    columnless = f"but source {_name(source)} has no columns of that kind"
+    if split.column is not None:
+        raise DataError(f"data.split.column: '{split.column}', {columnless}; use fractions")
+    if split.by != "patient":
+        raise DataError(f"data.split.by: '{split.by}', {columnless}; use row, or patient where it knows patients")
+    return source
+
+
+def _records(source: Source, key: str) -> Records:
+    """The source's records; where they come from files, they are kept for other splits and seeds."""
+    folder = cache.find("records", key)
+    if folder is not None:
+        return cache.load_records(folder)
+    records = source.read()
+    for warning in records.warnings:
+        _log.warning(warning)
+    _check(records, _name(source))
+    if any(True for _ in source.files()):
+        cache.store("records", key, lambda making: cache.save_records(making, records))
+    return records
+
+
+def _check(records: Records, source: str) -> None:
+    n = len(records.y)
+    lengths = {"features": len(records.features), "silo": len(records.silo)}
+    lengths |= {name: len(values) for name, values in records.patients.items()}
+    lengths |= {name: len(v) for name, v in (("group", records.group), ("part", records.part)) if v is not None}
+    for name, length in lengths.items():
+        if length != n:
+            raise DataError(f"data.source: {source} gives {length:,} rows of {name} for {n:,} labels; give as many")
+    if n == 0:
+        raise DataError(f"data.source: {source} gives no rows; check what it reads and leaves out")
+
+
+def _build(
+    records: Records, split: Split, preprocessing: str, seed: int, minimum: int | None, source: str
+) -> dict[str, Any]:
+    """What :func:`raysim.data.federation.write` takes, the fingerprint apart."""
+    by, group = ("column", None) if split.column is not None else groups(split.by, records.group, source)
+    home, names = _hospitals(records.silo)
+    kept, notes = np.arange(len(home)), list(records.notes)
+    if minimum is not None:
+        kept, home, names, note = _large(home, names, minimum)
+        notes.append(note)
+    y = records.y[kept]
+    if len(present := np.unique(y)) < 2:
+        raise DataError(
+            f"data: all {len(y):,} rows are of one class ('{records.classes[present[0]]}'); "
+            "check the label, nothing can be learned from one class"
+        )
+    if split.column is None:
+        part = assign(split, home, names, None if group is None else group[kept], seed)
+    elif records.part is not None:
+        part = records.part[kept]
+    else:
+        raise DataError(f"data.split.column: source {source} did not read '{split.column}'; use fractions")
+    counts = np.bincount(home * 3 + part, minlength=3 * len(names)).reshape(-1, 3)
+    for k, missing in ((0, "train"), (2, "test")):
+        if not counts[:, k].any():
+            raise DataError(
+                f"data.split: no hospital has a row to {missing} on (largest hospital: {counts.sum(1).max()} rows); "
+                "use other fractions, or larger hospitals"
+            )
+
+    inside = np.argsort(home * 3 + part, kind="stable")
+    stops = np.cumsum(counts).reshape(-1, 3)
+    bounds = np.column_stack([stops[:, 2] - counts.sum(1), stops])
+    order = kept[inside]
+    prepared = prepare(
+        records.features, order, part[inside] == 0, preprocessing, hospitals=int(np.count_nonzero(counts[:, 0]))
+    )
+    known = sorted({attribute for name in names for attribute in records.attributes.get(name, {})})
+    return {
+        "X": prepared.X,
+        "y": records.y[order].astype(np.int64),
+        "observed": prepared.observed,
+        "bounds": bounds.astype(np.int64),
+        "patients": {name: _plain(values[order]) for name, values in records.patients.items()},
+        "meta": {
+            "hospitals": names,
+            "features": prepared.names,
+            "classes": records.classes,
+            "attributes": {a: [records.attributes.get(name, {}).get(a, "") for name in names] for a in known},
+            "notes": [*notes, split.described(by, seed), prepared.note],
+            "warnings": records.warnings,
+            "preprocessing_scalars": prepared.scalars,
+        },
+    }
+
+
+def _hospitals(silo: NDArray[Any]) -> tuple[NDArray[np.int64], tuple[str, ...]]:
+    """The hospital of each row, ``[N]``, and their names in natural order, ``[H]``."""
+    import pandas as pd
+
+    codes, found = pd.factorize(silo)
+    if (codes < 0).any():
+        raise DataError(f"data.silo: {int((codes < 0).sum()):,} rows name no hospital; fill them or remove the rows")
+    names = natural(str(name) for name in found)
+    position = {name: h for h, name in enumerate(names)}
+    new = np.array([position[str(name)] for name in found], np.int64)
+    return new[codes], tuple(names)
+
+
+def _large(
+    home: NDArray[np.int64], names: tuple[str, ...], minimum: int
+) -> tuple[NDArray[np.int64], NDArray[np.int64], tuple[str, ...], str]:
+    """Rows of hospitals with at least ``minimum`` of them, their hospitals (renumbered) and names, and a note."""
+    sizes = np.bincount(home, minlength=len(names))
+    large = sizes >= minimum
+    if not large.any():
+        raise DataError(
+            f"data.minimum: {minimum} rows are more than any hospital has (the largest: {sizes.max()}); lower it"
+        )
+    kept = np.flatnonzero(large[home])
+    renumbered = np.cumsum(large) - 1
+    remaining = tuple(name for name, keep in zip(names, large, strict=True) if keep)
+    note = f"left out: {len(names) - len(remaining):,} hospitals with fewer than {minimum} rows"
+    return kept, renumbered[home[kept]], remaining, note
+
+
+def _plain(values: NDArray[Any]) -> NDArray[Any]:
+    # Objects would be pickled.
+    return values if values.dtype.kind in "fiub" else values.astype(str)
+
+
+def _name(source: Source) -> str:
+    return type(source).__name__.lower()

@@ -1,0 +1,226 @@
+"""What a federation holds, for ``raysim describe``: sizes, classes, missing values, and where metrics are undefined."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from raysim.data.federation import PARTS, Federation
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from rich.console import Console, RenderableType
+    from rich.table import Table
+    from rich.text import Text
+
+_WORST = 8
+_LARGEST, _SMALLEST = 5, 3
+_NAMED = 12
+
+
+@dataclass(frozen=True, eq=False)
+class Summary:
+    """The figures of a federation with ``H`` hospitals, ``C`` classes and ``D`` value columns.
+
+    - ``sizes [H, 3]``: rows of each hospital's train, validation and test part.
+    - ``counts [H, C]``: rows of each class at each hospital, all parts; ``tested [H, C]``: in its test part.
+    - ``missing [D]``: share of rows in which a value was not recorded, by feature name in ``values``.
+    - ``attributes``: how many hospitals have each value of each attribute.
+    """
+
+    hospitals: tuple[str, ...]
+    classes: tuple[str, ...]
+    values: tuple[str, ...]
+    flags: int
+    sizes: NDArray[np.int64]
+    counts: NDArray[np.int64]
+    tested: NDArray[np.int64]
+    missing: NDArray[np.float64]
+    attributes: dict[str, dict[str, int]]
+    notes: tuple[str, ...]
+    warnings: tuple[str, ...]
+    fingerprint: str
+    folder: str
+
+    @property
+    def rows(self) -> int:
+        """Rows of all hospitals."""
+        return int(self.sizes.sum())
+
+    @property
+    def shares(self) -> NDArray[np.float64]:
+        """Share of each class over all rows, ``[C]``."""
+        shares: NDArray[np.float64] = self.counts.sum(axis=0) / max(self.rows, 1)
+        return shares
+
+    @property
+    def prevalence(self) -> NDArray[np.float64]:
+        """Share of each class at each hospital, ``[H, C]``."""
+        shares: NDArray[np.float64] = self.counts / np.maximum(self.counts.sum(axis=1, keepdims=True), 1)
+        return shares
+
+    @property
+    def untested(self) -> tuple[str, ...]:
+        """Hospitals without a test row."""
+        return self._named(self.tested.sum(axis=1) == 0)
+
+    @property
+    def one_class(self) -> tuple[str, ...]:
+        """Hospitals whose test rows are all of one class, so that AUROC is undefined."""
+        return self._named((self.tested > 0).sum(axis=1) == 1)
+
+    @property
+    def untrained(self) -> tuple[str, ...]:
+        """Hospitals without a training row."""
+        return self._named(self.sizes[:, 0] == 0)
+
+    def _named(self, which: NDArray[np.bool_]) -> tuple[str, ...]:
+        return tuple(self.hospitals[h] for h in np.flatnonzero(which))
+
+
+def summarise(federation: Federation) -> Summary:
+    """Count what ``federation`` holds; reads labels and masks once, and no feature."""
+    H, C = len(federation.hospitals), len(federation.classes)
+    home = np.repeat(np.arange(H), federation.totals)
+    counts = np.bincount(home * C + federation.y, minlength=H * C).reshape(H, C)
+    test = np.arange(len(federation.y)) >= federation.bounds[home, 2]
+    tested = np.bincount((home * C + federation.y)[test], minlength=H * C).reshape(H, C)
+    D = federation.observed.shape[1]
+    return Summary(
+        hospitals=federation.hospitals,
+        classes=federation.classes,
+        values=federation.features[:D],
+        flags=len(federation.features) - D,
+        sizes=np.stack([federation.sizes(part) for part in PARTS], axis=1),
+        counts=counts,
+        tested=tested,
+        missing=1 - federation.observed.mean(axis=0),
+        attributes={
+            name: dict(sorted(Counter(values).items(), key=lambda item: (-item[1], item[0])))
+            for name, values in federation.attributes.items()
+        },
+        notes=federation.notes,
+        warnings=federation.warnings,
+        fingerprint=federation.fingerprint,
+        folder=str(federation.folder),
+    )
+
+
+def render(federation: Federation | Summary, console: Console) -> None:
+    """Print a federation's summary."""
+    summary = federation if isinstance(federation, Summary) else summarise(federation)
+    for block in _blocks(summary):
+        console.print(block, highlight=False, markup=False)
+        console.print()
+
+
+def _blocks(s: Summary) -> list[RenderableType]:
+    from rich.text import Text
+
+    head = Text()
+    head.append(f"{len(s.hospitals):,} hospitals, {s.rows:,} rows, {len(s.values)} value columns", style="bold")
+    head.append(f" and {s.flags} flags of missing values" if s.flags else "")
+    blocks: list[RenderableType] = [head, _sizes(s), _classes(s), _missing(s), _undefined(s), _hospitals(s)]
+    if s.attributes:
+        blocks.append(_attributes(s))
+    blocks.append(_lines("what was read", [*s.notes, f"stored in {s.folder}"]))
+    if s.warnings:
+        blocks.append(_lines("warnings", s.warnings, style="yellow"))
+    return blocks
+
+
+def _sizes(s: Summary) -> Table:
+    table = _table("sizes", "part", "rows", "smallest", "median", "largest")
+    for k, part in enumerate(PARTS):
+        sizes = s.sizes[:, k]
+        if sizes.any():
+            table.add_row(part, *(f"{v:,.0f}" for v in (sizes.sum(), sizes.min(), np.median(sizes), sizes.max())))
+    return table
+
+
+def _classes(s: Summary) -> Table:
+    """Binary: the event alone; else every class."""
+    table = _table("classes", "class", "rows", "share", "lowest", "median", "highest share at a hospital")
+    filled = s.counts.sum(axis=1) > 0
+    shown = range(len(s.classes))[-1:] if len(s.classes) == 2 else range(len(s.classes))
+    for c in shown:
+        at = s.prevalence[filled, c]
+        table.add_row(
+            s.classes[c],
+            f"{s.counts[:, c].sum():,}",
+            *(f"{v:.1%}" for v in (s.shares[c], at.min(), np.median(at), at.max())),
+        )
+    return table
+
+
+def _missing(s: Summary) -> RenderableType:
+    if not s.missing.any():
+        return _lines("missing values", ["none"])
+    table = _table(f"missing values: {s.missing.mean():.1%} of all", "feature most often missing", "missing")
+    worst = np.argsort(-s.missing, kind="stable")[:_WORST]
+    for j in worst[s.missing[worst] > 0]:
+        table.add_row(s.values[j], f"{s.missing[j]:.1%}")
+    return table
+
+
+def _undefined(s: Summary) -> Text:
+    lines = []
+    for names, what in (
+        (s.one_class, "test rows of one class only"),
+        (s.untested, "no test row"),
+        (s.untrained, "no training row"),
+    ):
+        if names:
+            more = f" and {len(names) - _NAMED:,} more" if len(names) > _NAMED else ""
+            lines.append(f"{what}: {len(names):,} ({', '.join(names[:_NAMED])}{more})")
+    undefined = len(s.one_class) + len(s.untested)
+    lines.append(f"{undefined:,} of {len(s.hospitals):,} hospitals are left out of means of AUROC, and counted")
+    return _lines("hospitals whose AUROC is undefined", lines)
+
+
+def _hospitals(s: Summary) -> Table:
+    totals = s.sizes.sum(axis=1)
+    order = np.argsort(-totals, kind="stable")
+    binary = len(s.classes) == 2
+    everything = len(order) <= _LARGEST + _SMALLEST
+    title = "hospitals" if everything else f"hospitals: the {_LARGEST} largest and {_SMALLEST} smallest"
+    columns = [part for k, part in enumerate(PARTS) if s.sizes[:, k].any()]
+    table = _table(title, "hospital", "rows", *columns, *([s.classes[1]] if binary else ["classes present"]))
+    shown = order if everything else np.concatenate([order[:_LARGEST], order[-_SMALLEST:]])
+    for h in shown:
+        parts = [f"{s.sizes[h, PARTS.index(part)]:,}" for part in columns]
+        last = f"{s.prevalence[h, 1]:.1%}" if binary else str(np.count_nonzero(s.counts[h]))
+        table.add_row(s.hospitals[h], f"{totals[h]:,}", *parts, last)
+    return table
+
+
+def _attributes(s: Summary) -> Text:
+    lines = []
+    for name, values in s.attributes.items():
+        shown = [f"{value or 'unknown'} {count:,}" for value, count in list(values.items())[:6]]
+        lines.append(f"{name}: {', '.join(shown)}{', ...' if len(values) > 6 else ''}")
+    return _lines("hospitals by attribute", lines)
+
+
+def _lines(title: str, lines: Sequence[str], style: str = "") -> Text:
+    from rich.text import Text
+
+    text = Text(title, style="bold")
+    for line in lines:
+        text.append(f"\n{line}", style=style or "not bold")
+    return text
+
+
+def _table(title: str, first: str, *columns: str) -> Table:
+    from rich.table import Table
+
+    table = Table(title=title, title_justify="left", title_style="bold", box=None, pad_edge=False, padding=(0, 2, 0, 0))
+    table.add_column(first)
+    for column in columns:
+        table.add_column(column, justify="right")
+    return table
