@@ -121,4 +121,5 @@ def _configuration(path: Path | None, overrides: list[str] | None, seed: int | N
 def _console() -> Console:
     from rich.console import Console
 
-    return Console(width=None if sys.stdout.isatty() else 120, soft_wrap=not sys.stdout.isatty())
+    # A pipe or a log file has no width of its own: wide enough for every table.
+    return Console() if sys.stdout.isatty() else Console(width=160)

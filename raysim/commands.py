@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
@@ -49,9 +50,9 @@ def compare_all(config: Config, console: Console, out: Path | None, *, in_proces
     tables: list[pd.DataFrame] = []
 
     def conclude(results: Sequence[Result]) -> tuple[Mapping[str, float], Sequence[Path]]:
-        table = comparison.comparison_table(results, config.reference)
+        table, files = comparison.write_comparison(experiment, results)
         tables.append(table)
-        return {}, comparison.write_all(experiment, results, table)
+        return {}, files
 
     experiment.play(console, in_process=in_process, verbose=verbose, conclude=conclude)
     console.print(_comparison_table(tables[0], config.reference))
@@ -101,10 +102,7 @@ def _first_line(plugin: object) -> str:
 
 
 def _run_table(result: Result) -> Table:
-    table = Table(title=f"{result.label}, seed {result.seed}", title_justify="left")
-    table.add_column("model served")
-    for heading in COLUMNS.values():
-        table.add_column(heading, justify="right")
+    table = _table(f"{result.label}, seed {result.seed}")
     table.add_column("hospitals (undefined)", justify="right")
     for model, metrics in result.outcome.metrics.items():
         table.add_row(
@@ -116,21 +114,22 @@ def _run_table(result: Result) -> Table:
 
 
 def _comparison_table(rows: pd.DataFrame, reference: str) -> Table:
+    from raysim.report.tables import labels
+
     seeds = int(rows["seeds"].iloc[0])
-    spread = f", mean ± std over {seeds} seeds" if seeds > 1 else ", one seed: no spread"
-    table = Table(title=f"Strategies compared{spread}", title_justify="left")
-    table.add_column("strategy")
-    table.add_column("model")
+    spread = f"mean ± standard deviation over {seeds} seeds" if seeds > 1 else "one seed, so no spread is known"
+    table = _table(f"{len(set(rows['strategy']))} strategies: {spread}")
+    table.add_column(f"AUROC against {reference} [95 %]", justify="right")
+    for name, row in zip(labels(rows), rows.to_dict("records"), strict=True):
+        table.add_row(name, *(_number(row[column], row[f"{column}_std"]) for column in COLUMNS), _difference(row))
+    return table
+
+
+def _table(title: str) -> Table:
+    table = Table(title=title, title_justify="left", title_style="bold", box=SIMPLE_HEAD, pad_edge=False)
+    table.add_column("model served", no_wrap=True)
     for heading in COLUMNS.values():
         table.add_column(heading, justify="right")
-    table.add_column(f"AUROC vs {reference} [95 %]", justify="right")
-    for row in rows.to_dict("records"):
-        table.add_row(
-            str(row["strategy"]),
-            str(row["model"]),
-            *(_number(row[name], row[f"{name}_std"]) for name in COLUMNS),
-            _difference(row),
-        )
     return table
 
 
@@ -144,4 +143,4 @@ def _difference(row: Mapping[Any, Any]) -> str:
 def _number(value: float, spread: float = math.nan) -> str:
     if not math.isfinite(value):
         return "undefined"
-    return f"{value:.4f}" + (f" ±{spread:.4f}" if math.isfinite(spread) else "")
+    return f"{value:.4f}" + (f" ±{spread:.3f}" if math.isfinite(spread) else "")

@@ -1,27 +1,22 @@
-"""Strategies side by side: means and spreads over seeds, and paired differences against a reference."""
+"""What an experiment's results become: the tables, plots and page of a comparison, and the page of a run."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import numpy as np
+import pandas as pd
+import yaml
 
-from raysim.equity import paired_difference, paired_interval
+from raysim.data.federation import PARTS, Federation
 from raysim.errors import ConfigError
-from raysim.experiment import Experiment, Result
-from raysim.results import hospitals_table, rounds_table, write_config, write_csv
-from raysim.streams import stream
+from raysim.report import plots, tables
+from raysim.report.page import Provenance, comparison_page, run_page
+from raysim.results import hospitals_table, provenance, replacing, write_config, write_csv
 
 if TYPE_CHECKING:
-    import pandas as pd
-
-LEADING = ("auroc", "worst_decile", "gini", "std", "size_bias")
-"""The metrics of CHiP-FL's Table 2, in its order."""
-
-PAIRED = ("auroc", "worst_decile", "size_bias_abs")
-"""Metrics whose difference against the reference is reported."""
+    from raysim.experiment import Experiment, Result
 
 
 def check_reference(experiment: Experiment) -> None:
@@ -34,94 +29,131 @@ def check_reference(experiment: Experiment) -> None:
         )
 
 
-def comparison_table(results: Sequence[Result], reference: str) -> pd.DataFrame:
-    """A row a strategy and model served: every metric's mean over seeds and ``_std`` (ddof 1), and differences.
-
-    ``<metric>_difference`` (``_std``) is the mean over seeds of the paired difference against the reference's headline
-    model; ``_low`` and ``_high`` its 95 % bootstrap interval over hospitals, each hospital's AUROC averaged over seeds.
-    """
-    import pandas as pd
-
-    seeds = sorted({result.seed for result in results})
-    by_key = {(result.label, result.seed): result for result in results}
-    base_model = next(list(result.outcome.metrics)[-1] for result in results if result.label == reference)
-    rows = []
-    for label in dict.fromkeys(result.label for result in results):
-        for model in by_key[label, seeds[0]].outcome.metrics:
-            row: dict[str, object] = {"strategy": label, "model": model}
-            runs = [by_key[label, seed] for seed in seeds]
-            names = runs[0].outcome.metrics[model]
-            for name in [*LEADING, *(name for name in names if name not in LEADING)]:
-                values = np.array([run.outcome.metrics[model].get(name, np.nan) for run in runs])
-                row[name] = _mean(values)
-                row[f"{name}_std"] = float(np.std(values, ddof=1)) if len(values) > 1 else np.nan
-            if (label, model) != (reference, base_model):
-                bases = [by_key[reference, seed] for seed in seeds]
-                row |= _differences(runs, model, bases, base_model)
-            row["seconds"] = _mean(np.array([run.outcome.seconds for run in runs]))
-            row["bytes_down"] = _mean(np.array([sum(r.bytes_down for r in run.outcome.rounds) for run in runs]))
-            row["bytes_up"] = _mean(np.array([sum(r.bytes_up for r in run.outcome.rounds) for run in runs]))
-            row["seeds"] = len(seeds)
-            rows.append(row)
-    return pd.DataFrame(rows)
+def per_seed(results: Sequence[Result]) -> pd.DataFrame:
+    """A row a strategy, model served and seed: every federation-level metric, seconds, bytes down and up."""
+    return pd.DataFrame(
+        {
+            "strategy": result.label,
+            "model": model,
+            "seed": result.seed,
+            "yardstick": result.yardstick,
+            **metrics,
+            "seconds": result.outcome.seconds,
+            "bytes_down": sum(row.bytes_down for row in result.outcome.rounds),
+            "bytes_up": sum(row.bytes_up for row in result.outcome.rounds),
+        }
+        for result in results
+        for model, metrics in result.outcome.metrics.items()
+    )
 
 
-def all_hospitals(results: Sequence[Result], part: str) -> pd.DataFrame:
+def per_round(results: Sequence[Result]) -> pd.DataFrame:
+    """A row a strategy, model served, seed and round that was evaluated: its federation-level metrics."""
+    return pd.DataFrame(
+        {"strategy": result.label, "model": model, "seed": result.seed, "round": row.round, **metrics}
+        for result in results
+        for row in result.outcome.rounds
+        for model, metrics in row.metrics.items()
+    )
+
+
+def per_hospital(results: Sequence[Result], part: str) -> pd.DataFrame:
     """The hospitals' tables of all runs, with ``strategy`` and ``seed`` in front."""
-    return _stacked(results, [hospitals_table(result.federation, result.outcome, part) for result in results])
-
-
-def all_rounds(results: Sequence[Result]) -> pd.DataFrame:
-    """The round tables of all runs, with ``strategy`` and ``seed`` in front."""
-    return _stacked(results, [rounds_table(result.outcome.rounds) for result in results])
-
-
-def write_tables(folder: Path, experiment: Experiment, table: pd.DataFrame, hospitals: pd.DataFrame) -> list[Path]:
-    """Write ``comparison.csv``, ``hospitals.csv`` and ``config.yaml``; returns their paths."""
-    folder.mkdir(parents=True, exist_ok=True)
-    write_csv(folder / "comparison.csv", table)
-    write_csv(folder / "hospitals.csv", hospitals)
-    write_config(folder, experiment.config.frozen(), next(iter(experiment.federations.values())))
-    return [folder / name for name in ("comparison.csv", "hospitals.csv", "config.yaml")]
-
-
-def _differences(runs: Sequence[Result], model: str, bases: Sequence[Result], base_model: str) -> dict[str, float]:
-    row: dict[str, float] = {}
-    for name in PAIRED:
-        ours = [run.outcome.metrics[model][name] for run in runs]
-        theirs = [base.outcome.metrics[base_model][name] for base in bases]
-        difference = paired_difference(ours, theirs)
-        row[f"{name}_difference"], row[f"{name}_difference_std"] = difference.mean, difference.std
-    a, rows = _hospital_auroc(runs, model)
-    b, _ = _hospital_auroc(bases, base_model)
-    for figure in ("auroc", "worst_decile"):
-        rng = stream(0, "bootstrap")  # the same draws for every strategy
-        low, high = paired_interval(a, b, rows, rng, figure=figure)
-        row[f"{figure}_low"], row[f"{figure}_high"] = low, high
-    return row
-
-
-def _hospital_auroc(runs: Sequence[Result], model: str) -> tuple[np.ndarray, np.ndarray]:
-    """Each hospital's AUROC and test rows, averaged over seeds where defined, both ``[H]``."""
-    from raysim.metrics import FIGURES
-
-    figures = np.stack([run.outcome.figures[model] for run in runs])
-    auroc, rows = figures[:, :, FIGURES.index("auroc")], figures[:, :, FIGURES.index("n")]
-    defined = np.isfinite(auroc)
-    count = defined.sum(axis=0)
-    mean = np.where(defined, auroc, 0.0).sum(axis=0) / np.maximum(count, 1)
-    return np.where(count > 0, mean, np.nan), rows.mean(axis=0)
-
-
-def _stacked(results: Sequence[Result], tables: Sequence[pd.DataFrame]) -> pd.DataFrame:
-    import pandas as pd
-
-    for result, table in zip(results, tables, strict=True):
+    stacked = []
+    for result in results:
+        table = hospitals_table(result.federation, result.outcome, part)
         table.insert(0, "strategy", result.label)
         table.insert(1, "seed", result.seed)
-    return pd.concat(tables, ignore_index=True)
+        stacked.append(table)
+    return pd.concat(stacked, ignore_index=True)
 
 
-def _mean(values: np.ndarray) -> float:
-    defined = values[np.isfinite(values)]
-    return float(defined.mean()) if len(defined) else float("nan")
+def comparison_table(frame: pd.DataFrame, hospitals: pd.DataFrame, reference: str) -> pd.DataFrame:
+    """``comparison.csv``: a row a strategy and model, from :func:`per_seed` and :func:`per_hospital`.
+
+    Each metric has its mean over seeds and ``_std`` (ddof 1). ``<metric>_difference`` (and its ``_std``) is the mean of
+    the paired difference against the reference, ``_low`` and ``_high`` a 95 % bootstrap interval over hospitals.
+    """
+    table = tables.comparison(frame)
+    others = frame.columns.difference([*table.columns, "seed", "yardstick"], sort=False)
+    groups = frame.groupby(tables.KEYS, sort=False)[list(others)]
+    wide = tables.differences(frame, hospitals, reference).pivot(index=tables.KEYS, columns="figure")
+    wide.columns = pd.Index([f"{figure}_{_DIFFERENCE[name]}" for name, figure in wide.columns.to_flat_index()])
+    wide = wide.drop(columns=[f"{figure}_pairs" for figure in tables.FIGURES]).dropna(axis=1, how="all")
+    return (
+        table.join(groups.mean(), on=tables.KEYS)
+        .join(groups.std(ddof=1).add_suffix("_std"), on=tables.KEYS)
+        .join(wide, on=tables.KEYS)
+    )
+
+
+_DIFFERENCE = {"mean": "difference", "std": "difference_std", "low": "low", "high": "high", "pairs": "pairs"}
+
+
+def write_comparison(experiment: Experiment, results: Sequence[Result]) -> tuple[pd.DataFrame, list[Path]]:
+    """Write a comparison's files into the experiment's folder; returns the table and what to keep in MLflow."""
+    config, folder = experiment.config, experiment.folder
+    frame, rounds = per_seed(results), per_round(results)
+    hospitals = per_hospital(results, config.evaluation.part)
+    write_csv(folder / "hospitals.csv", hospitals)
+    hospitals = for_plots(hospitals, config.evaluation.part)
+    table = comparison_table(frame, hospitals, config.reference)
+    federation = results[0].federation
+    write_csv(folder / "comparison.csv", table)
+    write_config(folder, config.frozen(), federation)
+    pictures = folder / "plots"
+    pictures.mkdir(exist_ok=True)
+    for name, figure in (
+        ("auroc_by_size", plots.auroc_by_size(hospitals)),
+        ("worst_decile_vs_size_bias", plots.worst_decile_vs_size_bias(table)),
+        ("frontier_3d", plots.frontier_3d(table)),
+        ("curves", plots.curves(rounds)),
+    ):
+        plots.save(figure, pictures / f"{name}.png")
+    page = comparison_page(
+        config.name,
+        frame,
+        _provenance(config.frozen(), federation, experiment.seeds, "raysim compare config.yaml"),
+        hospitals=hospitals,
+        rounds=rounds,
+        baseline=config.reference,
+    )
+    _write_page(folder, page)
+    return table, [folder / name for name in ("comparison.csv", "hospitals.csv", "config.yaml", "report.html", "plots")]
+
+
+def write_run_page(folder: Path, result: Result, frozen: Mapping[str, object], part: str) -> None:
+    """Write a run's ``report.html``."""
+    page = run_page(
+        f"{result.label}, seed {result.seed}",
+        per_seed([result]),
+        _provenance(frozen, result.federation, [result.seed], "raysim run config.yaml"),
+        hospitals=for_plots(per_hospital([result], part), part),
+        rounds=per_round([result]),
+    )
+    _write_page(folder, page)
+
+
+def for_plots(hospitals: pd.DataFrame, part: str) -> pd.DataFrame:
+    """With the columns that plots and intervals read, whichever part was evaluated."""
+    return hospitals.rename(columns={"n_total": "stays", f"n_{part}": "n_test", f"events_{part}": "events_test"})
+
+
+def _write_page(folder: Path, page: str) -> None:
+    with replacing(folder / "report.html") as path:
+        path.write_text(page, encoding="utf-8")
+
+
+def _provenance(frozen: Mapping[str, object], federation: Federation, seeds: Sequence[int], command: str) -> Provenance:
+    data = frozen["data"]
+    return Provenance(
+        data=str(data["source"]) if isinstance(data, Mapping) else "",
+        fingerprint=federation.fingerprint,
+        hospitals=len(federation.hospitals),
+        rows={part: int(federation.sizes(part).sum()) for part in PARTS},
+        seeds=list(seeds),
+        versions=provenance(federation)["versions"],
+        config=yaml.safe_dump(dict(frozen), sort_keys=False, allow_unicode=True),
+        command=command,
+        notes=federation.notes,
+    )

@@ -172,6 +172,11 @@ class Config(Section):
 
 def read(path: Path | None, overrides: Sequence[str] = ()) -> Config:
     """The configuration in the YAML file at ``path`` (None: all defaults), with ``a.b=value`` overrides applied."""
+    return validated(TypeAdapter(Config), read_tree(path, overrides), "")
+
+
+def read_tree(path: Path | None, overrides: Sequence[str] = ()) -> dict[str, Any]:
+    """What :func:`read` reads, before it is checked."""
     tree: Any = {}
     if path is not None:
         try:
@@ -184,7 +189,8 @@ def read(path: Path | None, overrides: Sequence[str] = ()) -> Config:
             raise ConfigError(f"{path}: holds {type(tree).__name__}, not keys and values; see 'raysim run --help'")
     for override in overrides:
         _apply(tree, override)
-    return validated(TypeAdapter(Config), tree, "")
+    checked: dict[str, Any] = tree
+    return checked
 
 
 def validated(adapter: TypeAdapter[T], value: Any, where: str) -> T:

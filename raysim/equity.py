@@ -149,21 +149,44 @@ def paired_interval(
 ) -> tuple[float, float]:
     """The paired bootstrap percentile interval of a figure's difference ``a - b`` over hospitals.
 
-    ``a`` and ``b`` ``[H]`` are the metric at the same hospitals under two strategies (with several seeds: each
-    hospital's mean over them). Hospitals with test rows where both are defined are drawn with replacement, the same
-    draw for both sides, ``draws`` times; ``figure`` is the mean weighted by test rows or the worst decile. NaN, NaN for
-    fewer than two such hospitals.
+    ``a`` and ``b`` ``[H]``, or ``[S, H]`` for ``S`` seeds, are the metric at the same hospitals under two strategies.
+    Hospitals are drawn with replacement ``draws`` times, the same draw for both sides and all seeds; a draw's figure
+    is, averaged over seeds, the difference of the means weighted by ``test_rows`` (of the shape of ``a``) or of the
+    worst deciles, over the drawn hospitals with test rows where both sides are defined. It is therefore an interval
+    around the mean of :func:`paired_difference`, and says how much that mean owes to which hospitals took part.
+    NaN, NaN for fewer than two hospitals.
     """
-    left, right, rows = (np.asarray(x, dtype=np.float64) for x in (a, b, test_rows))
+    left, right, rows = (np.atleast_2d(np.asarray(x, dtype=np.float64)) for x in (a, b, test_rows))
     counted = (rows > 0) & np.isfinite(left) & np.isfinite(right)
-    left, right, rows = left[counted], right[counted], rows[counted]
-    if len(left) < 2:
+    some = np.logical_or.reduce(counted, axis=0)
+    left, right, rows, counted = left[:, some], right[:, some], rows[:, some], counted[:, some]
+    hospitals = left.shape[1]
+    if hospitals < 2:
         return NAN, NAN
-    drawn = rng.integers(len(left), size=(draws, len(left)))
-    if figure == "worst_decile":
-        differences = worst_decile(left[drawn]) - worst_decile(right[drawn])
-    else:
-        weights = rows[drawn]
-        differences = (weights * (left - right)[drawn]).sum(axis=1) / weights.sum(axis=1)
+    drawn = rng.integers(hospitals, size=(draws, hospitals)) + hospitals * np.arange(draws)[:, None]
+    times = np.bincount(drawn.ravel(), minlength=draws * hospitals).reshape(draws, hospitals).astype(np.float64)
+    total = np.zeros(draws)
+    with np.errstate(invalid="ignore"):  # a draw without any hospital that a seed defines is 0 / 0, and left out
+        for p, q, v, there in zip(left, right, rows, counted, strict=True):
+            drawn_here, p, q, v = times[:, there], p[there], q[there], v[there]
+            if figure == "worst_decile":
+                total += _drawn_worst_decile(p, drawn_here) - _drawn_worst_decile(q, drawn_here)
+            else:
+                total += (drawn_here @ (v * (p - q))) / (drawn_here @ v)
+    differences = total[np.isfinite(total)] / len(left)
+    if not len(differences):
+        return NAN, NAN
     low, high = np.quantile(differences, [(1 - level) / 2, (1 + level) / 2])
     return float(low), float(high)
+
+
+def _drawn_worst_decile(values: Floats, times: Floats) -> Floats:
+    """The worst decile of ``values [H]``, hospital ``h`` counted ``times[r, h]`` times, for each draw ``r``, ``[R]``.
+
+    Sorted once: a draw's lowest ``k`` are the first ``k`` copies along the sorted values.
+    """
+    order = np.argsort(values)
+    copies = np.cumsum(times[:, order], axis=1)
+    count = np.ceil(copies[:, -1:] / 10) if len(values) else np.zeros((len(times), 1))
+    taken = np.diff(np.minimum(copies, count), axis=1, prepend=0.0)
+    return (taken @ values[order]) / count[:, 0]

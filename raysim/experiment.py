@@ -46,6 +46,7 @@ class Result:
     """A finished run of an experiment and the folder with its files."""
 
     label: str
+    yardstick: bool
     seed: int
     federation: Federation
     outcome: Outcome
@@ -114,21 +115,7 @@ class Experiment:
         return tree
 
     def _job(self, entry: Entry, seed: int) -> Job:
-        training = self.config.training
-        return Job(
-            work=Work(
-                federation=str(self.federations[seed].folder),
-                model=ModelSpec.of(self.config.model),
-                optimizer=Optimizer(training.optimizer, training.learning_rate, training.batch_size),
-                epochs=training.local_epochs,
-                seed=seed,
-                precision=training.precision,
-            ),
-            strategy=entry.strategy,
-            selection=self._selection,
-            rounds=training.rounds,
-            evaluation=self.config.evaluation,
-        )
+        return make_job(self.config, entry.strategy, self._selection, self.federations[seed].folder, seed)
 
     def _check(self) -> None:
         for seed, federation in self.federations.items():
@@ -137,6 +124,9 @@ class Experiment:
             ModelSpec.of(self.config.model).bind(federation, "cpu", self.config.training.precision)
 
     def _run(self, session: Session, entry: Entry, seed: int, folder: Path, record: Record, display: Display) -> Result:
+        # Only now: pages and plots take a second to import, which Ray's start hides.
+        from raysim.comparison import write_run_page
+
         federation, began, outcome = self.federations[seed], time.perf_counter(), None
         for event in session.run(self._job(entry, seed)):
             if isinstance(event, Round):
@@ -149,12 +139,14 @@ class Experiment:
         frozen = self.frozen(entry, seed)
         write_run(folder, federation, outcome, frozen, self.config.evaluation.part, self.config.training.precision)
         model, headline = list(outcome.metrics.items())[-1]
-        record.done(headline, [folder])
+        result = Result(entry.label, entry.strategy.yardstick, seed, federation, outcome, folder)
+        write_run_page(folder, result, frozen, self.config.evaluation.part)
+        record.done(headline, sorted(folder.iterdir()))
         display.end(
             time.perf_counter() - began,
             f"{model} mean AUROC {headline['auroc']:.4f}, worst decile {headline['worst_decile']:.4f}",
         )
-        return Result(entry.label, seed, federation, outcome, folder)
+        return result
 
     def _announce(self, console: Console, session: Session) -> None:
         federation = next(iter(self.federations.values()))
@@ -165,6 +157,25 @@ class Experiment:
             f"{federation.X.shape[1]} features; {session.where}",
             highlight=False,
         )
+
+
+def make_job(config: Config, strategy: Strategy, selection: Selection, federation: Path, seed: int) -> Job:
+    """The job of one run: what ``config`` says, with ``strategy`` on the federation in a folder."""
+    training = config.training
+    return Job(
+        work=Work(
+            federation=str(federation),
+            model=ModelSpec.of(config.model),
+            optimizer=Optimizer(training.optimizer, training.learning_rate, training.batch_size),
+            epochs=training.local_epochs,
+            seed=seed,
+            precision=training.precision,
+        ),
+        strategy=strategy,
+        selection=selection,
+        rounds=training.rounds,
+        evaluation=config.evaluation,
+    )
 
 
 def _entries(sections: Sequence[StrategySection], where: str) -> list[Entry]:

@@ -15,7 +15,7 @@ from raysim.config import Resources
 from raysim.coordinator import Coordinator, Job, Outcome, Round
 from raysim.errors import ResourceError
 from raysim.placement import Placement, balance, describe, place
-from raysim.pool import LocalPool, RayPool, cause_of
+from raysim.pool import LocalPool, Pool, RayPool, cause_of
 from strategies.base import Ids
 
 ACTOR_START_SECONDS = 120.0
@@ -28,6 +28,8 @@ class Session(Protocol):
     where: str
     """A short text on who computes: ``2 actors, 104 hospitals each``."""
     warning: str | None
+    pool: Pool
+    """The hospitals, for those who bring a coordinator of their own."""
 
     def run(self, job: Job) -> Iterator[Round | Outcome]:
         """Play a job; see :meth:`Coordinator.run`."""
@@ -62,6 +64,7 @@ class _InProcess:
             groups = int(np.ceil(len(rows) / int(resources.hospitals_per_actor)))
         device = "cpu" if resources.device == "auto" else resources.device
         pool = LocalPool(Placement(balance(rows, groups), cpus=1, gpus=0), device)
+        self.pool: Pool = pool
         self._coordinator = Coordinator(pool)
         self.where = "this process"
         self.warning = pool.warning
@@ -81,6 +84,7 @@ class _OnRay:
         pool = RayPool(placement, device)
         # The coordinator only adds up; it must be able to run beside actors that hold every core.
         self._coordinator = ray.remote(num_cpus=0)(Coordinator).remote(pool)
+        self.pool: Pool = pool
         self.actors = pool.actors
         self.warning = pool.wait(ACTOR_START_SECONDS)
         self.where = describe([len(ids) for ids in placement.served])

@@ -108,7 +108,7 @@ class Tracker:
         self._log(run_id, [Metric(k, v, now, 0) for k, v in summary.items() if math.isfinite(v)])
         for path in paths:
             if path.is_dir():
-                self._client.log_artifacts(run_id, str(path))
+                self._client.log_artifacts(run_id, str(path), artifact_path=path.name)
             else:
                 self._client.log_artifact(run_id, str(path))
         if error is not None:

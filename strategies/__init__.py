@@ -1,5 +1,9 @@
-"""The mathematics: one published way of federating per file, on plain arrays. ``base`` holds the interface."""
+"""The mathematics: one published way of federating per file, on plain arrays. ``base`` holds the interface.
 
+``psi`` is what strategies and the engine's non-IID metrics have in common.
+"""
+
+from strategies import psi
 from strategies.base import (
     OWN,
     POOLED,
@@ -26,4 +30,5 @@ __all__ = [
     "State",
     "Strategy",
     "Update",
+    "psi",
 ]

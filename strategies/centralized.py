@@ -7,6 +7,7 @@ its hospital once.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 
@@ -16,6 +17,8 @@ from strategies.base import POOLED, FederationView, Ids, LocalProblem, State, St
 @dataclass(frozen=True)
 class Centralized(Strategy):
     """No hyper-parameters of its own."""
+
+    yardstick: ClassVar[bool] = True
 
     def select(self, view: FederationView, state: State, round: int) -> Ids:
         return np.array([POOLED])

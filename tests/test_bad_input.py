@@ -1,4 +1,4 @@
-"""Bad input ends with exit code 2 and one line that names field, value and remedy; nothing is written, Ray not started."""
+"""Bad input ends with exit code 2 and one line naming field, value and remedy; nothing is written, no Ray started."""
 
 from __future__ import annotations
 

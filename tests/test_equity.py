@@ -177,3 +177,27 @@ def test_paired_interval_leaves_undefined_hospitals_out() -> None:
     more = paired_interval([*a, math.nan, 0.1, 0.9], [*b, 0.5, math.nan, 0.1], [*v, 5, 5, 0], np.random.default_rng(0))
     assert more == paired_interval(a, b, v, np.random.default_rng(0))
     assert all(math.isnan(x) for x in paired_interval([0.5], [0.6], [3], np.random.default_rng(0)))
+    assert all(math.isnan(x) for x in paired_interval([], [], [], np.random.default_rng(0)))
+
+
+def test_paired_interval_equals_resampling_by_hand() -> None:
+    """The same draws, resampled in a plain loop over draws and seeds with the definitions of the figures."""
+    rng = np.random.default_rng(5)
+    a, b, v = rng.random((3, 17)), rng.random((3, 17)), rng.integers(1, 50, (3, 17))
+    a[1, 4] = b[2, 9] = math.nan
+    drawn = np.random.default_rng(8).integers(17, size=(50, 17))
+    by_hand: dict[str, list[float]] = {"auroc": [], "worst_decile": []}
+    for draw in drawn:
+        seeds: dict[str, list[float]] = {"auroc": [], "worst_decile": []}
+        for s in range(3):
+            kept = [h for h in draw if np.isfinite(a[s, h] + b[s, h])]
+            sides = [equity(x[s, kept], v[s, kept], v[s, kept]) for x in (a, b)]
+            for name, found in seeds.items():
+                found.append(sides[0][name] - sides[1][name])
+        for name, over_draws in by_hand.items():
+            over_draws.append(float(np.mean(seeds[name])))
+    figures: tuple[Literal["auroc", "worst_decile"], ...] = ("auroc", "worst_decile")
+    for figure in figures:
+        expected = np.quantile(by_hand[figure], [0.025, 0.975])
+        interval = paired_interval(a, b, v, np.random.default_rng(8), figure=figure, draws=50)
+        assert interval == pytest.approx(tuple(expected), abs=1e-12)

@@ -177,7 +177,8 @@ def _undefined(s: Summary) -> Text:
     ):
         if names:
             more = f" and {len(names) - _NAMED:,} more" if len(names) > _NAMED else ""
-            lines.append(f"{what}: {len(names):,} ({', '.join(names[:_NAMED])}{more})")
+            between = "; " if any("," in name for name in names) else ", "
+            lines.append(f"{what}: {len(names):,} ({between.join(names[:_NAMED])}{more})")
     undefined = len(s.one_class) + len(s.untested)
     lines.append(f"{undefined:,} of {len(s.hospitals):,} hospitals are left out of means of AUROC, and counted")
     return _lines("hospitals whose AUROC is undefined", lines)

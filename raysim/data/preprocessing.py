@@ -26,7 +26,7 @@ Floats = NDArray[np.float64]
 METHODS = ("standard", "median", "none")
 _CHUNK = 65_536  # rows in float64 at once
 # Below this share of the mean, a deviation is the rounding of a column that does not vary.
-_CONSTANT = 1e-9
+_CONSTANT = 1e-12
 
 
 @dataclass(frozen=True)

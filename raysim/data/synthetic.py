@@ -44,7 +44,7 @@ SHARES = np.array([0.74, 0.11, 0.06, 0.03, 0.06])
 
 
 class Synthetic(BaseModel):
-    """Parameters of the generated federation; the module's docstring says where each acts."""
+    """An eICU-like federation from a seed; the module's docstring says where each field acts."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", title="synthetic")
 

@@ -26,7 +26,7 @@ MOST_CLASSES = 1000
 
 
 class Table(BaseModel):
-    """A table with one row for each prediction.
+    """A CSV or Parquet file of yours, with one row for each prediction.
 
     The label is binary or multi-class: text, whole numbers or true/false. Classes are sorted naturally (numbers by
     value, false before true, texts alphabetically); of two, the last is class 1, the event, unless ``positive`` names

@@ -31,6 +31,7 @@ class Finding:
     figure: str
     winner: str
     value: str
+    superlative: str
     equal: tuple[str, ...]
     note: str
 
@@ -48,6 +49,8 @@ class Answer:
 def answer(per_seed: pd.DataFrame) -> Answer:
     """The answer of a comparison; ``per_seed`` as in :mod:`raysim.report.tables`."""
     rows = complete(per_seed)
+    if not rows["yardstick"].all():
+        rows = rows[~rows["yardstick"]]
     table = comparison(rows)
     names = labels(table)
     seeds = rows["seed"].nunique()
@@ -99,7 +102,7 @@ def _finding(
 ) -> Finding:
     values = table[figure].to_numpy(float)
     if not np.isfinite(values).any():
-        return Finding(question, name, "undefined", "", (), f"The {name} is undefined for every strategy.")
+        return Finding(question, name, "undefined", "", "", (), f"The {name} is undefined for every strategy.")
     best = int(np.nanargmax(values if larger else -values))
     by_key = {key: group.set_index("seed")[figure] for key, group in rows.groupby(KEYS, sort=False)}
     keys = list(zip(table["strategy"], table["model"], strict=True))
@@ -118,7 +121,7 @@ def _finding(
         note = f"{listed(equal)} {what} from it by no more than the spread over seeds."
     elif seeds > 1 and len(names) > 1:
         note = "Every other differs from it by more than the spread over seeds."
-    return Finding(question, name, names[best], value, tuple(equal), note)
+    return Finding(question, name, names[best], value, "highest" if larger else "smallest", tuple(equal), note)
 
 
 def _lead(findings: Sequence[Finding], names: list[str], seeds: int) -> str:
@@ -137,5 +140,5 @@ def _lead(findings: Sequence[Finding], names: list[str], seeds: int) -> str:
         verb = "is" if len(everywhere) == 1 else "are"
         how = "best" if outright or seeds < 2 else "best, or within the spread over seeds of the best,"
         return f"{listed(everywhere)} {verb} {how} on {count}."
-    parts = [f"{f.winner} has the best {f.figure}" for f in defined]
+    parts = [f"{f.winner} has the {f.superlative} {f.figure}" for f in defined]
     return f"No way of federating is best on {count}: {listed(parts)}."

@@ -20,9 +20,9 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter
 from numpy.typing import NDArray
 
-from raysim.equity import pareto_front, size_slope
+from raysim.equity import size_slope
 from raysim.report.labels import label_points, spread
-from raysim.report.tables import KEYS, hospital_means, labels
+from raysim.report.tables import KEYS, front_among_candidates, hospital_means, labels, yardsticks
 
 PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#000000", "#8C6D1F")
 STROKES = ("-", "--", ":")
@@ -56,6 +56,7 @@ def auroc_by_size(hospitals: pd.DataFrame) -> Figure:
     axes = figure.subplots(rows, columns, sharex=True, sharey=True, squeeze=False).ravel()
     defined = means[(means["n_test"] > 0) & means["auroc"].notna() & (means["stays"] > 0)]
     low = max(0.0, float(defined["auroc"].min()) - 0.04) if len(defined) else 0.0
+    decades = bool(len(defined)) and defined["stays"].max() / defined["stays"].min() > 50
     for k, ax in enumerate(axes):
         if k >= len(names):
             ax.set_visible(False)
@@ -64,7 +65,7 @@ def auroc_by_size(hospitals: pd.DataFrame) -> Figure:
         ax.set_title(names[k], fontsize=10, loc="left", color=INK, parse_math=False)
         ax.set_ylim(low, 1.02)
         ax.set_xscale("log")
-        ax.xaxis.set_major_locator(LogLocator(numticks=8))
+        ax.xaxis.set_major_locator(LogLocator(subs=(1,) if decades else (1, 2, 5), numticks=8))
         ax.xaxis.set_major_formatter(FuncFormatter(lambda x, _: f"{x:,.0f}"))
         ax.xaxis.set_minor_formatter(NullFormatter())
         if k + columns >= len(names):  # the lowest of its column: its own scale would be hidden by sharing
@@ -103,7 +104,8 @@ def worst_decile_vs_size_bias(comparison: pd.DataFrame) -> Figure:
     names = [n for n, s in zip(names, shown, strict=True) if s]
     x, y = (table[c].to_numpy(float)[shown] for c in ("size_bias_abs", "worst_decile"))
     dx, dy = (_deviation(table, c)[shown] for c in ("size_bias_abs", "worst_decile"))
-    front = pareto_front(np.column_stack([-x, y]))
+    aside = yardsticks(table)[shown]
+    front = front_among_candidates(np.column_stack([-x, y]), aside)
     kept = _core(np.column_stack([x, y]), front)
     far = [f"{names[i]} ({x[i]:.3f}, {y[i]:.3f})" for i in np.flatnonzero(~kept)]
     _note(figure, "; ".join([*([f"Beyond the axes: {', '.join(far)}"] if far else []), *([note] if note else [])]))
@@ -112,15 +114,16 @@ def worst_decile_vs_size_bias(comparison: pd.DataFrame) -> Figure:
     for i in np.flatnonzero(kept):
         colour = PALETTE[0] if front[i] else GREY
         ax.errorbar(x[i], y[i], xerr=dx[i], yerr=dy[i], fmt="none", ecolor=colour, elinewidth=0.9, alpha=0.5, zorder=2)
-        ax.plot(x[i], y[i], "o" if front[i] else "s", ms=7 if front[i] else 6, color=colour, mec="white", zorder=3)
+        ax.plot(x[i], y[i], **_mark(bool(front[i]), bool(aside[i])), zorder=3)
     ax.set_xlim(*_limits(np.concatenate([x - dx, x + dx])[np.tile(kept, 2)], floor=0.0))
     ax.set_ylim(*_limits(np.concatenate([y - dy, y + dy])[np.tile(kept, 2)], ceiling=1.0))
     marks = [
         Line2D([], [], color=MUTED, lw=1.2, ls="--", marker="o", mfc=PALETTE[0], mec="white", ms=7),
-        Line2D([], [], ls="", marker="s", color=GREY, mec="white", ms=6),
+        Line2D([], [], ls="", **_mark(False, False)),
+        Line2D([], [], ls="", **_mark(False, True)),
     ]
-    legend = ["not dominated", "dominated: another is as good on both and better on one"]
-    ax.legend(marks, legend, loc="lower left", bbox_to_anchor=(0, 1), ncols=2, frameon=False, fontsize=9)
+    legend = ["not dominated", "dominated: another is as good on both and better on one", "* yardstick"]
+    ax.legend(marks, legend, loc="lower left", bbox_to_anchor=(0, 1), ncols=3, frameon=False, fontsize=9)
     points = _pixels(ax, x[kept], y[kept])
     arms = [*zip(_pixels(ax, (x - dx)[kept], y[kept]), _pixels(ax, (x + dx)[kept], y[kept]), strict=True)]
     arms += zip(_pixels(ax, x[kept], (y - dy)[kept]), _pixels(ax, x[kept], (y + dy)[kept]), strict=True)
@@ -152,13 +155,14 @@ def frontier_3d(comparison: pd.DataFrame) -> Figure:
         axis.set_major_locator(MaxNLocator(5))
     names = [n for n, s in zip(names, shown, strict=True) if s]
     points = table[figures].to_numpy(float)[shown]
-    front = pareto_front(points * [1, 1, -1])
+    aside = yardsticks(table)[shown]
+    front = front_among_candidates(points * [1, 1, -1], aside)
     kept = _core(points, front)
     far = [f"{names[i]} ({', '.join(f'{v:.3f}' for v in points[i])})" for i in np.flatnonzero(~kept)]
     _note(figure, "; ".join([*([f"Beyond the axes: {', '.join(far)}"] if far else []), *([note] if note else [])]))
     if not kept.any():
         return figure
-    points, front, names = points[kept], front[kept], [names[i] for i in np.flatnonzero(kept)]
+    points, front, aside, names = points[kept], front[kept], aside[kept], [names[i] for i in np.flatnonzero(kept)]
     x, y, z = points.T
     ax.set_xlim(*_limits(x, ceiling=1.0))
     ax.set_ylim(*_limits(y, ceiling=1.0))
@@ -168,13 +172,14 @@ def frontier_3d(comparison: pd.DataFrame) -> Figure:
         colour = PALETTE[0] if front[i] else GREY
         ax.plot([x[i]] * 2, [y[i]] * 2, [floor, z[i]], color=colour, lw=0.8, alpha=0.6)
         ax.plot([x[i]], [y[i]], [floor], ".", color=colour, ms=3, alpha=0.7)
-        ax.plot([x[i]], [y[i]], [z[i]], "o" if front[i] else "s", color=colour, ms=8 if front[i] else 6.5, mec="white")
+        ax.plot([x[i]], [y[i]], [z[i]], **_mark(bool(front[i]), bool(aside[i])))
     marks = [
-        Line2D([], [], ls="", marker="o", color=PALETTE[0], mec="white", ms=8),
-        Line2D([], [], ls="", marker="s", color=GREY, mec="white", ms=6.5),
+        Line2D([], [], ls="", **_mark(True, False)),
+        Line2D([], [], ls="", **_mark(False, False)),
+        Line2D([], [], ls="", **_mark(False, True)),
     ]
-    legend = ["on the frontier", "dominated: another is as good on all three and better on one"]
-    figure.legend(marks, legend, loc="upper left", ncols=2, frameon=False, fontsize=9)
+    legend = ["on the frontier", "dominated: another is as good on all three and better on one", "* yardstick"]
+    figure.legend(marks, legend, loc="upper left", ncols=3, frameon=False, fontsize=9)
     feet = points.copy()
     feet[:, 2] = floor
     heads = _projected(figure, ax, points)
@@ -244,19 +249,20 @@ def _panel(ax: Axes, panel: pd.DataFrame) -> None:
         ax.plot(ends, y.mean() + slope * (np.log(ends) - np.log(x).mean()), color=INK, lw=1.6)
         said = f"size bias {signed(slope, 4)} per ln stays"
     if undefined:
-        said += f"\nundefined at {undefined}"
+        said += f"\nundefined: {undefined}"
     ax.text(0.97, 0.04, said, transform=ax.transAxes, ha="right", va="bottom", fontsize=8.5, color=INK).set_bbox(
         {"facecolor": "white", "alpha": 0.75, "edgecolor": "none", "pad": 1.5}
     )
 
 
 def signed(value: float, digits: int) -> str:
-    r"""``value`` with its sign, a true minus, and ``digits`` decimals.
+    r"""``value`` with its sign, a true minus, and ``digits`` decimals; no sign for what rounds to 0.
 
-    >>> signed(-0.01234, 3) == "\N{MINUS SIGN}0.012"
-    True
+    >>> signed(0.01234, 3), signed(-0.01234, 3) == "\N{MINUS SIGN}0.012", signed(-0.0001, 3)
+    ('+0.012', True, '0.000')
     """
-    return f"{value:+.{digits}f}".replace("-", "\N{MINUS SIGN}")
+    text = f"{abs(value):.{digits}f}"
+    return text if float(text) == 0 else ("+" if value > 0 else "\N{MINUS SIGN}") + text
 
 
 def _plain(ax: Axes) -> None:
@@ -283,6 +289,18 @@ def _with_bias(comparison: pd.DataFrame) -> pd.DataFrame:
         if "size_bias_std" in table:
             table = table.assign(size_bias_abs_std=table["size_bias_std"])
     return table
+
+
+def _mark(front: bool, aside: bool) -> dict[str, Any]:
+    """How a point is drawn: on the front, dominated, or aside as a yardstick."""
+    if aside:
+        return {"marker": "D", "ms": 6, "color": "none", "mec": INK}
+    return {
+        "marker": "o" if front else "s",
+        "ms": 7.5 if front else 6,
+        "color": PALETTE[0] if front else GREY,
+        "mec": "white",
+    }
 
 
 def _shown(table: pd.DataFrame, names: Sequence[str], columns: list[str]) -> tuple[NDArray[np.bool_], str]:

@@ -2,7 +2,8 @@
 
 ``per_seed`` has ``strategy, model, seed`` and the figures of :func:`raysim.equity.equity` as columns; ``hospitals`` has
 ``strategy, model, seed, hospital, n_train, n_test, auroc``. ``model`` says which model served (global, cluster,
-personal). Rows come out in the order in which strategies first appear.
+personal); ``yardstick``, where there is such a column, marks what is shown for orientation and never recommended. Rows
+come out in the order in which strategies first appear.
 """
 
 from __future__ import annotations
@@ -11,8 +12,9 @@ from typing import Literal
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
-from raysim.equity import paired_difference, paired_interval
+from raysim.equity import paired_difference, paired_interval, pareto_front
 from raysim.streams import stream
 
 FIGURES = ("auroc", "worst_decile", "gini", "std", "size_bias", "size_bias_abs")
@@ -35,6 +37,7 @@ def comparison(per_seed: pd.DataFrame) -> pd.DataFrame:
     table = pd.DataFrame(columns)
     table["seeds"] = groups["seed"].nunique()
     table["undefined"] = groups["undefined"].max()
+    table["yardstick"] = groups["yardstick"].first()
     return table.reset_index()
 
 
@@ -63,10 +66,10 @@ def differences(
             found = paired_difference(own.loc[seeds, figure], base.loc[seeds, figure])
             low = high = float("nan")
             if hospitals is not None and figure in INTERVALS:
-                pairs = _paired_hospitals(hospitals, (str(strategy), str(model)), against)
+                sides = _paired_hospitals(hospitals, (str(strategy), str(model)), against)
                 # A stream for each row and figure: adding a strategy does not move another's interval.
                 rng = stream(seed, f"interval/{strategy}/{model}/{figure}")
-                low, high = paired_interval(pairs["auroc"], pairs["auroc_base"], pairs["n_test"], rng, figure=figure)
+                low, high = paired_interval(*sides, rng, figure=figure)
             rows.append((strategy, model, figure, *found, low, high))
     return pd.DataFrame(rows, columns=names)
 
@@ -74,7 +77,7 @@ def differences(
 def complete(per_seed: pd.DataFrame) -> pd.DataFrame:
     """A copy with every figure as a float column: ``size_bias_abs`` from the slope, NaN for what is not there."""
     table = per_seed.reset_index(drop=True).copy()
-    for column, otherwise in (("model", "global"), ("seed", 0), ("undefined", 0)):
+    for column, otherwise in (("model", "global"), ("seed", 0), ("undefined", 0), ("yardstick", False)):
         if column not in table:
             table[column] = otherwise
     for figure in FIGURES[:-1]:
@@ -93,12 +96,24 @@ def baseline_of(table: pd.DataFrame, baseline: str) -> tuple[str, str] | None:
 
 
 def labels(table: pd.DataFrame) -> list[str]:
-    """A name for each row: the strategy, with the model it served when that strategy has several."""
+    """A name for each row: the strategy, with the model it served where it has several; yardsticks have a star."""
     models = table.groupby("strategy")["model"].nunique()
     return [
-        f"{strategy} ({model})" if models[strategy] > 1 else str(strategy)
-        for strategy, model in zip(table["strategy"], table["model"], strict=True)
+        (f"{strategy} ({model})" if models[strategy] > 1 else str(strategy)) + (" *" if yardstick else "")
+        for strategy, model, yardstick in zip(table["strategy"], table["model"], yardsticks(table), strict=True)
     ]
+
+
+def yardsticks(table: pd.DataFrame) -> NDArray[np.bool_]:
+    """Which rows are yardsticks, ``[n]``; none where the table does not say."""
+    return table["yardstick"].to_numpy(bool) if "yardstick" in table else np.zeros(len(table), dtype=bool)
+
+
+def front_among_candidates(values: NDArray[np.float64], aside: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    """Which rows of ``values [n, d]`` (larger is better) no other dominates, rows ``aside [n]`` taking no part."""
+    front = np.zeros(len(values), dtype=bool)
+    front[~aside] = pareto_front(values[~aside])
+    return front
 
 
 def hospital_means(hospitals: pd.DataFrame) -> pd.DataFrame:
@@ -120,11 +135,15 @@ def _of(table: pd.DataFrame, strategy: str, model: str) -> pd.DataFrame:
     return table[(table["strategy"] == strategy) & (table["model"] == model)]
 
 
-def _paired_hospitals(hospitals: pd.DataFrame, own: tuple[str, str], against: tuple[str, str]) -> pd.DataFrame:
-    """Hospitals defined on both sides, each the mean over the seeds where it is: ``auroc, auroc_base, n_test``."""
+def _paired_hospitals(
+    hospitals: pd.DataFrame, own: tuple[str, str], against: tuple[str, str]
+) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
+    """AUROC of both sides and the test rows, ``[S, H]`` each: seeds and hospitals that both sides have."""
     table = hospitals if "model" in hospitals else hospitals.assign(model="global")
-    keys = ["hospital", "seed"] if "seed" in table else ["hospital"]
-    left = _of(table, *own)[[*keys, "auroc", "n_test"]]
-    right = _of(table, *against)[[*keys, "auroc"]]
-    pairs = left.merge(right, on=keys, suffixes=("", "_base")).dropna()
-    return pairs.groupby("hospital", sort=False)[["auroc", "auroc_base", "n_test"]].mean()
+    if "seed" not in table:
+        table = table.assign(seed=0)
+    left, right = _of(table, *own), _of(table, *against)[["hospital", "seed", "auroc"]]
+    pairs = left.merge(right, on=["hospital", "seed"], suffixes=("", "_base"))
+    wide = pairs.pivot(index="seed", columns="hospital", values=["auroc", "auroc_base", "n_test"])
+    ours, theirs, rows = (wide[name].to_numpy(float) for name in ("auroc", "auroc_base", "n_test"))
+    return ours, theirs, rows

@@ -1,0 +1,287 @@
+"""From records to a federation: order, bounds, errors, and the cache."""
+
+from __future__ import annotations
+
+import json
+import logging
+import multiprocessing
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from raysim.data import cache
+from raysim.data.build import build
+from raysim.data.records import natural
+from raysim.data.split import Split
+from raysim.data.synthetic import Synthetic
+from raysim.data.table import Table
+from raysim.errors import DataError
+from tests.data.sources import Fixed, fixed, records
+
+SMALL = Synthetic(hospitals=3, rows=90, features=4)
+
+
+def test_order_and_bounds_by_hand() -> None:
+    given_parts = np.array([2, 0, 1, 0, 0, 2, 0], np.int8)
+    source = fixed(
+        records(
+            {"x": range(7)},
+            [0, 1, 0, 1, 1, 0, 1],
+            ["10", "9", "10", "10", "9", "9", "10"],
+            part=given_parts,
+            attributes={"9": {"beds": "<100"}},
+            patients={"sex": np.array(list("abcdefg"), object), "age": np.arange(7.0)},
+            notes=("seven rows",),
+            warnings=("one warning",),
+        ),
+        "order",
+    )
+    # A source of its own says the parts; natural order puts 9 before 10.
+    source.__class__.reserve = lambda self, by, column: self  # type: ignore[attr-defined]
+    try:
+        federation = build(source, Split(column="part"), "none", seed=0)
+    finally:
+        del source.__class__.reserve  # type: ignore[attr-defined]
+    assert federation.hospitals == ("9", "10")
+    assert federation.X[:, 0].tolist() == [1, 4, 5, 3, 6, 2, 0]
+    assert federation.y.tolist() == [1, 1, 0, 1, 1, 0, 0]
+    assert federation.bounds.tolist() == [[0, 2, 2, 3], [3, 5, 6, 7]]
+    assert federation.patients["sex"].tolist() == list("befdgca")
+    assert federation.patients["age"].tolist() == [1, 4, 5, 3, 6, 2, 0]
+    assert federation.attributes == {"beds": ["<100", ""]}
+    assert federation.warnings == ("one warning",)
+    assert federation.notes[0] == "seven rows"
+    assert federation.notes[1] == "split: by column 'part'"
+
+
+def test_preprocessing_is_fitted_on_training_rows_of_all_hospitals() -> None:
+    federation = build(Synthetic(hospitals=6, rows=500, missing=0), Split(), "standard", seed=0)
+    train = np.concatenate([federation.X[federation.rows(h, "train")] for h in range(6)]).astype(float)
+    varies = train.std(axis=0) > 0
+    np.testing.assert_allclose(train.mean(axis=0), 0, atol=1e-5)
+    np.testing.assert_allclose(train.std(axis=0)[varies], 1, atol=1e-5)
+    assert federation.preprocessing_scalars == 3 * 40
+
+
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(silo=st.lists(st.sampled_from(["2", "10", "a", "b 9", "b 10"]), min_size=6, max_size=40), seed=st.integers(0, 3))
+def test_every_row_is_there_once(silo: list[str], seed: int) -> None:
+    # Six rows in five hospitals: one has two, and so a test row.
+    n = len(silo)
+    source = fixed(records({"x": range(n)}, [i % 2 for i in range(n)], silo), f"once {silo}")
+    federation = build(source, Split(train=0.4, test=0.6), "none", seed)
+    rows = federation.X[:, 0].astype(int)
+    assert sorted(rows) == list(range(n))
+    assert federation.bounds[0, 0] == 0
+    assert federation.bounds[-1, 3] == n
+    assert (federation.bounds[1:, 0] == federation.bounds[:-1, 3]).all()
+    for h, name in enumerate(federation.hospitals):
+        assert {silo[i] for i in rows[federation.bounds[h, 0] : federation.bounds[h, 3]]} == {name}
+        for part in ("train", "test"):
+            assert (np.diff(rows[federation.rows(h, part)]) > 0).all()
+
+
+def test_natural_order() -> None:
+    assert natural(["10", "-1", "2"]) == ["-1", "2", "10"]
+    assert natural(["ward 10", "Ward 9", "ward", "3"]) == ["3", "ward", "Ward 9", "ward 10"]
+
+
+def test_small_hospitals_can_be_left_out() -> None:
+    source = fixed(records({"x": range(12)}, [0, 1] * 6, ["a"] * 6 + ["b"] + ["c"] * 5), "minimum")
+    federation = build(source, Split(), "none", 0, minimum=5)
+    assert federation.hospitals == ("a", "c")
+    assert set(federation.X[:, 0].astype(int)) == {*range(6), *range(7, 12)}
+    assert "left out: 1 hospitals with fewer than 5 rows" in federation.notes
+    with pytest.raises(DataError, match=r"data.minimum: 7 rows are more than any hospital has .the largest: 6.; lower"):
+        build(source, Split(), "none", 0, minimum=7)
+
+
+def test_what_cannot_be_federated() -> None:
+    one_class = fixed(records({"x": range(4)}, [1] * 4, list("aabb")), "one class")
+    with pytest.raises(DataError, match=r"all 4 rows are of one class \('yes'\); check the label"):
+        build(one_class, Split(), "standard", 0)
+    tiny = fixed(records({"x": range(4)}, [0, 1] * 2, list("abcd")), "tiny")
+    with pytest.raises(DataError, match=r"data.split: no hospital has a row to test on \(largest hospital: 1 rows\)"):
+        build(tiny, Split(), "standard", 0)
+    empty = fixed(records({"x": []}, [], []), "empty")
+    with pytest.raises(DataError, match=r"data.source: fixed gives no rows"):
+        build(empty, Split(), "standard", 0)
+    with pytest.raises(DataError, match=r"data.split.by: 'patient' is not known to source synthetic; use row"):
+        build(SMALL, Split(by="patient"), "standard", 0)
+    with pytest.raises(DataError, match=r"data.split.by: 'ward', but source synthetic has no columns"):
+        build(SMALL, Split(by="ward"), "standard", 0)
+    with pytest.raises(DataError, match=r"data.split.column: 'part', but source synthetic has no columns"):
+        build(SMALL, Split(column="part"), "standard", 0)
+    with pytest.raises(DataError, match=r"data.preprocessing: 'standart' is not known; did you mean 'standard'"):
+        build(SMALL, Split(), "standart", 0)
+
+
+def test_the_key_is_configuration_and_seed() -> None:
+    first = build(SMALL, Split(), "standard", 0)
+    assert build(SMALL, Split(), "standard", 0).folder == first.folder
+    assert build(SMALL, Split(seed=0), "standard", 5).folder == first.folder
+    others = [
+        build(SMALL, Split(), "standard", 1),
+        build(SMALL, Split(), "median", 0),
+        build(SMALL, Split(train=0.5, test=0.5), "standard", 0),
+        build(SMALL.model_copy(update={"seed": 1}), Split(), "standard", 0),
+    ]
+    assert len({first.fingerprint, *(other.fingerprint for other in others)}) == 5
+    assert first.fingerprint == first.folder.name
+
+
+def test_a_source_is_read_once_for_all_splits(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    file = tmp_path / "data.bin"
+    file.write_text("one")
+    some = records(
+        {"x": [1.5, np.nan, 3, 4], "u": ["b", None, "a", "b"]},
+        [0, 1, 0, 1],
+        list("aabb"),
+        group=np.array([4, 4, 5, 6]),
+        warnings=("table lab is missing: 3 % of features",),
+        attributes={"a": {"beds": "few"}, "b": {"beds": "many"}},
+        patients={"sex": np.array(["F", "M", "F", "M"]), "age": np.array([1.0, 2, np.nan, 4])},
+    )
+    source = fixed(some, "cached", file)
+    Fixed.reads.clear()
+    halves = Split(train=0.5, test=0.5, by="row")
+    with caplog.at_level(logging.WARNING, "raysim.data"):
+        first = build(source, halves, "standard", 0)
+        again = build(source, halves, "standard", 1)
+    assert Fixed.reads == ["cached"]
+    assert [record.getMessage() for record in caplog.records] == ["table lab is missing: 3 % of features"]
+    assert again.warnings == first.warnings
+    # What is read back is what was kept.
+    entry = next((cache.root() / "records").iterdir())
+    kept = cache.load_records(entry)
+    assert kept.features.equals(some.features)
+    assert (kept.silo.tolist(), kept.y.tolist(), kept.classes) == (list("aabb"), [0, 1, 0, 1], ("no", "yes"))
+    assert kept.group is not None
+    assert kept.group.tolist() == [4, 4, 5, 6]
+    assert kept.attributes == some.attributes
+    np.testing.assert_array_equal(kept.patients["age"], some.patients["age"])
+    assert kept.part is None
+    # Another content is another entry, even of the same size.
+    file.write_text("two")
+    os.utime(file, (1, 1))
+    assert build(source, halves, "standard", 0).fingerprint != first.fingerprint
+    assert Fixed.reads == ["cached", "cached"]
+
+
+def test_a_large_file_is_hashed_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tmp_path / "data.csv"
+    file.write_text("content")
+    os.utime(file, (1e9, 1e9))
+    first = cache.file_digest(file)
+
+    def refuse(*_: object) -> None:
+        raise AssertionError("the file was read again")
+
+    monkeypatch.setattr("hashlib.file_digest", refuse)
+    assert cache.file_digest(file) == first
+    os.utime(file, (1e9, 1e9 + 1))
+    with pytest.raises(AssertionError, match="read again"):
+        cache.file_digest(file)
+
+
+@pytest.mark.parametrize("damage", ["truncate", "remove", "manifest", "no manifest"])
+def test_a_damaged_entry_is_built_again(damage: str) -> None:
+    first = build(SMALL, Split(), "standard", 0)
+    X = np.array(first.X)
+    if damage == "truncate":
+        (first.folder / "X.npy").write_bytes(b"x")
+    elif damage == "remove":
+        (first.folder / "y.npy").unlink()
+    elif damage == "manifest":
+        (first.folder / "complete.json").write_text("{")
+    else:
+        (first.folder / "complete.json").unlink()
+    again = build(SMALL, Split(), "standard", 0)
+    np.testing.assert_array_equal(again.X, X)
+    assert cache.find("federations", again.fingerprint) == again.folder
+    assert [path.name for path in again.folder.parent.iterdir()] == [again.fingerprint]
+
+
+def test_a_failed_build_leaves_nothing(cache_folder: Path) -> None:
+    def fail(folder: Path) -> None:
+        (folder / "half").write_text("written")
+        raise DataError("stop")
+
+    with pytest.raises(DataError, match="stop"):
+        cache.store("federations", "key", fail)
+    assert list((cache_folder / "federations").iterdir()) == []
+    assert cache.find("federations", "key") is None
+
+
+def _build_small(barrier: object, folders: object) -> None:
+    barrier.wait()  # type: ignore[attr-defined]
+    folders.put(str(build(SMALL, Split(), "standard", 0).folder))  # type: ignore[attr-defined]
+
+
+def test_two_processes_build_at_once() -> None:
+    context = multiprocessing.get_context("spawn")
+    barrier, folders = context.Barrier(2), context.Queue()
+    builders = [context.Process(target=_build_small, args=(barrier, folders)) for _ in range(2)]
+    for process in builders:
+        process.start()
+    built = {folders.get(timeout=60) for _ in builders}
+    for process in builders:
+        process.join()
+        assert process.exitcode == 0
+    assert len(built) == 1
+    assert json.loads((Path(built.pop()) / "complete.json").read_text())
+
+
+def test_the_one_that_comes_second_takes_what_is_there(cache_folder: Path) -> None:
+    def write(folder: Path) -> None:
+        # Another process finishes while this one writes.
+        if not (cache_folder / "shelf" / "key").exists():
+            cache.store("shelf", "key", lambda other: (other / "who").write_text("first"))  # type: ignore[arg-type]
+        (folder / "who").write_text("second")
+
+    assert (cache.store("shelf", "key", write) / "who").read_text() == "first"
+
+
+def test_a_cache_that_cannot_be_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("RAYSIM_CACHE", str(tmp_path / "file" / "cache"))
+    with pytest.raises(DataError, match=r"RAYSIM_CACHE: the cache folder '.*file/cache' cannot be written \(.+\); set"):
+        build(SMALL, Split(), "standard", 0)
+
+
+def test_where_the_cache_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("RAYSIM_CACHE")
+    monkeypatch.setenv("XDG_CACHE_HOME", "/x")
+    assert cache.root() == Path("/x/raysim")
+    monkeypatch.delenv("XDG_CACHE_HOME")
+    monkeypatch.setenv("HOME", "/home/someone")
+    assert cache.root() == Path("/home/someone/.cache/raysim")
+
+
+def test_a_cached_federation_opens_without_pandas() -> None:
+    build(SMALL, Split(), "standard", 0)
+    code = (
+        "import sys; from raysim.data.build import build; from raysim.data.split import Split; "
+        "from raysim.data.synthetic import Synthetic; "
+        "build(Synthetic(hospitals=3, rows=90, features=4), Split(), 'standard', 0); "
+        "print([m for m in ('pandas', 'pyarrow', 'torch', 'ray', 'sklearn', 'scipy') if m in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+def test_a_table_that_changes_is_read_again(tmp_path: Path) -> None:
+    path = tmp_path / "t.csv"
+    path.write_text("h,y,x\n" + "a,0,1\na,1,2\n" * 5)
+    source = Table(path=path, silo="h", label="y")
+    first = build(source, Split(), "none", 0)
+    path.write_text("h,y,x\n" + "a,0,3\na,1,4\n" * 5)
+    second = build(source, Split(), "none", 0)
+    assert set(first.X[:, 0]) == {1.0, 2.0}
+    assert set(second.X[:, 0]) == {3.0, 4.0}

@@ -1,0 +1,150 @@
+"""Scaling, imputation, categories and flags, against numbers worked by hand."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+
+from raysim.data.preprocessing import Prepared, Scaler, prepare, sums
+from raysim.errors import DataError
+
+NAN = np.nan
+
+
+def frame(**columns: list[object]) -> pd.DataFrame:
+    return pd.DataFrame(
+        {
+            name: pd.Categorical(values) if any(isinstance(v, str) for v in values) else np.array(values, np.float32)
+            for name, values in columns.items()
+        }
+    )
+
+
+def prepared(features: pd.DataFrame, train: list[bool], method: str = "standard") -> Prepared:
+    return prepare(features, np.arange(len(features)), np.array(train), method, hospitals=1)
+
+
+def test_standard_by_hand() -> None:
+    # Training rows of a: 1, 3, missing: mean 2, population deviation 1. b is constant. c is whole.
+    features = frame(a=[1, 3, NAN, 5, NAN], b=[7, 7, 7, 9, 7], c=[0, 2, 4, 2, 2])
+    found = prepared(features, [True, True, True, False, False])
+    assert found.names == ("a", "b", "c", "a_missing")
+    root = np.sqrt(8 / 3)
+    expected = [[-1, 0, -2 / root, 0], [1, 0, 0, 0], [0, 0, 2 / root, 1], [3, 0, 0, 0], [0, 0, 0, 1]]
+    np.testing.assert_allclose(found.X, expected, rtol=1e-6)
+    assert found.X.dtype == np.float32
+    np.testing.assert_array_equal(found.observed, [[c != 2 and c != 4, True, True] for c in range(5)])
+    assert found.scalars == 9  # count, sum and sum of squares of three features
+
+
+def test_median_by_hand() -> None:
+    # Training: 1, 2, 9 and a missing one: mean 4, median 2, population deviation sqrt(38 / 3).
+    found = prepared(frame(a=[1, 2, 9, NAN, 4]), [True] * 4 + [False], "median")
+    np.testing.assert_allclose(found.X[:, 0], np.array([-3, -2, 5, -2, 0]) / np.sqrt(38 / 3), rtol=1e-6)
+    np.testing.assert_array_equal(found.X[:, 1], [0, 0, 0, 1, 0])
+    assert found.scalars == 3 + 3  # the sums, and every observed value
+
+
+def test_none_leaves_values_and_refuses_missing_ones() -> None:
+    found = prepared(frame(a=[1, 2.5], b=["x", "y"]), [True, True], "none")
+    np.testing.assert_array_equal(found.X, [[1, 1, 0], [2.5, 0, 1]])
+    with pytest.raises(
+        DataError, match=r"data.preprocessing: none, but feature 'a' has 1 missing values; use standard"
+    ):
+        prepared(frame(a=[1, NAN]), [True, False], "none")
+
+
+def test_categories_are_those_of_training() -> None:
+    # "z" is never trained on, and a row without a category has a flag.
+    features = frame(unit=["MICU", "SICU", "MICU", None, "z"], a=[1, 2, 3, 4, 5])
+    found = prepared(features, [True, True, True, True, False])
+    assert found.names == ("unit=MICU", "unit=SICU", "a", "unit_missing")
+    np.testing.assert_array_equal(found.X[:, [0, 1, 3]], [[1, 0, 0], [0, 1, 0], [1, 0, 0], [0, 0, 1], [0, 0, 0]])
+    np.testing.assert_array_equal(found.observed[:, 0], [True, True, True, False, True])
+    assert found.scalars == 3 + 2
+
+
+def test_a_feature_never_recorded_in_training_is_zero() -> None:
+    found = prepared(frame(a=[NAN, NAN, 3], b=[None, None, "x"], c=[1, 2, 3]), [True, True, False])
+    assert found.names == ("a", "c", "a_missing", "b_missing")
+    np.testing.assert_array_equal(found.X[:, [0, 2, 3]], [[0, 1, 1], [0, 1, 1], [0, 0, 0]])
+
+
+def test_order_and_train_are_of_the_new_order() -> None:
+    features = frame(a=[100, 1, 3])
+    found = prepare(features, np.array([1, 2, 0]), np.array([True, True, False]), "standard", hospitals=1)
+    np.testing.assert_allclose(found.X[:, 0], [-1, 1, 98], rtol=1e-6)
+
+
+def test_test_rows_change_nothing() -> None:
+    train = [True] * 6 + [False] * 3
+    values = [1, 2, 3, NAN, 5, 6]
+    one = prepared(frame(a=[*values, 7, 8, 9], b=[*"xyxyxy", "x", "y", "y"]), train)
+    two = prepared(frame(a=[*values, NAN, 1e6, -3], b=[*"xyxyxy", "new", "x", "x"]), train)
+    np.testing.assert_array_equal(one.X[:6], two.X[:6])
+    assert one.names == two.names
+
+
+@settings(max_examples=50, deadline=None)
+@given(
+    values=hnp.arrays(
+        np.float32,
+        st.tuples(st.integers(1, 40), st.integers(1, 4)),
+        elements=st.one_of(st.floats(-1e3, 1e3, width=32), st.just(NAN)),
+    ),
+    data=st.data(),
+)
+def test_sums_of_hospitals_are_those_of_all_rows(values: np.ndarray, data: st.DataObject) -> None:
+    cut = data.draw(st.integers(0, len(values)))
+    centre = np.arange(values.shape[1], dtype=float)
+    both = sums(values[:cut], centre) + sums(values[cut:], centre)
+    pooled = sums(values, centre)
+    np.testing.assert_array_equal(both.count, pooled.count)
+    np.testing.assert_allclose(both.total, pooled.total, rtol=1e-12, atol=1e-9)
+    np.testing.assert_allclose(both.squares, pooled.squares, rtol=1e-12, atol=1e-9)
+
+
+@settings(max_examples=50, deadline=None)
+@given(
+    values=hnp.arrays(
+        np.float64,
+        st.tuples(st.integers(2, 30), st.integers(1, 3)),
+        elements=st.one_of(st.integers(-50, 50).map(float), st.just(NAN)),
+    ),
+    offset=st.sampled_from([0.0, 1e6]),
+)
+def test_scaler_is_the_pooled_mean_and_deviation(values: np.ndarray, offset: float) -> None:
+    values = values + offset
+    zero = sums(values)
+    mean = zero.total / np.maximum(zero.count, 1)
+    scaler = Scaler.of(zero, sums(values, mean))
+    for j in range(values.shape[1]):
+        column = values[:, j][~np.isnan(values[:, j])]
+        scaled = scaler(values)[:, j]
+        if len(column) == 0 or np.ptp(column) == 0:
+            assert (scaled == 0).all()
+            continue
+        wanted = (values[:, j] - column.mean()) / column.std()
+        np.testing.assert_allclose(scaled, np.nan_to_num(wanted), atol=1e-7)
+
+
+def test_a_large_offset_does_not_eat_the_deviation() -> None:
+    # Sums of squares around zero would lose it: 1e9 squared has no digit left for 1.
+    values = 1e9 + np.array([[0.0], [1.0], [2.0], [1.0]])
+    zero = sums(values)
+    scaler = Scaler.of(zero, sums(values, zero.total / zero.count))
+    np.testing.assert_allclose(scaler.std, [np.sqrt(0.5)], rtol=1e-9)
+    # 0.1 has no exact sum, yet a constant column is zero.
+    constant = np.full((1000, 1), 0.1, np.float32)
+    zero = sums(constant)
+    assert (Scaler.of(zero, sums(constant, zero.total / zero.count))(constant) == 0).all()
+
+
+@pytest.mark.parametrize("train", [[True, True, True], [True, False, True]])
+def test_infinite_values_are_refused(train: list[bool]) -> None:
+    with pytest.raises(DataError, match=r"feature 'b' holds an infinite value.*correct it or leave it empty"):
+        prepared(frame(a=[1, 2, 3], b=[1, np.inf, -np.inf]), train)

@@ -1,0 +1,124 @@
+"""Which rows go where."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pydantic import ValidationError
+
+from raysim.data.split import Split, _parts, assign
+
+THIRDS = Split(train=0.5, validation=0.25, test=0.25)
+
+
+def names(count: int) -> tuple[str, ...]:
+    return tuple(f"h{i}" for i in range(count))
+
+
+@pytest.mark.parametrize(
+    ("sizes", "expected"),
+    [
+        # 8 of 10 rows train: the cut after 8.
+        ([1] * 10, [0] * 8 + [2] * 2),
+        # 0.8 * 3 = 2.4: the cut after 2 is closer than that after 3.
+        ([1] * 3, [0, 0, 2]),
+        # 1.6 of 2 is closer to 2, and a single group always trains.
+        ([1] * 2, [0, 0]),
+        ([7], [0]),
+        # Targets at 8: ends are 0, 5, 9, 10, and 9 is closest.
+        ([5, 4, 1], [0, 0, 2]),
+        # Ends 0, 9, 10: the first group is too large, but training needs one.
+        ([9, 1], [0, 2]),
+        ([], []),
+    ],
+)
+def test_cuts_by_hand(sizes: list[int], expected: list[int]) -> None:
+    assert _parts(np.array(sizes, np.int64), (0.8, 0.0), (0, 0, 0)).tolist() == expected
+
+
+def test_cuts_with_validation_and_rows_that_have_their_part() -> None:
+    # Targets 5 and 7.5 of 10: the later of the two cuts that are equally close to 7.5.
+    assert _parts(np.ones(10, np.int64), (0.5, 0.25), (0, 0, 0)).tolist() == [0] * 5 + [1] * 3 + [2] * 2
+    # 10 rows in all, 4 of them in training and 1 in test: of the other 5, one trains, two or three validate.
+    assert _parts(np.ones(5, np.int64), (0.5, 0.25), (4, 0, 1)).tolist() == [0, 1, 1, 1, 2]
+    # Training has more than its share already.
+    assert _parts(np.ones(2, np.int64), (0.5, 0.0), (8, 0, 0)).tolist() == [2, 2]
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    home=st.lists(st.integers(0, 3), min_size=1, max_size=60),
+    seed=st.integers(0, 5),
+    train=st.sampled_from([0.5, 0.7, 0.8]),
+    validation=st.sampled_from([0.0, 0.1]),
+)
+def test_row_counts_come_closest_to_the_fractions(home: list[int], seed: int, train: float, validation: float) -> None:
+    split = Split(train=train, validation=validation, test=1 - train - validation)
+    where = np.array(home)
+    part = assign(split, where, names(4), None, seed)
+    np.testing.assert_array_equal(part, assign(split, where, names(4), None, seed))
+    for h in range(4):
+        n = np.count_nonzero(where == h)
+        counts = np.bincount(part[where == h], minlength=3)
+        assert counts[0] == max(min(1, n), np.floor(train * n + 0.5))
+        assert abs(counts[0] + counts[1] - (train + validation) * n) <= 0.5 + (n == 1)
+        assert validation > 0 or counts[1] == 0
+
+
+@settings(max_examples=60, deadline=None)
+@given(rows=st.lists(st.tuples(st.integers(0, 3), st.integers(0, 12)), min_size=1, max_size=80), seed=st.integers(0, 3))
+def test_no_group_on_two_sides_and_every_hospital_trains(rows: list[tuple[int, int]], seed: int) -> None:
+    home, group = np.array(rows).T
+    part = assign(THIRDS, home, names(4), group, seed)
+    for g in np.unique(group):
+        assert len(set(part[group == g].tolist())) == 1
+    # The first hospital places its groups freely, so it trains on at least one.
+    first = home.min()
+    assert (part[home == first] == 0).any()
+
+
+def test_a_shared_group_goes_where_its_first_hospital_put_it() -> None:
+    # Hospital 0 alone, then the same rows with hospital 1 sharing all its groups.
+    group = np.arange(10)
+    alone = assign(Split(), np.zeros(10, np.int64), names(2), group, 3)
+    both = assign(Split(), np.repeat([0, 1], 10), names(2), np.tile(group, 2), 3)
+    np.testing.assert_array_equal(both[:10], alone)
+    np.testing.assert_array_equal(both[10:], alone)
+
+
+def test_a_hospital_does_not_depend_on_the_others() -> None:
+    home = np.repeat([0, 1, 2], 20)
+    part = assign(Split(), home, ("a", "b", "c"), None, 0)
+    alone = assign(Split(), np.zeros(20, np.int64), ("b",), None, 0)
+    np.testing.assert_array_equal(part[20:40], alone)
+    assert not np.array_equal(part[:20], part[20:40])
+    assert not np.array_equal(alone, assign(Split(), np.zeros(20, np.int64), ("b",), None, 1))
+
+
+def test_defaults() -> None:
+    split = Split()
+    assert (split.train, split.validation, split.test, split.by, split.seed) == (0.8, 0.0, 0.2, None, None)
+    assert (split.effective_seed(7), Split(seed=2).effective_seed(7), Split(column="part").effective_seed(7)) == (
+        7,
+        2,
+        None,
+    )
+
+
+@pytest.mark.parametrize(
+    ("fields", "words"),
+    [
+        ({"train": 0.7}, "train 0.7 . validation 0 . test 0.2 is 0.9; make the fractions sum to 1"),
+        ({"train": 1.2, "test": -0.2}, "train is 1.2, not a fraction in .0, 1."),
+        ({"train": 0, "test": 1}, "train is 0; hospitals need rows to train on"),
+        ({"train": 1, "test": 0}, "test is 0; hospitals need rows to test on"),
+        ({"column": "part", "by": "row"}, "column 'part' decides the parts, by cannot too"),
+        ({"train": float("nan")}, "finite"),
+        ({"trian": 0.8}, "Extra"),
+    ],
+)
+def test_bad_fields(fields: dict[str, object], words: str) -> None:
+    with pytest.raises(ValidationError, match=words):
+        Split(**fields)

@@ -1,0 +1,254 @@
+"""Clust-PSI-PFL: identity 14, its clusters, what it asks, and what it clusters by beyond the paper."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from raysim.data.federation import Federation
+from raysim.streams import stream
+from strategies.base import FederationView, HospitalRows, Strategy, choose
+from strategies.clust_psi import ClustPsi
+from strategies.clustering import members
+from strategies.feature_bins import FeatureCounts, FeatureQuantiles, ask_feature_counts, common_edges
+from strategies.fedavg import FedAvg
+from strategies.label_counts import LabelCounts, ask_label_counts
+from strategies.psi import feature_terms
+from strategies.selection import All, Uniform
+from tests.conftest import MakeFederation, play, store
+from tests.strategies.test_identities import assert_different, assert_same
+
+RUN = {"rounds": 3, "epochs": 2}
+
+
+def view_of(hospitals: list[HospitalRows], seed: int = 1) -> FederationView:
+    """A federation that answers questions, without an engine."""
+    return FederationView(
+        names=tuple(f"h{i}" for i in range(len(hospitals))),
+        sizes=np.array([len(rows.y) for rows in hospitals]),
+        classes=hospitals[0].classes,
+        initial=np.zeros(2),
+        local_epochs=1,
+        selection=All(),
+        rng=lambda purpose, *key: stream(seed, purpose, *key),
+        ask=lambda question: [question.answer(rows) for rows in hospitals],
+    )
+
+
+def hospital(counts: list[int], X: np.ndarray | None = None, observed: np.ndarray | None = None) -> HospitalRows:
+    """A hospital with these rows of each class; ``X`` is zeros unless given."""
+    y = np.repeat(np.arange(len(counts)), counts)
+    X = np.zeros((len(y), 1)) if X is None else X
+    return HospitalRows(X, y, np.ones(X.shape, dtype=np.bool_) if observed is None else observed, len(counts))
+
+
+def clusters(hospitals: list[HospitalRows], strategy: ClustPsi | None = None) -> list[int]:
+    return members((strategy or ClustPsi()).setup(view_of(hospitals))).tolist()
+
+
+@pytest.fixture
+def skewed(federate: MakeFederation, tmp_path: Path) -> Federation:
+    """Six hospitals with training rows, three of mostly class 0 and three of mostly class 1, and one without."""
+    drawn = federate([20, 16, 12, 0, 24, 16, 20], [5] * 7)
+    labels = drawn.y.copy()
+    for h in range(7):
+        train = np.arange(*drawn.bounds[h, :2])
+        labels[train] = 0 if h < 3 else 1
+        labels[train[: len(train) // 4]] = 1 if h < 3 else 0
+    (tmp_path / "skewed").mkdir()
+    return store(tmp_path / "skewed", drawn.X, labels, drawn.bounds)
+
+
+def test_14_one_cluster_is_fedavg(skewed):
+    for selection in (All(), Uniform(0.5, 1)):
+        one = play(skewed, ClustPsi(clusters=1), selection=selection, **RUN)
+        fedavg = play(skewed, FedAvg(), selection=selection, **RUN)
+        assert_same(one.bank[1], fedavg.bank[0])
+        assert_same(one.bank[0], fedavg.bank[0])
+    assert_different(play(skewed, ClustPsi(), **RUN).bank[1], fedavg.bank[0])
+
+
+def test_14_equal_distributions_of_labels_are_one_cluster_and_fedavg(federate, tmp_path):
+    """Shares 1/3 and 2/3 everywhere, at different sizes."""
+    drawn = federate([3, 6, 9, 30, 21], [4] * 5)
+    labels = drawn.y.copy()
+    for h in range(5):
+        train = np.arange(*drawn.bounds[h, :2])
+        labels[train] = np.arange(len(train)) % 3 > 0
+    (tmp_path / "alike").mkdir()
+    federation = store(tmp_path / "alike", drawn.X, labels, drawn.bounds)
+    outcome = play(federation, ClustPsi(), selection=Uniform(0.5, 1), **RUN)
+    assert set(outcome.cluster) == {1}
+    assert_same(outcome.bank[1], play(federation, FedAvg(), selection=Uniform(0.5, 1), **RUN).bank[0])
+
+
+class Only(FedAvg):
+    """Federated averaging among some hospitals, with the whole federation's streams; ``key`` as the cluster draws."""
+
+    def __init__(self, ids: np.ndarray, key: tuple[int, ...]) -> None:
+        super().__init__()
+        object.__setattr__(self, "ids", ids)
+        object.__setattr__(self, "key", key)
+
+    def select(self, view, state, round):
+        return choose(view, self.ids, "sample", round, *self.key)
+
+
+@pytest.mark.parametrize("selection", [All(), Uniform(0.5, 1)])
+def test_each_cluster_is_fedavg_on_its_members_alone(skewed, selection):
+    outcome = play(skewed, ClustPsi(clusters=2), selection=selection, **RUN)
+    trainable = np.flatnonzero(skewed.sizes("train"))
+    assert set(outcome.cluster) == {1, 2}
+    for row, key in ((1, ()), (2, (2,))):
+        own = trainable[outcome.cluster[trainable] == row]
+        assert_same(outcome.bank[row], play(skewed, Only(own, key), selection=selection, **RUN).bank[0])
+
+
+def test_hospitals_of_opposite_skew_are_two_clusters_and_keep_their_models_apart():
+    """Three classes, because PSI terms of two classes are the same for opposite skews of an even pool."""
+    hospitals = [hospital([80, 10, 10]), hospital([78, 12, 10]), hospital([10, 10, 80]), hospital([9, 11, 80])]
+    assert clusters(hospitals) == [1, 1, 2, 2]
+
+
+def test_unsigned_terms_cannot_tell_opposite_skews_of_two_classes():
+    """The limit of the method: 90:10 and 10:90 around an even pool share a row."""
+    assert clusters([hospital([90, 10]), hospital([10, 90]), hospital([50, 50]), hospital([50, 50])]) == [1, 1, 2, 2]
+
+
+def test_a_hospital_without_rows_joins_those_without_skew():
+    """The pool is 290 : 132 : 78; hospitals 2 and 3 are nearest to it, so that their PSI is nearest to 0."""
+    told = [[90, 5, 5], [88, 6, 6], [50, 20, 30], [52, 20, 28], [0, 0, 0], [5, 40, 5], [5, 41, 4]]
+    found = clusters([hospital(counts) for counts in told], ClustPsi(clusters=3))
+    assert found[4] == found[2] == found[3]
+    assert len({found[0], found[2], found[5]}) == 3
+
+
+def test_every_cluster_gives_at_least_one_hospital_a_round():
+    """``m_c = max(1, floor(q |c|))``: 1 of 3 and 1 of 1 at q = .4."""
+    hospitals = [hospital([9, 1, 0]), hospital([9, 1, 0]), hospital([9, 1, 0]), hospital([0, 1, 9])]
+    view = view_of(hospitals)
+    object.__setattr__(view, "selection", Uniform(0.4, 1))
+    state = ClustPsi(clusters=2).setup(view)
+    for round in range(1, 9):
+        ids = ClustPsi(clusters=2).select(view, state, round)
+        assert len(ids) == 2
+        assert ids[-1] == 3
+
+
+def test_what_leaves_a_hospital_before_training(skewed):
+    def told(strategy: ClustPsi) -> dict[str, int]:
+        ledger = play(skewed, strategy, rounds=1).ledger
+        return {kind: int(bytes_[0]) // 4 for t, kind, _, bytes_ in ledger.entries if t == 0}
+
+    assert told(ClustPsi()) == {"size": 1, "label_counts": 2}
+    assert told(ClustPsi(by=("sizes",))) == {"size": 1}
+    features, bins = 3, 4
+    assert told(ClustPsi(by=("attributes",), bins=bins)) == {
+        "size": 1,
+        "feature_quantiles": (bins + 1) * features,
+        "feature_counts": (bins + 1) * features,
+    }
+
+
+def test_noise_on_label_counts_is_the_hospitals_and_never_negative():
+    hospitals = [hospital([5, 0]), hospital([0, 7]), hospital([100, 50])]
+    exact = ask_label_counts(view_of(hospitals), None)
+    assert exact.tolist() == [[5, 0], [0, 7], [100, 50]]
+    noisy = ask_label_counts(view_of(hospitals), 0.5)
+    assert (noisy >= 0).all()
+    assert (noisy != exact).any()
+    assert (ask_label_counts(view_of(hospitals[:2]), 0.5) == noisy[:2]).all(), "not moved by who else is there"
+    assert (ask_label_counts(view_of(hospitals, seed=2), 0.5) != noisy).any()
+    many = ask_label_counts(view_of([hospital([1000, 1000])] * 2000), 0.5) - 1000
+    assert np.abs(many).mean() == pytest.approx(2.0, rel=0.05), "Laplace noise of scale 1/0.5 has this mean deviation"
+
+
+def test_sizes_alone_part_small_from_large():
+    told = [[3, 3], [4, 3], [3, 4], [300, 310], [290, 300], [310, 300]]
+    assert clusters([hospital(counts) for counts in told], ClustPsi(by=("sizes",))) == [1, 1, 1, 2, 2, 2]
+
+
+def test_attributes_part_hospitals_by_values_and_by_what_they_record():
+    rng = np.random.default_rng(0)
+    shifted = [rng.normal(mean, 1, (60, 2)) for mean in (0, 0, 0, 0, 3, 3)]
+    by_value = [hospital([30, 30], X) for X in shifted]
+    assert clusters(by_value, ClustPsi(by=("attributes",), bins=5, clusters=2)) == [1, 1, 1, 1, 2, 2]
+    alike = [rng.normal(0, 1, (60, 2)) for _ in range(6)]
+    masks = [np.ones((60, 2), dtype=np.bool_) for _ in range(6)]
+    for mask in masks[3:]:
+        mask[:50, 1] = False
+    by_missing = [hospital([30, 30], X, mask) for X, mask in zip(alike, masks, strict=True)]
+    assert clusters(by_missing, ClustPsi(by=("attributes",), bins=5, clusters=2)) == [1, 1, 1, 2, 2, 2]
+
+
+def test_several_aspects_can_be_clustered_by_at_once():
+    told = [[40, 5, 5], [10, 20, 20], [41, 5, 5], [10, 20, 21], [400, 50, 50], [100, 200, 200]]
+    found = clusters([hospital(counts) for counts in told], ClustPsi(by=("labels", "sizes"), clusters=4))
+    assert found == [1, 2, 1, 2, 3, 4]
+
+
+def test_quantiles_of_hospitals_make_common_edges():
+    """One hospital with all values and ten with a tenth each agree on about the pool's deciles."""
+    values = np.random.default_rng(0).normal(size=(1000, 1)).astype(np.float32)
+    pool = np.quantile(values, np.arange(1, 10) / 10)
+    for parts in (1, 10):
+        answers = [FeatureQuantiles(10).answer(hospital([len(v), 0], v)) for v in np.array_split(values, parts)]
+        assert common_edges(answers, 10)[0] == pytest.approx(pool, abs=0.15)
+
+
+def test_quantiles_are_those_of_numpy_over_what_was_recorded():
+    rng = np.random.default_rng(3)
+    X, observed = rng.normal(size=(17, 3)), rng.random((17, 3)) < 0.6
+    observed[:, 2] = False
+    answer = FeatureQuantiles(4).answer(hospital([17, 0], X, observed))
+    quantiles, seen = answer[:12].reshape(4, 3), answer[12:]
+    assert seen.tolist() == observed.sum(axis=0).tolist()
+    for j in (0, 1):
+        assert quantiles[:, j] == pytest.approx(np.quantile(X[observed[:, j], j], [0.125, 0.375, 0.625, 0.875]))
+    assert np.isnan(quantiles[:, 2]).all()
+
+
+def test_histograms_count_every_row_once():
+    rng = np.random.default_rng(5)
+    hospitals = [hospital([n, 0], rng.normal(size=(n, 3)), rng.random((n, 3)) < 0.7) for n in (8, 0, 30)]
+    counts = ask_feature_counts(view_of(hospitals), 4)
+    assert counts.shape == (3, 3, 5)
+    assert counts.sum(axis=2).tolist() == [[8] * 3, [0] * 3, [30] * 3]
+    assert counts[:, :, 4].tolist() == [(~rows.observed).sum(axis=0).tolist() for rows in hospitals]
+    assert (feature_terms(counts) >= 0).all()
+
+
+def test_a_value_on_an_edge_is_in_the_bin_above():
+    rows = hospital([3, 0], np.array([[0.0], [1.0], [2.0]]))
+    assert FeatureCounts(np.array([[1.0, 1.5]])).answer(rows).tolist() == [1, 1, 1, 0]
+
+
+def test_label_counts_have_a_place_for_absent_classes():
+    assert LabelCounts().answer(hospital([2, 0, 1])).tolist() == [2, 0, 1]
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        {"by": ()},
+        {"by": ("ages",)},
+        {"clusters": 0},
+        {"privacy_epsilon": 0.0},
+        {"bins": 1},
+        {"search_sample": 2},
+    ],
+)
+def test_impossible_settings_are_refused_by_name(bad):
+    with pytest.raises(ValueError, match=f"^{next(iter(bad))}: "):
+        ClustPsi(**bad)
+
+
+def test_more_clusters_than_hospitals_are_refused_before_anything_starts():
+    with pytest.raises(ValueError, match="clusters: 4 is more than the 3 hospitals"):
+        ClustPsi(clusters=4).check(("a", "b", "c", "d"), np.array([3, 0, 2, 1]))
+
+
+def test_it_derives_from_the_interface_alone():
+    assert ClustPsi.__bases__ == (Strategy,)

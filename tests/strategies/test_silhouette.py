@@ -1,0 +1,92 @@
+"""Silhouettes by hand and against scikit-learn, and the number of clusters that they choose."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy.spatial.distance import cdist
+from sklearn.metrics import silhouette_score
+
+from strategies.silhouette import best_clusters, mean_silhouette
+
+
+def of_points(points: np.ndarray, labels: list[int]) -> float:
+    return mean_silhouette(cdist(points, points), np.array(labels))
+
+
+def test_four_points_by_hand():
+    """Points 0, 1 | 4, 6 on a line: a = 1, 1, 2, 2 and b = 5, 4, 3.5, 5.5."""
+    points = np.array([[0.0], [1.0], [4.0], [6.0]])
+    by_hand = np.mean([4 / 5, 3 / 4, 1.5 / 3.5, 3.5 / 5.5])
+    assert of_points(points, [0, 0, 1, 1]) == pytest.approx(by_hand, abs=1e-15)
+
+
+def test_a_point_alone_counts_nothing():
+    """0, 1 | 4: the pair has (4 - 1)/4 and (3 - 1)/3, the single point 0."""
+    points = np.array([[0.0], [1.0], [4.0]])
+    assert of_points(points, [0, 0, 1]) == pytest.approx((3 / 4 + 2 / 3) / 3, abs=1e-15)
+
+
+def test_equal_points_in_two_clusters_count_nothing():
+    assert of_points(np.zeros((4, 2)), [0, 0, 1, 1]) == 0.0
+
+
+def test_one_cluster_and_one_cluster_each_are_minus_one():
+    points = np.arange(4.0)[:, None]
+    assert of_points(points, [0] * 4) == -1.0
+    assert of_points(points, [0, 1, 2, 3]) == -1.0
+
+
+@given(
+    st.integers(3, 30).flatmap(
+        lambda n: st.tuples(
+            st.lists(st.tuples(st.integers(-9, 9), st.integers(-9, 9)), min_size=n, max_size=n),
+            st.lists(st.integers(0, 4), min_size=n, max_size=n),
+        )
+    )
+)
+def test_it_agrees_with_scikit_learn(drawn):
+    points = np.array(drawn[0], dtype=np.float64)
+    _, labels = np.unique(drawn[1], return_inverse=True)
+    if labels.max() in (0, len(labels) - 1):
+        return
+    assert mean_silhouette(cdist(points, points), labels) == pytest.approx(silhouette_score(points, labels), abs=1e-9)
+
+
+def search(rows: np.ndarray, *, allow_one: bool = False, search_sample: int = 200) -> list[int]:
+    found = best_clusters(rows, np.random.default_rng, allow_one=allow_one, search_sample=search_sample)
+    return found.tolist()
+
+
+def groups(*sizes: int) -> np.ndarray:
+    """Tight groups of points, far from each other."""
+    rng = np.random.default_rng(0)
+    return np.concatenate([20.0 * k + rng.normal(0, 0.3, (size, 3)) for k, size in enumerate(sizes)])
+
+
+def test_it_finds_the_groups_that_are_there():
+    assert search(groups(5, 7, 4)) == [0] * 5 + [1] * 7 + [2] * 4
+
+
+@pytest.mark.parametrize("rows", [np.empty((0, 2)), np.zeros((1, 2)), np.array([[0.0], [1.0]]), np.ones((6, 2))])
+def test_too_few_or_equal_rows_are_one_cluster(rows):
+    assert search(rows) == [0] * len(rows)
+
+
+def test_copies_of_two_rows_are_two_clusters():
+    assert search(np.array([[0.0], [1.0]])[[0, 1, 1, 0, 1]]) == [0, 1, 1, 0, 1]
+
+
+def test_one_cluster_wins_only_where_it_may_and_nothing_is_better():
+    """Three corners of a triangle: two clusters are one pair (s = 0 each) and one point alone: silhouette 0."""
+    corners = np.array([[0.0, 0.0], [1.0, 0.0], [0.5, np.sqrt(0.75)]])
+    assert max(search(corners)) == 1
+    assert search(corners, allow_one=True) == [0, 0, 0]
+    assert max(search(groups(4, 4), allow_one=True)) == 1
+
+
+def test_above_the_limit_the_number_is_found_on_a_sample_and_everybody_is_clustered():
+    rows = groups(30, 20, 15)
+    assert search(rows, search_sample=25) == search(rows) == [0] * 30 + [1] * 20 + [2] * 15

@@ -1,0 +1,100 @@
+"""Runs a plan's trials with Ray Tune over hospitals that stand ready."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import shutil
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from raysim.config import Config
+from raysim.pool import Pool
+from tune.journal import Journal
+from tune.plan import Plan, draw_seed
+from tune.search import Proposals, make_source
+from tune.watch import Listener, Watch
+
+SCRATCH = ".tune"
+"""Where Ray Tune keeps what it needs while it runs; removed afterwards."""
+
+QUIET = {
+    "TUNE_DISABLE_AUTO_CALLBACK_LOGGERS": "1",
+    "TUNE_GLOBAL_CHECKPOINT_S": "86400",  # the journal is the state that a sweep is resumed from
+    "TUNE_DISABLE_STRICT_METRIC_CHECKING": "1",
+    "TUNE_MAX_PENDING_TRIALS_PG": "1",
+    "TUNE_WARN_INSUFFICENT_RESOURCE_THRESHOLD_S": "3600",
+    "RAY_AIR_NEW_OUTPUT": "0",
+}
+"""Ray Tune's own logging, saving and warnings, off: they cost more than a trial."""
+
+
+def concurrency(plan: Plan, pool: Pool, left: int) -> int:
+    """Trials at a time: enough that hospital actors never wait while a coordinator adds up."""
+    return min(plan.sweep.concurrent or len(pool.served) + 2, left)
+
+
+def drive(
+    plan: Plan, config: Config, pool: Pool, journal: Journal, folder: Path, listeners: Sequence[Listener]
+) -> None:
+    """Run the trials that the journal does not have. Returns when all are done, or early after one Ctrl-C."""
+    numbers = [number for number in range(1, plan.trials() + 1) if number not in journal.trials]
+    if not numbers:
+        return
+    from ray import tune
+
+    from tune.schedulers import make_scheduler
+    from tune.trainable import MEMORY, TrialProcess
+
+    source = make_source(plan.sweep, plan.space, draw_seed(plan, config), journal.trials.values())
+    at_once = concurrency(plan, pool, len(numbers))
+    scratch = folder / SCRATCH
+    with _quiet(at_once):
+        trainable = tune.with_resources(
+            tune.with_parameters(TrialProcess, plan=plan, pool=pool), tune.PlacementGroupFactory([{"memory": MEMORY}])
+        )
+        tuner = tune.Tuner(
+            trainable,
+            tune_config=tune.TuneConfig(
+                search_alg=Proposals(source, numbers, plan.sweep.names),
+                scheduler=make_scheduler(plan.sweep, config.training.rounds),
+                num_samples=len(numbers),
+                max_concurrent_trials=at_once,
+                reuse_actors=True,
+                trial_dirname_creator=lambda trial: f"trial-{trial.config['number']}",
+            ),
+            run_config=tune.RunConfig(
+                name="trials",
+                storage_path=str(scratch.absolute()),
+                callbacks=[Watch(journal, list(listeners))],
+                checkpoint_config=tune.CheckpointConfig(checkpoint_at_end=False),
+                failure_config=tune.FailureConfig(max_failures=plan.sweep.retries),
+                verbose=0,
+                log_to_file=False,
+            ),
+        )
+        try:
+            tuner.fit()
+        finally:
+            shutil.rmtree(scratch, ignore_errors=True)
+
+
+@contextlib.contextmanager
+def _quiet(at_once: int) -> Iterator[None]:
+    before = {name: os.environ.get(name) for name in QUIET}
+    os.environ.update(QUIET | {"TUNE_MAX_PENDING_TRIALS_PG": str(at_once)})
+    loggers = [logging.getLogger(name) for name in ("ray.tune", "ray.train", "ray.air")]
+    levels = [logger.level for logger in loggers]
+    for logger in loggers:
+        logger.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        for logger, level in zip(loggers, levels, strict=True):
+            logger.setLevel(level)
+        for name, value in before.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value

@@ -1,0 +1,112 @@
+"""The sweep's memory: one line for every finished trial, on disk before the next one is told of it.
+
+``journal.jsonl`` opens with what the sweep is (a digest of ``sweep.yaml`` and of its data); then each line is a trial.
+Lines are appended and synced, never changed: a driver that is killed loses at most the trials that were running.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from raysim.coordinator import Round
+from raysim.errors import ConfigError, DataError
+from tune.spaces import Params
+from tune.trial import Metrics, figures, headline
+
+Status = Literal["completed", "stopped", "failed"]
+
+
+@dataclass
+class Finished:
+    """A trial that has ended: ``completed`` all rounds, ``stopped`` early by the scheduler, or ``failed``.
+
+    ``rounds`` and ``finals`` by seed; a stopped trial's ``finals`` are those of its last evaluated round.
+    """
+
+    number: int
+    params: Params
+    status: Status
+    error: str | None = None
+    attempts: int = 1
+    seconds: float = 0.0
+    rounds: dict[int, list[Round]] = field(default_factory=dict)
+    finals: dict[int, Metrics] = field(default_factory=dict)
+
+    @property
+    def figures(self) -> dict[str, tuple[float, float]]:
+        """The headline model's metrics: mean and spread over seeds."""
+        return figures([headline(metrics) for metrics in self.finals.values()], self.rounds)
+
+    def means(self) -> dict[str, float]:
+        """The same without spread."""
+        return {name: mean for name, (mean, _) in self.figures.items()}
+
+
+class Journal:
+    """The journal in ``folder``; ``header`` must be the one it was begun with."""
+
+    def __init__(self, folder: Path, header: Mapping[str, Any]) -> None:
+        self._path = folder / "journal.jsonl"
+        self.trials: dict[int, Finished] = {}
+        if self._path.exists():
+            self._read(header)
+        else:
+            self._append(dict(header))
+
+    def add(self, trial: Finished) -> None:
+        """Write a trial down; returns once it is on disk."""
+        self._append(_plain(trial))
+        self.trials[trial.number] = trial
+
+    def _read(self, header: Mapping[str, Any]) -> None:
+        whole, _, rest = self._path.read_bytes().rpartition(b"\n")
+        if rest:  # the line that a killed driver was writing
+            os.truncate(self._path, len(whole) + 1 if whole else 0)
+        lines = [json.loads(line) for line in whole.splitlines()]
+        if not lines:
+            self._append(dict(header))
+            return
+        _check_header(self._path.parent, lines[0], header)
+        for tree in lines[1:]:
+            trial = _trial(tree)
+            self.trials[trial.number] = trial
+
+    def _append(self, tree: Mapping[str, Any]) -> None:
+        with self._path.open("ab") as file:
+            file.write(json.dumps(tree).encode() + b"\n")
+            file.flush()
+            os.fsync(file.fileno())
+
+
+def digest(path: Path) -> str:
+    """A digest of a file's content."""
+    return hashlib.blake2b(path.read_bytes(), digest_size=16).hexdigest()
+
+
+def _check_header(folder: Path, written: Mapping[str, Any], now: Mapping[str, Any]) -> None:
+    if written.get("sweep") != now["sweep"]:
+        raise ConfigError(
+            f"{folder / 'sweep.yaml'}: changed since the sweep began; put it back, or start another sweep with it"
+        )
+    if written.get("data") != now["data"]:
+        raise DataError(
+            f"{folder}: the data changed since the sweep began, its trials cannot be compared; "
+            "put it back, or start another sweep"
+        )
+
+
+def _plain(trial: Finished) -> dict[str, Any]:
+    return dataclasses.asdict(trial)
+
+
+def _trial(tree: dict[str, Any]) -> Finished:
+    rounds = {int(seed): [Round(**row) for row in rows] for seed, rows in tree.pop("rounds").items()}
+    finals = {int(seed): metrics for seed, metrics in tree.pop("finals").items()}
+    return Finished(**tree, rounds=rounds, finals=finals)

@@ -1,0 +1,157 @@
+"""What several objectives say of trials: who is not dominated, how much they cover, and one to recommend.
+
+Points are ``values [n, d]``: ``n`` trials, ``d`` objectives, with ``larger [d]`` saying which of them are maximised. A
+trial with an undefined objective (NaN) is in no set and dominates nobody.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from raysim.equity import pareto_front
+
+Floats = NDArray[np.float64]
+
+
+def signed(values: ArrayLike, larger: Sequence[bool]) -> Floats:
+    """``values [n, d]`` with the minimised objectives' signs turned, so that larger is better everywhere."""
+    points = np.asarray(values, dtype=np.float64).reshape(-1, len(larger))
+    return points * np.where(larger, 1.0, -1.0)
+
+
+def front(values: ArrayLike, larger: Sequence[bool]) -> NDArray[np.bool_]:
+    """Which trials no other dominates, ``[n]``; equal trials do not dominate each other."""
+    points = signed(values, larger)
+    return pareto_front(points) if len(points) else np.zeros(0, dtype=np.bool_)
+
+
+def crowding(values: ArrayLike) -> Floats:
+    """Crowding distances ``[n]`` of the points of one front (Deb et al., NSGA-II, 2002, section III-B).
+
+    The sum over objectives of the gap between a point's two neighbours, in units of the front's range; infinite for
+    the ends of any objective. An objective on which all points agree adds nothing.
+    """
+    points = np.asarray(values, dtype=np.float64)
+    distance = np.zeros(len(points))
+    for column in points.T:
+        order = np.argsort(column, kind="stable")
+        width = column[order[-1]] - column[order[0]] if len(order) else 0.0
+        if width == 0:
+            continue
+        distance[order[[0, -1]]] = np.inf
+        distance[order[1:-1]] += (column[order[2:]] - column[order[:-2]]) / width
+    return distance
+
+
+def hypervolume(values: ArrayLike, larger: Sequence[bool], reference: ArrayLike) -> float:
+    """The volume that the trials dominate above ``reference [d]``, exactly; 0 where none is better than it everywhere.
+
+    Swept along the last objective: a slab between two neighbouring values has the volume of the remaining objectives'
+    points times its height. The last two objectives but one are a staircase that is kept while it grows.
+    """
+    points = signed(values, larger) - signed(np.asarray(reference, dtype=np.float64)[None], larger)
+    points = points[(points > 0).all(axis=1)]  # NaN is not above anything
+    return _volume(points[pareto_front(points)]) if len(points) else 0.0
+
+
+def _volume(points: Floats) -> float:
+    """The union of the boxes between 0 and each of ``points [n, d]``, all positive."""
+    if points.shape[1] == 1:
+        return float(points.max())
+    order = points[np.argsort(-points[:, -1], kind="stable")]
+    heights = order[:, -1] - np.append(order[1:, -1], 0.0)
+    if points.shape[1] == 2:
+        return float(np.maximum.accumulate(order[:, 0]) @ heights)
+    if points.shape[1] == 3:
+        stairs, total = _Stairs(), 0.0
+        for (x, y, _), height in zip(order, heights, strict=True):
+            stairs.add(float(x), float(y))
+            total += stairs.area * float(height)
+        return total
+    kept: Floats = order[:0, :-1]
+    total = 0.0
+    for point, height in zip(order[:, :-1], heights, strict=True):
+        if not (kept >= point).all(axis=1).any():
+            kept = np.vstack([kept[~(kept <= point).all(axis=1)], point])
+        if height > 0:
+            total += _volume(kept) * float(height)
+    return total
+
+
+class _Stairs:
+    """The union of rectangles between (0, 0) and each point added, as a staircase: x ascending, y descending."""
+
+    def __init__(self) -> None:
+        self.area = 0.0
+        self._x: list[float] = []
+        self._y: list[float] = []
+
+    def add(self, x: float, y: float) -> None:
+        """Grow the union by the rectangle of (x, y)."""
+        at = bisect_left(self._x, x)
+        if at < len(self._x) and self._y[at] >= y:
+            return
+        first = at
+        right = self._y[at] if at < len(self._x) else 0.0
+        if at < len(self._x) and self._x[at] == x:
+            at += 1
+            right = self._y[at] if at < len(self._x) else 0.0
+        while first > 0 and self._y[first - 1] <= y:
+            first -= 1
+        # What the steps from first to at covered right of x_(first - 1) is replaced by one step of height y.
+        left = self._x[first - 1] if first else 0.0
+        edge, covered = left, 0.0
+        for i in range(first, at):
+            covered += (self._x[i] - edge) * self._y[i]
+            edge = self._x[i]
+        covered += max(x - edge, 0.0) * right
+        self.area += (x - left) * y - covered
+        self._x[first:at], self._y[first:at] = [x], [y]
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What the recommended trial gives up of one objective: ``gap >= 0`` against the best trial's value.
+
+    ``share`` is the gap in the front's range of that objective; ``best`` indexes the trial.
+    """
+
+    gap: float
+    share: float
+    best: int
+
+
+@dataclass(frozen=True)
+class Knee:
+    """The recommended trial: its index, its ``distance`` from the ideal point, and its costs by objective."""
+
+    index: int
+    distance: float
+    costs: tuple[Cost, ...]
+
+
+def knee(values: ArrayLike, larger: Sequence[bool]) -> Knee | None:
+    """The trial of the front that is nearest to the ideal point, or None without a front.
+
+    Each objective is measured in its range over the front: 0 at the best value of any trial, 1 at the worst of the
+    front. The ideal point is 0 in all; the nearest (Euclidean, the first on ties) gives up least on the whole.
+    """
+    points = signed(values, larger)
+    on = np.flatnonzero(front(values, larger))
+    if not len(on):
+        return None
+    best = points[on].max(axis=0)
+    width = best - points[on].min(axis=0)
+    share = (best - points) / np.where(width > 0, width, 1.0)
+    distances = np.sqrt((share[on] ** 2).sum(axis=1))
+    index = int(on[np.argmin(distances)])
+    costs = tuple(
+        Cost(float(best[j] - points[index, j]), float(share[index, j]), int(on[np.argmax(points[on, j])]))
+        for j in range(len(larger))
+    )
+    return Knee(index, float(distances.min()), costs)

@@ -1,0 +1,154 @@
+"""A sweep checked against its data: everything a trial needs, small enough to travel to its process."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import TypeAdapter
+
+from raysim import config as configuration
+from raysim.config import Config, validated
+from raysim.coordinator import Job, check_job
+from raysim.data.build import build as build_federation
+from raysim.data.federation import Federation
+from raysim.errors import ConfigError, RaysimError
+from raysim.experiment import make_job
+from raysim.streams import stream
+from tune.settings import Sweep, read_sweep
+from tune.spaces import Params, Space, apply, parse
+
+Part = Literal["validation", "test"]
+
+TRIED = 32
+"""Random trials that are built before anything starts, besides the ends of every range."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The configuration ``tree`` without its sweep, the ``sweep``, and the folder of the data of each seed."""
+
+    tree: Mapping[str, Any]
+    sweep: Sweep
+    folders: Mapping[int, Path]
+
+    @property
+    def seeds(self) -> tuple[int, ...]:
+        """The seeds that every trial runs."""
+        return tuple(self.folders)
+
+    @property
+    def space(self) -> Space:
+        """The parsed search space."""
+        return parse(self.sweep.space)
+
+    def config(self, params: Params, part: Part) -> Config:
+        """The configuration of a trial, judged on ``part``."""
+        tree = apply(self.tree, params)
+        tree["evaluation"] = {**(tree.get("evaluation") or {}), "part": part}
+        return validated(TypeAdapter(Config), tree, "")
+
+    def jobs(self, params: Params, part: Part) -> list[Job]:
+        """The runs of a trial, one a seed."""
+        config = self.config(params, part)
+        strategy = configuration.build_strategy(config.strategy)
+        selection = configuration.build_selection(config.selection)
+        return [make_job(config, strategy, selection, folder, seed) for seed, folder in self.folders.items()]
+
+    def frozen(self, params: Params, seed: int) -> dict[str, Any]:
+        """The complete configuration of a trial on test rows, which ``raysim run`` takes as it is."""
+        config = self.config(params, "test")
+        tree = config.model_copy(update={"seed": seed}).frozen()
+        for key in ("strategies", "seeds", "reference"):
+            tree.pop(key, None)
+        tree["strategy"] |= configuration.fields_of(configuration.build_strategy(config.strategy))
+        tree["selection"] |= configuration.fields_of(configuration.build_selection(config.selection))
+        tree["data"] |= configuration.fields_of(configuration.build_source(config.data))
+        return tree
+
+    def trials(self) -> int:
+        """How many trials the sweep has."""
+        every = self.sweep.trials
+        if self.sweep.searcher == "grid":
+            combinations = len(self.space.grid())
+            return combinations if every is None else min(every, combinations)
+        assert every is not None
+        return every
+
+
+def make_plan(tree: Mapping[str, Any]) -> tuple[Plan, Config]:
+    """The plan of a sweep file's tree, and its configuration. Builds the data; raises one-line errors.
+
+    Every range is tried at its ends and the whole space at random on the configuration and the data, so that a trial
+    can later fail only by what it computes.
+    """
+    sweep = read_sweep(tree)
+    base = {key: value for key, value in tree.items() if key != "sweep"}
+    config = validated(TypeAdapter(Config), base, "")
+    plan = Plan(base, sweep, {seed: Path() for seed in config.seeds or (config.seed,)})
+    plan.trials()
+    for where, params in _probes(plan):
+        _try(plan, where, params, None)
+    _check_split(plan, config)
+    federations = _federations(plan, config)
+    plan = Plan(base, sweep, {seed: federation.folder for seed, federation in federations.items()})
+    _check_parts(federations.values())
+    if sweep.judge is not None and config.evaluation.every == 0:
+        raise ConfigError("evaluation.every: 0 evaluates no round, and the scheduler judges rounds; set it to 1")
+    if "pooled_auroc" in sweep.objectives and len(next(iter(federations.values())).classes) > 2:
+        raise ConfigError("sweep.objectives.pooled_auroc: no run reports it with several classes; use auroc")
+    for where, params in _probes(plan):
+        _try(plan, where, params, federations)
+    return plan, config
+
+
+def _probes(plan: Plan) -> Iterator[tuple[str, Params]]:
+    """Configurations to build before anything starts, with the key that each is about."""
+    yield from plan.space.corners()
+    for number in range(1, TRIED + 1):
+        yield "", plan.space.draw(0, number)
+
+
+def _try(plan: Plan, where: str, params: Params, federations: Mapping[int, Federation] | None) -> None:
+    try:
+        jobs = plan.jobs(params, "validation")
+        if federations is not None:
+            for job, federation in zip(jobs, federations.values(), strict=True):
+                check_job(job, federation)
+                job.work.model.bind(federation, "cpu", job.work.precision)
+    except RaysimError as error:
+        text = str(error)
+        if where and not text.startswith(("sweep.", "data.", where)):
+            # The value was refused by a rule that names another key, or the plug-in's own words.
+            text = f"{where}: {params.get(where)!r} is refused: {text}"
+        raise type(error)(text if text.startswith(("sweep.", "data.")) else f"sweep.space.{text}") from None
+
+
+def _check_split(plan: Plan, config: Config) -> None:
+    split = config.data.split
+    if split.column is None and not split.validation:
+        raise ConfigError(
+            "data.split.validation: 0 leaves nothing to choose trials by, and test rows must stay unseen; "
+            "set for example split: {train: 0.6, validation: 0.2, test: 0.2}"
+        )
+
+
+def _federations(plan: Plan, config: Config) -> dict[int, Federation]:
+    source = configuration.build_source(config.data)
+    return {
+        seed: build_federation(source, config.data.split, config.data.preprocessing, seed) for seed in plan.seeds
+    }
+
+
+def _check_parts(federations: Iterable[Federation]) -> None:
+    for federation in federations:
+        for part in ("validation", "test"):
+            if not federation.sizes(part).any():
+                raise ConfigError(f"data.split: no hospital has {part} rows; a sweep needs validation and test rows")
+
+
+def draw_seed(plan: Plan, config: Config) -> int:
+    """The seed of the search itself, apart from those of the runs."""
+    return int(stream(config.seed, "sweep search").integers(2**31))

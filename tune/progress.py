@@ -1,0 +1,105 @@
+"""What a user sees while a sweep runs: a live table, or plain lines where there is no terminal."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Iterable
+from types import TracebackType
+
+from rich.console import Console
+from rich.live import Live
+from rich.table import Table
+
+from tune.journal import Finished
+from tune.settings import Sweep
+
+PLAIN_SECONDS = 5.0
+"""Plain lines come no more often than this."""
+
+
+class Display:
+    """Shows ``total`` trials, of which some were ``known`` before this command began."""
+
+    def __init__(self, console: Console, sweep: Sweep, total: int, known: Iterable[Finished]) -> None:
+        self._console = console
+        self._sweep = sweep
+        self._total = total
+        self._running: set[int] = set()
+        self._counts = {"completed": 0, "stopped": 0, "failed": 0}
+        self._best: dict[str, tuple[float, int]] = {}
+        self._began = self._said = time.monotonic()
+        self._here = 0
+        for trial in known:
+            self._count(trial)
+        self._live = Live(console=console, refresh_per_second=4, transient=True) if console.is_terminal else None
+
+    def __enter__(self) -> Display:
+        if self._live is not None:
+            self._live.start()
+            self._live.update(self._table())
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        if self._live is not None:
+            self._live.stop()
+        else:
+            self._console.print(self._line(), highlight=False, markup=False)
+
+    def started(self, number: int) -> None:
+        """A trial runs."""
+        self._running.add(number)
+        self._show()
+
+    def finished(self, trial: Finished) -> None:
+        """A trial has ended."""
+        self._here += 1
+        self._running.discard(trial.number)
+        self._count(trial)
+        if trial.status == "failed":
+            self._console.print(f"trial {trial.number} failed: {trial.error}", highlight=False, markup=False)
+        self._show()
+
+    def _count(self, trial: Finished) -> None:
+        self._counts[trial.status] += 1
+        if trial.status != "completed":
+            return
+        means = trial.means()
+        for name, larger in zip(self._sweep.names, self._sweep.larger, strict=True):
+            value = means.get(name, math.nan)
+            best = self._best.get(name)
+            if math.isfinite(value) and (best is None or (value > best[0] if larger else value < best[0])):
+                self._best[name] = (value, trial.number)
+
+    def _show(self) -> None:
+        if self._live is not None:
+            self._live.update(self._table())
+        elif time.monotonic() - self._said >= PLAIN_SECONDS:
+            self._said = time.monotonic()
+            self._console.print(self._line(), highlight=False, markup=False)
+
+    @property
+    def _done(self) -> int:
+        return sum(self._counts.values())
+
+    def _state(self) -> str:
+        parts = [f"{self._done}/{self._total} trials done", f"{len(self._running)} running"]
+        parts += [f"{self._counts[name]} {name}" for name in ("stopped", "failed") if self._counts[name]]
+        left = self._total - self._done
+        if self._here and left:
+            parts.append(f"about {(time.monotonic() - self._began) / self._here * left:.0f} s left")
+        return ", ".join(parts)
+
+    def _line(self) -> str:
+        best = ", ".join(f"{name} {value:.4f} (trial {number})" for name, (value, number) in self._best.items())
+        return self._state() + (f"; best {best}" if best else "")
+
+    def _table(self) -> Table:
+        table = Table(title=self._state(), title_justify="left")
+        table.add_column("objective")
+        table.add_column("best so far", justify="right")
+        table.add_column("trial", justify="right")
+        for name, direction in self._sweep.objectives.items():
+            value, number = self._best.get(name, (math.nan, 0))
+            table.add_row(f"{name} ({direction})", f"{value:.4f}" if number else "", str(number) if number else "")
+        return table

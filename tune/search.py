@@ -1,0 +1,176 @@
+"""Who says what a trial tries: random draws, a grid, or Optuna, behind Ray Tune's searcher interface.
+
+Trials are numbered from 1. What the random and the grid searcher propose for a number depends on nothing else, so that
+a resumed sweep tries what the first would have tried. Optuna's proposals depend on the trials finished before; on
+resuming it is told of all of them.
+"""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Protocol
+
+from ray.tune.search import Searcher
+
+from tune.journal import Finished
+from tune.settings import Sweep
+from tune.spaces import Dimension, Params, Space
+
+STARTUP = 10
+"""Random trials before Optuna's model has seen enough; what its own default is."""
+
+
+class Source(Protocol):
+    """Proposes the values of trials and learns of their ends."""
+
+    def propose(self, number: int) -> Params:
+        """The values of trial ``number``."""
+        ...
+
+    def learn(self, number: int, values: Sequence[float] | None) -> None:
+        """The trial's objectives, None where it failed; some may be NaN."""
+        ...
+
+
+def make_source(sweep: Sweep, space: Space, seed: int, finished: Iterable[Finished]) -> Source:
+    """The searcher that the sweep names, having learned of the ``finished`` trials."""
+    if sweep.searcher == "optuna":
+        return FromOptuna(sweep, space, seed, finished)
+    return Listed(space, seed, space.grid() if sweep.searcher == "grid" else None)
+
+
+class Listed:
+    """Random draws, or the combinations of a grid in order."""
+
+    def __init__(self, space: Space, seed: int, grid: Sequence[Params] | None) -> None:
+        self._space = space
+        self._seed = seed
+        self._grid = grid
+
+    def propose(self, number: int) -> Params:
+        return dict(self._grid[number - 1]) if self._grid is not None else self._space.draw(self._seed, number)
+
+    def learn(self, number: int, values: Sequence[float] | None) -> None:
+        """Nothing to learn."""
+
+
+class FromOptuna:
+    """Optuna's tree-structured Parzen estimator, defined by run: a conditional key is asked for only where it exists.
+
+    Listed values go in by index, so that they may be lists; grids take turns and Optuna fills in the rest.
+    """
+
+    def __init__(self, sweep: Sweep, space: Space, seed: int, finished: Iterable[Finished]) -> None:
+        import optuna
+
+        optuna.logging.set_verbosity(optuna.logging.ERROR)
+        warnings.filterwarnings("ignore", category=optuna.exceptions.ExperimentalWarning)
+        self._sweep = sweep
+        self._space = space
+        self._open: dict[int, Any] = {}
+        directions = ["maximize" if larger else "minimize" for larger in sweep.larger]
+        known = list(finished)
+        # With the same stream a resumed sweep would propose again what the first one has tried. constant_liar: trials
+        # that run at the same time should not all be the same.
+        sampler = optuna.samplers.TPESampler(seed=seed + len(known), n_startup_trials=STARTUP, constant_liar=True)
+        self._study = optuna.create_study(directions=directions, sampler=sampler)
+        for trial in known:
+            self._remember(trial)
+
+    def propose(self, number: int) -> Params:
+        turn = self._space.turn(number)
+        if turn:
+            self._study.enqueue_trial({key: self._index(key, value) for key, value in turn.items()})
+        trial = self._study.ask()
+        self._open[number] = trial
+        return self._space.pick(lambda dimension: self._suggest(trial, dimension))
+
+    def learn(self, number: int, values: Sequence[float] | None) -> None:
+        import optuna
+
+        trial = self._open.pop(number)
+        if values is None or not all(math.isfinite(value) for value in values):
+            self._study.tell(trial, state=optuna.trial.TrialState.FAIL)
+        else:
+            self._study.tell(trial, list(values))
+
+    def _suggest(self, trial: Any, dimension: Dimension) -> Any:
+        if dimension.listed:
+            return dimension.values[trial.suggest_categorical(dimension.key, list(range(len(dimension.values))))]
+        if dimension.kind == "randint":
+            return trial.suggest_int(dimension.key, int(dimension.low), int(dimension.high) - 1)
+        log = "log" in dimension.kind
+        return dimension.rounded(trial.suggest_float(dimension.key, dimension.low, dimension.high, log=log))
+
+    def _remember(self, trial: Finished) -> None:
+        import optuna
+
+        values = objectives(trial, self._sweep)
+        if values is None or not all(math.isfinite(value) for value in values):
+            return
+        there = [dimension for dimension in self._space if dimension.key in trial.params]
+        self._study.add_trial(
+            optuna.trial.create_trial(
+                values=list(values),
+                params={d.key: self._index(d.key, trial.params[d.key]) for d in there},
+                distributions={d.key: _distribution(d) for d in there},
+            )
+        )
+
+    def _index(self, key: str, value: Any) -> Any:
+        dimension = next(d for d in self._space if d.key == key)
+        return dimension.values.index(value) if dimension.listed else value
+
+
+def _distribution(dimension: Dimension) -> Any:
+    from optuna import distributions
+
+    if dimension.listed:
+        return distributions.CategoricalDistribution(list(range(len(dimension.values))))
+    if dimension.kind == "randint":
+        return distributions.IntDistribution(int(dimension.low), int(dimension.high) - 1)
+    return distributions.FloatDistribution(dimension.low, dimension.high, log="log" in dimension.kind)
+
+
+def objectives(trial: Finished, sweep: Sweep) -> list[float] | None:
+    """A trial's objectives in the sweep's order, NaN where undefined; None for a failed one."""
+    if trial.status == "failed":
+        return None
+    means = trial.means()
+    return [means.get(name, math.nan) for name in sweep.names]
+
+
+class Proposals(Searcher):  # type: ignore[misc]
+    """Hands the trials of ``numbers`` to Ray Tune, in order, as ``{number, params}``."""
+
+    def __init__(self, source: Source, numbers: Sequence[int], names: Sequence[str]) -> None:
+        super().__init__()
+        self._source = source
+        self._left = list(numbers)
+        self._names = names
+        self._running: dict[str, int] = {}
+
+    def suggest(self, trial_id: str) -> dict[str, Any] | str:
+        if not self._left:
+            finished: str = Searcher.FINISHED
+            return finished
+        number = self._left.pop(0)
+        self._running[trial_id] = number
+        return {"number": number, "params": self._source.propose(number)}
+
+    def on_trial_complete(self, trial_id: str, result: Mapping[str, Any] | None = None, error: bool = False) -> None:
+        failed = error or not result or bool(result.get("failed"))
+        values = None if failed or result is None else [float(result.get(name, math.nan)) for name in self._names]
+        self._source.learn(self._running.pop(trial_id), values)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Nothing: Ray Tune writes its searcher to disk, and a resumed sweep reads the journal."""
+        return {}
+
+    def save(self, checkpoint_path: str) -> None:
+        """Nothing, for the same reason."""
+
+    def restore(self, checkpoint_path: str) -> None:
+        """Nothing, as for :meth:`save`."""

@@ -1,0 +1,177 @@
+"""The ``sweep`` section of a sweep file: what is searched, how, for what, and for how long.
+
+A sweep file is a configuration as ``raysim run`` takes it, and this section beside it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+from pydantic import Field, TypeAdapter, field_validator, model_validator
+
+from raysim.config import Section, validated
+from raysim.errors import ConfigError, nearest
+from raysim.metrics import FIGURES
+from raysim.summary import federation_metrics
+
+SEARCHERS = ("random", "grid", "optuna")
+
+WORST = {"auroc": 0.5, "pooled_auroc": 0.5, "worst_decile": 0.0, "size_bias_abs": 0.1, "gini": 0.5, "std": 0.5}
+"""The hypervolume's reference where a sweep states none: no better than chance, or as uneven as hardly ever seen."""
+
+TRAFFIC = ("bytes_down", "bytes_up")
+"""Objectives that are sums over a run's rounds."""
+
+
+class Fifo(Section):
+    """Every trial runs to its end."""
+
+    judges: ClassVar[bool] = False
+    name: Literal["fifo"] = "fifo"
+
+
+class Judging(Section):
+    """A scheduler that looks at ``objective`` after every evaluated round."""
+
+    judges: ClassVar[bool] = True
+    objective: str | None = None
+
+
+class Asha(Judging):
+    """Stops all but the best ``1 / reduction`` at ``grace``, ``grace * reduction``, ... rounds (Li et al., 2020)."""
+
+    name: Literal["asha"] = "asha"
+    grace: int = Field(4, ge=1)
+    reduction: float = Field(3, gt=1)
+
+
+class Median(Judging):
+    """Stops a trial whose best falls below the median of the others' means, from ``grace`` rounds (Golovin, 2017)."""
+
+    name: Literal["median"] = "median"
+    grace: int = Field(4, ge=1)
+    minimum: int = Field(3, ge=1)
+
+
+class Pbt(Judging):
+    """Every ``every`` rounds the worst quarter goes on from a trial of the best, with its rates and pulls perturbed.
+
+    Jaderberg et al., *Population based training of neural networks*, 2017. Perturbed are the continuous dimensions of
+    ``strategy`` and the learning rate.
+    """
+
+    name: Literal["pbt"] = "pbt"
+    every: int = Field(4, ge=1)
+
+
+Scheduler = Fifo | Asha | Median | Pbt
+
+SCHEDULERS: dict[str, type[Scheduler]] = {"fifo": Fifo, "asha": Asha, "median": Median, "pbt": Pbt}
+
+
+class Sweep(Section):
+    """``sweep``: ``space`` is described in :mod:`tune.spaces`.
+
+    - ``trials``: how many; None: all combinations, for searcher ``grid``.
+    - ``concurrent``: trials at a time; None: as many as keep the hospital actors busy.
+    - ``objectives``: metrics of the headline model on validation rows and their direction.
+    - ``reference``: the point that the hypervolume is measured from, by objective.
+    - ``retries``: how often a trial that failed is tried again.
+    """
+
+    space: dict[str, Any]
+    trials: int | None = Field(None, ge=1)
+    concurrent: int | None = Field(None, ge=1)
+    searcher: str = "optuna"
+    scheduler: Scheduler = Field(default_factory=Fifo)
+    objectives: dict[str, Literal["max", "min"]] = Field(
+        default_factory=lambda: {"auroc": "max", "worst_decile": "max", "size_bias_abs": "min", "gini": "min"}
+    )
+    reference: dict[str, float] = Field(default_factory=dict)
+    retries: int = Field(0, ge=0)
+
+    @field_validator("searcher")
+    @classmethod
+    def _known_searcher(cls, value: str) -> str:
+        if value not in SEARCHERS:
+            raise ValueError(f"'{value}' is not a searcher; {nearest(value, SEARCHERS)}")
+        return value
+
+    @field_validator("scheduler", mode="before")
+    @classmethod
+    def _known_scheduler(cls, value: Any) -> Any:
+        tree = {"name": value} if isinstance(value, str) else value
+        if isinstance(tree, Section):
+            return tree
+        if not isinstance(tree, Mapping) or tree.get("name") not in SCHEDULERS:
+            name = tree.get("name") if isinstance(tree, Mapping) else tree
+            raise ValueError(f"'{name}' is not a scheduler; {nearest(str(name), SCHEDULERS)}")
+        return validated(TypeAdapter(SCHEDULERS[tree["name"]]), dict(tree), "sweep.scheduler")
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Sweep:
+        if self.searcher != "grid" and self.trials is None:
+            raise ConfigError(f"sweep.trials: searcher {self.searcher} has no end of its own; say how many")
+        known = metric_names()
+        if not self.objectives:
+            raise ConfigError("sweep.objectives: names none; write for example auroc: max")
+        for name in self.objectives:
+            if name not in known:
+                raise ConfigError(f"sweep.objectives.{name}: no run reports it; {nearest(name, known)}")
+        for name in self.reference:
+            if name not in self.objectives:
+                raise ConfigError(f"sweep.reference.{name}: not an objective; {nearest(name, self.objectives)}")
+        if isinstance(self.scheduler, Judging):
+            self._check_judge(self.scheduler)
+        return self
+
+    def _check_judge(self, scheduler: Judging) -> None:
+        name = type(scheduler).__name__.lower()
+        if scheduler.objective is None and len(self.objectives) > 1:
+            several = ", ".join(self.objectives)
+            raise ConfigError(f"sweep.scheduler.objective: {name} cannot judge by several ({several}); name one")
+        if scheduler.objective is not None and scheduler.objective not in self.objectives:
+            raise ConfigError(
+                f"sweep.scheduler.objective: '{scheduler.objective}' is not among the sweep's objectives; "
+                f"{nearest(scheduler.objective, self.objectives)}"
+            )
+        if scheduler.objective in TRAFFIC:
+            raise ConfigError(f"sweep.scheduler.objective: {scheduler.objective} says nothing early; name a metric")
+        if isinstance(scheduler, Pbt) and self.searcher != "random":
+            raise ConfigError(f"sweep.searcher: {self.searcher} does not go with scheduler pbt, which searches; random")
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The objectives, in order."""
+        return tuple(self.objectives)
+
+    @property
+    def larger(self) -> tuple[bool, ...]:
+        """Which objectives are maximised."""
+        return tuple(direction == "max" for direction in self.objectives.values())
+
+    @property
+    def judge(self) -> str | None:
+        """The objective that the scheduler looks at, if it looks at any."""
+        if isinstance(self.scheduler, Judging):
+            return self.scheduler.objective or self.names[0]
+        return None
+
+    def frozen(self) -> dict[str, Any]:
+        """The complete section as plain YAML types."""
+        return self.model_dump(mode="json", exclude_none=True)
+
+
+def read_sweep(tree: Mapping[str, Any]) -> Sweep:
+    """The checked section of a sweep file's tree; every error is one line."""
+    if "sweep" not in tree:
+        raise ConfigError("sweep: missing; a sweep file says there what is searched, see docs/sweeps.md")
+    return validated(TypeAdapter(Sweep), tree["sweep"], "sweep")
+
+
+def metric_names() -> Sequence[str]:
+    """What a run reports and a sweep can aim at."""
+    figures = federation_metrics(np.full((1, len(FIGURES)), np.nan), np.ones(1, dtype=np.int64))
+    return [*figures, "pooled_auroc", *TRAFFIC]

@@ -1,0 +1,299 @@
+"""Search spaces: which configuration keys a sweep varies, over which values, and when.
+
+A space is YAML, a distribution for each dotted key::
+
+    strategy.name: {choice: [chip, fedprox]}
+    strategy.mu: {loguniform: [1e-3, 1]}
+    strategy.clusters: {randint: [2, 12], when: {strategy.name: chip}}
+
+Every distribution is a map from the unit interval, so that a trial's values depend on its number and the sweep's seed
+alone. What a key accepts is not repeated here: the ends of every range are tried on the configuration itself before
+anything starts.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from raysim.errors import ConfigError, nearest
+from raysim.streams import stream
+
+Params = dict[str, Any]
+"""The values of a trial by dotted key; keys whose condition does not hold are absent."""
+
+RANGES = {"uniform": 2, "loguniform": 2, "quniform": 3, "qloguniform": 3, "randint": 2}
+"""Distributions over numbers, with how many they take: low, high, and the step of the quantised ones."""
+
+LISTS = ("choice", "grid")
+
+FIXED = {
+    "name": "it names the sweep",
+    "seed": "list seeds, each trial runs them all",
+    "seeds": "list them beside the sweep, each trial runs them all",
+    "data": "all trials share one federation; make one sweep for each",
+    "resources": "all trials share the hospital actors",
+    "evaluation": "trials are judged on validation rows",
+    "tracking": "one store records the whole sweep",
+    "strategies": "search strategy.name instead",
+    "reference": "a sweep has none",
+    "sweep": "a sweep does not search itself",
+}
+"""Top-level keys that all trials share, with what to do instead."""
+
+
+@dataclass(frozen=True)
+class Dimension:
+    """One key's distribution. ``values`` of a choice or grid; else numbers in ``[low, high]``, on a ``step`` if any.
+
+    ``randint`` leaves ``high`` out, as in Ray Tune and numpy. ``when`` maps other keys to the values under which this
+    one exists.
+    """
+
+    key: str
+    kind: str
+    values: tuple[Any, ...] = ()
+    low: float = 0.0
+    high: float = 0.0
+    step: float | None = None
+    when: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
+
+    @property
+    def listed(self) -> bool:
+        """Whether it goes through given values."""
+        return self.kind in LISTS
+
+    @property
+    def continuous(self) -> bool:
+        """Whether it has no finite list of values."""
+        return self.kind in ("uniform", "loguniform")
+
+    def at(self, u: float) -> Any:
+        """The value at ``u`` in [0, 1)."""
+        if self.listed:
+            return self.values[min(int(u * len(self.values)), len(self.values) - 1)]
+        if self.kind == "randint":
+            return min(int(self.low) + int(u * (self.high - self.low)), int(self.high) - 1)
+        if "log" in self.kind:
+            return self.rounded(math.exp(math.log(self.low) + u * (math.log(self.high) - math.log(self.low))))
+        return self.rounded(self.low + u * (self.high - self.low))
+
+    def rounded(self, value: float) -> float:
+        """``value`` inside the range, on the step's multiples if there is one; whole where low and step are."""
+        value = min(max(value, self.low), self.high)
+        if self.step is None:
+            return value
+        multiple = round(value / self.step)
+        multiple = min(max(multiple, math.ceil(self.low / self.step - 1e-9)), math.floor(self.high / self.step + 1e-9))
+        exact = float(f"{multiple * self.step:.12g}")
+        return int(exact) if float(self.step).is_integer() else exact
+
+    def all(self) -> list[Any]:
+        """Every value of a dimension that is not continuous, ascending or as listed."""
+        if self.listed:
+            return list(self.values)
+        if self.kind == "randint":
+            return list(range(int(self.low), int(self.high)))
+        assert self.step is not None
+        first, last = math.ceil(self.low / self.step - 1e-9), math.floor(self.high / self.step + 1e-9)
+        return [self.rounded(k * self.step) for k in range(first, last + 1)]
+
+    def ends(self) -> list[Any]:
+        """Values that a configuration must take if it takes them all: every listed one, or both ends."""
+        return list(self.values) if self.listed else [self.at(0.0), self.at(math.nextafter(1.0, 0.0))]
+
+    def holds(self, params: Params) -> bool:
+        """Whether the key exists beside the values chosen so far."""
+        return all(key in params and params[key] in values for key, values in self.when.items())
+
+
+@dataclass(frozen=True)
+class Space:
+    """Dimensions in an order in which conditions only look back."""
+
+    dimensions: tuple[Dimension, ...]
+
+    def __iter__(self) -> Iterator[Dimension]:
+        return iter(self.dimensions)
+
+    def pick(self, value: Callable[[Dimension], Any]) -> Params:
+        """Values of the keys that exist, each from ``value(dimension)``."""
+        params: Params = {}
+        for dimension in self.dimensions:
+            if dimension.holds(params):
+                params[dimension.key] = value(dimension)
+        return params
+
+    def draw(self, seed: int, number: int) -> Params:
+        """The random values of trial ``number``. Grids take turns; a dimension's draw does not depend on the others."""
+        turn = self.turn(number)
+
+        def value(dimension: Dimension) -> Any:
+            if dimension.kind == "grid":
+                return turn[dimension.key]
+            name = f"sweep {dimension.key}"
+            return dimension.at(float(stream(seed, name[:60], number).random()))
+
+        return self.pick(value)
+
+    def turn(self, number: int) -> Params:
+        """The values that trial ``number`` (from 1) takes of the grids: they go through all their combinations."""
+        grids = [dimension for dimension in self.dimensions if dimension.kind == "grid"]
+        place, params = number - 1, {}
+        for dimension in reversed(grids):
+            place, index = divmod(place, len(dimension.values))
+            params[dimension.key] = dimension.values[index]
+        return params
+
+    def grid(self) -> list[Params]:
+        """All combinations, each once. Raises ``ConfigError`` where a dimension is continuous."""
+        for dimension in self.dimensions:
+            if dimension.continuous:
+                raise ConfigError(
+                    f"sweep.space.{dimension.key}: {dimension.kind} has no end of values for searcher grid; "
+                    f"use grid: [...] or q{dimension.kind}, or searcher random"
+                )
+        combinations: list[Params] = []
+        seen: set[str] = set()
+        for values in itertools.product(*(dimension.all() for dimension in self.dimensions)):
+            chosen = dict(zip((dimension.key for dimension in self.dimensions), values, strict=True))
+            params = self.pick(lambda dimension, chosen=chosen: chosen[dimension.key])  # type: ignore[misc]
+            if repr(params) not in seen:
+                seen.add(repr(params))
+                combinations.append(params)
+        return combinations
+
+    def corners(self) -> Iterator[tuple[str, Params]]:
+        """For every dimension and each of its ends, ``(key, params)`` in which that end stands beside first values."""
+        by_key = {dimension.key: dimension for dimension in self.dimensions}
+        for dimension in self.dimensions:
+            needed = _needed(dimension, by_key)
+            for end in dimension.ends():
+                fixed = needed | {dimension.key: end}
+                yield dimension.key, self.pick(lambda d, fixed=fixed: fixed.get(d.key, d.ends()[0]))  # type: ignore[misc]
+
+
+def parse(tree: Any, where: str = "sweep.space") -> Space:
+    """The space of a YAML tree. Raises ``ConfigError`` naming the key for anything but valid distributions."""
+    if not isinstance(tree, Mapping) or not tree:
+        raise ConfigError(f"{where}: names no key to search; write for example strategy.lam: {{loguniform: [0.01, 1]}}")
+    dimensions = {str(key): _dimension(str(key), value, f"{where}.{key}") for key, value in tree.items()}
+    for dimension in dimensions.values():
+        _check_conditions(dimension, dimensions, f"{where}.{dimension.key}.when")
+    return Space(_ordered(dimensions, where))
+
+
+def apply(tree: Mapping[str, Any], params: Params) -> dict[str, Any]:
+    """A copy of a configuration tree with the values of ``params`` at their dotted keys."""
+    return _merged(tree, sorted(params.items(), key=lambda item: item[0].count(".")))
+
+
+def _merged(tree: Mapping[str, Any], items: Sequence[tuple[str, Any]]) -> dict[str, Any]:
+    result = dict(tree)
+    for key, value in items:
+        *parents, last = key.split(".")
+        at = result
+        for i, parent in enumerate(parents):
+            below = at.get(parent)
+            if isinstance(below, str) and parent == "strategy":
+                below = {"name": below}
+            if below is not None and not isinstance(below, Mapping):
+                path = ".".join(parents[: i + 1])
+                raise ConfigError(f"sweep.space.{key}: goes through '{path}', which holds {below!r}; remove one")
+            at[parent] = dict(below or {})
+            at = at[parent]
+        at[last] = value
+    return result
+
+
+def _dimension(key: str, value: Any, where: str) -> Dimension:
+    if (head := key.partition(".")[0]) in FIXED:
+        raise ConfigError(f"{where}: '{head}' is the same for all trials: {FIXED[head]}")
+    kinds = [*RANGES, *LISTS]
+    given = dict(value) if isinstance(value, Mapping) else {}
+    when = given.pop("when", {})
+    if len(given) != 1:
+        raise ConfigError(f"{where}: {value!r} is not one distribution; write one of {', '.join(kinds)}")
+    kind, bounds = next(iter(given.items()))
+    if kind not in kinds:
+        raise ConfigError(f"{where}: '{kind}' is not a distribution; {nearest(str(kind), kinds)}")
+    if not isinstance(bounds, list | tuple):
+        raise ConfigError(f"{where}.{kind}: {bounds!r} is not a list")
+    if not isinstance(when, Mapping):
+        raise ConfigError(f"{where}.when: {when!r} is not keys and values; write for example strategy.name: chip")
+    conditions = {str(k): tuple(v) if isinstance(v, list | tuple) else (v,) for k, v in when.items()}
+    if kind in LISTS:
+        if not bounds:
+            raise ConfigError(f"{where}.{kind}: is empty; list at least one value")
+        return Dimension(key, kind, values=tuple(bounds), when=conditions)
+    return _range(key, kind, bounds, conditions, f"{where}.{kind}")
+
+
+def _range(key: str, kind: str, bounds: Sequence[Any], when: Mapping[str, tuple[Any, ...]], where: str) -> Dimension:
+    if len(bounds) != RANGES[kind]:
+        takes = "low, high, step" if RANGES[kind] == 3 else "low, high"
+        raise ConfigError(f"{where}: {list(bounds)} is not [{takes}]")
+    numbers = [_number(bound, where) for bound in bounds]
+    low, high, step = numbers[0], numbers[1], numbers[2] if len(numbers) > 2 else None
+    if kind == "randint":
+        for number in (low, high):
+            if not float(number).is_integer():
+                raise ConfigError(f"{where}: {number} is not a whole number")
+        if not low < high:
+            raise ConfigError(f"{where}: [{low:g}, {high:g}] is empty, the upper end is left out; raise it")
+        return Dimension(key, kind, low=int(low), high=int(high), when=when)
+    if not low < high:
+        raise ConfigError(f"{where}: [{low:g}, {high:g}] is empty; put the lower end first")
+    if "log" in kind and low <= 0:
+        raise ConfigError(f"{where}: {low:g} has no logarithm; start above 0")
+    if step is not None:
+        if not step > 0:
+            raise ConfigError(f"{where}: step {step:g} is not greater than 0")
+        if math.floor(high / step + 1e-9) < math.ceil(low / step - 1e-9):
+            raise ConfigError(f"{where}: no multiple of {step:g} lies between {low:g} and {high:g}; lower the step")
+    return Dimension(key, kind, low=low, high=high, step=step, when=when)
+
+
+def _number(value: Any, where: str) -> float:
+    try:  # YAML reads 1e-3 as text
+        number = float(value) if not isinstance(value, bool) else math.nan
+    except (TypeError, ValueError):
+        number = math.nan
+    if not math.isfinite(number):
+        raise ConfigError(f"{where}: {value!r} is not a finite number")
+    return number
+
+
+def _check_conditions(dimension: Dimension, known: Mapping[str, Dimension], where: str) -> None:
+    for key, values in dimension.when.items():
+        if key not in known or key == dimension.key:
+            others = [other for other in known if other != dimension.key]
+            raise ConfigError(f"{where}: '{key}' is not a key of this space; {nearest(key, others) if others else ''}")
+        parent = known[key]
+        if parent.continuous:
+            raise ConfigError(f"{where}.{key}: {parent.kind} hardly ever takes one value; condition on a choice")
+        for value in values:
+            if value not in parent.all():
+                raise ConfigError(f"{where}.{key}: {value!r} is none of its values; name one of {parent.all()}")
+
+
+def _ordered(dimensions: Mapping[str, Dimension], where: str) -> tuple[Dimension, ...]:
+    ordered: dict[str, Dimension] = {}
+    while len(ordered) < len(dimensions):
+        ready = [d for key, d in dimensions.items() if key not in ordered and all(k in ordered for k in d.when)]
+        if not ready:
+            circle = sorted(set(dimensions) - set(ordered))
+            raise ConfigError(f"{where}: {' and '.join(circle)} depend on each other; remove one 'when'")
+        ordered[ready[0].key] = ready[0]
+    return tuple(ordered.values())
+
+
+def _needed(dimension: Dimension, by_key: Mapping[str, Dimension]) -> Params:
+    """Values of other keys that make this one exist."""
+    needed: Params = {}
+    for key, values in dimension.when.items():
+        needed |= _needed(by_key[key], by_key) | {key: values[0]}
+    return needed

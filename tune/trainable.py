@@ -1,0 +1,43 @@
+"""A trial as Ray Tune runs it. The process serves one trial after another (``reuse_actors``)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ray.tune import Trainable
+
+from raysim.pool import Pool, single_thread
+from tune.plan import Plan
+from tune.trial import Trial, figures
+
+MEMORY = 2**20
+"""Bytes of memory that a trial asks of Ray: something, so that it is placed, and no CPU, which the hospitals hold."""
+
+
+class TrialProcess(Trainable):  # type: ignore[misc]
+    """Coordinates the trial that ``config`` describes: ``{number, params}``."""
+
+    def setup(self, config: dict[str, Any], plan: Plan, pool: Pool) -> None:
+        single_thread()
+        self._plan, self._pool = plan, pool
+        self._begin(config)
+
+    def reset_config(self, new_config: dict[str, Any]) -> bool:
+        self._begin(new_config)
+        return True
+
+    def _begin(self, config: dict[str, Any]) -> None:
+        sweep = self._plan.sweep
+        self._trial = Trial(
+            self._pool,
+            self._plan.jobs(config["params"], "validation"),
+            paced=sweep.judge is not None,
+            retries=sweep.retries,
+        )
+
+    def step(self) -> dict[str, Any]:
+        """News of the trial: ``report`` for the driver, and by their names the objectives for whoever decides."""
+        report = self._trial.step()
+        means = {name: mean for name, (mean, _) in figures(report.latest(), report.rounds).items()}
+        objectives = {name: means[name] for name in self._plan.sweep.names if name in means}
+        return {**objectives, "round": report.round, "failed": bool(report.error), "done": report.done, "report": report}

@@ -1,0 +1,119 @@
+"""One trial: its configuration run with every seed, on hospitals that other trials share.
+
+A trial is a coordinator and nothing else: it holds no rows and keeps nothing in the hospitals, so that its figures are
+the same whatever runs beside it.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from raysim.coordinator import Coordinator, Job, Outcome, Round
+from raysim.pool import Pool
+from tune.settings import TRAFFIC
+
+Metrics = dict[str, dict[str, float]]
+"""Federation-level metrics by model served, the headline model last."""
+
+
+@dataclass
+class Report:
+    """What a trial says of itself: news since its last report.
+
+    ``round`` that all seeds have reached; ``rounds`` new ones by seed; ``finals`` by seed once ``done``;
+    ``error`` of the run that failed (then ``done`` too); ``attempts`` so far; ``seconds`` of computing.
+    """
+
+    round: int
+    rounds: dict[int, list[Round]] = field(default_factory=dict)
+    finals: dict[int, Metrics] = field(default_factory=dict)
+    done: bool = False
+    error: str | None = None
+    attempts: int = 1
+    seconds: float = 0.0
+
+    def latest(self) -> list[dict[str, float]]:
+        """The headline model's metrics of each seed: final ones if there are, else of the last evaluated round."""
+        if self.finals:
+            return [headline(metrics) for metrics in self.finals.values()]
+        return [headline(rounds[-1].metrics) for rounds in self.rounds.values() if rounds]
+
+
+class Trial:
+    """Runs ``jobs``, one a seed, over ``pool``: at once, or (``paced``) an evaluated round of every seed at a time."""
+
+    def __init__(self, pool: Pool, jobs: Sequence[Job], *, paced: bool, retries: int) -> None:
+        self._coordinator = Coordinator(pool)
+        self._jobs = jobs
+        self._paced = paced
+        self._retries = retries
+        self._attempts = 1
+        self._round = 0
+        self._start()
+
+    def _start(self) -> None:
+        self._runs: list[Iterator[Round | Outcome]] = [self._coordinator.run(job) for job in self._jobs]
+
+    def step(self) -> Report:
+        """The next report; the last one is ``done``. An error of a run is reported after its retries, not raised."""
+        began = time.perf_counter()
+        while True:
+            try:
+                report = self._advance()
+                break
+            except Exception as error:
+                if self._attempts > self._retries:
+                    text = " ".join(f"{type(error).__name__}: {error}".split())
+                    report = Report(self._round, done=True, error=text)
+                    break
+                self._attempts += 1
+                self._start()
+        report.attempts, report.seconds = self._attempts, time.perf_counter() - began
+        return report
+
+    def _advance(self) -> Report:
+        """Plays every seed to its next evaluated round after the last reported one, or to its end."""
+        report = Report(self._round)
+        reached = [self._play(job, run, report) for job, run in zip(self._jobs, self._runs, strict=True)]
+        self._round = report.round = min(reached)
+        return report
+
+    def _play(self, job: Job, run: Iterator[Round | Outcome], report: Report) -> int:
+        seed, reached = job.work.seed, self._round
+        rounds = report.rounds.setdefault(seed, [])
+        for event in run:
+            if isinstance(event, Outcome):
+                report.finals[seed] = event.metrics
+                report.done = True
+                return event.rounds[-1].round
+            if event.round <= self._round:  # played again after an error
+                continue
+            reached = event.round
+            rounds.append(event)
+            if self._paced and event.metrics and event.round < job.rounds:
+                return reached
+        return reached
+
+
+def headline(metrics: Metrics) -> dict[str, float]:
+    """The metrics of the headline model."""
+    return list(metrics.values())[-1] if metrics else {}
+
+
+def mean_and_spread(values: Sequence[float]) -> tuple[float, float]:
+    """Mean and sample deviation over seeds. Undefined with any seed is undefined; one seed has no spread (NaN)."""
+    array = np.asarray(values, dtype=np.float64)
+    return float(array.mean()), float(array.std(ddof=1)) if len(array) > 1 else float("nan")
+
+
+def figures(per_seed: Sequence[dict[str, float]], rounds: dict[int, list[Round]]) -> dict[str, tuple[float, float]]:
+    """Mean and spread over seeds of every metric, and of the traffic of ``rounds`` by seed."""
+    names = per_seed[0] if per_seed else {}
+    result = {name: mean_and_spread([m.get(name, float("nan")) for m in per_seed]) for name in names}
+    for name in TRAFFIC if per_seed else ():
+        result[name] = mean_and_spread([float(sum(getattr(row, name) for row in rows)) for rows in rounds.values()])
+    return result

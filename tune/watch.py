@@ -1,0 +1,81 @@
+"""The driver's view of running trials: what they report goes into the journal, to MLflow and onto the screen."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+from ray.tune import Callback
+
+from raysim.coordinator import Round
+from tune.journal import Finished, Journal, Status
+from tune.trial import Report
+
+
+class Listener(Protocol):
+    """Who wants to know of trials."""
+
+    def started(self, number: int) -> None:
+        """A trial runs."""
+        ...
+
+    def finished(self, trial: Finished) -> None:
+        """A trial has ended and is in the journal."""
+        ...
+
+
+class Watch(Callback):  # type: ignore[misc]
+    """Collects what trials report and, when one has ended, journals it and tells the ``listeners``."""
+
+    def __init__(self, journal: Journal, listeners: list[Listener]) -> None:
+        self._journal = journal
+        self._listeners = listeners
+        self._rounds: dict[str, dict[int, list[Round]]] = {}
+        self._seconds: dict[str, float] = {}
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Nothing: Ray Tune writes its callbacks to disk, and what this one knows is in the journal."""
+        return {}
+
+    def on_trial_start(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
+        for listener in self._listeners:
+            listener.started(trial.config["number"])
+
+    def on_trial_result(
+        self, iteration: int, trials: list[Any], trial: Any, result: dict[str, Any], **info: Any
+    ) -> None:
+        # Taken out: Tune would keep it, and write it with the state of all trials.
+        report: Report = result.pop("report")
+        rounds = self._rounds.setdefault(trial.trial_id, {})
+        for seed, news in report.rounds.items():
+            first = news[0].round if news else 0
+            # A process that died and began again tells the same rounds again.
+            rounds[seed] = [row for row in rounds.get(seed, []) if not news or row.round < first] + news
+        self._seconds[trial.trial_id] = self._seconds.get(trial.trial_id, 0.0) + report.seconds
+        if result.get("done"):
+            self._end(trial, report, "failed" if report.error else "completed" if report.done else "stopped")
+
+    def on_trial_error(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
+        if trial.config["number"] in self._journal.trials:  # its last report came, then its process died
+            return
+        error = trial.get_pickled_error() or trial.get_error()
+        text = " ".join(str(error).split()) or "its process died"
+        self._end(trial, Report(0, done=True, error=text[-500:]), "failed")
+
+    def _end(self, trial: Any, report: Report, status: Status) -> None:
+        rounds = self._rounds.pop(trial.trial_id, {})
+        finals = report.finals
+        if status == "stopped":
+            finals = {seed: rows[-1].metrics for seed, rows in rounds.items() if rows}
+        finished = Finished(
+            number=trial.config["number"],
+            params=dict(trial.config["params"]),
+            status=status,
+            error=report.error,
+            attempts=report.attempts,
+            seconds=self._seconds.pop(trial.trial_id, 0.0),
+            rounds=rounds,
+            finals=finals,
+        )
+        self._journal.add(finished)
+        for listener in self._listeners:
+            listener.finished(finished)
