@@ -1,4 +1,4 @@
-"""The command line: ``raysim run``, ``compare``, ``describe``, ``list``.
+"""The command line: ``raysim run``, ``compare``, ``describe``, ``list``, and the commands that other packages add.
 
 Exit codes: 0 done, 1 an error that is no fault of the input, 2 bad input (one line on what to mend), 130 interrupted.
 Only what a command needs is imported, and only when it runs: ``raysim --help`` answers at once.
@@ -97,6 +97,7 @@ def main() -> None:
     from raysim.errors import RaysimError
 
     verbose = any(argument in ("-v", "--verbose") for argument in sys.argv[1:])
+    _add_commands()
     try:
         app()
     except RaysimError as error:
@@ -107,6 +108,14 @@ def main() -> None:
     except KeyboardInterrupt:
         print("raysim: interrupted", file=sys.stderr)
         raise SystemExit(130) from None
+
+
+def _add_commands() -> None:
+    """Add the commands of the entry-point group ``raysim.commands``: functions whose modules import only typer."""
+    from importlib.metadata import entry_points
+
+    for entry in sorted(entry_points(group="raysim.commands"), key=lambda entry: entry.name):
+        app.command(entry.name)(entry.load())
 
 
 def _configuration(path: Path | None, overrides: list[str] | None, seed: int | None) -> Config:

@@ -77,9 +77,11 @@ def comparison_table(frame: pd.DataFrame, hospitals: pd.DataFrame, reference: st
     table = tables.comparison(frame)
     others = frame.columns.difference([*table.columns, "seed", "yardstick"], sort=False)
     groups = frame.groupby(tables.KEYS, sort=False)[list(others)]
-    wide = tables.differences(frame, hospitals, reference).pivot(index=tables.KEYS, columns="figure")
-    wide.columns = pd.Index([f"{figure}_{_DIFFERENCE[name]}" for name, figure in wide.columns.to_flat_index()])
-    wide = wide.drop(columns=[f"{figure}_pairs" for figure in tables.FIGURES]).dropna(axis=1, how="all")
+    found = tables.differences(frame, hospitals, reference)
+    wide = found.pivot(index=tables.KEYS, columns="figure", values=list(_DIFFERENCE))
+    pairs = [(str(name), str(figure)) for name, figure in wide.columns.to_frame(index=False).to_numpy()]
+    wide.columns = pd.Index([f"{figure}_{_DIFFERENCE[name]}" for name, figure in pairs])
+    wide = wide.dropna(axis=1, how="all")
     return (
         table.join(groups.mean(), on=tables.KEYS)
         .join(groups.std(ddof=1).add_suffix("_std"), on=tables.KEYS)
@@ -87,7 +89,7 @@ def comparison_table(frame: pd.DataFrame, hospitals: pd.DataFrame, reference: st
     )
 
 
-_DIFFERENCE = {"mean": "difference", "std": "difference_std", "low": "low", "high": "high", "pairs": "pairs"}
+_DIFFERENCE = {"mean": "difference", "std": "difference_std", "low": "low", "high": "high"}
 
 
 def write_comparison(experiment: Experiment, results: Sequence[Result]) -> tuple[pd.DataFrame, list[Path]]:

@@ -182,10 +182,13 @@ def earth_movers_distance(counts: Counts, kind: EarthMover = "tv") -> float:
 
 
 def _mean_pair_difference(values: Floats) -> float:
-    """Mean over pairs of ``|v_i - v_j|``, from ``values [H]``, H at least 2: the k-th smallest exceeds k others."""
+    """Mean over pairs of ``|v_i - v_j|``, from ``values [H]``, H at least 2.
+
+    The gap above the k-th smallest value lies between the k (H - k) pairs of one value up to it and one above.
+    """
     n = len(values)
-    ranks = 2 * np.arange(n) - n + 1
-    return float(ranks @ np.sort(values) / (n * (n - 1) / 2))
+    below = np.arange(1, n)
+    return float(np.diff(np.sort(values)) @ (below * (n - below)) / (n * (n - 1) / 2))
 
 
 def _shares(counts: Counts) -> Floats:

@@ -106,14 +106,55 @@ class Tracker:
 
         now = int(time.time() * 1000)
         self._log(run_id, [Metric(k, v, now, 0) for k, v in summary.items() if math.isfinite(v)])
+        self.keep(run_id, paths)
+        if error is not None:
+            self._client.set_tag(run_id, "error", error)
+        self._client.set_terminated(run_id, "FAILED" if error is not None else "FINISHED")
+
+    def metrics(self, run_id: str, values: Sequence[tuple[str, float, int]]) -> None:
+        """Record ``(name, value, step)``; undefined values are left out."""
+        from mlflow.entities import Metric
+
+        now = int(time.time() * 1000)
+        self._log(run_id, [Metric(name, value, now, step) for name, value, step in values if math.isfinite(value)])
+
+    def tag(self, run_id: str, tags: Mapping[str, str]) -> None:
+        """Set tags of a run in one call."""
+        from mlflow.entities import RunTag
+
+        self._client.log_batch(run_id, tags=[RunTag(key, value) for key, value in tags.items()])
+
+    def keep(self, run_id: str, paths: Sequence[Path]) -> None:
+        """Keep files and folders with a run."""
         for path in paths:
             if path.is_dir():
                 self._client.log_artifacts(run_id, str(path), artifact_path=path.name)
             else:
                 self._client.log_artifact(run_id, str(path))
-        if error is not None:
-            self._client.set_tag(run_id, "error", error)
-        self._client.set_terminated(run_id, "FAILED" if error is not None else "FINISHED")
+
+    def end(self, run_id: str, status: str) -> None:
+        """Set how a run has ended: ``FINISHED``, ``FAILED`` or ``KILLED``."""
+        self._client.set_terminated(run_id, status)
+
+    def nested(self, run_id: str) -> list[str]:
+        """The runs nested in a run."""
+        return self._found(f"tags.`mlflow.parentRunId` = '{run_id}'")
+
+    def discard(self, run_id: str) -> None:
+        """Delete a run and those nested in it."""
+        for nested in self.nested(run_id):
+            self.discard(nested)
+        self._client.delete_run(run_id)
+
+    def _found(self, filter_string: str) -> list[str]:
+        runs: list[str] = []
+        token: str | None = None
+        while True:
+            page = self._client.search_runs([self._experiment], filter_string, max_results=1000, page_token=token)
+            runs += [run.info.run_id for run in page]
+            token = page.token
+            if not token:
+                return runs
 
     def _log(self, run_id: str, values: list[Any]) -> None:
         for first in range(0, len(values), BATCH):

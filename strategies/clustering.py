@@ -52,10 +52,13 @@ def kmeans(rows: Floats, clusters: int, rng: np.random.Generator) -> Ids:
     Clusters are numbered by their smallest member. More clusters than distinct rows are reduced to these.
     """
     from sklearn.cluster import KMeans  # a second to import, and only clustered strategies need it
+    from threadpoolctl import threadpool_limits
 
     clusters = min(clusters, len(np.unique(rows, axis=0)))
     seed = int(rng.integers(2**31))
-    fitted = KMeans(clusters, init="k-means++", n_init=10, max_iter=300, tol=1e-4, random_state=seed).fit(rows)
+    # One thread: sums then do not depend on the number of cores, and few hospitals are done sooner.
+    with threadpool_limits(1, user_api="openmp"):
+        fitted = KMeans(clusters, init="k-means++", n_init=10, max_iter=300, tol=1e-4, random_state=seed).fit(rows)
     return by_smallest_member(fitted.labels_)
 
 

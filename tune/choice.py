@@ -1,0 +1,100 @@
+"""What a sweep's trials add up to: the Pareto set, how much it covers, and the trial to take."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tune import pareto
+from tune.journal import Finished
+from tune.search import objectives
+from tune.settings import WORST, Sweep
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True, eq=False)
+class Choice:
+    """Over the completed ``trials [n]``: objectives ``values [n, d]``, ``front [n]``, ``crowding [n]`` (NaN off it).
+
+    ``hypervolume`` is measured from ``reference [d]``. ``knee`` is None where no trial has all objectives defined.
+    """
+
+    sweep: Sweep
+    trials: tuple[Finished, ...]
+    values: Floats
+    front: NDArray[np.bool_]
+    crowding: Floats
+    reference: tuple[float, ...]
+    hypervolume: float
+    knee: pareto.Knee | None
+
+    @property
+    def recommended(self) -> Finished | None:
+        """The trial at the knee."""
+        return self.trials[self.knee.index] if self.knee is not None else None
+
+
+def choose(finished: Mapping[int, Finished], sweep: Sweep) -> Choice:
+    """Among trials that ran all their rounds; those stopped early have not shown what they can do."""
+    trials = tuple(trial for _, trial in sorted(finished.items()) if trial.status == "completed")
+    values = np.array([objectives(trial, sweep) for trial in trials], dtype=np.float64).reshape(-1, len(sweep.names))
+    front = pareto.front(values, sweep.larger)
+    crowding = np.full(len(trials), np.nan)
+    crowding[front] = pareto.crowding(values[front])
+    reference = reference_point(values, sweep)
+    return Choice(
+        sweep=sweep,
+        trials=trials,
+        values=values,
+        front=front,
+        crowding=crowding,
+        reference=reference,
+        hypervolume=pareto.hypervolume(values, sweep.larger, reference) if len(values) else 0.0,
+        knee=pareto.knee(values, sweep.larger),
+    )
+
+
+def reference_point(values: Floats, sweep: Sweep) -> tuple[float, ...]:
+    """As configured; else a metric's usual worst; else the worst of the trials (which then adds no volume)."""
+    point = []
+    for j, (name, direction) in enumerate(sweep.objectives.items()):
+        column = values[:, j][np.isfinite(values[:, j])]
+        usual = WORST.get(name) if direction == ("min" if name in ("size_bias_abs", "gini", "std") else "max") else None
+        worst = float(column.min() if direction == "max" else column.max()) if len(column) else 0.0
+        point.append(sweep.reference.get(name, worst if usual is None else usual))
+    return tuple(point)
+
+
+def reason(choice: Choice) -> list[str]:
+    """Why the knee is recommended and what it costs, a line each."""
+    if choice.knee is None or choice.recommended is None:
+        return ["no trial has all objectives defined: nothing to recommend"]
+    knee, sweep = choice.knee, choice.sweep
+    on = int(choice.front.sum())
+    lines = [
+        f"trial {choice.recommended.number} of {on} not dominated: the nearest to the best of every objective at once "
+        f"(distance {knee.distance:.2f}; 0 is best in all, each objective in its range over the Pareto set)"
+    ]
+    spreads = choice.recommended.figures
+    for name, cost in zip(sweep.names, knee.costs, strict=True):
+        mean, spread = spreads[name]
+        if cost.gap == 0:
+            lines.append(f"{name} {mean:.4f}: no trial of the set is better")
+            continue
+        noise = ", less than its spread over seeds" if math.isfinite(spread) and cost.gap < spread else ""
+        best = choice.trials[cost.best]
+        lines.append(
+            f"{name} {mean:.4f}: gives up {cost.gap:.4f} ({100 * cost.share:.0f} % of the range) "
+            f"against trial {best.number}{noise}"
+        )
+    return lines
+
+
+def pairs(names: Sequence[str]) -> list[tuple[int, int]]:
+    """All pairs of objectives, by index."""
+    return [(i, j) for i in range(len(names)) for j in range(i + 1, len(names))]

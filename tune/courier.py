@@ -1,0 +1,181 @@
+"""Tells MLflow of a sweep, from the driver alone: sweep, trial and seed as nested runs.
+
+It works behind the sweep, on a thread of its own, from what the journal holds already. A store that cannot be reached
+therefore costs nothing but time: what was not sent stays in the journal, is tried again while the sweep goes on, and
+is sent when the sweep is resumed.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import queue
+import threading
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import numpy as np
+
+from raysim.config import Config, label
+from raysim.coordinator import Round
+from raysim.results import provenance_tags, write_json
+from raysim.tracking import NOWHERE, Tracker
+from tune.journal import Finished
+from tune.plan import Plan
+from tune.trial import headline
+
+WAITS = (1.0, 2.0, 5.0, 10.0, 30.0)
+"""Seconds between tries to reach the store, while the sweep goes on."""
+
+PATIENCE = {"MLFLOW_HTTP_REQUEST_MAX_RETRIES": "1", "MLFLOW_HTTP_REQUEST_TIMEOUT": "10"}
+"""MLflow's own patience (minutes, by default) would keep a sweep from ending; this thread has its own."""
+
+
+class Courier:
+    """Sends trials to the store that ``tracking`` names. What has been sent stands in ``mlflow.json``."""
+
+    def __init__(self, folder: Path, plan: Plan, config: Config, fingerprint: str) -> None:
+        self.unsent = 0
+        self.error = ""
+        self._folder = folder
+        self._plan = plan
+        self._config = config
+        self._tags = {"data": fingerprint, "sweep": str(folder), **provenance_tags()}
+        self._path = folder / "mlflow.json"
+        state = json.loads(self._path.read_text()) if self._path.exists() else {}
+        self._run: str | None = state.get("sweep")
+        self._sent: dict[int, str] = {int(number): run for number, run in state.get("trials", {}).items()}
+        self._halves: list[str] | None = None if self._run else []
+        self._queue: queue.SimpleQueue[Any] = queue.SimpleQueue()
+        self._closing = threading.Event()
+        self._thread: threading.Thread | None = None
+        self._tracker: Tracker | None = None
+
+    def __enter__(self) -> Courier:
+        if self._config.tracking.uri != NOWHERE:
+            self._thread = threading.Thread(target=self._work, name="mlflow", daemon=True)
+            self._thread.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self._closing.set()
+        self._queue.put(None)
+        if self._thread is not None:
+            self._thread.join()
+
+    def started(self, number: int) -> None:
+        """Nothing is sent before a trial has ended."""
+
+    def finished(self, trial: Finished) -> None:
+        """Send a trial, unless it has been sent."""
+        if trial.number not in self._sent:
+            self._queue.put(trial)
+
+    def conclude(self, members: Mapping[int, bool], figures: Mapping[str, float], paths: Sequence[Path]) -> None:
+        """Send what is known at the end: who is in the Pareto set, the sweep's figures, and its files."""
+        self._queue.put((dict(members), dict(figures), list(paths)))
+
+    def _work(self) -> None:
+        for name, value in PATIENCE.items():
+            os.environ.setdefault(name, value)
+        tries = 0
+        while (item := self._queue.get()) is not None:
+            while not self._done(item):
+                if self._closing.is_set():
+                    self.unsent += 1
+                    break
+                self._closing.wait(WAITS[min(tries, len(WAITS) - 1)])
+                tries += 1
+            else:
+                tries = 0
+
+    def _done(self, item: Any) -> bool:
+        """Whether it could be sent. After a failure while closing nothing else is tried: the store is away."""
+        if self.unsent and self._closing.is_set():
+            return False
+        try:
+            if isinstance(item, Finished):
+                self._send(item)
+            else:
+                self._conclude(*item)
+        except Exception as error:
+            self.error = " ".join(f"{type(error).__name__}: {error}".split())[:200]
+            return False
+        return True
+
+    def _store(self) -> Tracker:
+        """The store, with the sweep's own run open and without what an earlier try left half sent."""
+        if self._tracker is None:
+            self._tracker = Tracker(self._config.tracking.uri, self._config.tracking.experiment)
+        if self._run is None:
+            params = self._config.frozen() | {"sweep": self._plan.sweep.frozen()}
+            tags = self._tags | {"level": "sweep", "strategy": label(self._config.strategy)}
+            self._run = self._tracker.start(self._config.name, params, tags)
+            self._write()
+        if self._halves is None:
+            self._halves = [run for run in self._tracker.nested(self._run) if run not in self._sent.values()]
+        while self._halves:
+            self._tracker.discard(self._halves[-1])
+            self._halves.pop()
+        return self._tracker
+
+    def _send(self, trial: Finished) -> None:
+        tracker = self._store()
+        assert self._halves is not None
+        config = self._plan.config(trial.params, "validation")
+        tags = self._tags | {"level": "trial", "trial": str(trial.number), "status": trial.status}
+        tags["strategy"] = label(config.strategy)
+        frozen = config.frozen()
+        frozen.pop("seed", None)
+        run = tracker.start(f"trial {trial.number}", frozen, tags, self._run)
+        self._halves.append(run)
+        tracker.metrics(run, curve(trial) + final(trial, max(config.training.rounds, 1)))
+        for seed, rounds in trial.rounds.items():
+            nested = tracker.start(
+                f"trial {trial.number}, seed {seed}", {"seed": seed, **trial.params}, tags | {"level": "seed"}, run
+            )
+            tracker.rounds(nested, rounds)
+            tracker.finish(nested, headline(trial.finals.get(seed, {})), [], trial.error)
+        if trial.error is not None:
+            tracker.tag(run, {"error": trial.error[:5000]})
+        tracker.end(run, {"completed": "FINISHED", "stopped": "KILLED", "failed": "FAILED"}[trial.status])
+        self._halves.remove(run)
+        self._sent[trial.number] = run
+        self._write()
+
+    def _conclude(self, members: Mapping[int, bool], figures: Mapping[str, float], paths: Sequence[Path]) -> None:
+        tracker = self._store()
+        assert self._run is not None
+        for number, member in members.items():
+            if number in self._sent:
+                tracker.tag(self._sent[number], {"pareto": str(member).lower()})
+        tracker.metrics(self._run, [(name, value, 0) for name, value in figures.items()])
+        tracker.keep(self._run, paths)
+        tracker.end(self._run, "FINISHED")
+
+    def _write(self) -> None:
+        write_json(self._path, {"sweep": self._run, "trials": self._sent})
+
+
+def curve(trial: Finished) -> list[tuple[str, float, int]]:
+    """The headline model's metrics by round, means over seeds: ``(name, value, round)``."""
+    by_round: dict[int, list[Round]] = {}
+    for rows in trial.rounds.values():
+        for row in rows:
+            by_round.setdefault(row.round, []).append(row)
+    values = []
+    for t, rows in sorted(by_round.items()):
+        metrics = [headline(row.metrics) for row in rows if row.metrics]
+        for name in metrics[0] if metrics else ():
+            values.append((name, float(np.mean([each.get(name, math.nan) for each in metrics])), t))
+    return values
+
+
+def final(trial: Finished, step: int) -> list[tuple[str, float, int]]:
+    """What remains to be said at the end: spreads over seeds, traffic and time."""
+    values = [(f"{name}_std", spread, step) for name, (_, spread) in trial.figures.items()]
+    values += [(name, trial.figures[name][0], step) for name in ("bytes_down", "bytes_up") if name in trial.figures]
+    return [*values, ("seconds", trial.seconds, step)]

@@ -1,0 +1,143 @@
+"""The files of a sweep's folder. All but ``sweep.yaml`` and the journal are made anew from the journal at any time."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import yaml
+
+from raysim.config import Config
+from raysim.results import replacing, write_csv, write_json
+from tune.choice import Choice, reason
+from tune.journal import Finished
+from tune.plan import Plan
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+PLOTS = "plots"
+
+
+def write_sweep(folder: Path, plan: Plan, config: Config) -> Path:
+    """``sweep.yaml``: the complete sweep file, which resuming reads."""
+    tree = config.frozen() | {"sweep": plan.sweep.frozen()}
+    path = folder / "sweep.yaml"
+    with replacing(path) as temporary:
+        temporary.write_text(yaml.safe_dump(tree, sort_keys=False, allow_unicode=True))
+    return path
+
+
+def trials_table(finished: Mapping[int, Finished], choice: Choice) -> pd.DataFrame:
+    """A row a trial: its state, what it tried, and every metric's mean and spread (``_std``) over seeds.
+
+    ``pareto`` and ``crowding`` are empty for trials that did not run to their end; so are the metrics of failed ones.
+    """
+    import pandas as pd
+
+    place = {trial.number: i for i, trial in enumerate(choice.trials)}
+    keys = list(dict.fromkeys(key for trial in finished.values() for key in trial.params))
+    rows = []
+    for number, trial in sorted(finished.items()):
+        row: dict[str, Any] = {"trial": number, "status": trial.status, "error": trial.error}
+        row |= {key: _cell(trial.params.get(key)) for key in keys}
+        for name, (mean, spread) in trial.figures.items():
+            row |= {name: mean, f"{name}_std": spread}
+        if (i := place.get(number)) is not None:
+            row["pareto"] = bool(choice.front[i])
+            row["crowding"] = choice.crowding[i]
+            row["recommended"] = choice.recommended is trial
+        reached = max((row.round for rows in trial.rounds.values() for row in rows), default=0)
+        row |= {"rounds": reached, "attempts": trial.attempts, "seconds": trial.seconds}
+        rows.append(row)
+    return pd.DataFrame(rows)
+
+
+def write_tables(folder: Path, finished: Mapping[int, Finished], choice: Choice) -> list[Path]:
+    """``trials.csv``, and ``pareto.csv``: its rows that are not dominated, widest gaps first."""
+    table = trials_table(finished, choice)
+    write_csv(folder / "trials.csv", table)
+    on = table[table["pareto"] == True] if "pareto" in table else table[:0]  # noqa: E712  # empty means no
+    if len(on):
+        on = on.sort_values("crowding", ascending=False, kind="stable")
+    write_csv(folder / "pareto.csv", on.drop(columns=["status", "error", "pareto"], errors="ignore"))
+    return [folder / "trials.csv", folder / "pareto.csv"]
+
+
+def write_plots(folder: Path, choice: Choice) -> Path | None:
+    """Every pair of objectives, and three of them in 3-D, in ``plots/``."""
+    if len(choice.sweep.names) < 2 or not choice.front.any():
+        return None
+    from raysim.report.plots import save
+    from tune import plots
+
+    (folder / PLOTS).mkdir(exist_ok=True)
+    for name, figure in plots.all_figures(choice):
+        with replacing(folder / PLOTS / f"{name}.png") as temporary:
+            save(figure, temporary.with_suffix(".png"))
+            temporary.with_suffix(".png").replace(temporary)
+    return folder / PLOTS
+
+
+def write_recommended(folder: Path, plan: Plan, choice: Choice) -> Path | None:
+    """``recommended.yaml``: the knee's configuration on test rows, which ``raysim run`` takes, and why it was chosen."""
+    if choice.recommended is None:
+        return None
+    comments = "".join(f"# {line}\n" for line in reason(choice))
+    tree = plan.frozen(choice.recommended.params, plan.seeds[0])
+    path = folder / "recommended.yaml"
+    with replacing(path) as temporary:
+        temporary.write_text(comments + yaml.safe_dump(tree, sort_keys=False, allow_unicode=True))
+    return path
+
+
+def summary(
+    choice: Choice, finished: Mapping[int, Finished], total: int, tested: Mapping[str, tuple[float, float]] | None
+) -> dict[str, Any]:
+    """The sweep in figures: counts, hypervolume with its reference, the recommendation with its costs and test figures."""
+    names = choice.sweep.names
+    tree: dict[str, Any] = {
+        "trials": total,
+        **{status: _count(finished, status) for status in ("completed", "stopped", "failed")},
+        "pareto": int(choice.front.sum()),
+        "hypervolume": choice.hypervolume,
+        "reference": dict(zip(names, choice.reference, strict=True)),
+        "recommended": None,
+    }
+    if choice.recommended is not None and choice.knee is not None:
+        tree["recommended"] = {
+            "trial": choice.recommended.number,
+            "params": choice.recommended.params,
+            "reason": reason(choice),
+            "validation": _figures(choice.recommended.figures, names),
+            "test": _figures(tested, list(tested)) if tested else None,
+            "costs": {
+                name: {"gap": cost.gap, "share": cost.share, "best_trial": choice.trials[cost.best].number}
+                for name, cost in zip(names, choice.knee.costs, strict=True)
+            },
+        }
+    return tree
+
+
+def write_summary(folder: Path, tree: Mapping[str, Any]) -> Path:
+    """``summary.json``."""
+    write_json(folder / "summary.json", dict(tree))
+    return folder / "summary.json"
+
+
+def _figures(figures: Mapping[str, tuple[float, float]], names: Sequence[str]) -> dict[str, dict[str, float | None]]:
+    return {name: {"mean": _json(figures[name][0]), "std": _json(figures[name][1])} for name in names}
+
+
+def _count(finished: Mapping[int, Finished], status: str) -> int:
+    return sum(trial.status == status for trial in finished.values())
+
+
+def _json(value: float) -> float | None:
+    return value if math.isfinite(value) else None
+
+
+def _cell(value: Any) -> Any:
+    return value if value is None or isinstance(value, str | int | float) else yaml.safe_dump(value, default_flow_style=True).strip()
