@@ -18,7 +18,7 @@ from raysim.config import PAPER_METHODS, Config, StrategySection
 if TYPE_CHECKING:
     import pandas as pd
 
-    from raysim.experiment import Result
+    from raysim.results import Result
 
 COLUMNS = {
     "auroc": "mean AUROC",
@@ -46,11 +46,11 @@ def compare_all(config: Config, console: Console, out: Path | None, *, in_proces
 
     sections = config.strategies or tuple(StrategySection.model_validate(name) for name in PAPER_METHODS)
     experiment = Experiment(config, sections, config.seeds or (config.seed,), out)
-    comparison.check_reference(experiment)
+    comparison.check_reference(config.reference, [entry.label for entry in experiment.entries])
     tables: list[pd.DataFrame] = []
 
     def conclude(results: Sequence[Result]) -> tuple[Mapping[str, float], Sequence[Path]]:
-        table, files = comparison.write_comparison(experiment, results)
+        table, files = comparison.write_comparison(experiment.folder, config, results)
         tables.append(table)
         return {}, files
 

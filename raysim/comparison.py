@@ -4,28 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pandas as pd
 import yaml
 
+from raysim.config import Config
 from raysim.data.federation import PARTS, Federation
 from raysim.errors import ConfigError
 from raysim.report import plots, tables
 from raysim.report.page import Provenance, comparison_page, run_page
-from raysim.results import hospitals_table, provenance, replacing, write_config, write_csv
-
-if TYPE_CHECKING:
-    from raysim.experiment import Experiment, Result
+from raysim.results import Result, hospitals_table, provenance, replacing, write_config, write_csv
 
 
-def check_reference(experiment: Experiment) -> None:
+def check_reference(reference: str, labels: Sequence[str]) -> None:
     """Raise ``ConfigError`` where the reference is none of the strategies compared."""
-    labels = [entry.label for entry in experiment.entries]
-    if experiment.config.reference not in labels:
+    if reference not in labels:
         raise ConfigError(
-            f"reference: '{experiment.config.reference}' is not among the strategies compared; "
-            f"name one of {', '.join(labels)}"
+            f"reference: '{reference}' is not among the strategies compared; name one of {', '.join(labels)}"
         )
 
 
@@ -92,9 +87,8 @@ def comparison_table(frame: pd.DataFrame, hospitals: pd.DataFrame, reference: st
 _DIFFERENCE = {"mean": "difference", "std": "difference_std", "low": "low", "high": "high"}
 
 
-def write_comparison(experiment: Experiment, results: Sequence[Result]) -> tuple[pd.DataFrame, list[Path]]:
-    """Write a comparison's files into the experiment's folder; returns the table and what to keep in MLflow."""
-    config, folder = experiment.config, experiment.folder
+def write_comparison(folder: Path, config: Config, results: Sequence[Result]) -> tuple[pd.DataFrame, list[Path]]:
+    """Write a comparison's files into ``folder``; returns the table and what to keep in MLflow."""
     frame, rounds = per_seed(results), per_round(results)
     hospitals = per_hospital(results, config.evaluation.part)
     write_csv(folder / "hospitals.csv", hospitals)
@@ -115,7 +109,9 @@ def write_comparison(experiment: Experiment, results: Sequence[Result]) -> tuple
     page = comparison_page(
         config.name,
         frame,
-        _provenance(config.frozen(), federation, experiment.seeds, "raysim compare config.yaml"),
+        _provenance(
+            config.frozen(), federation, sorted({result.seed for result in results}), "raysim compare config.yaml"
+        ),
         hospitals=hospitals,
         rounds=rounds,
         baseline=config.reference,

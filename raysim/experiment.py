@@ -18,14 +18,13 @@ from rich.console import Console
 
 from raysim import config as configuration
 from raysim.config import Config, StrategySection
-from raysim.coordinator import Job, Outcome, Round, check_job
+from raysim.coordinator import Job, Round, check_job
 from raysim.data.build import build as build_federation
-from raysim.data.federation import Federation
 from raysim.errors import ConfigError
 from raysim.messages import ModelSpec, Work
 from raysim.progress import Display
 from raysim.recording import Record, Recorder
-from raysim.results import choose_folder, write_run
+from raysim.results import Result, choose_folder, write_run
 from raysim.session import Session, open_session
 from raysim.tracking import check_reachable
 from raysim.training.base import Optimizer
@@ -39,18 +38,6 @@ class Entry:
     label: str
     section: StrategySection
     strategy: Strategy
-
-
-@dataclass(frozen=True, eq=False)
-class Result:
-    """A finished run of an experiment and the folder with its files."""
-
-    label: str
-    yardstick: bool
-    seed: int
-    federation: Federation
-    outcome: Outcome
-    folder: Path
 
 
 Conclude = Callable[[Sequence[Result]], tuple[Mapping[str, float], Sequence[Path]]]

@@ -10,6 +10,7 @@ import tempfile
 import time
 import uuid
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -26,6 +27,18 @@ from strategies.base import OWN
 
 if TYPE_CHECKING:
     import pandas as pd
+
+
+@dataclass(frozen=True, eq=False)
+class Result:
+    """A finished run of an experiment and the folder with its files."""
+
+    label: str
+    yardstick: bool
+    seed: int
+    federation: Federation
+    outcome: Outcome
+    folder: Path
 
 
 def choose_folder(out: Path | None, name: str) -> Path:
