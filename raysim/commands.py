@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -78,7 +79,7 @@ def list_kind(kind: str, console: Console) -> None:
         return
     table = Table(box=None, show_header=False, pad_edge=False)
     for name, entry in registry.entries(kind).items():
-        table.add_row(name, _first_line(entry.load()))
+        table.add_row(name, _first_line(kind, entry.load()))
     console.print(table)
 
 
@@ -91,13 +92,9 @@ def _federation_metric_names() -> list[str]:
     return [*federation_metrics(np.full((1, len(FIGURES)), np.nan), np.ones(1, dtype=np.int64)), "pooled_auroc"]
 
 
-def _first_line(plugin: object) -> str:
-    """The first sentence on a plug-in: of its module where one file is one method, else of the class."""
-    import sys
-
-    module = sys.modules[plugin.__module__]
-    single = sum(getattr(item, "__module__", "") == module.__name__ for item in vars(module).values()) == 1
-    text = (module.__doc__ if single else plugin.__doc__) or ""
+def _first_line(kind: str, plugin: object) -> str:
+    """The first line on a plug-in: of its module for strategies, of which each has its own, else of the class."""
+    text = (sys.modules[plugin.__module__].__doc__ if kind == "strategies" else plugin.__doc__) or ""
     return text.strip().splitlines()[0] if text.strip() else ""
 
 

@@ -82,6 +82,15 @@ class Outcome:
     seconds: float
 
 
+@dataclass(eq=False)
+class Standing:
+    """Where a job stands after ``round``: what it can go on from, with the same hyper-parameters or others."""
+
+    round: int
+    state: State
+    kept: Kept | None
+
+
 class Coordinator:
     """Runs jobs over ``pool``, one at a time."""
 
@@ -90,13 +99,13 @@ class Coordinator:
 
     def run(self, job: Job) -> Iterator[Round | Outcome]:
         """Yields each round as soon as its models have been evaluated, and at last the outcome."""
-        yield from _Run(self._pool, job).play()
+        yield from Run(self._pool, job).play()
 
 
-class _Run:
-    """The state of one job while it is played."""
+class Run:
+    """The state of one job while it is played, from its beginning or ``since`` an earlier standing."""
 
-    def __init__(self, pool: Pool, job: Job) -> None:
+    def __init__(self, pool: Pool, job: Job, since: Standing | None = None) -> None:
         self._pool = pool
         self._job = job
         self._federation = Federation.open(job.work.federation)
@@ -116,15 +125,28 @@ class _Run:
             ask=self._ask,
         )
         self._memory: Memory | None = None
+        if since is not None and since.kept is not None:
+            self._memory = self._dealt(since.kept)
+        self._since = since
+        self._stood: tuple[int, State, Memory | None] | None = None
+
+    def standing(self) -> Standing | None:
+        """After the last round that was yielded; None before the first."""
+        if self._stood is None:
+            return None
+        t, state, memory = self._stood
+        return Standing(t, state, None if memory is None else self._pool.recall(memory))
 
     def play(self) -> Iterator[Round | Outcome]:
+        """See :meth:`Coordinator.run`."""
         job, view, began = self._job, self._view, time.perf_counter()
         strategy = job.strategy
         self._register()
-        state = strategy.setup(view)
+        first, state = (0, strategy.setup(view)) if self._since is None else (self._since.round, self._since.state)
         rounds: list[Round] = []
-        for t in range(1, job.rounds + 1):
+        for t in range(first + 1, job.rounds + 1):
             start = time.perf_counter()
+            self._stood = (t - 1, state, self._memory)
             ids = strategy.select(view, state, t)
             due = bool(rounds) and job.evaluation.every > 0 and (t - 1) % job.evaluation.every == 0
             problem = strategy.problem(view, state, ids) if len(ids) else None
@@ -162,6 +184,11 @@ class _Run:
             ledger=self._ledger,
             seconds=time.perf_counter() - began,
         )
+
+    def _dealt(self, kept: Kept) -> Memory:
+        """What each process's hospitals remember; what was learned on pooled rows is with the first process."""
+        served = [set(ids.tolist()) | ({POOLED} if i == 0 else set()) for i, ids in enumerate(self._pool.served)]
+        return [{hospital: kept[hospital] for hospital in sorted(ids) if hospital in kept} for ids in served]
 
     def _register(self) -> None:
         everyone = np.arange(len(self._view.sizes))

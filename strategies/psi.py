@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 from strategies.base import Floats, Ids
 
 EPSILON = 1e-6
-"""Added to every probability, without renormalising. It decides what an empty bin costs: about 13.8 p for a class of
-share p, so that figures are comparable only under one epsilon."""
+"""Added to every probability, without renormalising. It decides what an empty bin costs: ``P ln(P / epsilon)`` for a
+class of share P. Figures are therefore comparable only under one epsilon."""
 
 
 def psi_terms(counts: NDArray[Any], reference: NDArray[Any] | None = None) -> Floats:

@@ -7,7 +7,7 @@ from itertools import combinations
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.spatial.distance import jensenshannon
 from scipy.stats import entropy, wasserstein_distance
@@ -98,6 +98,7 @@ def test_an_unknown_kind_is_refused():
         earth_movers_distance(GOLDEN, "emd")  # type: ignore[arg-type]
 
 
+@settings(max_examples=60, deadline=None)
 @given(federations)
 def test_metrics_are_what_their_definitions_over_pairs_say(counts):
     shares = counts / counts.sum(axis=1, keepdims=True)
@@ -124,6 +125,7 @@ def test_metrics_are_what_their_definitions_over_pairs_say(counts):
         assert found["jensen_shannon"] == pytest.approx(0 if np.isnan(expected) else expected, abs=1e-7)
 
 
+@settings(max_examples=60, deadline=None)
 @given(federations, st.randoms(use_true_random=False))
 def test_metrics_are_bounded_and_do_not_depend_on_the_order_of_hospitals(counts, random):
     found = label_metrics(counts)
@@ -135,6 +137,7 @@ def test_metrics_are_bounded_and_do_not_depend_on_the_order_of_hospitals(counts,
     assert {k: round(v, 7) for k, v in shuffled.items()} == {k: round(v, 7) for k, v in found.items()}
 
 
+@settings(max_examples=60, deadline=None)
 @given(federations)
 def test_hospitals_without_rows_change_nothing(counts):
     idle = np.vstack([counts[:1], np.zeros_like(counts[:1]), counts[1:]])
@@ -142,6 +145,7 @@ def test_hospitals_without_rows_change_nothing(counts):
     assert np.isnan(label_psi(idle).hospital).tolist() == [h == 1 for h in range(len(idle))]
 
 
+@settings(max_examples=60, deadline=None)
 @given(st.lists(st.integers(0, 9), min_size=2, max_size=5).filter(any), st.lists(st.integers(1, 9), min_size=2))
 def test_equal_shares_at_different_sizes_have_no_skew(counts, factors):
     found = label_metrics(np.outer(factors, counts))
@@ -149,6 +153,7 @@ def test_equal_shares_at_different_sizes_have_no_skew(counts, factors):
     assert label_psi(np.outer(factors, counts)).hospital == pytest.approx(0, abs=1e-15)
 
 
+@settings(max_examples=60, deadline=None)
 @given(federations)
 def test_psi_is_never_negative_and_symmetric_in_the_two_distributions(counts):
     assert (label_psi(counts).terms >= 0).all()

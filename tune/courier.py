@@ -11,17 +11,19 @@ import json
 import math
 import os
 import queue
+import subprocess
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
 import numpy as np
 
+from raysim import __version__
 from raysim.config import Config, label
 from raysim.coordinator import Round
-from raysim.results import provenance_tags, write_json
+from raysim.results import write_json
 from raysim.tracking import NOWHERE, Tracker
 from tune.journal import Finished
 from tune.plan import Plan
@@ -43,7 +45,7 @@ class Courier:
         self._folder = folder
         self._plan = plan
         self._config = config
-        self._tags = {"data": fingerprint, "sweep": str(folder), **provenance_tags()}
+        self._tags = {"data": fingerprint, "sweep": str(folder), "code": code_version()}
         self._path = folder / "mlflow.json"
         state = json.loads(self._path.read_text()) if self._path.exists() else {}
         self._run: str | None = state.get("sweep")
@@ -70,9 +72,14 @@ class Courier:
         """Nothing is sent before a trial has ended."""
 
     def finished(self, trial: Finished) -> None:
-        """Send a trial, unless it has been sent."""
-        if trial.number not in self._sent:
-            self._queue.put(trial)
+        """Send a trial, in place of what was sent of an earlier attempt at it."""
+        self._queue.put(trial)
+
+    def catch_up(self, trials: Iterable[Finished]) -> None:
+        """Send trials of an earlier command that were not sent then."""
+        for trial in trials:
+            if trial.number not in self._sent:
+                self._queue.put(trial)
 
     def conclude(self, members: Mapping[int, bool], figures: Mapping[str, float], paths: Sequence[Path]) -> None:
         """Send what is known at the end: who is in the Pareto set, the sweep's figures, and its files."""
@@ -125,6 +132,9 @@ class Courier:
     def _send(self, trial: Finished) -> None:
         tracker = self._store()
         assert self._halves is not None
+        if trial.number in self._sent:
+            self._halves.append(self._sent.pop(trial.number))
+            self._store()
         config = self._plan.config(trial.params, "validation")
         tags = self._tags | {"level": "trial", "trial": str(trial.number), "status": trial.status}
         tags["strategy"] = label(config.strategy)
@@ -179,3 +189,14 @@ def final(trial: Finished, step: int) -> list[tuple[str, float, int]]:
     values = [(f"{name}_std", spread, step) for name, (_, spread) in trial.figures.items()]
     values += [(name, trial.figures[name][0], step) for name in ("bytes_down", "bytes_up") if name in trial.figures]
     return [*values, ("seconds", trial.seconds, step)]
+
+
+def code_version() -> str:
+    """The version of raysim, with the commit where it runs from a checkout."""
+    here = Path(__file__).parent
+    if not (here.parent / ".git").exists():
+        return __version__
+    done = subprocess.run(
+        ["git", "-C", str(here), "describe", "--always", "--dirty"], capture_output=True, text=True, check=False
+    )
+    return f"{__version__}+{done.stdout.strip()}" if done.returncode == 0 else __version__

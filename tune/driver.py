@@ -8,12 +8,14 @@ import os
 import shutil
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 from raysim.config import Config
 from raysim.pool import Pool
 from tune.journal import Journal
 from tune.plan import Plan, draw_seed
 from tune.search import Proposals, make_source
+from tune.settings import Pbt
 from tune.watch import Listener, Watch
 
 SCRATCH = ".tune"
@@ -47,22 +49,28 @@ def drive(
     from tune.schedulers import make_scheduler
     from tune.trainable import MEMORY, TrialProcess
 
-    source = make_source(plan.sweep, plan.space, draw_seed(plan, config), journal.trials.values())
+    space = plan.space
+    source = make_source(plan.sweep, space, draw_seed(config), journal.trials.values())
     at_once = concurrency(plan, pool, len(numbers))
     scratch = folder / SCRATCH
     with _quiet(at_once):
         trainable = tune.with_resources(
             tune.with_parameters(TrialProcess, plan=plan, pool=pool), tune.PlacementGroupFactory([{"memory": MEMORY}])
         )
+        listed: dict[str, Any] = {}
+        search = Proposals(source, numbers, plan.sweep.names)
+        if isinstance(plan.sweep.scheduler, Pbt):  # which takes no searcher: it gets the whole list of trials
+            listed = {"trial": tune.grid_search([{"number": n, "params": source.propose(n)} for n in numbers])}
         tuner = tune.Tuner(
             trainable,
+            param_space=listed,
             tune_config=tune.TuneConfig(
-                search_alg=Proposals(source, numbers, plan.sweep.names),
-                scheduler=make_scheduler(plan.sweep, config.training.rounds),
-                num_samples=len(numbers),
+                search_alg=None if listed else search,
+                scheduler=make_scheduler(plan.sweep, space, config.training.rounds),
+                num_samples=1 if listed else len(numbers),
                 max_concurrent_trials=at_once,
                 reuse_actors=True,
-                trial_dirname_creator=lambda trial: f"trial-{trial.config['number']}",
+                trial_dirname_creator=lambda trial: f"trial-{trial.trial_id}",
             ),
             run_config=tune.RunConfig(
                 name="trials",

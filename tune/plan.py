@@ -17,7 +17,8 @@ from raysim.data.federation import Federation
 from raysim.errors import ConfigError, RaysimError
 from raysim.experiment import make_job
 from raysim.streams import stream
-from tune.settings import Sweep, read_sweep
+from tune.schedulers import perturbed
+from tune.settings import Pbt, Sweep, read_sweep
 from tune.spaces import Params, Space, apply, parse
 
 Part = Literal["validation", "test"]
@@ -89,6 +90,8 @@ def make_plan(tree: Mapping[str, Any]) -> tuple[Plan, Config]:
     config = validated(TypeAdapter(Config), base, "")
     plan = Plan(base, sweep, {seed: Path() for seed in config.seeds or (config.seed,)})
     plan.trials()
+    if isinstance(sweep.scheduler, Pbt):
+        perturbed(plan.space)
     for where, params in _probes(plan):
         _try(plan, where, params, None)
     _check_split(plan, config)
@@ -137,9 +140,7 @@ def _check_split(plan: Plan, config: Config) -> None:
 
 def _federations(plan: Plan, config: Config) -> dict[int, Federation]:
     source = configuration.build_source(config.data)
-    return {
-        seed: build_federation(source, config.data.split, config.data.preprocessing, seed) for seed in plan.seeds
-    }
+    return {seed: build_federation(source, config.data.split, config.data.preprocessing, seed) for seed in plan.seeds}
 
 
 def _check_parts(federations: Iterable[Federation]) -> None:
@@ -149,6 +150,6 @@ def _check_parts(federations: Iterable[Federation]) -> None:
                 raise ConfigError(f"data.split: no hospital has {part} rows; a sweep needs validation and test rows")
 
 
-def draw_seed(plan: Plan, config: Config) -> int:
+def draw_seed(config: Config) -> int:
     """The seed of the search itself, apart from those of the runs."""
     return int(stream(config.seed, "sweep search").integers(2**31))

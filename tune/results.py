@@ -96,7 +96,7 @@ def write_recommended(folder: Path, plan: Plan, choice: Choice) -> Path | None:
 def summary(
     choice: Choice, finished: Mapping[int, Finished], total: int, tested: Mapping[str, tuple[float, float]] | None
 ) -> dict[str, Any]:
-    """The sweep in figures: counts, hypervolume with its reference, the recommendation with its costs and test figures."""
+    """The sweep in figures: counts, hypervolume with its reference, the recommendation, its costs and test figures."""
     names = choice.sweep.names
     tree: dict[str, Any] = {
         "trials": total,
@@ -140,4 +140,8 @@ def _json(value: float) -> float | None:
 
 
 def _cell(value: Any) -> Any:
-    return value if value is None or isinstance(value, str | int | float) else yaml.safe_dump(value, default_flow_style=True).strip()
+    return (
+        value
+        if value is None or isinstance(value, str | int | float)
+        else yaml.safe_dump(value, default_flow_style=True).strip()
+    )

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import random
 from typing import Any
 
-from tune.settings import Asha, Median, Sweep
+from raysim.errors import ConfigError
+from tune.settings import Asha, Median, Pbt, Sweep
+from tune.spaces import Dimension, Space
 
 
-def make_scheduler(sweep: Sweep, rounds: int) -> Any:
+def make_scheduler(sweep: Sweep, space: Space, rounds: int) -> Any:
     """Ray Tune's scheduler for trials of ``rounds`` rounds."""
     from ray.tune.schedulers import AsyncHyperBandScheduler, FIFOScheduler, MedianStoppingRule
 
@@ -19,7 +22,50 @@ def make_scheduler(sweep: Sweep, rounds: int) -> Any:
         return AsyncHyperBandScheduler(
             **judging, max_t=rounds, grace_period=min(scheduler.grace, rounds), reduction_factor=scheduler.reduction
         )
+    if isinstance(scheduler, Pbt):
+        return _population(judging, scheduler, perturbed(space))
     assert isinstance(scheduler, Median)
     return MedianStoppingRule(
         **judging, grace_period=scheduler.grace, min_samples_required=scheduler.minimum, hard_stop=True
+    )
+
+
+def perturbed(space: Space) -> list[Dimension]:
+    """What population-based training may change while a trial runs: rates and pulls, not what shapes the models.
+
+    Raises ``ConfigError`` where the space has none.
+    """
+    found = [
+        dimension
+        for dimension in space
+        if dimension.continuous
+        and not dimension.when
+        and (dimension.key.startswith("strategy.") or dimension.key == "training.learning_rate")
+    ]
+    if not found:
+        raise ConfigError(
+            "sweep.space: scheduler pbt changes rates and pulls while trials run, and the space has none; "
+            "add for example training.learning_rate: {loguniform: [0.01, 0.1]}"
+        )
+    return found
+
+
+def _population(judging: dict[str, Any], scheduler: Pbt, dimensions: list[Dimension]) -> Any:
+    from ray.tune.schedulers import PopulationBasedTraining
+
+    def inside(config: dict[str, Any]) -> dict[str, Any]:
+        """A perturbed configuration, back within its ranges."""
+        params = config["trial"]["params"]
+        for dimension in dimensions:
+            params[dimension.key] = dimension.rounded(params[dimension.key])
+        return config
+
+    return PopulationBasedTraining(
+        **judging,
+        perturbation_interval=scheduler.every,
+        hyperparam_mutations={
+            "trial": {"params": {d.key: (lambda d=d: d.at(random.random())) for d in dimensions}}  # type: ignore[misc]
+        },
+        custom_explore_fn=inside,
+        log_config=False,
     )

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 from ray.tune.search import Searcher
 
@@ -70,7 +70,9 @@ class FromOptuna:
         self._sweep = sweep
         self._space = space
         self._open: dict[int, Any] = {}
-        directions = ["maximize" if larger else "minimize" for larger in sweep.larger]
+        directions: list[Literal["maximize", "minimize"]] = [
+            "maximize" if larger else "minimize" for larger in sweep.larger
+        ]
         known = list(finished)
         # With the same stream a resumed sweep would propose again what the first one has tried. constant_liar: trials
         # that run at the same time should not all be the same.
@@ -143,7 +145,7 @@ def objectives(trial: Finished, sweep: Sweep) -> list[float] | None:
 
 
 class Proposals(Searcher):  # type: ignore[misc]
-    """Hands the trials of ``numbers`` to Ray Tune, in order, as ``{number, params}``."""
+    """Hands the trials of ``numbers`` to Ray Tune, in order, as ``{trial: {number, params}}``."""
 
     def __init__(self, source: Source, numbers: Sequence[int], names: Sequence[str]) -> None:
         super().__init__()
@@ -158,7 +160,7 @@ class Proposals(Searcher):  # type: ignore[misc]
             return finished
         number = self._left.pop(0)
         self._running[trial_id] = number
-        return {"number": number, "params": self._source.propose(number)}
+        return {"trial": {"number": number, "params": self._source.propose(number)}}
 
     def on_trial_complete(self, trial_id: str, result: Mapping[str, Any] | None = None, error: bool = False) -> None:
         failed = error or not result or bool(result.get("failed"))

@@ -18,6 +18,11 @@ from raysim.summary import federation_metrics
 
 SEARCHERS = ("random", "grid", "optuna")
 
+Direction = Literal["max", "min"]
+
+OBJECTIVES: dict[str, Direction] = {"auroc": "max", "worst_decile": "max", "size_bias_abs": "min", "gini": "min"}
+"""What a sweep aims at unless it says otherwise: accurate, and fair."""
+
 WORST = {"auroc": 0.5, "pooled_auroc": 0.5, "worst_decile": 0.0, "size_bias_abs": 0.1, "gini": 0.5, "std": 0.5}
 """The hypervolume's reference where a sweep states none: no better than chance, or as uneven as hardly ever seen."""
 
@@ -86,9 +91,7 @@ class Sweep(Section):
     concurrent: int | None = Field(None, ge=1)
     searcher: str = "optuna"
     scheduler: Scheduler = Field(default_factory=Fifo)
-    objectives: dict[str, Literal["max", "min"]] = Field(
-        default_factory=lambda: {"auroc": "max", "worst_decile": "max", "size_bias_abs": "min", "gini": "min"}
-    )
+    objectives: dict[str, Direction] = Field(default_factory=lambda: dict(OBJECTIVES))
     reference: dict[str, float] = Field(default_factory=dict)
     retries: int = Field(0, ge=0)
 

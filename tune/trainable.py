@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pickle
+from pathlib import Path
 from typing import Any
 
 from ray.tune import Trainable
@@ -14,8 +16,11 @@ MEMORY = 2**20
 """Bytes of memory that a trial asks of Ray: something, so that it is placed, and no CPU, which the hospitals hold."""
 
 
+STANDINGS = "standings.pkl"
+
+
 class TrialProcess(Trainable):  # type: ignore[misc]
-    """Coordinates the trial that ``config`` describes: ``{number, params}``."""
+    """Coordinates the trial that ``config`` describes: ``{trial: {number, params}}``."""
 
     def setup(self, config: dict[str, Any], plan: Plan, pool: Pool) -> None:
         single_thread()
@@ -30,7 +35,7 @@ class TrialProcess(Trainable):  # type: ignore[misc]
         sweep = self._plan.sweep
         self._trial = Trial(
             self._pool,
-            self._plan.jobs(config["params"], "validation"),
+            self._plan.jobs(config["trial"]["params"], "validation"),
             paced=sweep.judge is not None,
             retries=sweep.retries,
         )
@@ -40,4 +45,17 @@ class TrialProcess(Trainable):  # type: ignore[misc]
         report = self._trial.step()
         means = {name: mean for name, (mean, _) in figures(report.latest(), report.rounds).items()}
         objectives = {name: means[name] for name in self._plan.sweep.names if name in means}
-        return {**objectives, "round": report.round, "failed": bool(report.error), "done": report.done, "report": report}
+        return {
+            **objectives,
+            "round": report.round,
+            "failed": bool(report.error),
+            "done": report.done,
+            "report": report,
+        }
+
+    def save_checkpoint(self, checkpoint_dir: str) -> None:
+        """For population-based training: another trial may go on from here. Read by this sweep's processes only."""
+        Path(checkpoint_dir, STANDINGS).write_bytes(pickle.dumps(self._trial.standings()))
+
+    def load_checkpoint(self, checkpoint: Any) -> None:
+        self._trial.go_on(pickle.loads(Path(checkpoint, STANDINGS).read_bytes()))

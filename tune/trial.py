@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from raysim.coordinator import Coordinator, Job, Outcome, Round
+from raysim.coordinator import Job, Outcome, Round, Run, Standing
 from raysim.pool import Pool
 from tune.settings import TRAFFIC
 
@@ -47,16 +47,28 @@ class Trial:
     """Runs ``jobs``, one a seed, over ``pool``: at once, or (``paced``) an evaluated round of every seed at a time."""
 
     def __init__(self, pool: Pool, jobs: Sequence[Job], *, paced: bool, retries: int) -> None:
-        self._coordinator = Coordinator(pool)
+        self._pool = pool
         self._jobs = jobs
         self._paced = paced
         self._retries = retries
         self._attempts = 1
         self._round = 0
+        self._since: Sequence[Standing | None] = [None] * len(jobs)
+        self._start()
+
+    def standings(self) -> list[Standing | None]:
+        """Where each seed's run stands after the last report."""
+        return [run.standing() for run in self._runs]
+
+    def go_on(self, standings: Sequence[Standing | None]) -> None:
+        """Go on from there, with this trial's own hyper-parameters; the trial may have been another one."""
+        self._since = standings
+        self._round = min((standing.round if standing else 0) for standing in standings)
         self._start()
 
     def _start(self) -> None:
-        self._runs: list[Iterator[Round | Outcome]] = [self._coordinator.run(job) for job in self._jobs]
+        self._runs = [Run(self._pool, job, since) for job, since in zip(self._jobs, self._since, strict=True)]
+        self._events: list[Iterator[Round | Outcome]] = [run.play() for run in self._runs]
 
     def step(self) -> Report:
         """The next report; the last one is ``done``. An error of a run is reported after its retries, not raised."""
@@ -78,18 +90,18 @@ class Trial:
     def _advance(self) -> Report:
         """Plays every seed to its next evaluated round after the last reported one, or to its end."""
         report = Report(self._round)
-        reached = [self._play(job, run, report) for job, run in zip(self._jobs, self._runs, strict=True)]
+        reached = [self._play(job, events, report) for job, events in zip(self._jobs, self._events, strict=True)]
         self._round = report.round = min(reached)
         return report
 
-    def _play(self, job: Job, run: Iterator[Round | Outcome], report: Report) -> int:
+    def _play(self, job: Job, events: Iterator[Round | Outcome], report: Report) -> int:
         seed, reached = job.work.seed, self._round
         rounds = report.rounds.setdefault(seed, [])
-        for event in run:
+        for event in events:
             if isinstance(event, Outcome):
                 report.finals[seed] = event.metrics
                 report.done = True
-                return event.rounds[-1].round
+                return job.rounds
             if event.round <= self._round:  # played again after an error
                 continue
             reached = event.round

@@ -31,14 +31,17 @@ class Watch(Callback):  # type: ignore[misc]
         self._listeners = listeners
         self._rounds: dict[str, dict[int, list[Round]]] = {}
         self._seconds: dict[str, float] = {}
+        self._numbers: dict[str, int] = {}
 
     def __getstate__(self) -> dict[str, Any]:
         """Nothing: Ray Tune writes its callbacks to disk, and what this one knows is in the journal."""
         return {}
 
     def on_trial_start(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
+        # Kept from the first start: population-based training copies one trial's whole configuration to another.
+        number = self._numbers.setdefault(trial.trial_id, trial.config["trial"]["number"])
         for listener in self._listeners:
-            listener.started(trial.config["number"])
+            listener.started(number)
 
     def on_trial_result(
         self, iteration: int, trials: list[Any], trial: Any, result: dict[str, Any], **info: Any
@@ -55,11 +58,15 @@ class Watch(Callback):  # type: ignore[misc]
             self._end(trial, report, "failed" if report.error else "completed" if report.done else "stopped")
 
     def on_trial_error(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
-        if trial.config["number"] in self._journal.trials:  # its last report came, then its process died
+        if self._number(trial) in self._journal.trials:  # its last report came, then its process died
             return
         error = trial.get_pickled_error() or trial.get_error()
         text = " ".join(str(error).split()) or "its process died"
         self._end(trial, Report(0, done=True, error=text[-500:]), "failed")
+
+    def _number(self, trial: Any) -> int:
+        number: int = self._numbers.get(trial.trial_id, trial.config["trial"]["number"])
+        return number
 
     def _end(self, trial: Any, report: Report, status: Status) -> None:
         rounds = self._rounds.pop(trial.trial_id, {})
@@ -67,8 +74,8 @@ class Watch(Callback):  # type: ignore[misc]
         if status == "stopped":
             finals = {seed: rows[-1].metrics for seed, rows in rounds.items() if rows}
         finished = Finished(
-            number=trial.config["number"],
-            params=dict(trial.config["params"]),
+            number=self._number(trial),
+            params=dict(trial.config["trial"]["params"]),
             status=status,
             error=report.error,
             attempts=report.attempts,

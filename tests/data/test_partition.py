@@ -26,6 +26,7 @@ def skew(home: np.ndarray) -> float:
     return label_metrics(counts(home))["emd_tv"]
 
 
+@settings(max_examples=60, deadline=None)
 @given(
     st.lists(st.integers(0, 3), min_size=12, max_size=60),
     st.integers(1, 12),
@@ -40,6 +41,7 @@ def test_dirichlet_gives_every_row_one_hospital(labels, hospitals, alpha, balanc
     assert home.max() < hospitals
 
 
+@settings(max_examples=60, deadline=None)
 @given(st.lists(st.integers(0, 3), min_size=12, max_size=60), st.integers(1, 12), st.floats(0, 1), st.integers(0, 5))
 def test_similarity_gives_every_row_one_hospital_and_sizes_that_are_all_but_equal(labels, hospitals, share, seed):
     home = similarity(np.array(labels), hospitals, share, seed)
@@ -149,7 +151,7 @@ def test_a_fifth_of_every_class_is_held_out_where_a_hospital_has_two_of_each():
     assert set(part) == {0, 2}
 
 
-@settings(max_examples=60)
+@settings(max_examples=60, deadline=None)
 @given(st.lists(st.tuples(st.integers(0, 4), st.integers(0, 3)), min_size=1, max_size=80), st.integers(0, 3))
 def test_every_hospital_holds_out_the_nearest_count_and_keeps_a_row_of_each_class(pairs, seed):
     home, labels = np.array(pairs).T

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.spatial.distance import cdist
 from sklearn.metrics import silhouette_score
@@ -39,6 +39,7 @@ def test_one_cluster_and_one_cluster_each_are_minus_one():
     assert of_points(points, [0, 1, 2, 3]) == -1.0
 
 
+@settings(max_examples=60, deadline=None)
 @given(
     st.integers(3, 30).flatmap(
         lambda n: st.tuples(

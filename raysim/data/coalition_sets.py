@@ -1,0 +1,69 @@
+"""The synthetic sets of CS-RCFL: few hospitals of which groups share one linear law, with patients of their own kind.
+
+X. Konti et al., *CS-RCFL*, numerical experiments. Hospital ``i`` has rows ``x ~ N(μ_i, Σ_i)`` and the weights of its
+group ``g``, ``w_g ~ N(0, I)``. Regression: ``y = w.x + N(0, 25)``; classification: ``y = [w.x > 0]``, without noise,
+hence separable. The paper does not say how means and covariances are drawn; here ``μ_i = 0.5 N(0, I)`` and
+``Σ_i = B B' / F`` with ``B`` standard normal.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float64]
+Rows = tuple[Floats, Floats]
+"""``X [n, F]`` and ``y [n]``: real in regression, 0 or 1 in classification."""
+
+SIZES = {"regression": (50, 150), "classification": (100, 200)}
+NOISE = 5.0
+
+
+@dataclass(frozen=True, eq=False)
+class CoalitionSets:
+    """``train [N]`` and, in each of ``T`` repetitions, ``tests [T][N]``; ``groups [N]`` the truth, ``weights [G, F]``."""
+
+    train: tuple[Rows, ...]
+    tests: tuple[tuple[Rows, ...], ...]
+    groups: NDArray[np.int64]
+    weights: Floats
+
+
+def coalition_sets(
+    rng: np.random.Generator,
+    task: Literal["regression", "classification"],
+    *,
+    hospitals: int = 10,
+    groups: int = 3,
+    features: int = 50,
+    tests: int = 10,
+    test_rows: int = 100,
+) -> CoalitionSets:
+    """Draw the sets of ``hospitals`` hospitals in ``groups`` groups, none of which is empty.
+
+    A training set has 50 to 150 rows in regression and 100 to 200 in classification, uniformly. Raises ``ValueError``
+    where there are more groups than hospitals.
+    """
+    if not 1 <= groups <= hospitals:
+        raise ValueError(f"groups: {groups} is not between 1 and the {hospitals} hospitals")
+    low, high = SIZES[task]
+    sizes = rng.integers(low, high + 1, hospitals)
+    weights = rng.standard_normal((groups, features))
+    # One hospital of each group first, so that every group is there; then in an order of their own.
+    of = rng.permutation(np.concatenate([np.arange(groups), rng.integers(0, groups, hospitals - groups)]))
+    means = 0.5 * rng.standard_normal((hospitals, features))
+    factors = rng.standard_normal((hospitals, features, features)) / np.sqrt(features)
+
+    def draw(i: int, n: int) -> Rows:
+        X = means[i] + rng.standard_normal((n, features)) @ factors[i].T
+        scores = X @ weights[of[i]]
+        if task == "regression":
+            return X, scores + NOISE * rng.standard_normal(n)
+        return X, (scores > 0).astype(np.float64)
+
+    train = tuple(draw(i, int(sizes[i])) for i in range(hospitals))
+    repeated = tuple(tuple(draw(i, test_rows) for i in range(hospitals)) for _ in range(tests))
+    return CoalitionSets(train, repeated, of, weights)

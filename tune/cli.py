@@ -1,0 +1,62 @@
+"""The commands ``raysim sweep``, ``raysim resume`` and ``raysim ui``; the entry-point group ``raysim.commands`` names them.
+
+Exit codes are those of ``raysim``, and 3 for a sweep that ended with trials that failed.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+SweepPath = Annotated[Path, typer.Argument(metavar="SWEEP", help="YAML: a configuration with a section 'sweep'.")]
+Folder = Annotated[Path, typer.Argument(metavar="SWEEP_DIR", help="The folder of a sweep that was begun.")]
+Set = Annotated[list[str] | None, typer.Option("--set", metavar="A.B=VALUE", help="Override a key; may be repeated.")]
+Out = Annotated[Path | None, typer.Option(help="Folder to write into; default runs/<name>/<time>-<id>.")]
+Failed = Annotated[bool, typer.Option("--failed", help="Run the trials that failed again, too.")]
+Verbose = Annotated[bool, typer.Option("-v", "--verbose", help="Show what Ray and MLflow say, and tracebacks.")]
+Store = Annotated[str, typer.Option(help="The store, as tracking.uri names it.")]
+Port = Annotated[int, typer.Option(help="Port on the loopback interface.")]
+
+
+def sweep(config: SweepPath, set_: Set = None, out: Out = None, verbose: Verbose = False) -> None:
+    """Search a configuration for what is accurate and fair: many trials, a Pareto set, one recommendation."""
+    from tune.sweep import begin
+
+    raise typer.Exit(begin(config, set_ or [], out, _console(), verbose=verbose))
+
+
+def resume(sweep_dir: Folder, failed: Failed = False, verbose: Verbose = False) -> None:
+    """Go on with a sweep that was stopped; no finished trial is repeated."""
+    from tune.sweep import go_on
+
+    raise typer.Exit(go_on(sweep_dir, _console(), failed=failed, verbose=verbose))
+
+
+def ui(uri: Store = "sqlite:///mlflow.db", port: Port = 5000) -> None:
+    """Open MLflow on this machine only, with the store that runs and sweeps were recorded in."""
+    import subprocess
+
+    from raysim.errors import ConfigError
+    from raysim.tracking import NOWHERE, check_reachable, sqlite_path
+
+    if uri == NOWHERE or uri.startswith(("http://", "https://")):
+        raise ConfigError(
+            f"--uri: {uri} is not a store to open; an http store is a server already, see it in a browser"
+        )
+    check_reachable(uri)
+    if uri.startswith("sqlite:") and not sqlite_path(uri).exists():
+        raise ConfigError(f"--uri: {sqlite_path(uri).absolute()} does not exist; run something first or name another")
+    server = ["server", "--backend-store-uri", uri, "--host", "127.0.0.1", "--port", str(port)]
+    raise typer.Exit(subprocess.call([sys.executable, "-m", "mlflow", *server]))
+
+
+def _console() -> Console:
+    from rich.console import Console
+
+    return Console() if sys.stdout.isatty() else Console(width=160)

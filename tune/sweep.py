@@ -1,0 +1,194 @@
+"""A sweep from its file to its folder: plan, trials over one standing federation, choice, and figures on test rows."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import yaml
+from rich.console import Console
+from rich.table import Table
+
+from raysim.config import Config, read_tree
+from raysim.coordinator import Outcome
+from raysim.data.federation import Federation
+from raysim.errors import ConfigError
+from raysim.results import choose_folder, write_run
+from raysim.session import Session, open_session
+from raysim.tracking import check_reachable
+from tune import results
+from tune.choice import Choice, choose, reason
+from tune.courier import Courier
+from tune.driver import concurrency, drive
+from tune.journal import Journal, digest
+from tune.plan import Plan, make_plan
+from tune.progress import Display
+from tune.trial import figures, headline
+
+DONE, FAILED, INTERRUPTED = 0, 3, 130
+"""Exit codes: all trials ended well, some failed, stopped before all had ended."""
+
+
+def begin(path: Path, overrides: Sequence[str], out: Path | None, console: Console, *, verbose: bool) -> int:
+    """``raysim sweep``. Returns the exit code."""
+    plan, config = make_plan(read_tree(path, overrides))
+    check_reachable(config.tracking.uri)
+    folder = choose_folder(out, config.name)
+    if (folder / "journal.jsonl").exists():
+        raise ConfigError(f"--out: {folder} holds a sweep; go on with 'raysim resume {folder}' or name another folder")
+    folder.mkdir(parents=True, exist_ok=True)
+    results.write_sweep(folder, plan, config)
+    return Run(folder, plan, config, console).play(verbose=verbose)
+
+
+def go_on(folder: Path, console: Console, *, failed: bool, verbose: bool) -> int:
+    """``raysim resume``; with ``failed``, trials that failed are run again. Returns the exit code."""
+    path = folder / "sweep.yaml"
+    if not path.is_file() or not (folder / "journal.jsonl").is_file():
+        raise ConfigError(f"{folder}: is not the folder of a sweep; it has no sweep.yaml and journal.jsonl")
+    plan, config = make_plan(read_tree(path))
+    run = Run(folder, plan, config, console)
+    if failed:
+        run.forget_failed()
+    return run.play(verbose=verbose)
+
+
+class Run:
+    """A sweep in its folder."""
+
+    def __init__(self, folder: Path, plan: Plan, config: Config, console: Console) -> None:
+        self._folder = folder
+        self._plan = plan
+        self._config = config
+        self._console = console
+        self._federations = {seed: Federation.open(at) for seed, at in plan.folders.items()}
+        data = [federation.fingerprint for federation in self._federations.values()]
+        self._journal = Journal(folder, {"sweep": digest(folder / "sweep.yaml"), "data": data})
+        self._total = plan.trials()
+
+    def forget_failed(self) -> None:
+        """Take failed trials for not run."""
+        failed = [number for number, trial in self._journal.trials.items() if trial.status == "failed"]
+        for number in failed:
+            del self._journal.trials[number]
+
+    def play(self, *, verbose: bool) -> int:
+        """Run what is left, write everything, and return the exit code."""
+        plan, config, journal = self._plan, self._config, self._journal
+        first = next(iter(self._federations.values()))
+        courier = Courier(self._folder, plan, config, first.fingerprint)
+        with courier:
+            courier.catch_up(journal.trials.values())
+            with open_session(first.totals, config.resources, in_process=False, verbose=verbose) as session:
+                self._announce(first, session)
+                try:
+                    with Display(self._console, plan.sweep, self._total, journal.trials.values()) as display:
+                        drive(plan, config, session.pool, journal, self._folder, [display, courier])
+                finally:
+                    choice = self._write()
+                ended = len(journal.trials) >= self._total
+                tested = self._test(session, choice) if ended else None
+            tree = results.summary(choice, journal.trials, self._total, tested)
+            written = [results.write_summary(self._folder, tree), *self._files(choice)]
+            if ended:
+                figures = {"hypervolume": choice.hypervolume, "pareto": float(choice.front.sum())}
+                if tested:
+                    figures |= {f"test_{name}": mean for name, (mean, _) in tested.items()}
+                members = {trial.number: bool(on) for trial, on in zip(choice.trials, choice.front, strict=True)}
+                courier.conclude(members, figures, written)
+        self._say(choice, tested, courier, ended)
+        if not ended:
+            return INTERRUPTED
+        return FAILED if any(trial.status == "failed" for trial in journal.trials.values()) else DONE
+
+    def _announce(self, federation: Federation, session: Session) -> None:
+        if session.warning:
+            self._console.print(f"warning: {session.warning}", highlight=False, markup=False)
+        left = self._total - len(self._journal.trials)
+        at_once = concurrency(self._plan, session.pool, max(left, 1))
+        self._console.print(
+            f"{len(federation.hospitals)} hospitals, {int(federation.totals.sum()):,} rows, "
+            f"{federation.X.shape[1]} features; {session.where}; {left} trials of {len(self._plan.seeds)} seeds, "
+            f"{at_once} at a time, searcher {self._plan.sweep.searcher}, scheduler {self._plan.sweep.scheduler.name}",
+            highlight=False,
+        )
+
+    def _write(self) -> Choice:
+        """The tables of the trials that have ended so far."""
+        choice = choose(self._journal.trials, self._plan.sweep)
+        results.write_tables(self._folder, self._journal.trials, choice)
+        return choice
+
+    def _files(self, choice: Choice) -> list[Path]:
+        """Plots and the recommendation, and the tables written before."""
+        made = [
+            results.write_plots(self._folder, choice),
+            results.write_recommended(self._folder, self._plan, choice),
+            self._folder / "sweep.yaml",
+            self._folder / "trials.csv",
+            self._folder / "pareto.csv",
+        ]
+        return [path for path in made if path is not None]
+
+    def _test(self, session: Session, choice: Choice) -> Mapping[str, tuple[float, float]] | None:
+        """The recommended configuration with every seed on test rows, which no trial has seen; its runs are written."""
+        if choice.recommended is None:
+            return None
+        params = choice.recommended.params
+        precision = self._plan.config(params, "test").training.precision
+        finals, rounds = [], {}
+        for job, (seed, federation) in zip(self._plan.jobs(params, "test"), self._federations.items(), strict=True):
+            *_, outcome = session.run(job)
+            assert isinstance(outcome, Outcome)
+            folder = self._folder / "recommended" / f"seed-{seed}"
+            write_run(folder, federation, outcome, self._plan.frozen(params, seed), "test", precision)
+            finals.append(headline(outcome.metrics))
+            rounds[seed] = outcome.rounds
+        return figures(finals, rounds)
+
+    def _say(
+        self, choice: Choice, tested: Mapping[str, tuple[float, float]] | None, courier: Courier, ended: bool
+    ) -> None:
+        say: Any = lambda text: self._console.print(text, soft_wrap=True, highlight=False, markup=False)  # noqa: E731
+        if not ended:
+            say(f"stopped after {len(self._journal.trials)} of {self._total} trials; raysim resume {self._folder}")
+        elif tested:
+            self._console.print(_table(choice, tested))
+        failed = [trial for trial in self._journal.trials.values() if trial.status == "failed"]
+        if failed:
+            say(f"{len(failed)} of {self._total} trials failed; each with its error in trials.csv")
+        stated = ", ".join(f"{n} {v:g}" for n, v in zip(choice.sweep.names, choice.reference, strict=True))
+        say(f"{int(choice.front.sum())} trials not dominated, hypervolume {choice.hypervolume:.4g} from ({stated})")
+        for line in reason(choice):
+            say(f"  {line}")
+        if courier.unsent:
+            say(
+                f"warning: MLflow ({self._config.tracking.uri}) did not take {courier.unsent} records: "
+                f"{courier.error}; they are kept, 'raysim resume {self._folder}' sends them"
+            )
+        say(f"files: {self._folder}")
+
+
+def _table(choice: Choice, tested: Mapping[str, tuple[float, float]]) -> Table:
+    """The recommended configuration: its values, and its objectives on validation and on test rows."""
+    assert choice.recommended is not None
+    params = ", ".join(f"{key} {_short(value)}" for key, value in choice.recommended.params.items())
+    table = Table(title=f"Recommended: trial {choice.recommended.number}, {params}", title_justify="left")
+    table.add_column("objective")
+    table.add_column("validation rows", justify="right")
+    table.add_column("test rows", justify="right")
+    for name, direction in choice.sweep.objectives.items():
+        table.add_row(f"{name} ({direction})", _number(*choice.recommended.figures[name]), _number(*tested[name]))
+    return table
+
+
+def _number(value: float, spread: float) -> str:
+    if not math.isfinite(value):
+        return "undefined"
+    return f"{value:.4f}" + (f" ±{spread:.4f}" if math.isfinite(spread) else "")
+
+
+def _short(value: Any) -> str:
+    return f"{value:.4g}" if isinstance(value, float) else yaml.safe_dump(value, default_flow_style=True).split("\n")[0]
