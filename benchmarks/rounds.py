@@ -26,6 +26,7 @@ from raysim.metrics import figures
 from raysim.session import open_session
 from raysim.streams import stream
 from raysim.training.base import Optimizer
+from strategies.base import Draw
 from strategies.fedavg import FedAvg
 from strategies.selection import All, Uniform
 
@@ -86,7 +87,10 @@ def cohorts(case: Case, federation: Federation, seed: int) -> list[np.ndarray]:
     """The cohort of each round, as the engine draws them."""
     selection = Uniform(case.fraction, 10) if case.fraction < 1 else All()
     ids, sizes = np.arange(case.hospitals), federation.sizes("train")
-    return [selection.pick(ids, sizes, stream(seed, "sample", t)) for t in range(1, case.rounds + 1)]
+    return [
+        selection.pick(Draw(ids, sizes, stream(seed, "sample", t), None, lambda ids: np.zeros(len(ids))))
+        for t in range(1, case.rounds + 1)
+    ]
 
 
 def evaluate(federation: Federation, score: Callable[[np.ndarray], np.ndarray]) -> float:

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from raysim import metrics
 from raysim.config import Evaluation
 from raysim.data.federation import Federation
-from raysim.egress import Ledger, record_training
+from raysim.egress import SCALAR_BYTES, Ledger, record_training
 from raysim.errors import ConfigError
 from raysim.exact import decode
 from raysim.messages import Kept, Partial, Plan, Work
@@ -111,6 +111,8 @@ class Run:
         self._federation = Federation.open(job.work.federation)
         self._order = np.argsort(np.concatenate(pool.served))
         self._ledger = Ledger()
+        self._round = 0
+        self._asked_down, self._asked_up = 0, 0
         work = job.work
         model = work.model.bind(self._federation, "cpu", work.precision)
         self._layout = model.layout
@@ -121,6 +123,7 @@ class Run:
             initial=model.initial(stream(work.seed, "initial")),
             local_epochs=work.epochs,
             selection=job.selection,
+            memory=None,
             rng=lambda purpose, *key: stream(work.seed, purpose, *key),
             ask=self._ask,
         )
@@ -147,6 +150,7 @@ class Run:
         for t in range(first + 1, job.rounds + 1):
             start = time.perf_counter()
             self._stood = (t - 1, state, self._memory)
+            self._round, self._asked_down, self._asked_up = t, 0, 0
             ids = strategy.select(view, state, t)
             due = bool(rounds) and job.evaluation.every > 0 and (t - 1) % job.evaluation.every == 0
             problem = strategy.problem(view, state, ids) if len(ids) else None
@@ -157,15 +161,18 @@ class Run:
                 yield rounds[-1]
             down, up = 0, 0
             if problem is not None:
-                down, up = self._record(t, ids, problem)
-                state = strategy.aggregate(view, state, Update(ids, self._merge(partials, problem)))
+                down, up = self._record(t, ids, problem, len(state.bank))
+                update = self._merge(ids, partials, problem)
+                state = strategy.aggregate(view, state, update)
+                view = replace(view, memory=job.selection.observe(view.memory, update))
             cohort = len(view.trainable) if POOLED in ids else len(ids)
+            down, up = down + self._asked_down, up + self._asked_up
             rounds.append(Round(t, time.perf_counter() - start, cohort, down, up))
         personal = strategy.personalize(view, state)
         if personal is not None:
             everyone = np.arange(len(view.sizes))
             self._send(state, job.rounds + 1, everyone, personal, {})
-            self._record(job.rounds + 1, everyone, personal)
+            self._record(job.rounds + 1, everyone, personal, len(state.bank))
         nobody = np.empty(0, dtype=np.int64)
         last = self._send(state, job.rounds + 1, nobody, None, self._served(state), histograms=True)
         figures, summary = self._judge(job.rounds, last)
@@ -196,11 +203,21 @@ class Run:
         if self._federation.preprocessing_scalars:
             self._ledger.add(0, "preprocessing", everyone, self._federation.preprocessing_scalars)
 
-    def _ask(self, question: Question) -> Sequence[Floats]:
-        per_process = self._pool.ask(self._job.work, question)
-        flat = [answer for answers in per_process for answer in answers]
-        answers = [flat[i] for i in self._order]
-        self._ledger.add(0, question.kind, np.arange(len(answers)), np.array([answer.size for answer in answers]))
+    def _ask(self, question: Question, *, models: Floats | None = None, ids: Ids | None = None) -> Sequence[Floats]:
+        sent = None if models is None else models.astype(self._job.work.precision)
+        answers = [
+            answer
+            for per_process in self._pool.ask(self._job.work, question, self._round, sent, ids)
+            for answer in per_process
+        ]
+        asked = np.arange(len(self._order)) if ids is None else ids
+        home = np.concatenate(self._pool.served)
+        order = np.argsort(home[np.isin(home, asked)])
+        answers = [answers[i] for i in order]
+        self._asked_up += self._ledger.add(
+            self._round, question.kind, asked, np.array([answer.size for answer in answers])
+        )
+        self._asked_down += 0 if models is None else models.size * len(asked) * SCALAR_BYTES
         return answers
 
     def _served(self, state: State) -> dict[str, Ids]:
@@ -224,6 +241,8 @@ class Run:
             bank=state.bank.astype(self._job.work.precision),
             ids=ids,
             problem=problem,
+            mixture=self._job.strategy.mixture(self._view, state),
+            losses=self._job.selection.hears_losses,
             serve=serve,
             part=self._job.evaluation.part,
             histograms=histograms,
@@ -233,19 +252,31 @@ class Run:
             self._memory = memory
         return partials
 
-    def _record(self, t: int, ids: Ids, problem: LocalProblem) -> tuple[int, int]:
+    def _record(self, t: int, ids: Ids, problem: LocalProblem, models: int) -> tuple[int, int]:
         if POOLED in ids and t == 1:
             everyone = np.arange(len(self._view.sizes))
             self._ledger.add(0, "rows", everyone, self._view.sizes * (self._federation.X.shape[1] + 1))
-        return record_training(self._ledger, t, ids, problem, self._layout.size)
+        return record_training(
+            self._ledger, t, ids, problem, self._layout.size, models, self._job.selection.hears_losses
+        )
 
-    def _merge(self, partials: Sequence[Partial], problem: LocalProblem) -> Floats:
-        """The sums of all processes; integers, so that the order does not matter."""
+    def _merge(self, ids: Ids, partials: Sequence[Partial], problem: LocalProblem) -> Update:
+        """What came back, in id order; the sums are of integers, so that the order of processes does not matter."""
         total = np.zeros((problem.sums, self._layout.size), dtype=np.int64)
         for partial in partials:
             if partial.units is not None:
                 total += partial.units
-        return decode(total)
+        trained = [partial for partial in partials if partial.ids is not None]
+        home = [partial.ids for partial in trained if partial.ids is not None]
+        order = np.argsort(np.concatenate(home)) if home else np.empty(0, dtype=np.int64)
+        deltas = [partial.deltas for partial in trained if partial.deltas is not None]
+        losses = [partial.losses for partial in trained if partial.losses is not None]
+        return Update(
+            ids=ids,
+            sums=decode(total),
+            deltas=np.concatenate(deltas)[order] if deltas else None,
+            losses=np.concatenate(losses)[order] if losses else None,
+        )
 
     def _judge(self, t: int, partials: Sequence[Partial]) -> tuple[dict[str, Floats], dict[str, dict[str, float]]]:
         """Per model served after round ``t``: hospitals' figures in id order, and the federation-level metrics."""

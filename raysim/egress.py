@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from strategies.base import OWN, POOLED, Ids, LocalProblem
+from strategies.base import MIXTURE, OWN, POOLED, Ids, LocalProblem
 
 SCALAR_BYTES = 4
 
@@ -30,22 +30,30 @@ class Ledger:
         return int(sent.sum())
 
 
-def downlink(problem: LocalProblem, size: int) -> NDArray[np.int64]:
-    """Scalars that each hospital of a cohort receives: every bank row that its problem names, once, ``[H]``."""
+def downlink(problem: LocalProblem, size: int, models: int) -> NDArray[np.int64]:
+    """Scalars that each hospital of a cohort receives, ``[H]``, out of a bank of ``models``.
+
+    Every bank row that its problem names counts once; a mixture needs them all.
+    """
     columns = [problem.start]
     for pull in problem.pulls:
         # A pull without weight is not computed, so its target is not sent.
         columns.append(np.where(np.asarray(pull.weight) > 0, pull.towards, OWN))
     rows = np.sort(np.stack(columns, axis=1), axis=1)
     fresh = np.concatenate([np.ones((len(rows), 1), dtype=bool), rows[:, 1:] != rows[:, :-1]], axis=1)
-    distinct: NDArray[np.int64] = (fresh & (rows != OWN)).sum(axis=1)
-    return distinct * size
+    distinct: NDArray[np.int64] = (fresh & (rows >= 0)).sum(axis=1)
+    return np.where(problem.start == MIXTURE, models, distinct) * size
 
 
-def record_training(ledger: Ledger, round: int, ids: Ids, problem: LocalProblem, size: int) -> tuple[int, int]:
-    """Enter a round's updates; returns bytes down and up. Pooled rows train where they are: nothing travels."""
+def record_training(
+    ledger: Ledger, round: int, ids: Ids, problem: LocalProblem, size: int, models: int, losses: bool
+) -> tuple[int, int]:
+    """Enter a round's updates; returns bytes down and up. Pooled rows train where they are: nothing travels.
+
+    A participant sends its vector and the number of its rows, and its loss where the selection hears ``losses``.
+    """
     if POOLED in ids:
         return 0, 0
-    down = int(downlink(problem, size).sum()) * SCALAR_BYTES
-    up = ledger.add(round, "update", ids, size + 1) if problem.send else 0
+    down = int(downlink(problem, size, models).sum()) * SCALAR_BYTES
+    up = ledger.add(round, "update", ids, size + 1 + losses) if problem.send != "nothing" else 0
     return down, up

@@ -21,8 +21,8 @@ from raysim.errors import RaysimError, TrainingDiverged
 from raysim.exact import ExactSum, largest_term
 from raysim.messages import Kept, Partial, Plan, Work
 from raysim.streams import stream
-from raysim.training.base import Model, Task
-from strategies.base import OWN, POOLED, Floats, HospitalRows, Ids, LocalProblem, Question
+from raysim.training.base import Model, Task, row_losses
+from strategies.base import MIXTURE, OWN, POOLED, Floats, HospitalRows, Ids, LocalProblem, Question
 
 CHUNK_BYTES = 32 * 2**20
 """Parameters of hospitals trained in one call of a kernel on a CPU, so that they stay within its caches and memory."""
@@ -58,16 +58,23 @@ class HospitalGroup:
         result.seconds = time.perf_counter() - began
         return result, kept
 
-    def ask(self, work: Work, question: Question) -> list[Floats]:
-        """The answer of each hospital of this process, in the order of ``served``."""
+    def ask(self, work: Work, question: Question, round: int, models: Floats | None, ids: Ids | None) -> list[Floats]:
+        """The answers of this process's hospitals that are among ``ids`` (None: all), in the order of ``served``."""
         federation = self._federation(work.federation)
+        theirs = self._serves if ids is None else self._serves & set(ids.tolist())
         answers = []
         for hospital in self.served.tolist():
+            if hospital not in theirs:
+                continue
             rows = federation.rows(hospital, "train")
-            own = HospitalRows(
-                federation.X[rows], federation.y[rows], federation.observed[rows], len(federation.classes)
-            )
+            X, y = federation.X[rows], federation.y[rows]
             with _named(federation, hospital, f"answering '{question.kind}'"):
+                losses = np.empty((0, len(y)))
+                if models is not None:
+                    model = self.model(work)
+                    losses = np.stack([row_losses(model.logits(theta, X), y) for theta in models])
+                rng = stream(work.seed, question.kind, round, hospital)
+                own = HospitalRows(X, y, federation.observed[rows], len(federation.classes), losses, rng)
                 answers.append(question.answer(own))
         return answers
 
@@ -83,25 +90,31 @@ class HospitalGroup:
         if not mine:
             return kept
         model, size = self.model(plan.work), plan.bank.shape[1]
-        sums = ExactSum(problem.sums, size) if problem.send else None
+        sums = ExactSum(problem.sums, size) if problem.send != "nothing" else None
         limit = largest_term(len(plan.ids))
         remembered = dict(kept) if problem.keep else kept
+        deltas, losses = [], []
         chunk = max(1, CHUNK_BYTES // (size * plan.bank.itemsize)) if self._device == "cpu" else len(mine)
         for first in range(0, len(mine), chunk):
             some = mine[first : first + chunk]
             tasks = [self._task(plan, problem, j, kept) for j in some]
+            if plan.losses:
+                losses += [row_losses(model.logits(task.start, task.X), task.y).mean() for task in tasks]
             trained = self._trained(plan, model, tasks, [int(plan.ids[j]) for j in some])
             for j, task, theta in zip(some, tasks, trained, strict=True):
                 delta = np.subtract(theta, task.start, dtype=np.float64)
                 if not np.abs(delta).max(initial=0.0) < limit:  # also catches NaN
                     raise TrainingDiverged(self._diverged(plan, int(plan.ids[j])))
-                if sums is not None and problem.weight is not None:
-                    group = 0 if problem.into is None else int(problem.into[j])
-                    sums.add(group, float(problem.weight[j]), delta)
+                if sums is not None:
+                    _add(sums, problem, j, delta if problem.send == "delta" else theta)
+                if problem.single:
+                    deltas.append(delta)
                 if problem.keep:
                     remembered[int(plan.ids[j])] = theta.copy()
-        if sums is not None:
-            result.units = sums.units
+        result.ids = plan.ids[mine]
+        result.units = sums.units if sums is not None else None
+        result.deltas = np.stack(deltas) if deltas else None
+        result.losses = np.array(losses) if losses else None
         return remembered
 
     def _trained(self, plan: Plan, model: Model, tasks: Sequence[Task], ids: Sequence[int]) -> NDArray[Any]:
@@ -140,7 +153,7 @@ class HospitalGroup:
         return Task(
             X=federation.X[rows],
             y=federation.y[rows],
-            start=_parameters(plan.bank, int(problem.start[j]), hospital, kept),
+            start=_parameters(plan, int(problem.start[j]), hospital, kept),
             pulls=pulls,
             epochs=epochs,
             learning_rate=rate,
@@ -167,7 +180,7 @@ class HospitalGroup:
             scores = []
             for hospital, rows in part.items():
                 with _named(federation, hospital, f"evaluating in round {plan.round}"):
-                    theta = _parameters(plan.bank, int(rows_of[hospital]), hospital, kept)
+                    theta = _parameters(plan, int(rows_of[hospital]), hospital, kept)
                     scores.append(model.logits(theta, federation.X[rows]))
             logits = np.concatenate(scores)
             result.figures[name] = metrics.figures(logits, y, offsets)
@@ -196,6 +209,26 @@ def pooled_rows(federation: Federation) -> NDArray[np.int64]:
     return np.concatenate([np.arange(start, stop) for start, stop in federation.bounds[:, :2]])
 
 
-def _parameters(bank: NDArray[Any], row: int, hospital: int, kept: Kept) -> NDArray[Any]:
-    parameters: NDArray[Any] = bank[row] if row != OWN else kept.get(hospital, bank[0])
+def _add(sums: ExactSum, problem: LocalProblem, j: int, vector: NDArray[Any]) -> None:
+    """Add what hospital ``j`` of the cohort sends to the sum, or sums, that it goes into."""
+    if problem.weight is None:
+        return
+    if problem.weight.ndim == 1:
+        sums.add(0 if problem.into is None else int(problem.into[j]), float(problem.weight[j]), vector)
+        return
+    for group in np.flatnonzero(problem.weight[j]):
+        sums.add(int(group), float(problem.weight[j, group]), vector)
+
+
+def _parameters(plan: Plan, row: int, hospital: int, kept: Kept) -> NDArray[Any]:
+    """The parameters that a bank row, ``OWN`` or ``MIXTURE`` stands for."""
+    if row == OWN and hospital in kept:
+        return kept[hospital]
+    if row in (OWN, MIXTURE):
+        if plan.mixture is None:
+            row = 0
+        else:
+            mixed: NDArray[Any] = (plan.mixture[hospital] @ plan.bank).astype(plan.bank.dtype)
+            return mixed
+    parameters: NDArray[Any] = plan.bank[row]
     return parameters

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from raysim.data.federation import Federation
 from raysim.training.base import Model, Optimizer
 from raysim.training.models import build_model
-from strategies.base import Ids, LocalProblem
+from strategies.base import Floats, Ids, LocalProblem
 
 if TYPE_CHECKING:
     from raysim.config import ModelSection
@@ -65,8 +65,9 @@ class Plan:
     """One round for everybody: every actor takes from it what concerns the hospitals it serves.
 
     ``bank [M, P]`` in the run's precision; ``ids [H]`` the cohort and ``problem`` what it minimises (or no one trains);
-    ``serve`` the models to evaluate, ``{model served: [N] bank rows or OWN}``, on ``part``; ``histograms`` asks for the
-    pooled score histograms too.
+    ``mixture [N, M]`` the weights of bank rows where ``MIXTURE`` is named; ``losses`` asks for each trained hospital's
+    mean loss before training; ``serve`` the models to evaluate, ``{model served: [N] bank rows or OWN}``, on ``part``;
+    ``histograms`` asks for the pooled score histograms too.
     """
 
     work: Work
@@ -74,6 +75,8 @@ class Plan:
     bank: NDArray[Any]
     ids: Ids
     problem: LocalProblem | None
+    mixture: Floats | None = None
+    losses: bool = False
     serve: dict[str, Ids] = field(default_factory=dict)
     part: str = "test"
     histograms: bool = False
@@ -83,11 +86,15 @@ class Plan:
 class Partial:
     """What one actor sends back. Its parameters are sums: their size does not grow with the number of hospitals.
 
-    ``units [G, P]`` fixed-point sums of weighted deltas; ``figures`` per model served ``[h, columns]``
+    ``units [G, P]`` fixed-point sums of weighted deltas; ``ids [h]`` the hospitals that trained here, with ``deltas
+    [h, P]`` and ``losses [h]`` where these are asked for by hospital; ``figures`` per model served ``[h, columns]``
     for the actor's hospitals in its order; ``histograms`` per model served; ``seconds`` of computing.
     """
 
     units: NDArray[np.int64] | None = None
+    ids: Ids | None = None
+    deltas: Floats | None = None
+    losses: Floats | None = None
     figures: dict[str, NDArray[np.float64]] = field(default_factory=dict)
     histograms: dict[str, Any] = field(default_factory=dict)
     seconds: float = 0.0

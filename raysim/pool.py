@@ -28,8 +28,10 @@ class Pool(Protocol):
         """Run a plan everywhere; returns the partial results and what is remembered."""
         ...
 
-    def ask(self, work: Work, question: Question) -> list[list[Floats]]:
-        """The hospitals' answers, per process."""
+    def ask(
+        self, work: Work, question: Question, round: int, models: Floats | None, ids: Ids | None
+    ) -> list[list[Floats]]:
+        """The answers of hospitals ``ids`` (None: all), per process."""
         ...
 
     def recall(self, memory: Memory) -> Kept:
@@ -52,8 +54,10 @@ class LocalPool:
         results = [group.round(plan, own) for group, own in zip(self._groups, kept, strict=True)]
         return [partial for partial, _ in results], [own for _, own in results]
 
-    def ask(self, work: Work, question: Question) -> list[list[Floats]]:
-        return [group.ask(work, question) for group in self._groups]
+    def ask(
+        self, work: Work, question: Question, round: int, models: Floats | None, ids: Ids | None
+    ) -> list[list[Floats]]:
+        return [group.ask(work, question, round, models, ids) for group in self._groups]
 
     def recall(self, memory: Memory) -> Kept:
         return {hospital: theta for own in memory for hospital, theta in own.items()}
@@ -70,8 +74,8 @@ class HospitalActor:
     def round(self, plan: Plan, kept: Kept | None) -> tuple[Partial, Kept]:
         return self._group.round(plan, kept)
 
-    def ask(self, work: Work, question: Question) -> list[Floats]:
-        return self._group.ask(work, question)
+    def ask(self, work: Work, question: Question, round: int, models: Floats | None, ids: Ids | None) -> list[Floats]:
+        return self._group.ask(work, question, round, models, ids)
 
     def ready(self) -> tuple[str, str]:
         """Answers once the process is up: what it computes on, and what torch sees there."""
@@ -119,8 +123,14 @@ class RayPool:
         ]
         return fetch([partial for partial, _ in results]), [own for _, own in results]
 
-    def ask(self, work: Work, question: Question) -> list[list[Floats]]:
-        answers: list[list[Floats]] = fetch([actor.ask.remote(work, question) for actor in self.actors])
+    def ask(
+        self, work: Work, question: Question, round: int, models: Floats | None, ids: Ids | None
+    ) -> list[list[Floats]]:
+        import ray
+
+        shared = None if models is None else ray.put(models)
+        asked = [actor.ask.remote(work, question, round, shared, ids) for actor in self.actors]
+        answers: list[list[Floats]] = fetch(asked)
         return answers
 
     def recall(self, memory: Memory) -> Kept:

@@ -5,8 +5,10 @@
 
 from strategies import psi
 from strategies.base import (
+    MIXTURE,
     OWN,
     POOLED,
+    Draw,
     FederationView,
     HospitalRows,
     LocalProblem,
@@ -19,8 +21,10 @@ from strategies.base import (
 )
 
 __all__ = [
+    "MIXTURE",
     "OWN",
     "POOLED",
+    "Draw",
     "FederationView",
     "HospitalRows",
     "LocalProblem",

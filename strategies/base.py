@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar, Literal, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,7 +22,11 @@ Ids = NDArray[np.int64]
 Floats = NDArray[np.float64]
 
 OWN = -1
-"""Stands for the hospital's own kept parameters, where a row of the bank is expected; row 0 until it has kept some."""
+"""Stands for the hospital's own kept parameters, where a row of the bank is expected. Until it has kept some: its
+mixture of the bank, for strategies that have one, else row 0."""
+
+MIXTURE = -2
+"""Stands for the hospital's mixture of the bank (:meth:`Strategy.mixture`), where a row of the bank is expected."""
 
 POOLED = -1
 """Stands for the rows of all hospitals together, where a hospital is expected."""
@@ -33,17 +37,20 @@ class HospitalRows:
     """The training rows of one hospital, as a :class:`Question` sees them.
 
     ``X [n, F]`` preprocessed features, of which the first ``D`` columns are values and the rest flags,
-    ``y [n]`` class indices out of ``classes``, ``observed [n, D]`` whether a value was recorded.
+    ``y [n]`` class indices out of ``classes``, ``observed [n, D]`` whether a value was recorded. ``losses [M, n]`` is
+    each row's loss under each of the ``M`` models that came with the question; ``rng`` the hospital's own stream.
     """
 
     X: NDArray[Any]
     y: NDArray[np.int64]
     observed: NDArray[np.bool_]
     classes: int
+    losses: Floats
+    rng: np.random.Generator
 
 
 class Question(Protocol):
-    """Something the server asks every hospital before training. What it returns has left the hospital."""
+    """Something the server asks hospitals, before training or in a round. What it returns has left the hospital."""
 
     kind: ClassVar[str]
     """Its name in the egress ledger."""
@@ -53,11 +60,45 @@ class Question(Protocol):
         ...
 
 
-class Selection(Protocol):
-    """Which hospitals take part in a round."""
+@dataclass(frozen=True, eq=False)
+class Draw:
+    """What a selection chooses from: ``candidates [M]``, ascending, with ``sizes [M]`` > 0 training rows.
 
-    def pick(self, candidates: Ids, sizes: Ids, rng: np.random.Generator) -> Ids:
-        """Ascending ids out of ``candidates [M]`` (ascending), which have ``sizes [M]`` > 0 training rows."""
+    ``memory`` is what the selection remembers, ``rng`` the stream of this draw. ``losses(ids)`` asks these candidates
+    for their mean training loss under the model that they would start from, ``[len(ids)]``.
+    """
+
+    candidates: Ids
+    sizes: Ids
+    rng: np.random.Generator
+    memory: Any
+    losses: Callable[[Ids], Floats]
+
+
+class Selection:
+    """Which hospitals take part in a round. Derive from it, make it a frozen dataclass, and define ``pick``."""
+
+    hears_losses: ClassVar[bool] = False
+    """Whether participants also send their mean training loss under the model they received."""
+
+    def setup(self, view: FederationView) -> Any:
+        """What the selection remembers before the first round; may ask hospitals. Plain values and arrays only."""
+        return None
+
+    def pick(self, draw: Draw) -> Ids:
+        """Ascending ids out of the candidates."""
+        raise NotImplementedError
+
+    def observe(self, memory: Any, update: Update) -> Any:
+        """What it remembers after a round."""
+        return memory
+
+
+class Ask(Protocol):
+    """How the server asks hospitals."""
+
+    def __call__(self, question: Question, *, models: Floats | None = None, ids: Ids | None = None) -> Sequence[Floats]:
+        """The answers of hospitals ``ids`` (all where None), in that order; ``models [M, P]`` travel to each."""
         ...
 
 
@@ -66,8 +107,9 @@ class FederationView:
     """What the server knows of the federation, and how it asks for more.
 
     ``names [N]``, ``sizes [N]`` training rows, ``classes`` of the label, ``initial [P]`` the common starting
-    parameters; ``local_epochs`` and ``selection`` as configured. ``rng(purpose, *key)`` is a stream of the run's seed.
-    ``ask(question)`` returns one answer per hospital in id order; hospitals without training rows answer too.
+    parameters; ``local_epochs`` and ``selection`` as configured, ``memory`` what the selection remembers.
+    ``rng(purpose, *key)`` is a stream of the run's seed. ``ask(question)`` returns one answer per hospital in id order;
+    hospitals without training rows answer too.
     """
 
     names: tuple[str, ...]
@@ -76,8 +118,9 @@ class FederationView:
     initial: Floats
     local_epochs: int
     selection: Selection
+    memory: Any
     rng: Callable[..., np.random.Generator]
-    ask: Callable[[Question], Sequence[Floats]]
+    ask: Ask
 
     @property
     def trainable(self) -> Ids:
@@ -109,12 +152,15 @@ class Pull:
 class LocalProblem:
     """What each of ``H`` hospitals minimises in a round, and where its delta goes.
 
-    - ``start [H]``: the bank row it starts from, or ``OWN``.
-    - ``weight [H]``: the factor of its delta in the sum it goes into; needed where it is sent.
+    - ``start [H]``: the bank row it starts from, or ``OWN``, or ``MIXTURE``.
+    - ``weight [H]``: the factor of its delta in the sum it goes into; needed where it is sent. ``[H, sums]``: its
+      factor in each of the sums.
     - ``into [H]``: which of the ``sums`` sums that is (0 where None).
     - ``pulls``: proximal terms added to its loss.
     - ``epochs [H]`` or one for all, ``learning_rate``: None means as configured.
-    - ``keep``: it remembers its parameters afterwards (its own model). ``send``: its delta leaves the hospital.
+    - ``keep``: it remembers its parameters afterwards (its own model).
+    - ``send``: what leaves the hospital, its ``delta`` or its ``parameters``, or nothing.
+    - ``single``: the server must see each hospital's delta by itself; actors cannot add them up before they travel.
     """
 
     start: Ids
@@ -125,15 +171,22 @@ class LocalProblem:
     epochs: int | Ids | None = None
     learning_rate: float | None = None
     keep: bool = False
-    send: bool = True
+    send: Literal["delta", "parameters", "nothing"] = "delta"
+    single: bool = False
 
 
 @dataclass(frozen=True, eq=False)
 class Update:
-    """What came back from a round: ``sums [G, P]``, the weighted sums of deltas; ``ids [H]``, who took part."""
+    """What came back from a round.
+
+    ``ids [H]``: who took part. ``sums [G, P]``: the weighted sums of deltas. ``deltas [H, P]`` where the problem asked
+    for ``single`` ones, ``losses [H]`` where the selection hears them: each mean training loss before training.
+    """
 
     ids: Ids
     sums: Floats
+    deltas: Floats | None = None
+    losses: Floats | None = None
 
 
 class Strategy:
@@ -154,7 +207,7 @@ class Strategy:
 
     def select(self, view: FederationView, state: State, round: int) -> Ids:
         """The cohort of ``round`` (1, 2, ...): ascending ids, or ``[POOLED]``."""
-        return choose(view, view.trainable, "sample", round)
+        return choose(view, state, view.trainable, "sample", round)
 
     def problem(self, view: FederationView, state: State, ids: Ids) -> LocalProblem:
         """What the cohort minimises."""
@@ -168,16 +221,42 @@ class Strategy:
         """Which model serves each hospital: ``{model served: [N] bank rows, or OWN}``, the headline model last."""
         return {"global": np.zeros(len(view.sizes), dtype=np.int64)}
 
+    def mixture(self, view: FederationView, state: State) -> Floats | None:
+        """The weights of bank rows ``[N, M]`` that make a hospital's model where ``MIXTURE`` is named, or None."""
+        return None
+
     def personalize(self, view: FederationView, state: State) -> LocalProblem | None:
         """What every hospital with training rows minimises once after the last round, or None."""
         return None
 
 
-def choose(view: FederationView, candidates: Ids, purpose: str, *key: int) -> Ids:
-    """The configured selection among ``candidates`` (ascending, all with training rows)."""
+@dataclass(frozen=True)
+class MeanLoss:
+    """A hospital's mean training loss under each model that comes with the question, ``[M]``; NaN without rows."""
+
+    kind: ClassVar[str] = "loss"
+
+    def answer(self, rows: HospitalRows) -> Floats:
+        return rows.losses.mean(axis=1) if len(rows.y) else np.full(len(rows.losses), np.nan)
+
+
+def choose(
+    view: FederationView, state: State, candidates: Ids, purpose: str, *key: int, start: Ids | None = None
+) -> Ids:
+    """The configured selection among ``candidates`` (ascending, all with training rows).
+
+    ``start [N]`` names the bank row that each hospital would start from (None: the global model).
+    """
     if not len(candidates):
         return candidates
-    return view.selection.pick(candidates, view.sizes[candidates], view.rng(purpose, *key))
+
+    def losses(ids: Ids) -> Floats:
+        rows, which = np.unique(np.zeros_like(ids) if start is None else start[ids], return_inverse=True)
+        answers = view.ask(MeanLoss(), models=state.bank[rows], ids=ids)
+        return np.stack(answers)[np.arange(len(ids)), which]
+
+    draw = Draw(candidates, view.sizes[candidates], view.rng(purpose, *key), view.memory, losses)
+    return view.selection.pick(draw)
 
 
 def shares(sizes: Ids) -> Floats:

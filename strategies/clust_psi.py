@@ -109,7 +109,7 @@ class ClustPsi(Strategy):
         for row in range(1, len(state.bank)):
             # The first cluster draws as a run without clusters does, so that a single one is federated averaging.
             key = (round,) if row == 1 else (round, row)
-            drawn.append(choose(view, view.trainable[cluster == row], "sample", *key))
+            drawn.append(choose(view, state, view.trainable[cluster == row], "sample", *key, start=members(state)))
         return np.sort(np.concatenate(drawn))
 
     def problem(self, view: FederationView, state: State, ids: Ids) -> LocalProblem:

@@ -12,26 +12,22 @@ from strategies.base import FederationView, Floats, HospitalRows
 
 @dataclass(frozen=True)
 class LabelCounts:
-    """Rows of each class, ``[C]``."""
+    """Rows of each class, ``[C]``, with Laplace noise of scale ``1 / privacy_epsilon`` on each, clipped at 0.
+
+    ``privacy_epsilon`` is the ε of differential privacy for one row more or less; None leaves the counts exact.
+    """
 
     kind: ClassVar[str] = "label_counts"
+    privacy_epsilon: float | None = None
 
     def answer(self, rows: HospitalRows) -> Floats:
-        return np.bincount(rows.y, minlength=rows.classes).astype(np.float64)
+        counts = np.bincount(rows.y, minlength=rows.classes).astype(np.float64)
+        if self.privacy_epsilon is None:
+            return counts
+        return np.maximum(counts + rows.rng.laplace(scale=1.0 / self.privacy_epsilon, size=len(counts)), 0.0)
 
 
 def ask_label_counts(view: FederationView, privacy_epsilon: float | None) -> Floats:
-    """Every hospital's label counts, ``[N, C]``, with Laplace noise of scale ``1 / ε`` on each, clipped at 0.
-
-    ``privacy_epsilon`` is the ε of differential privacy for one row more or less (None: exact counts). The noise is the
-    hospital's; it is drawn here, from a stream of that hospital, because a question has no randomness of its own.
-    """
-    counts: Floats = np.stack(view.ask(LabelCounts()))
-    if privacy_epsilon is None:
-        return counts
-    drawn = [
-        view.rng("label noise", i).laplace(scale=1.0 / privacy_epsilon, size=counts.shape[1])
-        for i in range(len(counts))
-    ]
-    noisy: Floats = np.maximum(counts + np.stack(drawn), 0.0)
-    return noisy
+    """Every hospital's label counts, ``[N, C]``."""
+    counts: Floats = np.stack(view.ask(LabelCounts(privacy_epsilon)))
+    return counts

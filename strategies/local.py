@@ -21,7 +21,7 @@ class Local(Strategy):
         return view.trainable
 
     def problem(self, view: FederationView, state: State, ids: Ids) -> LocalProblem:
-        return LocalProblem(start=np.full_like(ids, OWN), keep=True, send=False)
+        return LocalProblem(start=np.full_like(ids, OWN), keep=True, send="nothing")
 
     def serve(self, view: FederationView, state: State) -> dict[str, Ids]:
         return {"personal": np.full(len(view.sizes), OWN, dtype=np.int64)}

@@ -22,5 +22,5 @@ class Personalization:
 def fine_tune(start: Ids, how: Personalization, pulls: tuple[Pull, ...] = ()) -> LocalProblem:
     """Every hospital continues from bank row ``start [N]`` and keeps the result; nothing is sent."""
     return LocalProblem(
-        start=start, pulls=pulls, epochs=how.epochs, learning_rate=how.learning_rate, keep=True, send=False
+        start=start, pulls=pulls, epochs=how.epochs, learning_rate=how.learning_rate, keep=True, send="nothing"
     )

@@ -36,9 +36,7 @@ def l1_losses(X: NDArray[Any], y: NDArray[Any], models: Floats, radius: float) -
     return losses
 
 
-def logistic_losses(
-    X: NDArray[Any], y: NDArray[Any], models: Floats, radius: float, kappa: float = 1.0
-) -> Floats:
+def logistic_losses(X: NDArray[Any], y: NDArray[Any], models: Floats, radius: float, kappa: float = 1.0) -> Floats:
     """The robust logistic loss of each model, ``[M]``, with ``y [n]`` in {-1, +1} (:func:`signs`).
 
     Transport costs ``|x - x'| + κ |y - y'| / 2``. With margins ``m_p = y_p x_p.θ`` the dual of the worst case is

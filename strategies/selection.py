@@ -6,19 +6,19 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from strategies.base import Ids
+from strategies.base import Draw, Ids, Selection
 
 
 @dataclass(frozen=True)
-class All:
+class All(Selection):
     """Every hospital with training rows, every round."""
 
-    def pick(self, candidates: Ids, sizes: Ids, rng: np.random.Generator) -> Ids:
-        return candidates
+    def pick(self, draw: Draw) -> Ids:
+        return draw.candidates
 
 
 @dataclass(frozen=True)
-class Uniform:
+class Uniform(Selection):
     """A uniform sample without replacement of ``max(minimum, floor(fraction * M))`` out of ``M`` hospitals."""
 
     fraction: float = 0.1
@@ -27,12 +27,13 @@ class Uniform:
     def __post_init__(self) -> None:
         _check(self.fraction, self.minimum)
 
-    def pick(self, candidates: Ids, sizes: Ids, rng: np.random.Generator) -> Ids:
-        return np.sort(rng.permutation(candidates)[: cohort_size(len(candidates), self.fraction, self.minimum)])
+    def pick(self, draw: Draw) -> Ids:
+        count = cohort_size(len(draw.candidates), self.fraction, self.minimum)
+        return np.sort(draw.rng.permutation(draw.candidates)[:count])
 
 
 @dataclass(frozen=True)
-class InverseSqrt:
+class InverseSqrt(Selection):
     """Without replacement, with weights ``n_i^(-1/2)``: small hospitals take part more often (CHiP-FL, section 4).
 
     Federated averaging of such a cohort is biased towards small hospitals: no importance weights correct for it.
@@ -44,9 +45,9 @@ class InverseSqrt:
     def __post_init__(self) -> None:
         _check(self.fraction, self.minimum)
 
-    def pick(self, candidates: Ids, sizes: Ids, rng: np.random.Generator) -> Ids:
-        count = cohort_size(len(candidates), self.fraction, self.minimum)
-        return weighted_sample(candidates, -0.5 * np.log(sizes), count, rng)
+    def pick(self, draw: Draw) -> Ids:
+        count = cohort_size(len(draw.candidates), self.fraction, self.minimum)
+        return weighted_sample(draw.candidates, -0.5 * np.log(draw.sizes), count, draw.rng)
 
 
 def cohort_size(available: int, fraction: float, minimum: int) -> int:

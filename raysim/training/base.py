@@ -70,6 +70,16 @@ class Task:
     batches: Callable[[int], np.random.Generator]
 
 
+def row_losses(logits: NDArray[Any], y: NDArray[np.int64]) -> NDArray[np.float64]:
+    """The log loss of each row ``[n]`` from margins of class 1 ``[n]`` or logits ``[n, C]``, in float64."""
+    z = logits.astype(np.float64)
+    if z.ndim == 1:
+        losses: NDArray[np.float64] = np.logaddexp(0.0, z) - y * z
+    else:
+        losses = np.logaddexp.reduce(z, axis=1) - z[np.arange(len(y)), y]
+    return losses
+
+
 class Model(Protocol):
     """A model family bound to its numbers of features ``F`` and classes ``C``, and to a device and precision."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -32,8 +33,11 @@ def view_of(hospitals: list[HospitalRows], seed: int = 1) -> FederationView:
         initial=np.zeros(2),
         local_epochs=1,
         selection=All(),
+        memory=None,
         rng=lambda purpose, *key: stream(seed, purpose, *key),
-        ask=lambda question: [question.answer(rows) for rows in hospitals],
+        ask=lambda question, *, models=None, ids=None: [
+            question.answer(replace(rows, rng=stream(seed, question.kind, 0, i))) for i, rows in enumerate(hospitals)
+        ],
     )
 
 
@@ -41,7 +45,8 @@ def hospital(counts: list[int], X: np.ndarray | None = None, observed: np.ndarra
     """A hospital with these rows of each class; ``X`` is zeros unless given."""
     y = np.repeat(np.arange(len(counts)), counts)
     X = np.zeros((len(y), 1)) if X is None else X
-    return HospitalRows(X, y, np.ones(X.shape, dtype=np.bool_) if observed is None else observed, len(counts))
+    seen = np.ones(X.shape, dtype=np.bool_) if observed is None else observed
+    return HospitalRows(X, y, seen, len(counts), np.empty((0, len(y))), np.random.default_rng(0))
 
 
 def clusters(hospitals: list[HospitalRows], strategy: ClustPsi | None = None) -> list[int]:
@@ -93,7 +98,7 @@ class Only(FedAvg):
         object.__setattr__(self, "key", key)
 
     def select(self, view, state, round):
-        return choose(view, self.ids, "sample", round, *self.key)
+        return choose(view, state, self.ids, "sample", round, *self.key)
 
 
 @pytest.mark.parametrize("selection", [All(), Uniform(0.5, 1)])

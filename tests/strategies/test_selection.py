@@ -5,7 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from strategies.base import Draw
 from strategies.selection import All, InverseSqrt, Uniform, cohort_size, weighted_sample
+
+
+def draw(ids: np.ndarray, sizes: np.ndarray, rng: np.random.Generator) -> Draw:
+    """A draw of a selection that neither remembers nor asks."""
+    return Draw(ids, sizes, rng, None, lambda asked: np.zeros(len(asked)))
 
 
 def test_the_cohort_of_chips_paper_has_twenty_of_208_hospitals():
@@ -17,13 +23,13 @@ def test_the_cohort_of_chips_paper_has_twenty_of_208_hospitals():
 
 def test_all_takes_everybody():
     ids = np.array([1, 4, 6])
-    assert All().pick(ids, np.array([3, 2, 1]), np.random.default_rng(0)).tolist() == [1, 4, 6]
+    assert All().pick(draw(ids, np.array([3, 2, 1]), np.random.default_rng(0))).tolist() == [1, 4, 6]
 
 
 @pytest.mark.parametrize("selection", [Uniform(0.5, 1), InverseSqrt(0.5, 1)])
 def test_a_sample_is_ascending_distinct_and_of_the_right_size(selection):
     ids = np.arange(100, 120)
-    chosen = selection.pick(ids, np.arange(1, 21), np.random.default_rng(3))
+    chosen = selection.pick(draw(ids, np.arange(1, 21), np.random.default_rng(3)))
     assert len(chosen) == 10
     assert (np.diff(chosen) > 0).all()
     assert set(chosen) <= set(ids)
@@ -33,7 +39,7 @@ def test_inverse_sqrt_draws_by_the_law_of_its_weights():
     """With one draw the chance of hospital i is n_i^(-1/2) / sum, here 1/2 : 1/4 : 1/4 (n = 1, 4, 4)."""
     sizes, ids = np.array([1, 4, 4]), np.arange(3)
     rng = np.random.default_rng(0)
-    draws = [int(InverseSqrt(0.01, 1).pick(ids, sizes, rng)[0]) for _ in range(4000)]
+    draws = [int(InverseSqrt(0.01, 1).pick(draw(ids, sizes, rng))[0]) for _ in range(4000)]
     shares = np.bincount(draws, minlength=3) / 4000
     assert shares == pytest.approx([0.5, 0.25, 0.25], abs=0.03)
 
