@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 
     from raysim.results import Result
 
+ROOM_FOR_SPREADS, ROOM_FOR_DIFFERENCES = 136, 92
+"""Characters that a comparison's table needs with spreads beside the means, and with differences at all."""
+
 COLUMNS = {
     "auroc": "mean AUROC",
     "worst_decile": "worst decile",
@@ -56,7 +59,7 @@ def compare_all(config: Config, console: Console, out: Path | None, *, in_proces
         return {}, files
 
     experiment.play(console, in_process=in_process, verbose=verbose, conclude=conclude)
-    console.print(_comparison_table(tables[0], config.reference))
+    console.print(_comparison_table(tables[0], config.reference, console.width))
     console.print(f"files: {experiment.folder}", soft_wrap=True, highlight=False, markup=False)
 
 
@@ -110,15 +113,22 @@ def _run_table(result: Result) -> Table:
     return table
 
 
-def _comparison_table(rows: pd.DataFrame, reference: str) -> Table:
+def _comparison_table(rows: pd.DataFrame, reference: str, width: int) -> Table:
+    """Fits ``width`` characters: spreads go below the means, and the differences away, where there is no room."""
     from raysim.report.tables import labels
 
     seeds = int(rows["seeds"].iloc[0])
     spread = f"mean ± standard deviation over {seeds} seeds" if seeds > 1 else "one seed, so no spread is known"
     table = _table(f"{len(set(rows['strategy']))} strategies: {spread}")
-    table.add_column(f"AUROC against {reference} [95 %]", justify="right")
+    beside = " " if width >= ROOM_FOR_SPREADS else "\n"
+    if width >= ROOM_FOR_DIFFERENCES:
+        table.add_column(f"AUROC against {reference} [95 %]", justify="right")
     for name, row in zip(labels(rows), rows.to_dict("records"), strict=True):
-        table.add_row(name, *(_number(row[column], row[f"{column}_std"]) for column in COLUMNS), _difference(row))
+        cells = [_number(row[column], row[f"{column}_std"], beside) for column in COLUMNS]
+        table.add_row(name, *cells, *([_difference(row, beside)] if width >= ROOM_FOR_DIFFERENCES else []))
+    if rows["yardstick"].any():
+        table.caption = "* a yardstick: it bounds what federating can reach"
+        table.caption_justify = "left"
     return table
 
 
@@ -130,14 +140,14 @@ def _table(title: str) -> Table:
     return table
 
 
-def _difference(row: Mapping[Any, Any]) -> str:
+def _difference(row: Mapping[Any, Any], beside: str) -> str:
     value = row.get("auroc_difference", math.nan)
     if not math.isfinite(value):
         return ""
-    return f"{value:+.4f} [{row['auroc_low']:+.4f}, {row['auroc_high']:+.4f}]"
+    return f"{value:+.4f}{beside}[{row['auroc_low']:+.4f}, {row['auroc_high']:+.4f}]"
 
 
-def _number(value: float, spread: float = math.nan) -> str:
+def _number(value: float, spread: float = math.nan, beside: str = " ") -> str:
     if not math.isfinite(value):
         return "undefined"
-    return f"{value:.4f}" + (f" ±{spread:.3f}" if math.isfinite(spread) else "")
+    return f"{value:.4f}" + (f"{beside}±{spread:.3f}" if math.isfinite(spread) else "")

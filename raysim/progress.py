@@ -29,11 +29,11 @@ class Display:
         if console.is_terminal:
             self._live = Progress(
                 TextColumn("{task.description}"),
-                BarColumn(),
+                BarColumn(bar_width=16),
                 MofNCompleteColumn(),
-                TextColumn("rounds, left"),
+                TextColumn("rounds,"),
                 TimeRemainingColumn(),
-                TextColumn("{task.fields[note]}"),
+                TextColumn("left {task.fields[note]}"),
                 console=console,
                 transient=True,
             )
@@ -54,8 +54,7 @@ class Display:
 
     def round(self, row: Round) -> None:
         """A round of the job has ended."""
-        note = " ".join(f"{model} {values['auroc']:.4f}" for model, values in row.metrics.items() if "auroc" in values)
-        note = f"mean AUROC {note}" if note else ""
+        note = f"AUROC {list(row.metrics.values())[-1]['auroc']:.4f}" if row.metrics else ""
         if self._live is not None and self._task is not None:
             self._live.update(self._task, advance=1, description=self._label, note=note)
         elif time.monotonic() - self._said >= PLAIN_SECONDS:
