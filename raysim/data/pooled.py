@@ -1,0 +1,113 @@
+"""Pooled data sets, which know no hospitals, divided among clients by a partition protocol.
+
+What all of them share: the clients' number, how unlike they become, and an 80/20 holdout of each client, stratified by
+class (``data.split: {column: part}`` uses it; any other split may be configured too).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import BaseModel, ConfigDict, Field
+
+from raysim.data.partition import dirichlet, holdout, similarity
+from raysim.data.records import Records
+from raysim.errors import DataError
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+PART = "part"
+"""The column of the stratified holdout, for ``data.split: {column: part}``."""
+
+
+class Partition(BaseModel):
+    """How rows go to clients: ``dirichlet`` with ``alpha``, or ``similarity`` with the ``share`` dealt at random."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    name: Literal["dirichlet", "similarity"] = "dirichlet"
+    alpha: float = Field(0.3, gt=0, allow_inf_nan=False, description="dirichlet: small is unlike, large is alike")
+    min_size: int = Field(10, ge=0, description="dirichlet: rows that every client has at least")
+    share: float = Field(0.0, ge=0, le=1, description="similarity: 1 is alike, 0 are shards of one or few classes")
+
+    def home(self, labels: NDArray[np.int64], clients: int, seed: int) -> NDArray[np.int64]:
+        """The client of each row, ``[N]``."""
+        if self.name == "similarity":
+            return similarity(labels, clients, self.share, seed)
+        return dirichlet(labels, clients, self.alpha, seed, min_size=self.min_size)
+
+
+class Pooled(BaseModel):
+    """A pooled data set for ``clients``, with the ``partition`` drawn from ``seed``; ``rows`` takes a random sample."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    clients: int = Field(100, ge=1)
+    partition: Partition = Field(default_factory=Partition)
+    rows: int | None = Field(None, ge=1, description="use that many rows, drawn at random; None uses all")
+    seed: int = Field(0, ge=0, description="of the partition, the holdout and the sample; apart from the run's seed")
+
+    def files(self) -> Iterator[Path]:
+        """The files that are read."""
+        return iter(())
+
+    def pool(self) -> tuple[pd.DataFrame, NDArray[np.int64], tuple[str, ...], str]:
+        """Features ``[N, F]``, class indices ``[N]``, class names, and a note on what was read."""
+        raise NotImplementedError
+
+    def reserve(self, by: str | None, column: str | None) -> Pooled:
+        """``data.split`` may name the holdout, and nothing else."""
+        if by is not None:
+            raise DataError(f"data.split.by: '{by}', but these rows have no groups; use row")
+        if column not in (None, PART):
+            raise DataError(f"data.split.column: '{column}' is not there; use '{PART}', the stratified holdout")
+        return self
+
+    def read(self) -> Records:
+        """The rows, divided."""
+        from raysim.streams import stream
+
+        features, y, classes, note = self.pool()
+        if self.rows is not None and self.rows < len(y):
+            chosen = np.sort(stream(self.seed, "sample of rows").permutation(len(y))[: self.rows])
+            features, y = features.iloc[chosen].reset_index(drop=True), y[chosen]
+        home = self.partition.home(y, self.clients, self.seed)
+        names = np.array([f"client_{j + 1}" for j in range(self.clients)])
+        shown = self.partition.model_dump(include={"name", "alpha" if self.partition.name == "dirichlet" else "share"})
+        return Records(
+            features=features,
+            y=y,
+            classes=classes,
+            silo=names[home],
+            part=holdout(y, home, self.seed),
+            notes=(note, f"{len(y):,} rows to {self.clients} clients by {shown}, seed {self.seed}"),
+        )
+
+
+def pixels(images: NDArray[np.uint8]) -> pd.DataFrame:
+    """Images ``[N, ...]`` as columns in [0, 1], in the order of their axes."""
+    import pandas as pd
+
+    flat = images.reshape(len(images), -1).astype(np.float32) / np.float32(255)
+    return pd.DataFrame(flat, columns=[f"pixel_{j}" for j in range(flat.shape[1])])
+
+
+def existing(path: Path, names: list[str], what: str) -> list[Path]:
+    """The files ``names`` in the folder ``path``; raises ``DataError`` naming the first that is not there."""
+    for name in names:
+        if not (path / name).is_file():
+            raise DataError(f"data.path: {path} has no {name}; point it at the folder of {what}")
+    return [path / name for name in names]
+
+
+def labels_of(values: Any, classes: int, what: Path) -> NDArray[np.int64]:
+    """Integer labels in ``0..classes-1``, or a ``DataError``."""
+    y = np.asarray(values).astype(np.int64)
+    if len(y) == 0 or y.min() < 0 or y.max() >= classes:
+        raise DataError(f"data.path: {what} holds labels outside 0..{classes - 1}; it is not in its publisher's layout")
+    return y

@@ -1,0 +1,89 @@
+"""The tables that commands print."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from rich.box import SIMPLE_HEAD
+from rich.table import Table
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from raysim.results import Result
+
+ROOM_FOR_SPREADS, ROOM_FOR_DIFFERENCES = 136, 92
+"""Characters that a comparison's table needs with spreads beside the means, and with differences at all."""
+
+RANKING = {
+    "auroc": "mean AUROC",
+    "worst_decile": "worst decile",
+    "gini": "Gini",
+    "std": "std",
+    "size_bias": "size bias",
+}
+"""What is shown where AUROC is defined somewhere."""
+
+CLASSIFYING = {"accuracy": "accuracy", "ad": "AD", "sdad": "SDAD", "log_loss": "log loss"}
+"""What is shown where it is not: clients of one class each have no AUROC."""
+
+
+def run_table(result: Result) -> Table:
+    """One run: a row a model served."""
+    columns = _columns(metrics["auroc"] for metrics in result.outcome.metrics.values())
+    table = _table(f"{result.label}, seed {result.seed}", columns)
+    table.add_column("hospitals (undefined)", justify="right")
+    for model, metrics in result.outcome.metrics.items():
+        table.add_row(
+            model,
+            *(_number(metrics[name]) for name in columns),
+            f"{metrics['hospitals']:.0f} ({metrics['undefined']:.0f})",
+        )
+    return table
+
+
+def comparison_table(rows: pd.DataFrame, reference: str, width: int) -> Table:
+    """Fits ``width`` characters: spreads go below the means, and the differences away, where there is no room."""
+    from raysim.report.tables import labels
+
+    seeds = int(rows["seeds"].iloc[0])
+    spread = f"mean ± standard deviation over {seeds} seeds" if seeds > 1 else "one seed, so no spread is known"
+    columns = _columns(rows["auroc"])
+    table = _table(f"{len(set(rows['strategy']))} strategies: {spread}", columns)
+    beside = " " if width >= ROOM_FOR_SPREADS else "\n"
+    if width >= ROOM_FOR_DIFFERENCES:
+        table.add_column(f"AUROC against {reference} [95 %]", justify="right")
+    for name, row in zip(labels(rows), rows.to_dict("records"), strict=True):
+        cells = [_number(row[column], row[f"{column}_std"], beside) for column in columns]
+        table.add_row(name, *cells, *([_difference(row, beside)] if width >= ROOM_FOR_DIFFERENCES else []))
+    if rows["yardstick"].any():
+        table.caption = "* a yardstick: it bounds what federating can reach"
+        table.caption_justify = "left"
+    return table
+
+
+def _columns(auroc: Iterable[float]) -> dict[str, str]:
+    return RANKING if any(math.isfinite(value) for value in auroc) else CLASSIFYING
+
+
+def _table(title: str, columns: Mapping[str, str]) -> Table:
+    table = Table(title=title, title_justify="left", title_style="bold", box=SIMPLE_HEAD, pad_edge=False)
+    table.add_column("model served", no_wrap=True)
+    for heading in columns.values():
+        table.add_column(heading, justify="right")
+    return table
+
+
+def _difference(row: Mapping[Any, Any], beside: str) -> str:
+    value = row.get("auroc_difference", math.nan)
+    if not math.isfinite(value):
+        return ""
+    return f"{value:+.4f}{beside}[{row['auroc_low']:+.4f}, {row['auroc_high']:+.4f}]"
+
+
+def _number(value: float, spread: float = math.nan, beside: str = " ") -> str:
+    if not math.isfinite(value):
+        return "undefined"
+    return f"{value:.4f}" + (f"{beside}±{spread:.3f}" if math.isfinite(spread) else "")
