@@ -14,7 +14,7 @@ from rich.table import Table
 from raysim import config as configuration
 from raysim import registry
 from raysim.config import PAPER_METHODS, Config, StrategySection
-from raysim.terminal import comparison_table, run_table
+from raysim.terminal import comparison_table, run_table, unlikeness_table
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -78,7 +78,9 @@ def describe_data(config: Config, console: Console) -> None:
     from raysim.data.describe import render
 
     source = configuration.build_source(config.data)
-    render(build(source, config.data.split, config.data.preprocessing, config.seed), console)
+    federation = build(source, config.data.split, config.data.preprocessing, config.seed)
+    render(federation, console)
+    console.print(unlikeness_table(federation))
 
 
 def list_kind(kind: str, console: Console) -> None:

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
 if TYPE_CHECKING:
     import pandas as pd
 
+    from raysim.data.federation import Federation
     from raysim.results import Result
 
 ROOM_FOR_SPREADS, ROOM_FOR_DIFFERENCES = 136, 92
@@ -87,3 +90,33 @@ def _number(value: float, spread: float = math.nan, beside: str = " ") -> str:
     if not math.isfinite(value):
         return "undefined"
     return f"{value:.4f}" + (f"{beside}±{spread:.3f}" if math.isfinite(spread) else "")
+
+
+def unlikeness_table(federation: Federation) -> Table:
+    """How unlike the hospitals' training rows are: labels, features and sizes."""
+    from raysim import heterogeneity
+
+    counts = heterogeneity.label_counts(federation)
+    table = Table(
+        title="how unlike hospitals are (training rows)",
+        title_justify="left",
+        title_style="bold",
+        box=None,
+        show_header=False,
+        pad_edge=False,
+    )
+    labels = heterogeneity.label_metrics(counts)
+    table.add_row("labels", ", ".join(f"{name} {_short(value)}" for name, value in labels.items()))
+    stability = heterogeneity.federation_feature_psi(federation)
+    weights = counts.sum(axis=1) / max(int(counts.sum()), 1)
+    by_feature = np.nansum(stability.terms * weights[:, None], axis=0)
+    most = np.argsort(-by_feature, kind="stable")[:5]
+    named = ", ".join(f"{federation.features[j]} {_short(by_feature[j])}" for j in most)
+    table.add_row("features", f"weighted PSI {_short(stability.weighted)}; most unlike: {named}")
+    quantity = dataclasses.asdict(heterogeneity.quantity(counts.sum(axis=1)))
+    table.add_row("sizes", ", ".join(f"{name} {_short(value)}" for name, value in quantity.items()))
+    return table
+
+
+def _short(value: float) -> str:
+    return f"{value:.3g}" if math.isfinite(value) else "undefined"
