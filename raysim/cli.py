@@ -84,6 +84,22 @@ def describe(config: ConfigPath = None, set_: Set = None, seed: Seed = None, ver
     describe_data(_configuration(config, set_, seed), _console())
 
 
+@app.command()
+def plan(
+    config: ConfigPath = None,
+    set_: Set = None,
+    seed: Seed = None,
+    nodes: Annotated[
+        str | None, typer.Option(metavar="SPEC", help="Nodes to plan for, such as 2x16cpu+1gpu,1x8cpu.")
+    ] = None,
+    verbose: Verbose = False,
+) -> None:
+    """Print who would run where, memory of each actor and bytes of a round, without running."""
+    from raysim.plan import show_plan
+
+    show_plan(_configuration(config, set_, seed), nodes, _console())
+
+
 @app.command("list")
 def list_(kind: Annotated[Kind, typer.Argument(help="What to list.")]) -> None:
     """List what a configuration can name."""

@@ -17,6 +17,7 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError,
 from raysim import registry
 from raysim.data.split import Split
 from raysim.errors import ConfigError, nearest
+from raysim.nodes import parse_nodes
 from strategies.base import Selection, Strategy
 
 if TYPE_CHECKING:
@@ -111,17 +112,35 @@ class Evaluation(Section):
     part: Literal["validation", "test"] = "test"
 
 
+class OwnActor(Section):
+    """What the actor of a hospital in ``resources.per_hospital`` holds; None is what the others' actors hold.
+
+    It computes with as many threads as it holds whole CPUs.
+    """
+
+    cpus: float | None = Field(None, gt=0)
+    gpus: float | None = Field(None, ge=0)
+
+
 class Resources(Section):
     """``resources``: how hospitals are packed into actors, and what each actor holds.
 
     ``hospitals_per_actor`` ``auto`` starts as many actors as can run at once. ``cpus_per_actor`` None shares the
-    cluster's CPUs evenly. ``device`` ``auto`` computes on the GPU share of the actor where torch sees it.
+    cluster's CPUs evenly. ``device`` ``auto`` computes on the GPU share of the actor where torch sees it. An actor that
+    has not answered after ``timeout`` seconds is started anew, once; the second time it is an error.
+    ``per_hospital`` gives hospitals, by name, an actor of their own that holds other CPUs and GPUs. ``data`` says how
+    rows reach other nodes: from a ``shared`` folder, ``shipped``, or ``auto``, which ships where it cannot be read.
+    ``autoscale`` describes nodes that an autoscaler may start where those that stand cannot run an actor.
     """
 
     hospitals_per_actor: Literal["auto"] | int = "auto"
     cpus_per_actor: float | None = Field(None, gt=0)
     gpus_per_actor: float = Field(0, ge=0)
     device: Literal["auto", "cpu", "cuda"] = "auto"
+    timeout: float = Field(1800.0, gt=0)
+    per_hospital: dict[str, OwnActor] = Field(default_factory=dict)
+    data: Literal["auto", "shared", "shipped"] = "auto"
+    autoscale: str | None = None
 
     @field_validator("hospitals_per_actor")
     @classmethod
@@ -130,12 +149,38 @@ class Resources(Section):
             raise ValueError(f"{value} is not auto or at least 1")
         return value
 
+    @field_validator("autoscale")
+    @classmethod
+    def _describes_nodes(cls, value: str | None) -> str | None:
+        if value is not None:
+            parse_nodes(value)
+        return value
+
 
 class Tracking(Section):
     """``tracking``: where MLflow records; ``uri: none`` records nowhere."""
 
     uri: str = "sqlite:///mlflow.db"
     experiment: str = "raysim"
+
+
+class Checkpoint(Section):
+    """``checkpoint``: what is kept, so that a run which was stopped goes on where it was.
+
+    One after ``every`` so many rounds (0: none), or ``auto``: after every ten seconds, if it costs at most 5 % of them.
+    The last ``keep`` stay. ``path`` is a folder or any URI that pyarrow knows; None is the run's own folder.
+    """
+
+    every: Literal["auto"] | int = "auto"
+    keep: int = Field(2, ge=1)
+    path: str | None = None
+
+    @field_validator("every")
+    @classmethod
+    def _not_negative(cls, value: str | int) -> str | int:
+        if value != "auto" and int(value) < 0:
+            raise ValueError(f"{value} is not auto or at least 0")
+        return value
 
 
 class Config(Section):
@@ -157,6 +202,7 @@ class Config(Section):
     evaluation: Evaluation = Field(default_factory=Evaluation)
     resources: Resources = Field(default_factory=Resources)
     tracking: Tracking = Field(default_factory=Tracking)
+    checkpoint: Checkpoint = Field(default_factory=Checkpoint)
 
     @field_validator("name")
     @classmethod

@@ -9,16 +9,19 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 
 from raysim import metrics
+from raysim.cadence import Cadence, Every
 from raysim.config import Evaluation
 from raysim.data.federation import Federation
 from raysim.egress import SCALAR_BYTES, Ledger, record_training
 from raysim.errors import ConfigError
 from raysim.exact import decode
 from raysim.messages import Kept, Partial, Plan, Work
+from raysim.packing import pack_state
 from raysim.pool import Memory, Pool
 from raysim.streams import stream
 from raysim.summary import federation_metrics
@@ -83,12 +86,34 @@ class Outcome:
 
 
 @dataclass(eq=False)
+class History:
+    """What a job has to show so far: its rounds (the last one not evaluated yet), what left hospitals, and seconds."""
+
+    rounds: list[Round]
+    ledger: Ledger
+    seconds: float
+
+    def copy(self) -> History:
+        """One that a run may write on."""
+        return History([replace(row) for row in self.rounds], Ledger(list(self.ledger.entries)), self.seconds)
+
+
+@dataclass(eq=False)
 class Standing:
-    """Where a job stands after ``round``: what it can go on from, with the same hyper-parameters or others."""
+    """Where a job stands after ``round``: what it can go on from, with the same hyper-parameters or others.
+
+    ``memory`` is the selection's. With a ``history`` it is a checkpoint: the job goes on as if it had never stopped.
+    """
 
     round: int
     state: State
     kept: Kept | None
+    memory: Any = None
+    history: History | None = None
+
+
+Event = Round | Outcome | Standing
+"""What a run tells while it is played."""
 
 
 class Coordinator:
@@ -97,9 +122,12 @@ class Coordinator:
     def __init__(self, pool: Pool) -> None:
         self._pool = pool
 
-    def run(self, job: Job) -> Iterator[Round | Outcome]:
-        """Yields each round as soon as its models have been evaluated, and at last the outcome."""
-        yield from Run(self._pool, job).play()
+    def run(self, job: Job, since: Standing | None = None, every: Every = 0) -> Iterator[Event]:
+        """Yields each round as soon as its models have been evaluated, and at last the outcome.
+
+        Between them come checkpoints, see :class:`Cadence`; a run ``since`` one of them tells only what comes after it.
+        """
+        yield from Run(self._pool, job, since).events(Cadence(every))
 
 
 class Run:
@@ -113,6 +141,7 @@ class Run:
         self._ledger = Ledger()
         self._round = 0
         self._asked_down, self._asked_up = 0, 0
+        self._told: list[tuple[Floats, Ids]] = []
         work = job.work
         model = work.model.bind(self._federation, "cpu", work.precision)
         self._layout = model.layout
@@ -122,6 +151,7 @@ class Run:
             classes=len(self._federation.classes),
             initial=model.initial(stream(work.seed, "initial")),
             local_epochs=work.epochs,
+            learning_rate=work.optimizer.learning_rate,
             selection=job.selection,
             memory=None,
             rng=lambda purpose, *key: stream(work.seed, purpose, *key),
@@ -131,26 +161,42 @@ class Run:
         if since is not None and since.kept is not None:
             self._memory = self._dealt(since.kept)
         self._since = since
-        self._stood: tuple[int, State, Memory | None] | None = None
+        self._stood: tuple[int, State, Memory | None, Any] | None = None
 
     def standing(self) -> Standing | None:
         """After the last round that was yielded; None before the first."""
         if self._stood is None:
             return None
-        t, state, memory = self._stood
-        return Standing(t, state, None if memory is None else self._pool.recall(memory))
+        t, state, kept, memory = self._stood
+        return Standing(t, state, None if kept is None else self._pool.recall(kept), memory)
 
     def play(self) -> Iterator[Round | Outcome]:
+        """See :meth:`Coordinator.run`; without checkpoints."""
+        for event in self.events(Cadence(0)):
+            if not isinstance(event, Standing):
+                yield event
+
+    def events(self, cadence: Cadence) -> Iterator[Event]:
         """See :meth:`Coordinator.run`."""
         job, view, began = self._job, self._view, time.perf_counter()
-        strategy = job.strategy
-        self._register()
-        first, state = (0, strategy.setup(view)) if self._since is None else (self._since.round, self._since.state)
+        strategy, since = job.strategy, self._since
         rounds: list[Round] = []
+        if since is not None and since.history is not None:
+            history = since.history.copy()
+            rounds, self._ledger, began = history.rounds, history.ledger, began - history.seconds
+        else:
+            self._register()
+        if since is not None:
+            first, state, view = since.round, since.state, replace(view, memory=since.memory)
+        else:
+            view = replace(view, memory=job.selection.setup(view))
+            first, state = 0, strategy.setup(view)
+        if cadence.on:
+            pack_state(state, {})  # what cannot be kept is said now, not after hours
         for t in range(first + 1, job.rounds + 1):
             start = time.perf_counter()
-            self._stood = (t - 1, state, self._memory)
-            self._round, self._asked_down, self._asked_up = t, 0, 0
+            self._stood = (t - 1, state, self._memory, view.memory)
+            self._round, self._asked_down, self._asked_up, self._told = t, 0, 0, []
             ids = strategy.select(view, state, t)
             due = bool(rounds) and job.evaluation.every > 0 and (t - 1) % job.evaluation.every == 0
             problem = strategy.problem(view, state, ids) if len(ids) else None
@@ -161,31 +207,38 @@ class Run:
                 yield rounds[-1]
             down, up = 0, 0
             if problem is not None:
-                down, up = self._record(t, ids, problem, len(state.bank))
+                down, up = self._record(t, ids, problem, state)
                 update = self._merge(ids, partials, problem)
                 state = strategy.aggregate(view, state, update)
                 view = replace(view, memory=job.selection.observe(view.memory, update))
             cohort = len(view.trainable) if POOLED in ids else len(ids)
             down, up = down + self._asked_down, up + self._asked_up
             rounds.append(Round(t, time.perf_counter() - start, cohort, down, up))
+            if cadence.due(t):
+                kept = None if self._memory is None else self._pool.recall(self._memory)
+                history = History(rounds, self._ledger, time.perf_counter() - began).copy()
+                yield Standing(t, state, kept, view.memory, history)
+                cadence.made()
         personal = strategy.personalize(view, state)
         if personal is not None:
             everyone = np.arange(len(view.sizes))
             self._send(state, job.rounds + 1, everyone, personal, {})
-            self._record(job.rounds + 1, everyone, personal, len(state.bank))
+            self._told = []
+            self._record(job.rounds + 1, everyone, personal, state)
         nobody = np.empty(0, dtype=np.int64)
         last = self._send(state, job.rounds + 1, nobody, None, self._served(state), histograms=True)
         figures, summary = self._judge(job.rounds, last)
         if rounds:
             rounds[-1].metrics = summary
             yield rounds[-1]
+        serve = self._serve(state)
         yield Outcome(
             rounds=rounds,
             figures=figures,
             metrics=summary,
-            serve=strategy.serve(view, state),
+            serve=serve,
             bank=state.bank,
-            cluster=state.cluster,
+            cluster=None if state.cluster is None else serve.get("cluster", state.cluster),
             kept=self._pool.recall(self._memory) if self._memory is not None else {},
             layout=self._layout,
             ledger=self._ledger,
@@ -204,6 +257,18 @@ class Run:
             self._ledger.add(0, "preprocessing", everyone, self._federation.preprocessing_scalars)
 
     def _ask(self, question: Question, *, models: Floats | None = None, ids: Ids | None = None) -> Sequence[Floats]:
+        answers = self._measure(question, models=models, ids=ids)
+        asked = np.arange(len(self._order)) if ids is None else ids
+        self._asked_up += self._ledger.add(
+            self._round, question.kind, asked, np.array([answer.size for answer in answers])
+        )
+        if models is not None:
+            self._asked_down += models.size * len(asked) * SCALAR_BYTES
+            self._told.append((models, asked))
+        return answers
+
+    def _measure(self, question: Question, *, models: Floats | None = None, ids: Ids | None = None) -> Sequence[Floats]:
+        """The answers of hospitals ``ids``, in id order, without the traffic of asking."""
         sent = None if models is None else models.astype(self._job.work.precision)
         answers = [
             answer
@@ -213,16 +278,14 @@ class Run:
         asked = np.arange(len(self._order)) if ids is None else ids
         home = np.concatenate(self._pool.served)
         order = np.argsort(home[np.isin(home, asked)])
-        answers = [answers[i] for i in order]
-        self._asked_up += self._ledger.add(
-            self._round, question.kind, asked, np.array([answer.size for answer in answers])
-        )
-        self._asked_down += 0 if models is None else models.size * len(asked) * SCALAR_BYTES
-        return answers
+        return [answers[i] for i in order]
+
+    def _serve(self, state: State) -> dict[str, Ids]:
+        return self._job.strategy.serve(replace(self._view, ask=self._measure), state)
 
     def _served(self, state: State) -> dict[str, Ids]:
         """The models that can be evaluated now: a hospital's own only once hospitals have kept some."""
-        models = self._job.strategy.serve(self._view, state)
+        models = self._serve(state)
         remembered = self._memory is not None
         return {name: rows for name, rows in models.items() if remembered or not (rows == OWN).all()}
 
@@ -242,7 +305,7 @@ class Run:
             ids=ids,
             problem=problem,
             mixture=self._job.strategy.mixture(self._view, state),
-            losses=self._job.selection.hears_losses,
+            losses=problem is not None and self._hears_losses(problem),
             serve=serve,
             part=self._job.evaluation.part,
             histograms=histograms,
@@ -252,13 +315,23 @@ class Run:
             self._memory = memory
         return partials
 
-    def _record(self, t: int, ids: Ids, problem: LocalProblem, models: int) -> tuple[int, int]:
+    def _hears_losses(self, problem: LocalProblem) -> bool:
+        return problem.losses or self._job.selection.hears_losses
+
+    def _record(self, t: int, ids: Ids, problem: LocalProblem, state: State) -> tuple[int, int]:
         if POOLED in ids and t == 1:
             everyone = np.arange(len(self._view.sizes))
             self._ledger.add(0, "rows", everyone, self._view.sizes * (self._federation.X.shape[1] + 1))
-        return record_training(
-            self._ledger, t, ids, problem, self._layout.size, models, self._job.selection.hears_losses
-        )
+        size, mixture = self._layout.size, self._job.strategy.mixture(self._view, state)
+        models = len(state.bank) if mixture is None else int(mixture.any(axis=0).sum())
+        down, up = record_training(self._ledger, t, ids, problem, size, models, self._hears_losses(problem))
+        # A hospital that was asked in this round about the model that it starts from has it already.
+        held = np.zeros(len(ids), dtype=np.bool_)
+        for told, asked in self._told:
+            known = (state.bank[:, None] == told).all(axis=2).any(axis=1)
+            held |= known[problem.start] & np.isin(ids, asked)
+        down -= int((held & (problem.start >= 0)).sum()) * size * SCALAR_BYTES
+        return down, up
 
     def _merge(self, ids: Ids, partials: Sequence[Partial], problem: LocalProblem) -> Update:
         """What came back, in id order; the sums are of integers, so that the order of processes does not matter."""
@@ -276,6 +349,7 @@ class Run:
             sums=decode(total),
             deltas=np.concatenate(deltas)[order] if deltas else None,
             losses=np.concatenate(losses)[order] if losses else None,
+            problem=problem,
         )
 
     def _judge(self, t: int, partials: Sequence[Partial]) -> tuple[dict[str, Floats], dict[str, dict[str, float]]]:

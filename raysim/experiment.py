@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import re
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,16 +17,20 @@ from typing import Any
 from rich.console import Console
 
 from raysim import config as configuration
+from raysim import resume
+from raysim.checkpoint import Checkpoints, Writer
 from raysim.config import Config, StrategySection
-from raysim.coordinator import Job, Round, check_job
+from raysim.coordinator import Job, Outcome, Round, Standing, check_job
 from raysim.data.build import build as build_federation
-from raysim.errors import ConfigError
+from raysim.errors import ConfigError, RaysimError, ResourceError
 from raysim.messages import ModelSpec, Work
 from raysim.progress import Display
 from raysim.recording import Record, Recorder
 from raysim.results import Result, choose_folder, write_run
+from raysim.resume import Opened
 from raysim.session import Session, open_session
-from raysim.tracking import check_reachable
+from raysim.shelf import check as check_shelf
+from raysim.tracking import RUN_TAG, check_reachable
 from raysim.training.base import Optimizer
 from strategies.base import Selection, Strategy
 
@@ -45,17 +49,29 @@ Conclude = Callable[[Sequence[Result]], tuple[Mapping[str, float], Sequence[Path
 
 
 class Experiment:
-    """A configuration checked against its data, to run ``chosen`` strategies with each of ``seeds``."""
+    """A configuration checked against its data, to run ``chosen`` strategies with each of ``seeds``.
+
+    ``again``: what was stopped in folder ``out`` goes on there.
+    """
 
     def __init__(
-        self, config: Config, chosen: Sequence[StrategySection], seeds: Sequence[int], out: Path | None
+        self,
+        config: Config,
+        chosen: Sequence[StrategySection],
+        seeds: Sequence[int],
+        out: Path | None,
+        *,
+        again: bool = False,
     ) -> None:
         self.config = config
+        self._again = again
         self.seeds = seeds
         self.entries = _entries(chosen, "strategies" if config.strategies else "strategy")
         self._selection: Selection = configuration.build_selection(config.selection)
         self._source = configuration.build_source(config.data)
         check_reachable(config.tracking.uri)
+        if config.checkpoint.path is not None and config.checkpoint.every != 0:
+            check_shelf(config.checkpoint.path)
         self.folder = choose_folder(out, config.name)
         self.federations = {
             seed: build_federation(self._source, config.data.split, config.data.preprocessing, seed) for seed in seeds
@@ -65,32 +81,57 @@ class Experiment:
     def play(
         self, console: Console, *, in_process: bool, verbose: bool, conclude: Conclude | None = None
     ) -> list[Result]:
-        """Run everything. Files are written and MLflow is told as each run ends; with ``conclude``, in nested runs."""
-        rows = next(iter(self.federations.values())).totals
-        results = []
-        with contextlib.ExitStack() as stack:
-            recorder = stack.enter_context(Recorder(self.config.tracking, verbose))
-            parent = None
-            if conclude is not None:
-                parent = stack.enter_context(recorder.run(self.config.name, self.config.frozen(), {}))
-            session = stack.enter_context(
-                open_session(rows, self.config.resources, in_process=in_process, verbose=verbose)
-            )
-            self._announce(console, session)
-            jobs = [(entry, seed) for seed in self.seeds for entry in self.entries]
-            display = stack.enter_context(Display(console, len(jobs), self.config.training.rounds))
-            for entry, seed in jobs:
-                name = entry.label if conclude is None else f"{entry.label}, seed {seed}"
-                folder = self.folder
-                if conclude is not None:
+        """Run everything. Files are written and MLflow is told as each run ends; with ``conclude``, in nested runs.
+
+        In a folder that goes on, what is finished is not run again.
+        """
+        desk = _Desk(self, console)
+        try:
+            if conclude is None:
+                return [self._run_alone(desk, in_process, verbose)]
+            return self._run_all(desk, in_process, verbose, conclude)
+        except ConfigError:
+            raise
+        except BaseException:
+            if (self.folder / resume.FILE).exists():
+                desk.say(f"stopped; 'raysim resume {self.folder}' goes on")
+            raise
+
+    def _run_alone(self, desk: _Desk, in_process: bool, verbose: bool) -> Result:
+        (entry,), (seed,) = self.entries, self.seeds
+        with self._opened(entry, seed, self.folder) as run:
+            with desk.ready(in_process, verbose, jobs=1):
+                result = self._run(desk, entry, seed, run, entry.label, None)
+            run.finish()
+        return result
+
+    def _run_all(self, desk: _Desk, in_process: bool, verbose: bool, conclude: Conclude) -> list[Result]:
+        frozen, results = self.config.frozen(), []
+        first = next(iter(self.federations.values()))
+        prints = {str(seed): federation.fingerprint for seed, federation in self.federations.items()}
+        jobs = [(entry, seed) for seed in self.seeds for entry in self.entries]
+        with resume.opened("compare", self.folder, frozen, first, prints, again=self._again) as whole:
+            with (
+                desk.ready(in_process, verbose, jobs=len(jobs)),
+                desk.recorder.run(self.config.name, frozen, {RUN_TAG: whole.ticket.id}, again=whole.again) as parent,
+            ):
+                for entry, seed in jobs:
                     folder = self.folder / "runs" / re.sub(r"[^\w.-]+", "_", entry.label) / f"seed-{seed}"
-                tags = {"strategy": entry.label, "seed": str(seed), "data": self.federations[seed].fingerprint}
-                display.begin(name)
-                with recorder.run(name, self.frozen(entry, seed), tags, parent) as record:
-                    results.append(self._run(session, entry, seed, folder, record, display))
-            if conclude is not None and parent is not None:
-                parent.done(*conclude(results))
+                    with self._opened(entry, seed, folder) as run:
+                        results.append(self._run(desk, entry, seed, run, f"{entry.label}, seed {seed}", parent))
+                        run.finish(results[-1].outcome)
+                with resume.writing(self.folder):
+                    parent.done(*conclude(results))
+            whole.finish()
+            for result in results:
+                (result.folder / resume.FINISHED).unlink(missing_ok=True)
         return results
+
+    def _opened(self, entry: Entry, seed: int, folder: Path) -> contextlib.AbstractContextManager[Opened]:
+        federation = self.federations[seed]
+        return resume.opened(
+            "run", folder, self.frozen(entry, seed), federation, federation.fingerprint, again=self._again
+        )
 
     def frozen(self, entry: Entry, seed: int) -> dict[str, Any]:
         """The complete configuration of one run, defaults of plug-ins included; ``raysim run`` takes it as it is."""
@@ -110,38 +151,103 @@ class Experiment:
                 check_job(self._job(entry, seed), federation)
             ModelSpec.of(self.config.model).bind(federation, "cpu", self.config.training.precision)
 
-    def _run(self, session: Session, entry: Entry, seed: int, folder: Path, record: Record, display: Display) -> Result:
+    def _run(self, desk: _Desk, entry: Entry, seed: int, run: Opened, name: str, parent: Record | None) -> Result:
         # Only now: pages and plots take a second to import, which Ray's start hides.
         from raysim.comparison import write_run_page
 
-        federation, began, outcome = self.federations[seed], time.perf_counter(), None
-        for event in session.run(self._job(entry, seed)):
-            if isinstance(event, Round):
-                display.round(event)
-                record.round(event)
+        federation, frozen, began = self.federations[seed], self.frozen(entry, seed), time.perf_counter()
+        part, precision = self.config.evaluation.part, self.config.training.precision
+        tags = {"strategy": entry.label, "seed": str(seed), "data": federation.fingerprint, RUN_TAG: run.ticket.id}
+        desk.display.begin(name)
+        with desk.recorder.run(name, frozen, tags, parent, again=run.again) as record:
+            finished = run.finished()
+            outcome = finished or self._outcome(desk, entry, seed, run, name, record)
+            result = Result(entry.label, entry.strategy.yardstick, seed, federation, outcome, run.folder)
+            if finished:
+                desk.tell(record, finished.rounds)
             else:
-                outcome = event
-        if outcome is None:
-            raise RuntimeError("the coordinator ended without an outcome")
-        frozen = self.frozen(entry, seed)
-        write_run(folder, federation, outcome, frozen, self.config.evaluation.part, self.config.training.precision)
-        model, headline = list(outcome.metrics.items())[-1]
-        result = Result(entry.label, entry.strategy.yardstick, seed, federation, outcome, folder)
-        write_run_page(folder, result, frozen, self.config.evaluation.part)
-        record.done(headline, sorted(folder.iterdir()))
-        display.end(
+                with resume.writing(run.folder):
+                    write_run(run.folder, federation, outcome, frozen, part, precision)
+                    write_run_page(run.folder, result, frozen, part)
+            model, headline = list(outcome.metrics.items())[-1]
+            record.done(headline, run.results())
+        desk.display.end(
             time.perf_counter() - began,
             f"{model} mean AUROC {headline['auroc']:.4f}, worst decile {headline['worst_decile']:.4f}",
         )
         return result
 
-    def _announce(self, console: Console, session: Session) -> None:
-        federation = next(iter(self.federations.values()))
-        if session.warning:
-            console.print(f"warning: {session.warning}", highlight=False, markup=False)
-        console.print(
+    def _outcome(self, desk: _Desk, entry: Entry, seed: int, run: Opened, name: str, record: Record) -> Outcome:
+        """Play a run from its start or its last checkpoint, telling of its rounds and keeping its checkpoints."""
+        section, since, outcome = self.config.checkpoint, None, None
+        checkpoints = Checkpoints(run.ticket.checkpoints, section.keep, run.ticket.fingerprint)
+        if run.again:
+            since, damaged = checkpoints.latest()
+            where = f"round {since.round} of {self.config.training.rounds}" if since else "the start"
+            desk.say("; ".join([*damaged, f"{name} goes on from {where}"]))
+            if since is not None and since.history is not None:
+                desk.tell(record, since.history.rounds[:-1])
+        with Writer(checkpoints) as writer:
+            try:
+                for event in desk.session.run(self._job(entry, seed), since, section.every, desk.say):
+                    if isinstance(event, Round):
+                        desk.tell(record, [event])
+                    elif isinstance(event, Standing):
+                        writer.offer(event)
+                    else:
+                        outcome = event
+            except RaysimError as error:
+                if not (since or writer.round or isinstance(error, ResourceError)):
+                    run.forget()  # it would end so again
+                raise
+        if outcome is None:
+            raise RuntimeError("the coordinator ended without an outcome")
+        return outcome
+
+
+class _Desk:
+    """What the runs of an experiment share while it is played."""
+
+    session: Session
+    recorder: Recorder
+    display: Display
+
+    def __init__(self, experiment: Experiment, console: Console) -> None:
+        self._experiment = experiment
+        self._console = console
+
+    @contextlib.contextmanager
+    def ready(self, in_process: bool, verbose: bool, jobs: int) -> Iterator[None]:
+        """Bring up MLflow, the hospitals and the display."""
+        config = self._experiment.config
+        first = next(iter(self._experiment.federations.values()))
+        with (
+            Recorder(config.tracking, verbose) as self.recorder,
+            open_session(
+                first.totals, config.resources, in_process=in_process, verbose=verbose, names=first.hospitals
+            ) as self.session,
+        ):
+            self._announce()
+            with Display(self._console, jobs, config.training.rounds) as self.display:
+                yield
+
+    def say(self, text: str) -> None:
+        """A line for the user."""
+        self._console.print(text, soft_wrap=True, highlight=False, markup=False)
+
+    def tell(self, record: Record, rounds: Sequence[Round]) -> None:
+        """Rounds have ended and been evaluated."""
+        for row in rounds:
+            self.display.round(row)
+            record.round(row)
+
+    def _announce(self) -> None:
+        federation = next(iter(self._experiment.federations.values()))
+        if self.session.warning:
+            self.say(f"warning: {self.session.warning}")
+        self._console.print(
             f"{len(federation.hospitals)} hospitals, {int(federation.totals.sum()):,} rows, "
-            f"{federation.X.shape[1]} features; {session.where}",
+            f"{federation.X.shape[1]} features; {self.session.where}",
             highlight=False,
         )
 

@@ -8,7 +8,7 @@ rounds comes in with the call and goes out with its result.
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import lru_cache, partial
 from typing import Any
 
@@ -28,20 +28,31 @@ CHUNK_BYTES = 32 * 2**20
 """Parameters of hospitals trained in one call of a kernel on a CPU, so that they stay within its caches and memory."""
 
 
+Open = Callable[[str, bool], Federation]
+
+
 class HospitalFailed(RaysimError):
     """A hospital raised an error of its own while it trained, evaluated or answered."""
 
 
-class HospitalGroup:
-    """``served [h]``: ids of the hospitals of this process. The group with ``pools`` also trains on pooled rows."""
+def mapped(folder: str, pooled: bool) -> Federation:
+    """The federation of a folder that this process can read: rows that nobody touches cost nothing."""
+    return Federation.open(folder)
 
-    def __init__(self, served: Ids, *, pools: bool, device: str) -> None:
+
+class HospitalGroup:
+    """``served [h]``: ids of the hospitals of this process. The group with ``pools`` also trains on pooled rows.
+
+    ``open(folder, pooled)`` gives a federation that has at least the rows of ``served``, or all that is trained on.
+    """
+
+    def __init__(self, served: Ids, *, pools: bool, device: str, open: Open = mapped) -> None:
         self.served = served
         self._pools = pools
         self._device = device
         self._serves = set(served.tolist())
         self._models: dict[str, Model] = {}
-        self._federation = lru_cache(maxsize=8)(Federation.open)
+        self._federation = lru_cache(maxsize=16)(open)
 
     def round(self, plan: Plan, kept: Kept | None) -> tuple[Partial, Kept]:
         """Evaluate the bank, then train the cohort's hospitals from it. Returns the partial result and what is kept.
@@ -60,7 +71,7 @@ class HospitalGroup:
 
     def ask(self, work: Work, question: Question, round: int, models: Floats | None, ids: Ids | None) -> list[Floats]:
         """The answers of this process's hospitals that are among ``ids`` (None: all), in the order of ``served``."""
-        federation = self._federation(work.federation)
+        federation = self._federation(work.federation, False)
         theirs = self._serves if ids is None else self._serves & set(ids.tolist())
         answers = []
         for hospital in self.served.tolist():
@@ -82,7 +93,7 @@ class HospitalGroup:
         """The model of a run, built once."""
         key = repr((work.federation, work.model, work.precision))
         if key not in self._models:
-            self._models[key] = work.model.bind(self._federation(work.federation), self._device, work.precision)
+            self._models[key] = work.model.bind(self._federation(work.federation, False), self._device, work.precision)
         return self._models[key]
 
     def _train(self, plan: Plan, problem: LocalProblem, kept: Kept, result: Partial) -> Kept:
@@ -124,7 +135,7 @@ class HospitalGroup:
             raise
         except Exception:
             # Find out whose rows or parameters it was, so that the error can say so.
-            federation = self._federation(plan.work.federation)
+            federation = self._federation(plan.work.federation, False)
             for task, hospital in zip(tasks, ids, strict=True):
                 with _named(federation, hospital, f"training in round {plan.round}"):
                     model.train([task], plan.work.optimizer)
@@ -135,7 +146,7 @@ class HospitalGroup:
 
     def _task(self, plan: Plan, problem: LocalProblem, j: int, kept: Kept) -> Task:
         work, hospital = plan.work, int(plan.ids[j])
-        federation = self._federation(work.federation)
+        federation = self._federation(work.federation, hospital == POOLED)
         epochs = problem.epochs
         if epochs is None:
             epochs = work.epochs
@@ -161,7 +172,7 @@ class HospitalGroup:
         )
 
     def _diverged(self, plan: Plan, hospital: int) -> str:
-        federation = self._federation(plan.work.federation)
+        federation = self._federation(plan.work.federation, False)
         name = "the pooled rows" if hospital == POOLED else f"hospital '{federation.hospitals[hospital]}'"
         rate = plan.work.optimizer.learning_rate
         if plan.problem is not None and plan.problem.learning_rate is not None:
@@ -172,7 +183,7 @@ class HospitalGroup:
 
     def _evaluate(self, plan: Plan, kept: Kept, result: Partial) -> None:
         work = plan.work
-        federation, model = self._federation(work.federation), self.model(work)
+        federation, model = self._federation(work.federation, False), self.model(work)
         part = {h: federation.rows(h, plan.part) for h in self.served.tolist()}
         offsets = np.concatenate([[0], np.cumsum([rows.stop - rows.start for rows in part.values()])])
         y = np.concatenate([federation.y[rows] for rows in part.values()])

@@ -7,13 +7,17 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any, Protocol
 
+from raysim.cluster import check_same, software
+from raysim.data.federation import Federation
 from raysim.errors import ResourceError
 from raysim.hospital import HospitalGroup
 from raysim.messages import Kept, Partial, Plan, Work
 from raysim.placement import Placement
-from strategies.base import Floats, Ids, Question
+from raysim.shipping import Delivery, Receiver, Sender, Shipment
+from strategies.base import POOLED, Floats, Ids, Question
 
 Memory = Sequence[Any]
 """What the hospitals of each process remember: a value, or an object reference that stays where it was made."""
@@ -63,43 +67,98 @@ class LocalPool:
         return {hospital: theta for own in memory for hospital, theta in own.items()}
 
 
+@dataclass(frozen=True)
+class Up:
+    """What an actor tells once it is up: what it computes on, what torch sees, its node's address and software."""
+
+    resolved: str
+    seen: str
+    node: str
+    software: dict[str, str]
+
+
 class HospitalActor:
-    """A Ray actor around a :class:`HospitalGroup`: one thread, and the device that its GPU share lets it see."""
+    """A Ray actor around a :class:`HospitalGroup`, with the device that its GPU share lets it see.
 
-    def __init__(self, served: Ids, pools: bool, device: str) -> None:
-        single_thread()
+    With each call comes what has been shipped to it; see :mod:`raysim.shipping`.
+    """
+
+    def __init__(self, served: Ids, pools: bool, device: str, threads: int = 1) -> None:
+        limit_threads(threads)
         self._resolved, self._seen = resolve_device(device)
-        self._group = HospitalGroup(served, pools=pools, device=self._resolved)
+        self._receiver = Receiver()
+        self._group = HospitalGroup(served, pools=pools, device=self._resolved, open=self._receiver.open)
 
-    def round(self, plan: Plan, kept: Kept | None) -> tuple[Partial, Kept]:
+    def round(self, plan: Plan, kept: Kept | None, shipment: Shipment | None) -> tuple[Partial, Kept]:
+        self._receiver.accept(plan.work.federation, shipment)
         return self._group.round(plan, kept)
 
-    def ask(self, work: Work, question: Question, round: int, models: Floats | None, ids: Ids | None) -> list[Floats]:
+    def ask(
+        self,
+        work: Work,
+        question: Question,
+        round: int,
+        models: Floats | None,
+        ids: Ids | None,
+        shipment: Shipment | None,
+    ) -> list[Floats]:
+        self._receiver.accept(work.federation, shipment)
         return self._group.ask(work, question, round, models, ids)
 
-    def ready(self) -> tuple[str, str]:
-        """Answers once the process is up: what it computes on, and what torch sees there."""
-        return self._resolved, self._seen
+    def reads(self, folder: str, expected: tuple[Any, ...]) -> tuple[bool, str]:
+        """Whether this process can map a federation's folder, and the address of its node."""
+        import ray
+
+        return self._receiver.reads(folder, expected), ray.util.get_node_ip_address()
+
+    def ready(self) -> Up:
+        """Answers once the process is up."""
+        import ray
+
+        return Up(self._resolved, self._seen, ray.util.get_node_ip_address(), software())
 
 
 class RayPool:
-    """Hospital actors on a running Ray. The object itself travels to coordinator actors, which share the actors."""
+    """Hospital actors on a running Ray. The object itself travels to coordinator actors, which share the actors.
 
-    def __init__(self, placement: Placement, device: str) -> None:
+    ``group`` is the placement group that has room for them, if they need one.
+    """
+
+    restart_seconds = 60.0
+    """How much longer an actor may take that is started anew."""
+
+    def __init__(
+        self,
+        placement: Placement,
+        device: str,
+        timeout: float = 1800.0,
+        delivery: Delivery = "auto",
+        group: Any = None,
+    ) -> None:
         import ray
+        from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
         self.served = placement.served
+        self._sender = Sender(placement.served, delivery)
         self._device = device
-        # Actors are pure, so a crashed one may restart and repeat the call that it was running.
-        actor = ray.remote(
-            num_cpus=placement.cpus, num_gpus=placement.gpus, max_restarts=3, max_task_retries=3
-        )(HospitalActor)  # fmt: skip
-        self.actors = [actor.remote(ids, i == 0, device) for i, ids in enumerate(self.served)]
+        self._timeout = timeout
+        # Actors are pure, so a crashed one may restart and repeat the call that it was running. A long run may lose
+        # many, but a call that fails again and again is given up.
+        actor = ray.remote(max_restarts=-1, max_task_retries=3)(HospitalActor)
+        self.actors = []
+        for i, ids in enumerate(self.served):
+            cpus, gpus = placement.share(i)
+            options: dict[str, Any] = {"num_cpus": cpus, "num_gpus": gpus}
+            if group is not None:
+                options["scheduling_strategy"] = PlacementGroupSchedulingStrategy(group, placement.bundle(i))
+            threads = max(1, int(cpus)) if i in placement.own else 1
+            self.actors.append(actor.options(**options).remote(ids, i == 0, device, threads))
 
     def wait(self, seconds: float) -> str | None:
-        """Return once every actor is up, with a warning of one of them if there is any.
+        """Return once every actor is up, with a warning of one of them if there is any; sets ``places``.
 
-        Raises ``ResourceError`` where they are not up in time, or where one cannot have its device.
+        Raises ``ResourceError`` where they are not up in time, where one cannot have its device, or where a node has
+        other software than this process.
         """
         import ray
 
@@ -110,7 +169,14 @@ class RayPool:
                 f"resources: {len(self.actors)} hospital actors were not up after {seconds:g} s, and Ray has "
                 f"{ray.available_resources()} free; stop other work on it or serve more hospitals per actor"
             ) from None
-        warnings = [check_device(self._device, *answer) for answer in answers]
+        except ray.exceptions.RayActorError as error:
+            raise ResourceError(
+                f"resources: a hospital actor could not start ({_last_line(error)}); see that every node has raysim "
+                "and what constraints.txt names"
+            ) from None
+        self.places = [answer.node for answer in answers]
+        check_same([(answer.node, answer.software) for answer in answers])
+        warnings = [check_device(self._device, answer.resolved, answer.seen) for answer in answers]
         return next((warning for warning in warnings if warning), None)
 
     def round(self, plan: Plan, memory: Memory | None) -> tuple[list[Partial], Memory]:
@@ -118,10 +184,13 @@ class RayPool:
 
         shared = ray.put(plan)
         kept = memory or [None] * len(self.actors)
+        shipments = self._sender.shipments(plan.work.federation, self.actors, pooled=POOLED in plan.ids)
         results = [
-            actor.round.options(num_returns=2).remote(shared, own) for actor, own in zip(self.actors, kept, strict=True)
+            actor.round.options(num_returns=2).remote(shared, own, shipment)
+            for actor, own, shipment in zip(self.actors, kept, shipments, strict=True)
         ]
-        return fetch([partial for partial, _ in results]), [own for _, own in results]
+        partials = self._gather([partial for partial, _ in results], plan.work, f"in round {plan.round}")
+        return partials, [own for _, own in results]
 
     def ask(
         self, work: Work, question: Question, round: int, models: Floats | None, ids: Ids | None
@@ -129,12 +198,74 @@ class RayPool:
         import ray
 
         shared = None if models is None else ray.put(models)
-        asked = [actor.ask.remote(work, question, round, shared, ids) for actor in self.actors]
-        answers: list[list[Floats]] = fetch(asked)
-        return answers
+        shipments = self._sender.shipments(work.federation, self.actors, pooled=False)
+        asked = [
+            actor.ask.remote(work, question, round, shared, ids, shipment)
+            for actor, shipment in zip(self.actors, shipments, strict=True)
+        ]
+        return self._gather(asked, work, f"when asked for '{question.kind}'")
 
     def recall(self, memory: Memory) -> Kept:
-        return {hospital: theta for own in fetch(memory) for hospital, theta in own.items()}
+        return {hospital: theta for own in self._gather(memory) for hospital, theta in own.items()}
+
+    def _gather(self, refs: Sequence[Any], work: Work | None = None, when: str = "") -> list[Any]:
+        """What each actor answers. One that is late is started anew and repeats its call, once.
+
+        Raises ``ResourceError`` naming the hospitals of an actor that is late again, or that keeps dying.
+        """
+        import ray
+
+        if late := self._late(refs, self._timeout):
+            for i in late:
+                ray.kill(self.actors[i], no_restart=False)
+            if late := self._late(refs, self._timeout + self.restart_seconds):
+                raise ResourceError(
+                    f"resources.timeout: {self._who(late[0], work)} did not answer within {self._timeout:g} s {when}, "
+                    "twice; raise it, or see why that process stands still"
+                )
+        try:
+            answers: list[Any] = fetch(refs)
+        except ray.exceptions.RayActorError as error:
+            dead = next((i for i, ref in enumerate(refs) if _actor_died(ref)), 0)
+            raise ResourceError(
+                f"resources: {self._who(dead, work)} died again and again {when} ({_first_line(error)}); it may need "
+                "more memory than there is: serve fewer hospitals per actor"
+            ) from None
+        return answers
+
+    def _late(self, refs: Sequence[Any], seconds: float) -> list[int]:
+        """Which actors have not answered when the time is over."""
+        import ray
+
+        _, late = ray.wait(list(refs), num_returns=len(refs), timeout=seconds)
+        return [i for i, ref in enumerate(refs) if ref in late]
+
+    def _who(self, actor: int, work: Work | None) -> str:
+        ids = self.served[actor].tolist()
+        names = [str(i) for i in ids] if work is None else [Federation.open(work.federation).hospitals[i] for i in ids]
+        more = f" and {len(names) - 3} more" if len(names) > 3 else ""
+        return f"the actor of hospital{'s' if len(names) > 1 else ''} {', '.join(names[:3])}{more}"
+
+
+def _actor_died(ref: Any) -> bool:
+    import ray
+
+    try:
+        ray.get(ref, timeout=0)
+    except ray.exceptions.RayActorError:
+        return True
+    except ray.exceptions.RayError:
+        return False
+    return False
+
+
+def _first_line(error: Exception) -> str:
+    return next(iter(str(error).strip().splitlines()), type(error).__name__)
+
+
+def _last_line(error: Exception) -> str:
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return lines[-1] if lines else type(error).__name__
 
 
 def fetch(refs: Any) -> Any:
@@ -176,8 +307,13 @@ def check_device(wanted: str, resolved: str, seen: str) -> str | None:
 
 def single_thread() -> None:
     """One compute thread for this process: more threads than cores was seen to be 30 times slower."""
+    limit_threads(1)
+
+
+def limit_threads(count: int) -> None:
+    """At most ``count`` compute threads for this process."""
     for library in ("OMP", "OPENBLAS", "MKL"):
-        os.environ[f"{library}_NUM_THREADS"] = "1"  # for those that are loaded later
+        os.environ[f"{library}_NUM_THREADS"] = str(count)  # for those that are loaded later
     from threadpoolctl import threadpool_limits
 
-    threadpool_limits(1)  # for those that are loaded already
+    threadpool_limits(count)  # for those that are loaded already

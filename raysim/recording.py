@@ -15,6 +15,7 @@ from typing import Any
 
 from raysim.config import Tracking
 from raysim.coordinator import Round
+from raysim.errors import ResourceError
 from raysim.tracking import NOWHERE, Tracker
 
 FLUSH_SECONDS = 1.0
@@ -24,6 +25,7 @@ class Recorder:
     """Hands out records of runs; a tracker's work happens on one thread of its own, in order."""
 
     def __init__(self, tracking: Tracking, verbose: bool = False) -> None:
+        self._uri = tracking.uri
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="mlflow")
         self._tracker: Future[Tracker] | None = None
         if tracking.uri != NOWHERE:
@@ -36,14 +38,26 @@ class Recorder:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         self._thread.shutdown(wait=True)
         if error is None:
-            for done in self._pending:
-                done.result()
+            try:
+                for done in self._pending:
+                    done.result()
+            except Exception as failure:
+                text = next(iter(str(failure).strip().splitlines()), "")
+                raise ResourceError(
+                    f"tracking.uri: {self._uri} failed ({type(failure).__name__}: {text}); mend it or set another"
+                ) from failure
 
     def run(
-        self, name: str, params: Mapping[str, Any], tags: Mapping[str, str], parent: Record | None = None
+        self,
+        name: str,
+        params: Mapping[str, Any],
+        tags: Mapping[str, str],
+        parent: Record | None = None,
+        *,
+        again: bool = False,
     ) -> Record:
-        """A new run, nested in ``parent`` where given; use it as a context."""
-        return Record(self, name, params, tags, parent)
+        """A run, nested in ``parent`` where given; use it as a context. ``again``: one that goes on, if it is known."""
+        return Record(self, name, params, tags, parent, again)
 
     def do(self, work: Any) -> Future[Any] | None:
         """Call ``work(tracker)`` on the tracker's thread; None where nothing is recorded."""
@@ -65,6 +79,7 @@ class Record:
         params: Mapping[str, Any],
         tags: Mapping[str, str],
         parent: Record | None,
+        again: bool,
     ) -> None:
         self._recorder = recorder
         self._rounds: list[Round] = []
@@ -73,7 +88,9 @@ class Record:
         self._files: Sequence[Path] = ()
         above = parent.run_id if parent is not None else None
         self.run_id: Future[str] | None = recorder.do(
-            lambda tracker: tracker.start(name, params, tags, above.result() if above is not None else None)
+            lambda tracker: (tracker.go_on if again else tracker.start)(
+                name, params, tags, above.result() if above is not None else None
+            )
         )
 
     def __enter__(self) -> Record:

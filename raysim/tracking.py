@@ -8,7 +8,7 @@ import math
 import os
 import socket
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlparse
@@ -18,6 +18,9 @@ from raysim.errors import ConfigError
 
 NOWHERE = "none"
 """The ``tracking.uri`` that records nowhere."""
+
+RUN_TAG = "raysim.run"
+"""The tag that holds the id under which a run that goes on finds itself again."""
 
 BATCH = 1000
 """Metrics that MLflow takes in one call."""
@@ -67,18 +70,34 @@ class Tracker:
             for name in ("mlflow", "alembic"):
                 logging.getLogger(name).setLevel(logging.ERROR)
         self._client = MlflowClient(tracking_uri=uri)
+        self._held: dict[str, set[tuple[str, int]]] = {}
+        self._closed: set[str] = set()
         known = self._client.get_experiment_by_name(experiment)
         self._experiment = known.experiment_id if known else self._create(uri, experiment)
 
     def start(self, name: str, params: Mapping[str, Any], tags: Mapping[str, str], parent: str | None = None) -> str:
         """Open a run, nested in ``parent`` where given; ``params`` may be nested and is flattened. Returns its id."""
-        from mlflow.entities import Param
-
         labels = dict(tags) | ({"mlflow.parentRunId": parent} if parent else {})
         run_id: str = self._client.create_run(self._experiment, run_name=name, tags=labels).info.run_id
-        flat = [Param(key, str(value)[:6000]) for key, value in flatten(params)]
-        for first in range(0, len(flat), 100):
-            self._client.log_batch(run_id, params=flat[first : first + 100])
+        self._log_params(run_id, params)
+        return run_id
+
+    def go_on(self, name: str, params: Mapping[str, Any], tags: Mapping[str, str], parent: str | None = None) -> str:
+        """Open the run again that has the same ``RUN_TAG``, or :meth:`start` it. No step will be in it twice."""
+        found = self._client.search_runs([self._experiment], f"tags.`{RUN_TAG}` = '{tags[RUN_TAG]}'", max_results=1)
+        if not found:
+            return self.start(name, params, tags, parent)
+        run_id: str = found[0].info.run_id
+        if found[0].info.status == "FINISHED":
+            self._closed.add(run_id)
+            return run_id
+        self._held[run_id] = {
+            (key, point.step) for key in found[0].data.metrics for point in self._client.get_metric_history(run_id, key)
+        }
+        self._log_params(run_id, params, found[0].data.params)
+        if "error" in found[0].data.tags:
+            self._client.delete_tag(run_id, "error")
+        self._client.update_run(run_id, status="RUNNING")
         return run_id
 
     def rounds(self, run_id: str, rounds: list[Round]) -> None:
@@ -104,6 +123,8 @@ class Tracker:
         """Record final figures, keep the files and folders at ``paths``, and end the run; ``error`` marks it failed."""
         from mlflow.entities import Metric
 
+        if run_id in self._closed:
+            return
         now = int(time.time() * 1000)
         self._log(run_id, [Metric(k, v, now, 0) for k, v in summary.items() if math.isfinite(v)])
         self.keep(run_id, paths)
@@ -156,7 +177,18 @@ class Tracker:
             if not token:
                 return runs
 
+    def _log_params(self, run_id: str, params: Mapping[str, Any], known: Collection[str] = ()) -> None:
+        from mlflow.entities import Param
+
+        flat = [Param(key, str(value)[:6000]) for key, value in flatten(params) if key not in known]
+        for first in range(0, len(flat), 100):
+            self._client.log_batch(run_id, params=flat[first : first + 100])
+
     def _log(self, run_id: str, values: list[Any]) -> None:
+        if run_id in self._closed:
+            return
+        held = self._held.get(run_id, ())
+        values = [value for value in values if (value.key, value.step) not in held]
         for first in range(0, len(values), BATCH):
             self._client.log_batch(run_id, metrics=values[first : first + BATCH])
 

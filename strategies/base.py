@@ -107,9 +107,9 @@ class FederationView:
     """What the server knows of the federation, and how it asks for more.
 
     ``names [N]``, ``sizes [N]`` training rows, ``classes`` of the label, ``initial [P]`` the common starting
-    parameters; ``local_epochs`` and ``selection`` as configured, ``memory`` what the selection remembers.
-    ``rng(purpose, *key)`` is a stream of the run's seed. ``ask(question)`` returns one answer per hospital in id order;
-    hospitals without training rows answer too.
+    parameters; ``local_epochs``, ``learning_rate`` and ``selection`` as configured, ``memory`` what the selection
+    remembers. ``rng(purpose, *key)`` is a stream of the run's seed. ``ask(question)`` returns one answer per hospital
+    in id order; hospitals without training rows answer too.
     """
 
     names: tuple[str, ...]
@@ -117,6 +117,7 @@ class FederationView:
     classes: int
     initial: Floats
     local_epochs: int
+    learning_rate: float
     selection: Selection
     memory: Any
     rng: Callable[..., np.random.Generator]
@@ -161,6 +162,7 @@ class LocalProblem:
     - ``keep``: it remembers its parameters afterwards (its own model).
     - ``send``: what leaves the hospital, its ``delta`` or its ``parameters``, or nothing.
     - ``single``: the server must see each hospital's delta by itself; actors cannot add them up before they travel.
+    - ``losses``: it also sends its mean training loss under the model that it starts from.
     """
 
     start: Ids
@@ -173,6 +175,7 @@ class LocalProblem:
     keep: bool = False
     send: Literal["delta", "parameters", "nothing"] = "delta"
     single: bool = False
+    losses: bool = False
 
 
 @dataclass(frozen=True, eq=False)
@@ -180,13 +183,15 @@ class Update:
     """What came back from a round.
 
     ``ids [H]``: who took part. ``sums [G, P]``: the weighted sums of deltas. ``deltas [H, P]`` where the problem asked
-    for ``single`` ones, ``losses [H]`` where the selection hears them: each mean training loss before training.
+    for ``single`` ones, ``losses [H]`` where the problem or the selection asks for them: each mean training loss
+    before training. ``problem``: what they minimised.
     """
 
     ids: Ids
     sums: Floats
     deltas: Floats | None = None
     losses: Floats | None = None
+    problem: LocalProblem | None = None
 
 
 class Strategy:
@@ -218,7 +223,10 @@ class Strategy:
         return replace(state, bank=state.bank + update.sums)
 
     def serve(self, view: FederationView, state: State) -> dict[str, Ids]:
-        """Which model serves each hospital: ``{model served: [N] bank rows, or OWN}``, the headline model last."""
+        """Which model serves each hospital: ``{model served: [N] bank rows, or OWN}``, the headline model last.
+
+        May ask hospitals what each of them would find out by itself: here that is a measurement and no traffic.
+        """
         return {"global": np.zeros(len(view.sizes), dtype=np.int64)}
 
     def mixture(self, view: FederationView, state: State) -> Floats | None:
@@ -251,9 +259,13 @@ def choose(
         return candidates
 
     def losses(ids: Ids) -> Floats:
-        rows, which = np.unique(np.zeros_like(ids) if start is None else start[ids], return_inverse=True)
-        answers = view.ask(MeanLoss(), models=state.bank[rows], ids=ids)
-        return np.stack(answers)[np.arange(len(ids)), which]
+        rows = np.zeros_like(ids) if start is None else start[ids]
+        told = np.empty(len(ids))
+        for row in np.unique(rows):
+            # No hospital is sent a model that it would not start from.
+            theirs = rows == row
+            told[theirs] = np.concatenate(view.ask(MeanLoss(), models=state.bank[row][None, :], ids=ids[theirs]))
+        return told
 
     draw = Draw(candidates, view.sizes[candidates], view.rng(purpose, *key), view.memory, losses)
     return view.selection.pick(draw)

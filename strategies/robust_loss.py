@@ -55,9 +55,11 @@ def logistic_losses(X: NDArray[Any], y: NDArray[Any], models: Floats, radius: fl
     norms = np.sqrt((weights**2).sum(axis=1))
     losses: Floats = np.logaddexp(0.0, -margins).mean(axis=0)
     if np.isinf(kappa):
-        return losses + radius * norms
+        losses += radius * norms
+        return losses
     prices = transport_prices(margins, norms, radius, kappa)
-    return losses + radius * prices + np.maximum(0.0, margins - kappa * prices).mean(axis=0)
+    losses += radius * prices + np.maximum(0.0, margins - kappa * prices).mean(axis=0)
+    return losses
 
 
 def transport_prices(margins: Floats, norms: Floats, radius: float, kappa: float) -> Floats:

@@ -25,7 +25,7 @@ class Uniform(Selection):
     minimum: int = 10
 
     def __post_init__(self) -> None:
-        _check(self.fraction, self.minimum)
+        check_size(self.fraction, self.minimum)
 
     def pick(self, draw: Draw) -> Ids:
         count = cohort_size(len(draw.candidates), self.fraction, self.minimum)
@@ -43,7 +43,7 @@ class InverseSqrt(Selection):
     minimum: int = 10
 
     def __post_init__(self) -> None:
-        _check(self.fraction, self.minimum)
+        check_size(self.fraction, self.minimum)
 
     def pick(self, draw: Draw) -> Ids:
         count = cohort_size(len(draw.candidates), self.fraction, self.minimum)
@@ -61,7 +61,8 @@ def weighted_sample(ids: Ids, log_weights: np.ndarray, count: int, rng: np.rando
     return np.sort(ids[np.argsort(-keys, kind="stable")[:count]])
 
 
-def _check(fraction: float, minimum: int) -> None:
+def check_size(fraction: float, minimum: int) -> None:
+    """Raise ``ValueError`` for a share or a least number of hospitals that makes no cohort."""
     if not 0 < fraction <= 1:
         raise ValueError(f"fraction: {fraction} is not in (0, 1]")
     if minimum < 1:

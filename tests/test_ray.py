@@ -16,6 +16,7 @@ from raysim.data.federation import Federation
 from raysim.errors import ResourceError, TrainingDiverged
 from raysim.hospital import HospitalFailed
 from raysim.messages import ModelSpec, Work
+from raysim.nodes import Node
 from raysim.placement import Placement, place
 from raysim.pool import RayPool
 from raysim.session import open_session
@@ -71,7 +72,7 @@ def test_actors_give_the_same_bits_as_one_process(federate: MakeFederation, stra
 def test_fractions_of_a_gpu_are_held_and_visible(federate: MakeFederation):
     federation = federate(SIZES)
     resources = Resources(hospitals_per_actor=1, gpus_per_actor=0.25, cpus_per_actor=0.5)
-    placement = place(federation.totals, resources, 4, 2)
+    placement = place(federation.totals, resources, [Node("here", 4, 2)])
     assert len(placement.served) == 8
     pool = RayPool(placement, "cpu")
     pool.wait(60)
@@ -161,7 +162,7 @@ def test_one_put_a_round_and_uplink_that_does_not_grow_with_hospitals(federate: 
     sizes = {}
     for count in (6, 24):
         federation = federate([10] * count)
-        placement = place(federation.totals, Resources(hospitals_per_actor=count // 2), 4, 0)
+        placement = place(federation.totals, Resources(hospitals_per_actor=count // 2), [Node("here", 4)])
         pool = RayPool(placement, "cpu")
         _, message = _first_plan(federation, count)
         before = len(puts)

@@ -77,8 +77,8 @@ def reason(choice: Choice) -> list[str]:
     knee, sweep = choice.knee, choice.sweep
     on = int(choice.front.sum())
     lines = [
-        f"trial {choice.recommended.number} of {on} not dominated: the nearest to the best of every objective at once "
-        f"(distance {knee.distance:.2f}; 0 is best in all, each objective in its range over the Pareto set)"
+        f"recommended: trial {choice.recommended.number}, of the {on} not dominated the nearest to the best of every "
+        f"objective at once (distance {knee.distance:.2f}; 0 is best in all, each in its range over the Pareto set)"
     ]
     spreads = choice.recommended.figures
     for name, cost in zip(sweep.names, knee.costs, strict=True):

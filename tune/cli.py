@@ -1,4 +1,4 @@
-"""The commands ``raysim sweep``, ``raysim resume`` and ``raysim ui``; the entry-point group ``raysim.commands`` names them.
+"""The commands ``raysim sweep``, ``resume`` and ``ui``, which the entry-point group ``raysim.commands`` names.
 
 Exit codes are those of ``raysim``, and 3 for a sweep that ended with trials that failed.
 """
@@ -15,10 +15,11 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 SweepPath = Annotated[Path, typer.Argument(metavar="SWEEP", help="YAML: a configuration with a section 'sweep'.")]
-Folder = Annotated[Path, typer.Argument(metavar="SWEEP_DIR", help="The folder of a sweep that was begun.")]
+Folder = Annotated[Path, typer.Argument(metavar="FOLDER", help="The folder of what was begun.")]
 Set = Annotated[list[str] | None, typer.Option("--set", metavar="A.B=VALUE", help="Override a key; may be repeated.")]
 Out = Annotated[Path | None, typer.Option(help="Folder to write into; default runs/<name>/<time>-<id>.")]
-Failed = Annotated[bool, typer.Option("--failed", help="Run the trials that failed again, too.")]
+Failed = Annotated[bool, typer.Option("--failed", help="Of a sweep: run the trials that failed again, too.")]
+InProcess = Annotated[bool, typer.Option("--in-process", help="Of a run or comparison: go on without Ray.")]
 Verbose = Annotated[bool, typer.Option("-v", "--verbose", help="Show what Ray and MLflow say, and tracebacks.")]
 Store = Annotated[str, typer.Option(help="The store, as tracking.uri names it.")]
 Port = Annotated[int, typer.Option(help="Port on the loopback interface.")]
@@ -31,11 +32,15 @@ def sweep(config: SweepPath, set_: Set = None, out: Out = None, verbose: Verbose
     raise typer.Exit(begin(config, set_ or [], out, _console(), verbose=verbose))
 
 
-def resume(sweep_dir: Folder, failed: Failed = False, verbose: Verbose = False) -> None:
-    """Go on with a sweep that was stopped; no finished trial is repeated."""
-    from tune.sweep import go_on
+def resume(folder: Folder, failed: Failed = False, in_process: InProcess = False, verbose: Verbose = False) -> None:
+    """Go on with a run, comparison or sweep that was stopped; nothing that is finished is repeated."""
+    from tune.sweep import go_on, is_sweep
 
-    raise typer.Exit(go_on(sweep_dir, _console(), failed=failed, verbose=verbose))
+    if is_sweep(folder):
+        raise typer.Exit(go_on(folder, _console(), failed=failed, verbose=verbose))
+    from raysim.commands import resume_run
+
+    resume_run(folder, _console(), in_process=in_process, verbose=verbose)
 
 
 def ui(uri: Store = "sqlite:///mlflow.db", port: Port = 5000) -> None:

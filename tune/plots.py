@@ -62,14 +62,13 @@ def pair_figure(choice: Choice, x: int, y: int) -> Figure:
     ax.plot(*line[np.argsort(line[:, 0])].T, color=MUTED, lw=1.1, ls="--", zorder=1)
     ax.plot(*points[on].T, "o", ms=6.5, color=PALETTE[0], mec="white", mew=0.6)
     _recommended_2d(ax, choice, x, y)
-    figure.legend(
-        handles=_marks(choice), loc="upper left", bbox_to_anchor=(0.1, 0.995), ncols=2, frameon=False, fontsize=9
-    )
+    marks = [*_marks(choice), Line2D([], [], color=MUTED, lw=1.1, ls="--", label="not dominated on these two")]
+    figure.legend(handles=marks, loc="upper left", bbox_to_anchor=(0.1, 0.995), ncols=2, frameon=False, fontsize=9)
     return figure
 
 
 def frontier_figure(choice: Choice, axes: tuple[int, ...]) -> Figure:
-    """Trials by three objectives, each on a stem from the floor; every axis turned so that better is up, right, back."""
+    """Trials by three objectives, each on a stem from the floor; the best corner is the upper one at the back."""
     figure = Figure(figsize=(8.0, 6.0))
     ax: Any = figure.add_axes((0.0, 0.0, 1.0, 0.94), projection="3d")
     ax.view_init(elev=20, azim=-128)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -82,7 +83,7 @@ def write_plots(folder: Path, choice: Choice) -> Path | None:
 
 
 def write_recommended(folder: Path, plan: Plan, choice: Choice) -> Path | None:
-    """``recommended.yaml``: the knee's configuration on test rows, which ``raysim run`` takes, and why it was chosen."""
+    """``recommended.yaml``: the knee's configuration on test rows, for ``raysim run``, and why it was chosen."""
     if choice.recommended is None:
         return None
     comments = "".join(f"# {line}\n" for line in reason(choice))
@@ -125,6 +126,18 @@ def write_summary(folder: Path, tree: Mapping[str, Any]) -> Path:
     """``summary.json``."""
     write_json(folder / "summary.json", dict(tree))
     return folder / "summary.json"
+
+
+def read_tested(path: Path, choice: Choice) -> dict[str, tuple[float, float]] | None:
+    """The test figures that a ``summary.json`` reports of the recommended trial, if it is still the one."""
+    said = json.loads(path.read_text()).get("recommended")
+    if said is None or choice.recommended is None or said["trial"] != choice.recommended.number or not said["test"]:
+        return None
+    return {name: (_float(figure["mean"]), _float(figure["std"])) for name, figure in said["test"].items()}
+
+
+def _float(value: float | None) -> float:
+    return math.nan if value is None else value
 
 
 def _figures(figures: Mapping[str, tuple[float, float]], names: Sequence[str]) -> dict[str, dict[str, float | None]]:

@@ -63,9 +63,7 @@ def _population(judging: dict[str, Any], scheduler: Pbt, dimensions: list[Dimens
     return PopulationBasedTraining(
         **judging,
         perturbation_interval=scheduler.every,
-        hyperparam_mutations={
-            "trial": {"params": {d.key: (lambda d=d: d.at(random.random())) for d in dimensions}}  # type: ignore[misc]
-        },
+        hyperparam_mutations={"trial": {"params": {d.key: (lambda d=d: d.at(random.random())) for d in dimensions}}},
         custom_explore_fn=inside,
         log_config=False,
     )

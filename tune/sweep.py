@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import yaml
 from rich.console import Console
 from rich.table import Table
 
@@ -45,14 +44,18 @@ def begin(path: Path, overrides: Sequence[str], out: Path | None, console: Conso
 
 def go_on(folder: Path, console: Console, *, failed: bool, verbose: bool) -> int:
     """``raysim resume``; with ``failed``, trials that failed are run again. Returns the exit code."""
-    path = folder / "sweep.yaml"
-    if not path.is_file() or not (folder / "journal.jsonl").is_file():
+    if not is_sweep(folder):
         raise ConfigError(f"{folder}: is not the folder of a sweep; it has no sweep.yaml and journal.jsonl")
-    plan, config = make_plan(read_tree(path))
+    plan, config = make_plan(read_tree(folder / "sweep.yaml"))
     run = Run(folder, plan, config, console)
     if failed:
         run.forget_failed()
     return run.play(verbose=verbose)
+
+
+def is_sweep(folder: Path) -> bool:
+    """Whether a sweep was begun in the folder."""
+    return (folder / "sweep.yaml").is_file() and (folder / "journal.jsonl").is_file()
 
 
 class Run:
@@ -78,30 +81,44 @@ class Run:
         """Run what is left, write everything, and return the exit code."""
         plan, config, journal = self._plan, self._config, self._journal
         first = next(iter(self._federations.values()))
-        courier = Courier(self._folder, plan, config, first.fingerprint)
-        with courier:
+        with Courier(self._folder, plan, config, first.fingerprint) as courier:
             courier.catch_up(journal.trials.values())
-            with open_session(first.totals, config.resources, in_process=False, verbose=verbose) as session:
-                self._announce(first, session)
-                try:
-                    with Display(self._console, plan.sweep, self._total, journal.trials.values()) as display:
-                        drive(plan, config, session.pool, journal, self._folder, [display, courier])
-                finally:
-                    choice = self._write()
-                ended = len(journal.trials) >= self._total
-                tested = self._test(session, choice) if ended else None
+            choice = choose(journal.trials, plan.sweep)
+            tested = self._tested_before(choice)
+            if tested is None:
+                with open_session(first.totals, config.resources, in_process=False, verbose=verbose) as session:
+                    self._announce(first, session)
+                    try:
+                        with Display(self._console, plan.sweep, self._total, journal.trials.values()) as display:
+                            drive(plan, config, session.pool, journal, self._folder, [display, courier])
+                    finally:
+                        choice = choose(journal.trials, plan.sweep)
+                        results.write_tables(self._folder, journal.trials, choice)
+                    if self._ended:
+                        tested = self._test(session, choice)
             tree = results.summary(choice, journal.trials, self._total, tested)
             written = [results.write_summary(self._folder, tree), *self._files(choice)]
-            if ended:
+            if self._ended:
                 figures = {"hypervolume": choice.hypervolume, "pareto": float(choice.front.sum())}
                 if tested:
                     figures |= {f"test_{name}": mean for name, (mean, _) in tested.items()}
                 members = {trial.number: bool(on) for trial, on in zip(choice.trials, choice.front, strict=True)}
                 courier.conclude(members, figures, written)
-        self._say(choice, tested, courier, ended)
-        if not ended:
+        self._say(choice, tested, courier)
+        if not self._ended:
             return INTERRUPTED
         return FAILED if any(trial.status == "failed" for trial in journal.trials.values()) else DONE
+
+    @property
+    def _ended(self) -> bool:
+        return len(self._journal.trials) >= self._total
+
+    def _tested_before(self, choice: Choice) -> Mapping[str, tuple[float, float]] | None:
+        """The test figures of a sweep that had ended, where nothing is left but to tell MLflow of it."""
+        path = self._folder / "summary.json"
+        if not self._ended or not path.exists():
+            return None
+        return results.read_tested(path, choice)
 
     def _announce(self, federation: Federation, session: Session) -> None:
         if session.warning:
@@ -114,12 +131,6 @@ class Run:
             f"{at_once} at a time, searcher {self._plan.sweep.searcher}, scheduler {self._plan.sweep.scheduler.name}",
             highlight=False,
         )
-
-    def _write(self) -> Choice:
-        """The tables of the trials that have ended so far."""
-        choice = choose(self._journal.trials, self._plan.sweep)
-        results.write_tables(self._folder, self._journal.trials, choice)
-        return choice
 
     def _files(self, choice: Choice) -> list[Path]:
         """Plots and the recommendation, and the tables written before."""
@@ -148,39 +159,43 @@ class Run:
             rounds[seed] = outcome.rounds
         return figures(finals, rounds)
 
-    def _say(
-        self, choice: Choice, tested: Mapping[str, tuple[float, float]] | None, courier: Courier, ended: bool
-    ) -> None:
-        say: Any = lambda text: self._console.print(text, soft_wrap=True, highlight=False, markup=False)  # noqa: E731
-        if not ended:
-            say(f"stopped after {len(self._journal.trials)} of {self._total} trials; raysim resume {self._folder}")
-        elif tested:
-            self._console.print(_table(choice, tested))
+    def _say(self, choice: Choice, tested: Mapping[str, tuple[float, float]] | None, courier: Courier) -> None:
+        if not self._ended:
+            left = f"raysim resume {self._folder} goes on"
+            self._line(f"stopped after {len(self._journal.trials)} of {self._total} trials; {left}")
         failed = [trial for trial in self._journal.trials.values() if trial.status == "failed"]
         if failed:
-            say(f"{len(failed)} of {self._total} trials failed; each with its error in trials.csv")
+            self._line(f"{len(failed)} of {self._total} trials failed; each with its error in trials.csv")
         stated = ", ".join(f"{n} {v:g}" for n, v in zip(choice.sweep.names, choice.reference, strict=True))
-        say(f"{int(choice.front.sum())} trials not dominated, hypervolume {choice.hypervolume:.4g} from ({stated})")
+        on = int(choice.front.sum())
+        self._line(f"{on} trials not dominated, hypervolume {choice.hypervolume:.4g} from ({stated})")
         for line in reason(choice):
-            say(f"  {line}")
+            self._line(line)
+        if tested:
+            self._console.print(_table(choice, tested))
         if courier.unsent:
-            say(
+            self._line(
                 f"warning: MLflow ({self._config.tracking.uri}) did not take {courier.unsent} records: "
                 f"{courier.error}; they are kept, 'raysim resume {self._folder}' sends them"
             )
-        say(f"files: {self._folder}")
+        self._line(f"files: {self._folder}")
+
+    def _line(self, text: str) -> None:
+        self._console.print(text, soft_wrap=True, highlight=False, markup=False)
 
 
 def _table(choice: Choice, tested: Mapping[str, tuple[float, float]]) -> Table:
     """The recommended configuration: its values, and its objectives on validation and on test rows."""
     assert choice.recommended is not None
-    params = ", ".join(f"{key} {_short(value)}" for key, value in choice.recommended.params.items())
-    table = Table(title=f"Recommended: trial {choice.recommended.number}, {params}", title_justify="left")
-    table.add_column("objective")
+    table = Table()
+    table.add_column(f"trial {choice.recommended.number}")
     table.add_column("validation rows", justify="right")
     table.add_column("test rows", justify="right")
     for name, direction in choice.sweep.objectives.items():
         table.add_row(f"{name} ({direction})", _number(*choice.recommended.figures[name]), _number(*tested[name]))
+    table.add_section()
+    for key, value in choice.recommended.params.items():
+        table.add_row(key, _short(value))
     return table
 
 
@@ -191,4 +206,4 @@ def _number(value: float, spread: float) -> str:
 
 
 def _short(value: Any) -> str:
-    return f"{value:.4g}" if isinstance(value, float) else yaml.safe_dump(value, default_flow_style=True).split("\n")[0]
+    return f"{value:.4g}" if isinstance(value, float) else str(value)

@@ -126,6 +126,6 @@ def figures(per_seed: Sequence[dict[str, float]], rounds: dict[int, list[Round]]
     """Mean and spread over seeds of every metric, and of the traffic of ``rounds`` by seed."""
     names = per_seed[0] if per_seed else {}
     result = {name: mean_and_spread([m.get(name, float("nan")) for m in per_seed]) for name in names}
-    for name in TRAFFIC if per_seed else ():
+    for name in TRAFFIC if per_seed and rounds else ():
         result[name] = mean_and_spread([float(sum(getattr(row, name) for row in rows)) for rows in rounds.values()])
     return result

@@ -24,7 +24,7 @@ NOISE = 5.0
 
 @dataclass(frozen=True, eq=False)
 class CoalitionSets:
-    """``train [N]`` and, in each of ``T`` repetitions, ``tests [T][N]``; ``groups [N]`` the truth, ``weights [G, F]``."""
+    """``train [N]`` and, ``T`` times over, ``tests [T][N]``; ``groups [N]`` the truth, with ``weights [G, F]``."""
 
     train: tuple[Rows, ...]
     tests: tuple[tuple[Rows, ...], ...]

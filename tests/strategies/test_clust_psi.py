@@ -32,6 +32,7 @@ def view_of(hospitals: list[HospitalRows], seed: int = 1) -> FederationView:
         classes=hospitals[0].classes,
         initial=np.zeros(2),
         local_epochs=1,
+        learning_rate=0.1,
         selection=All(),
         memory=None,
         rng=lambda purpose, *key: stream(seed, purpose, *key),

@@ -1,0 +1,204 @@
+"""Getting onto Ray: started here, or the cluster that ``RAY_ADDRESS`` names.
+
+What cannot work is said within half a minute, where Ray would wait and try again."""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import os
+import socket
+import sys
+import threading
+from collections.abc import Sequence
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+from raysim.errors import ResourceError
+from raysim.nodes import Node, amount, standing_nodes
+from raysim.placement import Placement
+
+CONNECT_SECONDS = 10.0
+"""How long a cluster may take to answer at all."""
+
+RESERVE_SECONDS = 25.0
+"""How long standing nodes may take to have room for the actors."""
+
+GROW_SECONDS = 900.0
+"""How long an autoscaler may take to start nodes."""
+
+TOKEN_REMEDY = "put the cluster's token into ~/.ray/auth_token or RAY_AUTH_TOKEN and set RAY_AUTH_MODE=token"
+
+
+def start_ray(verbose: bool) -> None:
+    """Connect this process to Ray. Raises ``ResourceError`` where the cluster cannot be used, within 30 seconds."""
+    import ray
+
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    # Ray's announced default, which also silences the announcement.
+    os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
+    address = os.environ.get("RAY_ADDRESS")
+    options: dict[str, Any] = {"log_to_driver": True}
+    if not verbose:
+        options = {"log_to_driver": False, "logging_level": logging.ERROR}
+    if address:
+        if not verbose:
+            # Ray's libraries, which know no other switch, would put what they try again before the one line of ours.
+            os.environ.setdefault("RAY_BACKEND_LOG_LEVEL", "fatal")
+        options["address"] = address
+        _check_answers(address)
+    else:
+        options["include_dashboard"] = False
+    try:
+        ray.init(**options)
+    except (ConnectionError, RuntimeError, ValueError, ray.exceptions.RayError) as error:
+        where = f"RAY_ADDRESS: '{address}'" if address else "resources: a local Ray"
+        raise ResourceError(f"{where} cannot be used ({_reason(error)}); {_remedy(error)}") from None
+
+
+def live_nodes() -> tuple[Node, ...]:
+    """The nodes of the Ray that this process is connected to, its own first."""
+    import ray
+
+    return standing_nodes(ray.nodes(), ray.get_runtime_context().get_node_id())
+
+
+def reserve(placement: Placement, nodes: Sequence[Node]) -> Any:
+    """A placement group with room for the actors on each machine; None where Ray needs no telling.
+
+    Raises ``ResourceError`` where other work keeps holding what is needed, or no node is started.
+    """
+    if len(set(placement.nodes)) < 2 and not placement.own and all(nodes[i].started for i in placement.nodes):
+        return None
+    import ray
+    from ray.util.placement_group import placement_group, remove_placement_group
+
+    bundles = placement.bundles()
+    group = placement_group(bundles, strategy="SPREAD")
+    grows = not all(nodes[i].started for i in placement.nodes)
+    if grows:
+        print(f"raysim: waiting for nodes to start: {_texts(bundles)}", file=sys.stderr)
+    seconds = GROW_SECONDS if grows else RESERVE_SECONDS
+    if not group.wait(seconds):
+        free = ray.available_resources()
+        remove_placement_group(group)
+        raise ResourceError(
+            f"resources: {_texts(bundles)} on as many nodes were not free within {seconds:g} s (free in all: "
+            f"{amount(free.get('CPU', 0.0), free.get('GPU', 0.0))}); stop other work on the cluster, or ask for less"
+        )
+    return group
+
+
+def software() -> dict[str, str]:
+    """What decides the numbers that this process computes: versions, and a digest of raysim's own code."""
+    found = {}
+    for name in ("numpy", "scipy", "scikit-learn", "torch"):
+        try:
+            # Builds for CUDA and for the CPU alone may stand side by side.
+            found[name] = metadata.version(name).partition("+")[0]
+        except metadata.PackageNotFoundError:
+            found[name] = "absent"
+    summed = hashlib.blake2b(digest_size=6)
+    import strategies
+
+    for package in (Path(__file__).parent, Path(str(strategies.__file__)).parent):
+        for path in sorted(package.rglob("*.py")):
+            summed.update(path.relative_to(package).as_posix().encode() + path.read_bytes())
+    found["raysim's code"] = summed.hexdigest()
+    return found
+
+
+def check_same(others: Sequence[tuple[str, dict[str, str]]]) -> None:
+    """Raise ``ResourceError`` where a node (by address) has other software than this process."""
+    own = software()
+    for node, theirs in others:
+        for name, version in own.items():
+            if theirs.get(name) != version:
+                raise ResourceError(
+                    f"resources: {name} is {theirs.get(name)} on node {node} and {version} here; install the same on "
+                    "every node (constraints.txt; 'ray up' does it)"
+                )
+
+
+def _check_answers(address: str) -> None:
+    """Find out in seconds what Ray itself would retry for minutes: nobody there, no Ray there, no or a wrong token."""
+    if address in ("auto", "local"):
+        return
+    if "://" in address:
+        raise ResourceError(
+            f"RAY_ADDRESS: '{address}' is a Ray Client's address, whose data stay behind; run on the cluster with "
+            "'ray job submit', or give the head's host:port"
+        )
+    host, _, port = address.rpartition(":")
+    if not host or not port.isdigit():
+        raise ResourceError(f"RAY_ADDRESS: '{address}' is not host:port; for example 10.0.0.1:6379")
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), CONNECT_SECONDS).close()
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise ResourceError(
+            f"RAY_ADDRESS: '{address}' does not answer ({reason}); see that the cluster is up and the address right"
+        ) from None
+    _check_token(address)
+    _check_is_ray(address)
+
+
+def _check_token(address: str) -> None:
+    """Without any token Ray's client would end the process."""
+    from ray._private.authentication.authentication_token_setup import ensure_token_if_auth_enabled
+    from ray.exceptions import AuthenticationError
+
+    try:
+        ensure_token_if_auth_enabled(create_token_if_missing=False)
+    except AuthenticationError:
+        raise ResourceError(
+            f"RAY_ADDRESS: '{address}' needs a token (RAY_AUTH_MODE=token) and there is none here; {TOKEN_REMEDY}"
+        ) from None
+
+
+def _check_is_ray(address: str) -> None:
+    from ray._raylet import GcsClient  # type: ignore[attr-defined]  # compiled
+    from ray.exceptions import AuthenticationError, RayError
+
+    failed: list[Exception] = []
+
+    def greet() -> None:
+        try:
+            GcsClient(address=address)
+        except (RayError, ValueError, RuntimeError) as error:
+            failed.append(error)
+
+    # A thread, for the call itself takes no limit: it retries for a minute where something else listens.
+    greeting = threading.Thread(target=greet, daemon=True)
+    greeting.start()
+    greeting.join(CONNECT_SECONDS)
+    if greeting.is_alive():
+        raise ResourceError(
+            f"RAY_ADDRESS: '{address}' does not answer as Ray does; give the head's port, mostly 6379, "
+            "not the dashboard's"
+        )
+    if failed and isinstance(failed[0], AuthenticationError):
+        raise ResourceError(f"RAY_ADDRESS: '{address}' refuses this token ({_reason(failed[0])}); {TOKEN_REMEDY}")
+    if failed:
+        raise ResourceError(f"RAY_ADDRESS: '{address}' cannot be used ({_reason(failed[0])}); {_remedy(failed[0])}")
+
+
+def _reason(error: Exception) -> str:
+    text = " ".join(str(error).split())
+    if "Version mismatch" in text:
+        return text[:300]
+    return text.split(". ")[0][:300] or type(error).__name__
+
+
+def _remedy(error: Exception) -> str:
+    text = str(error)
+    if "Version mismatch" in text:
+        return "install the same Python and Ray here as on the cluster (constraints.txt)"
+    if "token" in text:
+        return TOKEN_REMEDY
+    return "check 'ray status' there, or unset it"
+
+
+def _texts(bundles: Sequence[dict[str, float]]) -> str:
+    return ", ".join(amount(bundle.get("CPU", 0.0), bundle.get("GPU", 0.0)) for bundle in bundles)

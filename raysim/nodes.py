@@ -1,0 +1,76 @@
+"""The machines that a run may use: of a running Ray, this one, or as the user describes them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from typing import Any
+
+_SPEC = re.compile(r"(?:(\d+)x)?(\d+(?:\.\d+)?)cpu(?:\+(\d+)gpu)?")
+
+
+@dataclass(frozen=True)
+class Node:
+    """A machine: its address, its cores and its GPUs. ``started`` is false for one that an autoscaler would start."""
+
+    name: str
+    cpus: float
+    gpus: int = 0
+    started: bool = True
+
+
+def parse_nodes(text: str, *, started: bool = True) -> tuple[Node, ...]:
+    """Nodes from a description; raises ``ValueError`` for one that cannot be read.
+
+    >>> [(node.name, node.cpus, node.gpus) for node in parse_nodes("2x16cpu+1gpu, 8cpu")]
+    [('node 1', 16.0, 1), ('node 2', 16.0, 1), ('node 3', 8.0, 0)]
+    """
+    nodes: list[Node] = []
+    word = "node" if started else "new node"
+    for part in text.split(","):
+        match = _SPEC.fullmatch(part.strip().lower().replace(" ", ""))
+        if match is None:
+            raise ValueError(f"'{text}' does not describe nodes; write for example 2x16cpu+1gpu,1x8cpu")
+        count, cpus, gpus = int(match[1] or 1), float(match[2]), int(match[3] or 0)
+        nodes += [Node(f"{word} {len(nodes) + i + 1}", cpus, gpus, started) for i in range(count)]
+    if not nodes:
+        raise ValueError(f"'{text}' describes no node; write for example 2x16cpu+1gpu,1x8cpu")
+    return tuple(nodes)
+
+
+def this_machine() -> Node:
+    """What a Ray started here would have: cores as the container limits them, and GPUs as far as they are visible."""
+    from ray._private.accelerators import NvidiaGPUAcceleratorManager
+    from ray._private.utils import get_num_cpus
+
+    gpus = NvidiaGPUAcceleratorManager.get_current_node_num_accelerators()
+    visible = NvidiaGPUAcceleratorManager.get_current_process_visible_accelerator_ids()
+    return Node("this machine", get_num_cpus(), gpus if visible is None else min(gpus, len(visible)))
+
+
+def standing_nodes(described: Sequence[dict[str, Any]], own: str) -> tuple[Node, ...]:
+    """Live nodes of what ``ray.nodes()`` lists: first the one with Ray's id ``own``, the others by address."""
+    live = [entry for entry in described if entry["Alive"]]
+    live.sort(key=lambda entry: (entry["NodeID"] != own, entry["NodeManagerAddress"], entry["NodeID"]))
+    return tuple(
+        Node(
+            entry["NodeManagerAddress"],
+            float(entry["Resources"].get("CPU", 0.0)),
+            int(entry["Resources"].get("GPU", 0.0)),
+        )
+        for entry in live
+    )
+
+
+def inventory(nodes: Sequence[Node]) -> str:
+    """A short text such as ``2 x 16 CPUs + 1 GPU, 1 x 8 CPUs`` for messages."""
+    kinds = sorted(((node.cpus, node.gpus) for node in nodes), reverse=True)
+    return ", ".join(f"{len(list(group))} x {amount(*kind)}" for kind, group in groupby(kinds))
+
+
+def amount(cpus: float, gpus: float) -> str:
+    """A text such as ``4 CPUs + 0.5 GPU``."""
+    text = f"{cpus:g} CPU{'s' if cpus != 1 else ''}"
+    return f"{text} + {gpus:g} GPU{'s' if gpus > 1 else ''}" if gpus else text

@@ -1,0 +1,278 @@
+"""What a run would be like, without running it: who goes where, memory of each actor, bytes of a round.
+
+Nothing is trained. The strategy is set up in this process, and its first round's messages are made and weighed, so that
+the bytes are those that a run will move.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+import numpy as np
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.table import Table
+
+from raysim import config as configuration
+from raysim import metrics
+from raysim.config import PAPER_METHODS, Config, StrategySection
+from raysim.coordinator import Coordinator, Job, Round
+from raysim.data.build import build
+from raysim.data.federation import Federation
+from raysim.errors import ConfigError
+from raysim.experiment import make_job
+from raysim.hospital import CHUNK_BYTES
+from raysim.messages import Kept, Partial, Plan, Work
+from raysim.nodes import Node, inventory, parse_nodes, this_machine
+from raysim.placement import Placement
+from raysim.pool import LocalPool, Memory
+from raysim.session import place_live
+from strategies.base import POOLED, Floats, Ids, Question
+
+PROCESS_BYTES, TORCH_BYTES = 135_000_000, 190_000_000
+"""Resident memory of an actor that serves nobody, and what torch adds where it is used; measured with Ray 2.60."""
+
+WORKING_COPIES = 3
+"""Parameters of the hospitals in training are held as they started, as they are, and as gradients."""
+
+SHOWN = 32
+"""More actors than this are summed up by node."""
+
+
+@dataclass(frozen=True)
+class Traffic:
+    """Bytes of one round: those that the simulated hospitals exchange, and those that Ray moves for it.
+
+    ``down`` and ``up`` of the whole cohort; ``plan`` to each node, where its actors share it; ``partials`` from all
+    actors together; ``pooled`` whether all rows are trained on in one place.
+    """
+
+    cohort: int
+    parameters: int
+    down: int
+    up: int
+    plan: int
+    partials: int
+    pooled: bool
+
+
+def show_plan(config: Config, nodes: str | None, console: Console) -> None:
+    """``raysim plan``."""
+    source = configuration.build_source(config.data)
+    seed = (config.seeds or (config.seed,))[0]
+    federation = build(source, config.data.split, config.data.preprocessing, seed)
+    machines = available(nodes)
+    placement, machines = place_live(federation.totals, config.resources, federation.hospitals, machines)
+    sections = config.strategies or (
+        [config.strategy]
+        if "strategy" in config.model_fields_set
+        else [StrategySection.model_validate(name) for name in PAPER_METHODS]
+    )
+    selection = configuration.build_selection(config.selection)
+    traffic = {}
+    for section in sections:
+        job = make_job(config, configuration.build_strategy(section), selection, federation.folder, seed)
+        traffic[configuration.label(section)] = weigh(job, placement)
+    console.print(f"nodes: {inventory(machines)}", highlight=False)
+    console.print(_actors(federation, placement, machines, config, list(traffic.values())))
+    console.print(_rounds(traffic))
+
+
+def available(nodes: str | None) -> tuple[Node, ...]:
+    """The nodes that ``--nodes`` describes, else those of the cluster that ``RAY_ADDRESS`` names, else this machine."""
+    if nodes is not None:
+        try:
+            return parse_nodes(nodes)
+        except ValueError as error:
+            raise ConfigError(f"--nodes: {error}") from None
+    if not os.environ.get("RAY_ADDRESS"):
+        return (this_machine(),)
+    import ray
+
+    from raysim.cluster import live_nodes, start_ray
+
+    start_ray(verbose=False)
+    try:
+        return live_nodes()
+    finally:
+        ray.shutdown()
+
+
+def weigh(job: Job, placement: Placement) -> Traffic:
+    """The bytes of ``job``'s rounds. Of what comes back only the size is real."""
+    scales = _Scales(placement)
+    quick = replace(job, rounds=2, evaluation=job.evaluation.model_copy(update={"every": 0}))
+    first = None
+    try:
+        for event in Coordinator(scales).run(quick):
+            first = event if first is None and isinstance(event, Round) else first
+    except _Weighed:
+        pass
+    training, last = scales.plans[0], scales.plans[-1]
+    assert first is not None
+    moved = replace(training, serve=last.serve) if job.evaluation.every else training
+    partials = sum(_size(scales.partial(moved, ids, i == 0)) for i, ids in enumerate(placement.served))
+    return Traffic(
+        cohort=first.cohort_size,
+        parameters=training.bank.shape[1],
+        down=first.bytes_down,
+        up=first.bytes_up,
+        plan=_size(moved),
+        partials=partials,
+        pooled=POOLED in training.ids,
+    )
+
+
+def memory(federation: Federation, served: Ids, traffic: Sequence[Traffic], *, torch: bool, pooled: bool) -> int:
+    """About how many bytes an actor needs: for its hospitals (and all training rows, if ``pooled``) and for a round."""
+    row = sum(array.itemsize * array[:1].size for array in (federation.X, federation.y, federation.observed))
+    rows = int(federation.totals[served].sum())
+    if pooled:
+        rows += int(federation.sizes("train").sum() - federation.sizes("train")[served].sum())
+    parameters = max((t.parameters for t in traffic), default=0) * 8
+    working = WORKING_COPIES * min(CHUNK_BYTES, len(served) * parameters)
+    plan = max((t.plan for t in traffic), default=0)
+    return PROCESS_BYTES + TORCH_BYTES * torch + rows * row + working + plan
+
+
+class _Weighed(Exception):
+    """All messages of interest have passed."""
+
+
+class _Scales:
+    """A pool whose hospitals answer questions but do not train: plans are kept, and what comes back is made up."""
+
+    def __init__(self, placement: Placement) -> None:
+        self.served = placement.served
+        self.plans: list[Plan] = []
+        self._placement = placement
+        self._pool: LocalPool | None = None
+
+    def round(self, plan: Plan, memory: Memory | None) -> tuple[list[Partial], Memory]:
+        self.plans.append(plan)
+        if plan.serve:
+            raise _Weighed
+        empty: list[Kept] = [{} for _ in self.served]
+        return [self.partial(plan, ids, i == 0) for i, ids in enumerate(self.served)], empty
+
+    def ask(
+        self, work: Work, question: Question, round: int, models: Floats | None, ids: Ids | None
+    ) -> list[list[Floats]]:
+        if self._pool is None:
+            self._pool = LocalPool(self._placement, "cpu")
+        return self._pool.ask(work, question, round, models, ids)
+
+    def recall(self, memory: Memory) -> Kept:
+        return {}
+
+    def partial(self, plan: Plan, served: Ids, pools: bool) -> Partial:
+        """What an actor would send back, with small numbers in place of results."""
+        result, problem = Partial(), plan.problem
+        if problem is not None:
+            mine = plan.ids[np.isin(plan.ids, served) | ((plan.ids == POOLED) & pools)]
+            size = plan.bank.shape[1]
+            result.ids = mine
+            if problem.send != "nothing" and len(mine):
+                result.units = np.ones((problem.sums, size), dtype=np.int64)
+            if problem.single and len(mine):
+                result.deltas = np.full((len(mine), size), 1e-3)
+            if plan.losses and len(mine):
+                result.losses = np.full(len(mine), 0.5)
+        for name in plan.serve:
+            result.figures[name] = np.zeros((len(served), len(metrics.FIGURES)))
+        return result
+
+
+def _size(message: object) -> int:
+    """Bytes of a message as Ray's object store holds it."""
+    return len(pickle.dumps(message, protocol=5))
+
+
+class _Line(NamedTuple):
+    """A row of the table: an actor, or all actors of a node."""
+
+    node: int
+    actors: int
+    hospitals: int
+    largest: str
+    rows: int
+    cpus: float
+    gpus: float
+    memory: int
+
+
+def _actors(
+    federation: Federation,
+    placement: Placement,
+    machines: Sequence[Node],
+    config: Config,
+    traffic: Sequence[Traffic],
+) -> Table:
+    lines = [_line(federation, placement, actor, config, traffic) for actor in range(len(placement.served))]
+    if len(lines) > SHOWN:
+        lines = [_summed([line for line in lines if line.node == node]) for node in set(placement.nodes)]
+    title = f"{len(placement.served)} actors; memory is about what each needs"
+    table = _table(title, ["node", "actors", "hospitals", "largest"], ["rows", "CPUs", "GPUs", "memory"])
+    for line in sorted(lines):
+        held = (f"{line.rows:,}", f"{line.cpus:g}", f"{line.gpus:g}", _bytes(line.memory))
+        table.add_row(machines[line.node].name, str(line.actors), str(line.hospitals), line.largest, *held)
+    return table
+
+
+def _line(
+    federation: Federation, placement: Placement, actor: int, config: Config, traffic: Sequence[Traffic]
+) -> _Line:
+    ids, (cpus, gpus) = placement.served[actor], placement.share(actor)
+    device = config.resources.device
+    torch = device == "cuda" or (device == "auto" and gpus > 0) or "torch" in sys.modules
+    pooled = actor == 0 and any(t.pooled for t in traffic)
+    needs = memory(federation, ids, traffic, torch=torch, pooled=pooled)
+    largest = ids[np.argsort(-federation.totals[ids], kind="stable")][:2]
+    names = ", ".join(federation.hospitals[hospital] for hospital in largest)
+    more = f" + {len(ids) - len(largest)} more" if len(ids) > len(largest) else ""
+    rows = int(federation.totals[ids].sum())
+    return _Line(placement.nodes[actor], 1, len(ids), names + more, rows, cpus, gpus, needs)
+
+
+def _summed(lines: Sequence[_Line]) -> _Line:
+    return _Line(
+        node=lines[0].node,
+        actors=len(lines),
+        hospitals=sum(line.hospitals for line in lines),
+        largest="",
+        rows=sum(line.rows for line in lines),
+        cpus=sum(line.cpus for line in lines),
+        gpus=sum(line.gpus for line in lines),
+        memory=sum(line.memory for line in lines),
+    )
+
+
+def _rounds(traffic: dict[str, Traffic]) -> Table:
+    columns = ["cohort", "parameters", "hospitals receive", "hospitals send", "Ray: to each node", "Ray: from actors"]
+    table = _table("a round", ["strategy"], columns)
+    for label, t in traffic.items():
+        sizes = [_bytes(value) for value in (t.down, t.up, t.plan, t.partials)]
+        table.add_row(label, str(t.cohort), f"{t.parameters:,}", *sizes)
+    return table
+
+
+def _table(title: str, left: Sequence[str], right: Sequence[str]) -> Table:
+    table = Table(title=title, title_justify="left", title_style="bold", box=SIMPLE_HEAD, pad_edge=False)
+    for heading in left:
+        table.add_column(heading)
+    for heading in right:
+        table.add_column(heading, justify="right")
+    return table
+
+
+def _bytes(count: float) -> str:
+    for unit in ("B", "kB", "MB"):
+        if count < 1000:
+            return f"{count:.0f} {unit}" if unit == "B" or count >= 100 else f"{count:.1f} {unit}"
+        count /= 1000
+    return f"{count:.1f} GB"

@@ -1,0 +1,180 @@
+"""FedSoft: identity 16, importance by hand, and who trains towards what."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from raysim.data.federation import Federation
+from strategies.base import MIXTURE, OWN, FederationView, Strategy, Update
+from strategies.fedavg import FedAvg
+from strategies.fedprox import FedProx
+from strategies.fedsoft import FedSoft, NearestShares, SoftState
+from strategies.selection import All, Uniform
+from tests.conftest import MakeFederation, play
+from tests.strategies.test_battery import UNEVEN
+from tests.strategies.test_clust_psi import hospital, view_of
+from tests.strategies.test_identities import SIZES, assert_different, assert_same
+
+PLAIN = FedSoft(clusters=1, selection="configured", start="mixture")
+
+
+@pytest.fixture
+def federation(federate: MakeFederation) -> Federation:
+    return federate(SIZES, [5, 6, 0, 8, 4, 3])
+
+
+def told(shares: list[list[float]], rows: list[int]) -> FederationView:
+    """A federation whose hospitals have these shares of their ``rows`` nearest to each of two centres."""
+    view = view_of([hospital([n, 0]) for n in rows])
+    object.__setattr__(view, "ask", lambda question, *, models, ids: [np.array(shares[i]) for i in ids])
+    return view
+
+
+@pytest.mark.parametrize("selection", [All(), Uniform(0.5, 2)])
+def test_16_one_centre_without_draws_from_the_mixture_is_fedprox(selection, federation):
+    run = {"rounds": 4, "epochs": 3, "selection": selection}
+    for lam in (0.3, 2.0):
+        soft = play(federation, replace(PLAIN, lam=lam), **run)
+        prox = play(federation, FedProx(mu=lam), **run)
+        assert_same(soft.bank[1], prox.bank[0])
+    assert_different(play(federation, replace(PLAIN, lam=0.3, start="own"), **run).bank[1], soft.bank[1])
+
+
+def test_16_without_its_pull_it_is_fedavg(federation):
+    run = {"rounds": 4, "epochs": 3, "selection": Uniform(0.5, 2)}
+    assert_same(play(federation, replace(PLAIN, lam=0.0), **run).bank[1], play(federation, FedAvg(), **run).bank[0])
+
+
+def test_shares_are_of_rows_and_ties_go_to_the_first():
+    rows = hospital([4, 0])
+    object.__setattr__(rows, "losses", np.array([[1.0, 2, 3, 1], [1, 1, 3, 2], [5, 0, 3, 0]]))
+    assert NearestShares().answer(rows).tolist() == [0.5, 0.0, 0.5]
+    nobody = hospital([0, 0])
+    object.__setattr__(nobody, "losses", np.empty((2, 0)))
+    assert NearestShares().answer(nobody).tolist() == [0, 0]
+
+
+def test_an_importance_of_nothing_is_the_floor_and_nothing_is_renormalised():
+    view = told([[1.0, 0.0], [0.25, 0.75], [0.0, 0.0]], [4, 4, 0])
+    how = FedSoft(clusters=2, floor=0.01)
+    state = how.setup(view)
+    assert state.importance.tolist() == [[1.0, 0.01], [0.25, 0.75], [0.0, 0.0]]
+    assert how.mixture(view, state) == pytest.approx(
+        np.array([[0, 1 / 1.01, 0.01 / 1.01], [0, 0.25, 0.75], [0, 0.5, 0.5]])
+    )
+
+
+def test_what_goes_into_a_centre_without_draws():
+    """``v_sk`` in proportion to ``u_ks n_k``: 1 * 2 : .25 * 8 and .01 * 2 : .75 * 8; each centre's sum to 1."""
+    view = told([[1.0, 0.0], [0.25, 0.75], [0.5, 0.5]], [2, 8, 4])
+    how = FedSoft(clusters=2, floor=0.01, selection="configured", lam=0.2)
+    problem = how.problem(view, how.setup(view), np.array([0, 1]))
+    assert problem.weight == pytest.approx(np.array([[2 / 4, 0.02 / 6.02], [2 / 4, 6 / 6.02]]))
+    assert problem.weight.sum(axis=0) == pytest.approx([1, 1])
+    assert [pull.weight.tolist() for pull in problem.pulls] == [
+        pytest.approx([0.2, 0.05]),
+        pytest.approx([0.002, 0.15]),
+    ]
+    assert [pull.towards.tolist() for pull in problem.pulls] == [[1, 1], [2, 2]]
+    assert problem.start.tolist() == [OWN, OWN]
+    assert replace(how, start="mixture").problem(view, how.setup(view), np.array([2])).start.tolist() == [MIXTURE]
+
+
+def test_each_centre_draws_by_importance_and_takes_the_plain_mean():
+    """Two of six hospitals each, those that are its own; hospital 6 has no rows."""
+    shares = [[1.0, 0.0], [1, 0], [1, 0], [0, 1], [0, 1], [0, 1], [0, 0]]
+    view = told(shares, [5, 5, 5, 5, 5, 5, 0])
+    how = FedSoft(clusters=2, fraction=0.6, floor=1e-12)
+    state = how.setup(view)
+    drawn = set()
+    for t in range(20):
+        state = replace(state, rounds=t)
+        ids = how.select(view, state, t + 1)
+        problem = how.problem(view, state, ids)
+        assert ids.tolist() == sorted(set(ids.tolist()))
+        assert (ids < 3).sum() == (ids >= 3).sum() == 2, "ceil(.6 * 6 / 2) for each centre"
+        assert problem.weight.tolist() == [[0.5, 0], [0.5, 0], [0, 0.5], [0, 0.5]]
+        drawn |= set(ids.tolist())
+    assert drawn == {0, 1, 2, 3, 4, 5}
+
+
+def test_a_hospital_drawn_twice_counts_in_both_centres():
+    view = told([[0.5, 0.5], [0.5, 0.5]], [3, 3])
+    how = FedSoft(clusters=2, fraction=1.0)
+    state = how.setup(view)
+    for t in range(12):
+        state = replace(state, rounds=t)
+        weight = how.problem(view, state, how.select(view, state, t + 1)).weight
+        assert weight.sum(axis=0) == pytest.approx([1, 1])
+        assert set(np.unique(weight)) <= {0.0, 1.0}
+
+
+def test_centres_become_what_was_summed_and_are_asked_about_every_so_often():
+    asked = []
+    view = told([[0.5, 0.5]], [3])
+    object.__setattr__(
+        view, "ask", lambda question, *, models, ids: asked.append(models.tolist()) or [np.array([0.5, 0.5])]
+    )
+    how = FedSoft(clusters=2, every=3)
+    state: SoftState = how.setup(view)
+    for t in range(1, 8):
+        sums = np.full((2, 2), float(t))
+        state = how.aggregate(view, state, Update(np.array([0]), sums))
+        assert state.bank.tolist() == [[t, t]] * 3
+        assert state.rounds == t
+    assert asked[1:] == [[[3, 3], [3, 3]], [[6, 6], [6, 6]]]
+
+
+def test_traffic(federate):
+    federation = federate(UNEVEN)
+    outcome = play(federation, FedSoft(clusters=3, every=2), rounds=4)
+    size, hospitals = outcome.layout.size, 6
+    shares = [(t, len(ids), int(b[0]) // 4) for t, kind, ids, b in outcome.ledger.entries if kind == "nearest_shares"]
+    assert shares == [(0, hospitals, 3), (2, hospitals, 3), (4, hospitals, 3)]
+    for row in outcome.rounds:
+        asked = hospitals if row.round % 2 == 0 else 0
+        assert row.bytes_down == 4 * 3 * size * (row.cohort_size + asked)
+        assert row.bytes_up == 4 * (row.cohort_size * (size + 1) + 3 * asked)
+
+
+def test_a_hospital_that_never_trained_is_served_its_mixture(federate):
+    federation = federate(UNEVEN, [40] * 7)
+    outcome = play(federation, FedSoft(clusters=2, fraction=0.2), rounds=1)
+    untrained = [h for h in range(7) if h not in outcome.kept]
+    assert 3 in untrained
+    assert len(untrained) > 2
+    rows = federation.rows(3, "test")
+    theta = outcome.bank[1:].mean(axis=0)
+    right = ((federation.X[rows].astype(np.float64) @ theta[:-1] + theta[-1] >= 0) == federation.y[rows]).mean()
+    assert right in outcome.figures["personal"][3]
+
+
+def test_starting_from_the_mixture_sends_no_more_models(federation):
+    own = play(federation, FedSoft(clusters=3), rounds=1)
+    mixture = play(federation, FedSoft(clusters=3, start="mixture"), rounds=1)
+    assert own.rounds[0].bytes_down == mixture.rounds[0].bytes_down
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        {"clusters": 0},
+        {"lam": -1.0},
+        {"every": 0},
+        {"floor": 0.0},
+        {"spread": -1.0},
+        {"selection": "all"},
+        {"fraction": 0.0},
+        {"start": "global"},
+    ],
+)
+def test_impossible_settings_are_refused_by_name(bad):
+    with pytest.raises(ValueError, match=f"^{next(iter(bad))}: "):
+        FedSoft(**bad)
+
+
+def test_it_derives_from_the_interface_alone():
+    assert FedSoft.__bases__ == (Strategy,)

@@ -1,0 +1,135 @@
+"""What every registered selection must pass, without exception by name."""
+
+from __future__ import annotations
+
+import dataclasses
+import io
+import json
+from typing import Any
+
+import numpy as np
+import pytest
+
+from raysim import registry
+from raysim.coordinator import Outcome
+from strategies.base import Draw, FederationView, Ids, Selection, Update
+from strategies.centralized import Centralized
+from strategies.cfl import Cfl
+from strategies.clust_psi import ClustPsi
+from strategies.fedavg import FedAvg
+from strategies.fedsoft import FedSoft
+from strategies.ifca import Ifca
+from strategies.local import Local
+from tests.conftest import MakeFederation, play
+from tests.strategies.test_battery import UNEVEN, same
+
+SELECTIONS = sorted(registry.entries("selections"))
+RUN: dict[str, Any] = {"rounds": 4, "epochs": 2}
+
+
+@pytest.fixture(params=SELECTIONS)
+def selection(request) -> Selection:
+    """The selection with its defaults, but for few hospitals, where it can be told how many."""
+    built = registry.load("selections", request.param, "selection.name")()
+    assert isinstance(built, Selection)
+    few = {"fraction": 0.5, "minimum": 2, "candidates": 4}
+    changes = {key: value for key, value in few.items() if hasattr(built, key)}
+    return dataclasses.replace(built, **changes)  # type: ignore[type-var]
+
+
+class Copied(Selection):
+    """A selection whose memory is written down and read back, as plain arrays and JSON, whenever it changes."""
+
+    def __init__(self, inner: Selection) -> None:
+        self.inner = inner
+        self.hears_losses = inner.hears_losses  # type: ignore[misc]
+
+    def setup(self, view: FederationView) -> Any:
+        return copied(self.inner.setup(view))
+
+    def pick(self, draw: Draw) -> Ids:
+        return self.inner.pick(draw)
+
+    def observe(self, memory: Any, update: Update) -> Any:
+        return copied(self.inner.observe(memory, update))
+
+
+def copied(memory: Any) -> Any:
+    if memory is None:
+        return None
+    if dataclasses.is_dataclass(memory) and not isinstance(memory, type):
+        return type(memory)(**copied({field.name: getattr(memory, field.name) for field in dataclasses.fields(memory)}))
+    arrays = {key: value for key, value in memory.items() if isinstance(value, np.ndarray)}
+    plain = {key: value for key, value in memory.items() if key not in arrays}
+    file = io.BytesIO()
+    np.savez(file, allow_pickle=False, **arrays)
+    file.seek(0)
+    return json.loads(json.dumps(plain)) | dict(np.load(file, allow_pickle=False))
+
+
+def cohorts(outcome: Outcome) -> list[list[int]]:
+    """Who took part in each round."""
+    return [ids.tolist() for _, kind, ids, _ in outcome.ledger.entries if kind == "update"]
+
+
+def test_it_is_an_immutable_value(selection):
+    assert dataclasses.is_dataclass(selection)
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        selection.anything = 1
+
+
+def test_cohorts_are_ascending_distinct_hospitals_with_training_rows(selection, federate: MakeFederation):
+    drawn = cohorts(play(federate(UNEVEN), FedAvg(), selection=selection, **RUN))
+    assert len(drawn) == RUN["rounds"]
+    for ids in drawn:
+        assert ids == sorted(set(ids))
+        assert ids
+        assert set(ids) <= set(np.flatnonzero(UNEVEN).tolist())
+
+
+def test_placement_changes_nothing_and_the_seed_decides_everything(selection, federate: MakeFederation):
+    federation = federate(UNEVEN, features=4)
+    first = play(federation, FedAvg(), selection=selection, actors=1, **RUN)
+    for actors in (1, 3):
+        again = play(federation, FedAvg(), selection=selection, actors=actors, **RUN)
+        same(first, again)
+        assert cohorts(first) == cohorts(again)
+
+
+def test_its_memory_is_plain_values(selection, federate: MakeFederation):
+    federation = federate(UNEVEN)
+    same(
+        play(federation, FedAvg(), selection=selection, **RUN),
+        play(federation, FedAvg(), selection=Copied(selection), **RUN),
+    )
+
+
+@pytest.mark.parametrize(
+    "strategy", [ClustPsi(clusters=2), Cfl(eps1=10.0, eps2=0.0, gamma=0.0), Ifca(clusters=2), FedSoft(clusters=2)]
+)
+def test_it_goes_with_strategies_that_have_clusters(selection, strategy, federate: MakeFederation):
+    federation = federate(UNEVEN, features=4)
+    alone = play(federation, strategy, selection=selection, actors=1, **RUN)
+    assert all(ids and ids == sorted(set(ids)) for ids in cohorts(alone))
+    same(alone, play(federation, strategy, selection=selection, actors=3, **RUN))
+
+
+@pytest.mark.parametrize("strategy", [Centralized(), Local()])
+def test_it_does_not_disturb_strategies_that_choose_for_themselves(selection, strategy, federate: MakeFederation):
+    federation = federate(UNEVEN)
+    same(play(federation, strategy, **RUN), play(federation, strategy, selection=selection, **RUN))
+
+
+def test_a_federation_of_one_hospital(selection, federate: MakeFederation):
+    assert cohorts(play(federate([12], [8]), FedAvg(), selection=selection, rounds=2)) == [[0], [0]]
+
+
+def test_traffic_is_what_the_ledger_says(selection, federate: MakeFederation):
+    """Up: everything that left hospitals. Down: a model to each that is asked about it or trains from it, once."""
+    outcome = play(federate(UNEVEN), FedAvg(), selection=selection, **RUN)
+    size = outcome.layout.size
+    for row in outcome.rounds:
+        entries = [entry for entry in outcome.ledger.entries if entry[0] == row.round and entry[1] != "metrics"]
+        assert row.bytes_up == sum(int(sent.sum()) for _, _, _, sent in entries)
+        reached = set().union(*(set(ids.tolist()) for _, _, ids, _ in entries))
+        assert row.bytes_down == 4 * size * len(reached)

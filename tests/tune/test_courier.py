@@ -1,0 +1,122 @@
+"""MLflow as a sweep leaves it, and a store that goes away."""
+
+from __future__ import annotations
+
+import json
+import math
+import time
+
+import pytest
+
+from tests.tune.conftest import small_tree
+from tests.tune.test_results import trial
+from tune import courier as couriers
+from tune.courier import Courier
+from tune.plan import make_plan
+
+
+@pytest.fixture
+def sweep(tmp_path):
+    plan, config = make_plan(small_tree(seeds=[1, 2], tracking__uri=f"sqlite:///{tmp_path}/mlflow.db"))
+
+    def courier():
+        return Courier(tmp_path, plan, config, "fingerprint")
+
+    return courier
+
+
+ONE = trial(1, 0.9, 0.1, spread=0.01, **{"strategy.lam": 0.25, "strategy.alpha": 0.5})
+TWO = trial(2, 0.8, 0.2, **{"strategy.lam": 0.75, "strategy.alpha": 0.5})
+BAD = trial(3, 0, 0, "failed", **{"strategy.lam": 0.5, "strategy.alpha": 0.5})
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning", "ignore::UserWarning")
+def test_sweep_trial_and_seed_are_nested_runs_that_can_be_compared(sweep, tmp_path):
+    (tmp_path / "plots").mkdir()
+    (tmp_path / "plots" / "a.png").write_bytes(b"png")
+    with sweep() as courier:
+        for each in (ONE, TWO, BAD):
+            courier.finished(each)
+        courier.conclude({1: True, 2: False}, {"hypervolume": 0.25}, [tmp_path / "plots"])
+    assert (courier.unsent, courier.error) == (0, "")
+
+    from mlflow.tracking import MlflowClient
+
+    client = MlflowClient(f"sqlite:///{tmp_path}/mlflow.db")
+    experiment = client.get_experiment_by_name("raysim").experiment_id
+    runs = {run.info.run_name: run for run in client.search_runs([experiment])}
+    assert len(runs) == 1 + 3 + 4
+    whole, first, second = runs["small"], runs["trial 1"], runs["trial 2"]
+    assert first.data.tags["mlflow.parentRunId"] == whole.info.run_id
+    assert runs["trial 1, seed 2"].data.tags["mlflow.parentRunId"] == first.info.run_id
+    assert (first.data.params["strategy.lam"], second.data.params["strategy.lam"]) == ("0.25", "0.75")
+    assert (first.data.tags["pareto"], second.data.tags["pareto"]) == ("true", "false")
+    assert first.data.tags["strategy"] == "chip"
+    assert first.data.tags["data"] == "fingerprint"
+    assert first.data.tags["code"].startswith("0.")
+    assert first.data.metrics["auroc"] == pytest.approx(0.9)
+    assert first.data.metrics["auroc_std"] == pytest.approx(0.01 * math.sqrt(2))
+    assert [m.step for m in client.get_metric_history(first.info.run_id, "auroc")] == [2]
+    assert runs["trial 1, seed 1"].data.metrics["personal.auroc"] == pytest.approx(0.91)
+    assert runs["trial 3"].info.status == "FAILED"
+    assert runs["trial 3"].data.tags["error"] == "OSError: no"
+    assert whole.data.metrics == {"hypervolume": 0.25}
+    assert [a.path for a in client.list_artifacts(whole.info.run_id, "plots")] == ["plots/a.png"]
+
+    # Going on with the sweep sends nothing twice, and an attempt made again takes the place of the first.
+    with sweep() as again:
+        again.catch_up([ONE, TWO, BAD])
+        again.finished(trial(3, 0.7, 0.1, **{"strategy.lam": 0.5}))
+    runs = {run.info.run_name: run for run in client.search_runs([experiment])}
+    assert len(runs) == 1 + 3 + 6
+    assert runs["trial 3"].info.status == "FINISHED"
+    assert runs["trial 1"].info.run_id == first.info.run_id
+
+
+class Away:
+    """A store that answers only while it is up."""
+
+    up = False
+    started: tuple[str, ...] = ()
+
+    def __init__(self, uri, experiment):
+        self._check()
+
+    def _check(self):
+        if not Away.up:
+            raise ConnectionError("refused")
+
+    def start(self, name, params, tags, parent=None):
+        self._check()
+        Away.started += (name,)
+        return name
+
+    def nested(self, run_id):
+        return []
+
+    def __getattr__(self, name):
+        return lambda *arguments: self._check()
+
+
+def test_an_outage_costs_nothing_and_what_was_kept_is_sent_later(sweep, monkeypatch, tmp_path):
+    monkeypatch.setattr(couriers, "Tracker", Away)
+    monkeypatch.setattr(couriers, "WAITS", (0.01,))
+    Away.up, Away.started = False, ()
+    with sweep() as courier:
+        courier.finished(ONE)
+        courier.finished(TWO)
+        time.sleep(0.05)
+    assert courier.unsent == 2
+    assert courier.error == "ConnectionError: refused"
+    assert Away.started == ()
+
+    with sweep() as courier:
+        courier.catch_up([ONE, TWO])
+        time.sleep(0.05)
+        Away.up = True  # it comes back while the sweep goes on
+        limit = time.monotonic() + 10
+        while "trial 2" not in Away.started and time.monotonic() < limit:
+            time.sleep(0.01)
+    assert courier.unsent == 0
+    assert [name for name in Away.started if "seed" not in name] == ["small", "trial 1", "trial 2"]
+    assert json.loads((tmp_path / "mlflow.json").read_text())["trials"] == {"1": "trial 1", "2": "trial 2"}

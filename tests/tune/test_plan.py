@@ -1,0 +1,91 @@
+"""What is refused before anything starts: exit code 2 and one line."""
+
+from __future__ import annotations
+
+import sys
+
+import pytest
+
+from raysim import cli
+from tests.tune.conftest import small_tree
+from tune.plan import make_plan
+from tune.settings import OBJECTIVES
+
+ASHA = {"name": "asha", "objective": "auroc"}
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"sweep__space": {"strategy.lamb": {"uniform": [0, 1]}}}, "sweep.space.strategy.lamb: unknown key; did you"),
+        ({"sweep__space": {"training.rate": {"uniform": [0, 1]}}}, "sweep.space.training.rate: unknown key; known:"),
+        ({"sweep__space": {"stratgy.lam": {"uniform": [0, 1]}}}, "unknown key; did you mean 'strategy'?"),
+        ({"sweep__space": {"strategy.lam": {"uniform": [1, 0]}}}, "[1, 0] is empty"),
+        ({"sweep__space": {"strategy.lam": {"loguniform": [0, 1]}}}, "0 has no logarithm"),
+        ({"sweep__space": {"strategy.alpha": {"uniform": [0, 2]}}}, "is not between 0 and 1"),
+        ({"sweep__space": {"strategy.clusters": {"randint": [2, 40]}}}, "39 is more than the 12 hospitals"),
+        ({"sweep__space": {"strategy.name": {"choice": ["fedporx"]}}}, "'fedporx' is not a known name"),
+        ({"sweep__space": {"strategy.name": {"choice": ["fedavg"]}}}, "'fedavg' is refused: strategy.clusters"),
+        ({"sweep__objectives": {"aurocc": "max"}}, "sweep.objectives.aurocc: no run reports it; did you mean"),
+        ({"sweep__objectives": {"auroc": "more"}}, "sweep.objectives.auroc: 'more' is not one of"),
+        ({"sweep__objectives": {}}, "sweep.objectives: names none"),
+        ({"sweep__reference": {"std": 1}}, "sweep.reference.std: not an objective"),
+        ({"sweep__trials": 0}, "sweep.trials: 0 is not at least 1"),
+        ({"sweep__trials": None}, "sweep.trials: searcher random has no end of its own"),
+        ({"sweep__searcher": "optna"}, "sweep.searcher: 'optna' is not a searcher; did you mean 'optuna'?"),
+        ({"sweep__searcher": "grid"}, "has no end of values for searcher grid"),
+        ({"sweep__scheduler": "ahsa"}, "sweep.scheduler: 'ahsa' is not a scheduler; did you mean 'asha'?"),
+        ({"sweep__scheduler": "asha"}, "sweep.scheduler.objective: asha cannot judge by several (auroc, worst_decile"),
+        ({"sweep__scheduler": {"name": "asha", "objective": "std"}}, "'std' is not among the sweep's objectives"),
+        ({"sweep__scheduler": ASHA | {"grce": 3}}, "sweep.scheduler.grce: unknown key; did you mean 'grace'?"),
+        ({"sweep__scheduler": ASHA | {"name": "pbt"}, "sweep__searcher": "optuna"}, "does not go with scheduler pbt"),
+        (
+            {"sweep__scheduler": ASHA | {"name": "pbt"}, "sweep__space": {"strategy.clusters": {"choice": [2]}}},
+            "pbt changes rates and pulls",
+        ),
+        ({"sweep__scheduler": ASHA, "evaluation__every": 0}, "evaluation.every: 0 evaluates no round"),
+        ({"sweep__trails": 3}, "sweep.trails: unknown key; did you mean 'trials'?"),
+        ({"data__split": {"train": 0.8, "test": 0.2}}, "data.split.validation: 0 leaves nothing to choose trials by"),
+        ({"training__rounds": 0}, "training.rounds: 0 is not at least 1"),
+    ],
+)
+def test_bad_input_is_one_line_and_exit_code_2(changes, message, sweep_file, monkeypatch, capsys, tmp_path):
+    path = sweep_file(**changes)
+    monkeypatch.setattr(sys, "argv", ["raysim", "sweep", str(path), "--out", str(tmp_path / "out")])
+    with pytest.raises(SystemExit) as exit_:
+        cli.main()
+    assert exit_.value.code == 2
+    (line,) = capsys.readouterr().err.strip().splitlines()
+    assert line.startswith("raysim: ")
+    assert message in line
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_file_without_the_section_says_so(tmp_path, monkeypatch, capsys):
+    path = tmp_path / "run.yaml"
+    path.write_text("name: x\n")
+    monkeypatch.setattr(sys, "argv", ["raysim", "sweep", str(path)])
+    with pytest.raises(SystemExit, match="2"):
+        cli.main()
+    assert "sweep: missing" in capsys.readouterr().err
+
+
+def test_a_plan_knows_its_trials_seeds_and_objectives():
+    plan, config = make_plan(small_tree(seeds=[1, 2]))
+    assert plan.trials() == 4
+    assert plan.seeds == (1, 2)
+    assert plan.sweep.objectives == OBJECTIVES
+    assert plan.sweep.larger == (True, True, False, False)
+    assert config.training.rounds == 3
+    grid, _ = make_plan(small_tree(sweep={"searcher": "grid", "space": {"strategy.lam": {"grid": [0, 1, 2]}}}))
+    assert grid.trials() == 3
+
+
+def test_trials_are_judged_on_validation_rows_and_the_recommended_one_on_test_rows():
+    plan, _ = make_plan(small_tree(evaluation={"part": "test", "every": 2}))
+    assert [job.evaluation.part for job in plan.jobs({}, "validation")] == ["validation"]
+    assert [job.evaluation.every for job in plan.jobs({}, "validation")] == [2]
+    frozen = plan.frozen({"strategy.lam": 0.25}, 3)
+    assert frozen["evaluation"]["part"] == "test"
+    assert frozen["strategy"]["lam"] == 0.25
+    assert frozen["strategy"]["mu"] == 0.05  # defaults of the strategy included

@@ -1,0 +1,177 @@
+"""The journal, the choice among trials, and the files of a sweep's folder."""
+
+from __future__ import annotations
+
+import json
+import math
+
+import pandas as pd
+import pytest
+import yaml
+
+from raysim import config as configuration
+from raysim.coordinator import Round
+from raysim.errors import ConfigError, DataError
+from tests.tune.conftest import small_tree
+from tune import plots, results
+from tune.choice import choose, reason
+from tune.journal import Finished, Journal
+from tune.plan import make_plan
+from tune.settings import Sweep
+
+HEADER = {"sweep": "abc", "data": ["d"]}
+
+
+def trial(number, auroc, bias, status="completed", spread=0.0, **params):
+    def metrics(shift):
+        values = {"auroc": auroc + shift, "worst_decile": auroc - 0.2, "size_bias_abs": bias, "gini": 0.1}
+        return {"global": {"auroc": 0.1}, "personal": values}
+
+    finals = {} if status == "failed" else {1: metrics(spread), 2: metrics(-spread)}
+    rounds = {seed: [Round(1, 0.1, 5, 100, 10, {}), Round(2, 0.1, 5, 100, 10, finals[seed])] for seed in finals}
+    error = "OSError: no" if status == "failed" else None
+    return Finished(number, params, status, error=error, rounds=rounds, finals=finals, seconds=1.5)
+
+
+TRIALS = {
+    t.number: t
+    for t in (
+        trial(1, 0.90, 0.30, **{"strategy.lam": 0.1}),
+        trial(2, 0.88, 0.12, spread=0.03, **{"strategy.lam": 0.2}),
+        trial(3, 0.80, 0.10, **{"strategy.lam": 0.3}),
+        trial(4, 0.70, 0.40, **{"strategy.lam": 0.4}),
+        trial(5, 0.99, 0.01, "stopped", **{"strategy.lam": 0.5}),
+        trial(6, 0, 0, "failed", **{"strategy.signature": ["mean", "std"]}),
+        trial(7, math.nan, 0.01, **{"strategy.lam": 0.7}),
+    )
+}
+SWEEP = Sweep(space={"a": {"choice": [1]}}, trials=9, objectives={"auroc": "max", "size_bias_abs": "min"})
+
+
+def test_only_trials_that_ran_to_their_end_are_chosen_among():
+    choice = choose(TRIALS, SWEEP)
+    assert [t.number for t in choice.trials] == [1, 2, 3, 4, 7]
+    assert choice.front.tolist() == [True, True, True, False, False]
+    assert choice.recommended is TRIALS[2]
+    lines = reason(choice)
+    assert lines[0].startswith("recommended: trial 2, of the 3 not dominated")
+    assert lines[1] == (
+        "auroc 0.8800: gives up 0.0200 (20 % of the range) against trial 1, less than its spread over seeds"
+    )
+    assert lines[2] == "size_bias_abs 0.1200: gives up 0.0200 (10 % of the range) against trial 3"
+
+
+def test_the_reference_is_stated_configured_or_usual():
+    assert choose(TRIALS, SWEEP).reference == (0.5, 0.1)
+    stated = SWEEP.model_copy(update={"reference": {"size_bias_abs": 0.5}})
+    choice = choose(TRIALS, stated)
+    assert choice.reference == (0.5, 0.5)
+    # Boxes of trials 3, 2 and 1 above (0.5, 0.5): worked by hand.
+    assert choice.hypervolume == pytest.approx(0.30 * 0.40 + 0.08 * 0.38 + 0.02 * 0.20)
+    unusual = Sweep(space={"a": {}}, trials=1, objectives={"bytes_up": "min", "auroc": "max"})
+    assert choose(TRIALS, unusual).reference == (20.0, 0.5)
+
+
+def test_nothing_to_recommend_is_said():
+    choice = choose({6: TRIALS[6]}, SWEEP)
+    assert choice.recommended is None
+    assert reason(choice) == ["no trial has all objectives defined: nothing to recommend"]
+    assert choice.hypervolume == 0
+
+
+def test_tables_have_every_trial_and_the_pareto_set(tmp_path):
+    choice = choose(TRIALS, SWEEP)
+    results.write_tables(tmp_path, TRIALS, choice)
+    table = pd.read_csv(tmp_path / "trials.csv").set_index("trial")
+    assert table["status"].tolist() == [*["completed"] * 4, "stopped", "failed", "completed"]
+    assert table.loc[6, "error"] == "OSError: no"
+    assert table.loc[6, "strategy.signature"] == "[mean, std]"
+    assert table.loc[2, "auroc"] == pytest.approx(0.88)
+    assert table.loc[2, "auroc_std"] == pytest.approx(0.03 * math.sqrt(2))
+    assert table.loc[2, "bytes_up"] == 20
+    assert table["recommended"].tolist()[:4] == [False, True, False, False]
+    front = pd.read_csv(tmp_path / "pareto.csv")
+    assert sorted(front["trial"]) == [1, 2, 3]
+    assert front["trial"].iloc[-1] == 2  # the least lonely last
+    results.write_tables(tmp_path, {}, choose({}, SWEEP))
+
+
+def test_the_recommended_configuration_can_be_run(tmp_path):
+    plan, _ = make_plan(small_tree(seeds=[5, 6]))
+    chosen = {1: trial(1, 0.9, 0.1, **{"strategy.lam": 0.125})}
+    path = results.write_recommended(tmp_path, plan, choose(chosen, plan.sweep))
+    assert path is not None
+    assert path.read_text().startswith("# recommended: trial 1")
+    config = configuration.read(path)
+    assert config.evaluation.part == "test"
+    assert config.seed == 5
+    assert configuration.build_strategy(config.strategy).lam == 0.125  # type: ignore[attr-defined]
+
+
+def test_the_summary_says_what_the_choice_costs(tmp_path):
+    choice = choose(TRIALS, SWEEP)
+    tree = results.summary(choice, TRIALS, 9, {"auroc": (0.87, math.nan)})
+    results.write_summary(tmp_path, tree)
+    read = json.loads((tmp_path / "summary.json").read_text())
+    assert (read["completed"], read["stopped"], read["failed"], read["pareto"]) == (5, 1, 1, 3)
+    assert read["recommended"]["costs"]["auroc"]["best_trial"] == 1
+    assert read["recommended"]["test"] == {"auroc": {"mean": 0.87, "std": None}}
+
+
+def test_the_frozen_sweep_reads_back_the_same(tmp_path):
+    plan, config = make_plan(small_tree(sweep__scheduler={"name": "asha", "objective": "auroc"}))
+    path = results.write_sweep(tmp_path, plan, config)
+    again, config_again = make_plan(yaml.safe_load(path.read_text()))
+    assert (again.sweep, config_again) == (plan.sweep, config)
+    assert again.folders == plan.folders
+    assert again.jobs({"strategy.lam": 1}, "validation") == plan.jobs({"strategy.lam": 1}, "validation")
+
+
+def test_pictures_of_every_pair_and_every_three(tmp_path):
+    sweep = SWEEP.model_copy(update={"objectives": {"auroc": "max", "size_bias_abs": "min", "worst_decile": "max"}})
+    choice = choose(TRIALS, sweep)
+    names = [name for name, _ in plots.all_figures(choice)]
+    assert names == [
+        "auroc_size_bias_abs",
+        "auroc_worst_decile",
+        "size_bias_abs_worst_decile",
+        "auroc_size_bias_abs_worst_decile",
+    ]
+    folder = results.write_plots(tmp_path, choice)
+    assert folder is not None
+    assert sorted(path.stem for path in folder.iterdir()) == sorted(names)
+    grey, _, coloured, *_ = plots.pair_figure(choice, 0, 1).axes[0].lines
+    assert grey.get_xdata().tolist() == [0.7]  # type: ignore[union-attr]  # trial 4; trial 7 is undefined
+    assert coloured.get_xdata() == pytest.approx([0.9, 0.88, 0.8])
+    assert results.write_plots(tmp_path, choose({}, sweep)) is None
+
+
+def test_a_journal_gives_back_what_was_written(tmp_path):
+    journal = Journal(tmp_path, HEADER)
+    for each in TRIALS.values():
+        journal.add(each)
+    again = Journal(tmp_path, HEADER).trials
+    assert list(again) == list(TRIALS)
+    assert str(again) == str(TRIALS)  # as text, since NaN is not equal to itself
+
+
+def test_a_line_that_was_being_written_when_the_driver_was_killed_is_dropped(tmp_path):
+    journal = Journal(tmp_path, HEADER)
+    journal.add(TRIALS[1])
+    path = tmp_path / "journal.jsonl"
+    whole = path.read_bytes()
+    path.write_bytes(whole + whole.splitlines()[1][:50])
+    again = Journal(tmp_path, HEADER)
+    assert list(again.trials) == [1]
+    again.add(TRIALS[2])
+    assert list(Journal(tmp_path, HEADER).trials) == [1, 2]
+    path.write_bytes(whole[:10])  # not even the header
+    assert Journal(tmp_path, HEADER).trials == {}
+
+
+def test_a_changed_sweep_or_data_cannot_be_gone_on_with(tmp_path):
+    Journal(tmp_path, HEADER)
+    with pytest.raises(ConfigError, match=r"sweep.yaml: changed since the sweep began; put it back"):
+        Journal(tmp_path, HEADER | {"sweep": "other"})
+    with pytest.raises(DataError, match="the data changed since the sweep began"):
+        Journal(tmp_path, HEADER | {"data": ["e"]})

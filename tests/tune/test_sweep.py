@@ -1,0 +1,243 @@
+"""Whole sweeps on a real Ray: files, failures, stopping and going on, schedulers, and the commands."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+
+import pandas as pd
+import pytest
+import ray
+import yaml
+from rich.console import Console
+
+from raysim import cli, config
+from raysim.errors import RaysimError
+from raysim.session import open_session
+from tests.tune.conftest import small_tree
+from tune import sweep as sweeps
+from tune.plan import make_plan
+from tune.schedulers import make_scheduler
+
+FILES = {
+    *("journal.jsonl", "pareto.csv", "plots", "recommended", "recommended.yaml"),
+    *("summary.json", "sweep.yaml", "trials.csv"),
+}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def cluster() -> Iterator[None]:
+    """One Ray for all sweeps of this module."""
+    ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False, logging_level="ERROR")
+    yield
+    ray.shutdown()
+
+
+def begin(path: Path, out: Path) -> tuple[int, str]:
+    """Runs a sweep; gives its exit code and what it printed."""
+    printed = io.StringIO()
+    code = sweeps.begin(path, [], out, Console(file=printed, width=160), verbose=False)
+    return code, printed.getvalue()
+
+
+def go_on(out: Path, failed: bool = False) -> tuple[int, str]:
+    printed = io.StringIO()
+    code = sweeps.go_on(out, Console(file=printed, width=160), failed=failed, verbose=False)
+    return code, printed.getvalue()
+
+
+SAME = {"strategy.label": {"grid": ["a", "b"]}, "strategy.lam": {"grid": [0.1, 0.9]}}
+
+
+@pytest.fixture(scope="module")
+def ended(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, int, str, int]:
+    """A finished sweep: its folder, exit code, what it printed, and how often hospitals were started.
+
+    The label changes nothing but the name, so that trials of one ``lam`` are the same configuration.
+    """
+    folder = tmp_path_factory.mktemp("ended")
+    tree = small_tree(seeds=[3, 4], sweep__space=SAME, sweep__searcher="grid", sweep__trials=None, sweep__concurrent=2)
+    (folder / "sweep.yaml").write_text(yaml.safe_dump(tree))
+    starts = []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sweeps, "open_session", lambda *a, **k: starts.append(a) or open_session(*a, **k))
+        code, said = begin(folder / "sweep.yaml", folder / "out")
+    return folder / "out", code, said, len(starts)
+
+
+def test_a_sweep_leaves_its_files_and_equal_configurations_equal_figures(ended):
+    out, code, said, starts = ended
+    assert (code, starts) == (0, 1)  # one standing federation for all trials
+    assert {path.name for path in out.iterdir()} == FILES
+    table = pd.read_csv(out / "trials.csv")
+    assert len(table) == 4
+    metrics = ["auroc", "worst_decile", "size_bias", "gini", "log_loss"]
+    for _, same in table.groupby("strategy.lam"):
+        assert (same[metrics].max() - same[metrics].min()).max() <= 1e-6
+    assert table["auroc"].nunique() > 1
+    assert "4/4 trials done" in said
+    assert re.search(r"gives up|no trial of the set is better", said)
+
+
+def test_the_recommended_configuration_run_by_itself_gives_the_test_figures_that_the_sweep_reports(ended, tmp_path):
+    from raysim.commands import run_one
+
+    out, *_ = ended
+    recommended = config.read(out / "recommended.yaml")
+    run_one(recommended, Console(file=io.StringIO()), tmp_path / "run", in_process=True, verbose=False)
+    run = json.loads((tmp_path / "run" / "summary.json").read_text())
+    kept = json.loads((out / "recommended" / "seed-3" / "summary.json").read_text())
+    for name in ("auroc", "worst_decile", "size_bias", "gini"):
+        assert run[name] == pytest.approx(kept[name], abs=1e-6)
+    other = json.loads((out / "recommended" / "seed-4" / "summary.json").read_text())
+    reported = json.loads((out / "summary.json").read_text())["recommended"]["test"]["auroc"]["mean"]
+    assert reported == pytest.approx((run["auroc"] + other["auroc"]) / 2, abs=1e-6)
+
+
+def test_a_sweep_goes_on_where_it_stopped_and_repeats_nothing(ended, sweep_file, tmp_path, monkeypatch):
+    out = tmp_path / "out"
+    shutil.copytree(ended[0], out)
+    with monkeypatch.context() as patch:  # nothing is left: nothing is started, and nothing changes
+        patch.setattr(sweeps, "open_session", None)
+        code, said = go_on(out)
+        assert (code, said.splitlines()[-1]) == (0, f"files: {out}")
+    whole = pd.read_csv(out / "trials.csv").drop(columns="seconds")
+    lines = (out / "journal.jsonl").read_bytes().splitlines(keepends=True)
+    (out / "journal.jsonl").write_bytes(b"".join(lines[:3]) + lines[3][:99])  # killed while it wrote the third trial
+    code, said = go_on(out)
+    assert code == 0
+    assert "2 trials of 2 seeds" in said
+    assert (out / "journal.jsonl").read_bytes().startswith(b"".join(lines[:3]))
+    assert len((out / "journal.jsonl").read_bytes().splitlines()) == 5
+    pd.testing.assert_frame_equal(pd.read_csv(out / "trials.csv").drop(columns="seconds"), whole)
+
+    (out / "sweep.yaml").write_text((out / "sweep.yaml").read_text().replace("name: small", "name: other"))
+    with pytest.raises(RaysimError, match=r"sweep.yaml: changed since the sweep began"):
+        go_on(out)
+    with pytest.raises(RaysimError, match="holds a sweep; go on with 'raysim resume"):
+        begin(sweep_file(), out)
+    with pytest.raises(RaysimError, match="is not the folder of a sweep"):
+        go_on(tmp_path)
+
+
+FAILING = {"training.learning_rate": {"grid": [0.1, 1e30]}, "strategy.lam": {"uniform": [0, 1]}}
+
+
+def test_failed_trials_are_recorded_with_their_error_and_the_sweep_goes_on(sweep_file, tmp_path):
+    out = tmp_path / "out"
+    path = sweep_file(sweep__space=FAILING, sweep__retries=1, sweep__concurrent=1)
+    code, said = begin(path, out)
+    assert code == 3
+    assert "2 of 4 trials failed" in said
+    table = pd.read_csv(out / "trials.csv").set_index("trial")
+    assert table["status"].tolist() == ["completed", "failed"] * 2
+    failed = table[table["status"] == "failed"]
+    assert failed["error"].str.contains("training.learning_rate: 1e\\+30 made hospital .* diverge in round 1").all()
+    assert (failed["attempts"] == 2).all()
+    assert json.loads((out / "summary.json").read_text())["failed"] == 2
+    assert go_on(out, failed=True)[0] == 3  # tried again, failed again
+    lines = (out / "journal.jsonl").read_text().splitlines()
+    assert [json.loads(line)["number"] for line in lines[1:]] == [1, 2, 3, 4, 2, 4]
+
+
+def test_a_scheduler_stops_trials_that_fall_behind(sweep_file, tmp_path):
+    space = {"training.learning_rate": {"grid": [0.2, 1e-7, 1e-8, 0.1]}}
+    scheduler = {"name": "asha", "grace": 1, "reduction": 2}
+    path = sweep_file(
+        sweep__space=space,
+        sweep__scheduler=scheduler,
+        sweep__objectives={"log_loss": "min"},
+        sweep__concurrent=1,
+        training__rounds=4,
+    )
+    code, said = begin(path, tmp_path / "out")
+    assert code == 0
+    table = pd.read_csv(tmp_path / "out" / "trials.csv").set_index("trial")
+    stopped = table[table["status"] == "stopped"]
+    assert {2, 3} <= set(stopped.index) <= {2, 3, 4}
+    assert (stopped["rounds"] < 4).all()
+    assert stopped["pareto"].isna().all()
+    assert f"{len(stopped)} stopped" in said
+
+
+def test_population_based_training_runs_every_trial_to_its_end(sweep_file, tmp_path):
+    """Whether trials this small meet at all is up to the machine; what they do then is tested by itself below."""
+    scheduler = {"name": "pbt", "objective": "auroc", "every": 2}
+    path = sweep_file(sweep__space=RATES, sweep__scheduler=scheduler, training__rounds=8, sweep__concurrent=4)
+    assert begin(path, tmp_path / "out")[0] == 0
+    table = pd.read_csv(tmp_path / "out" / "trials.csv").set_index("trial")
+    assert sorted(table.index) == [1, 2, 3, 4]
+    assert (table["rounds"] == 8).all()
+    assert table["training.learning_rate"].between(1e-6, 0.5).all()
+
+
+RATES = {"training.learning_rate": {"loguniform": [1e-6, 0.5]}, "strategy.clusters": {"randint": [2, 4]}}
+
+
+def test_population_based_training_perturbs_rates_within_their_range_and_nothing_else():
+    scheduler = {"name": "pbt", "objective": "auroc", "every": 2}
+    plan, _ = make_plan(small_tree(sweep__space=RATES, sweep__scheduler=scheduler))
+    made = make_scheduler(plan.sweep, plan.space, 8)
+    config = {"trial": {"number": 3, "params": {"training.learning_rate": 0.49, "strategy.clusters": 3}}}
+    rates = set()
+    for _ in range(40):
+        new, _ = made._get_new_config(None, SimpleNamespace(config=config))
+        assert new["trial"]["params"]["strategy.clusters"] == 3
+        rates.add(new["trial"]["params"]["training.learning_rate"])
+    assert {0.5, 0.49 * 0.8} < rates  # 0.49 * 1.2 is cut off; resampled ones besides
+    assert all(1e-6 <= rate <= 0.5 for rate in rates)
+
+
+def test_a_killed_driver_loses_at_most_the_trials_that_were_running(sweep_file, tmp_path):
+    out = tmp_path / "out"
+    path = sweep_file(sweep__trials=16, sweep__concurrent=2, training__rounds=30)
+    environment = {k: v for k, v in os.environ.items() if k != "RAY_ADDRESS"}
+    process = subprocess.Popen(
+        [sys.executable, "-m", "raysim", "sweep", str(path), "--out", str(out)],
+        env=environment,
+        cwd=tmp_path,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    journal, limit = out / "journal.jsonl", time.monotonic() + 120
+    while not (journal.exists() and journal.read_bytes().count(b"\n") > 3):
+        assert time.monotonic() < limit
+        assert process.poll() is None
+        time.sleep(0.02)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    done = journal.read_bytes()
+    whole = done[: done.rfind(b"\n") + 1]
+    assert whole.count(b"\n") < 17
+    assert go_on(out)[0] == 0
+    assert journal.read_bytes().startswith(whole)
+    numbers = [json.loads(line)["number"] for line in journal.read_text().splitlines()[1:]]
+    assert sorted(numbers) == list(range(1, 17))
+
+
+def test_the_commands_are_there_and_say_what_is_wrong(monkeypatch, capsys, tmp_path):
+    def run(*arguments):
+        monkeypatch.setattr(sys, "argv", ["raysim", *arguments])
+        with pytest.raises(SystemExit) as exit_:
+            cli.main()
+        return exit_.value.code, capsys.readouterr()
+
+    code, said = run("--help")
+    assert code == 0
+    assert all(f"\n  {name} " in said.out for name in ("sweep", "resume", "ui"))
+    code, said = run("resume", str(tmp_path))
+    assert (code, said.err.count("\n")) == (2, 1)
+    code, said = run("ui", "--uri", f"sqlite:///{tmp_path}/none.db")
+    assert (code, "does not exist; run something first" in said.err) == (2, True)
+    code, said = run("ui", "--uri", "http://127.0.0.1:1")
+    assert (code, "is a server already" in said.err) == (2, True)

@@ -1,0 +1,173 @@
+"""A trial on hospitals in this process: what it reports, that it is pure, and that it sees no test row."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+
+import numpy as np
+import pytest
+
+from raysim.coordinator import Job, Outcome, Run
+from raysim.data.federation import Federation, write
+from raysim.placement import Placement, balance
+from raysim.pool import LocalPool
+from raysim.training.base import Optimizer
+from strategies.base import Strategy
+from tests.tune.conftest import small_tree
+from tune.plan import make_plan
+from tune.trial import Trial, figures, mean_and_spread
+
+
+def local_pool(plan, actors=2):
+    federation = Federation.open(next(iter(plan.folders.values())))
+    return LocalPool(Placement(balance(federation.totals, actors), 1, 0), "cpu")
+
+
+def play(trial):
+    reports = [trial.step()]
+    while not reports[-1].done:
+        reports.append(trial.step())
+    return reports
+
+
+def test_a_trial_reports_all_seeds_at_once_or_round_by_round():
+    plan, _ = make_plan(small_tree(seeds=[1, 2]))
+    pool, jobs = local_pool(plan), plan.jobs({"strategy.lam": 0.3}, "validation")
+    (whole,) = play(Trial(pool, jobs, paced=False, retries=0))
+    assert whole.done
+    assert whole.round == 3
+    assert {seed: [row.round for row in rows] for seed, rows in whole.rounds.items()} == {1: [1, 2, 3], 2: [1, 2, 3]}
+    *early, last = play(Trial(pool, jobs, paced=True, retries=0))
+    assert [report.round for report in early] == [1, 2]
+    assert last.finals == whole.finals
+    paced = [row for report in [*early, last] for row in report.rounds[2]]
+    assert [row.metrics for row in paced] == [row.metrics for row in whole.rounds[2]]
+    assert early[0].latest()[0] == list(whole.rounds[1][0].metrics.values())[-1]
+
+
+def test_two_trials_of_one_configuration_agree_whatever_runs_beside_them():
+    plan, _ = make_plan(small_tree())
+    pool = local_pool(plan)
+    jobs, others = plan.jobs({"strategy.lam": 0.3}, "validation"), plan.jobs({"strategy.lam": 9.0}, "validation")
+    alone = play(Trial(pool, jobs, paced=False, retries=0))[-1].finals
+    first, beside, second = (Trial(pool, each, paced=True, retries=0) for each in (jobs, others, jobs))
+    while True:
+        reports = [trial.step() for trial in (first, beside, second)]
+        if reports[0].done:
+            break
+    assert reports[0].finals == reports[2].finals == alone
+    assert reports[1].finals != alone
+
+
+def test_no_test_row_reaches_a_trial(tmp_path):
+    """With nonsense for every test row a trial's figures stay the same bit for bit; those on test rows do not."""
+    plan, _ = make_plan(small_tree())
+    ((seed, folder),) = plan.folders.items()
+    federation = Federation.open(folder)
+    X, y = np.array(federation.X), np.array(federation.y)
+    for hospital in range(len(federation.hospitals)):
+        rows = federation.rows(hospital, "test")
+        X[rows], y[rows] = np.nan, 1 - y[rows]
+    poisoned = tmp_path / "poisoned"
+    poisoned.mkdir()
+    write(
+        poisoned,
+        X=X,
+        y=y,
+        observed=np.array(federation.observed),
+        bounds=federation.bounds,
+        patients={},
+        meta=json.loads((folder / "federation.json").read_text()),
+    )
+    other = dataclasses.replace(plan, folders={seed: poisoned})
+    params = {"strategy.lam": 0.3}
+
+    def judged(which, part):
+        return play(Trial(local_pool(which), which.jobs(params, part), paced=False, retries=0))[-1]
+
+    clean, dirty = judged(plan, "validation"), judged(other, "validation")
+    assert clean.error is None
+    assert dirty.finals == clean.finals
+    assert [r.metrics for r in dirty.rounds[seed]] == [r.metrics for r in clean.rounds[seed]]
+    assert str(judged(other, "test").finals) != str(judged(plan, "test").finals)
+
+
+class Stumbles(Strategy):
+    """Fails in a round for the first ``times``."""
+
+    left = 0
+
+    def select(self, view, state, round):
+        if round == 2 and Stumbles.left > 0:
+            Stumbles.left -= 1
+            raise OSError("the disk\nis full")
+        return super().select(view, state, round)
+
+
+@pytest.mark.parametrize("paced", [False, True])
+def test_an_error_is_retried_as_configured_and_then_reported(paced):
+    plan, _ = make_plan(small_tree())
+    pool = local_pool(plan)
+    jobs = [dataclasses.replace(job, strategy=Stumbles()) for job in plan.jobs({}, "validation")]
+    Stumbles.left = 0
+    good = play(Trial(pool, jobs, paced=paced, retries=0))
+    Stumbles.left = 2
+    again = play(Trial(pool, jobs, paced=paced, retries=2))
+    assert again[-1].finals == good[-1].finals
+    assert again[-1].attempts == 3
+    assert [report.round for report in again] == [report.round for report in good]
+    Stumbles.left = 2
+    failed = play(Trial(pool, jobs, paced=paced, retries=1))[-1]
+    assert failed.error == "OSError: the disk is full"
+    assert (failed.done, failed.finals, failed.attempts) == (True, {}, 2)
+
+
+@pytest.mark.parametrize("strategy", [{"name": "chip", "clusters": 2}, {"name": "fine_tuning"}, {"name": "local"}])
+def test_a_run_goes_on_from_where_another_stood(strategy):
+    plan, _ = make_plan(small_tree(strategy=strategy, sweep__space={"training.learning_rate": {"uniform": [0.1, 0.2]}}))
+    pool = local_pool(plan)
+    (job,) = plan.jobs({}, "validation")
+    *rounds, whole = Run(pool, job).play()
+    first = Run(pool, job)
+    events = first.play()
+    assert first.standing() is None
+    next(events), next(events)
+    standing = first.standing()
+    assert standing is not None
+    assert standing.round == 2
+    *later, outcome = Run(pool, job, standing).play()
+    assert isinstance(outcome, Outcome)
+    assert isinstance(whole, Outcome)
+    np.testing.assert_array_equal(outcome.bank, whole.bank)
+    assert outcome.metrics == whole.metrics
+    assert [row.round for row in later] == [3]
+    assert rounds[-1].metrics == later[-1].metrics
+
+
+def test_a_trial_goes_on_from_another_ones_standing_with_its_own_settings():
+    plan, _ = make_plan(small_tree(training__rounds=4))
+    pool = local_pool(plan)
+    donor = Trial(pool, plan.jobs({"strategy.lam": 0.3}, "validation"), paced=True, retries=0)
+    donor.step(), donor.step()
+    heir = Trial(pool, plan.jobs({"strategy.lam": 0.9}, "validation"), paced=True, retries=0)
+    heir.step()
+    heir.go_on(donor.standings())
+    assert [report.round for report in play(heir)] == [3, 4]
+
+
+def test_mean_and_spread_over_seeds():
+    assert mean_and_spread([1.0, 3.0]) == (2.0, pytest.approx(np.sqrt(2)))
+    mean, spread = mean_and_spread([0.5])
+    assert (mean, np.isnan(spread)) == (0.5, True)
+    assert np.isnan(mean_and_spread([0.5, float("nan")])[0])  # undefined with any seed is undefined
+    assert figures([], {}) == {}
+
+
+def test_jobs_are_what_the_configuration_says():
+    plan, _ = make_plan(small_tree())
+    (job,) = plan.jobs({"training.learning_rate": 0.5, "strategy.lam": 2}, "validation")
+    assert isinstance(job, Job)
+    assert job.work.optimizer == Optimizer("sgd", 0.5, 64)
+    assert job.strategy.lam == 2
+    assert job.work.seed == 3
