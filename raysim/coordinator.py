@@ -316,7 +316,8 @@ class Run:
         return partials
 
     def _hears_losses(self, problem: LocalProblem) -> bool:
-        return problem.losses or self._job.selection.hears_losses
+        # Whoever sends nothing sends no loss either: fine-tuning, and hospitals without rows with it.
+        return problem.send != "nothing" and (problem.losses or self._job.selection.hears_losses)
 
     def _record(self, t: int, ids: Ids, problem: LocalProblem, state: State) -> tuple[int, int]:
         if POOLED in ids and t == 1:

@@ -69,6 +69,9 @@ class Tracker:
         if not verbose:
             for name in ("mlflow", "alembic"):
                 logging.getLogger(name).setLevel(logging.ERROR)
+        if uri.startswith("sqlite:"):
+            # MLflow keeps a store for each address in a process: a relative one would stay in the first folder.
+            uri = f"sqlite:///{sqlite_path(uri).absolute()}"
         self._client = MlflowClient(tracking_uri=uri)
         self._held: dict[str, set[tuple[str, int]]] = {}
         self._closed: set[str] = set()
