@@ -67,7 +67,7 @@ class PlugIn(OpenSection):
     def _one_of_both(cls, value: Any) -> Any:
         if isinstance(value, str):
             return {"name": value}
-        if not isinstance(value, Mapping) or ("name" in value) != ("class" in value):
+        if not isinstance(value, Mapping) or ("name" in value) != ("class" in value) or "from" in value:
             return value
         if "name" in value:
             raise ValueError(f"'{value['class']}' as class stands beside the name '{value['name']}'; keep one of them")
@@ -99,10 +99,15 @@ class SelectionSection(PlugIn):
 
 
 class StrategySection(PlugIn):
-    """``strategy``: a way of federating, its hyper-parameters, and a label for tables."""
+    """``strategy``: a way of federating, its hyper-parameters, and a label for tables.
+
+    In a comparison, ``from`` takes the strategy from another configuration, with its training, selection and model:
+    what a sweep recommends.
+    """
 
     default = "chip"
     label: str | None = None
+    from_path: Path | None = Field(None, alias="from")
 
 
 class Evaluation(Section):
@@ -280,6 +285,33 @@ def _plugin(kind: str, section: PlugIn, where: str) -> Any:
     if section.class_path is not None:
         return registry.load_class(section.class_path, f"{where}.class")
     return registry.load(kind, section.name or section.default, f"{where}.name")
+
+
+def taken_from(config: Config, section: StrategySection, where: str) -> Config:
+    """``config`` with ``section`` as its strategy; what ``from`` names brings its training, selection and model.
+
+    Raises ``ConfigError`` where that configuration is about other data, for then a comparison would mean nothing.
+    """
+    if section.from_path is None:
+        return config.model_copy(update={"strategy": section})
+    if section.name or section.class_path or section.own():
+        raise ConfigError(f"{where}.from: '{section.from_path}' stands beside keys of its own; keep only a label")
+    other = read(section.from_path)
+    theirs, ours = described_data(other.data), described_data(config.data)
+    for key in [*ours, *theirs]:
+        if theirs.get(key) != ours.get(key):
+            raise ConfigError(
+                f"{where}.from: {section.from_path} is about other data (data.{key} is {theirs.get(key)!r}, here "
+                f"{ours.get(key)!r}); give the comparison the same data section"
+            )
+    strategy = other.strategy.model_copy(update={"label": section.label or other.strategy.label})
+    parts = {"training": other.training, "selection": other.selection, "model": other.model}
+    return config.model_copy(update={"strategy": strategy, **parts})
+
+
+def described_data(section: Data) -> dict[str, Any]:
+    """Everything that decides what rows there are, defaults of the source included."""
+    return section.model_dump(mode="json", exclude_none=True) | fields_of(build_source(section))
 
 
 def construct(cls: Any, own: Mapping[str, Any], where: str) -> Any:

@@ -37,11 +37,12 @@ from strategies.base import Selection, Strategy
 
 @dataclass(frozen=True, eq=False)
 class Entry:
-    """A strategy of an experiment under its label."""
+    """A strategy of an experiment under its label, with the configuration of its runs."""
 
     label: str
-    section: StrategySection
+    config: Config
     strategy: Strategy
+    selection: Selection
 
 
 Conclude = Callable[[Sequence[Result]], tuple[Mapping[str, float], Sequence[Path]]]
@@ -66,8 +67,7 @@ class Experiment:
         self.config = config
         self._again = again
         self.seeds = seeds
-        self.entries = _entries(chosen, "strategies" if config.strategies else "strategy")
-        self._selection: Selection = configuration.build_selection(config.selection)
+        self.entries = _entries(config, chosen, "strategies" if config.strategies else "strategy")
         self._source = configuration.build_source(config.data)
         check_reachable(config.tracking.uri)
         if config.checkpoint.path is not None and config.checkpoint.every != 0:
@@ -135,30 +135,30 @@ class Experiment:
 
     def frozen(self, entry: Entry, seed: int) -> dict[str, Any]:
         """The complete configuration of one run, defaults of plug-ins included; ``raysim run`` takes it as it is."""
-        tree = self.config.model_copy(update={"strategy": entry.section, "seed": seed}).frozen()
+        tree = entry.config.model_copy(update={"seed": seed}).frozen()
         for key in ("strategies", "seeds", "reference"):
             tree.pop(key, None)
-        for key, plugin in (("strategy", entry.strategy), ("selection", self._selection), ("data", self._source)):
+        for key, plugin in (("strategy", entry.strategy), ("selection", entry.selection), ("data", self._source)):
             tree[key] |= configuration.fields_of(plugin)
         return tree
 
     def _job(self, entry: Entry, seed: int) -> Job:
-        return make_job(self.config, entry.strategy, self._selection, self.federations[seed].folder, seed)
+        return make_job(entry.config, entry.strategy, entry.selection, self.federations[seed].folder, seed)
 
     def _check(self) -> None:
         for seed, federation in self.federations.items():
             for entry in self.entries:
                 check_job(self._job(entry, seed), federation)
-            ModelSpec.of(self.config.model).bind(federation, "cpu", self.config.training.precision)
+                ModelSpec.of(entry.config.model).bind(federation, "cpu", entry.config.training.precision)
 
     def _run(self, desk: _Desk, entry: Entry, seed: int, run: Opened, name: str, parent: Record | None) -> Result:
         # Only now: pages and plots take a second to import, which Ray's start hides.
         from raysim.comparison import write_run_page
 
         federation, frozen, began = self.federations[seed], self.frozen(entry, seed), time.perf_counter()
-        part, precision = self.config.evaluation.part, self.config.training.precision
+        part, precision = self.config.evaluation.part, entry.config.training.precision
         tags = {"strategy": entry.label, "seed": str(seed), "data": federation.fingerprint, RUN_TAG: run.ticket.id}
-        desk.display.begin(name)
+        desk.display.begin(name, entry.config.training.rounds)
         with desk.recorder.run(name, frozen, tags, parent, again=run.again) as record:
             finished = run.finished()
             outcome = finished or self._outcome(desk, entry, seed, run, name, record)
@@ -183,7 +183,7 @@ class Experiment:
         checkpoints = Checkpoints(run.ticket.checkpoints, section.keep, run.ticket.fingerprint)
         if run.again:
             since, damaged = checkpoints.latest()
-            where = f"round {since.round} of {self.config.training.rounds}" if since else "the start"
+            where = f"round {since.round} of {entry.config.training.rounds}" if since else "the start"
             desk.say("; ".join([*damaged, f"{name} goes on from {where}"]))
             if since is not None and since.history is not None:
                 desk.tell(record, since.history.rounds[:-1])
@@ -228,7 +228,8 @@ class _Desk:
             ) as self.session,
         ):
             self._announce()
-            with Display(self._console, jobs, config.training.rounds) as self.display:
+            rounds = [entry.config.training.rounds for entry in self._experiment.entries]
+            with Display(self._console, jobs, sum(rounds) * len(self._experiment.seeds)) as self.display:
                 yield
 
     def say(self, text: str) -> None:
@@ -271,13 +272,15 @@ def make_job(config: Config, strategy: Strategy, selection: Selection, federatio
     )
 
 
-def _entries(sections: Sequence[StrategySection], where: str) -> list[Entry]:
+def _entries(config: Config, sections: Sequence[StrategySection], where: str) -> list[Entry]:
     """Strategies built and checked; their labels must differ."""
     built: dict[str, Entry] = {}
     for i, section in enumerate(sections):
         field = where if where == "strategy" else f"{where}.{i}"
-        label = configuration.label(section)
+        own = configuration.taken_from(config, section, field)
+        label = configuration.label(own.strategy)
         if label in built:
             raise ConfigError(f"{field}.label: '{label}' stands for two strategies; give one of them another label")
-        built[label] = Entry(label, section, configuration.build_strategy(section, field))
+        strategy = configuration.build_strategy(own.strategy, field)
+        built[label] = Entry(label, own, strategy, configuration.build_selection(own.selection))
     return list(built.values())

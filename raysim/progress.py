@@ -15,11 +15,12 @@ PLAIN_SECONDS = 5.0
 
 
 class Display:
-    """Shows jobs of ``rounds`` rounds each on ``console``."""
+    """Shows ``jobs`` jobs of ``total`` rounds together on ``console``."""
 
-    def __init__(self, console: Console, jobs: int, rounds: int) -> None:
+    def __init__(self, console: Console, jobs: int, total: int) -> None:
         self._console = console
-        self._rounds = rounds
+        self._total = total
+        self._rounds = 0
         self._jobs = jobs
         self._done = 0
         self._label = ""
@@ -41,16 +42,16 @@ class Display:
     def __enter__(self) -> Display:
         if self._live is not None:
             self._live.start()
-            self._task = self._live.add_task("", total=self._jobs * self._rounds, note="")
+            self._task = self._live.add_task("", total=self._total, note="")
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         if self._live is not None:
             self._live.stop()
 
-    def begin(self, label: str) -> None:
-        """A job starts."""
-        self._label = label
+    def begin(self, label: str, rounds: int) -> None:
+        """A job of so many rounds starts."""
+        self._label, self._rounds = label, rounds
 
     def round(self, row: Round) -> None:
         """A round of the job has ended."""

@@ -119,6 +119,13 @@ def test_a_bad_command(arguments, message, capsys, monkeypatch):
     assert said.startswith(message), said
 
 
+def test_a_strategy_tuned_on_other_data(capsys, monkeypatch):
+    Path("tuned.yaml").write_text("data: {hospitals: 7, rows: 300}\nstrategy: fedprox\n")
+    tuned = ["compare", *settings(SMALL), "--set", "strategies=[fedavg, {from: tuned.yaml}]"]
+    said = refused(tuned, capsys, monkeypatch)
+    assert said.startswith("strategies.1.from: tuned.yaml is about other data (data.hospitals is 7, here 6)")
+
+
 @pytest.mark.parametrize("text", ["seed: [", "- a\n- b", "\x00"])
 def test_a_file_that_is_no_configuration(text, capsys, monkeypatch):
     Path("c.yaml").write_text(text)

@@ -181,3 +181,17 @@ def runs(folder: Path) -> list[Run]:
     experiment = client.get_experiment_by_name("raysim")
     assert experiment is not None
     return list(client.search_runs([experiment.experiment_id]))
+
+
+def test_a_comparison_takes_strategies_from_other_configurations(tmp_path):
+    tuned = SMALL | {"training": {"rounds": 2, "batch_size": 16, "learning_rate": 0.2}, "strategy": "fedprox"}
+    (tmp_path / "tuned.yaml").write_text(yaml.safe_dump(tuned))
+    base = SMALL | {"strategies": ["fedavg", {"from": "tuned.yaml", "label": "tuned"}], "tracking": {"uri": "none"}}
+    (tmp_path / "c.yaml").write_text(yaml.safe_dump(base))
+    command(tmp_path, "compare", "c.yaml", "--out", "out", "--in-process")
+    assert pd.read_csv(tmp_path / "out" / "comparison.csv")["strategy"].tolist() == ["fedavg", "tuned"]
+    frozen = yaml.safe_load((tmp_path / "out" / "runs" / "tuned" / "seed-42" / "config.yaml").read_text())
+    assert frozen["strategy"]["name"] == "fedprox"
+    assert frozen["training"]["learning_rate"] == 0.2
+    assert len(pd.read_csv(tmp_path / "out" / "runs" / "tuned" / "seed-42" / "rounds.csv")) == 2
+    assert len(pd.read_csv(tmp_path / "out" / "runs" / "fedavg" / "seed-42" / "rounds.csv")) == 3
