@@ -2,9 +2,9 @@
 
     python -m benchmarks.coalitions [--hospitals 20 208] [--coalitions 3 5 10] [--seconds 300]
 
-``regression`` and ``classification`` are the paper's sets with three true weights, its radii, plainly trained models and
-κ = 1; ``random`` losses have no structure, the hardest there is. ``search`` is the time of the local search alone; the
-rest proves. The linear program's bound, with as many seconds, is printed where ``--lp`` asks for it.
+``regression`` and ``classification`` are the paper's sets with three true weights, its radii, plainly trained models
+and κ = 1; ``random`` losses have no structure, the hardest there is. ``search`` is the time of the local search alone;
+the rest proves. The linear program's bound, with as many seconds, is printed where ``--lp`` asks for it.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def loss_matrix(kind: Kind, hospitals: int) -> NDArray[np.float64]:
         models = np.array([train_l1(X, y, 0.0).theta for X, y in sets])
         return np.array([l1_losses(X, y, models, 1.0 if len(y) > 100 else 2.0) for X, y in sets])
     models = np.array([train_logistic(X, signs(y), 0.0).theta for X, y in sets])
-    return np.array([logistic_losses(X, signs(y), models, 0.5 if len(y) > 100 else 1.0) for X, y in sets])
+    return np.array([logistic_losses(X, signs(y), models, 0.5 if len(y) > 150 else 1.0) for X, y in sets])
 
 
 def main() -> None:
@@ -66,7 +66,7 @@ def main() -> None:
                     tolerance=arguments.tolerance,
                 )
                 line = f"{kind:>15} {hospitals:4} {coalitions:3} {search:9.2f} {found.seconds:8.1f} {found.value:12.4f}"
-                line += f" {found.gap:9.1e} {'proven' if found.proven else ''}"
+                line += f" {found.gap:9.2e} {'proven' if found.proven else ''}"
                 if arguments.lp:
                     start = time.perf_counter()
                     bound = lp_bound(losses, coalitions, seconds=arguments.seconds)

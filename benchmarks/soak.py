@@ -37,13 +37,13 @@ from raysim.errors import RaysimError
 TREE = {
     "name": "soak",
     "data": {"source": "synthetic", "hospitals": 8, "rows": 500, "features": 4},
-    "training": {"rounds": 2000, "batch_size": 32},
+    "training": {"rounds": 1200, "batch_size": 32},
     "evaluation": {"every": 50},
     "selection": {"fraction": 0.5, "minimum": 2},
     "strategy": {"name": "chip", "clusters": 2},
     "checkpoint": {"every": 100},
     "tracking": {"uri": "none"},
-    "resources": {"timeout": 5},
+    "resources": {"timeout": 3},
 }
 FILES = ("models.safetensors", "hospitals.csv", "egress.csv")
 AGENT_SECONDS = 90.0
@@ -74,7 +74,7 @@ class Soak:
 
     def moment(self) -> float:
         """Seconds after the hospitals are up."""
-        return float(self.rng.uniform(0.0, 2.5))
+        return float(self.rng.uniform(0.0, 2.0))
 
     def equal(self, out: Path) -> bool:
         """Whether a run's files are those of the undisturbed one, seconds apart."""
@@ -87,7 +87,9 @@ class Soak:
     def run(self, out: Path, inject: Callable[[list[psutil.Process]], Any]) -> tuple[str | None, str]:
         """A run on the Ray that is up, disturbed by ``inject(its processes)``: its error if any, and what it said."""
         console = Console(width=300, record=True, file=io.StringIO())
-        before, done, failures = set(workers(psutil.Process())), threading.Event(), []
+        # Idle workers may become this run's; others are of runs before it.
+        before = {worker for worker in workers(psutil.Process()) if "IDLE" not in name_of(worker)}
+        done, failures = threading.Event(), []
 
         def disturb() -> None:
             try:
@@ -124,7 +126,13 @@ class Soak:
             start_new_session=True,
         )
         process = psutil.Process(driver.pid)
-        wait_for(lambda: hospitals(workers(process)), None)
+        try:
+            wait_for(lambda: driver.poll() is not None or hospitals(workers(process)), None)
+        except TimeoutError:
+            driver.terminate()
+            raise TimeoutError(f"the run did not come up: {driver.communicate(timeout=60)[0][-300:]}") from None
+        if driver.poll():
+            raise RuntimeError(f"the run ended before the fault: {driver.communicate()[0][-300:]}")
         time.sleep(self.moment())
         if driver.poll() is not None:
             raise Missed
@@ -226,18 +234,22 @@ def data_bad(soak: Soak) -> bool:
     hospital = int(soak.rng.choice(np.flatnonzero(federation.sizes("train"))))
     rows[federation.rows(hospital, "train")] = np.nan
 
+    out = soak.out()
+
     def overwrite(content: bytes) -> None:
         with path.open("r+b") as file:  # in place, as processes have mapped it
             file.write(content)
 
+    def spoil(_: list[psutil.Process]) -> None:
+        wait_for(lambda: list(out.glob("checkpoints/round-*")), None)
+        overwrite(good[: len(good) - rows.nbytes] + rows.tobytes())
+
     try:
-        error, _ = soak.run(out := soak.out(), lambda _: overwrite(good[: len(good) - rows.nbytes] + rows.tobytes()))
+        error, _ = soak.run(out, spoil)
     finally:
         overwrite(good)
     if error is None or f"'{federation.hospitals[hospital]}' diverge" not in error:
         return False
-    if not out.exists():  # nothing to go on from before the first checkpoint
-        return True
     soak.resumed(out)
     return soak.equal(out)
 

@@ -8,8 +8,8 @@ import hashlib
 import logging
 import os
 import socket
+import subprocess
 import sys
-import threading
 from collections.abc import Sequence
 from importlib import metadata
 from pathlib import Path
@@ -43,9 +43,6 @@ def start_ray(verbose: bool) -> None:
     if not verbose:
         options = {"log_to_driver": False, "logging_level": logging.ERROR}
     if address:
-        if not verbose:
-            # Ray's libraries, which know no other switch, would put what they try again before the one line of ours.
-            os.environ.setdefault("RAY_BACKEND_LOG_LEVEL", "fatal")
         options["address"] = address
         _check_answers(address)
     else:
@@ -54,7 +51,7 @@ def start_ray(verbose: bool) -> None:
         ray.init(**options)
     except (ConnectionError, RuntimeError, ValueError, ray.exceptions.RayError) as error:
         where = f"RAY_ADDRESS: '{address}'" if address else "resources: a local Ray"
-        raise ResourceError(f"{where} cannot be used ({_reason(error)}); {_remedy(error)}") from None
+        raise ResourceError(f"{where} cannot be used ({_short(str(error))}); {_remedy(str(error))}") from None
 
 
 def live_nodes() -> tuple[Node, ...]:
@@ -110,9 +107,13 @@ def software() -> dict[str, str]:
 
 
 def check_same(others: Sequence[tuple[str, dict[str, str]]]) -> None:
-    """Raise ``ResourceError`` where a node (by address) has other software than this process."""
-    own = software()
+    """Raise ``ResourceError`` where another node than this (by address) has other software than this process."""
+    import ray
+
+    own, here = software(), ray.util.get_node_ip_address()
     for node, theirs in others:
+        if node == here:  # the same files, which someone may be editing
+            continue
         for name, version in own.items():
             if theirs.get(name) != version:
                 raise ResourceError(
@@ -140,62 +141,56 @@ def _check_answers(address: str) -> None:
         raise ResourceError(
             f"RAY_ADDRESS: '{address}' does not answer ({reason}); see that the cluster is up and the address right"
         ) from None
-    _check_token(address)
-    _check_is_ray(address)
+    _check_greets(address)
 
 
-def _check_token(address: str) -> None:
-    """Without any token Ray's client would end the process."""
-    from ray._private.authentication.authentication_token_setup import ensure_token_if_auth_enabled
-    from ray.exceptions import AuthenticationError
+_GREET = """
+import sys
+from ray._private.authentication.authentication_token_setup import ensure_token_if_auth_enabled
+from ray._raylet import GcsClient
+ensure_token_if_auth_enabled(create_token_if_missing=False)
+GcsClient(address=sys.argv[1])
+"""
 
+
+def _check_greets(address: str) -> None:
+    """Whether Ray answers there and takes our token.
+
+    Asked by a process of its own: the call takes no limit, writes to stderr, and can end the process it is made in.
+    """
     try:
-        ensure_token_if_auth_enabled(create_token_if_missing=False)
-    except AuthenticationError:
-        raise ResourceError(
-            f"RAY_ADDRESS: '{address}' needs a token (RAY_AUTH_MODE=token) and there is none here; {TOKEN_REMEDY}"
-        ) from None
-
-
-def _check_is_ray(address: str) -> None:
-    from ray._raylet import GcsClient  # type: ignore[attr-defined]  # compiled
-    from ray.exceptions import AuthenticationError, RayError
-
-    failed: list[Exception] = []
-
-    def greet() -> None:
-        try:
-            GcsClient(address=address)
-        except (RayError, ValueError, RuntimeError) as error:
-            failed.append(error)
-
-    # A thread, for the call itself takes no limit: it retries for a minute where something else listens.
-    greeting = threading.Thread(target=greet, daemon=True)
-    greeting.start()
-    greeting.join(CONNECT_SECONDS)
-    if greeting.is_alive():
+        done = subprocess.run(
+            [sys.executable, "-c", _GREET, address], capture_output=True, text=True, timeout=CONNECT_SECONDS
+        )
+    except subprocess.TimeoutExpired:
         raise ResourceError(
             f"RAY_ADDRESS: '{address}' does not answer as Ray does; give the head's port, mostly 6379, "
             "not the dashboard's"
+        ) from None
+    if not done.returncode:
+        return
+    last = (done.stderr.strip().splitlines() or ["no reason is given"])[-1]
+    if "no authentication token was found" in last:
+        raise ResourceError(
+            f"RAY_ADDRESS: '{address}' needs a token (RAY_AUTH_MODE=token) and there is none here; {TOKEN_REMEDY}"
         )
-    if failed and isinstance(failed[0], AuthenticationError):
-        raise ResourceError(f"RAY_ADDRESS: '{address}' refuses this token ({_reason(failed[0])}); {TOKEN_REMEDY}")
-    if failed:
-        raise ResourceError(f"RAY_ADDRESS: '{address}' cannot be used ({_reason(failed[0])}); {_remedy(failed[0])}")
+    _, _, reason = last.partition(": ")
+    if "AuthenticationError" in last:
+        raise ResourceError(f"RAY_ADDRESS: '{address}' refuses this token ({_short(reason)}); {TOKEN_REMEDY}")
+    raise ResourceError(f"RAY_ADDRESS: '{address}' cannot be used ({_short(reason)}); {_remedy(reason)}")
 
 
-def _reason(error: Exception) -> str:
-    text = " ".join(str(error).split())
-    if "Version mismatch" in text:
-        return text[:300]
-    return text.split(". ")[0][:300] or type(error).__name__
+def _short(reason: str) -> str:
+    text = " ".join(reason.split())
+    if "Version mismatch" not in text:
+        text = text.split(". ")[0]
+    return text[:300] or "no reason is given"
 
 
-def _remedy(error: Exception) -> str:
-    text = str(error)
-    if "Version mismatch" in text:
+def _remedy(reason: str) -> str:
+    if "Version mismatch" in reason:
         return "install the same Python and Ray here as on the cluster (constraints.txt)"
-    if "token" in text:
+    if "token" in reason:
         return TOKEN_REMEDY
     return "check 'ray status' there, or unset it"
 

@@ -176,7 +176,7 @@ class _Scales:
         if problem is not None:
             mine = plan.ids[np.isin(plan.ids, served) | ((plan.ids == POOLED) & pools)]
             size = plan.bank.shape[1]
-            result.ids = mine
+            result.ids = mine if len(mine) else None
             if problem.send != "nothing" and len(mine):
                 result.units = np.ones((problem.sums, size), dtype=np.int64)
             if problem.single and len(mine):

@@ -228,8 +228,8 @@ class RayPool:
         except ray.exceptions.RayActorError as error:
             dead = next((i for i, ref in enumerate(refs) if _actor_died(ref)), 0)
             raise ResourceError(
-                f"resources: {self._who(dead, work)} died again and again {when} ({_first_line(error)}); it may need "
-                "more memory than there is: serve fewer hospitals per actor"
+                f"resources: {self._who(dead, work)} was lost {when} ({_first_line(error)}); see whether its node is "
+                "up, and has memory enough for it"
             ) from None
         return answers
 

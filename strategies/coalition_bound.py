@@ -3,39 +3,41 @@
 A partition into K coalitions is the matrix ``Z_ij = 1/|S|`` where i and j are both in S, else 0; its cost is
 ``<C, Z>`` with ``C = (L + L')/2``. Z is a projection of rank K that keeps the vector of ones, so ``Z = J/N + Y`` with J
 all ones and Y a projection of rank K - 1 across from them (J. Peng, Y. Wei: *Approximating K-means-type clustering via
-semidefinite programming*, SIAM J. Optim. 18, 2007). It also has ``Z >= 0`` and, for any three hospitals,
-``Z_ij + Z_ik <= Z_ii + Z_jk``. So for any multipliers ``V >= 0`` of the former and ``T >= 0`` of the latter, with
-``M = C - V + sum of T_ijk (its coefficients)``, no partition costs less than
+semidefinite programming*, SIAM J. Optim. 18, 2007). It also has ``Z >= 0`` and the clique inequalities of
+:mod:`strategies.coalition_cliques`. So for any multipliers ``V >= 0`` of the former and ``T >= 0`` of the latter, with
+``M = C - V + sum of T (their coefficients)``, no partition costs less than
 
     ``1'M1/N + the sum of the K - 1 smallest eigenvalues of M across from the ones``.
 
 That holds for multipliers that are not optimal, so the search for good ones may stop at any time. They come from the
-alternating direction method of multipliers (spectral set | non-negative matrices), with triangle inequalities added as
+alternating direction method of multipliers (spectral set | non-negative matrices), with clique inequalities added as
 they are violated and their multipliers moved by a primal-dual step (Condat and Vũ). One iteration is one
-eigendecomposition. The bound is never below that of the linear program over Z (:func:`coalition_programs.lp_bound`)
-once converged, and far cheaper from about 50 hospitals on.
+eigendecomposition. Once converged the bound is not below that of the linear program over Z
+(:func:`strategies.coalition_programs.lp_bound`), and from about 50 hospitals on it is far cheaper.
 """
 
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
 
 import numpy as np
 from threadpoolctl import threadpool_limits
 
-from strategies.base import Floats, Ids
+from strategies.base import Floats
+from strategies.coalition_cliques import PATTERNS, Cliques, pace, violated_fours, violated_triangles
 
 PENALTY = 100.0
 """The penalty ρ of the method, relative to the size of the losses' differences."""
 CHECK = 50
 """Iterations between two evaluations of the bound."""
 WITHOUT_CUTS = 400
-"""Iterations before the first triangle inequalities, which are worth finding only near a solution."""
+"""Iterations before the first clique inequalities, which are worth finding only near a solution."""
 BETWEEN_CUTS = 100
 PATIENCE = 500
 """The search stops where this many iterations have closed less than a hundredth of the gap."""
 VIOLATED = 1e-5
+ADDED = 50
+"""Inequalities of each kind that are added at once, for each hospital."""
 
 
 def spectral_bound(losses: Floats, coalitions: int, cost: float, *, tolerance: float, seconds: float) -> float:
@@ -71,7 +73,7 @@ def _ascend(relaxation: _Relaxation, cost: float, tolerance: float, seconds: flo
 
 
 class _Relaxation:
-    """The iterate: ``Z [N, N]`` in the spectral set, multipliers of ``Z >= 0``, and the triangles with theirs."""
+    """The iterate: ``Z [N, N]`` in the spectral set, multipliers of ``Z >= 0``, and clique inequalities with theirs."""
 
     def __init__(self, cost: Floats, coalitions: int) -> None:
         n = len(cost)
@@ -86,11 +88,11 @@ class _Relaxation:
         self.Z = np.full((n, n), 1.0 / n)
         self.positive = self.Z
         self.negative = np.zeros((n, n))
-        self.triangles = _Triangles(np.zeros((0, 3), np.int64), np.zeros(0), n, self.penalty)
+        self.triangles, self.fours = (Cliques.none(size, n) for size in PATTERNS)
         self.pull = np.zeros((n, n))
 
     def step(self) -> None:
-        """``Z <- projection onto the spectral set``, then ``Z >= 0`` with its multiplier, then those of triangles."""
+        """``Z <- projection onto the spectral set``, then ``Z >= 0`` and its multiplier, then those of cliques."""
         target = self.positive - self.negative - (self.cost + self.pull) / self.penalty
         values, vectors = np.linalg.eigh(self.across.T @ target @ self.across)
         shares = _capped_simplex(values, self.rank)
@@ -100,9 +102,11 @@ class _Relaxation:
         shifted = self.Z + self.negative
         self.positive = np.maximum(0.0, shifted)
         self.negative = np.minimum(0.0, shifted)
-        if len(self.triangles.at):
-            self.triangles.move(2 * self.Z - last)
-            self.pull = self.triangles.pull()
+        if len(self.triangles.at) or len(self.fours.at):
+            ahead = 2 * self.Z - last
+            self.triangles.move(ahead)
+            self.fours.move(ahead)
+            self.pull = self.triangles.pull() + self.fours.pull()
 
     def bound(self) -> float:
         """The bound that the present multipliers give."""
@@ -111,72 +115,11 @@ class _Relaxation:
         return float(M.sum() / len(M) + values[: self.rank].sum())
 
     def cut(self) -> None:
-        """Forget the triangle inequalities that do not pull, and add those that Z violates most."""
-        n = len(self.cost)
-        kept = self.triangles.multipliers > 0
-        old, multipliers = self.triangles.at[kept], self.triangles.multipliers[kept]
-        new, amounts = most_violated(self.Z, VIOLATED, 400)
-        code = np.array([n * n, n, 1])
-        fresh = ~np.isin(new @ code, old @ code)
-        new, amounts = new[fresh], amounts[fresh]
-        new = new[np.argsort(-amounts, kind="stable")[: 50 * n]]
-        self.triangles = _Triangles(
-            np.concatenate([old, new]), np.concatenate([multipliers, np.zeros(len(new))]), n, self.penalty
-        )
-
-
-@dataclass(eq=False)
-class _Triangles:
-    """Inequalities ``Z_ij + Z_ik - Z_ii - Z_jk <= 0``, ``at [m, 3]`` = (i, j, k), j < k, and ``multipliers [m]``."""
-
-    at: Ids
-    multipliers: Floats
-    n: int
-    penalty: float
-
-    def __post_init__(self) -> None:
-        i, j, k = self.at.T
-        n = self.n
-        self.flat = np.concatenate([i * n + j, i * n + k, i * n + i, j * n + k])
-        # How many inequalities each pair is in: the step of an inequality is what its busiest pair allows.
-        busy = np.bincount(self.flat, minlength=n * n).reshape(n, n)
-        busy = busy + busy.T - np.diag(busy.diagonal())
-        busiest = np.maximum.reduce([busy[i, j] / 2, busy[i, k] / 2, busy[j, k] / 2, busy[i, i]])
-        self.steps = self.penalty / (4 * busiest)
-
-    def move(self, Z: Floats) -> None:
-        ij, ik, ii, jk = Z.ravel()[self.flat].reshape(4, -1)
-        self.multipliers = np.maximum(0.0, self.multipliers + self.steps * (ij + ik - ii - jk))
-
-    def pull(self) -> Floats:
-        """``sum of T_ijk (its coefficients)``, symmetric ``[N, N]``."""
-        half = self.multipliers / 2
-        weights = np.concatenate([half, half, -half, -half])
-        upper = np.bincount(self.flat, weights, self.n**2).reshape(self.n, self.n).astype(np.float64, copy=False)
-        return upper + upper.T
-
-
-def most_violated(Z: Floats, least: float, most: int) -> tuple[Ids, Floats]:
-    """Triangle inequalities that ``Z [N, N]`` violates by more than ``least``, at most ``most`` for each i.
-
-    ``(i, j, k) [m, 3]`` with j < k, all different, for ``Z_ij + Z_ik <= Z_ii + Z_jk``, and by how much ``[m]``.
-    """
-    n = len(Z)
-    lower = np.tri(n, dtype=np.bool_)
-    found, amounts = [np.zeros((0, 3), np.int64)], [np.zeros(0)]
-    for i in range(n):
-        amount = Z[i][:, None] + Z[i][None, :] - Z[i, i] - Z
-        amount[lower] = 0.0
-        amount[i] = 0.0
-        amount[:, i] = 0.0
-        j, k = np.nonzero(amount > least)
-        by = amount[j, k]
-        if len(by) > most:
-            top = np.argpartition(-by, most)[:most]
-            j, k, by = j[top], k[top], by[top]
-        found.append(np.column_stack([np.full(len(j), i), j, k]))
-        amounts.append(by)
-    return np.concatenate(found), np.concatenate(amounts)
+        """Forget the inequalities that do not pull, and add those that Z violates most."""
+        most = ADDED * len(self.cost)
+        self.triangles = self.triangles.renewed(*violated_triangles(self.Z, VIOLATED, 8 * ADDED), most)
+        self.fours = self.fours.renewed(*violated_fours(self.Z, VIOLATED, 2 * ADDED), most)
+        pace((self.triangles, self.fours), self.penalty)
 
 
 def _capped_simplex(values: Floats, total: int) -> Floats:

@@ -14,7 +14,7 @@ import numpy as np
 
 from strategies.base import Floats, Ids
 from strategies.clustering import by_smallest_member
-from strategies.coalition_bound import most_violated
+from strategies.coalition_cliques import violated_triangles
 from strategies.coalition_enumeration import subset_costs
 
 VIOLATED = 1e-6
@@ -68,7 +68,7 @@ def lp_bound(losses: Floats, coalitions: int, *, seconds: float = np.inf) -> flo
         if len(cuts):
             cuts = cuts[solved.ineqlin.residual < 1e-7]
         # Z_ij <= Z_ii is the sum over k of the triangles with i and j, so they alone are cut.
-        new, amounts = most_violated(solved.x[column], VIOLATED, CUTS)
+        new, amounts = violated_triangles(solved.x[column], VIOLATED, CUTS)
         if not len(new):
             return bound
         cuts = np.concatenate([cuts, new[np.argsort(-amounts, kind="stable")[: CUTS * n]]])

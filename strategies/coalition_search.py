@@ -1,7 +1,8 @@
 """Coalitions by local search: the upper bound on program (11) of CS-RCFL, and usually its optimum.
 
 The cost of a coalition is ``c(S) = (1/|S|) sum over i, j in S of L_ij``. Only ``L + L'`` matters, the diagonal counts.
-Searches start at random labels, at k-medoids of ``L + L'``, and then at disturbances of the best labels found.
+Searches start at random labels, at k-medoids of ``L + L'``, and then at the best labels found with three coalitions
+dealt again, which at 200 hospitals finds what neither more starts nor moving some hospitals at random does.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from strategies.base import Floats, Ids
 from strategies.clustering import by_smallest_member
 
 STARTS = 50
-KICKS = 50
+KICKS = 400
 LEAST = 1e-10
 """What a change must gain, relative to the largest loss, so that rounding makes no endless loop."""
 
@@ -26,7 +27,7 @@ def coalition_cost(losses: Floats, labels: Ids) -> float:
 def search_coalitions(
     losses: Floats, coalitions: int, rng: np.random.Generator, *, starts: int = STARTS, kicks: int = KICKS
 ) -> Ids:
-    """The best labels ``[N]`` of ``starts`` searches, half from k-medoids, and of ``kicks`` disturbances of the best.
+    """The best labels ``[N]`` of ``starts`` searches, half from k-medoids, and of ``kicks`` from the best.
 
     Every coalition 0, 1, ... has a member, numbered by the smallest.
     """
@@ -34,7 +35,7 @@ def search_coalitions(
     best, least = _random_labels(len(losses), coalitions, rng), np.inf
     for start in range(starts + kicks):
         if start >= starts:
-            labels = _disturbed(best, coalitions, rng)
+            labels = _dealt_again(best, coalitions, rng)
         elif start % 2:
             labels = _medoid_labels(symmetric, coalitions, rng)
         else:
@@ -126,13 +127,10 @@ def _spread(symmetric: Floats, labels: Ids, medoids: Ids) -> float:
     return float(symmetric[np.arange(len(labels)), medoids[labels]].sum())
 
 
-def _disturbed(labels: Ids, coalitions: int, rng: np.random.Generator) -> Ids:
-    """A tenth of the hospitals, at least two, go to a coalition at random; no coalition loses its last member."""
-    disturbed = labels.copy()
-    sizes = np.bincount(labels, minlength=coalitions)
-    for i in rng.permutation(len(labels))[: max(2, len(labels) // 10)]:
-        if sizes[disturbed[i]] > 1:
-            sizes[disturbed[i]] -= 1
-            disturbed[i] = rng.integers(coalitions)
-            sizes[disturbed[i]] += 1
-    return disturbed
+def _dealt_again(labels: Ids, coalitions: int, rng: np.random.Generator) -> Ids:
+    """The members of three coalitions are dealt among these at random: two may merge while the third divides."""
+    again = rng.permutation(coalitions)[:3]
+    members = np.flatnonzero(np.isin(labels, again))
+    labels = labels.copy()
+    labels[members] = again[_random_labels(len(members), len(again), rng)]
+    return labels

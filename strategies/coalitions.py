@@ -3,8 +3,8 @@
 X. Konti et al., *CS-RCFL*, program (11): with ``L_ij`` the (robust transfer) loss of hospital j's model at hospital i,
 divide N hospitals into exactly K coalitions so that ``sum over S of (1/|S|) sum over i, j in S of L_ij`` is least.
 
-How: local search gives the partition, a spectral bound says how far from optimal it can be. Where that is no proof, up
-to 20 hospitals are enumerated by dynamic programming, up to 40 given to HiGHS for the time that is left; beyond, the
+How: local search gives the partition, a spectral bound says how far from optimal it can be. Where that is no proof,
+up to 20 hospitals are enumerated by dynamic programming, up to 40 given to HiGHS for the time that is left; beyond, the
 gap is stated. Losses of hospitals that are their own best (exact training, no radius) only fall with K, so K cannot be
 chosen by this cost: use held-out loss.
 """

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import linprog, minimize_scalar
 
@@ -52,6 +52,7 @@ def drawn(seed, n, features, intercept):
     return rows, y, rng.normal(size=(5, features + intercept)) * rng.choice([0.1, 1.0, 5.0])
 
 
+@settings(deadline=None)
 @given(cases)
 def test_the_closed_form_is_the_minimum_of_the_dual(case):
     """The dual in one variable, ``a >= |θ|``, minimised by golden section and at its ends."""
@@ -93,6 +94,7 @@ def test_moves_stay_below_the_l1_loss_and_reach_it():
     assert l1_losses(moved[:, :2], moved[:, 2], THETA, 0.0) == pytest.approx(l1_losses(X, REAL, THETA, 0.4))
 
 
+@settings(deadline=None)
 @given(cases)
 def test_monotone_in_radius_and_kappa_and_plain_at_radius_zero(case):
     seed, n, features, intercept, radius, kappa = case
@@ -108,6 +110,7 @@ def test_monotone_in_radius_and_kappa_and_plain_at_radius_zero(case):
     assert logistic_losses(rows, y, models, 0.0, np.inf) == pytest.approx(plain, abs=1e-12)
 
 
+@settings(deadline=None)
 @given(cases)
 def test_a_radius_of_half_kappa_leaves_no_model_below_log_2(case):
     seed, n, features, intercept, _, kappa = case
@@ -118,6 +121,7 @@ def test_a_radius_of_half_kappa_leaves_no_model_below_log_2(case):
     assert loss[0] == pytest.approx(np.log(2))
 
 
+@settings(deadline=None)
 @given(cases)
 def test_lemma_4_the_mean_model_is_no_worse_than_the_mean_of_losses(case):
     seed, n, features, intercept, radius, kappa = case

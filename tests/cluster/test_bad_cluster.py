@@ -1,0 +1,171 @@
+"""A cluster that cannot be used is said in one line, soon."""
+
+from __future__ import annotations
+
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import ray
+
+from raysim import cluster
+from raysim.config import Resources
+from raysim.errors import ResourceError
+from raysim.nodes import Node
+from raysim.placement import Placement, place
+from raysim.session import place_live
+
+
+@pytest.fixture
+def listener() -> Iterator[str]:
+    """The address of something that is not Ray."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        yield f"127.0.0.1:{server.getsockname()[1]}"
+
+
+@pytest.fixture
+def nobody() -> str:
+    """An address where nothing listens."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        return f"127.0.0.1:{server.getsockname()[1]}"
+
+
+def refused(tmp_path: Path, address: str, **environment: str) -> str:
+    """What ``raysim run`` says on that cluster; it must end with exit code 2 within 30 seconds."""
+    import os
+
+    began = time.monotonic()
+    settings = [f"RAYSIM_CACHE={tmp_path}", "HOME=" + str(tmp_path), f"RAY_ADDRESS={address}"]
+    options = ["--set", "data.hospitals=8", "--set", "data.rows=400", "--set", "tracking.uri=none"]
+    done = subprocess.run(
+        ["env", *settings, sys.executable, "-m", "raysim", "run", *options, "--out", str(tmp_path / "out")],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        env={key: value for key, value in os.environ.items() if not key.startswith("RAY_")} | environment,
+    )
+    assert time.monotonic() - began < 30
+    assert done.returncode == 2, done.stderr
+    (line,) = done.stderr.strip().splitlines()
+    assert line.startswith("raysim: RAY_ADDRESS: '")
+    return line
+
+
+def test_nobody_answers(tmp_path, nobody):
+    assert f"'{nobody}' does not answer (Connection refused); see that the cluster is up" in refused(tmp_path, nobody)
+
+
+def test_something_else_answers(tmp_path, listener):
+    assert "does not answer as Ray does; give the head's port, mostly 6379" in refused(tmp_path, listener)
+
+
+def test_no_token(tmp_path, listener):
+    line = refused(tmp_path, listener, RAY_AUTH_MODE="token")
+    assert "needs a token (RAY_AUTH_MODE=token) and there is none here; put the cluster's token into" in line
+
+
+@pytest.mark.parametrize(
+    ("address", "message"),
+    [
+        ("ray://10.0.0.1:10001", "is a Ray Client's address, .* run on the cluster with 'ray job submit'"),
+        ("10.0.0.1", "'10.0.0.1' is not host:port; for example"),
+        ("head:ray", "'head:ray' is not host:port"),
+        ("no-such-host.invalid:6379", "does not answer"),
+    ],
+)
+def test_addresses_that_are_none(monkeypatch, address, message):
+    monkeypatch.setenv("RAY_ADDRESS", address)
+    with pytest.raises(ResourceError, match=message):
+        cluster.start_ray(verbose=False)
+
+
+def test_a_silent_network_is_not_waited_for(monkeypatch):
+    def drops(address: object, timeout: float) -> None:
+        assert timeout <= 10
+        raise TimeoutError("timed out")
+
+    monkeypatch.setattr(socket, "create_connection", drops)
+    monkeypatch.setenv("RAY_ADDRESS", "192.0.2.1:6379")
+    with pytest.raises(ResourceError, match=r"'192.0.2.1:6379' does not answer \(timed out\)"):
+        cluster.start_ray(verbose=False)
+
+
+def test_another_version_of_ray_is_named_whole(monkeypatch):
+    def mismatch(**_: object) -> None:
+        raise RuntimeError(
+            "Version mismatch: The cluster was started with:\n    Ray: 2.9.0\n    Python: 3.11.7\n"
+            "This process on node 10.0.0.2 was started with:\n    Ray: 2.60.0\n    Python: 3.11.7\n"
+        )
+
+    monkeypatch.setenv("RAY_ADDRESS", "10.0.0.1:6379")
+    monkeypatch.setattr(cluster, "_check_answers", lambda _: None)
+    monkeypatch.setattr(ray, "init", mismatch)
+    with pytest.raises(ResourceError, match=r"Ray: 2.9.0 .* Ray: 2.60.0 .*; install the same Python and Ray here"):
+        cluster.start_ray(verbose=False)
+
+
+def test_other_software_on_a_node_is_named():
+    own = cluster.software()
+    cluster.check_same([("10.0.0.1", own), ("10.0.0.2", dict(own))])
+    cluster.check_same([(ray.util.get_node_ip_address(), own | {"numpy": "1.0"})])  # files that are being edited
+    with pytest.raises(ResourceError, match=r"resources: numpy is 1.0 on node 10.0.0.2 and .* here; install the same"):
+        cluster.check_same([("10.0.0.1", own), ("10.0.0.2", own | {"numpy": "1.0"})])
+
+
+def test_nodes_are_started_only_where_those_that_stand_cannot():
+    import numpy as np
+
+    rows, stands = np.array([5, 4, 3, 2]), (Node("here", 2),)
+    grows = Resources(autoscale="2x4cpu+1gpu", gpus_per_actor=0.5)
+    placement, nodes = place_live(rows, grows, (), stands)
+    assert sorted(nodes[i].name for i in placement.nodes) == ["new node 1", "new node 1", "new node 2", "new node 2"]
+    assert placement.bundles() == [{"CPU": 2.0, "GPU": 1.0}] * 2
+    placement, nodes = place_live(rows, Resources(autoscale="2x4cpu+1gpu"), (), stands)
+    assert nodes == stands
+    with pytest.raises(ResourceError, match=r"gpus_per_actor: 0 of 1 actors fit"):
+        place_live(rows, Resources(autoscale="2x4cpu+1gpu", gpus_per_actor=2), (), stands)
+
+
+@pytest.fixture
+def three_nodes(monkeypatch) -> Iterator[None]:
+    """Three raylets on this machine, which say that they are nodes with 4, 2 and 2 CPUs."""
+    from ray.cluster_utils import Cluster
+
+    monkeypatch.setenv("RAY_AUTH_MODE", "disabled")
+    nodes = Cluster(initialize_head=True, head_node_args={"num_cpus": 4, "include_dashboard": False})
+    for _ in range(2):
+        nodes.add_node(num_cpus=2)
+    ray.init(address=nodes.address, log_to_driver=False, logging_level="ERROR")
+    yield
+    ray.shutdown()
+    nodes.shutdown()
+
+
+def test_actors_are_where_the_plan_says_and_busy_nodes_are_an_error(three_nodes, monkeypatch):
+    import numpy as np
+
+    from raysim.pool import RayPool
+
+    nodes = cluster.live_nodes()
+    assert sorted(node.cpus for node in nodes) == [2, 2, 4]
+    placement = place(np.arange(8), Resources(), nodes)
+    group = cluster.reserve(placement, nodes)
+    pool = RayPool(placement, "cpu", group=group)
+    pool.wait(120)
+    homes = ray.get([actor.__ray_call__.remote(_node) for actor in pool.actors])
+    assert sorted(homes.count(home) for home in set(homes)) == [2, 2, 4]
+
+    monkeypatch.setattr(cluster, "RESERVE_SECONDS", 1.0)
+    with pytest.raises(ResourceError, match=r"4 CPUs, 2 CPUs, 2 CPUs on as many nodes were not free within 1 s"):
+        cluster.reserve(placement, nodes)
+    alone = Placement((np.arange(8),), 1, 0, nodes=(0,))
+    assert cluster.reserve(alone, nodes) is None
+
+
+def _node(actor: object) -> str:
+    home: str = ray.get_runtime_context().get_node_id()
+    return home

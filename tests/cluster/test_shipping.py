@@ -1,0 +1,177 @@
+"""Rows reach actors that cannot read the federation's folder, and only those of the hospitals that they serve."""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+import ray
+
+from raysim.config import Evaluation, OwnActor, Resources
+from raysim.coordinator import Job, Outcome
+from raysim.data.federation import PARTS, Federation
+from raysim.errors import ResourceError
+from raysim.messages import ModelSpec, Work
+from raysim.nodes import Node
+from raysim.placement import place
+from raysim.pool import RayPool
+from raysim.session import open_session
+from raysim.shipping import part_of
+from raysim.training.base import Optimizer
+from strategies.base import Strategy
+from strategies.centralized import Centralized
+from strategies.chip import Chip
+from strategies.selection import InverseSqrt
+from tests.conftest import MakeFederation, play
+
+SIZES = [30, 8, 21, 0, 14, 9]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def cluster() -> Iterator[None]:
+    ray.init(num_cpus=4, num_gpus=2, include_dashboard=False, log_to_driver=False, logging_level="ERROR")
+    yield
+    ray.shutdown()
+
+
+def job(federation: Federation, strategy: Strategy) -> Job:
+    work = Work(
+        str(federation.folder),
+        ModelSpec("logistic_regression", None, {}, "default"),
+        Optimizer("sgd", 0.1, 4),
+        epochs=1,
+        seed=1,
+        precision="float64",
+    )
+    return Job(work, strategy, InverseSqrt(0.5, 2), 3, Evaluation())
+
+
+def run(federation: Federation, strategy: Strategy, resources: Resources) -> Outcome:
+    rows, names = federation.totals, federation.hospitals
+    with open_session(rows, resources, in_process=False, verbose=False, names=names) as session:
+        *_, outcome = session.run(job(federation, strategy))
+    assert isinstance(outcome, Outcome)
+    return outcome
+
+
+def test_a_part_has_its_hospitals_rows_under_the_same_ids(federate: MakeFederation):
+    federation = federate(SIZES)
+    served = np.array([1, 4])
+    part = part_of(federation, served)
+    assert len(part.X) == part.totals.sum() == federation.totals[served].sum()
+    assert part.hospitals == federation.hospitals
+    for hospital in range(len(SIZES)):
+        for name in PARTS:
+            own = part.X[part.rows(hospital, name)]
+            if hospital in served:
+                np.testing.assert_array_equal(own, federation.X[federation.rows(hospital, name)])
+                np.testing.assert_array_equal(
+                    part.y[part.rows(hospital, name)], federation.y[federation.rows(hospital, name)]
+                )
+            else:
+                assert own.shape == (0, 3)
+
+
+def test_a_part_to_train_on_everybody_has_nobody_elses_test_rows(federate: MakeFederation):
+    federation = federate(SIZES)
+    part = part_of(federation, np.array([1]), training_of_all=True)
+    for hospital in range(len(SIZES)):
+        np.testing.assert_array_equal(
+            part.X[part.rows(hospital, "train")], federation.X[federation.rows(hospital, "train")]
+        )
+        assert len(part.X[part.rows(hospital, "test")]) == (5 if hospital == 1 else 0)
+
+
+def test_a_part_of_nobody_is_empty(federate: MakeFederation):
+    part = part_of(federate(SIZES), np.empty(0, dtype=np.int64))
+    assert part.X.shape == (0, 3)
+    assert not part.totals.any()
+
+
+@pytest.mark.parametrize("strategy", [Chip(clusters=2), Centralized()])
+def test_shipped_rows_give_the_same_bits_as_one_process(federate: MakeFederation, strategy):
+    federation = federate(SIZES)
+    alone = play(federation, strategy, selection=InverseSqrt(0.5, 2))
+    for per_actor in ("auto", 1):
+        cpus = None if per_actor == "auto" else 0.5
+        resources = Resources(data="shipped", hospitals_per_actor=per_actor, cpus_per_actor=cpus)
+        outcome = run(federation, strategy, resources)
+        np.testing.assert_array_equal(outcome.bank, alone.bank)
+        for model, figures in outcome.figures.items():
+            np.testing.assert_array_equal(figures, alone.figures[model])
+
+
+@contextlib.contextmanager
+def unreadable(pool: RayPool, federation: Federation) -> Iterator[None]:
+    """For actors alone, for the time being, the folder holds something else."""
+    other = federation.folder.with_name("elsewhere")
+    for actor in pool.actors[1:]:
+        ray.get(actor.__ray_call__.remote(_blind, str(federation.folder), str(other)))
+    yield
+    shutil.rmtree(other, ignore_errors=True)
+
+
+def _blind(actor: object, folder: str, other: str) -> None:
+    from raysim.data.federation import Federation as Reader
+
+    real = Reader.open
+
+    def renamed(path: object) -> Federation:
+        return real(other if str(path) == folder else str(path))
+
+    Reader.open = staticmethod(renamed)  # type: ignore[assignment]
+
+
+@pytest.mark.parametrize("data", ["auto", "shared"])
+def test_who_cannot_read_the_folder_is_found_out(federate: MakeFederation, data):
+    federation = federate(SIZES)
+    placement = place(federation.totals, Resources(hospitals_per_actor=2), [Node("here", 4)])
+    pool = RayPool(placement, "cpu", delivery=data)
+    with unreadable(pool, federation):
+        if data == "shared":
+            with pytest.raises(ResourceError, match=r"resources.data: shared, but '.*' cannot be read on \d+\."):
+                pool._sender.shipments(str(federation.folder), pool.actors, pooled=False)
+        else:
+            first, *others = pool._sender.shipments(str(federation.folder), pool.actors, pooled=False)
+            assert first is None
+            for ids, shipment in zip(pool.served[1:], others, strict=True):
+                part = ray.get(shipment[0])
+                assert len(part.X) == federation.totals[ids].sum()
+
+
+def test_a_large_centre_computes_in_its_own_actor(federate: MakeFederation):
+    federation = federate(SIZES)
+    own = {"h0": OwnActor(cpus=2, gpus=1), "h2": OwnActor(gpus=0.5)}
+    resources = Resources(per_hospital=own, gpus_per_actor=0.25, cpus_per_actor=0.5, device="cpu")
+    alone = play(federation, Chip(clusters=2), selection=InverseSqrt(0.5, 2))
+    with open_session(
+        federation.totals, resources, in_process=False, verbose=False, names=federation.hospitals
+    ) as session:
+        assert [ids.tolist() for ids in session.pool.served[:2]] == [[0], [2]]
+        told = ray.get([actor.__ray_call__.remote(_held) for actor in session.actors])  # type: ignore[attr-defined]
+        *_, outcome = session.run(job(federation, Chip(clusters=2)))
+    devices = [device for device, _ in told]
+    assert devices[0] not in devices[1:]  # a whole device
+    assert set(devices[1:]) == {devices[1]}  # the other one, shared
+    assert [threads for _, threads in told] == ["2"] + ["1"] * (len(told) - 1)
+    assert isinstance(outcome, Outcome)
+    np.testing.assert_allclose(outcome.bank, alone.bank, rtol=0, atol=1e-6)
+
+
+def _held(actor: object) -> tuple[str, str]:
+    import os
+
+    return os.environ["CUDA_VISIBLE_DEVICES"], os.environ["OMP_NUM_THREADS"]
+
+
+def test_a_session_leaves_nothing_reserved(federate: MakeFederation):
+    federation = federate(SIZES)
+    resources = Resources(per_hospital={"h0": OwnActor(cpus=2)})
+    with open_session(federation.totals, resources, in_process=False, verbose=False, names=federation.hospitals):
+        table = ray.util.placement_group_table()
+        assert [group["state"] for group in table.values()].count("CREATED") == 1
+    table = ray.util.placement_group_table()
+    assert not [group for group in table.values() if group["state"] == "CREATED"]

@@ -1,0 +1,270 @@
+"""Coalitions: golden costs, agreement of five ways to the optimum, and what is said where time runs out."""
+
+from __future__ import annotations
+
+import itertools
+from functools import partial
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from raysim.data.coalition_sets import coalition_sets
+from strategies import coalitions as module
+from strategies.coalition_bound import spectral_bound
+from strategies.coalition_cliques import PATTERNS, Cliques, violated_fours, violated_triangles
+from strategies.coalition_enumeration import enumerate_coalitions, subset_costs
+from strategies.coalition_programs import lp_bound, set_partitioning, size_indexed
+from strategies.coalition_search import coalition_cost, search_coalitions
+from strategies.coalitions import coalition_models, find_coalitions
+from strategies.robust_loss import l1_losses, logistic_losses, signs
+from strategies.robust_training import train_l1, train_logistic
+
+GOLDEN = np.array([[1.0, 2.0, 9.0, 8.0], [3.0, 1.0, 7.0, 9.0], [8.0, 9.0, 2.0, 3.0], [9.0, 7.0, 4.0, 1.0]])
+
+
+def rng() -> np.random.Generator:
+    return np.random.default_rng(0)
+
+
+@pytest.mark.parametrize(
+    ("coalitions", "value", "labels"),
+    [(1, 20.75, [0, 0, 0, 0]), (2, 8.5, [0, 0, 1, 1]), (3, 6.5, [0, 0, 1, 2]), (4, 5.0, [0, 1, 2, 3])],
+)
+def test_golden(coalitions, value, labels):
+    found = find_coalitions(GOLDEN, coalitions, rng())
+    assert found.value == value
+    assert found.labels.tolist() == labels
+    assert found.proven
+    assert found.bound == pytest.approx(value, rel=1e-6)
+    assert enumerate_coalitions(GOLDEN, coalitions).tolist() == labels
+    assert set_partitioning(GOLDEN, coalitions).tolist() == labels
+    assert size_indexed(GOLDEN, coalitions)[0].tolist() == labels
+
+
+def brute_force(losses: np.ndarray, coalitions: int) -> float:
+    """The least cost over all labellings that use every label."""
+    labellings = itertools.product(range(coalitions), repeat=len(losses))
+    return min(coalition_cost(losses, np.array(at)) for at in labellings if len(set(at)) == coalitions)
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.integers(2, 7), st.integers(1, 7), st.integers(0, 10**6), st.sampled_from([0.0, 1.0, 5.0]))
+def test_20_all_ways_to_the_optimum_agree_and_bounds_are_on_their_sides(n, coalitions, seed, structure):
+    draw = np.random.default_rng(seed)
+    coalitions = min(coalitions, n)
+    group = draw.integers(0, 3, n)
+    losses = draw.normal(size=(n, n)) + structure * (group[:, None] != group)
+    least = coalition_cost(losses, enumerate_coalitions(losses, coalitions))
+    if coalitions**n <= 3000:
+        assert least == pytest.approx(brute_force(losses, coalitions), abs=1e-9)
+    assert coalition_cost(losses, set_partitioning(losses, coalitions)) == pytest.approx(least, abs=1e-6)
+    labels, bound = size_indexed(losses, coalitions)
+    assert coalition_cost(losses, labels) == pytest.approx(least, abs=1e-6)
+    assert bound == pytest.approx(least, abs=1e-6)
+    assert coalition_cost(losses, search_coalitions(losses, coalitions, draw)) >= least - 1e-9
+    assert lp_bound(losses, coalitions) <= least + 1e-6
+    if 1 < coalitions < n:
+        assert spectral_bound(losses, coalitions, least, tolerance=0, seconds=0.2) <= least + 1e-9
+
+
+@pytest.mark.parametrize("structure", [0.0, 2.0])
+def test_20_at_twelve_hospitals(structure):
+    """Enumeration through its recursion, above the size of its table."""
+    draw = np.random.default_rng(1)
+    losses = draw.uniform(size=(12, 12)) + structure * (np.arange(12)[:, None] % 3 != np.arange(12) % 3)
+    for coalitions in (3, 6, 9):
+        exact = enumerate_coalitions(losses, coalitions)
+        least = coalition_cost(losses, exact)
+        assert len(set(exact)) == coalitions
+        assert coalition_cost(losses, set_partitioning(losses, coalitions)) == pytest.approx(least, abs=1e-9)
+        found = find_coalitions(losses, coalitions, draw)
+        assert found.proven
+        assert found.value == pytest.approx(least, rel=1e-6)
+
+
+@pytest.mark.parametrize("n", [24, 60])
+def test_groups_that_are_there_are_found_and_proven(n):
+    draw = np.random.default_rng(2)
+    groups = np.arange(n) % 4
+    losses = 1 + draw.uniform(size=(n, n)) * 0.2 + (groups[:, None] != groups)
+    found = find_coalitions(losses, 4, draw)
+    assert found.labels.tolist() == groups.tolist()
+    assert found.proven
+    assert found.bound <= found.value
+
+
+def test_the_spectral_bound_is_not_below_that_of_the_linear_program():
+    draw = np.random.default_rng(3)
+    for coalitions in (3, 6):
+        losses = draw.uniform(size=(20, 20))
+        least = coalition_cost(losses, search_coalitions(losses, coalitions, draw))
+        program = lp_bound(losses, coalitions)
+        spectral = spectral_bound(losses, coalitions, least, tolerance=1e-6, seconds=10)
+        assert program - 1e-4 <= spectral <= least + 1e-9
+
+
+def test_partitions_satisfy_all_clique_inequalities_and_violated_ones_are_found():
+    draw = np.random.default_rng(16)
+    labels = draw.integers(0, 3, 9)
+    together = labels[:, None] == labels
+    partition = together / together.sum(axis=1)
+    assert len(violated_triangles(partition, 1e-9, 99)[0]) == 0
+    assert len(violated_fours(partition, 1e-9, 99)[0]) == 0
+    noise = draw.uniform(size=(9, 9))
+    Z = (noise + noise.T) / 2
+    for size, find in ((3, violated_triangles), (4, violated_fours)):
+        at, amounts = find(Z, 1e-9, 99)
+        pairs, coefficients = PATTERNS[size]
+        left = sum(c * Z[at[:, a], at[:, b]] for (a, b), c in zip(pairs, coefficients, strict=True))
+        assert len(at) > 0
+        assert left == pytest.approx(amounts)
+        assert (np.diff(at[:, 1:], axis=1) > 0).all()
+        assert not (at[:, 1:] == at[:, :1]).any()
+        multipliers = draw.uniform(size=len(at))
+        assert (Cliques(at, multipliers, 9).pull() * Z).sum() == pytest.approx(multipliers @ left)
+
+
+def test_subset_costs_by_definition():
+    losses = np.random.default_rng(4).normal(size=(5, 5))
+    costs = subset_costs(losses)
+    for mask in range(1, 32):
+        members = [i for i in range(5) if mask >> i & 1]
+        assert costs[mask] == pytest.approx(losses[np.ix_(members, members)].sum() / len(members))
+    assert costs[0] == np.inf
+
+
+def test_losses_that_all_models_share_make_all_partitions_tie():
+    losses = np.repeat(np.array([[1.0], [4.0], [2.0], [0.5], [3.0]]), 5, axis=1)
+    for coalitions in range(1, 6):
+        found = find_coalitions(losses, coalitions, rng())
+        assert found.value == pytest.approx(10.5)
+        assert found.proven
+        assert len(set(found.labels)) == coalitions
+
+
+def test_own_models_that_are_best_make_more_coalitions_cheaper():
+    losses = np.random.default_rng(5).uniform(1, 2, size=(9, 9))
+    np.fill_diagonal(losses, 1.0)
+    values = [find_coalitions(losses, coalitions, rng()).value for coalitions in range(1, 10)]
+    assert (np.diff(values) <= 1e-9).all()
+
+
+def l1_matrix(sets, models, radius):
+    return np.array([l1_losses(X, y, models, radius) for X, y in sets.train])
+
+
+def test_18_as_many_coalitions_as_hospitals_are_local_models_and_one_is_their_mean():
+    models = np.random.default_rng(6).normal(size=(6, 3))
+    losses = np.random.default_rng(7).uniform(size=(6, 6))
+    each = coalition_models(models, find_coalitions(losses, 6, rng()).labels)
+    one = coalition_models(models, find_coalitions(losses, 1, rng()).labels)
+    assert (each == models).all()
+    assert one == pytest.approx(models.mean(axis=0, keepdims=True))
+
+
+def test_18_radius_zero_is_clustering_by_plain_losses():
+    sets = coalition_sets(np.random.default_rng(8), "regression", features=5, tests=0)
+    models = np.array([train_l1(X, y, 0.0).theta for X, y in sets.train])
+    plain = np.array([[np.abs(y - X @ theta).mean() for theta in models] for X, y in sets.train])
+    assert l1_matrix(sets, models, 0.0) == pytest.approx(plain, abs=1e-12)
+
+
+def test_19_equal_radii_do_not_change_the_partition():
+    """Proposition 1: the radius adds ``ε sum_j sqrt(|θ_j|^2 + 1)``, whatever the partition; so with certain labels."""
+    sets = coalition_sets(np.random.default_rng(9), "regression", features=5, tests=0)
+    models = np.array([train_l1(X, y, 0.0).theta for X, y in sets.train])
+    y_of = [np.where(y > np.median(y), 1.0, -1.0) for _, y in sets.train]
+    for coalitions in (2, 3, 5):
+        found = [find_coalitions(l1_matrix(sets, models, radius), coalitions, rng()) for radius in (0.0, 0.3, 2.0)]
+        certain = [
+            find_coalitions(
+                np.array(
+                    [logistic_losses(X, y, models, radius, np.inf) for (X, _), y in zip(sets.train, y_of, strict=True)]
+                ),
+                coalitions,
+                rng(),
+            )
+            for radius in (0.0, 0.3, 2.0)
+        ]
+        for kind in (found, certain):
+            assert [at.labels.tolist() for at in kind] == [kind[0].labels.tolist()] * 3
+        price = np.sqrt((models**2).sum(axis=1) + 1).sum()
+        assert found[2].value - found[0].value == pytest.approx(2.0 * price)
+
+
+def test_the_paper_s_groups_are_recovered():
+    """The paper's logistic sets, its radii and K = 3; ``κ = 1``."""
+    sets = coalition_sets(np.random.default_rng(0), "classification", tests=0)
+    models = np.array([train_logistic(X, signs(y), 0.0).theta for X, y in sets.train])
+    losses = [logistic_losses(X, signs(y), models, 0.5 if len(y) > 150 else 1.0) for X, y in sets.train]
+    found = find_coalitions(np.array(losses), 3, rng())
+    assert found.proven
+    assert ((found.labels[:, None] == found.labels) == (sets.groups[:, None] == sets.groups)).all()
+
+
+def test_the_sets_are_as_described():
+    sets = coalition_sets(np.random.default_rng(11), "classification", tests=2)
+    assert len(sets.train) == 10
+    assert set(sets.groups) == {0, 1, 2}
+    assert all(100 <= len(y) <= 200 and X.shape == (len(y), 50) for X, y in sets.train)
+    assert [[len(y) for _, y in test] for test in sets.tests] == [[100] * 10] * 2
+    for (X, y), group in zip(sets.train, sets.groups, strict=True):
+        assert (y == (X @ sets.weights[group] > 0)).all()
+    sets = coalition_sets(np.random.default_rng(12), "regression", hospitals=200, tests=0)
+    assert all(50 <= len(y) <= 150 for _, y in sets.train)
+    noise = np.concatenate([y - X @ sets.weights[g] for (X, y), g in zip(sets.train, sets.groups, strict=True)])
+    assert noise.std() == pytest.approx(5.0, rel=0.03)
+    again = coalition_sets(np.random.default_rng(12), "regression", hospitals=200, tests=0)
+    assert (again.train[7][0] == sets.train[7][0]).all()
+    with pytest.raises(ValueError, match="groups: 4 is not between 1 and the 3 hospitals"):
+        coalition_sets(rng(), "regression", hospitals=3, groups=4)
+
+
+def test_without_time_the_best_found_is_returned_with_a_bound():
+    losses = np.random.default_rng(13).uniform(size=(30, 30))
+    found = find_coalitions(losses, 5, rng(), seconds=0.0)
+    assert sorted(set(found.labels)) == list(range(5))
+    assert found.bound <= found.value
+    assert not found.proven
+    assert found.gap == pytest.approx((found.value - found.bound) / found.value)
+    assert enumerate_coalitions(losses[:14, :14], 5, seconds=0.0) is None
+    assert lp_bound(losses, 5, seconds=0.0) == -np.inf
+
+
+def test_the_integer_program_takes_over_where_enumeration_ends(monkeypatch):
+    losses = np.random.default_rng(4).uniform(size=(10, 10))  # one that the bound does not prove
+    asked = []
+
+    def recorded(*arguments, **options):
+        asked.append(options["seconds"])
+        return size_indexed(*arguments, **options)
+
+    monkeypatch.setattr(module, "ENUMERATED", 9)
+    monkeypatch.setattr(module, "size_indexed", recorded)
+    found = find_coalitions(losses, 4, rng())
+    assert found.proven
+    assert len(asked) == 1
+    monkeypatch.setattr(module, "size_indexed", lambda *a, **o: (None, -np.inf))
+    assert find_coalitions(losses, 4, rng()).value == pytest.approx(found.value)
+
+
+def test_labels_depend_on_the_stream_alone():
+    losses = np.random.default_rng(15).uniform(size=(45, 45))
+    run = partial(find_coalitions, losses, 6, seconds=0.0)
+    assert run(rng()).labels.tolist() == run(rng()).labels.tolist()
+
+
+@pytest.mark.parametrize(
+    ("losses", "coalitions", "message"),
+    [
+        (GOLDEN, 5, "coalitions: 5 is more than the 4 hospitals; lower it"),
+        (GOLDEN, 0, "coalitions: 0 is not at least 1"),
+        (GOLDEN[:2], 1, r"losses: shape \(2, 4\) is not that of a square matrix"),
+        (np.where(GOLDEN > 8, np.nan, GOLDEN), 2, "losses: not all are finite"),
+    ],
+)
+def test_what_cannot_be_solved_is_refused(losses, coalitions, message):
+    with pytest.raises(ValueError, match=message):
+        find_coalitions(losses, coalitions, rng())

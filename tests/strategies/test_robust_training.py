@@ -1,0 +1,152 @@
+"""Robust training: certificates, direct minimisation by other methods, and when nothing is learned."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.optimize import linprog, minimize
+
+from strategies.robust_loss import l1_losses, logistic_losses
+from strategies.robust_training import RIDGE, train_l1, train_logistic, zero_is_optimal
+
+
+def rows(seed: int = 0, n: int = 40, features: int = 4) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Features, a real target and labels in {-1, +1}, both noisy."""
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(n, features)) + 0.3
+    real = X @ rng.normal(size=features) + 0.5 + rng.laplace(size=n)
+    return X, real, np.where(real + rng.normal(size=n) > 0, 1.0, -1.0)
+
+
+drawn = st.tuples(st.integers(0, 10**6), st.integers(1, 40), st.integers(1, 6), st.sampled_from([0.01, 0.1, 0.4, 3.0]))
+
+
+@settings(max_examples=40, deadline=None)
+@given(drawn, st.booleans())
+def test_l1_is_certified(case, intercept):
+    X, real, _ = rows(*case[:3])
+    fit = train_l1(X, real, case[3], intercept=intercept)
+    assert fit.gap <= 1e-6 * (1 + fit.value)
+    assert l1_losses(X, real, fit.theta[None, :], case[3]) == pytest.approx([fit.value])
+
+
+@settings(max_examples=40, deadline=None)
+@given(drawn, st.booleans(), st.sampled_from([0.9, 7.0, np.inf]))
+def test_logistic_is_certified(case, intercept, kappa):
+    X, _, y = rows(*case[:3])
+    radius = min(case[3], 0.4 * kappa)
+    fit = train_logistic(X, y, radius, kappa, intercept=intercept)
+    assert logistic_losses(X, y, fit.theta[None, :], radius, kappa) == pytest.approx([fit.value])
+    one_class = len(set(y)) == 1
+    if not (one_class and intercept):
+        assert fit.gap <= 1e-5
+
+
+@pytest.mark.parametrize("intercept", [False, True])
+@pytest.mark.parametrize("kappa", [1.0, np.inf])
+def test_no_other_method_finds_better_models(intercept, kappa):
+    X, real, y = rows()
+    start = np.full(4 + intercept, 0.1)
+    search = {"method": "Nelder-Mead", "options": {"maxiter": 20_000, "xatol": 1e-9, "fatol": 1e-12, "adaptive": True}}
+    logistic = minimize(lambda theta: logistic_losses(X, y, theta[None, :], 0.05, kappa)[0], start, **search)
+    fit = train_logistic(X, y, 0.05, kappa, intercept=intercept)
+    assert fit.bound <= logistic.fun + 1e-9
+    assert fit.value == pytest.approx(logistic.fun, abs=1e-5)
+    l1 = minimize(lambda theta: l1_losses(X, real, theta[None, :], 0.2)[0], start, **search)
+    fit = train_l1(X, real, 0.2, intercept=intercept)
+    assert fit.bound <= l1.fun + 1e-9
+    assert fit.value == pytest.approx(l1.fun, abs=1e-5)
+
+
+def test_logistic_agrees_with_proximal_gradient():
+    """``θ <- prox(θ - t grad)`` with ``prox_t(v) = v max(0, 1 - t ε / |v|)``, from 0."""
+    X, _, y = rows(3)
+    radius, step = 0.05, 4 * len(y) / np.linalg.norm(X, 2) ** 2
+    theta = np.zeros(4)
+    for _ in range(20_000):
+        v = theta + step * X.T @ (y / (1 + np.exp(y * (X @ theta)))) / len(y)
+        theta = v * max(0.0, 1 - step * radius / np.linalg.norm(v))
+    fit = train_logistic(X, y, radius, tolerance=1e-11)
+    assert fit.theta == pytest.approx(theta, abs=1e-4)
+    assert fit.value == pytest.approx(logistic_losses(X, y, theta[None, :], radius, np.inf)[0], abs=1e-9)
+
+
+def test_zero_is_learned_from_exactly_the_radius_of_its_test_on():
+    X, _, y = rows(1)
+    edge = np.linalg.norm(X.T @ y) / (2 * len(y))
+    above, below = train_logistic(X, y, edge * 1.0001), train_logistic(X, y, edge * 0.99)
+    assert zero_is_optimal(X, y, edge * 1.0001)
+    assert not zero_is_optimal(X, y, edge * 0.99)
+    assert (above.theta == 0).all()
+    assert above.value == above.bound == pytest.approx(np.log(2))
+    assert np.linalg.norm(below.theta) > 1e-3
+    assert below.value < np.log(2)
+
+
+def test_with_an_intercept_a_large_radius_leaves_the_prevalence():
+    X, _, y = rows(2)
+    fit = train_logistic(X, y, 10.0, intercept=True)
+    share = (y > 0).mean()
+    assert fit.theta == pytest.approx([0, 0, 0, 0, np.log(share / (1 - share))])
+    assert fit.gap == 0
+
+
+def test_radius_zero_is_least_absolute_deviations():
+    """The ridge, 1e-6, moves the loss by no more than itself: against the linear program."""
+    X, real, _ = rows(4)
+    n, F = X.shape
+    solved = linprog(
+        np.r_[np.zeros(F), np.full(n, 1 / n)],
+        np.block([[X, -np.eye(n)], [-X, -np.eye(n)]]),
+        np.r_[real, -real],
+        bounds=[(None, None)] * F + [(0, None)] * n,
+    )
+    fit = train_l1(X, real, 0.0)
+    assert fit.gap <= 1e-6
+    assert fit.value == pytest.approx(solved.fun, abs=1e-5)
+
+
+def test_radius_zero_is_logistic_regression_even_where_classes_are_separable():
+    """A gradient of 0 with the ridge, for two rows that any large weight tells apart."""
+    X, y = np.array([[1.0], [-2.0]]), np.array([1.0, -1.0])
+    for intercept in (False, True):
+        fit = train_logistic(X, y, 0.0, intercept=intercept)
+        Z = np.column_stack([X, np.ones(2)])[:, : 1 + intercept]
+        gradient = -Z.T @ (y / (1 + np.exp(y * (Z @ fit.theta)))) / 2 + RIDGE * fit.theta
+        assert np.abs(gradient).max() < 1e-9
+        assert fit.gap <= 1e-7
+
+
+def test_more_features_than_rows_and_constant_features_are_no_obstacle():
+    X, real, y = rows(5, n=3, features=8)
+    X[:, 2] = 1.0
+    X[:, 3] = 0.0
+    for radius in (0.0, 0.1):
+        assert train_l1(X, real, radius, intercept=True).gap <= 1e-5
+        assert train_logistic(X, y, radius, intercept=True).gap <= 1e-5
+
+
+@pytest.mark.parametrize("label", [-1.0, 1.0])
+def test_one_class(label):
+    """Certain labels: odds of 2n + 1 to 1 for that class. Labels that may flip: a finite optimum."""
+    X, _, _ = rows(6, n=9)
+    y = np.full(9, label)
+    certain = train_logistic(X, y, 0.1, intercept=True)
+    assert certain.theta == pytest.approx([0, 0, 0, 0, label * np.log(19)])
+    assert certain.value == pytest.approx(np.log(20 / 19))
+    assert train_logistic(X, y, 0.1, 1.0, intercept=True).gap <= 1e-5
+    assert train_logistic(X, y, 0.0, intercept=True).gap <= 1e-6
+
+
+def test_what_cannot_be_trained_is_refused():
+    X, real, y = rows()
+    with pytest.raises(ValueError, match=r"radius: 0.5 is not below kappa / 2 = 0.5"):
+        train_logistic(X, y, 0.5, 1.0)
+    with pytest.raises(ValueError, match=r"radius: -1 is not at least 0"):
+        train_l1(X, real, -1)
+    with pytest.raises(ValueError, match="kappa: -1 is not greater than 0"):
+        train_logistic(X, y, 0.1, -1)
+    with pytest.raises(ValueError, match="without rows"):
+        train_l1(X[:0], real[:0], 0.1)

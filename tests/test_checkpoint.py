@@ -1,0 +1,403 @@
+"""Checkpoints: a run that goes on from one ends with the same bits, and damage is noticed. All in this process."""
+
+from __future__ import annotations
+
+import io
+import json
+import resource
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import yaml
+from mlflow.tracking import MlflowClient
+from rich.console import Console
+from safetensors.numpy import load_file
+
+from raysim import commands, config, registry
+from raysim.cadence import AUTO_SECONDS, Cadence
+from raysim.checkpoint import Checkpoints, Writer, decode, encode
+from raysim.config import Evaluation
+from raysim.coordinator import Coordinator, Job, Outcome, Round, Standing
+from raysim.data.federation import Federation
+from raysim.errors import ConfigError, ResourceError
+from raysim.messages import ModelSpec, Work
+from raysim.packing import pack, pack_state, unpack, unpack_state
+from raysim.placement import Placement, balance
+from raysim.pool import LocalPool
+from raysim.progress import Display
+from raysim.training.base import Optimizer
+from strategies.base import Selection, State, Strategy
+from strategies.selection import InverseSqrt
+from tests.conftest import MakeFederation
+
+SIZES = [9, 4, 13, 0, 1, 6, 8]
+
+
+def job(federation: Federation, strategy: Strategy, selection: Selection, rounds: int = 4) -> Job:
+    work = Work(
+        str(federation.folder),
+        ModelSpec("logistic_regression", None, {}, "default"),
+        Optimizer("sgd", 0.1, 4),
+        2,
+        1,
+        "float32",
+    )
+    return Job(work, strategy, selection, rounds, Evaluation(every=2))
+
+
+def played(federation: Federation, job: Job, since: Standing | None = None, every: int = 1) -> list[Any]:
+    pool = LocalPool(Placement(balance(federation.totals, 2), 1, 0), "cpu")
+    return list(Coordinator(pool).run(job, since, every))
+
+
+def same(a: Outcome, b: Outcome) -> None:
+    """Equal to the last bit: models, what hospitals keep, figures, rounds apart from seconds, and the ledger."""
+    np.testing.assert_array_equal(a.bank, b.bank)
+    assert a.kept.keys() == b.kept.keys()
+    for hospital, theta in a.kept.items():
+        np.testing.assert_array_equal(theta, b.kept[hospital])
+        assert theta.dtype == b.kept[hospital].dtype
+    for model, figures in a.figures.items():
+        np.testing.assert_array_equal(figures, b.figures[model])
+    rows = [
+        [(r.round, r.cohort_size, r.bytes_down, r.bytes_up, repr(r.metrics)) for r in outcome.rounds]
+        for outcome in (a, b)
+    ]
+    assert rows[0] == rows[1]
+    ledgers = [
+        [(t, kind, ids.tolist(), sent.tolist()) for t, kind, ids, sent in outcome.ledger.entries] for outcome in (a, b)
+    ]
+    assert ledgers[0] == ledgers[1]
+
+
+def options(kind: str) -> list[str]:
+    return sorted(registry.entries(kind))
+
+
+def both(federate: MakeFederation, strategy: str, selection: str) -> tuple[Federation, Job]:
+    federation = federate(SIZES, features=4)
+    made = registry.load("strategies", strategy, "strategy.name")()
+    return federation, job(federation, made, registry.load("selections", selection, "selection.name")())
+
+
+@pytest.mark.parametrize(
+    ("strategy", "selection"),
+    [(name, "inverse_sqrt") for name in options("strategies")] + [("chip", name) for name in options("selections")],
+)
+def test_a_run_that_goes_on_from_any_checkpoint_ends_with_the_same_bits(federate: MakeFederation, strategy, selection):
+    federation, planned = both(federate, strategy, selection)
+    *events, alone = played(federation, planned)
+    standings = [event for event in events if isinstance(event, Standing)]
+    assert [standing.round for standing in standings] == [1, 2, 3, 4]
+    for standing in standings:
+        read, fingerprint = decode(encode(standing, "abc"))
+        assert fingerprint == "abc"
+        assert read.history is not None
+        assert read.history.seconds > 0
+        *rounds, outcome = played(federation, planned, read, every=0)
+        assert [row.round for row in rounds] == list(range(standing.round, 5))
+        same(outcome, alone)
+
+
+def test_checkpoints_change_no_result(federate: MakeFederation):
+    federation, planned = both(federate, "chip", "inverse_sqrt")
+    same(played(federation, planned, every=0)[-1], played(federation, planned, every=1)[-1])
+
+
+def test_automatic_checkpoints_go_by_time_and_cost(monkeypatch):
+    now = [0.0]
+    monkeypatch.setattr("raysim.cadence.time.perf_counter", lambda: now[0])
+    cadence = Cadence("auto")
+    assert cadence.on
+    now[0] = AUTO_SECONDS - 0.1
+    assert not cadence.due(7)
+    now[0] = AUTO_SECONDS
+    assert cadence.due(8)
+    now[0] += 2.0  # what it took
+    cadence.made()
+    now[0] += 39.9
+    assert not cadence.due(9)
+    now[0] += 0.2
+    assert cadence.due(10)
+    assert not Cadence(0).on
+    assert [Cadence(3).due(t) for t in (1, 2, 3, 6, 7)] == [False, False, True, True, False]
+
+
+@dataclass(frozen=True, eq=False)
+class Part:
+    weights: np.ndarray
+    count: int = 3
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Rich(State):
+    part: Part | None
+    queue: tuple[Any, ...]
+    by_name: dict[Any, Any]
+
+
+def test_a_state_of_many_kinds_comes_back_as_it_was():
+    state = Rich(
+        bank=np.arange(6.0).reshape(2, 3),
+        cluster=np.array([1, 2]),
+        part=Part(np.array([np.nan, -0.0]), 5),
+        queue=([1, 2.5], None, np.float32(0.1), (True, "x"), float("inf")),
+        by_name={3: np.array(7), "b": [np.zeros((0, 2), dtype=np.int32)]},
+    )
+    arrays: dict[str, Any] = {}
+    packed = json.loads(json.dumps(pack_state(state, arrays)))
+    back = unpack_state(packed, arrays)
+    assert isinstance(back, Rich)
+    assert isinstance(back.part, Part)
+    assert back.part.count == 5
+    np.testing.assert_array_equal(back.part.weights, state.part.weights)  # type: ignore[union-attr]
+    assert back.queue[:2] == state.queue[:2]
+    assert type(back.queue[2]) is np.float32
+    assert back.queue[2:] == state.queue[2:]
+    assert back.by_name[3] == 7
+    assert back.by_name["b"][0].dtype == np.int32
+
+
+def test_a_state_that_cannot_be_kept_is_refused_at_once(federate: MakeFederation):
+    @dataclass(frozen=True, eq=False, kw_only=True)
+    class Odd(State):
+        rng: Any
+
+    class Strange(Strategy):
+        def setup(self, view):
+            return Odd(bank=view.initial[None, :], rng=np.random.default_rng(1))
+
+    federation = federate(SIZES)
+    planned = job(federation, Strange(), InverseSqrt(0.5, 2))
+    with pytest.raises(ConfigError, match=r"checkpoint: Odd cannot be kept, state/rng holds Generator; use arrays"):
+        played(federation, planned)
+    assert isinstance(played(federation, planned, every=0)[-1], Outcome)
+
+
+def test_no_file_decides_which_class_is_made():
+    packed = {"class": "subprocess.Popen", "value": {"fields": {"args": "true"}}}
+    with pytest.raises(ValueError, match=r"subprocess.Popen, which the configured strategy does not have"):
+        unpack_state(packed, {})
+    with pytest.raises(ValueError, match="no dataclass"):
+        unpack(pack(Part(np.zeros(1)), "x", {}), {"x/weights": np.zeros(1)})
+
+
+@pytest.fixture
+def standings(federate: MakeFederation) -> list[Standing]:
+    federation, planned = both(federate, "local", "inverse_sqrt")
+    return [event for event in played(federation, planned) if isinstance(event, Standing)]
+
+
+@pytest.mark.parametrize("uri", [False, True])
+def test_the_last_ones_are_kept_and_a_truncated_one_is_passed_over(standings, tmp_path: Path, uri):
+    folder = tmp_path / "a" / "b"
+    checkpoints = Checkpoints(folder.as_uri() if uri else str(folder), 2, "f")
+    assert checkpoints.latest() == (None, [])
+    for standing in standings:
+        checkpoints.write(standing)
+    names = sorted(path.name for path in folder.iterdir())
+    assert [name[:12] for name in names] == ["round-000003", "round-000004"]
+    found, said = checkpoints.latest()
+    assert found is not None
+    assert (found.round, said) == (4, [])
+
+    content = (folder / names[1]).read_bytes()
+    for damaged in (content[: len(content) // 2], b"", content[:-1] + bytes([content[-1] ^ 1]), b"\xff" * 50):
+        (folder / names[1]).write_bytes(damaged)
+        found, said = checkpoints.latest()
+        assert found is not None
+        assert found.round == 3
+        assert said == ["checkpoint round-000004 is damaged (its content does not have the digest in its name)"]
+    # The next ones must not push out the one that is whole.
+    checkpoints.write(standings[2])
+    assert checkpoints.latest()[0].round == 3  # type: ignore[union-attr]
+    with pytest.raises(ConfigError, match="is of another run"):
+        Checkpoints(str(folder), 2, "other").latest()
+    checkpoints.clear()
+    assert not list(folder.iterdir())
+
+
+def test_a_full_disk_is_one_line_and_leaves_the_checkpoint_before(standings, tmp_path: Path):
+    checkpoints = Checkpoints(str(tmp_path / "c"), 2, "f")
+    checkpoints.write(standings[0])
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    writer = Writer(checkpoints)
+    try:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (100, before[1]))  # the system refuses further bytes, as if full
+        with (
+            pytest.raises(ResourceError, match=r"checkpoint: .* cannot be written after round 2 \(File too large\)"),
+            writer,
+        ):
+            writer.offer(standings[1])
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert len(list((tmp_path / "c").iterdir())) == 1
+    assert checkpoints.latest()[0].round == 1  # type: ignore[union-attr]
+
+
+SMALL = {
+    "data": {"source": "synthetic", "hospitals": 8, "rows": 400, "features": 4},
+    "training": {"rounds": 7, "batch_size": 32},
+    "selection": {"fraction": 0.5, "minimum": 2},
+    "checkpoint": {"every": 2},
+}
+FILES = ("models.safetensors", "hospitals.csv", "egress.csv")
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch) -> Path:
+    """A working folder, with a data cache that all tests of the module fill once."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("RAYSIM_CACHE", str(tmp_path.parent / "cache"))
+    return tmp_path
+
+
+def start(tree: dict[str, Any], out: str, *, compare: bool = False) -> None:
+    Path(f"{out}.yaml").write_text(yaml.safe_dump(tree))
+    command = commands.compare_all if compare else commands.run_one
+    command(config.read(Path(f"{out}.yaml")), Console(quiet=True), Path(out), in_process=True, verbose=False)
+
+
+def go_on(folder: Path | str) -> str:
+    console = Console(width=300, record=True, file=io.StringIO())
+    commands.resume_run(Path(folder), console, in_process=True, verbose=False)
+    return console.export_text()
+
+
+def stop_at(monkeypatch, round: int, job: int = 1) -> None:
+    """Ctrl-C as soon as this round of the ``job``-th job is told."""
+    begin, told, jobs = Display.begin, Display.round, [0]
+
+    def counted(self: Display, label: str, rounds: int) -> None:
+        jobs[0] += 1
+        begin(self, label, rounds)
+
+    def stopped(self: Display, row: Round) -> None:
+        if jobs[0] == job and row.round == round:
+            raise KeyboardInterrupt
+        told(self, row)
+
+    monkeypatch.setattr(Display, "begin", counted)
+    monkeypatch.setattr(Display, "round", stopped)
+
+
+def stopped(monkeypatch, tree: dict[str, Any], out: str, round: int, job: int = 1, *, compare: bool = False) -> None:
+    """A run or comparison that is stopped by Ctrl-C; see :func:`stop_at`."""
+    with monkeypatch.context() as patch:
+        stop_at(patch, round, job)
+        with pytest.raises(KeyboardInterrupt):
+            start(tree, out, compare=compare)
+
+
+def rounds(folder: str) -> pd.DataFrame:
+    return pd.read_csv(Path(folder) / "rounds.csv").drop(columns="seconds")
+
+
+def test_a_stopped_run_ends_as_if_it_had_not_been(here: Path, monkeypatch):
+    tree = SMALL | {"strategy": {"name": "chip", "clusters": 3}}
+    start(tree, "whole")
+    stopped(monkeypatch, tree, "stopped", 5)
+    assert not Path("stopped/models.safetensors").exists()
+    with monkeypatch.context() as elsewhere:
+        elsewhere.chdir("/")  # relative paths mean what they meant
+        said = go_on(here / "stopped")
+    assert "chip goes on from round 4 of 7" in said
+    for name in FILES:
+        assert Path("whole", name).read_bytes() == Path("stopped", name).read_bytes(), name
+    pd.testing.assert_frame_equal(rounds("whole"), rounds("stopped"))
+    assert load_file("stopped/models.safetensors")
+    assert "finished, nothing to resume" in go_on("stopped")
+
+    client = MlflowClient(f"sqlite:///{here / 'mlflow.db'}")
+    experiment = client.get_experiment_by_name("raysim")
+    assert experiment is not None
+    recorded = client.search_runs([experiment.experiment_id])
+    assert len(recorded) == 2
+    for run in recorded:
+        assert run.info.status == "FINISHED"
+        assert "error" not in run.data.tags
+        steps = [point.step for point in client.get_metric_history(run.info.run_id, "global.auroc")]
+        assert sorted(steps) == [1, 2, 3, 4, 5, 6, 7]
+        kept = {artifact.path for artifact in client.list_artifacts(run.info.run_id)}
+        assert "models.safetensors" in kept
+        assert not {"checkpoints", "resume.json"} & kept
+
+
+def test_a_run_stopped_before_its_first_checkpoint_starts_again(here: Path, monkeypatch):
+    tree = SMALL | {"checkpoint": {"every": 0}, "strategy": "local", "tracking": {"uri": "none"}}
+    start(tree, "whole")
+    stopped(monkeypatch, tree, "stopped", 5)
+    assert "local goes on from the start" in go_on("stopped")
+    for name in FILES:
+        assert Path("whole", name).read_bytes() == Path("stopped", name).read_bytes(), name
+
+
+def test_a_stopped_comparison_repeats_no_finished_run(here: Path, monkeypatch):
+    tree = SMALL | {"strategies": ["fedavg", {"name": "chip", "clusters": 3}, "local"], "seeds": [1, 2]}
+    start(tree, "whole", compare=True)
+    stopped(monkeypatch, tree, "stopped", 6, job=2, compare=True)
+    first = Path("stopped/runs/fedavg/seed-1/models.safetensors")
+    made = first.stat().st_mtime_ns
+    said = go_on("stopped")
+    assert "chip, seed 1 goes on from round 6 of 7" in said
+    assert first.stat().st_mtime_ns == made
+    for name in ("hospitals.csv", "config.yaml"):
+        assert Path("whole", name).read_bytes() == Path("stopped", name).read_bytes(), name
+    tables = [pd.read_csv(f"{folder}/comparison.csv") for folder in ("whole", "stopped")]
+    timeless = [table.drop(columns=["seconds", "seconds_std"]) for table in tables]
+    pd.testing.assert_frame_equal(timeless[0], timeless[1], check_exact=True)
+    assert not list(Path("stopped").rglob("finished.safetensors"))
+    client = MlflowClient(f"sqlite:///{here / 'mlflow.db'}")
+    recorded = client.search_runs([client.get_experiment_by_name("raysim").experiment_id])  # type: ignore[union-attr]
+    assert len(recorded) == 14
+    assert {run.info.status for run in recorded} == {"FINISHED"}
+
+
+def test_what_has_changed_since_the_start_is_named(here: Path, monkeypatch):
+    tree = SMALL | {"strategy": "fedavg", "tracking": {"uri": "none"}}
+    stopped(monkeypatch, tree, "out", 5)
+    path = Path("out/config.yaml")
+    text = path.read_text()
+    path.write_text(text.replace("rounds: 7", "rounds: 9"))
+    with pytest.raises(
+        ConfigError, match=r"^training.rounds: it is 9, and was 7 when the run was started; put it back"
+    ):
+        go_on("out")
+    path.write_text(text.replace("rows: 400", "rows: 401"))
+    with pytest.raises(ConfigError, match=r"^data.rows: it is 401, and was 400"):
+        go_on("out")
+    path.write_text(text.replace("keep: 2", "keep: 3").replace("device: auto", "device: cpu"))
+    assert "goes on from round 4" in go_on("out")
+    with pytest.raises(ConfigError, match=r"no run to resume \(resume.json: No such file"):
+        go_on(here)
+
+
+def test_a_folder_at_work_is_left_alone(here: Path, monkeypatch):
+    tree = SMALL | {"strategy": "fedavg", "tracking": {"uri": "none"}}
+    told = Display.round
+
+    def second(self: Display, row: Round) -> None:
+        told(self, row)
+        if row.round == 3:
+            with pytest.raises(ConfigError, match="another raysim is at work in it"):
+                start(tree, "out")
+
+    monkeypatch.setattr(Display, "round", second)
+    start(tree, "out")
+
+
+def test_checkpoints_may_be_anywhere(here: Path, monkeypatch):
+    tree = SMALL | {"strategy": "fedavg", "tracking": {"uri": "none"}}
+    tree["checkpoint"] = {"every": 2, "path": (here / "store").as_uri()}
+    stopped(monkeypatch, tree, "out", 5)
+    assert not Path("out/checkpoints").exists()
+    assert len(list(Path("store").glob("raysim-*/round-*"))) == 2
+    assert "goes on from round 4" in go_on("out")
+    with pytest.raises(ConfigError, match=r"checkpoint.path: nowhere://x cannot be used"):
+        start(tree | {"checkpoint": {"path": "nowhere://x"}}, "other")
+    with pytest.raises(ConfigError, match=r"checkpoint.path: /proc/x cannot be written"):
+        start(tree | {"checkpoint": {"path": "/proc/x"}}, "other")

@@ -1,0 +1,126 @@
+"""``raysim plan`` says beforehand what a run then does."""
+
+from __future__ import annotations
+
+import pickle
+
+import numpy as np
+import pytest
+from rich.console import Console
+
+from raysim import config as configuration
+from raysim import registry
+from raysim.config import Evaluation, StrategySection
+from raysim.coordinator import Coordinator, Job, Round
+from raysim.errors import ConfigError
+from raysim.messages import ModelSpec, Partial, Plan, Work
+from raysim.placement import Placement, balance
+from raysim.plan import available, memory, show_plan, weigh
+from raysim.pool import LocalPool, Memory
+from raysim.training.base import Optimizer
+from strategies.base import Strategy
+from strategies.centralized import Centralized
+from strategies.chip import Chip
+from strategies.selection import InverseSqrt
+from tests.conftest import MakeFederation
+
+SIZES = [30, 8, 21, 0, 14, 9, 17, 40]
+
+
+def strategies() -> list[str]:
+    return sorted(registry.entries("strategies"))
+
+
+class Weighing(LocalPool):
+    """Hospitals that train, and weigh what passes."""
+
+    def __init__(self, placement: Placement) -> None:
+        super().__init__(placement, "cpu")
+        self.down: list[int] = []
+        self.up: list[int] = []
+
+    def round(self, plan: Plan, memory: Memory | None) -> tuple[list[Partial], Memory]:
+        partials, kept = super().round(plan, memory)
+        if plan.problem is not None:
+            self.down.append(len(pickle.dumps(plan, protocol=5)))
+            self.up.append(sum(len(pickle.dumps(partial, protocol=5)) for partial in partials))
+        return partials, kept
+
+
+def job(federation, strategy: Strategy, every: int) -> Job:
+    work = Work(
+        federation=str(federation.folder),
+        model=ModelSpec("logistic_regression", None, {}, "default"),
+        optimizer=Optimizer("sgd", 0.1, 4),
+        epochs=1,
+        seed=1,
+        precision="float32",
+    )
+    return Job(work, strategy, InverseSqrt(0.5, 2), 3, Evaluation(every=every))
+
+
+@pytest.mark.parametrize("name", strategies())
+def test_bytes_are_those_of_a_run(federate: MakeFederation, name):
+    federation = federate(SIZES, [6] * 8)
+    strategy = configuration.build_strategy(StrategySection.model_validate({"name": name}))
+    placement = Placement(balance(federation.totals, 3), 1, 0)
+    for field in ("clusters", "models"):
+        if hasattr(strategy, field):
+            strategy = type(strategy)(**{field: 2})
+    traffic = weigh(job(federation, strategy, every=0), placement)
+    pool = Weighing(placement)
+    rounds = [event for event in Coordinator(pool).run(job(federation, strategy, every=0)) if isinstance(event, Round)]
+    assert (traffic.cohort, traffic.down, traffic.up) == (
+        rounds[0].cohort_size,
+        rounds[0].bytes_down,
+        rounds[0].bytes_up,
+    )
+    assert traffic.plan == pytest.approx(pool.down[0], abs=64)
+    assert traffic.partials == pytest.approx(pool.up[0], abs=64)
+
+
+def test_evaluation_is_weighed_with_the_round(federate: MakeFederation):
+    federation = federate(SIZES, [6] * 8)
+    placement = Placement(balance(federation.totals, 3), 1, 0)
+    traffic = weigh(job(federation, Chip(clusters=2), every=1), placement)
+    pool = Weighing(placement)
+    list(Coordinator(pool).run(job(federation, Chip(clusters=2), every=1)))
+    # The second round's message asks for the evaluation of the first.
+    assert traffic.plan == pytest.approx(pool.down[1], rel=0.35)
+    assert traffic.plan > weigh(job(federation, Chip(clusters=2), every=0), placement).plan
+    assert traffic.partials >= 8 * 8 * 2
+
+
+def test_memory_grows_with_rows_and_with_pooled_ones(federate: MakeFederation):
+    federation = federate(SIZES)
+    placement = Placement(balance(federation.totals, 2), 1, 0)
+    traffic = [weigh(job(federation, Centralized(), every=0), placement)]
+    assert traffic[0].pooled
+    few, all_rows = np.array([3]), np.arange(8)
+    row = 3 * 4 + 8 + 3
+    least = memory(federation, few, traffic, torch=False, pooled=False)
+    assert memory(federation, all_rows, traffic, torch=False, pooled=False) - least >= (sum(SIZES) + 7 * 5) * row
+    assert memory(federation, few, traffic, torch=False, pooled=True) - least == sum(SIZES) * row
+    assert memory(federation, few, traffic, torch=True, pooled=False) > least
+
+
+@pytest.mark.parametrize("actors", [2, 40])
+def test_the_tables_name_nodes_and_strategies(tmp_path, monkeypatch, actors):
+    monkeypatch.setenv("RAYSIM_CACHE", str(tmp_path))
+    settings = ["data.hospitals=40", "data.rows=2000", "strategies=[fedavg,chip]"]
+    config = configuration.read(None, [*settings, f"resources.hospitals_per_actor={40 // actors}"])
+    console = Console(width=160, record=True, file=(tmp_path / "out").open("w"))
+    show_plan(config, "1x4cpu,1x2cpu", console)
+    text = console.export_text()
+    assert "nodes: 1 x 4 CPUs, 1 x 2 CPUs" in text
+    assert f"{actors} actors" in text
+    for word in ("node 1", "node 2", "fedavg", "chip", " kB"):
+        assert word in text
+
+
+def test_this_machine_without_a_cluster(monkeypatch):
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    (machine,) = available(None)
+    assert machine.cpus >= 1
+    with pytest.raises(ConfigError, match=r"--nodes: '4 machines' does not describe nodes; write for example"):
+        available("4 machines")
