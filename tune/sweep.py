@@ -86,7 +86,9 @@ class Run:
             choice = choose(journal.trials, plan.sweep)
             tested = self._tested_before(choice)
             if tested is None:
-                with open_session(first.totals, config.resources, in_process=False, verbose=verbose) as session:
+                with open_session(
+                    first.totals, config.resources, in_process=False, verbose=verbose, names=first.hospitals
+                ) as session:
                     self._announce(first, session)
                     try:
                         with Display(self._console, plan.sweep, self._total, journal.trials.values()) as display:
