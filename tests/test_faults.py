@@ -183,6 +183,8 @@ def test_an_actor_that_always_hangs_is_an_error_that_names_its_hospitals(federat
     )
     with pytest.raises(ResourceError, match=said):
         pool.ask(work, Endless(), 0, None, None)
+    for actor in pool.actors:  # one of them would sleep on, and hold its CPU
+        ray.kill(actor)
 
 
 def test_data_that_goes_bad_names_the_hospital_and_the_run_goes_on_once_it_is_good(
