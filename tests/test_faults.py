@@ -144,7 +144,7 @@ def test_a_coordinator_that_cannot_live_is_an_error_and_not_a_wait(federation: F
 
 
 def test_an_actor_that_stands_still_is_started_anew(federation: Federation, expected: Outcome):
-    resources = Resources(hospitals_per_actor=3, timeout=3)
+    resources = Resources(hospitals_per_actor=3, timeout=2)
     with open_session(federation.totals, resources, in_process=False, verbose=False) as session:
         victim = pid(session.actors[0])  # type: ignore[attr-defined]
         rounds, outcome, _ = disturbed(session, federation, lambda: os.kill(victim, signal.SIGSTOP))
@@ -174,13 +174,11 @@ class Endless:
 
 
 def test_an_actor_that_always_hangs_is_an_error_that_names_its_hospitals(federation: Federation):
-    pool = RayPool(Placement(balance(federation.totals, 2), 1, 0), "cpu", timeout=1.5)
-    pool.restart_seconds = 5.0
+    pool = RayPool(Placement(balance(federation.totals, 2), 1, 0), "cpu", timeout=1.0)
+    pool.restart_seconds = 3.0
     pool.wait(60)
     work = job(federation, Strategy()).work
-    said = (
-        r"resources.timeout: the actor of hospitals h\d, h\d, h\d did not answer within 1.5 s when asked for 'endless'"
-    )
+    said = r"resources.timeout: the actor of hospitals h\d, h\d, h\d did not answer within 1 s when asked for 'endless'"
     with pytest.raises(ResourceError, match=said):
         pool.ask(work, Endless(), 0, None, None)
     for actor in pool.actors:  # one of them would sleep on, and hold its CPU
@@ -219,11 +217,11 @@ def test_data_that_goes_bad_names_the_hospital_and_the_run_goes_on_once_it_is_go
 
 RUN = {
     "data": {"source": "synthetic", "hospitals": 8, "rows": 500, "features": 4},
-    "training": {"rounds": 1500, "batch_size": 32},
+    "training": {"rounds": 700, "batch_size": 32},
     "evaluation": {"every": 50},
     "selection": {"fraction": 0.5, "minimum": 2},
     "strategy": {"name": "chip", "clusters": 2},
-    "checkpoint": {"every": 100},
+    "checkpoint": {"every": 50},
     "tracking": {"uri": "none"},
 }
 
