@@ -77,11 +77,19 @@ def compare(
 
 
 @app.command()
-def describe(config: ConfigPath = None, set_: Set = None, seed: Seed = None, verbose: Verbose = False) -> None:
+def describe(
+    config: ConfigPath = None,
+    set_: Set = None,
+    seed: Seed = None,
+    table: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="CSV to write: rows and PSI of each hospital and class.")
+    ] = None,
+    verbose: Verbose = False,
+) -> None:
     """Print the federation: hospitals, sizes, prevalence, missing values, and what each source read."""
     from raysim.commands import describe_data
 
-    describe_data(_configuration(config, set_, seed), _console())
+    describe_data(_configuration(config, set_, seed), _console(), table)
 
 
 @app.command()

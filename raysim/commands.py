@@ -88,14 +88,25 @@ def resume_run(folder: Path, console: Console, *, in_process: bool, verbose: boo
         go_on(config, console, folder, in_process=in_process, verbose=verbose, again=True)
 
 
-def describe_data(config: Config, console: Console) -> None:
-    """``raysim describe``."""
+def describe_data(config: Config, console: Console, table: Path | None = None) -> None:
+    """``raysim describe``; with ``table``, a row a hospital goes to that file. Raises ``ConfigError`` if it cannot."""
     from raysim.data.describe import render
+    from raysim.heterogeneity import hospital_table
+    from raysim.results import write_csv
 
+    if table is not None and (table.is_dir() or not table.absolute().parent.is_dir()):
+        raise ConfigError(f"--table: {table} is not a file in a folder that exists; name one, such as hospitals.csv")
     source = plugins.build_source(config.data)
     federation = plugins.build_federation(config.data, source, config.seed)
     render(federation, console)
     console.print(unlikeness_table(federation), markup=False)
+    if table is None:
+        return
+    try:
+        write_csv(table, hospital_table(federation))
+    except OSError as error:
+        raise ConfigError(f"--table: {table} cannot be written ({error.strerror}); name another file") from None
+    console.print(f"\nfiles: {table}", soft_wrap=True, highlight=False, markup=False)
 
 
 def list_kind(kind: str, console: Console) -> None:

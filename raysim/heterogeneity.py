@@ -21,6 +21,8 @@ from raysim.errors import DataError
 from strategies import psi
 
 if TYPE_CHECKING:
+    import pandas as pd
+
     from raysim.data.federation import Federation
 
 Floats = NDArray[np.float64]
@@ -141,6 +143,25 @@ def quantity(sizes: Counts) -> Quantity:
         effective=float(1 / (shares**2).sum()),
         largest=float(shares[-1]),
     )
+
+
+def hospital_table(federation: Federation, part: str = "train") -> pd.DataFrame:
+    """A row a hospital: ``hospital``, ``rows`` of ``part``, and the PSI of its labels and features.
+
+    With classes: ``rows_<class>``, ``psi_<class>`` and their sum ``psi``; always ``psi_of_features``, the sum over
+    features. PSI is NaN for a hospital without rows.
+    """
+    import pandas as pd
+
+    table: dict[str, Any] = {"hospital": federation.hospitals, "rows": federation.sizes(part)}
+    if federation.classes:
+        counts = label_counts(federation, part)
+        found = label_psi(counts)
+        table |= {f"rows_{name}": column for name, column in zip(federation.classes, counts.T, strict=True)}
+        table["psi"] = found.hospital
+        table |= {f"psi_{name}": column for name, column in zip(federation.classes, found.terms.T, strict=True)}
+    table["psi_of_features"] = federation_feature_psi(federation, part).hospital
+    return pd.DataFrame(table)
 
 
 def hellinger(p: Floats, q: Floats) -> float:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 from rich.box import SIMPLE_HEAD
 from rich.markup import escape
 from rich.table import Table
@@ -144,20 +145,36 @@ def unlikeness_table(federation: Federation) -> Table:
         show_header=False,
         pad_edge=False,
     )
-    if federation.classes:
-        labels = heterogeneity.label_metrics(heterogeneity.label_counts(federation))
-    else:
-        labels = heterogeneity.label_spread(federation)
-    table.add_row("labels", ", ".join(f"{name} {_short(value)}" for name, value in labels.items()))
-    stability = heterogeneity.federation_feature_psi(federation)
     weights = sizes / max(int(sizes.sum()), 1)
-    by_feature = np.nansum(stability.terms * weights[:, None], axis=0)
-    most = np.argsort(-by_feature, kind="stable")[:5]
-    named = ", ".join(f"{federation.features[j]} {_short(by_feature[j])}" for j in most)
-    table.add_row("features", f"weighted PSI {_short(stability.weighted)}; most unlike: {named}")
-    quantity = dataclasses.asdict(heterogeneity.quantity(sizes))
-    table.add_row("sizes", ", ".join(f"{name} {_short(value)}" for name, value in quantity.items()))
+    if federation.classes:
+        counts = heterogeneity.label_counts(federation)
+        table.add_row("labels", _listed(heterogeneity.label_metrics(counts)))
+        psi = heterogeneity.label_psi(counts)
+        among = psi.hospital[np.isfinite(psi.hospital)]
+        if len(among):
+            low, middle = _short(among.min()), _short(np.median(among))
+            highest = _highest(psi.hospital, federation.hospitals)
+            table.add_row("PSI of hospitals", f"lowest {low}, median {middle}; highest: {highest}")
+        by_class = np.nansum(psi.terms * weights[:, None], axis=0)
+        table.add_row("PSI of classes", f"weighted, highest: {_highest(by_class, federation.classes)}")
+    else:
+        table.add_row("labels", _listed(heterogeneity.label_spread(federation)))
+    features = heterogeneity.federation_feature_psi(federation)
+    by_feature = np.nansum(features.terms * weights[:, None], axis=0)
+    named = _highest(by_feature, federation.features)
+    table.add_row("features", f"weighted PSI {_short(features.weighted)}; most unlike: {named}")
+    table.add_row("sizes", _listed(dataclasses.asdict(heterogeneity.quantity(sizes))))
     return table
+
+
+def _listed(figures: Mapping[str, float]) -> str:
+    return ", ".join(f"{name} {_short(value)}" for name, value in figures.items())
+
+
+def _highest(values: NDArray[np.float64], names: Sequence[str]) -> str:
+    """The five highest of ``values [K]``, NaN left out, each after its name."""
+    order = [k for k in np.argsort(-values, kind="stable") if np.isfinite(values[k])]
+    return ", ".join(f"{names[k]} {_short(values[k])}" for k in order[:5])
 
 
 def _short(value: float) -> str:

@@ -33,7 +33,6 @@ from strategies.base import (
     Strategy,
     Update,
     at_least,
-    choose,
     one_of,
     within,
 )
@@ -88,9 +87,6 @@ class Cfl(Strategy):
             last=np.full((hospitals, len(view.initial)), np.nan),
             log=np.empty((0, 4)),
         )
-
-    def select(self, view: FederationView, state: State, round: int) -> Ids:
-        return choose(view, state, view.trainable, "sample", round, start=members(state))
 
     def problem(self, view: FederationView, state: State, ids: Ids) -> LocalProblem:
         return LocalProblem(start=members(state)[ids], single=True)

@@ -33,7 +33,6 @@ from strategies.base import (
     Strategy,
     Update,
     at_least,
-    choose,
     one_of,
 )
 from strategies.centres import centre_bank, initial_centres
@@ -71,9 +70,6 @@ class Ifca(Strategy):
     def setup(self, view: FederationView) -> State:
         centres = initial_centres(view, self.clusters, self.spread)
         return State(bank=centre_bank(centres), cluster=np.ones(len(view.sizes), dtype=np.int64))
-
-    def select(self, view: FederationView, state: State, round: int) -> Ids:
-        return choose(view, state, view.trainable, "sample", round, start=members(state))
 
     def problem(self, view: FederationView, state: State, ids: Ids) -> LocalProblem:
         rows, sizes = nearest(view, state, ids), view.sizes[ids]

@@ -135,6 +135,11 @@ def test_a_bad_setting(changes, message, capsys, monkeypatch):
         (["compare", "--set", "seeds=[1, -1]"], "seeds.1: -1 is not at least 0"),
         (["compare", "--set", "seeds=[9223372036854775808]"], "seeds.0: 9223372036854775808 is not less than"),
         (["describe", "--set", "data.rows=0"], "data.rows: 0 is not at least 1"),
+        (
+            ["describe", "--table", "no/such.csv"],
+            "--table: no/such.csv is not a file in a folder that exists; name one",
+        ),
+        (["describe", "--table", "/proc/nothing.csv"], "--table: /proc/nothing.csv cannot be written (No such file"),
     ],
 )
 def test_a_bad_command(arguments, message, capsys, monkeypatch):

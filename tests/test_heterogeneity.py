@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import io
 import math
 from itertools import combinations
+from pathlib import Path
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from rich.console import Console
 from scipy.spatial.distance import jensenshannon
 from scipy.stats import entropy, wasserstein_distance
 
+from raysim.data.federation import Federation
 from raysim.heterogeneity import (
     EarthMover,
     earth_movers_distance,
@@ -19,13 +23,15 @@ from raysim.heterogeneity import (
     federation_feature_psi,
     hellinger,
     hellinger_distance,
+    hospital_table,
     jensen_shannon_distance,
     label_counts,
     label_metrics,
     label_psi,
     quantity,
 )
-from tests.conftest import MakeFederation
+from raysim.terminal import unlikeness_table
+from tests.conftest import MakeFederation, store
 
 GOLDEN = np.array([[50, 30, 20], [10, 60, 30], [0, 5, 35], [40, 40, 20]])
 KINDS: tuple[EarthMover, ...] = ("tv", "pooled", "l1", "ordinal", "fedartml")
@@ -235,3 +241,38 @@ def test_a_federations_parts_are_read_from_its_rows(federate: MakeFederation, pa
     found = federation_feature_psi(federation, part, bins=3)
     assert found.terms.shape == (4, 3)
     assert np.isnan(found.hospital).tolist() == (federation.sizes(part) == 0).tolist()
+
+
+def golden(folder: Path) -> Federation:
+    """The golden federation's labels as training rows of h0 to h3, and h4 without a row."""
+    counts = np.append(GOLDEN, [[0, 0, 0]], axis=0)
+    y = np.repeat(np.tile(range(3), 5), counts.ravel())
+    stops = np.cumsum(counts.sum(axis=1))
+    bounds = np.column_stack([stops - counts.sum(axis=1), stops, stops, stops])
+    return store(folder, np.zeros((len(y), 2)), y, bounds, classes=3)
+
+
+def test_the_table_of_hospitals_has_the_psi_of_each_hospital_and_class(tmp_path):
+    table = hospital_table(golden(tmp_path)).set_index("hospital")
+    assert table.index.tolist() == ["h0", "h1", "h2", "h3", "h4"]
+    assert table["rows"].tolist() == [100, 100, 40, 100, 0]
+    assert table.loc["h0":"h3", ["rows_0", "rows_1", "rows_2"]].to_numpy().tolist() == GOLDEN.tolist()
+    assert table.loc["h0":"h3", "psi"].to_numpy() == near([0.183730883, 0.2934536043, 4.6075341269, 0.0798572928])
+    by_class = table[["psi_0", "psi_1", "psi_2"]].to_numpy()
+    assert by_class[:4] == near(label_psi(GOLDEN).terms)
+    assert np.isnan(by_class[4]).all()
+    assert table["psi_of_features"].tolist() == [0, 0, 0, 0, pytest.approx(np.nan, nan_ok=True)]
+
+
+def test_a_description_names_the_hospitals_and_classes_of_the_highest_psi(tmp_path):
+    console = Console(file=io.StringIO(), width=200)
+    console.print(unlikeness_table(golden(tmp_path)))
+    text = console.file.getvalue()  # type: ignore[attr-defined]
+    assert "labels            wpsi 0.706" in text
+    # The median of four; the hospital without rows has none.
+    assert "lowest 0.0799, median 0.239; highest: h2 4.61, h1 0.293, h0 0.184, h3 0.0799 " in text
+    assert "h4" not in text
+    shares = GOLDEN.sum(axis=1) / GOLDEN.sum()
+    weighted = shares @ label_psi(GOLDEN).terms
+    order = np.argsort(-weighted)
+    assert "highest: " + ", ".join(f"{c} {weighted[c]:.3g}" for c in order) in text

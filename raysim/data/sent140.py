@@ -66,6 +66,5 @@ def _tweets(file: Path, silo: str) -> pd.DataFrame:
         value = tweets["polarity"].iloc[strange[0]]
         raise DataError(f"data.path: {file} has polarity '{value}' in row {strange[0] + 1:,}; it is 0, 2 or 4")
     check_texts(tweets["text"], str(file))
-    if silo == "user":
-        check_homes(tweets["user"], silo, str(file))
+    check_homes(tweets["user"], silo, str(file))
     return tweets[["polarity", "user", "text"]]

@@ -235,6 +235,8 @@ def test_a_review_of_nobody_where_reviewers_are_hospitals(capsys, monkeypatch):
     data = {"data.source": "amazon_reviews", "data.path": ".", "data.preprocessing": "none", "data.silo": "user"}
     said = refused(["run", *settings(data)], capsys, monkeypatch)
     assert said == "data.silo: user, but train_40k.csv has 1 rows without one, the first row 2; remove such rows"
+    said = refused(["run", *settings(data | {"data.silo": "partition"})], capsys, monkeypatch)
+    assert said.startswith("data.source: the pool has no row of class 'baby products'")
 
 
 @pytest.mark.parametrize(
