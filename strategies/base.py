@@ -4,7 +4,8 @@ A strategy is a frozen dataclass. Its fields are its hyper-parameters, its metho
 round to round is an explicit value, :class:`State`. The engine calls, once a round and in this order, ``select``,
 ``problem`` and ``aggregate``; before the first round ``setup``, after the last ``personalize``; ``serve`` says which
 model each hospital uses. Every method has a default, and the defaults together are federated averaging. What
-hospitals minimise, and what comes back, is told in :mod:`strategies.problem`.
+hospitals minimise, and what comes back, is told in :mod:`strategies.problem`; what the server may ask hospitals beside
+that, in :mod:`strategies.questions`.
 
 Shapes: ``N`` hospitals in the federation, ``H`` in the cohort, ``P`` scalars of a model, ``M`` models in the bank,
 ``G`` sums that hospitals' deltas go into. Server-side arrays are float64.
@@ -15,7 +16,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar, Protocol, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,46 +33,12 @@ from strategies.problem import LocalProblem as LocalProblem
 from strategies.problem import Pull as Pull
 from strategies.problem import Update as Update
 from strategies.problem import Variates as Variates
-
-
-@dataclass(frozen=True, eq=False)
-class HospitalRows:
-    """The training rows of one hospital, as a :class:`Question` sees them.
-
-    ``X [n, F]`` preprocessed features, of which the first ``D`` columns are values and the rest flags,
-    ``y [n]`` class indices out of ``classes``, ``observed [n, D]`` whether a value was recorded. ``losses [M, n]`` is
-    each row's loss under each of the ``M`` models that came with the question, and ``outputs`` what each of them says
-    of the rows: ``[n]`` margins of class 1 for two classes, else ``[n, C]`` logits. ``patients()`` gives the attributes
-    that the data knows (``sex`` and ``ethnicity`` as text, ``age`` in years), each ``[n]``. ``rng`` is the hospital's
-    own stream, ``hospital`` its id.
-    """
-
-    X: NDArray[Any]
-    y: NDArray[np.int64]
-    observed: NDArray[np.bool_]
-    classes: int
-    losses: Floats
-    rng: np.random.Generator
-    outputs: Sequence[NDArray[Any]] = ()
-    patients: Callable[[], Mapping[str, NDArray[Any]]] = dict
-    hospital: int = 0
-
-
-class Division(Protocol):
-    """Cuts the rows of every hospital into ``count`` groups by what they are: the clusters of patients.
-
-    It travels to the hospitals, so it is small and its fields are plain values and arrays; what it says of a row
-    depends on that row and its hospital alone. It may have ``scalars``, as a :class:`Question` has.
-    """
-
-    @property
-    def count(self) -> int:
-        """G, the number of groups."""
-        ...
-
-    def assign(self, X: NDArray[Any], observed: NDArray[np.bool_], hospital: int) -> Ids:
-        """The group of each row ``[n]`` of ``hospital``, out of ``0..count-1``; all as in :class:`HospitalRows`."""
-        ...
+from strategies.questions import Ask as Ask
+from strategies.questions import Division as Division
+from strategies.questions import GroupSizes as GroupSizes
+from strategies.questions import HospitalRows as HospitalRows
+from strategies.questions import MeanLoss as MeanLoss
+from strategies.questions import Question as Question
 
 
 class Unfit(ValueError):
@@ -79,22 +46,6 @@ class Unfit(ValueError):
 
     The message begins with the field: ``features: ...``.
     """
-
-
-class Question(Protocol):
-    """Something the server asks hospitals, before training or in a round. What it returns has left the hospital.
-
-    One that carries what the server has found out has an attribute ``scalars``: how many each hospital receives with
-    it, one number for all or ``[N]``. Models that go with it are counted anyway, and what is configured is known
-    everywhere.
-    """
-
-    kind: ClassVar[str]
-    """Its name in the egress ledger."""
-
-    def answer(self, rows: HospitalRows) -> Floats:
-        """The hospital's answer, a flat vector of scalars."""
-        ...
 
 
 @dataclass(frozen=True, eq=False)
@@ -132,14 +83,6 @@ class Selection:
     def observe(self, memory: Any, update: Update) -> Any:
         """What it remembers after a round."""
         return memory
-
-
-class Ask(Protocol):
-    """How the server asks hospitals."""
-
-    def __call__(self, question: Question, *, models: Floats | None = None, ids: Ids | None = None) -> Sequence[Floats]:
-        """The answers of hospitals ``ids`` (all where None), in that order; ``models [M, P]`` travel to each."""
-        ...
 
 
 @dataclass(frozen=True, eq=False)
@@ -311,34 +254,6 @@ class Strategy:
     def facts(self, view: FederationView, state: State) -> dict[str, float]:
         """What the strategy has to tell of a finished run beside its models, by name: an optimum's bound, say."""
         return {}
-
-
-@dataclass(frozen=True)
-class MeanLoss:
-    """A hospital's mean training loss under each model that comes with the question, ``[M]``; NaN without rows."""
-
-    kind: ClassVar[str] = "loss"
-
-    def answer(self, rows: HospitalRows) -> Floats:
-        return rows.losses.mean(axis=1) if len(rows.y) else np.full(len(rows.losses), np.nan)
-
-
-@dataclass(frozen=True, eq=False)
-class GroupSizes:
-    """How many training rows a hospital has in each group of a division, ``[G]``. With it the division gets there."""
-
-    division: Division
-    kind: ClassVar[str] = "group_sizes"
-
-    @property
-    def scalars(self) -> int | Ids:
-        """Those of the division."""
-        found: int | Ids = getattr(self.division, "scalars", 0)
-        return found
-
-    def answer(self, rows: HospitalRows) -> Floats:
-        groups = self.division.assign(rows.X, rows.observed, rows.hospital)
-        return np.bincount(groups, minlength=self.division.count).astype(np.float64)
 
 
 def choose(

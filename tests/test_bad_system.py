@@ -21,7 +21,7 @@ from strategies.qfedavg import QFedAvg
 from strategies.selection import Uniform
 from strategies.superquantile import Superquantile
 from tests.conftest import MakeFederation, job_of, play
-from tests.test_system import CONFIG, SIZES, seconds, system, trace
+from tests.unreliable import CONFIG, SIZES, seconds, system, trace
 
 INF, NAN = float("inf"), float("nan")
 

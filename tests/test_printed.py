@@ -19,7 +19,7 @@ from raysim.job import Round
 from raysim.report import patient_groups, virtual_time
 from raysim.report.tables import read_csv
 from raysim.terminal import comparison_table, titled
-from tests.test_report import Page
+from tests.pages import Page
 
 
 def text(shown: object, width: int = 160) -> str:

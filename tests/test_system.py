@@ -1,37 +1,22 @@
-"""Unreliable hospitals: the virtual clock by hand, rounds that end early, and what a configuration may not say."""
+"""Unreliable hospitals: the virtual clock by hand, and rounds that end early."""
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
 
 import numpy as np
-import pandas as pd
 import pytest
-import yaml
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
-from mlflow.tracking import MlflowClient
-from rich.console import Console
 
-from raysim import commands, reading
-from raysim.availability import Trace, read_trace
 from raysim.checkpoint import decode, encode
 from raysim.clock import Answers
 from raysim.coordinator import Coordinator
 from raysim.data.federation import Federation
-from raysim.errors import ConfigError
-from raysim.job import Outcome, Round, Standing
+from raysim.job import Round, Standing
 from raysim.placement import Placement, balance
-from raysim.plan import show_plan
 from raysim.pool import LocalPool
-from raysim.report.virtual_time import averaged
-from raysim.results import rounds_table
-from raysim.system import SystemSection, resolve
-from raysim.tasks import CLASSIFICATION
-from raysim.timing import Reached, figures, reached
+from raysim.system import resolve
 from strategies.base import Draw, Ids, Selection
 from strategies.centralized import Centralized
 from strategies.chip import Chip
@@ -53,10 +38,7 @@ from tests.conftest import MakeFederation, job_of, play, with_patients
 from tests.strategies.event_loop import trained
 from tests.strategies.test_identities import assert_different, assert_same
 from tests.test_checkpoint import same
-
-SIZES = [9, 4, 13, 7, 1, 6]
-MODEL = 4 * 4
-"""Bytes of logistic regression on three features."""
+from tests.unreliable import MODEL, SIZES, moments, seconds, system, trace
 
 
 @dataclass(frozen=True)
@@ -72,26 +54,6 @@ class These(Selection):
 @pytest.fixture
 def federation(federate: MakeFederation) -> Federation:
     return federate(SIZES, [5, 6, 0, 8, 4, 3])
-
-
-def system(**values: Any) -> SystemSection:
-    return SystemSection.model_validate(values)
-
-
-def seconds(*by_hospital: float, **values: Any) -> SystemSection:
-    """Hospitals whose rounds of one epoch take so long."""
-    rates = {f"h{i}": {"rows_per_second": SIZES[i] / s} for i, s in enumerate(by_hospital)}
-    return system(hospitals=rates, **values)
-
-
-def trace(folder: Path, *lines: str) -> Path:
-    path = folder / "trace.csv"
-    path.write_text("\n".join(["hospital,from,to", *lines]) + "\n")
-    return path
-
-
-def moments(outcome: Outcome) -> list[float]:
-    return [row.virtual_seconds for row in outcome.rounds if row.virtual_seconds is not None]
 
 
 # Time
@@ -280,84 +242,6 @@ def test_who_drops_out_is_drawn_by_seed_round_and_hospital(federation):
     assert all(end - begin <= 2 for begin, end in zip([0, *moments(one)], moments(one), strict=False))
 
 
-def test_only_who_is_there_is_selected_and_who_leaves_is_lost(federation, tmp_path):
-    """Rounds of 4 s. Hospital 1 comes at 8, hospital 2 leaves within the second round, 3 is never there."""
-    path = trace(tmp_path, "h0,0,100", "h1,8,100", "h2,0,7", "h3,,", "h4,0,100", "h5,0,4", "h5,8,100")
-    here = seconds(*[4] * 6, trace=str(path))
-    outcome = play(federation, FedAvg(), rounds=3, system=here)
-    trained_in = {t: ids.tolist() for t, kind, ids, _ in outcome.ledger.entries if kind == "update"}
-    assert trained_in == {1: [0, 2, 4, 5], 2: [0, 4], 3: [0, 1, 4, 5]}
-    assert [row.asked for row in outcome.rounds] == [4, 3, 4]
-    assert moments(outcome) == pytest.approx([4, 8, 12])
-
-
-def test_the_server_waits_until_enough_are_there_and_traces_repeat(federation, tmp_path):
-    path = trace(tmp_path, "h0,10,20", "h1,15,25", "h2,18,28", "h3,,", "h4,,", "h5,,")
-    here = {"trace": str(path), "rows_per_second": 13.0, "rounds": {"minimum_cohort": 2}}
-    outcome = play(federation, FedAvg(), rounds=30, system=system(**here, trace_period=40))
-    assert moments(outcome)[0] == pytest.approx(15 + 9 / 13)
-    assert moments(outcome)[-1] > 40
-    with pytest.raises(ConfigError, match=r"^system.trace: after .* s fewer than 2 hospitals are there, and nobody"):
-        play(federation, FedAvg(), rounds=30, system=system(**here))
-    for strategy in (FedAsync(), FedBuff(buffer=3)):
-        assert moments(play(federation, strategy, rounds=150, system=system(**here, trace_period=40)))[-1] > 80
-        with pytest.raises(
-            ConfigError, match=r"^system.trace: after .* s no hospital is there to be asked, and nobody"
-        ):
-            play(federation, strategy, rounds=300, system=system(**here))
-
-
-@settings(max_examples=40, deadline=None)
-@given(
-    st.lists(
-        st.tuples(st.integers(0, 40), st.integers(0, 40)).filter(lambda pair: pair[0] < pair[1]), min_size=1, max_size=6
-    ),
-    st.sampled_from([40, 50, None]),
-)
-def test_a_trace_is_its_intervals(tmp_path_factory, intervals, period):
-    lines = [f"h0,{begin},{end}" for begin, end in intervals]
-    known = read_trace(trace(tmp_path_factory.mktemp("trace"), *lines, "h1,,"), period, ("h0", "h1"))
-    moments = np.arange(0, 100, 1.0)
-
-    def there(moment):
-        phase = moment if period is None else moment % period
-        return any(begin <= phase < end for begin, end in intervals)
-
-    for moment in moments:
-        until, never = known.until(moment)
-        assert (until > moment) == there(moment)
-        assert never == -np.inf
-        if until > moment:
-            assert all(there(later) for later in moments if moment <= later < until)
-            assert until > 99 or not there(until)
-        # Somebody comes where nobody was; in a period of 40 also at its end, who was there already.
-        later = [m for m in np.arange(moment + 1, moment + 101) if there(m) and not there(m - 1)]
-        first = later[0] if later else np.inf
-        assert known.following(moment) == first or (period == 40 and known.following(moment) % 40 == 0)
-
-
-@pytest.mark.parametrize("period", [0.1, 1 / 3, 0.7 * 10, 7.3, 86400.0])
-def test_time_goes_on_in_periods_that_no_binary_number_is(period):
-    """Somebody comes three times a period, at its beginning, and is there when the time has come."""
-    begin, end = period * np.array([0.0, 0.3, 0.7]), period * np.array([0.2, 0.6, 0.9])
-    daily = Trace(np.zeros(3, dtype=np.int64), begin, end, period, end[:1])
-    now = 0.0
-    for k in range(1, 300):
-        now = daily.following(now)
-        assert now == pytest.approx(period * (k // 3) + begin[k % 3], rel=1e-9)
-        assert daily.until(now)[0] == pytest.approx(period * (k // 3) + end[k % 3], rel=1e-9)
-
-
-def test_a_trace_of_any_period_repeats(federation, tmp_path):
-    """In each period one round of all, of 2.6 s, and one of the hospital with a single row, until the others leave."""
-    path = trace(tmp_path, *(f"h{i},0,3" for i in range(6)))
-    for period in (7.0, 7.3):
-        here = system(trace=str(path), trace_period=period, rows_per_second=5.0)
-        outcome = play(federation, FedAvg(), rounds=24, system=here)
-        assert [row.cohort_size for row in outcome.rounds] == [6, 1] * 12
-        assert moments(outcome) == pytest.approx([period * k + ends for k in range(12) for ends in (2.6, 3.0)])
-
-
 @given(
     st.lists(st.tuples(st.integers(1, 9), st.booleans()), min_size=1, max_size=8),
     st.integers(1, 9),
@@ -382,6 +266,8 @@ UNRELIABLE = {
     "availability": 0.8,
     "dropout": 0.2,
 }
+
+
 RULES = {
     "drop": (FedAvg(), {"deadline": 4.0, "minimum_cohort": 2, "retries": 2}),
     "discount": (FedAdam(), {"deadline": 1.0, "late": "discount"}),
@@ -445,98 +331,3 @@ def test_a_table_says_what_differs_and_single_hospitals_go_before_it(tmp_path):
     known = resolve(system(rows_per_second=2, table=str(path), hospitals={"h2": {"latency": 4}}), ("h0", "h1", "h2"), 1)
     assert known.rate.tolist() == [2, 7, 9]
     assert known.latency.tolist() == [0.5, 0, 4]
-
-
-# Targets
-
-
-def test_when_a_target_was_reached():
-    values = [0.5, None, 0.7, float("nan"), 0.8, 0.6]
-    rounds = [
-        Round(
-            t, 0.0, 1, 100, 10, {} if v is None else {"global": {"auroc": 0}, "own": {"auroc": v, "gini": v}}, 2.5 * t
-        )
-        for t, v in enumerate(values, start=1)
-    ]
-    assert reached(rounds, "auroc", 0.7, CLASSIFICATION) == Reached(3, 7.5, 330)
-    assert reached(rounds, "auroc", 0.71, CLASSIFICATION) == Reached(5, 12.5, 550)
-    assert reached(rounds, "gini", 0.55, CLASSIFICATION) == Reached(1, 2.5, 110)
-    never = reached(rounds, "auroc", 0.9, CLASSIFICATION)
-    assert never.round == 0
-    assert np.isnan([never.virtual_seconds, never.bytes]).all()
-
-
-def test_curves_of_several_seeds_stand_between_evaluations():
-    seeds = [
-        pd.DataFrame({"virtual_seconds": [1.0, 3.0, 9.0], "value": [0.1, 0.5, 0.9]}),
-        pd.DataFrame({"virtual_seconds": [2.0, 4.0, 8.0], "value": [0.3, 0.7, 0.7]}),
-    ]
-    x, mean, band = averaged(seeds, "virtual_seconds")
-    assert (x[0], x[-1]) == (2, 8)
-    assert mean[0] == pytest.approx((0.1 + 0.3) / 2)
-    assert mean[np.searchsorted(x, 3.5)] == pytest.approx((0.5 + 0.3) / 2)
-    assert mean[-1] == pytest.approx((0.5 + 0.7) / 2)
-    assert band[-1] == pytest.approx(np.std([0.5, 0.7], ddof=1))
-    x, mean, band = averaged(seeds[:1], "virtual_seconds")
-    assert (x.tolist(), mean.tolist(), np.isnan(band).all()) == ([1, 3, 9], [0.1, 0.5, 0.9], True)
-
-
-CONFIG = """
-name: unreliable
-seeds: [1]
-data: {source: synthetic, hospitals: 8, rows: 800}
-training: {rounds: 4, learning_rate: 0.5}
-selection: {fraction: 0.5, minimum: 3}
-strategies: [fedavg, {name: fedbuff, buffer: 2, concurrency: 3}, centralized]
-tracking: {uri: "sqlite:///m.db"}
-system:
-  rows_per_second: {lognormal: [50, 1]}
-  latency: 0.1
-  rounds: {deadline: 30}
-  target: {auroc: 0.6, log_loss: 0.0001}
-"""
-
-
-def test_a_comparison_shows_time_and_targets(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "c.yaml").write_text(CONFIG)
-    commands.compare_all(reading.read(tmp_path / "c.yaml"), Console(), tmp_path / "out", in_process=True, verbose=False)
-    table = pd.read_csv(tmp_path / "out" / "comparison.csv").set_index("strategy")
-    assert table.loc["fedavg", "virtual_seconds"] > table.loc["fedbuff", "virtual_seconds"] > 0
-    assert np.isnan(table.loc["centralized", "virtual_seconds"])
-    assert table["log_loss_target_reached"].tolist() == [0, 0, 0]
-    assert table["log_loss_target_seconds"].isna().all()
-    assert table.loc["fedavg", "auroc_target_reached"] == 1
-    assert table.loc["fedavg", "auroc_target_bytes"] > 0
-    assert (tmp_path / "out" / "plots" / "virtual_time.png").exists()
-    assert "by virtual time and traffic" in (tmp_path / "out" / "report.html").read_text()
-    folder = tmp_path / "out" / "runs" / "fedbuff" / "seed-1"
-    rounds = pd.read_csv(folder / "rounds.csv")
-    assert rounds["virtual_seconds"].is_monotonic_increasing
-    summary = json.loads((folder / "summary.json").read_text())
-    assert summary["virtual_seconds"] == pytest.approx(rounds["virtual_seconds"].iloc[-1])
-    assert summary["targets"]["log_loss"] == {"value": 0.0001, "round": None, "virtual_seconds": None, "bytes": None}
-    frozen = yaml.safe_load((folder / "config.yaml").read_text())
-    assert frozen["system"]["rows_per_second"] == {"lognormal": [50.0, 1.0]}
-    client = MlflowClient("sqlite:///m.db")
-    runs = client.search_runs([client.get_experiment_by_name("raysim").experiment_id])
-    found = next(run for run in runs if run.data.tags["mlflow.runName"] == "fedbuff, seed 1")
-    history = client.get_metric_history(found.info.run_id, "virtual_seconds")
-    assert {point.step for point in history} == {0, 1, 2, 3, 4}
-    assert max(point.value for point in history) == pytest.approx(summary["virtual_seconds"])
-
-
-def test_without_a_system_the_tables_are_what_they_were(federation):
-    plain = play(federation, FedAvg())
-    assert not {"virtual_seconds", "asked", "staleness"} & set(rounds_table(plain.rounds))
-    assert {"virtual_seconds", "asked", "staleness"} <= set(
-        rounds_table(play(federation, FedAvg(), system=system()).rounds)
-    )
-    assert figures(plain, None, CLASSIFICATION) == {}
-
-
-def test_a_plan_says_how_long_a_round_takes(tmp_path):
-    (tmp_path / "c.yaml").write_text(CONFIG)
-    console = Console(record=True, width=200)
-    show_plan(reading.read(tmp_path / "c.yaml"), "2 cpu", console)
-    assert "virtual seconds" in console.export_text()

@@ -17,7 +17,7 @@ from raysim.metrics import ERRORS, regression_figures
 from raysim.report import answer, contents, page, plots, tables
 from raysim.summary import error_metrics
 from raysim.tasks import CLASSIFICATION, REGRESSION, reporting
-from tests.test_report import PROVENANCE, assert_sound
+from tests.pages import PROVENANCE, assert_sound
 
 
 def by_hand(z: np.ndarray, y: np.ndarray) -> list[float]:
