@@ -280,7 +280,7 @@ def make_job(config: Config, strategy: Strategy, selection: Selection, federatio
 
 def folder_of(label: str) -> str:
     """The name of the folder below ``runs`` that has the runs of the strategy called ``label``."""
-    return re.sub(r"[^\w.-]+", "_", label)
+    return re.sub(r"^\.+|[^\w.-]+", "_", label)
 
 
 def _entries(config: Config, sections: Sequence[StrategySection], where: str) -> list[Entry]:

@@ -16,6 +16,7 @@ from mlflow.entities import Run
 from mlflow.tracking import MlflowClient
 from safetensors.numpy import load_file
 
+from raysim.experiment import folder_of
 from raysim.results import hospitals_table
 from strategies.fedavg import FedAvg
 from strategies.fedsoft import FedSoft
@@ -215,3 +216,10 @@ def test_a_comparison_takes_strategies_from_other_configurations(tmp_path):
     assert frozen["training"]["learning_rate"] == 0.2
     assert len(pd.read_csv(tmp_path / "out" / "runs" / "tuned" / "seed-42" / "rounds.csv")) == 2
     assert len(pd.read_csv(tmp_path / "out" / "runs" / "fedavg" / "seed-42" / "rounds.csv")) == 3
+
+
+@pytest.mark.parametrize(
+    ("label", "folder"), [("..", "_"), (".", "_"), (".a/b", "_a_b"), ("μ = 0.1", "μ_0.1"), ("v1.", "v1.")]
+)
+def test_no_label_leads_out_of_the_folder_of_runs(label, folder):
+    assert folder_of(label) == folder
