@@ -189,7 +189,8 @@ def opened(
     """A run in ``folder``, in which nobody else works meanwhile; ``data`` is the fingerprint of its data.
 
     One that is not to go on, or was never begun, begins: its configuration is written, and ``RESULTS`` of whatever was
-    in the folder before are removed. Raises ``ConfigError`` where a run that goes on is not the one that was begun.
+    in the folder before are removed, and the runs of an earlier comparison there cannot go on. Raises ``ConfigError`` where a
+    run that goes on is not the one that was begun.
     """
     settings = settings_of(frozen, data)
     with held(folder):
@@ -204,6 +205,10 @@ def opened(
         with writing(folder):
             for name in (FINISHED, *RESULTS):
                 (folder / name).unlink(missing_ok=True)
+            for other in folder.glob(
+                f"runs/*/seed-*/{FILE}"
+            ):  # else a run of an earlier comparison would go on in this
+                other.unlink()
             Checkpoints(place, 1, ticket.fingerprint).clear()
             write_config(folder, frozen, federation)
             ticket.save(folder)

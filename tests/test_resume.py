@@ -188,7 +188,7 @@ def test_checkpoints_may_be_anywhere(here: Path, monkeypatch):
 
 def test_what_begins_removes_the_results_of_before_and_nothing_else(federate: MakeFederation, tmp_path: Path):
     folder, others = tmp_path / "out", ("mine.csv", "plots/mine.png", "runs/local/seed-1/patients.csv")
-    for name in (*resume.RESULTS, *others):
+    for name in (*resume.RESULTS, "runs/local/seed-1/resume.json", *others):
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_text("of before")
     federation, frozen = federate([5, 5]), Config().frozen()
