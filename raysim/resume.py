@@ -189,8 +189,8 @@ def opened(
     """A run in ``folder``, in which nobody else works meanwhile; ``data`` is the fingerprint of its data.
 
     One that is not to go on, or was never begun, begins: its configuration is written, and ``RESULTS`` of whatever was
-    in the folder before are removed, and the runs of an earlier comparison there cannot go on. Raises ``ConfigError`` where a
-    run that goes on is not the one that was begun.
+    in the folder before are removed, and the runs of an earlier comparison there cannot go on. Raises ``ConfigError``
+    where a run that goes on is not the one that was begun.
     """
     settings = settings_of(frozen, data)
     with held(folder):
