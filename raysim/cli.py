@@ -1,11 +1,12 @@
 """The command line: ``raysim run``, ``compare``, ``describe``, ``list``, and the commands that other packages add.
 
-Exit codes: 0 done, 1 an error that is no fault of the input, 2 bad input (one line on what to mend), 130 interrupted.
-Only what a command needs is imported, and only when it runs: ``raysim --help`` answers at once.
+Exit codes: 0 done, 1 an error that is no fault of the input, 2 bad input (one line on what to mend), 130 interrupted,
+143 terminated. Only what a command needs is imported, and only when it runs: ``raysim --help`` answers at once.
 """
 
 from __future__ import annotations
 
+import signal
 import sys
 from enum import StrEnum
 from pathlib import Path
@@ -129,6 +130,7 @@ def main() -> None:
     from raysim.errors import RaysimError
 
     verbose = any(argument in ("-v", "--verbose") for argument in sys.argv[1:])
+    signal.signal(signal.SIGTERM, _terminated)
     _add_commands()
     try:
         app()
@@ -140,6 +142,11 @@ def main() -> None:
     except KeyboardInterrupt:
         print("raysim: interrupted", file=sys.stderr)
         raise SystemExit(130) from None
+
+
+def _terminated(number: int, frame: object) -> None:
+    """At SIGTERM, with which batch systems and containers announce the end, a command ends in order, as at Ctrl-C."""
+    sys.exit(143)
 
 
 def _add_commands() -> None:

@@ -9,6 +9,7 @@ import faulthandler
 import hashlib
 import logging
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -54,11 +55,20 @@ def start_ray(verbose: bool) -> None:
     else:
         options["include_dashboard"] = False
     try:
-        with _ended_after(START_SECONDS, "resources: Ray did not start"):
+        with _ended_after(START_SECONDS, "resources: Ray did not start"), _own_sigterm():
             ray.init(**options)
     except Exception as error:  # Ray raises a bare one where its node does not come up in time
         where = f"RAY_ADDRESS: '{address}'" if address else "resources: a local Ray"
         raise ResourceError(f"{where} cannot be used ({_short(str(error))}); {_remedy(str(error))}") from None
+
+
+@contextlib.contextmanager
+def _own_sigterm() -> Iterator[None]:
+    """Keep the handler of SIGTERM that this process has. Ray's aborts it three seconds later, whatever it is at."""
+    own = signal.getsignal(signal.SIGTERM)
+    yield
+    if callable(own) and threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGTERM, own)
 
 
 @contextlib.contextmanager
