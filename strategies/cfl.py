@@ -11,7 +11,8 @@ Choices: deltas are averaged by rows (the authors: uniformly). Single linkage fi
 uses ``complete`` linkage, which does not always. Where not all take part, a hospital's last delta since the last split
 stands for it, a cluster is tested once all have one, and it moves by the deltas of the round. Hospitals without
 training rows follow the larger part, by rows. A selection that asks for losses hears those under the cluster's model.
-The defaults of eps1 and eps2 are Clust-PSI-PFL's; u is rarely that small: set them by the u and g in the state's log.
+The defaults of eps1 and eps2 are Clust-PSI-PFL's; u is rarely that small: set them by the u and g that
+``facts`` in a run's ``summary.json`` has, and the state's log test by test.
 
 Traffic: per participant P scalars down, P + 1 up. Actors cannot add up the deltas before they travel.
 """
@@ -34,6 +35,7 @@ from strategies.base import (
     Update,
     at_least,
     one_of,
+    own_state,
     within,
 )
 from strategies.clustering import members
@@ -92,8 +94,9 @@ class Cfl(Strategy):
         return LocalProblem(start=members(state)[ids], single=True)
 
     def aggregate(self, view: FederationView, state: State, update: Update) -> CflState:
-        if not isinstance(state, CflState) or update.deltas is None:
-            raise TypeError("the state or the update is not one of this strategy's")
+        state = own_state(state, CflState)
+        if update.deltas is None:
+            raise TypeError("the update is not one of this strategy's")
         last = state.last.copy()
         last[update.ids] = update.deltas
         bank, parent, cluster, log = state.bank, state.parent, members(state).copy(), [*state.log]
@@ -124,6 +127,20 @@ class Cfl(Strategy):
 
     def serve(self, view: FederationView, state: State) -> dict[str, Ids]:
         return {"cluster": members(state)}
+
+    def facts(self, view: FederationView, state: State) -> dict[str, float]:
+        """How often clusters were tested, and between which bounds u and g lay: what eps1 and eps2 are set by."""
+        log = own_state(state, CflState).log
+        if not len(log):
+            return {"tests": 0}
+        (u_least, g_least), (u_largest, g_largest) = log[:, 2:].min(axis=0), log[:, 2:].max(axis=0)
+        return {
+            "tests": len(log),
+            "u_least": float(u_least),
+            "u_largest": float(u_largest),
+            "g_least": float(g_least),
+            "g_largest": float(g_largest),
+        }
 
     def _norms(self, sizes: Ids, deltas: Floats) -> tuple[float, float]:
         """``u`` and ``g`` of a cluster's hospitals, with ``sizes [h]`` and ``deltas [h, P]``."""
