@@ -18,6 +18,7 @@ Traffic: per participant K P scalars down; its choice, P and the number of its r
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
@@ -36,7 +37,7 @@ from strategies.base import (
     one_of,
 )
 from strategies.centres import centre_bank, initial_centres
-from strategies.clustering import members
+from strategies.clustering import check_enough_hospitals, members
 from strategies.group_weights import group_weights
 from strategies.weights import Weighting, check_weighting, hospital_weights
 
@@ -66,6 +67,9 @@ class Ifca(Strategy):
         one_of("averaging", self.averaging, ("model", "gradient"))
         at_least("spread", self.spread, 0)
         check_weighting(self.weights, self.minimum_weight)
+
+    def check(self, names: Sequence[str], sizes: Ids) -> None:
+        check_enough_hospitals(self.clusters, sizes)
 
     def setup(self, view: FederationView) -> State:
         centres = initial_centres(view, self.clusters, self.spread)

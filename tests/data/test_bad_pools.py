@@ -55,6 +55,7 @@ def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         ({"data.rows": 3, "data.clients": 2}, "data.rows: a sample of 3 has no row of class '"),
         ({"strategy": "{name: clust_psi, clusters: 11}"}, "strategy.clusters: 11 is more than the 10 hospitals with"),
         ({"strategy": "{name: chip, clusters: 11}"}, "strategy.clusters: 11 is more than the 10 hospitals with"),
+        ({"strategy": "{name: ifca, clusters: 11}"}, "strategy.clusters: 11 is more than the 10 hospitals with"),
         ({"data.split": "{by: patient}"}, "data.split.by: 'patient', but these rows have no groups; use row"),
         ({"data.split": "{column: fold}"}, "data.split.column: 'fold' is not there; use 'part'"),
     ],
