@@ -6,17 +6,17 @@ without Ray where they can, which gives the same results sooner.
 
 from __future__ import annotations
 
-import os
 import re
 import shlex
-import subprocess
-import sys
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 import yaml
 
 from raysim import registry
+from tests.commands import raysim
 
 ROOT = Path(__file__).parents[1]
 PAGES = sorted([*(ROOT / "docs").glob("*.md"), ROOT / "README.md"])
@@ -31,15 +31,23 @@ ELSEWHERE = ("make", "mlflow")  # other tests, or a browser, see to these
 READERS_OWN = ("my.yaml",)  # files that only the reader has
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
-def test_every_block_works(page, tmp_path):
-    environment = os.environ | {
-        "RAYSIM_CACHE": str(tmp_path / "cache"),
-        "PYTHONWARNINGS": "error::DeprecationWarning:raysim",
-    }
+@pytest.fixture(scope="module")
+def tried(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[dict[Path, Future[None]]]:
+    """The blocks of the pages asked for, two pages at a time, for most commands use one core; many commands first."""
+    asked = [item.callspec.params["page"] for item in request.session.items if item.function is test_every_block_works]
+    asked.sort(key=lambda page: -page.read_text().count("\n$ raysim"))
+    with ThreadPoolExecutor(2) as pool:
+        yield {page: pool.submit(follow, page, tmp_path_factory.mktemp(page.stem)) for page in asked}
+        pool.shutdown(cancel_futures=True)
+
+
+def follow(page: Path, folder: Path) -> None:
+    """Write the files of a page into ``folder`` and run its commands there, in their order."""
     for language, title, text in BLOCK.findall(page.read_text()):
         if title:
-            (tmp_path / title).write_text(text)
+            (folder / title).write_text(text)
         if language == "yaml":
             yaml.safe_load(text)
         elif language == "python":
@@ -52,10 +60,13 @@ def test_every_block_works(page, tmp_path):
                 assert command[0] == "raysim", line
                 if command[1] in ("run", "compare", "curve"):
                     command.append("--in-process")
-                done = subprocess.run(
-                    [sys.executable, "-m", *command], cwd=tmp_path, env=environment, capture_output=True, text=True
-                )
-                assert done.returncode == 0, f"{line}\n{done.stdout}\n{done.stderr}"
+                code, said = raysim(command[1:], folder, {"RAYSIM_CACHE": str(folder / "cache")})
+                assert code == 0, f"{line}\n{said}"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_every_block_works(page, tried):
+    tried[page].result()
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
