@@ -17,12 +17,12 @@ import numpy as np
 from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
-from raysim.data.coalition_sets import coalition_sets
-from strategies.coalition_programs import lp_bound
-from strategies.coalition_search import search_coalitions
-from strategies.coalitions import find_coalitions
-from strategies.robust_loss import l1_losses, logistic_losses, signs
-from strategies.robust_training import train_l1, train_logistic
+from raysim.data.sources.coalition_sets import coalition_sets
+from raysim.strategies.coalitions.robust.loss import l1_losses, logistic_losses, signs
+from raysim.strategies.coalitions.robust.training import train_l1, train_logistic
+from raysim.strategies.coalitions.solver.programs import lp_bound
+from raysim.strategies.coalitions.solver.search import search_coalitions
+from raysim.strategies.coalitions.solver.solve import find_coalitions
 
 Kind = Literal["regression", "classification", "random"]
 KINDS: tuple[Kind, ...] = ("regression", "classification", "random")

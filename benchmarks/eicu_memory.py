@@ -83,7 +83,7 @@ def _generate(folder: Path, rows: int) -> None:
 
 
 def _read(folder: Path) -> None:
-    from raysim.data.eicu import Eicu
+    from raysim.data.sources.eicu.source import Eicu
 
     def peak() -> float:
         return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024

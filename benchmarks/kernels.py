@@ -20,9 +20,9 @@ import torch
 from threadpoolctl import threadpool_limits
 from torch import nn
 
-from raysim.streams import stream
+from raysim.core.streams import stream
 from raysim.training.base import Model, Optimizer, Task
-from raysim.training.batched import Cohort, Dense
+from raysim.training.kernels.batched import Cohort, Dense
 from raysim.training.models import build_model
 
 FEATURES, RATE = 100, 0.05

@@ -27,18 +27,18 @@ import torch
 from threadpoolctl import threadpool_limits
 from torch import Tensor, nn
 
-from raysim.config import Evaluation, Resources
+from raysim.config.schema import Evaluation, Resources
+from raysim.core.streams import stream
 from raysim.data.federation import Federation, write
-from raysim.job import Job, Round
-from raysim.messages import ModelSpec, Work
-from raysim.session import open_session
-from raysim.streams import stream
+from raysim.engine.job import Job, Round
+from raysim.engine.messages import ModelSpec, Work
+from raysim.experiment.session import open_session
+from raysim.strategies.one_model.fedavg import FedAvg
+from raysim.strategies.selections.sampling import All
 from raysim.training.base import Optimizer, Task
-from raysim.training.batched import Cohort
-from raysim.training.generic import ModuleModel, Vmapped
+from raysim.training.kernels.batched import Cohort
+from raysim.training.kernels.generic import ModuleModel, Vmapped
 from raysim.training.models import build_model
-from strategies.fedavg import FedAvg
-from strategies.selection import All
 
 RATE, BATCH = 1e-3, 32
 VOCABULARY, DIMENSION = 10_000, 32

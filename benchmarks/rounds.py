@@ -18,17 +18,17 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from raysim.config import Evaluation, Resources
+from raysim.config.schema import Evaluation, Resources
+from raysim.core.streams import stream
 from raysim.data.federation import Federation, write
-from raysim.job import Job, Outcome
-from raysim.messages import ModelSpec, Work
-from raysim.metrics import figures
-from raysim.session import open_session
-from raysim.streams import stream
+from raysim.engine.job import Job, Outcome
+from raysim.engine.messages import ModelSpec, Work
+from raysim.experiment.session import open_session
+from raysim.metrics.measures import figures
+from raysim.strategies.base import Draw
+from raysim.strategies.one_model.fedavg import FedAvg
+from raysim.strategies.selections.sampling import All, Uniform
 from raysim.training.base import Optimizer
-from strategies.base import Draw
-from strategies.fedavg import FedAvg
-from strategies.selection import All, Uniform
 
 
 @dataclass(frozen=True)

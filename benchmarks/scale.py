@@ -18,14 +18,14 @@ import numpy as np
 import psutil
 
 from benchmarks.process import tree_pss
-from raysim.config import Evaluation, Resources
+from raysim.config.schema import Evaluation, Resources
 from raysim.data.federation import Federation, write
-from raysim.job import Job, Outcome, Round
-from raysim.messages import ModelSpec, Work
-from raysim.session import open_session
+from raysim.engine.job import Job, Outcome, Round
+from raysim.engine.messages import ModelSpec, Work
+from raysim.experiment.session import open_session
+from raysim.strategies.one_model.fedavg import FedAvg
+from raysim.strategies.selections.sampling import Uniform
 from raysim.training.base import Optimizer
-from strategies.fedavg import FedAvg
-from strategies.selection import Uniform
 
 FEATURES, COHORT, ROUNDS = 20, 1000, 21
 

@@ -30,9 +30,10 @@ import psutil
 import yaml
 from rich.console import Console
 
-from raysim import commands, plugins, reading
-from raysim.config import Config
-from raysim.errors import RaysimError
+from raysim.cli import commands
+from raysim.config import plugins, reading
+from raysim.config.schema import Config
+from raysim.core.errors import RaysimError
 
 TREE = {
     "name": "soak",
@@ -49,7 +50,7 @@ FILES = ("models.safetensors", "hospitals.csv", "egress.csv")
 AGENT_SECONDS = 90.0
 """Agents of a Ray whose head was killed try for a minute to tell it."""
 
-RESUME = "import sys, pathlib; from rich.console import Console; from raysim.commands import resume_run; " + (
+RESUME = "import sys, pathlib; from rich.console import Console; from raysim.cli.commands import resume_run; " + (
     "resume_run(pathlib.Path(sys.argv[1]), Console(width=200), in_process=True, verbose=False)"
 )
 

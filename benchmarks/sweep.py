@@ -76,11 +76,11 @@ def _sweep(folder: Path, trials: int, tracking: str) -> dict[str, float]:
 
 def _compute(tree: dict, params: list[dict]) -> float:
     """Mean seconds of a trial in this process, hospitals and coordinator together."""
+    from raysim.cluster.placement import Placement, balance
+    from raysim.cluster.pool import LocalPool
     from raysim.data.federation import Federation
-    from raysim.placement import Placement, balance
-    from raysim.pool import LocalPool
-    from tune.plan import make_plan
-    from tune.trial import Trial
+    from raysim.tune.plan import make_plan
+    from raysim.tune.trial import Trial
 
     plan, _ = make_plan(tree)
     federation = Federation.open(next(iter(plan.folders.values())))

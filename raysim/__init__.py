@@ -6,13 +6,13 @@ __version__ = "0.1.0"
 __all__ = ["LocalProblem", "Strategy"]
 
 if TYPE_CHECKING:
-    from strategies.base import LocalProblem, Strategy
+    from raysim.strategies.base import LocalProblem, Strategy
 
 
 def __getattr__(name: str) -> Any:
     # Lazily, because the command line must answer before numpy has been imported.
     if name in __all__:
-        import strategies.base
+        import raysim.strategies.base
 
-        return getattr(strategies.base, name)
+        return getattr(raysim.strategies.base, name)
     raise AttributeError(f"module 'raysim' has no attribute '{name}'")

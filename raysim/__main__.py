@@ -1,6 +1,6 @@
 """``python -m raysim`` is ``raysim``."""
 
-from raysim.cli import main
+from raysim.cli.main import main
 
 if __name__ == "__main__":
     main()

@@ -3,8 +3,7 @@
 ``psi`` is what strategies and the engine's non-IID metrics have in common.
 """
 
-from strategies import psi
-from strategies.base import (
+from raysim.strategies.base import (
     MIXTURE,
     OWN,
     POOLED,
@@ -19,6 +18,7 @@ from strategies.base import (
     Strategy,
     Update,
 )
+from raysim.strategies.shared import psi
 
 __all__ = [
     "MIXTURE",

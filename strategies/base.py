@@ -4,8 +4,8 @@ A strategy is a frozen dataclass. Its fields are its hyper-parameters, its metho
 round to round is an explicit value, :class:`State`. The engine calls, once a round and in this order, ``select``,
 ``problem`` and ``aggregate``; before the first round ``setup``, after the last ``personalize``; ``serve`` says which
 model each hospital uses. Every method has a default, and the defaults together are federated averaging. What
-hospitals minimise, and what comes back, is told in :mod:`strategies.problem`; what the server may ask hospitals beside
-that, in :mod:`strategies.questions`.
+hospitals minimise, and what comes back, is told in :mod:`raysim.strategies.problem`; what the server may ask hospitals beside
+that, in :mod:`raysim.strategies.questions`.
 
 Shapes: ``N`` hospitals in the federation, ``H`` in the cohort, ``P`` scalars of a model, ``M`` models in the bank,
 ``G`` sums that hospitals' deltas go into. Server-side arrays are float64.
@@ -22,23 +22,23 @@ import numpy as np
 from numpy.typing import NDArray
 
 # All names of the interface can be imported from here.
-from strategies.problem import LAST as LAST
-from strategies.problem import MIXTURE as MIXTURE
-from strategies.problem import OWN as OWN
-from strategies.problem import POOLED as POOLED
-from strategies.problem import Contrast as Contrast
-from strategies.problem import Floats as Floats
-from strategies.problem import Ids as Ids
-from strategies.problem import LocalProblem as LocalProblem
-from strategies.problem import Pull as Pull
-from strategies.problem import Update as Update
-from strategies.problem import Variates as Variates
-from strategies.questions import Ask as Ask
-from strategies.questions import Division as Division
-from strategies.questions import GroupSizes as GroupSizes
-from strategies.questions import HospitalRows as HospitalRows
-from strategies.questions import MeanLoss as MeanLoss
-from strategies.questions import Question as Question
+from raysim.strategies.problem import LAST as LAST
+from raysim.strategies.problem import MIXTURE as MIXTURE
+from raysim.strategies.problem import OWN as OWN
+from raysim.strategies.problem import POOLED as POOLED
+from raysim.strategies.problem import Contrast as Contrast
+from raysim.strategies.problem import Floats as Floats
+from raysim.strategies.problem import Ids as Ids
+from raysim.strategies.problem import LocalProblem as LocalProblem
+from raysim.strategies.problem import Pull as Pull
+from raysim.strategies.problem import Update as Update
+from raysim.strategies.problem import Variates as Variates
+from raysim.strategies.questions import Ask as Ask
+from raysim.strategies.questions import Division as Division
+from raysim.strategies.questions import GroupSizes as GroupSizes
+from raysim.strategies.questions import HospitalRows as HospitalRows
+from raysim.strategies.questions import MeanLoss as MeanLoss
+from raysim.strategies.questions import Question as Question
 
 
 class Unfit(ValueError):

@@ -12,7 +12,7 @@ from typing import Any, ClassVar, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from strategies.problem import Floats, Ids
+from raysim.strategies.problem import Floats, Ids
 
 
 @dataclass(frozen=True, eq=False)

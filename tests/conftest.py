@@ -12,18 +12,18 @@ import numpy as np
 import pytest
 from hypothesis import settings
 
-from raysim.config import Evaluation
-from raysim.coordinator import Coordinator
+from raysim.cluster.placement import Placement, balance
+from raysim.cluster.pool import LocalPool
+from raysim.config.schema import Evaluation
+from raysim.config.system import SystemSection
+from raysim.core.errors import ConfigError
 from raysim.data.federation import Federation, write
-from raysim.errors import ConfigError
-from raysim.job import Job, Outcome, check_job
-from raysim.messages import ModelSpec, Work
-from raysim.placement import Placement, balance
-from raysim.pool import LocalPool
-from raysim.system import SystemSection
+from raysim.engine.coordinator import Coordinator
+from raysim.engine.job import Job, Outcome, check_job
+from raysim.engine.messages import ModelSpec, Work
+from raysim.strategies.base import Selection, Strategy
+from raysim.strategies.selections.sampling import All
 from raysim.training.base import Optimizer
-from strategies.base import Selection, Strategy
-from strategies.selection import All
 
 # How long an example takes says more of the machine than of the code.
 settings.register_profile("raysim", deadline=None)

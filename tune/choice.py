@@ -9,11 +9,11 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from raysim.tasks import TaskKind, reporting
-from tune import pareto
-from tune.journal import Finished
-from tune.search import objectives
-from tune.settings import Sweep, better
+from raysim.metrics.labels import TaskKind, reporting
+from raysim.tune import pareto
+from raysim.tune.journal import Finished
+from raysim.tune.search import objectives
+from raysim.tune.settings import Sweep, better
 
 Floats = NDArray[np.float64]
 

@@ -27,18 +27,18 @@ Port = Annotated[int, typer.Option(help="Port on the loopback interface.")]
 
 def sweep(config: SweepPath, set_: Set = None, out: Out = None, verbose: Verbose = False) -> None:
     """Search a configuration for what is accurate and fair: many trials, a Pareto set, one recommendation."""
-    from tune.sweep import begin
+    from raysim.tune.sweep import begin
 
     raise typer.Exit(begin(config, set_ or [], out, _console(), verbose=verbose))
 
 
 def resume(folder: Folder, failed: Failed = False, in_process: InProcess = False, verbose: Verbose = False) -> None:
     """Go on with a run, comparison or sweep that was stopped; nothing that is finished is repeated."""
-    from tune.sweep import go_on, is_sweep
+    from raysim.tune.sweep import go_on, is_sweep
 
     if is_sweep(folder):
         raise typer.Exit(go_on(folder, _console(), failed=failed, verbose=verbose))
-    from raysim.commands import resume_run
+    from raysim.cli.commands import resume_run
 
     resume_run(folder, _console(), in_process=in_process, verbose=verbose)
 
@@ -47,8 +47,8 @@ def ui(uri: Store = "sqlite:///mlflow.db", port: Port = 5000) -> None:
     """Open MLflow on this machine only, with the store that runs and sweeps were recorded in."""
     import subprocess
 
-    from raysim.errors import ConfigError
-    from raysim.tracking import NOWHERE, check_reachable, sqlite_path
+    from raysim.core.errors import ConfigError
+    from raysim.tracking.client import NOWHERE, check_reachable, sqlite_path
 
     if uri == NOWHERE or uri.startswith(("http://", "https://")):
         raise ConfigError(

@@ -20,15 +20,16 @@ from typing import Any
 
 import numpy as np
 
+import raysim
 from raysim import __version__
-from raysim.config import Config
-from raysim.job import Round
-from raysim.plugins import label
-from raysim.results import write_json
-from raysim.tracking import NOWHERE, Tracker
-from tune.journal import Finished
-from tune.plan import Plan
-from tune.trial import headline
+from raysim.config.plugins import label
+from raysim.config.schema import Config
+from raysim.engine.job import Round
+from raysim.storage.results import write_json
+from raysim.tracking.client import NOWHERE, Tracker
+from raysim.tune.journal import Finished
+from raysim.tune.plan import Plan
+from raysim.tune.trial import headline
 
 WAITS = (1.0, 2.0, 5.0, 10.0, 30.0)
 """Seconds between tries to reach the store, while the sweep goes on."""
@@ -194,7 +195,7 @@ def final(trial: Finished, step: int) -> list[tuple[str, float, int]]:
 
 def code_version() -> str:
     """The version of raysim, with the commit where it runs from a checkout."""
-    here = Path(__file__).parent
+    here = Path(raysim.__file__).parent
     if not (here.parent / ".git").exists():
         return __version__
     done = subprocess.run(

@@ -10,13 +10,13 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from raysim.config import Config
-from raysim.pool import Pool
-from tune.journal import Journal
-from tune.plan import Plan, draw_seed
-from tune.search import Proposals, make_source
-from tune.settings import Pbt
-from tune.watch import Listener, Watch
+from raysim.config.schema import Config
+from raysim.engine.pool import Pool
+from raysim.tune.journal import Journal
+from raysim.tune.plan import Plan, draw_seed
+from raysim.tune.search import Proposals, make_source
+from raysim.tune.settings import Pbt
+from raysim.tune.watch import Listener, Watch
 
 SCRATCH = ".tune"
 """Where Ray Tune keeps what it needs while it runs; removed afterwards."""
@@ -50,8 +50,8 @@ def drive(
         return
     from ray import tune
 
-    from tune.schedulers import make_scheduler
-    from tune.trainable import MEMORY, TrialProcess
+    from raysim.tune.schedulers import make_scheduler
+    from raysim.tune.trainable import MEMORY, TrialProcess
 
     space = plan.space
     source = make_source(plan.sweep, space, draw_seed(config), journal.trials.values())

@@ -16,10 +16,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from raysim.errors import ConfigError, DataError
-from raysim.job import Round
-from tune.spaces import Params
-from tune.trial import Metrics, figures, headline
+from raysim.core.errors import ConfigError, DataError
+from raysim.engine.job import Round
+from raysim.tune.spaces import Params
+from raysim.tune.trial import Metrics, figures, headline
 
 JOURNAL = "journal.jsonl"
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from raysim.equity import pareto_front
+from raysim.metrics.equity import pareto_front
 
 Floats = NDArray[np.float64]
 

@@ -9,17 +9,18 @@ from typing import Any, Literal
 
 from pydantic import TypeAdapter
 
-from raysim import plugins, timing
-from raysim.config import Config
+from raysim.config import plugins
+from raysim.config.reading import validated
+from raysim.config.schema import Config
+from raysim.core.errors import ConfigError, RaysimError
+from raysim.core.streams import stream
 from raysim.data.federation import Federation
-from raysim.errors import ConfigError, RaysimError
-from raysim.experiment import make_job
-from raysim.job import Job, check_job
-from raysim.reading import validated
-from raysim.streams import stream
-from tune.schedulers import perturbed
-from tune.settings import Pbt, Sweep, fitted, read_sweep
-from tune.spaces import Params, Space, apply, parse
+from raysim.engine import timing
+from raysim.engine.job import Job, check_job
+from raysim.experiment.runs import make_job
+from raysim.tune.schedulers import perturbed
+from raysim.tune.settings import Pbt, Sweep, fitted, read_sweep
+from raysim.tune.spaces import Params, Space, apply, parse
 
 Part = Literal["validation", "test"]
 

@@ -14,10 +14,10 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
-from raysim.equity import pareto_front
+from raysim.metrics.equity import pareto_front
 from raysim.report.plots import FAINT, GREY, INK, MUTED, PALETTE, WORST
-from tune.choice import Choice
-from tune.pareto import signed
+from raysim.tune.choice import Choice
+from raysim.tune.pareto import signed
 
 LABELS = {
     "auroc": "mean AUROC",

@@ -11,8 +11,8 @@ from rich.console import Console
 from rich.live import Live
 from rich.table import Table
 
-from tune.journal import Finished
-from tune.settings import Sweep
+from raysim.tune.journal import Finished
+from raysim.tune.settings import Sweep
 
 PLAIN_SECONDS = 5.0
 """Plain lines come no more often than this."""

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 
-from raysim.config import Config
-from raysim.results import replacing, write_csv, write_json
-from tune.choice import Choice, reason
-from tune.journal import Finished
-from tune.plan import Plan
+from raysim.config.schema import Config
+from raysim.storage.results import replacing, write_csv, write_json
+from raysim.tune.choice import Choice, reason
+from raysim.tune.journal import Finished
+from raysim.tune.plan import Plan
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -72,7 +72,7 @@ def write_plots(folder: Path, choice: Choice) -> Path | None:
     if len(choice.sweep.names) < 2 or not choice.front.any():
         return None
     from raysim.report.plots import save
-    from tune import plots
+    from raysim.tune import plots
 
     (folder / PLOTS).mkdir(exist_ok=True)
     for name, figure in plots.all_figures(choice):

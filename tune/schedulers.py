@@ -5,9 +5,9 @@ from __future__ import annotations
 import random
 from typing import Any
 
-from raysim.errors import ConfigError
-from tune.settings import Asha, Median, Pbt, Sweep
-from tune.spaces import Dimension, Space
+from raysim.core.errors import ConfigError
+from raysim.tune.settings import Asha, Median, Pbt, Sweep
+from raysim.tune.spaces import Dimension, Space
 
 
 def make_scheduler(sweep: Sweep, space: Space, rounds: int, seed: int) -> Any:
@@ -51,7 +51,7 @@ def perturbed(space: Space) -> list[Dimension]:
 
 
 def _population(judging: dict[str, Any], scheduler: Pbt, dimensions: list[Dimension], seed: int) -> Any:
-    from tune.population import Population
+    from raysim.tune.population import Population
 
     def inside(config: dict[str, Any]) -> dict[str, Any]:
         """A perturbed configuration, back within its ranges."""

@@ -14,9 +14,9 @@ from typing import Any, Literal, Protocol
 
 from ray.tune.search import Searcher
 
-from tune.journal import Finished
-from tune.settings import Sweep
-from tune.spaces import Dimension, Params, Space
+from raysim.tune.journal import Finished
+from raysim.tune.settings import Sweep
+from raysim.tune.spaces import Dimension, Params, Space
 
 STARTUP = 10
 """Random trials before Optuna's model has seen enough; what its own default is."""

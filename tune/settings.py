@@ -10,11 +10,11 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import Field, FiniteFloat, TypeAdapter, field_validator, model_validator
 
-from raysim import timing
-from raysim.errors import ConfigError, nearest
-from raysim.reading import validated
-from raysim.section import Section
-from raysim.tasks import CLASSIFICATION, KINDS, TaskKind
+from raysim.config.reading import validated
+from raysim.core.errors import ConfigError, nearest
+from raysim.core.section import Section
+from raysim.engine import timing
+from raysim.metrics.labels import CLASSIFICATION, KINDS, TaskKind
 
 SEARCHERS = ("random", "grid", "optuna")
 
@@ -74,7 +74,7 @@ SCHEDULERS: dict[str, type[Scheduler]] = {"fifo": Fifo, "asha": Asha, "median": 
 
 
 class Sweep(Section):
-    """``sweep``: ``space`` is described in :mod:`tune.spaces`.
+    """``sweep``: ``space`` is described in :mod:`raysim.tune.spaces`.
 
     - ``trials``: how many; None: all combinations, for searcher ``grid``.
     - ``concurrent``: trials at a time; None: as many as keep the hospital actors busy.

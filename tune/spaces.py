@@ -19,8 +19,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from raysim.errors import ConfigError, nearest
-from raysim.streams import stream
+from raysim.core.errors import ConfigError, nearest
+from raysim.core.streams import stream
 
 Params = dict[str, Any]
 """The values of a trial by dotted key; keys whose condition does not hold are absent."""

@@ -13,24 +13,24 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from raysim import plugins
-from raysim.config import Config
+from raysim.config import plugins
+from raysim.config.reading import read_tree
+from raysim.config.schema import Config
+from raysim.core.errors import ConfigError
 from raysim.data.federation import Federation
-from raysim.errors import ConfigError
-from raysim.job import Outcome
-from raysim.reading import read_tree
-from raysim.results import Result, choose_folder, write_run
-from raysim.resume import held
-from raysim.session import Session, open_session
-from raysim.tracking import check_reachable
-from tune import results
-from tune.choice import Choice, choose, reason
-from tune.courier import Courier
-from tune.driver import concurrency, drive
-from tune.journal import JOURNAL, Journal, digest, working
-from tune.plan import Plan, make_plan
-from tune.progress import Display
-from tune.trial import figures, headline
+from raysim.engine.job import Outcome, Result
+from raysim.experiment.session import Session, open_session
+from raysim.storage.results import choose_folder, write_run
+from raysim.storage.resume import held
+from raysim.tracking.client import check_reachable
+from raysim.tune import results
+from raysim.tune.choice import Choice, choose, reason
+from raysim.tune.courier import Courier
+from raysim.tune.driver import concurrency, drive
+from raysim.tune.journal import JOURNAL, Journal, digest, working
+from raysim.tune.plan import Plan, make_plan
+from raysim.tune.progress import Display
+from raysim.tune.trial import figures, headline
 
 DONE, FAILED, INTERRUPTED = 0, 3, 130
 """Exit codes: all trials ended well, some failed, stopped before all had ended."""
@@ -163,7 +163,7 @@ class Run:
         if choice.recommended is None:
             return None
         # Only now: pages and plots take a second to import.
-        from raysim.comparison import write_run_page
+        from raysim.experiment.comparison import write_run_page
 
         params = choice.recommended.params
         config = self._plan.config(params, "test")

@@ -8,10 +8,11 @@ from typing import Any
 
 from ray.tune import Trainable
 
-from raysim.job import Round
-from raysim.pool import Pool, single_thread
-from tune.plan import Plan
-from tune.trial import Trial, continued, figures
+from raysim.cluster.pool import single_thread
+from raysim.engine.job import Round
+from raysim.engine.pool import Pool
+from raysim.tune.plan import Plan
+from raysim.tune.trial import Trial, continued, figures
 
 MEMORY = 2**20
 """Bytes of memory that a trial asks of Ray: something, so that it is placed, and no CPU, which the hospitals hold."""

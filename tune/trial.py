@@ -12,10 +12,10 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from raysim.coordinator import Run
-from raysim.job import Job, Outcome, Round, Standing
-from raysim.pool import Pool
-from tune.settings import TRAFFIC
+from raysim.engine.coordinator import Run
+from raysim.engine.job import Job, Outcome, Round, Standing
+from raysim.engine.pool import Pool
+from raysim.tune.settings import TRAFFIC
 
 Metrics = dict[str, dict[str, float]]
 """Federation-level metrics by model served, the headline model last."""

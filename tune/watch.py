@@ -6,9 +6,9 @@ from typing import Any, Protocol
 
 from ray.tune import Callback
 
-from raysim.job import Round
-from tune.journal import Finished, Journal, Status
-from tune.trial import Report, continued
+from raysim.engine.job import Round
+from raysim.tune.journal import Finished, Journal, Status
+from raysim.tune.trial import Report, continued
 
 
 class Listener(Protocol):

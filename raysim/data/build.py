@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from raysim.core.errors import DataError, nearest
 from raysim.data import cache
 from raysim.data.federation import Federation, write
 from raysim.data.folds import deal
 from raysim.data.preprocessing import METHODS, prepare
 from raysim.data.records import Columned, natural
 from raysim.data.split import Split, assign, groups
-from raysim.errors import DataError, nearest
 
 if TYPE_CHECKING:
     from raysim.data.records import Records, Source

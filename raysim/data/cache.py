@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from raysim.errors import DataError
+from raysim.core.errors import DataError
 
 if TYPE_CHECKING:
     from raysim.data.records import Records, Source
@@ -158,13 +158,14 @@ def _writing() -> Any:
 
 def _code(module: str) -> str:
     """Digest of the code that reads and builds, so that no entry outlives the program that made it."""
-    files = [*Path(__file__).parent.glob("*.py"), *Path(__file__).parent.glob("sql/*.sql")]
+    here = Path(__file__).parent
+    files = [*here.rglob("*.py"), *here.rglob("*.sql")]
     own = getattr(sys.modules.get(module), "__file__", None)
-    if own and Path(own).parent != Path(__file__).parent:
+    if own and not Path(own).is_relative_to(here):
         files.append(Path(own))
     summed = hashlib.blake2b(digest_size=16)
     for path in sorted(files):
-        if path.name != "describe.py":
+        if path.name not in ("describe.py", "heterogeneity.py"):
             summed.update(path.name.encode() + path.read_bytes())
     return summed.hexdigest()
 

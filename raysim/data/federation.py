@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from raysim.tasks import CLASSIFICATION, REGRESSION, TaskKind
+from raysim.metrics.labels import CLASSIFICATION, REGRESSION, TaskKind
 
 PARTS = ("train", "validation", "test")
 

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from raysim.core.streams import stream
 from raysim.data.split import number
-from raysim.streams import stream
 
 Ids = NDArray[np.int64]
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from raysim.errors import DataError
+from raysim.core.errors import DataError
 
 if TYPE_CHECKING:
     import pandas as pd

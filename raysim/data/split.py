@@ -10,10 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+from raysim.core.errors import DataError
+from raysim.core.section import Seed
+from raysim.core.streams import stream
 from raysim.data.federation import PARTS
-from raysim.errors import DataError
-from raysim.section import Seed
-from raysim.streams import stream
 
 
 class Split(BaseModel):

@@ -13,9 +13,9 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from raysim.equity import paired_difference, pareto_front
+from raysim.metrics.equity import paired_difference, pareto_front
+from raysim.metrics.labels import reporting
 from raysim.report.tables import KEYS, comparison, complete, labels
-from raysim.tasks import reporting
 
 
 def questions(table: pd.DataFrame) -> tuple[tuple[str, str, str, bool, int], ...]:

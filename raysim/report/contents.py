@@ -13,10 +13,10 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from raysim.metrics.labels import reporting
 from raysim.report import tables
 from raysim.report.answer import listed, plus_minus
 from raysim.report.plots import signed
-from raysim.tasks import reporting
 
 NAMED = 20  # hospitals named in a sentence, and rows of the table of the worst served
 

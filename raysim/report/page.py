@@ -16,7 +16,8 @@ import pandas as pd
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from matplotlib.figure import Figure
 
-from raysim.equity import worst_decile
+from raysim.metrics.equity import worst_decile
+from raysim.metrics.labels import reporting
 from raysim.report import accuracy, plots, tables
 from raysim.report.answer import answer, plus_minus
 from raysim.report.contents import (
@@ -29,7 +30,6 @@ from raysim.report.contents import (
     worst_served,
 )
 from raysim.report.drawn import Drawn
-from raysim.tasks import reporting
 
 
 @dataclass(frozen=True)

@@ -18,11 +18,11 @@ from matplotlib.figure import Figure
 from numpy.typing import NDArray
 from rich.table import Table
 
+from raysim.metrics.labels import reporting
 from raysim.report.drawn import Drawn
 from raysim.report.plots import INK, MUTED, PALETTE, plain
 from raysim.report.tables import KEYS, baseline_of, labels, margins, read_csv
-from raysim.tasks import reporting
-from raysim.terminal import titled
+from raysim.report.terminal import titled
 
 HATCHES = ("", "///", "...", "\\\\\\", "xxx", "---", "ooo", "+++")
 """A pattern for each cluster, so that colour is never the only carrier of a meaning."""

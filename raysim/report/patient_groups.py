@@ -1,6 +1,6 @@
 """Equity between patients in a comparison: its table, its picture, and what is printed.
 
-Frames are stacked ``patients.csv`` of runs (:func:`raysim.subgroups.table`) with ``strategy`` and ``seed`` in front;
+Frames are stacked ``patients.csv`` of runs (:func:`raysim.engine.subgroups.table`) with ``strategy`` and ``seed`` in front;
 ``part`` says which rows were evaluated.
 """
 
@@ -12,19 +12,19 @@ from matplotlib.figure import Figure
 from rich.markup import escape
 from rich.table import Table
 
+from raysim.engine.subgroups import EVERYWHERE
+from raysim.metrics.labels import reporting
 from raysim.report.drawn import Drawn
 from raysim.report.plots import INK, MUTED, PALETTE
 from raysim.report.tables import KEYS, labels
-from raysim.subgroups import EVERYWHERE
-from raysim.tasks import reporting
-from raysim.terminal import titled
+from raysim.report.terminal import titled
 
 MARKS = "osD^vPX*"
 """A shape for each strategy, so that colour is never the only carrier of a meaning."""
 
 
 def attributes(per_seed: pd.DataFrame) -> list[str]:
-    """The attributes by which patients were grouped, from the columns of :func:`raysim.comparison.per_seed`."""
+    """The attributes by which patients were grouped, from the columns of :func:`raysim.experiment.comparison.per_seed`."""
     return [name.removesuffix("_gap_within") for name in per_seed.columns if name.endswith("_gap_within")]
 
 

@@ -21,10 +21,10 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter
 from numpy.typing import NDArray
 
-from raysim.equity import size_slope
+from raysim.metrics.equity import size_slope
+from raysim.metrics.labels import TaskKind, reporting
 from raysim.report.labels import label_points, spread
 from raysim.report.tables import KEYS, front_among_candidates, hospital_means, labels, yardsticks
-from raysim.tasks import TaskKind, reporting
 
 PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#000000", "#8C6D1F")
 STROKES = ("-", "--", ":", "-.")

@@ -1,8 +1,8 @@
 """The tables of a comparison, from one row a strategy, model served and seed.
 
-``per_seed`` has ``strategy, model, seed`` and the figures of :func:`raysim.equity.equity` as columns; ``hospitals`` has
+``per_seed`` has ``strategy, model, seed`` and the figures of :func:`raysim.metrics.equity.equity` as columns; ``hospitals`` has
 ``strategy, model, seed, hospital, n_train, n_test, auroc``. For a real label ``mae`` stands in the place of ``auroc``;
-which of them there is decides what is shown and which way is better (:mod:`raysim.tasks`). ``model`` says which model
+which of them there is decides what is shown and which way is better (:mod:`raysim.metrics.labels`). ``model`` says which model
 served (global, cluster, personal); ``yardstick``, where there is such a column, marks what is shown for orientation and
 never recommended. Rows come out in the order in which strategies first appear.
 """
@@ -16,9 +16,9 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from raysim.equity import paired_difference, paired_interval, pareto_front
-from raysim.streams import stream
-from raysim.tasks import CLASSIFICATION, reporting
+from raysim.core.streams import stream
+from raysim.metrics.equity import paired_difference, paired_interval, pareto_front
+from raysim.metrics.labels import CLASSIFICATION, reporting
 
 KEYS = ["strategy", "model"]
 NAMES = (*KEYS, "hospital", "attribute", "group")

@@ -17,7 +17,7 @@ from rich.table import Table
 from raysim.report.drawn import Drawn
 from raysim.report.plots import FAINT, INK, MUTED, PALETTE, STROKES
 from raysim.report.tables import KEYS, labels
-from raysim.terminal import titled
+from raysim.report.terminal import titled
 
 AXES = (("virtual_seconds", 1.0, "virtual time, seconds"), ("bytes", 1e6, "megabytes exchanged"))
 """Columns, their units and the words for them."""

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from raysim.data.partition import dirichlet, holdout
-from raysim.errors import ConfigError, DataError
-from raysim.heterogeneity import label_metrics, quantity
-from raysim.streams import stream
+from raysim.core.errors import ConfigError, DataError
+from raysim.core.streams import stream
+from raysim.data.heterogeneity import label_metrics, quantity
+from raysim.data.sources.partition import dirichlet, holdout
+from raysim.strategies.base import FederationView, Floats, HospitalRows, Ids, Question, Selection, Strategy
 from raysim.study.settings import Study
-from strategies.base import FederationView, Floats, HospitalRows, Ids, Question, Selection, Strategy
 
 if TYPE_CHECKING:
     import pandas as pd

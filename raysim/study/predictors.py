@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from raysim.streams import stream
+from raysim.core.streams import stream
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -13,12 +13,12 @@ from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 
-from raysim.config import Config
-from raysim.data.pooled import Pooled
-from raysim.errors import ConfigError, DataError
-from raysim.plugins import build_source, build_strategy
-from raysim.reading import read_tree, validated
-from raysim.results import choose_folder, replacing, write_csv
+from raysim.config.plugins import build_source, build_strategy
+from raysim.config.reading import read_tree, validated
+from raysim.config.schema import Config
+from raysim.core.errors import ConfigError, DataError
+from raysim.data.sources.pooled import Pooled
+from raysim.storage.results import choose_folder, replacing, write_csv
 from raysim.study.grid import cells, check_feasible, measure
 from raysim.study.predictors import ALL, importances
 from raysim.study.settings import Study, read_study
@@ -92,8 +92,9 @@ def _source(config: Config) -> Pooled:
 
 
 def _write(folder: Path, config: Config, study: Study, table: pd.DataFrame, found: pd.DataFrame, note: str) -> None:
-    from raysim.report import plots, study_plots
-    from raysim.report.study_page import study_page
+    from raysim.report import plots
+    from raysim.study import plots as study_plots
+    from raysim.study.page import study_page
 
     read = config.model_dump(mode="json", exclude_none=True, include={*READ}, exclude={"data": {*PASSED_OVER}})
     own = study.model_dump(mode="json", by_alias=True, exclude_none=True)

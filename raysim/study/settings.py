@@ -8,11 +8,11 @@ from typing import Any, Literal
 import numpy as np
 from pydantic import Field, TypeAdapter, field_validator
 
-from raysim.config import StrategySection
-from raysim.errors import ConfigError, nearest
-from raysim.heterogeneity import label_metrics
-from raysim.reading import validated
-from raysim.section import Section, Seed
+from raysim.config.reading import validated
+from raysim.config.schema import StrategySection
+from raysim.core.errors import ConfigError, nearest
+from raysim.core.section import Section, Seed
+from raysim.data.heterogeneity import label_metrics
 
 REPEATED = "emd_l1"
 """Twice ``emd_pooled``: predictors would share one importance between the two."""

@@ -82,7 +82,7 @@ class Task:
     numbers, which come after the permutation.
 
     ``linear [P]`` is added to every gradient (the term ``linear . theta``), and the parameters in ``frozen [P]`` stay
-    what they are. ``contrast`` is a further term, which few models know; see :class:`strategies.base.Contrast`.
+    what they are. ``contrast`` is a further term, which few models know; see :class:`raysim.strategies.base.Contrast`.
     """
 
     X: NDArray[Any]

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from raysim.errors import ConfigError, nearest
+from raysim.core.errors import ConfigError, nearest
 
 LOG_LOSS = "log_loss"
 REGRESSION = ("squared", "absolute")

@@ -6,8 +6,8 @@ import dataclasses
 import sys
 from typing import Any
 
-from raysim import registry
-from raysim.errors import ConfigError, nearest
+from raysim.core import registry
+from raysim.core.errors import ConfigError, nearest
 from raysim.training.base import Model
 
 INITS = ("default", "zeros")
@@ -49,7 +49,7 @@ def build_model(
         return bound
     # a module's class exists only where its file has imported torch, so there is no need to import it to find out
     if "torch" in sys.modules and issubclass(cls, sys.modules["torch"].nn.Module):
-        from raysim.training.generic import bind_module
+        from raysim.training.kernels.generic import bind_module
 
         return bind_module(cls, n_features, n_classes, options=options, init=init, device=device, precision=precision)
     raise ConfigError(f"model: {cls.__qualname__} is neither a torch.nn.Module nor a family with a method 'bind'")

@@ -12,12 +12,12 @@ from pathlib import Path
 import pytest
 import ray
 
-from raysim import cluster
-from raysim.config import Resources
-from raysim.errors import ResourceError
-from raysim.nodes import Node
-from raysim.placement import Placement, place
-from raysim.session import place_live
+from raysim.cluster import connection as cluster
+from raysim.cluster.placement import Placement, place
+from raysim.config.nodes import Node
+from raysim.config.schema import Resources
+from raysim.core.errors import ResourceError
+from raysim.experiment.session import place_live
 
 
 @pytest.fixture
@@ -160,7 +160,7 @@ def three_nodes(monkeypatch) -> Iterator[None]:
 def test_actors_are_where_the_plan_says_and_busy_nodes_are_an_error(three_nodes, monkeypatch):
     import numpy as np
 
-    from raysim.pool import RayPool
+    from raysim.cluster.pool import RayPool
 
     nodes = cluster.live_nodes()
     assert sorted(node.cpus for node in nodes) == [2, 2, 4]

@@ -10,7 +10,7 @@ import pytest
 import yaml
 from ray.autoscaler._private.util import prepare_config, validate_config
 
-from raysim.nodes import parse_nodes
+from raysim.config.nodes import parse_nodes
 
 ROOT = Path(__file__).parents[2]
 LAUNCHED = ["cluster.yaml", "deploy/aws.yaml"]

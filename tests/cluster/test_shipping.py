@@ -10,21 +10,21 @@ import numpy as np
 import pytest
 import ray
 
-from raysim.config import Evaluation, OwnActor, Resources
+from raysim.cluster.placement import place
+from raysim.cluster.pool import RayPool
+from raysim.cluster.shipping import part_of
+from raysim.config.nodes import Node
+from raysim.config.schema import Evaluation, OwnActor, Resources
+from raysim.core.errors import ResourceError
 from raysim.data.federation import PARTS, Federation
-from raysim.errors import ResourceError
-from raysim.job import Job, Outcome
-from raysim.messages import ModelSpec, Work
-from raysim.nodes import Node
-from raysim.placement import place
-from raysim.pool import RayPool
-from raysim.session import open_session
-from raysim.shipping import part_of
+from raysim.engine.job import Job, Outcome
+from raysim.engine.messages import ModelSpec, Work
+from raysim.experiment.session import open_session
+from raysim.strategies.base import Strategy
+from raysim.strategies.hospital_clusters.chip import Chip
+from raysim.strategies.references.centralized import Centralized
+from raysim.strategies.selections.sampling import InverseSqrt
 from raysim.training.base import Optimizer
-from strategies.base import Strategy
-from strategies.centralized import Centralized
-from strategies.chip import Chip
-from strategies.selection import InverseSqrt
 from tests.conftest import MakeFederation, play
 
 SIZES = [30, 8, 21, 0, 14, 9]

@@ -9,11 +9,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from raysim.data.amazon_reviews import CATEGORIES, FILES
-from raysim.data.images import CIFAR_FILES, IDX_FILES, NPZ
-from raysim.data.sent140 import TRAINING
+from raysim.data.sources.amazon_reviews import CATEGORIES, FILES
+from raysim.data.sources.images import CIFAR_FILES, IDX_FILES, NPZ
+from raysim.data.sources.sent140 import TRAINING
+from tests.config.test_bad_input import refused, settings
 from tests.data.test_pooled import idx
-from tests.test_bad_input import refused, settings
 
 DIGITS = {"data.source": "digits", "data.clients": 10, "data.split": "{column: part}", "training.rounds": 1}
 

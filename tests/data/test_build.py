@@ -15,13 +15,13 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from raysim.core.errors import DataError
 from raysim.data import cache
 from raysim.data.build import build
 from raysim.data.records import natural
+from raysim.data.sources.synthetic import Synthetic
+from raysim.data.sources.table import Table
 from raysim.data.split import Split
-from raysim.data.synthetic import Synthetic
-from raysim.data.table import Table
-from raysim.errors import DataError
 from tests.data.sources import Fixed, fixed, records
 
 SMALL = Synthetic(hospitals=3, rows=90, features=4)
@@ -268,7 +268,7 @@ def test_a_cached_federation_opens_without_pandas() -> None:
     build(SMALL, Split(), "standard", 0)
     code = (
         "import sys; from raysim.data.build import build; from raysim.data.split import Split; "
-        "from raysim.data.synthetic import Synthetic; "
+        "from raysim.data.sources.synthetic import Synthetic; "
         "build(Synthetic(hospitals=3, rows=90, features=4), Split(), 'standard', 0); "
         "print([m for m in ('pandas', 'pyarrow', 'torch', 'ray', 'sklearn', 'scipy') if m in sys.modules])"
     )

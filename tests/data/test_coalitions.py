@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 from pydantic import ValidationError
 
+from raysim.core.errors import DataError
+from raysim.core.streams import stream
 from raysim.data.build import build
-from raysim.data.coalition_sets import coalition_sets
-from raysim.data.coalitions import Coalitions
+from raysim.data.sources.coalition_sets import coalition_sets
+from raysim.data.sources.coalitions import Coalitions
 from raysim.data.split import Split
-from raysim.errors import DataError
-from raysim.streams import stream
 
 DRAWN = Split(column="part")
 

@@ -10,8 +10,8 @@ from rich.console import Console
 from raysim.data.build import build
 from raysim.data.describe import render, summarise
 from raysim.data.federation import Federation
+from raysim.data.sources.synthetic import Synthetic
 from raysim.data.split import Split
-from raysim.data.synthetic import Synthetic
 from tests.data.sources import fixed, records
 
 

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 from pydantic import ValidationError
 
-from raysim.data.eicu import Eicu
-from raysim.data.eicu_features import DOMAINS, FLAGS, TABLES, all_features
 from raysim.data.records import Records
+from raysim.data.sources.eicu.features import DOMAINS, FLAGS, TABLES, all_features
+from raysim.data.sources.eicu.source import Eicu
 from tests.data.test_eicu_folder import DX, EXAM, GCS, OUT, PAST, Rows, everything, patient, row, write
 
 nan = float("nan")

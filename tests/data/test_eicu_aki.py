@@ -12,13 +12,13 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from raysim.core.errors import DataError
 from raysim.data.build import build
-from raysim.data.eicu import Eicu
-from raysim.data.eicu_features import DOMAINS, FLAGS
-from raysim.data.eicu_tables import database
 from raysim.data.records import Records
+from raysim.data.sources.eicu.features import DOMAINS, FLAGS
+from raysim.data.sources.eicu.source import Eicu
+from raysim.data.sources.eicu.tables import database
 from raysim.data.split import Split
-from raysim.errors import DataError
 from tests.data.test_eicu_folder import OUT, Rows, everything, patient, row, write
 from tests.data.test_eicu_leaks import ENTERED, POISON, TIMELESS
 

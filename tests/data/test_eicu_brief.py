@@ -8,10 +8,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from raysim.core.errors import DataError
 from raysim.data.build import build
-from raysim.data.eicu_brief import EicuBrief
+from raysim.data.sources.eicu.brief import EicuBrief
 from raysim.data.split import Split
-from raysim.errors import DataError
 
 PATIENT = (
     "patientunitstayid,uniquepid,hospitalid,wardid,age,gender,ethnicity,admissionheight,admissionweight,"

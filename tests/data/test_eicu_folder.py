@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from raysim.data.eicu import Eicu
-from raysim.data.eicu_features import TABLES
-from raysim.errors import DataError
+from raysim.core.errors import DataError
+from raysim.data.sources.eicu.features import TABLES
+from raysim.data.sources.eicu.source import Eicu
 
 Rows = list[dict[str, Any]]
 

@@ -14,10 +14,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from raysim.data.eicu import Eicu
-from raysim.data.eicu_features import DOMAINS, TABLES
-from raysim.data.eicu_tables import sql
 from raysim.data.records import Records
+from raysim.data.sources.eicu.features import DOMAINS, TABLES
+from raysim.data.sources.eicu.source import Eicu
+from raysim.data.sources.eicu.tables import sql
 from tests.data.test_eicu_folder import BESIDES, DX, GCS, OUT, PAST, Rows, everything, patient, row, write
 
 

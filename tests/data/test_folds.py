@@ -15,14 +15,14 @@ from hypothesis import strategies as st
 from pydantic import TypeAdapter
 from rich.console import Console
 
-from raysim.commands import compare_all
-from raysim.config import Config
+from raysim.cli.commands import compare_all
+from raysim.config.reading import read, validated
+from raysim.config.schema import Config
+from raysim.core.errors import ConfigError, DataError
 from raysim.data.build import build
 from raysim.data.folds import deal
 from raysim.data.split import Split
-from raysim.errors import ConfigError, DataError
-from raysim.reading import read, validated
-from raysim.terminal import comparison_table as terminal_table
+from raysim.report.terminal import comparison_table as terminal_table
 from tests.data.sources import fixed, records
 
 NAMES = ("a", "b", "c", "d")

@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from raysim.data import partition
-from raysim.data.partition import dirichlet, holdout, similarity
-from raysim.errors import DataError
-from raysim.heterogeneity import label_metrics
+from raysim.core.errors import DataError
+from raysim.data.heterogeneity import label_metrics
+from raysim.data.sources import partition
+from raysim.data.sources.partition import dirichlet, holdout, similarity
 
 LABELS = np.random.default_rng(0).permutation(np.repeat(np.arange(10), 200))
 

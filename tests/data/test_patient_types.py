@@ -7,7 +7,7 @@ import pytest
 from scipy.cluster.vq import kmeans2
 
 from raysim.data.build import build
-from raysim.data.patient_types import PatientTypes
+from raysim.data.sources.patient_types import PatientTypes
 from raysim.data.split import Split
 
 

@@ -9,15 +9,15 @@ import numpy as np
 import pytest
 from pydantic import ValidationError
 
-from raysim.data.acs_income import AcsIncome
+from raysim.config.plugins import fields_of
+from raysim.core.errors import DataError
 from raysim.data.build import build
-from raysim.data.bundled import BreastCancer, Digits
-from raysim.data.images import CIFAR_FILES, IDX_FILES, Cifar10, FashionMnist
-from raysim.data.pooled import Partition
-from raysim.data.sent140 import Sent140
+from raysim.data.sources.acs_income import AcsIncome
+from raysim.data.sources.bundled import BreastCancer, Digits
+from raysim.data.sources.images import CIFAR_FILES, IDX_FILES, Cifar10, FashionMnist
+from raysim.data.sources.pooled import Partition
+from raysim.data.sources.sent140 import Sent140
 from raysim.data.split import Split
-from raysim.errors import DataError
-from raysim.plugins import fields_of
 
 ALIKE = Partition(name="similarity", share=1.0)
 

@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
+from raysim.core.errors import DataError
 from raysim.data.preprocessing import Prepared, Scaler, prepare, sums
-from raysim.errors import DataError
 
 NAN = np.nan
 

@@ -12,17 +12,17 @@ import pytest
 from pydantic import ValidationError
 from rich.console import Console
 
+from raysim.core.errors import DataError
 from raysim.data.build import build
 from raysim.data.describe import render, summarise
-from raysim.data.eicu import Eicu
 from raysim.data.federation import Federation
 from raysim.data.records import Records
+from raysim.data.sources.eicu.source import Eicu
+from raysim.data.sources.synthetic import Synthetic
+from raysim.data.sources.table import Table
 from raysim.data.split import Split
-from raysim.data.synthetic import Synthetic
-from raysim.data.table import Table
-from raysim.errors import DataError
-from raysim.tasks import CLASSIFICATION, REGRESSION
-from raysim.terminal import unlikeness_table
+from raysim.metrics.labels import CLASSIFICATION, REGRESSION
+from raysim.report.terminal import unlikeness_table
 from tests.data.sources import Fixed, fixed, records
 from tests.data.test_eicu_folder import Rows, everything, patient, row, write
 from tests.data.test_eicu_leaks import POISON, same_bytes

@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from raysim.core.errors import DataError
 from raysim.data.build import build
-from raysim.data.pooled import Partition
-from raysim.data.serengeti import Serengeti
+from raysim.data.sources.pooled import Partition
+from raysim.data.sources.serengeti import Serengeti
 from raysim.data.split import Split
-from raysim.errors import DataError
 
 ALIKE = Partition(name="similarity", share=1.0)
 

@@ -14,9 +14,9 @@ from sklearn.metrics import adjusted_rand_score, roc_auc_score
 
 from raysim.data.build import build
 from raysim.data.federation import Federation
+from raysim.data.sources.synthetic import Synthetic, _intercepts
+from raysim.data.sources.synthetic_features import FEATURES
 from raysim.data.split import Split
-from raysim.data.synthetic import Synthetic, _intercepts
-from raysim.data.synthetic_features import FEATURES
 
 
 def sizes(source: Synthetic) -> NDArray[np.int64]:

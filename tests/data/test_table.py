@@ -13,11 +13,11 @@ import pyarrow.parquet as parquet_file
 import pytest
 from pydantic import ValidationError
 
+from raysim.core.errors import DataError
 from raysim.data.build import build
 from raysim.data.records import Records
+from raysim.data.sources.table import Table
 from raysim.data.split import Split
-from raysim.data.table import Table
-from raysim.errors import DataError
 
 SMALL = """\
 hospital,died,age,unit,note

@@ -12,13 +12,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from raysim.data.amazon_reviews import CATEGORIES, FILES, AmazonReviews
+from raysim.core.errors import DataError
 from raysim.data.build import build
-from raysim.data.pooled import Partition
-from raysim.data.sent140 import BY_HAND, TRAINING, Sent140
+from raysim.data.sources.amazon_reviews import CATEGORIES, FILES, AmazonReviews
+from raysim.data.sources.pooled import Partition
+from raysim.data.sources.sent140 import BY_HAND, TRAINING, Sent140
+from raysim.data.sources.tokens import PADDING, WORDLESS, token_ids
 from raysim.data.split import Split
-from raysim.data.tokens import PADDING, WORDLESS, token_ids
-from raysim.errors import DataError
 
 ALIKE = Partition(name="similarity", share=1.0)
 

@@ -10,10 +10,10 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from raysim.core.errors import DataError
 from raysim.data.build import build
+from raysim.data.sources.yaib import STATISTICS, Yaib
 from raysim.data.split import Split
-from raysim.data.yaib import STATISTICS, Yaib
-from raysim.errors import DataError
 from tests.data.test_eicu_folder import patient, write
 
 nan = float("nan")

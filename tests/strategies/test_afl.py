@@ -8,17 +8,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.optimize import minimize
 
-from raysim.coordinator import Run
+from raysim.cluster.placement import Placement, balance
+from raysim.cluster.pool import LocalPool
 from raysim.data.federation import Federation
-from raysim.job import Outcome
-from raysim.placement import Placement, balance
-from raysim.pool import LocalPool
-from raysim.results import models
-from strategies.afl import AgnosticFL, AgnosticState
-from strategies.base import Update
-from strategies.fedavg import FedAvg
-from strategies.selection import Uniform
-from strategies.simplex import project_to_simplex
+from raysim.engine.coordinator import Run
+from raysim.engine.job import Outcome
+from raysim.storage.results import models
+from raysim.strategies.base import Update
+from raysim.strategies.fairness.afl import AgnosticFL, AgnosticState
+from raysim.strategies.fairness.simplex import project_to_simplex
+from raysim.strategies.one_model.fedavg import FedAvg
+from raysim.strategies.selections.sampling import Uniform
 from tests.conftest import MakeFederation, job_of, play
 from tests.strategies.test_clust_psi import hospital, view_of
 from tests.strategies.test_identities import SIZES, assert_different, assert_same

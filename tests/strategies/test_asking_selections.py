@@ -12,14 +12,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from raysim.data.federation import Federation
-from strategies.base import Draw, HospitalRows, LocalProblem, Update
-from strategies.fedavg import FedAvg
-from strategies.fedcls import FedCls, LabelPresence, place_in_group, presence_clusters
-from strategies.haccs import Haccs, label_clusters, latency, scores
-from strategies.kfed import KFed
-from strategies.power_of_choice import PowerOfChoice
-from strategies.selection import All, Uniform
-from strategies.superquantile import Superquantile, weighted_quantile
+from raysim.strategies.base import Draw, HospitalRows, LocalProblem, Update
+from raysim.strategies.one_model.fedavg import FedAvg
+from raysim.strategies.patient_clusters.kfed import KFed
+from raysim.strategies.selections.fedcls import FedCls, LabelPresence, place_in_group, presence_clusters
+from raysim.strategies.selections.haccs import Haccs, label_clusters, latency, scores
+from raysim.strategies.selections.power_of_choice import PowerOfChoice
+from raysim.strategies.selections.sampling import All, Uniform
+from raysim.strategies.selections.superquantile import Superquantile, weighted_quantile
 from tests.conftest import MakeFederation, play
 from tests.strategies.test_battery import same
 from tests.strategies.test_clust_psi import hospital, view_of

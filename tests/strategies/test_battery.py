@@ -8,12 +8,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from raysim import registry
+from raysim.core import registry
+from raysim.core.errors import ConfigError
 from raysim.data.federation import Federation
-from raysim.errors import ConfigError
-from raysim.job import Outcome
-from strategies.base import OWN, Strategy
-from strategies.selection import InverseSqrt, Uniform
+from raysim.engine.job import Outcome
+from raysim.strategies.base import OWN, Strategy
+from raysim.strategies.selections.sampling import InverseSqrt, Uniform
 from tests.conftest import MLP, MakeFederation, fitting, job_of, run, store, with_patients
 
 STRATEGIES = sorted(registry.entries("strategies"))

@@ -11,11 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from raysim.data.federation import Federation
-from strategies.base import Update
-from strategies.cfl import Cfl, CflState, bipartition, cosines
-from strategies.clustering import members
-from strategies.fedavg import FedAvg
-from strategies.selection import Uniform
+from raysim.strategies.base import Update
+from raysim.strategies.hospital_clusters.cfl import Cfl, CflState, bipartition, cosines
+from raysim.strategies.one_model.fedavg import FedAvg
+from raysim.strategies.selections.sampling import Uniform
+from raysim.strategies.shared.clustering import members
 from tests.conftest import MakeFederation, play, store
 from tests.strategies.test_battery import same
 from tests.strategies.test_clust_psi import hospital, view_of

@@ -8,16 +8,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from raysim.core.streams import stream
 from raysim.data.federation import Federation
-from raysim.streams import stream
-from strategies.base import FederationView, HospitalRows, choose
-from strategies.clust_psi import ClustPsi
-from strategies.clustering import members
-from strategies.feature_bins import FeatureCounts, FeatureQuantiles, ask_feature_counts, common_edges
-from strategies.fedavg import FedAvg
-from strategies.label_counts import LabelCounts, ask_label_counts
-from strategies.psi import feature_terms
-from strategies.selection import All, Uniform
+from raysim.strategies.base import FederationView, HospitalRows, choose
+from raysim.strategies.hospital_clusters.clust_psi import ClustPsi
+from raysim.strategies.one_model.fedavg import FedAvg
+from raysim.strategies.selections.sampling import All, Uniform
+from raysim.strategies.shared.clustering import members
+from raysim.strategies.shared.feature_bins import FeatureCounts, FeatureQuantiles, ask_feature_counts, common_edges
+from raysim.strategies.shared.label_counts import LabelCounts, ask_label_counts
+from raysim.strategies.shared.psi import feature_terms
 from tests.conftest import MakeFederation, play, store
 from tests.strategies.test_identities import assert_different, assert_same
 

@@ -10,16 +10,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from raysim.data.coalition_sets import coalition_sets
-from strategies import coalitions as module
-from strategies.coalition_bound import spectral_bound
-from strategies.coalition_cliques import PATTERNS, Cliques, violated_fours, violated_triangles
-from strategies.coalition_enumeration import enumerate_coalitions, subset_costs
-from strategies.coalition_programs import lp_bound, set_partitioning, size_indexed
-from strategies.coalition_search import coalition_cost, search_coalitions
-from strategies.coalitions import coalition_models, find_coalitions
-from strategies.robust_loss import l1_losses, logistic_losses, signs
-from strategies.robust_training import train_l1, train_logistic
+from raysim.data.sources.coalition_sets import coalition_sets
+from raysim.strategies.coalitions.robust.loss import l1_losses, logistic_losses, signs
+from raysim.strategies.coalitions.robust.training import train_l1, train_logistic
+from raysim.strategies.coalitions.solver import solve as module
+from raysim.strategies.coalitions.solver.bound import spectral_bound
+from raysim.strategies.coalitions.solver.cliques import PATTERNS, Cliques, violated_fours, violated_triangles
+from raysim.strategies.coalitions.solver.enumeration import enumerate_coalitions, subset_costs
+from raysim.strategies.coalitions.solver.programs import lp_bound, set_partitioning, size_indexed
+from raysim.strategies.coalitions.solver.search import coalition_cost, search_coalitions
+from raysim.strategies.coalitions.solver.solve import coalition_models, find_coalitions
 
 GOLDEN = np.array([[1.0, 2.0, 9.0, 8.0], [3.0, 1.0, 7.0, 9.0], [8.0, 9.0, 2.0, 3.0], [9.0, 7.0, 4.0, 1.0]])
 

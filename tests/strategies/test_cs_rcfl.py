@@ -9,15 +9,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from raysim.core.errors import ConfigError
 from raysim.data.federation import Federation, write
-from raysim.egress import Bytes
-from raysim.errors import ConfigError
-from raysim.job import Outcome, check_job
-from raysim.messages import ModelSpec
-from raysim.results import hospitals_table
-from strategies.base import Strategy
-from strategies.cs_rcfl import CsRcfl
-from strategies.robust_questions import RadiusRule
+from raysim.engine.job import Outcome, check_job
+from raysim.engine.messages import ModelSpec
+from raysim.storage.results import hospitals_table
+from raysim.strategies.base import Strategy
+from raysim.strategies.coalitions.cs_rcfl import CsRcfl
+from raysim.strategies.coalitions.robust.questions import RadiusRule
+from raysim.traffic.ledger import Bytes
 from tests.conftest import MakeFederation, job_of, play, store
 
 SIZES = [14, 9, 0, 21, 12, 1, 17]

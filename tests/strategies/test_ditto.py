@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from raysim.core.streams import stream
 from raysim.data.federation import Federation
-from raysim.streams import stream
-from strategies.ditto import Ditto
-from strategies.fedavg import FedAvg
-from strategies.selection import Uniform
+from raysim.strategies.one_model.fedavg import FedAvg
+from raysim.strategies.personal.ditto import Ditto
+from raysim.strategies.selections.sampling import Uniform
 from tests.conftest import MakeFederation, play, store
 from tests.strategies.test_identities import SIZES, assert_different, assert_same
 from tests.strategies.test_scaffold import gradient
@@ -111,7 +111,7 @@ def test_who_never_took_part_has_the_common_start_and_who_has_no_rows_the_federa
 
 
 def log_loss() -> int:
-    from raysim.metrics import FIGURES
+    from raysim.metrics.measures import FIGURES
 
     return FIGURES.index("log_loss")
 

@@ -10,13 +10,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
+from raysim.core.errors import ConfigError
 from raysim.data.federation import Federation
-from raysim.errors import ConfigError
-from raysim.job import check_job
-from strategies.fairfed import FairFed, FairState, GroupCounts, renewed_weights
-from strategies.fedavg import FedAvg
-from strategies.patient_groups import OTHERS, PRIVILEGED, UNKNOWN, patient_groups
-from strategies.selection import Uniform
+from raysim.engine.job import check_job
+from raysim.strategies.fairness.fairfed import FairFed, FairState, GroupCounts, renewed_weights
+from raysim.strategies.fairness.patient_groups import OTHERS, PRIVILEGED, UNKNOWN, patient_groups
+from raysim.strategies.one_model.fedavg import FedAvg
+from raysim.strategies.selections.sampling import Uniform
 from tests.conftest import MakeFederation, job_of, play
 from tests.strategies.test_clust_psi import hospital, view_of
 from tests.strategies.test_identities import SIZES, assert_different, assert_same

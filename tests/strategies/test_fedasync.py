@@ -5,13 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from raysim.config.system import SystemSection
 from raysim.data.federation import Federation
-from raysim.system import SystemSection
-from strategies.fedasync import FedAsync
-from strategies.fedavg import FedAvg
-from strategies.fedprox import FedProx
-from strategies.local import Local
-from strategies.selection import All, Uniform
+from raysim.strategies.asynchronous.fedasync import FedAsync
+from raysim.strategies.one_model.fedavg import FedAvg
+from raysim.strategies.one_model.fedprox import FedProx
+from raysim.strategies.references.local import Local
+from raysim.strategies.selections.sampling import All, Uniform
 from tests.conftest import MakeFederation, play
 from tests.strategies.event_loop import simulated
 from tests.strategies.test_clust_psi import hospital, view_of

@@ -7,13 +7,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from raysim.config.system import SystemSection
 from raysim.data.federation import Federation
-from raysim.system import SystemSection
-from strategies.base import MIXTURE, OWN, FederationView, Update
-from strategies.fedavg import FedAvg
-from strategies.fedprox import FedProx
-from strategies.fedsoft import FedSoft, NearestShares, SoftState
-from strategies.selection import All, Uniform
+from raysim.strategies.base import MIXTURE, OWN, FederationView, Update
+from raysim.strategies.hospital_clusters.fedsoft import FedSoft, NearestShares, SoftState
+from raysim.strategies.one_model.fedavg import FedAvg
+from raysim.strategies.one_model.fedprox import FedProx
+from raysim.strategies.selections.sampling import All, Uniform
 from tests.conftest import MakeFederation, play
 from tests.strategies.test_battery import UNEVEN
 from tests.strategies.test_clust_psi import hospital, view_of

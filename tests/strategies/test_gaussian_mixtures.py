@@ -8,9 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import multivariate_normal
 
-from strategies.continuous import chosen
-from strategies.gaussian_mixtures import Mixture, best_mixture, fitted, shared_out
-from strategies.patient_clusters import PatientClusters, most_likely_components
+from raysim.strategies.patient_clusters.cluster_models import PatientClusters, most_likely_components
+from raysim.strategies.patient_clusters.continuous import chosen
+from raysim.strategies.patient_clusters.gaussian_mixtures import Mixture, best_mixture, fitted, shared_out
 
 
 @given(st.integers(1, 4), st.integers(1, 5), st.integers(0, 2**31))
@@ -131,7 +131,7 @@ def test_rows_all_alike_or_too_few_are_one_component(rows):
 
 
 def test_silhouettes_of_many_rows_are_over_some(monkeypatch):
-    monkeypatch.setattr("strategies.silhouette.SAMPLE", 60)
+    monkeypatch.setattr("raysim.strategies.shared.silhouette.SAMPLE", 60)
     rng = np.random.default_rng(9)
     rows = rng.normal(size=(400, 2)) + 50 * (np.arange(400) % 3)[:, None]
     assert len(best_mixture(rows, (2, 3, 4), rng).weights) == 3

@@ -9,19 +9,19 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from raysim.core.streams import stream
 from raysim.data.federation import Federation
-from raysim.streams import stream
-from strategies.base import State
-from strategies.centralized import Centralized
-from strategies.chip import Chip
-from strategies.clustered import Clustered
-from strategies.fedavg import FedAvg
-from strategies.fedprox import FedProx
-from strategies.fine_tuning import FineTuning
-from strategies.hierarchical import Hierarchical
-from strategies.local import Local
-from strategies.personalization import Personalization
-from strategies.selection import InverseSqrt, Uniform
+from raysim.strategies.base import State
+from raysim.strategies.hospital_clusters.chip import Chip
+from raysim.strategies.hospital_clusters.clustered import Clustered
+from raysim.strategies.hospital_clusters.hierarchical import Hierarchical
+from raysim.strategies.one_model.fedavg import FedAvg
+from raysim.strategies.one_model.fedprox import FedProx
+from raysim.strategies.personal.fine_tuning import FineTuning
+from raysim.strategies.references.centralized import Centralized
+from raysim.strategies.references.local import Local
+from raysim.strategies.selections.sampling import InverseSqrt, Uniform
+from raysim.strategies.shared.personalization import Personalization
 from tests.conftest import MakeFederation, play, store
 
 SIZES = [9, 4, 13, 7, 1, 6]
@@ -166,7 +166,7 @@ def test_weights_with_a_floor_above_one_are_uniform(federation):
 
 def test_chip_on_a_quadratic_reaches_the_closed_form():
     """``theta_E = theta* + (1 - eta a)^E (theta_k - theta*)`` with ``a = 1 + 2 lam + 2 mu``; golden number."""
-    from strategies.clustering import cluster_problem
+    from raysim.strategies.shared.clustering import cluster_problem
 
     state = State(bank=np.array([[-0.4], [0.2]]), cluster=np.array([1]))
 

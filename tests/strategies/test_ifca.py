@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from raysim.data.federation import Federation
-from strategies.centres import initial_centres
-from strategies.fedavg import FedAvg
-from strategies.ifca import Ifca, Nearest
-from strategies.selection import Uniform
+from raysim.strategies.hospital_clusters.centres import initial_centres
+from raysim.strategies.hospital_clusters.ifca import Ifca, Nearest
+from raysim.strategies.one_model.fedavg import FedAvg
+from raysim.strategies.selections.sampling import Uniform
 from tests.conftest import MakeFederation, play
 from tests.strategies.test_cfl import oppose
 from tests.strategies.test_clust_psi import hospital, view_of

@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 import torch
 
+from raysim.core.errors import ConfigError
 from raysim.data.federation import Federation
-from raysim.errors import ConfigError
-from raysim.job import check_job
-from raysim.messages import ModelSpec
-from strategies.fedavg import FedAvg
-from strategies.moon import Moon
-from strategies.selection import Uniform
+from raysim.engine.job import check_job
+from raysim.engine.messages import ModelSpec
+from raysim.strategies.one_model.fedavg import FedAvg
+from raysim.strategies.one_model.moon import Moon
+from raysim.strategies.selections.sampling import Uniform
 from tests.conftest import MakeFederation, job_of, play
 from tests.strategies.test_ditto import cohorts
 from tests.strategies.test_identities import SIZES, assert_different, assert_same

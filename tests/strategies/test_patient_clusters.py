@@ -10,20 +10,20 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import multivariate_normal
 
+from raysim.core.errors import ConfigError
+from raysim.core.streams import stream
 from raysim.data.federation import Federation
-from raysim.errors import ConfigError
-from raysim.job import Outcome
-from raysim.streams import stream
-from strategies.base import own_state
-from strategies.cbfl import Cbfl
-from strategies.continuous import MoreThanTwoValues
-from strategies.fedavg import FedAvg
-from strategies.fedgmc import FedGmc
-from strategies.fedprox import FedProx
-from strategies.gaussian_mixtures import Mixture
-from strategies.kfed import KFed, farthest_first, local_centres, server_centres
-from strategies.patient_clusters import PatientState, most_likely_components, nearest_centres
-from strategies.selection import All, Uniform
+from raysim.engine.job import Outcome
+from raysim.strategies.base import own_state
+from raysim.strategies.one_model.fedavg import FedAvg
+from raysim.strategies.one_model.fedprox import FedProx
+from raysim.strategies.patient_clusters.cbfl import Cbfl
+from raysim.strategies.patient_clusters.cluster_models import PatientState, most_likely_components, nearest_centres
+from raysim.strategies.patient_clusters.continuous import MoreThanTwoValues
+from raysim.strategies.patient_clusters.fedgmc import FedGmc
+from raysim.strategies.patient_clusters.gaussian_mixtures import Mixture
+from raysim.strategies.patient_clusters.kfed import KFed, farthest_first, local_centres, server_centres
+from raysim.strategies.selections.sampling import All, Uniform
 from tests.conftest import MakeFederation, play, store
 from tests.strategies.test_clust_psi import hospital, view_of
 from tests.strategies.test_identities import SIZES, assert_different, assert_same

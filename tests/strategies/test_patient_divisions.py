@@ -8,15 +8,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from raysim.core.errors import HospitalFailed
+from raysim.core.streams import stream
 from raysim.data.federation import Federation
-from raysim.errors import HospitalFailed
-from raysim.streams import stream
-from strategies.cbfl import Cbfl
-from strategies.encoding import encoded, load_encoder
-from strategies.fedavg import FedAvg
-from strategies.kfed import KFed, local_centres, server_centres
-from strategies.patient_clusters import LocalLabels, nearest_centres
-from strategies.selection import All, Uniform
+from raysim.strategies.one_model.fedavg import FedAvg
+from raysim.strategies.patient_clusters.cbfl import Cbfl
+from raysim.strategies.patient_clusters.cluster_models import LocalLabels, nearest_centres
+from raysim.strategies.patient_clusters.encoding import encoded, load_encoder
+from raysim.strategies.patient_clusters.kfed import KFed, local_centres, server_centres
+from raysim.strategies.selections.sampling import All, Uniform
 from tests.conftest import MakeFederation, play, store
 from tests.strategies.test_battery import same
 from tests.strategies.test_clust_psi import hospital, view_of

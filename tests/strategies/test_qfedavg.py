@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from raysim.data.federation import Federation
-from strategies.base import Update
-from strategies.fedavg import FedAvg
-from strategies.qfedavg import QFedAvg
-from strategies.selection import Uniform
+from raysim.strategies.base import Update
+from raysim.strategies.fairness.qfedavg import QFedAvg
+from raysim.strategies.one_model.fedavg import FedAvg
+from raysim.strategies.selections.sampling import Uniform
 from tests.conftest import MakeFederation, play
 from tests.strategies.test_clust_psi import hospital, view_of
 from tests.strategies.test_identities import SIZES, assert_different, assert_same

@@ -8,17 +8,17 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from raysim.coordinator import Run
+from raysim.cluster.placement import Placement, balance
+from raysim.cluster.pool import LocalPool
 from raysim.data.federation import Federation
-from raysim.job import Outcome
-from raysim.placement import Placement, balance
-from raysim.pool import LocalPool
-from strategies.base import Strategy
-from strategies.chip import Chip
-from strategies.clustered import Clustered
-from strategies.clustering import AdaptiveState
-from strategies.hierarchical import Hierarchical
-from strategies.selection import Uniform
+from raysim.engine.coordinator import Run
+from raysim.engine.job import Outcome
+from raysim.strategies.base import Strategy
+from raysim.strategies.hospital_clusters.chip import Chip
+from raysim.strategies.hospital_clusters.clustered import Clustered
+from raysim.strategies.hospital_clusters.hierarchical import Hierarchical
+from raysim.strategies.selections.sampling import Uniform
+from raysim.strategies.shared.clustering import AdaptiveState
 from tests.conftest import MakeFederation, job_of, play, store
 from tests.strategies.test_battery import same
 from tests.strategies.test_identities import assert_different, assert_same

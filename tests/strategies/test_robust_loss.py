@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import linprog, minimize_scalar
 
-from strategies.robust_loss import l1_losses, logistic_losses, signs, transport_prices
+from raysim.strategies.coalitions.robust.loss import l1_losses, logistic_losses, signs, transport_prices
 
 X = np.array([[1.0, 2.0], [-1.0, 0.5], [0.3, -1.2], [2.0, 1.0]])
 CLASSES = np.array([1, 0, 0, 1])

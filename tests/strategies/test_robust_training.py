@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import linprog, minimize
 
-from strategies.robust_loss import l1_losses, logistic_losses
-from strategies.robust_training import RIDGE, train_l1, train_logistic, zero_is_optimal
+from raysim.strategies.coalitions.robust.loss import l1_losses, logistic_losses
+from raysim.strategies.coalitions.robust.training import RIDGE, train_l1, train_logistic, zero_is_optimal
 
 
 def rows(seed: int = 0, n: int = 40, features: int = 4) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

@@ -5,16 +5,16 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from raysim.coordinator import Run
+from raysim.cluster.placement import Placement, balance
+from raysim.cluster.pool import LocalPool
+from raysim.core.errors import ConfigError
 from raysim.data.federation import Federation
-from raysim.errors import ConfigError
-from raysim.job import Outcome, check_job
-from raysim.messages import VARIATE, ModelSpec
-from raysim.placement import Placement, balance
-from raysim.pool import LocalPool
-from strategies.fedavg import FedAvg
-from strategies.scaffold import Scaffold
-from strategies.selection import Uniform
+from raysim.engine.coordinator import Run
+from raysim.engine.job import Outcome, check_job
+from raysim.engine.messages import VARIATE, ModelSpec
+from raysim.strategies.one_model.fedavg import FedAvg
+from raysim.strategies.one_model.scaffold import Scaffold
+from raysim.strategies.selections.sampling import Uniform
 from tests.conftest import MakeFederation, job_of, play
 from tests.strategies.test_identities import SIZES, assert_different, assert_same
 

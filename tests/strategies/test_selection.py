@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from strategies.base import Draw
-from strategies.selection import All, InverseSqrt, Uniform, cohort_size, weighted_sample
+from raysim.strategies.base import Draw
+from raysim.strategies.selections.sampling import All, InverseSqrt, Uniform, cohort_size, weighted_sample
 
 
 def draw(ids: np.ndarray, sizes: np.ndarray, rng: np.random.Generator) -> Draw:

@@ -10,16 +10,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from raysim import registry
-from raysim.job import Outcome
-from strategies.base import Draw, FederationView, Ids, Selection, Update
-from strategies.centralized import Centralized
-from strategies.cfl import Cfl
-from strategies.clust_psi import ClustPsi
-from strategies.fedavg import FedAvg
-from strategies.fedsoft import FedSoft
-from strategies.ifca import Ifca
-from strategies.local import Local
+from raysim.core import registry
+from raysim.engine.job import Outcome
+from raysim.strategies.base import Draw, FederationView, Ids, Selection, Update
+from raysim.strategies.hospital_clusters.cfl import Cfl
+from raysim.strategies.hospital_clusters.clust_psi import ClustPsi
+from raysim.strategies.hospital_clusters.fedsoft import FedSoft
+from raysim.strategies.hospital_clusters.ifca import Ifca
+from raysim.strategies.one_model.fedavg import FedAvg
+from raysim.strategies.references.centralized import Centralized
+from raysim.strategies.references.local import Local
 from tests.conftest import MakeFederation, play
 from tests.strategies.test_battery import UNEVEN, same
 

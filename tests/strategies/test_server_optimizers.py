@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 
 from raysim.data.federation import Federation
-from strategies.base import Strategy, Update
-from strategies.fedadagrad import FedAdagrad
-from strategies.fedadam import FedAdam
-from strategies.fedavg import FedAvg
-from strategies.fedavgm import FedAvgM
-from strategies.fedyogi import FedYogi
-from strategies.selection import Uniform
+from raysim.strategies.base import Strategy, Update
+from raysim.strategies.one_model.fedadagrad import FedAdagrad
+from raysim.strategies.one_model.fedadam import FedAdam
+from raysim.strategies.one_model.fedavg import FedAvg
+from raysim.strategies.one_model.fedavgm import FedAvgM
+from raysim.strategies.one_model.fedyogi import FedYogi
+from raysim.strategies.selections.sampling import Uniform
 from tests.conftest import MakeFederation, play
 from tests.strategies.test_identities import SIZES, assert_different, assert_same
 

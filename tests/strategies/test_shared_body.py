@@ -10,18 +10,18 @@ import pytest
 import torch
 from torch import nn
 
+from raysim.core.errors import ConfigError
 from raysim.data.federation import Federation
-from raysim.errors import ConfigError
-from raysim.job import check_job
-from raysim.messages import ModelSpec
-from raysim.results import models
+from raysim.engine.job import check_job
+from raysim.engine.messages import ModelSpec
+from raysim.storage.results import models
+from raysim.strategies.one_model.fedavg import FedAvg
+from raysim.strategies.personal.fedper import FedPer
+from raysim.strategies.personal.fedrep import FedRep
+from raysim.strategies.personal.heads import head_mask, layers
+from raysim.strategies.references.local import Local
+from raysim.strategies.selections.sampling import Uniform
 from raysim.training.base import Layout
-from strategies.fedavg import FedAvg
-from strategies.fedper import FedPer
-from strategies.fedrep import FedRep
-from strategies.heads import head_mask, layers
-from strategies.local import Local
-from strategies.selection import Uniform
 from tests.conftest import MakeFederation, job_of, play, store
 from tests.strategies.test_clust_psi import hospital, view_of
 from tests.strategies.test_ditto import cohorts
@@ -160,7 +160,7 @@ def test_what_serves_a_hospital_is_the_last_body_with_its_own_head(strategy, fed
 
 
 def figure(name: str) -> int:
-    from raysim.metrics import FIGURES
+    from raysim.metrics.measures import FIGURES
 
     return FIGURES.index(name)
 

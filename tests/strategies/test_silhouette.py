@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from scipy.spatial.distance import cdist
 from sklearn.metrics import silhouette_score
 
-from strategies.silhouette import best_clusters, mean_silhouette
+from raysim.strategies.shared.silhouette import best_clusters, mean_silhouette
 
 
 def of_points(points: np.ndarray, labels: list[int]) -> float:

@@ -8,16 +8,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from raysim.config.plugins import build_strategy
 from raysim.data.build import build
-from raysim.data.bundled import Digits
-from raysim.data.partition import dirichlet, holdout
-from raysim.data.pooled import Partition
+from raysim.data.heterogeneity import label_metrics
+from raysim.data.sources.bundled import Digits
+from raysim.data.sources.partition import dirichlet, holdout
+from raysim.data.sources.pooled import Partition
 from raysim.data.split import Split
-from raysim.heterogeneity import label_metrics
-from raysim.plugins import build_strategy
+from raysim.strategies.hospital_clusters.clust_psi import ClustPsi
 from raysim.study.grid import chosen_clusters, divided, measure
 from raysim.study.settings import Study, metric_names
-from strategies.clust_psi import ClustPsi
 from tests.conftest import play
 
 LABELS = np.random.default_rng(0).permutation(np.repeat(np.arange(4), 60))

@@ -11,9 +11,9 @@ import pandas as pd
 import pytest
 import yaml
 
-from raysim import cli
-from raysim.report import study_plots
-from raysim.report.study_page import lead
+from raysim.cli import main as cli
+from raysim.study import plots as study_plots
+from raysim.study.page import lead
 from raysim.study.predictors import importances
 from raysim.study.settings import Study, metric_names
 

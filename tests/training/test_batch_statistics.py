@@ -13,15 +13,15 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from raysim.errors import ConfigError
-from raysim.messages import ModelSpec
-from raysim.streams import stream
+from raysim.core.errors import ConfigError
+from raysim.core.streams import stream
+from raysim.engine.messages import ModelSpec
+from raysim.strategies.one_model.fedadagrad import FedAdagrad
+from raysim.strategies.one_model.fedavg import FedAvg
+from raysim.strategies.one_model.fedprox import FedProx
 from raysim.training.base import Optimizer, Task
-from raysim.training.generic import ModuleModel
+from raysim.training.kernels.generic import ModuleModel
 from raysim.training.models import build_model
-from strategies.fedadagrad import FedAdagrad
-from strategies.fedavg import FedAvg
-from strategies.fedprox import FedProx
 from tests.conftest import MakeFederation, play
 
 

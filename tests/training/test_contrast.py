@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from raysim.training.base import ContrastTerm, Model, Optimizer, Task
-from raysim.training.batched import Cohort, Dense
-from raysim.training.contrast import add_gradient, directions
-from raysim.training.generic import ModuleModel
+from raysim.training.kernels.batched import Cohort, Dense
+from raysim.training.kernels.contrast import add_gradient, directions
+from raysim.training.kernels.generic import ModuleModel
 from raysim.training.models import build_model
 from tests.training.test_kernels import HIDDEN, close, kernel, make_tasks, plain_loop
 

@@ -16,11 +16,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from raysim.streams import stream
-from raysim.training import batched
+from raysim.core.streams import stream
 from raysim.training.base import Model, Optimizer, Task
-from raysim.training.batched import Cohort, Dense
-from raysim.training.generic import ModuleModel, Vmapped
+from raysim.training.kernels import batched
+from raysim.training.kernels.batched import Cohort, Dense
+from raysim.training.kernels.generic import ModuleModel, Vmapped
 from raysim.training.models import build_model
 
 HIDDEN = (5, 4)

@@ -12,9 +12,9 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from raysim.errors import ConfigError
+from raysim.core.errors import ConfigError
 from raysim.training.base import Optimizer, Task
-from raysim.training.logistic import LogisticModel
+from raysim.training.kernels.logistic import LogisticModel
 from raysim.training.models import build_model
 
 

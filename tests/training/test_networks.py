@@ -13,18 +13,18 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from raysim.errors import ConfigError
-from raysim.streams import stream
-from raysim.training import generic
+from raysim.core.errors import ConfigError
+from raysim.core.streams import stream
 from raysim.training.base import Optimizer, Task
-from raysim.training.batched import Cohort
-from raysim.training.dropout import Dropout, mask
-from raysim.training.generic import ModuleModel, Vmapped
-from raysim.training.lookup import condense
+from raysim.training.kernels import generic
+from raysim.training.kernels.batched import Cohort
+from raysim.training.kernels.generic import ModuleModel, Vmapped
+from raysim.training.kernels.lookup import condense
 from raysim.training.models import build_model
-from raysim.training.networks import CifarCnn, FashionCnn
-from raysim.training.recurrent import recurrence
-from raysim.training.text import UNITS, TextDense, TextLstm
+from raysim.training.networks.dropout import Dropout, mask
+from raysim.training.networks.images import CifarCnn, FashionCnn
+from raysim.training.networks.recurrent import recurrence
+from raysim.training.networks.text import UNITS, TextDense, TextLstm
 
 TEXT = {"vocabulary": 30, "dimension": 4}
 

@@ -12,11 +12,11 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from raysim.errors import ConfigError
+from raysim.core.errors import ConfigError
 from raysim.training import losses
 from raysim.training.base import Model, Optimizer, Task
-from raysim.training.batched import Cohort, Dense
-from raysim.training.generic import ModuleModel, Vmapped
+from raysim.training.kernels.batched import Cohort, Dense
+from raysim.training.kernels.generic import ModuleModel, Vmapped
 from raysim.training.models import build_model
 
 Floats = NDArray[np.float64]

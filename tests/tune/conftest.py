@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 import yaml
 
-from raysim.config import Config
-from tune.plan import Plan, make_plan
+from raysim.config.schema import Config
+from raysim.tune.plan import Plan, make_plan
 
 Tree = dict[str, Any]
 

@@ -8,11 +8,11 @@ import time
 
 import pytest
 
+from raysim.tune import courier as couriers
+from raysim.tune.courier import Courier
+from raysim.tune.plan import make_plan
 from tests.tune.conftest import small_tree
 from tests.tune.test_results import trial
-from tune import courier as couriers
-from tune.courier import Courier
-from tune.plan import make_plan
 
 
 @pytest.fixture

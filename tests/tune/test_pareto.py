@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tune import pareto
+from raysim.tune import pareto
 
 MIXED = (True, True, False, False)
 

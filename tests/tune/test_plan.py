@@ -6,12 +6,12 @@ import sys
 
 import pytest
 
-from raysim import cli
-from raysim.errors import ConfigError
-from raysim.tasks import CLASSIFICATION, REGRESSION
+from raysim.cli import main as cli
+from raysim.core.errors import ConfigError
+from raysim.metrics.labels import CLASSIFICATION, REGRESSION
+from raysim.tune.plan import make_plan
+from raysim.tune.settings import OBJECTIVES, Sweep, fitted
 from tests.tune.conftest import small_tree
-from tune.plan import make_plan
-from tune.settings import OBJECTIVES, Sweep, fitted
 
 ASHA = {"name": "asha", "objective": "auroc"}
 

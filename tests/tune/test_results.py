@@ -9,15 +9,15 @@ import pandas as pd
 import pytest
 import yaml
 
-from raysim import plugins, reading
-from raysim.errors import ConfigError, DataError
-from raysim.job import Round
+from raysim.config import plugins, reading
+from raysim.core.errors import ConfigError, DataError
+from raysim.engine.job import Round
+from raysim.tune import plots, results
+from raysim.tune.choice import choose, reason
+from raysim.tune.journal import Finished, Journal
+from raysim.tune.plan import make_plan
+from raysim.tune.settings import Sweep
 from tests.tune.conftest import small_tree
-from tune import plots, results
-from tune.choice import choose, reason
-from tune.journal import Finished, Journal
-from tune.plan import make_plan
-from tune.settings import Sweep
 
 HEADER = {"sweep": "abc", "data": ["d"]}
 

@@ -7,9 +7,9 @@ from types import SimpleNamespace
 
 from ray.tune.schedulers import PopulationBasedTraining, TrialScheduler
 
+from raysim.tune.plan import make_plan
+from raysim.tune.schedulers import make_scheduler
 from tests.tune.conftest import small_tree
-from tune.plan import make_plan
-from tune.schedulers import make_scheduler
 
 RATES = {"training.learning_rate": {"loguniform": [1e-6, 0.5]}}
 

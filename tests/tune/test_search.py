@@ -6,10 +6,10 @@ import math
 
 import pytest
 
-from tune.journal import Finished
-from tune.search import Proposals, make_source, objectives
-from tune.settings import Sweep
-from tune.spaces import Space, parse
+from raysim.tune.journal import Finished
+from raysim.tune.search import Proposals, make_source, objectives
+from raysim.tune.settings import Sweep
+from raysim.tune.spaces import Space, parse
 
 SPACE = {
     "strategy.name": {"choice": ["chip", "fedavg"]},

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from raysim.errors import ConfigError
-from raysim.streams import stream
-from tune.spaces import apply, parse
+from raysim.core.errors import ConfigError
+from raysim.core.streams import stream
+from raysim.tune.spaces import apply, parse
 
 KINDS = {
     "a": {"uniform": [-1, 2]},

@@ -21,16 +21,17 @@ import ray
 import yaml
 from rich.console import Console
 
-from raysim import cli, reading
-from raysim.errors import RaysimError
-from raysim.resume import held
-from raysim.session import open_session
+from raysim.cli import main as cli
+from raysim.config import reading
+from raysim.core.errors import RaysimError
+from raysim.experiment.session import open_session
+from raysim.storage.resume import held
+from raysim.tune import sweep as sweeps
+from raysim.tune.choice import choose
+from raysim.tune.journal import Finished
+from raysim.tune.plan import make_plan
+from raysim.tune.schedulers import make_scheduler
 from tests.tune.conftest import small_tree
-from tune import sweep as sweeps
-from tune.choice import choose
-from tune.journal import Finished
-from tune.plan import make_plan
-from tune.schedulers import make_scheduler
 
 FILES = {
     *("journal.jsonl", "pareto.csv", "plots", "recommended", "recommended.yaml"),
@@ -93,7 +94,7 @@ def test_a_sweep_leaves_its_files_and_equal_configurations_equal_figures(ended):
 
 
 def test_the_recommended_configuration_run_by_itself_gives_the_test_figures_that_the_sweep_reports(ended, tmp_path):
-    from raysim.commands import run_one
+    from raysim.cli.commands import run_one
 
     out, *_ = ended
     recommended = reading.read(out / "recommended.yaml")
@@ -108,7 +109,7 @@ def test_the_recommended_configuration_run_by_itself_gives_the_test_figures_that
 
 
 def test_runs_on_test_rows_have_the_files_of_any_run(ended, tmp_path):
-    from raysim.commands import run_one
+    from raysim.cli.commands import run_one
 
     out, *_ = ended
     alone = tmp_path / "run"

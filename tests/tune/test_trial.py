@@ -8,17 +8,17 @@ import json
 import numpy as np
 import pytest
 
-from raysim.coordinator import Run
+from raysim.cluster.placement import Placement, balance
+from raysim.cluster.pool import LocalPool
 from raysim.data.federation import Federation, write
-from raysim.job import Job, Outcome, Round
-from raysim.placement import Placement, balance
-from raysim.pool import LocalPool
+from raysim.engine.coordinator import Run
+from raysim.engine.job import Job, Outcome, Round
+from raysim.strategies.base import Strategy
 from raysim.training.base import Optimizer
-from strategies.base import Strategy
+from raysim.tune.plan import make_plan
+from raysim.tune.trainable import TrialProcess
+from raysim.tune.trial import Trial, continued, figures, mean_and_spread
 from tests.tune.conftest import small_tree
-from tune.plan import make_plan
-from tune.trainable import TrialProcess
-from tune.trial import Trial, continued, figures, mean_and_spread
 
 
 def local_pool(plan, actors=2):

@@ -1,0 +1,150 @@
+"""What the commands of the command line do."""
+
+from __future__ import annotations
+
+import contextlib
+import inspect
+import re
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Console
+from rich.table import Table
+
+from raysim.config import plugins, reading
+from raysim.config.schema import PAPER_METHODS, Config, StrategySection
+from raysim.core import registry
+from raysim.core.errors import ConfigError
+from raysim.report.terminal import comparison_table, run_table, unlikeness_table
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from raysim.engine.job import Result
+
+
+def run_one(
+    config: Config, console: Console, out: Path | None, *, in_process: bool, verbose: bool, again: bool = False
+) -> None:
+    """``raysim run``; with ``again``, the run in folder ``out`` goes on."""
+    from raysim.experiment.runs import Experiment
+
+    experiment = Experiment(config, [config.strategy], [config.seed], out, again=again)
+    (result,) = experiment.play(console, in_process=in_process, verbose=verbose)
+    console.print(run_table(result), markup=False)
+    console.print(f"files: {result.folder}", soft_wrap=True, highlight=False, markup=False)
+
+
+def compare_all(
+    config: Config, console: Console, out: Path | None, *, in_process: bool, verbose: bool, again: bool = False
+) -> None:
+    """``raysim compare``; with ``again``, the comparison in folder ``out`` goes on."""
+    from raysim.experiment import comparison
+    from raysim.experiment.runs import Experiment
+    from raysim.report import patient_clusters, patient_groups, virtual_time
+    from raysim.report.answer import answer
+
+    sections = config.strategies or tuple(StrategySection.model_validate(name) for name in PAPER_METHODS)
+    experiment = Experiment(config, sections, config.seeds or (config.seed,), out, again=again)
+    comparison.check_reference(config.reference, [entry.label for entry in experiment.entries])
+    tables: list[pd.DataFrame] = []
+
+    def conclude(results: Sequence[Result]) -> tuple[Mapping[str, float], Sequence[Path]]:
+        table, files = comparison.write_comparison(experiment.folder, config, results)
+        tables.extend((table, comparison.per_seed(results)))
+        return {}, files
+
+    experiment.play(console, in_process=in_process, verbose=verbose, conclude=conclude)
+    console.print(comparison_table(tables[0], config.reference, console.width), markup=False)
+    further = (
+        virtual_time.printed(tables[0], config.system.target if config.system else {}),
+        patient_groups.printed(tables[1], console.width, config.evaluation.part),
+        patient_clusters.printed(experiment.folder, config.reference),
+    )
+    for shown in filter(None, further):
+        console.print()
+        console.print(shown, markup=False)
+    said = answer(tables[1])
+    console.print()
+    for sentence in filter(None, (said.lead, said.front, said.caution)):
+        console.print(sentence, highlight=False, markup=False)
+    console.print(f"files: {experiment.folder}", soft_wrap=True, highlight=False, markup=False)
+
+
+def resume_run(folder: Path, console: Console, *, in_process: bool, verbose: bool) -> None:
+    """``raysim resume`` of a run or comparison: it goes on where it was stopped; a finished one stays as it is."""
+    from raysim.storage.resume import read_ticket
+
+    folder = folder.absolute()
+    ticket = read_ticket(folder)
+    if ticket.finished:
+        console.print(f"{folder}: finished, nothing to resume", soft_wrap=True, highlight=False, markup=False)
+        return
+    # Relative paths of the configuration mean what they meant when it was started.
+    with contextlib.chdir(ticket.working if Path(ticket.working).is_dir() else "."):
+        config = reading.read(folder / "config.yaml")
+        go_on = compare_all if ticket.kind == "compare" else run_one
+        go_on(config, console, folder, in_process=in_process, verbose=verbose, again=True)
+
+
+def describe_data(config: Config, console: Console, table: Path | None = None) -> None:
+    """``raysim describe``; with ``table``, a row a hospital goes to that file. Raises ``ConfigError`` if it cannot."""
+    from raysim.data.describe import render
+    from raysim.data.heterogeneity import hospital_table
+    from raysim.storage.results import write_csv
+
+    if table is not None and (table.is_dir() or not table.absolute().parent.is_dir()):
+        raise ConfigError(f"--table: {table} is not a file in a folder that exists; name one, such as hospitals.csv")
+    source = plugins.build_source(config.data)
+    federation = plugins.build_federation(config.data, source, config.seed)
+    render(federation, console)
+    console.print(unlikeness_table(federation), markup=False)
+    if table is None:
+        return
+    try:
+        write_csv(table, hospital_table(federation))
+    except OSError as error:
+        raise ConfigError(f"--table: {table} cannot be written ({error.strerror}); name another file") from None
+    console.print(f"\nfiles: {table}", soft_wrap=True, highlight=False, markup=False)
+
+
+def list_kind(kind: str, console: Console) -> None:
+    """``raysim list``: each name with the first line of its documentation."""
+    if kind == "metrics":
+        from raysim.metrics.labels import KINDS
+
+        for kind_of_label in KINDS.values():
+            console.print(f"{kind_of_label.name}:", highlight=False)
+            console.print("  per hospital:  " + ", ".join(kind_of_label.figures), highlight=False)
+            console.print("  over hospitals:  " + ", ".join(kind_of_label.reported()), highlight=False)
+        return
+    table = Table(box=None, show_header=False, pad_edge=False)
+    for name, entry in registry.entries(kind).items():
+        table.add_row(name, _documentation(entry.load()).splitlines()[0])
+    console.print(table, markup=False)
+
+
+def tell(kind: str, name: str, console: Console) -> None:
+    """``raysim list KIND NAME``: its documentation, and its keys with their defaults."""
+    if kind == "metrics":
+        raise ConfigError("list: metrics are told of in docs/metrics.md; leave the name out")
+    plugin = registry.load(kind, name, kind)
+    console.print(_documentation(plugin), highlight=False, markup=False)
+    with contextlib.suppress(TypeError, ValueError):  # a network need not say what it is made with
+        table = Table(title="keys", title_justify="left", title_style="bold", box=None, show_header=False)
+        for key in inspect.signature(plugin).parameters.values():
+            if key.name not in ("n_features", "n_outputs"):  # the engine tells a network these
+                table.add_row(key.name, "required" if key.default is key.empty else f"default {key.default!r}")
+        console.print()
+        console.print(table if table.row_count else "no keys", highlight=False, markup=False)
+
+
+def _documentation(plugin: Any) -> str:
+    """Of a module that is about the plug-in alone, else of the plug-in itself, without marks of the markup."""
+    module = sys.modules[plugin.__module__]
+    others = [entry for kind in ("strategies", "selections") for entry in registry.entries(kind).values()]
+    alone = sum(entry.module == module.__name__ for entry in others) == 1
+    text = inspect.cleandoc((module.__doc__ if alone else plugin.__doc__) or "undocumented")
+    return re.sub(r":\w+:`~?([^`]*)`", r"\1", text).replace("``", "")

@@ -1,0 +1,173 @@
+"""The command line: ``raysim run``, ``compare``, ``describe``, ``list``, and the commands that other packages add.
+
+Exit codes: 0 done, 1 an error that is no fault of the input, 2 bad input (one line on what to mend), 130 interrupted,
+143 terminated. Only what a command needs is imported, and only when it runs: ``raysim --help`` answers at once.
+"""
+
+from __future__ import annotations
+
+import signal
+import sys
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from raysim.config.schema import Config
+
+app = typer.Typer(
+    help="Federated learning across hospitals, simulated on Ray: which way of federating is accurate AND fair?",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
+
+ConfigPath = Annotated[
+    Path | None, typer.Argument(metavar="[CONFIG]", help="YAML configuration; without one, the synthetic federation.")
+]
+Set = Annotated[list[str] | None, typer.Option("--set", metavar="A.B=VALUE", help="Override a key; may be repeated.")]
+Seed = Annotated[int | None, typer.Option(help="Override the seed (for compare: run this seed alone).")]
+Out = Annotated[Path | None, typer.Option(help="Folder to write into; default runs/<name>/<time>-<id>.")]
+InProcess = Annotated[bool, typer.Option("--in-process", help="Run without Ray, for a debugger; same results.")]
+Verbose = Annotated[bool, typer.Option("-v", "--verbose", help="Show what Ray and MLflow say, and tracebacks.")]
+
+
+class Kind(StrEnum):
+    """What ``raysim list`` can list."""
+
+    strategies = "strategies"
+    models = "models"
+    sources = "sources"
+    selections = "selections"
+    metrics = "metrics"
+
+
+@app.command()
+def run(
+    config: ConfigPath = None,
+    set_: Set = None,
+    seed: Seed = None,
+    out: Out = None,
+    in_process: InProcess = False,
+    verbose: Verbose = False,
+) -> None:
+    """Train one strategy, and record and report it."""
+    from raysim.cli.commands import run_one
+
+    run_one(_configuration(config, set_, seed), _console(), out, in_process=in_process, verbose=verbose)
+
+
+@app.command()
+def compare(
+    config: ConfigPath = None,
+    set_: Set = None,
+    seed: Seed = None,
+    out: Out = None,
+    in_process: InProcess = False,
+    verbose: Verbose = False,
+) -> None:
+    """Compare strategies over seeds: a table, plots and one page on accuracy and equity."""
+    from raysim.cli.commands import compare_all
+
+    compare_all(_configuration(config, set_, seed), _console(), out, in_process=in_process, verbose=verbose)
+
+
+@app.command()
+def describe(
+    config: ConfigPath = None,
+    set_: Set = None,
+    seed: Seed = None,
+    table: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="CSV to write: rows and PSI of each hospital and class.")
+    ] = None,
+    verbose: Verbose = False,
+) -> None:
+    """Print the federation: hospitals, sizes, prevalence, missing values, and what each source read."""
+    from raysim.cli.commands import describe_data
+
+    describe_data(_configuration(config, set_, seed), _console(), table)
+
+
+@app.command()
+def plan(
+    config: ConfigPath = None,
+    set_: Set = None,
+    seed: Seed = None,
+    nodes: Annotated[
+        str | None, typer.Option(metavar="SPEC", help="Nodes to plan for, such as 2x16cpu+1gpu,1x8cpu.")
+    ] = None,
+    verbose: Verbose = False,
+) -> None:
+    """Print who would run where, memory of each actor and bytes of a round, without running."""
+    from raysim.experiment.plan import show_plan
+
+    show_plan(_configuration(config, set_, seed), nodes, _console())
+
+
+@app.command("list")
+def list_(
+    kind: Annotated[Kind, typer.Argument(help="What to list.")],
+    name: Annotated[
+        str | None, typer.Argument(metavar="[NAME]", help="One of them: all about it, and its keys.")
+    ] = None,
+) -> None:
+    """List what a configuration can name, or tell of one what it does and which keys it has."""
+    from raysim.cli.commands import list_kind, tell
+
+    if name is None:
+        list_kind(kind.value, _console())
+    else:
+        tell(kind.value, name, _console())
+
+
+def main() -> None:
+    """Run the command line and exit: what a user can mend is one line on stderr and exit code 2."""
+    from raysim.core.errors import RaysimError
+
+    verbose = any(argument in ("-v", "--verbose") for argument in sys.argv[1:])
+    signal.signal(signal.SIGTERM, _terminated)
+    _add_commands()
+    try:
+        app()
+    except RaysimError as error:
+        if verbose:
+            raise
+        print(f"raysim: {' '.join(str(error).split())}", file=sys.stderr)
+        raise SystemExit(2) from None
+    except KeyboardInterrupt:
+        print("raysim: interrupted", file=sys.stderr)
+        raise SystemExit(130) from None
+
+
+def _terminated(number: int, frame: object) -> None:
+    """At SIGTERM, with which batch systems and containers announce the end, a command ends in order, as at Ctrl-C."""
+    sys.exit(143)
+
+
+def _add_commands() -> None:
+    """Add the commands of the entry-point group ``raysim.commands``: functions whose modules import only typer."""
+    from importlib.metadata import entry_points
+
+    for entry in sorted(entry_points(group="raysim.commands"), key=lambda entry: entry.name):
+        app.command(entry.name)(entry.load())
+
+
+def _configuration(path: Path | None, overrides: list[str] | None, seed: int | None) -> Config:
+    from raysim.config.reading import read
+
+    settings = list(overrides or [])
+    if seed is not None:
+        settings += [f"seed={seed}", "seeds=[]"]
+    return read(path, settings)
+
+
+def _console() -> Console:
+    from rich.console import Console
+
+    # A pipe or a log file has no width of its own: wide enough for every table.
+    return Console() if sys.stdout.isatty() else Console(width=160)

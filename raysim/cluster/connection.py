@@ -1,0 +1,248 @@
+"""Getting onto Ray: started here, or the cluster that ``RAY_ADDRESS`` names.
+
+What cannot work is said within half a minute, where Ray would wait and try again."""
+
+from __future__ import annotations
+
+import contextlib
+import faulthandler
+import hashlib
+import logging
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator, Sequence
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import raysim
+from raysim.cluster.placement import Placement
+from raysim.config.nodes import Node, amount, standing_nodes
+from raysim.core.errors import ResourceError
+
+START_SECONDS = 180.0
+"""How long Ray may take to start or to let this process in, before it is taken to hang."""
+
+CONNECT_SECONDS = 10.0
+"""How long a cluster may take to answer at all."""
+
+RESERVE_SECONDS = 25.0
+"""How long standing nodes may take to have room for the actors."""
+
+GROW_SECONDS = 900.0
+"""How long an autoscaler may take to start nodes."""
+
+TOKEN_REMEDY = "put the cluster's token into ~/.ray/auth_token or RAY_AUTH_TOKEN and set RAY_AUTH_MODE=token"
+
+
+def start_ray(verbose: bool) -> None:
+    """Connect this process to Ray. Raises ``ResourceError`` where the cluster cannot be used, within 30 seconds."""
+    import ray
+
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    # Ray's announced default, which also silences the announcement.
+    os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
+    address = os.environ.get("RAY_ADDRESS")
+    options: dict[str, Any] = {"log_to_driver": True}
+    if not verbose:
+        options = {"log_to_driver": False, "logging_level": logging.ERROR}
+    if address:
+        options["address"] = address
+        _check_answers(address)
+    else:
+        options["include_dashboard"] = False
+    try:
+        with _ended_after(START_SECONDS, "resources: Ray did not start"), _own_sigterm():
+            ray.init(**options)
+    except Exception as error:  # Ray raises a bare one where its node does not come up in time
+        where = f"RAY_ADDRESS: '{address}'" if address else "resources: a local Ray"
+        raise ResourceError(f"{where} cannot be used ({_short(str(error))}); {_remedy(str(error))}") from None
+
+
+@contextlib.contextmanager
+def _own_sigterm() -> Iterator[None]:
+    """Keep the handler of SIGTERM that this process has. Ray's aborts it three seconds later, whatever it is at."""
+    own = signal.getsignal(signal.SIGTERM)
+    yield
+    if callable(own) and threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGTERM, own)
+
+
+@contextlib.contextmanager
+def _ended_after(seconds: float, what: str) -> Iterator[None]:
+    """End this process with exit code 2 where the block takes longer.
+
+    ``ray.init`` was seen to wait for ever inside Ray's own code, where no exception of ours can reach it. What it had
+    started ends with this process. Where Ray's code lets no other thread run either, Python's own watchdog ends the
+    process a little later, with its trace.
+    """
+
+    def end() -> None:
+        print(f"raysim: {what} within {seconds:g} s; see /tmp/ray/session_latest/logs, then try again", file=sys.stderr)
+        sys.stderr.flush()
+        os._exit(2)
+
+    timer = threading.Timer(seconds, end)
+    timer.daemon = True
+    timer.start()
+    faulthandler.dump_traceback_later(seconds + 20, exit=True)
+    try:
+        yield
+    finally:
+        faulthandler.cancel_dump_traceback_later()
+        timer.cancel()
+
+
+def live_nodes() -> tuple[Node, ...]:
+    """The nodes of the Ray that this process is connected to, its own first."""
+    import ray
+
+    return standing_nodes(ray.nodes(), ray.get_runtime_context().get_node_id())
+
+
+def reserve(placement: Placement, nodes: Sequence[Node]) -> Any:
+    """A placement group with room for the actors on each machine; None where Ray needs no telling.
+
+    Raises ``ResourceError`` where other work keeps holding what is needed, or no node is started.
+    """
+    if len(set(placement.nodes)) < 2 and not placement.own and all(nodes[i].started for i in placement.nodes):
+        return None
+    import ray
+    from ray.util.placement_group import placement_group, remove_placement_group
+
+    bundles = placement.bundles()
+    group = placement_group(bundles, strategy="SPREAD")
+    grows = not all(nodes[i].started for i in placement.nodes)
+    if grows:
+        print(f"raysim: waiting for nodes to start: {_texts(bundles)}", file=sys.stderr)
+    seconds = GROW_SECONDS if grows else RESERVE_SECONDS
+    if not group.wait(seconds):
+        free = ray.available_resources()
+        remove_placement_group(group)
+        raise ResourceError(
+            f"resources: {_texts(bundles)} on as many nodes were not free within {seconds:g} s (free in all: "
+            f"{amount(free.get('CPU', 0.0), free.get('GPU', 0.0))}); stop other work on the cluster, or ask for less"
+        )
+    return group
+
+
+def source_files(package: Path) -> list[Path]:
+    """The Python files of ``package``; in a checkout some of its folders are links."""
+    folders = os.walk(package, followlinks=True)
+    return [Path(folder, name) for folder, _, names in folders for name in names if name.endswith(".py")]
+
+
+def software() -> dict[str, str]:
+    """What decides the numbers that this process computes: versions, and a digest of raysim's own code."""
+    found = {}
+    for name in ("numpy", "scipy", "scikit-learn", "torch"):
+        try:
+            # Builds for CUDA and for the CPU alone may stand side by side.
+            found[name] = metadata.version(name).partition("+")[0]
+        except metadata.PackageNotFoundError:
+            found[name] = "absent"
+    summed = hashlib.blake2b(digest_size=6)
+    package = Path(raysim.__file__).parent
+    for path in sorted(source_files(package)):
+        summed.update(path.relative_to(package).as_posix().encode() + path.read_bytes())
+    found["raysim's code"] = summed.hexdigest()
+    return found
+
+
+def check_same(others: Sequence[tuple[str, dict[str, str]]]) -> None:
+    """Raise ``ResourceError`` where another node than this (by address) has other software than this process."""
+    import ray
+
+    own, here = software(), ray.util.get_node_ip_address()
+    for node, theirs in others:
+        if node == here:  # the same files, which someone may be editing
+            continue
+        for name, version in own.items():
+            if theirs.get(name) != version:
+                raise ResourceError(
+                    f"resources: {name} is {theirs.get(name)} on node {node} and {version} here; install the same on "
+                    "every node (constraints.txt; 'ray up' does it)"
+                )
+
+
+def _check_answers(address: str) -> None:
+    """Find out in seconds what Ray itself would retry for minutes: nobody there, no Ray there, no or a wrong token."""
+    if address in ("auto", "local"):
+        return
+    if "://" in address:
+        raise ResourceError(
+            f"RAY_ADDRESS: '{address}' is a Ray Client's address, whose data stay behind; run on the cluster with "
+            "'ray job submit', or give the head's host:port"
+        )
+    host, _, port = address.rpartition(":")
+    if not host or not port.isdigit():
+        raise ResourceError(f"RAY_ADDRESS: '{address}' is not host:port; for example 10.0.0.1:6379")
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), CONNECT_SECONDS).close()
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise ResourceError(
+            f"RAY_ADDRESS: '{address}' does not answer ({reason}); see that the cluster is up and the address right"
+        ) from None
+    _check_greets(address)
+
+
+_GREET = """
+import sys
+from ray._private.authentication.authentication_token_setup import ensure_token_if_auth_enabled
+from ray._raylet import GcsClient
+ensure_token_if_auth_enabled(create_token_if_missing=False)
+GcsClient(address=sys.argv[1])
+"""
+
+
+def _check_greets(address: str) -> None:
+    """Whether Ray answers there and takes our token.
+
+    Asked by a process of its own: the call takes no limit, writes to stderr, and can end the process it is made in.
+    """
+    try:
+        done = subprocess.run(
+            [sys.executable, "-c", _GREET, address], capture_output=True, text=True, timeout=CONNECT_SECONDS
+        )
+    except subprocess.TimeoutExpired:
+        raise ResourceError(
+            f"RAY_ADDRESS: '{address}' does not answer as Ray does; give the head's port, mostly 6379, "
+            "not the dashboard's"
+        ) from None
+    if not done.returncode:
+        return
+    last = (done.stderr.strip().splitlines() or ["no reason is given"])[-1]
+    if "no authentication token was found" in last:
+        raise ResourceError(
+            f"RAY_ADDRESS: '{address}' needs a token (RAY_AUTH_MODE=token) and there is none here; {TOKEN_REMEDY}"
+        )
+    _, _, reason = last.partition(": ")
+    if "AuthenticationError" in last:
+        raise ResourceError(f"RAY_ADDRESS: '{address}' refuses this token ({_short(reason)}); {TOKEN_REMEDY}")
+    raise ResourceError(f"RAY_ADDRESS: '{address}' cannot be used ({_short(reason)}); {_remedy(reason)}")
+
+
+def _short(reason: str) -> str:
+    text = " ".join(reason.split())
+    if "Version mismatch" not in text:
+        text = text.split(". ")[0]
+    return text[:300] or "no reason is given"
+
+
+def _remedy(reason: str) -> str:
+    if "Version mismatch" in reason:
+        return "install the same Python and Ray here as on the cluster (constraints.txt)"
+    if "token" in reason:
+        return TOKEN_REMEDY
+    if "during startup" in reason:
+        return "see /tmp/ray/session_latest/logs, then try again on a machine that is less busy"
+    return "check 'ray status' there, or unset it"
+
+
+def _texts(bundles: Sequence[dict[str, float]]) -> str:
+    return ", ".join(amount(bundle.get("CPU", 0.0), bundle.get("GPU", 0.0)) for bundle in bundles)

@@ -1,0 +1,238 @@
+"""Which actor serves which hospital, what each actor holds, and on which machine it can hold that.
+
+Amounts are counted as Ray counts them, in ten-thousandths, so that what fits here fits there.
+"""
+
+from __future__ import annotations
+
+import heapq
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from raysim.config.nodes import Node, amount, inventory
+from raysim.config.schema import Resources
+from raysim.core.errors import ResourceError, nearest
+from raysim.strategies.base import Ids
+
+UNIT = 10_000
+
+
+@dataclass(frozen=True)
+class Placement:
+    """``served``: the hospital ids of each actor, ascending; ``cpus`` and ``gpus`` that each actor holds.
+
+    ``own``: other ``(cpus, gpus)`` of single actors, by actor. ``nodes``: the machine of each actor as an index into
+    those that were to be had; empty where it does not matter.
+    """
+
+    served: tuple[Ids, ...]
+    cpus: float
+    gpus: float
+    own: Mapping[int, tuple[float, float]] = field(default_factory=dict)
+    nodes: tuple[int, ...] = ()
+
+    def share(self, actor: int) -> tuple[float, float]:
+        """CPUs and GPUs that one actor holds."""
+        return self.own.get(actor, (self.cpus, self.gpus))
+
+    def bundles(self) -> list[dict[str, float]]:
+        """What each machine has to hold for its actors, in the order of the machines that have any."""
+        totals: dict[int, tuple[float, float]] = {}
+        for actor, node in enumerate(self.nodes):
+            cpus, gpus = totals.get(node, (0.0, 0.0))
+            more = self.share(actor)
+            # Fractions of one device add up to the device, not to what floats make of them.
+            totals[node] = (round(cpus + more[0], 4), round(gpus + more[1], 4))
+        return [_bundle(*totals[node]) for node in sorted(totals)]
+
+    def bundle(self, actor: int) -> int:
+        """The index of an actor's machine among :meth:`bundles`."""
+        return sorted(set(self.nodes)).index(self.nodes[actor])
+
+
+def place(rows: Ids, resources: Resources, nodes: Sequence[Node], names: Sequence[str] | None = None) -> Placement:
+    """Spread hospitals with ``rows [N]`` over actors, and actors over ``nodes``.
+
+    Hospitals that ``resources.per_hospital`` names (by ``names``) have an actor of their own. Raises ``ResourceError``
+    where the actors asked for cannot run at once.
+    """
+    _check_shares(resources)
+    rooms = [_Room(node) for node in nodes]
+    single = _place_own(rows, resources, nodes, rooms, names)
+    rest = np.setdiff1d(np.arange(len(rows)), [hospital for hospital, _, _ in single])
+    count = actor_count(len(rest), resources, rooms)
+    gpus = _units(resources.gpus_per_actor)
+    cpus = _units(resources.cpus_per_actor or 0.0) or _even_share(rooms, count, gpus)
+    homes = _spread(rooms, count, cpus, gpus)
+    if len(homes) < count:
+        raise _too_much(resources, count, cpus, gpus, nodes, fits=len(homes))
+    groups = [rest[ids] for ids in balance(rows[rest], count)] if count else []
+    actors = [(np.array([hospital]), share, node) for hospital, share, node in single]
+    actors += [(ids, (cpus, gpus), node) for ids, node in zip(groups, homes, strict=True)]
+    # Ray hands out GPUs in this order: whole ones first, then the largest fractions, so that no remainder is stranded.
+    actors.sort(key=lambda actor: (-actor[1][1], -actor[1][0]))
+    return Placement(
+        served=tuple(ids for ids, _, _ in actors),
+        cpus=cpus / UNIT,
+        gpus=gpus / UNIT,
+        own={i: (c / UNIT, g / UNIT) for i, (_, (c, g), _) in enumerate(actors) if (c, g) != (cpus, gpus)},
+        nodes=tuple(node for _, _, node in actors),
+    )
+
+
+def actor_count(hospitals: int, resources: Resources, rooms: Sequence[_Room]) -> int:
+    """How many actors serve the hospitals: by ``hospitals_per_actor``, or as many as can run at once."""
+    if resources.hospitals_per_actor != "auto":
+        return math.ceil(hospitals / int(resources.hospitals_per_actor))
+    cpus, gpus = _units(resources.cpus_per_actor or 1.0), _units(resources.gpus_per_actor)
+    # One actor that cannot run makes the check that follows name what is missing.
+    return min(hospitals, max(1, sum(room.slots(cpus, gpus) for room in rooms)))
+
+
+def balance(rows: Ids, actors: int) -> tuple[Ids, ...]:
+    """Hospitals to actors, largest first onto the least loaded, ties to the first; ascending ids within an actor."""
+    loads = [(0, actor) for actor in range(actors)]
+    served: list[list[int]] = [[] for _ in range(actors)]
+    for hospital in sorted(range(len(rows)), key=lambda h: (-rows[h], h)):
+        load, actor = heapq.heappop(loads)
+        served[actor].append(hospital)
+        # The addend keeps hospitals without rows from piling up on one actor.
+        heapq.heappush(loads, (load + int(rows[hospital]) + 1, actor))
+    return tuple(np.array(sorted(ids), dtype=np.int64) for ids in served)
+
+
+def describe(sizes: Sequence[int], nodes: int = 1) -> str:
+    """A short text such as ``2 actors, 104 hospitals each`` for progress lines."""
+    low, high = min(sizes), max(sizes)
+    where = f" on {nodes} nodes" if nodes > 1 else ""
+    return f"{len(sizes)} actors{where}, {low if low == high else f'{low} to {high}'} hospitals each"
+
+
+class _Room:
+    """What is left of a machine, in units: its CPUs, and each GPU by itself, for a fraction lies on one device."""
+
+    def __init__(self, node: Node) -> None:
+        self.cpus = math.floor(node.cpus * UNIT + 1e-6)
+        self.devices = [UNIT] * node.gpus
+
+    def slots(self, cpus: int, gpus: int) -> int:
+        """How many actors of this share fit."""
+        fits = self.cpus // cpus if cpus else 10**9
+        if gpus >= UNIT:
+            fits = min(fits, self.devices.count(UNIT) // (gpus // UNIT))
+        elif gpus:
+            fits = min(fits, sum(free // gpus for free in self.devices))
+        return fits
+
+    def take(self, cpus: int, gpus: int) -> None:
+        """Give an actor its share, a fraction of a GPU from the fullest device that has it."""
+        self.cpus -= cpus
+        if gpus >= UNIT:
+            for _ in range(gpus // UNIT):
+                self.devices[self.devices.index(UNIT)] = 0
+        elif gpus:
+            best = min((free, i) for i, free in enumerate(self.devices) if free >= gpus)[1]
+            self.devices[best] -= gpus
+
+
+def _place_own(
+    rows: Ids, resources: Resources, nodes: Sequence[Node], rooms: Sequence[_Room], names: Sequence[str] | None
+) -> list[tuple[int, tuple[int, int], int]]:
+    """Hospitals with requests of their own: ``(hospital, share, machine)``, the largest requests first."""
+    if not resources.per_hospital:
+        return []
+    known = {name: hospital for hospital, name in enumerate(names or ())}
+    asked = []
+    for name, request in resources.per_hospital.items():
+        if name not in known:
+            raise ResourceError(f"resources.per_hospital.{name}: no such hospital; {nearest(name, known)}")
+        cpus = request.cpus if request.cpus is not None else resources.cpus_per_actor or 1.0
+        gpus = request.gpus if request.gpus is not None else resources.gpus_per_actor
+        asked.append((_units(gpus), _units(cpus), int(rows[known[name]]), -known[name], name))
+    placed = []
+    for gpus, cpus, _, hospital, name in sorted(asked, reverse=True):
+        fitting = [i for i, room in enumerate(rooms) if room.slots(cpus, gpus)]
+        if not fitting:
+            raise ResourceError(
+                f"resources.per_hospital.{name}: {amount(cpus / UNIT, gpus / UNIT)} are free on no node "
+                f"(nodes: {inventory(nodes)}); lower it"
+            )
+        # Where the fewest GPUs are free: CPU work leaves them alone, and GPU work leaves whole machines whole.
+        node = min(fitting, key=lambda i: (sum(rooms[i].devices), -rooms[i].cpus, i))
+        rooms[node].take(cpus, gpus)
+        placed.append((-hospital, (cpus, gpus), node))
+    return placed
+
+
+def _spread(rooms: Sequence[_Room], count: int, cpus: int, gpus: int) -> list[int]:
+    """A machine for each of ``count`` equal actors, in proportion to what fits; fewer where no more fit."""
+    heap = []
+    for i, room in enumerate(rooms):
+        if slots := min(count, room.slots(cpus, gpus)):
+            heap.append((0.0, -slots, i, 0, slots))
+    heapq.heapify(heap)
+    homes: list[int] = []
+    while heap and len(homes) < count:
+        _, order, i, used, slots = heapq.heappop(heap)
+        rooms[i].take(cpus, gpus)
+        homes.append(i)
+        if used + 1 < slots:
+            heapq.heappush(heap, ((used + 1) / slots, order, i, used + 1, slots))
+    return homes
+
+
+def _even_share(rooms: Sequence[_Room], count: int, gpus: int) -> int:
+    """The most CPUs, up to one, that each of ``count`` actors can hold; an even part where GPUs let none run."""
+    low, high = 0, UNIT
+    while low < high:
+        middle = (low + high + 1) // 2
+        if sum(room.slots(middle, gpus) for room in rooms) >= count:
+            low = middle
+        else:
+            high = middle - 1
+    return low or min(UNIT, max(1, sum(room.cpus for room in rooms) // max(1, count)))
+
+
+def _check_shares(resources: Resources) -> None:
+    shares = {"resources.gpus_per_actor": resources.gpus_per_actor}
+    for name, request in resources.per_hospital.items():
+        shares[f"resources.per_hospital.{name}.gpus"] = request.gpus or 0.0
+    for where, gpus in shares.items():
+        if gpus > 1 and gpus != int(gpus):
+            raise ResourceError(f"{where}: {gpus} is more than one GPU but not whole; use {math.ceil(gpus)}")
+
+
+def _too_much(
+    resources: Resources, count: int, cpus: int, gpus: int, nodes: Sequence[Node], fits: int
+) -> ResourceError:
+    """Names the field to lower: what there is too little of in all, or else what no machine can hold."""
+    each = {"cpus_per_actor": (cpus / UNIT, "CPUs"), "gpus_per_actor": (gpus / UNIT, "GPUs")}
+    total = {"cpus_per_actor": sum(node.cpus for node in nodes), "gpus_per_actor": float(sum(n.gpus for n in nodes))}
+    for name, (share, what) in each.items():
+        if count * share > total[name] + 1e-9:
+            return ResourceError(
+                f"resources.{name}: {count} actors x {share:g} need {count * share:g} {what}, and there are "
+                f"{total[name]:g}; lower it or serve more hospitals per actor"
+            )
+    # Alone, which of the two can the machines not hold? Together they may be too much for each machine as well.
+    rooms = [_Room(node) for node in nodes]
+    few_gpus = sum(room.slots(0, gpus) for room in rooms) < count
+    name = "gpus_per_actor" if gpus and few_gpus else "cpus_per_actor"
+    return ResourceError(
+        f"resources.{name}: {fits} of {count} actors fit with {amount(cpus / UNIT, gpus / UNIT)} each, for an actor "
+        f"lies on one node and its fraction of a GPU on one device (nodes: {inventory(nodes)}); lower it or serve more "
+        "hospitals per actor"
+    )
+
+
+def _units(value: float) -> int:
+    return round(value * UNIT)
+
+
+def _bundle(cpus: float, gpus: float) -> dict[str, float]:
+    # Ray refuses an empty bundle; a hair of a CPU stands for none.
+    bundle = {"CPU": cpus or 1 / UNIT}
+    return bundle | {"GPU": gpus} if gpus else bundle

@@ -1,0 +1,313 @@
+"""The hospitals' processes as the coordinator sees them: in this process, or as Ray actors.
+
+Both run the same :class:`HospitalGroup`; only the way a message travels differs.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import numpy as np
+
+from raysim.cluster.connection import check_same, software
+from raysim.cluster.placement import Placement
+from raysim.cluster.shipping import Delivery, Receiver, Sender, Shipment, Unreadable
+from raysim.core.errors import ResourceError
+from raysim.data.federation import Federation
+from raysim.engine.hospitals import HospitalGroup
+from raysim.engine.messages import Inquiry, Kept, Partial, Plan, Work
+from raysim.engine.pool import Memory
+from raysim.strategies.base import POOLED, Floats, Ids
+
+T = TypeVar("T")
+
+PIECE = 8192
+"""Ids in one argument of an actor. Ray keeps larger arguments in its object store, and where such a one is lost, the
+actor cannot be started again."""
+
+
+class LocalPool:
+    """All hospitals in this process, for a debugger and for small federations."""
+
+    def __init__(self, placement: Placement, device: str) -> None:
+        single_thread()
+        resolved, seen = resolve_device(device)
+        self.warning = check_device(device, resolved, seen)
+        self.served = placement.served
+        self._groups = [HospitalGroup(ids, pools=i == 0, device=resolved) for i, ids in enumerate(self.served)]
+
+    def round(self, plan: Plan, memory: Memory | None) -> tuple[list[Partial], Memory]:
+        kept = memory or [None] * len(self._groups)
+        results = [group.round(plan, own) for group, own in zip(self._groups, kept, strict=True)]
+        return [partial for partial, _ in results], [own for _, own in results]
+
+    def ask(self, inquiry: Inquiry, memory: Memory | None = None) -> list[list[Floats]]:
+        kept = memory or [None] * len(self._groups)
+        return [group.ask(inquiry, own) for group, own in zip(self._groups, kept, strict=True)]
+
+    def recall(self, memory: Memory) -> Kept:
+        return {hospital: theta for own in memory for hospital, theta in own.items()}
+
+
+@dataclass(frozen=True)
+class Up:
+    """What an actor tells once it is up: what it computes on, what torch sees, its node's address and software."""
+
+    resolved: str
+    seen: str
+    node: str
+    software: dict[str, str]
+
+
+class HospitalActor:
+    """A Ray actor around a :class:`HospitalGroup`, with the device that its GPU share lets it see.
+
+    With each call comes what has been shipped to it; see :mod:`raysim.cluster.shipping`.
+    """
+
+    def __init__(self, pools: bool, device: str, threads: int, *served: Ids) -> None:
+        """``served`` are the ids of its hospitals in one piece or several; see :data:`PIECE`."""
+        limit_threads(threads)
+        self._resolved, self._seen = resolve_device(device)
+        self._receiver = Receiver()
+        self._group = HospitalGroup(
+            np.concatenate(served), pools=pools, device=self._resolved, open=self._receiver.open
+        )
+
+    def round(self, plan: Plan, kept: Kept | None, shipment: Shipment | None) -> tuple[Partial, Kept]:
+        self._receiver.accept(plan.work.federation, shipment)
+        return self._group.round(plan, kept)
+
+    def ask(self, inquiry: Inquiry, kept: Kept | None, shipment: Shipment | None) -> list[Floats]:
+        self._receiver.accept(inquiry.work.federation, shipment)
+        return self._group.ask(inquiry, kept)
+
+    def reads(self, folder: str, expected: tuple[Any, ...]) -> tuple[bool, str]:
+        """Whether this process can map a federation's folder, and the address of its node."""
+        import ray
+
+        return self._receiver.reads(folder, expected), ray.util.get_node_ip_address()
+
+    def ready(self) -> Up:
+        """Answers once the process is up."""
+        import ray
+
+        return Up(self._resolved, self._seen, ray.util.get_node_ip_address(), software())
+
+
+class RayPool:
+    """Hospital actors on a running Ray. The object itself travels to coordinator actors, which share the actors.
+
+    ``group`` is the placement group that has room for them, if they need one.
+    """
+
+    restart_seconds = 60.0
+    """How much longer an actor may take that is started anew."""
+
+    def __init__(
+        self,
+        placement: Placement,
+        device: str,
+        timeout: float = 1800.0,
+        delivery: Delivery = "auto",
+        group: Any = None,
+    ) -> None:
+        import ray
+        from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
+
+        self.served = placement.served
+        self._sender = Sender(placement.served, delivery)
+        self._device = device
+        self._timeout = timeout
+        # Actors are pure, so a crashed one may restart and repeat the call that it was running. A long run may lose
+        # many, but a call that fails again and again is given up.
+        actor = ray.remote(max_restarts=-1, max_task_retries=3)(HospitalActor)
+        self.actors = []
+        for i, ids in enumerate(self.served):
+            cpus, gpus = placement.share(i)
+            options: dict[str, Any] = {"num_cpus": cpus, "num_gpus": gpus}
+            if group is not None:
+                options["scheduling_strategy"] = PlacementGroupSchedulingStrategy(group, placement.bundle(i))
+            threads = max(1, int(cpus)) if i in placement.own else 1
+            pieces = np.array_split(ids, -(-len(ids) // PIECE) or 1)
+            self.actors.append(actor.options(**options).remote(i == 0, device, threads, *pieces))
+
+    def wait(self, seconds: float) -> str | None:
+        """Return once every actor is up, with a warning of one of them if there is any; sets ``places``.
+
+        Raises ``ResourceError`` where they are not up in time, where one cannot have its device, or where a node has
+        other software than this process.
+        """
+        import ray
+
+        try:
+            answers = ray.get([actor.ready.remote() for actor in self.actors], timeout=seconds)
+        except ray.exceptions.GetTimeoutError:
+            raise ResourceError(
+                f"resources: {len(self.actors)} hospital actors were not up after {seconds:g} s, and Ray has "
+                f"{ray.available_resources()} free; stop other work on it or serve more hospitals per actor"
+            ) from None
+        except ray.exceptions.RayActorError as error:
+            raise ResourceError(
+                f"resources: a hospital actor could not start ({_last_line(error)}); see that every node has raysim "
+                "and what constraints.txt names"
+            ) from None
+        self.places = [answer.node for answer in answers]
+        check_same([(answer.node, answer.software) for answer in answers])
+        warnings = [check_device(self._device, answer.resolved, answer.seen) for answer in answers]
+        return next((warning for warning in warnings if warning), None)
+
+    def round(self, plan: Plan, memory: Memory | None) -> tuple[list[Partial], Memory]:
+        return self._shipped(plan.work.federation, lambda: self._round(plan, memory))
+
+    def _shipped(self, folder: str, call: Callable[[], T]) -> T:
+        """``call`` again where an actor has moved to a node that cannot read the folder; calls may be repeated."""
+        try:
+            return call()
+        except Unreadable:
+            self._sender.forget(folder)
+            return call()
+
+    def _round(self, plan: Plan, memory: Memory | None) -> tuple[list[Partial], Memory]:
+        import ray
+
+        shared = ray.put(plan)
+        kept = memory or [None] * len(self.actors)
+        shipments = self._sender.shipments(plan.work.federation, self.actors, pooled=POOLED in plan.ids)
+        results = [
+            actor.round.options(num_returns=2).remote(shared, own, shipment)
+            for actor, own, shipment in zip(self.actors, kept, shipments, strict=True)
+        ]
+        partials = self._gather([partial for partial, _ in results], plan.work, f"in round {plan.round}")
+        return partials, [own for _, own in results]
+
+    def ask(self, inquiry: Inquiry, memory: Memory | None = None) -> list[list[Floats]]:
+        return self._shipped(inquiry.work.federation, lambda: self._ask(inquiry, memory))
+
+    def _ask(self, inquiry: Inquiry, memory: Memory | None) -> list[list[Floats]]:
+        import ray
+
+        shared = ray.put(inquiry)
+        kept = memory or [None] * len(self.actors)
+        shipments = self._sender.shipments(inquiry.work.federation, self.actors, pooled=False)
+        asked = [
+            actor.ask.remote(shared, own, shipment)
+            for actor, own, shipment in zip(self.actors, kept, shipments, strict=True)
+        ]
+        return self._gather(asked, inquiry.work, f"when asked for '{inquiry.question.kind}'")
+
+    def recall(self, memory: Memory) -> Kept:
+        return {hospital: theta for own in self._gather(memory) for hospital, theta in own.items()}
+
+    def _gather(self, refs: Sequence[Any], work: Work | None = None, when: str = "") -> list[Any]:
+        """What each actor answers. One that is late is started anew and repeats its call, once.
+
+        Raises ``ResourceError`` naming the hospitals of an actor that is late again, or that keeps dying.
+        """
+        import ray
+
+        if late := self._late(refs, self._timeout):
+            for i in late:
+                ray.kill(self.actors[i], no_restart=False)
+            if late := self._late(refs, self._timeout + self.restart_seconds):
+                raise ResourceError(
+                    f"resources.timeout: {self._who(late[0], work)} did not answer within {self._timeout:g} s {when}, "
+                    "twice; raise it, or see why that process stands still"
+                )
+        try:
+            answers: list[Any] = fetch(refs)
+        except ray.exceptions.RayActorError as error:
+            dead = next((i for i, ref in enumerate(refs) if _actor_died(ref)), 0)
+            raise ResourceError(
+                f"resources: {self._who(dead, work)} was lost {when} ({_first_line(error)}); see whether its node is "
+                "up, and has memory enough for it"
+            ) from None
+        return answers
+
+    def _late(self, refs: Sequence[Any], seconds: float) -> list[int]:
+        """Which actors have not answered when the time is over."""
+        import ray
+
+        _, late = ray.wait(list(refs), num_returns=len(refs), timeout=seconds)
+        return [i for i, ref in enumerate(refs) if ref in late]
+
+    def _who(self, actor: int, work: Work | None) -> str:
+        ids = self.served[actor].tolist()
+        names = [str(i) for i in ids] if work is None else [Federation.open(work.federation).hospitals[i] for i in ids]
+        more = f" and {len(names) - 3} more" if len(names) > 3 else ""
+        return f"the actor of hospital{'s' if len(names) > 1 else ''} {', '.join(names[:3])}{more}"
+
+
+def _actor_died(ref: Any) -> bool:
+    import ray
+
+    try:
+        ray.get(ref, timeout=0)
+    except ray.exceptions.RayActorError:
+        return True
+    except ray.exceptions.RayError:
+        return False
+    return False
+
+
+def _first_line(error: Exception) -> str:
+    return next(iter(str(error).strip().splitlines()), type(error).__name__)
+
+
+def _last_line(error: Exception) -> str:
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return lines[-1] if lines else type(error).__name__
+
+
+def fetch(refs: Any) -> Any:
+    """``ray.get`` that raises a remote error as what it was there, not wrapped in Ray's trace."""
+    import ray
+
+    try:
+        return ray.get(refs)
+    except ray.exceptions.RayTaskError as error:
+        raise cause_of(error) from None
+
+
+def cause_of(error: Any) -> Exception:
+    """The exception that a remote call raised, without Ray's wrapping."""
+    cause = error
+    while getattr(cause, "cause", None) is not None and cause.cause is not cause:
+        cause = cause.cause
+    return cause if isinstance(cause, Exception) else error
+
+
+def resolve_device(device: str) -> tuple[str, str]:
+    """``auto``, ``cpu`` or ``cuda`` to what this process computes on, and what torch sees."""
+    if device == "cpu":
+        return "cpu", ""
+    import torch
+
+    seen = f"CUDA_VISIBLE_DEVICES={os.environ.get('CUDA_VISIBLE_DEVICES', '')!r}, torch {torch.__version__}"
+    return "cuda" if torch.cuda.is_available() else "cpu", seen
+
+
+def check_device(wanted: str, resolved: str, seen: str) -> str | None:
+    """A warning where a GPU was meant and there is none; ``ResourceError`` where ``cuda`` is required."""
+    if wanted == "cuda" and resolved != "cuda":
+        raise ResourceError(f"resources.device: cuda, but torch sees no CUDA device ({seen}); install a CUDA build")
+    if wanted == "auto" and resolved == "cpu":
+        return f"a hospital actor holds a GPU share, but torch sees no CUDA device ({seen}): it computes on the CPU"
+    return None
+
+
+def single_thread() -> None:
+    """One compute thread for this process: more threads than cores was seen to be 30 times slower."""
+    limit_threads(1)
+
+
+def limit_threads(count: int) -> None:
+    """At most ``count`` compute threads for this process."""
+    for library in ("OMP", "OPENBLAS", "MKL"):
+        os.environ[f"{library}_NUM_THREADS"] = str(count)  # for those that are loaded later
+    from threadpoolctl import threadpool_limits
+
+    threadpool_limits(count)  # for those that are loaded already

@@ -1,0 +1,173 @@
+"""``system``: how fast, how well connected and how reliable each simulated hospital is.
+
+These are properties of the hospitals that are simulated, on a virtual clock. They have nothing to do with the machine
+that simulates them, and change no number of a run by its speed.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import numpy as np
+from pydantic import BeforeValidator, Field, FiniteFloat, field_validator, model_validator
+
+from raysim.core.section import Section
+
+DRAWS: dict[str, Any] = {
+    "uniform": lambda rng, n, low, high: rng.uniform(low, high, n),
+    "loguniform": lambda rng, n, low, high: np.exp(rng.uniform(np.log(low), np.log(high), n)),
+    "lognormal": lambda rng, n, median, sigma: median * np.exp(sigma * rng.standard_normal(n)),
+    "choice": lambda rng, n, *values: rng.choice(np.array(values), n),
+}
+"""Distributions by name; each gives ``n`` draws, and a hospital's does not depend on how many come after it."""
+
+FORMS = ", ".join(f"{{{name}: [...]}}" for name in DRAWS)
+
+MEGABIT = 125_000
+"""Bytes."""
+
+
+def _amount(value: Any) -> Any:
+    """One number for all hospitals, or ``{distribution: [parameters]}``."""
+    if not isinstance(value, Mapping):
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            raise ValueError(f"{value!r} is not a number or one of {FORMS}")
+        return value
+    name, parameters = next(iter(value.items()), ("", ()))
+    if len(value) != 1 or name not in DRAWS:
+        raise ValueError(f"{dict(value)} is not a number or one of {FORMS}")
+    if not isinstance(parameters, list | tuple) or not all(isinstance(p, int | float) for p in parameters):
+        raise ValueError(f"{{{name}: {parameters}}} does not hold a list of numbers; write {{{name}: [1, 2]}}")
+    if name != "choice" and len(parameters) != 2:
+        raise ValueError(f"{name} takes two numbers, not {len(parameters)}: {list(parameters)}")
+    if name != "choice" and not all(map(math.isfinite, parameters)):
+        raise ValueError(f"{name} takes two finite numbers, not {list(parameters)}")
+    if name == "choice" and not parameters:
+        raise ValueError("choice takes at least one number")
+    if name in ("uniform", "loguniform") and parameters[0] > parameters[1]:
+        raise ValueError(f"{name} goes from the smaller to the larger number, not from {parameters[0]}")
+    if name in ("loguniform", "lognormal") and not parameters[0] > 0:
+        raise ValueError(f"{name} begins at {parameters[0]}, which is not greater than 0")
+    return {name: [float(p) for p in parameters]}
+
+
+Amount = Annotated[float | dict[str, list[float]], BeforeValidator(_amount)]
+
+
+class Hospital(Section):
+    """What is known of one hospital; None is what holds for all."""
+
+    rows_per_second: float | None = Field(None, gt=0)
+    downlink: float | None = Field(None, gt=0)
+    uplink: float | None = Field(None, gt=0)
+    latency: float | None = Field(None, ge=0, allow_inf_nan=False)
+    availability: float | None = Field(None, gt=0, le=1)
+    dropout: float | None = Field(None, ge=0, lt=1)
+
+
+LIMITS: dict[str, tuple[str, Any]] = {
+    "rows_per_second": ("greater than 0", lambda v: v > 0),
+    "downlink": ("greater than 0", lambda v: v > 0),
+    "uplink": ("greater than 0", lambda v: v > 0),
+    "latency": ("at least 0 and finite", lambda v: (v >= 0) & np.isfinite(v)),
+    "availability": ("in (0, 1]", lambda v: (v > 0) & (v <= 1)),
+    "dropout": ("in [0, 1)", lambda v: (v >= 0) & (v < 1)),
+}
+"""What each quantity of a hospital must be."""
+
+PERFECT = {
+    "rows_per_second": np.inf,
+    "downlink": np.inf,
+    "uplink": np.inf,
+    "latency": 0.0,
+    "availability": 1.0,
+    "dropout": 0.0,
+}
+"""What holds where nothing is said."""
+
+
+class RoundsSection(Section):
+    """``system.rounds``: when the server goes on. Asynchronous strategies, which have no rounds, take no notice of it.
+
+    - ``deadline``: seconds after which it waits no longer. What comes later is dropped (``late: drop``), or used in the
+      round in which it arrives, with its weight times ``1 / (1 + rounds it is late)`` (``late: discount``; the rule of
+      J. Jiang, B. Cui, C. Zhang, L. Yu: *Heterogeneity-aware Distributed Parameter Servers*, SIGMOD 2017).
+    - ``over_selection``: x, by which share more hospitals are selected than are needed; the first 1 / (1 + x) of them
+      to answer are taken (K. Bonawitz et al.: *Towards Federated Learning at Scale*, MLSys 2019, there .3).
+    - ``minimum_cohort``: with fewer updates the server starts again, up to ``retries`` times; then the round changes
+      nothing.
+    """
+
+    deadline: float | None = Field(None, gt=0)
+    late: Literal["drop", "discount"] = "drop"
+    over_selection: float = Field(0.0, ge=0, allow_inf_nan=False)
+    minimum_cohort: int = Field(1, ge=1)
+    retries: int = Field(0, ge=0)
+
+    @model_validator(mode="after")
+    def _consistent(self) -> RoundsSection:
+        if self.late == "discount" and self.over_selection:
+            raise ValueError(
+                f"late: discount stands beside over_selection: {self.over_selection}, which is there to do without "
+                "late updates; keep one of them"
+            )
+        if self.late == "discount" and self.deadline is None:
+            raise ValueError("late: discount, but without a deadline nobody is late; set deadline")
+        return self
+
+
+class SystemSection(Section):
+    """``system``: hospitals that need time and cannot be relied on. Each quantity is one number for all hospitals, or
+    ``{distribution: [parameters]}``, of which each hospital draws its own by the run's seed.
+
+    - ``rows_per_second`` of training, one epoch over one row being one; ``downlink`` and ``uplink`` in Mbit/s;
+      ``latency`` in seconds, before each message. Where nothing is said, no time passes.
+    - ``availability``: the chance to be there when asked; or ``trace``, a CSV with the columns ``hospital, from, to``
+      of virtual seconds in which it is there, repeated each ``trace_period`` seconds. Who leaves while it trains is
+      lost for that round.
+    - ``dropout``: the chance to be lost in a round, at a moment that is uniform in it.
+    - ``table``: a CSV with the column ``hospital``, which names all of them, and any of the quantities; an empty field
+      is what holds for all. ``hospitals``: what differs at some, by name.
+    - ``wait``: seconds until the server tries again where too few hospitals are there.
+    - ``target``: values of metrics; how long the headline model took to reach them is reported.
+    """
+
+    rows_per_second: Amount | None = None
+    downlink: Amount | None = None
+    uplink: Amount | None = None
+    latency: Amount | None = None
+    availability: Amount | None = None
+    dropout: Amount | None = None
+    trace: Path | None = None
+    trace_period: float | None = Field(None, gt=0, allow_inf_nan=False)
+    table: Path | None = None
+    hospitals: dict[str, Hospital] = Field(default_factory=dict)
+    wait: float = Field(60.0, gt=0, allow_inf_nan=False)
+    rounds: RoundsSection = Field(default_factory=RoundsSection)
+    target: dict[str, FiniteFloat] = Field(default_factory=dict)
+
+    @field_validator(*LIMITS)
+    @classmethod
+    def _possible(cls, value: Any, info: Any) -> Any:
+        words, fits = LIMITS[info.field_name]
+        if isinstance(value, dict):
+            ((name, parameters),) = value.items()
+            # A lognormal's second parameter is no value that can come out of it.
+            bounds = parameters[:1] if name == "lognormal" else parameters
+        else:
+            bounds = [] if value is None else [value]
+        for bound in bounds:
+            if not fits(np.float64(bound)):
+                raise ValueError(f"{bound:g} is not {words}")
+        return value
+
+    @model_validator(mode="after")
+    def _consistent(self) -> SystemSection:
+        if self.trace is not None and self.availability is not None:
+            raise ValueError("trace: it stands beside availability; keep one of them")
+        if self.trace_period is not None and self.trace is None:
+            raise ValueError("trace_period: there is no trace to repeat; set trace")
+        return self

@@ -1,0 +1,48 @@
+"""Small CSV files that a configuration names, read with their line numbers."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Sequence
+from pathlib import Path
+
+from raysim.core.errors import ConfigError, nearest
+
+
+def read_rows(
+    path: Path, field: str, needed: Sequence[str], further: Sequence[str] = ()
+) -> list[tuple[int, dict[str, str]]]:
+    """The lines of a CSV file, each with its number; ``field`` is the key that names the file.
+
+    Raises ``ConfigError`` for a file that cannot be read, lacks a column ``needed``, or has one that
+    is not known or there twice.
+    """
+    try:
+        with path.open(newline="", encoding="utf-8-sig") as file:
+            reader = csv.DictReader(file, skipinitialspace=True, strict=True)
+            columns = list(reader.fieldnames or ())
+            for name in needed:
+                if name not in columns:
+                    raise ConfigError(f"{field}: {path} has no column '{name}'; it has {', '.join(columns) or 'none'}")
+            for name in columns:
+                if columns.count(name) > 1:
+                    raise ConfigError(f"{field}: {path} has two columns named '{name}'; rename or remove one")
+                if name not in (*needed, *further):
+                    raise ConfigError(f"{field}: {path} has a column '{name}'; {nearest(name, [*needed, *further])}")
+            rows = []
+            for row in reader:
+                if None in row or None in row.values():
+                    raise ConfigError(f"{field}: {path} line {reader.line_num} has not {len(columns)} fields; mend it")
+                rows.append((reader.line_num, {key: value.strip() for key, value in row.items()}))
+            return rows
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise ConfigError(f"{field}: {path} cannot be read ({reason}); name a CSV file") from None
+
+
+def number(text: str, where: str) -> float:
+    """A field of a file as a number, or a ``ConfigError`` that begins with ``where``."""
+    try:
+        return float(text)
+    except ValueError:
+        raise ConfigError(f"{where}: '{text}' is not a number") from None

@@ -1,0 +1,255 @@
+"""How unlike hospitals are: non-IID metrics of their labels, sizes and features.
+
+Sources: PSI and its weighted mean are D. M. Jimenez-Gutierrez et al., *Clust-PSI-PFL*, arXiv:2512.20363, 2025; the
+Hellinger and Jensen-Shannon distances of a federation are those of the library FedArtML; the weighted earth mover's
+distance is Y. Zhao et al., *Federated Learning with Non-IID Data*, 2018. PSI of features and of sizes goes beyond them.
+
+Label metrics take ``counts [H, C]``, rows of each class at each hospital, and compare hospitals' shares ``p_i``.
+Hospitals without rows are left out. Where a metric is a mean over pairs, it is NaN for fewer than two hospitals, and
+costs H log H rather than H^2.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from raysim.core.errors import DataError
+from raysim.strategies.shared import psi
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from raysim.data.federation import Federation
+
+Floats = NDArray[np.float64]
+Counts = NDArray[Any]
+
+EarthMover = Literal["tv", "pooled", "l1", "ordinal", "fedartml"]
+
+
+@dataclass(frozen=True, eq=False)
+class Stability:
+    """PSI of a federation: ``terms [H, K]`` (NaN for hospitals without rows), K classes or features.
+
+    ``hospital [H]`` sums them up, ``weighted`` is the mean of these by rows (WPSI).
+    """
+
+    terms: Floats
+    hospital: Floats
+    weighted: float
+
+
+@dataclass(frozen=True)
+class Quantity:
+    """How unevenly ``H`` hospitals hold the rows.
+
+    ``psi`` between hospitals' shares of the rows and even shares; ``gini`` 0 for equal sizes; ``effective``, the number
+    of equal hospitals with the same sum of squared shares; ``largest``, the share of the largest.
+    """
+
+    psi: float
+    gini: float
+    effective: float
+    largest: float
+
+
+def label_counts(federation: Federation, part: str = "train") -> NDArray[np.int64]:
+    """Rows of each class at each hospital in one part, ``[H, C]``. Raises ``DataError`` for a label without classes."""
+    if not federation.classes:
+        raise DataError("data.task: a label that is a number has no classes to count; choose a classification task")
+    hospitals, classes = len(federation.hospitals), len(federation.classes)
+    home, rows = _home(federation, part)
+    flat = np.bincount(home * classes + federation.y[rows], minlength=hospitals * classes)
+    return flat.reshape(hospitals, classes)
+
+
+def label_spread(federation: Federation, part: str = "train") -> dict[str, float]:
+    """How a real label differs between hospitals that have rows of a part, by name.
+
+    ``std_between`` and ``std_within``: population standard deviations of hospitals' mean labels around the mean of all
+    rows, and of rows around their hospital's mean, hospitals weighted by rows. Their squares add up to the variance of
+    all rows, of which ``between_share`` is the share between hospitals (the correlation ratio); NaN for a constant.
+    """
+    home, rows = _home(federation, part)
+    y = federation.y[rows]
+    sizes = np.bincount(home, minlength=len(federation.hospitals))
+    means = np.bincount(home, weights=y, minlength=len(sizes)) / np.maximum(sizes, 1)
+    between = float(np.mean(np.square(means[home] - y.mean())))
+    within = float(np.mean(np.square(y - means[home])))
+    total = between + within
+    share = between / total if total > 0 else float("nan")
+    return {"std_between": between**0.5, "std_within": within**0.5, "between_share": share}
+
+
+def label_metrics(counts: Counts) -> dict[str, float]:
+    """All metrics of label skew of a federation, by name."""
+    metrics = {
+        "wpsi": label_psi(counts).weighted,
+        "hellinger": hellinger_distance(counts),
+        "jensen_shannon": jensen_shannon_distance(counts),
+    }
+    kinds: tuple[EarthMover, ...] = ("tv", "pooled", "l1", "ordinal", "fedartml")
+    return metrics | {f"emd_{kind}": earth_movers_distance(counts, kind) for kind in kinds}
+
+
+def label_psi(counts: Counts, reference: Counts | None = None) -> Stability:
+    """PSI of each hospital and class against the pooled shares, or those of ``reference [C]`` (training counts)."""
+    return _stability(psi.psi_terms(counts, reference), counts.sum(axis=1))
+
+
+def feature_psi(X: NDArray[Any], observed: NDArray[np.bool_], home: NDArray[np.int64], bins: int = 10) -> Stability:
+    """PSI of each hospital and feature over ``bins`` quantile bins of the pooled values and one of missing values.
+
+    ``X [n, >= D]``, of which the first D columns are values, ``observed [n, D]``, ``home [n]`` the hospital of each
+    row, 0 to H - 1. Raises ``ValueError`` for fewer than two bins.
+    """
+    if bins < 2:
+        raise ValueError(f"bins: {bins} is not at least 2")
+    columns, cuts = observed.shape[1], np.arange(1, bins) / bins
+    edges = np.zeros((columns, bins - 1))
+    for j in np.flatnonzero(observed.any(axis=0)):
+        # A value of the data itself, so that a value that is common to many rows is not cut in two by rounding.
+        edges[j] = np.quantile(X[observed[:, j], j].astype(np.float64), cuts, method="inverted_cdf")
+    hospitals = int(home.max(initial=-1)) + 1
+    counts = psi.bin_counts(psi.bin_indices(X, observed, edges), home, hospitals, bins + 1)
+    return _stability(psi.feature_terms(counts), np.bincount(home, minlength=hospitals))
+
+
+def federation_feature_psi(federation: Federation, part: str = "train", bins: int = 10) -> Stability:
+    """:func:`feature_psi` of one part of a federation."""
+    home, rows = _home(federation, part)
+    found = feature_psi(federation.X[rows], federation.observed[rows], home, bins)
+    idle = len(federation.hospitals) - len(found.hospital)  # hospitals without rows at the end
+    return Stability(
+        np.pad(found.terms, ((0, idle), (0, 0)), constant_values=np.nan),
+        np.pad(found.hospital, (0, idle), constant_values=np.nan),
+        found.weighted,
+    )
+
+
+def quantity(sizes: Counts) -> Quantity:
+    """The unevenness of ``sizes [H]``, rows of each hospital; all NaN where no hospital has rows."""
+    n = np.sort(np.asarray(sizes, dtype=np.int64)[np.asarray(sizes) > 0])
+    if not len(n):
+        return Quantity(np.nan, np.nan, np.nan, np.nan)
+    shares = n / n.sum()
+    return Quantity(
+        psi=float(np.abs(psi.size_terms(n)).mean()),
+        gini=_mean_pair_difference(shares) * (len(n) - 1) / 2 if len(n) > 1 else 0.0,
+        effective=float(1 / (shares**2).sum()),
+        largest=float(shares[-1]),
+    )
+
+
+def hospital_table(federation: Federation, part: str = "train") -> pd.DataFrame:
+    """A row a hospital: ``hospital``, ``rows`` of ``part``, and the PSI of its labels and features.
+
+    With classes: ``rows_<class>``, ``psi_<class>`` and their sum ``psi``; always ``psi_of_features``, the sum over
+    features. PSI is NaN for a hospital without rows.
+    """
+    import pandas as pd
+
+    table: dict[str, Any] = {"hospital": federation.hospitals, "rows": federation.sizes(part)}
+    if federation.classes:
+        counts = label_counts(federation, part)
+        found = label_psi(counts)
+        table |= {f"rows_{name}": column for name, column in zip(federation.classes, counts.T, strict=True)}
+        table["psi"] = found.hospital
+        table |= {f"psi_{name}": column for name, column in zip(federation.classes, found.terms.T, strict=True)}
+    table["psi_of_features"] = federation_feature_psi(federation, part).hospital
+    return pd.DataFrame(table)
+
+
+def hellinger(p: Floats, q: Floats) -> float:
+    """``sqrt(1/2 sum (sqrt p - sqrt q)^2)`` of two distributions ``[C]``: 0 to 1."""
+    return float(np.sqrt(0.5 * ((np.sqrt(p) - np.sqrt(q)) ** 2).sum()))
+
+
+def hellinger_distance(counts: Counts) -> float:
+    """The root of the mean over pairs of hospitals of the squared Hellinger distance."""
+    roots = np.sqrt(_shares(counts))
+    if len(roots) < 2:
+        return np.nan
+    # Over pairs i < j the sum of |r_i - r_j|^2 is H times that of |r_i - mean|^2.
+    return float(np.sqrt(((roots - roots.mean(axis=0)) ** 2).sum() / (len(roots) - 1)))
+
+
+def jensen_shannon_distance(counts: Counts) -> float:
+    """The root of the generalised Jensen-Shannon divergence (base 2) of all hospitals with equal weights.
+
+    For more than two hospitals the divergence is divided by its bound log2 H, so that it lies between 0 and 1.
+    """
+    shares = _shares(counts)
+    if len(shares) < 2:
+        return np.nan
+    middle = shares.mean(axis=0)
+    present = shares > 0
+    ratio = np.divide(shares, middle, out=np.ones_like(shares), where=present)
+    divergence = (shares * np.log2(ratio)).sum() / len(shares)
+    if len(shares) > 2:
+        divergence /= np.log2(len(shares))
+    return float(np.sqrt(max(divergence, 0.0)))
+
+
+def earth_movers_distance(counts: Counts, kind: EarthMover = "tv") -> float:
+    """The earth mover's distance over a federation, of which there are several in use.
+
+    - ``tv``: mean over pairs of ``1/2 sum |p - q|``, the cost of moving between any two classes being 1.
+    - ``pooled``: the same between each hospital and the pooled shares, weighted by rows; ``l1`` (Zhao et al.): twice.
+    - ``ordinal``: mean over pairs of ``sum |difference of the cumulative shares|``: classes lie on a line.
+    - ``fedartml``: root of the mean over pairs of the distance between the two *sets of shares*, as that library
+      computes it. Two hospitals with one class each, but not the same, are at distance 0: for reproduction only.
+    """
+    shares = _shares(counts)
+    if kind in ("pooled", "l1"):
+        sizes = counts.sum(axis=1)
+        if not sizes.any():
+            return np.nan
+        apart = np.abs(shares - counts.sum(axis=0) / sizes.sum()).sum(axis=1)
+        weighted = float((sizes[sizes > 0] / sizes.sum()) @ apart)
+        return weighted if kind == "l1" else weighted / 2
+    if len(shares) < 2:
+        return np.nan
+    if kind == "tv":
+        return 0.5 * sum(map(_mean_pair_difference, shares.T))
+    if kind == "ordinal":
+        return sum(map(_mean_pair_difference, np.cumsum(shares, axis=1).T))
+    if kind == "fedartml":
+        return float(np.sqrt(sum(map(_mean_pair_difference, np.sort(shares, axis=1).T)) / shares.shape[1]))
+    raise ValueError(f"kind: '{kind}' is not one of tv, pooled, l1, ordinal, fedartml")
+
+
+def _mean_pair_difference(values: Floats) -> float:
+    """Mean over pairs of ``|v_i - v_j|``, from ``values [H]``, H at least 2.
+
+    The gap above the k-th smallest value lies between the k (H - k) pairs of one value up to it and one above.
+    """
+    n = len(values)
+    below = np.arange(1, n)
+    return float(np.diff(np.sort(values)) @ (below * (n - below)) / (n * (n - 1) / 2))
+
+
+def _shares(counts: Counts) -> Floats:
+    """Class shares of the hospitals that have rows, ``[H', C]``."""
+    sizes = counts.sum(axis=1)
+    shares: Floats = counts[sizes > 0] / sizes[sizes > 0, None]
+    return shares
+
+
+def _stability(terms: Floats, sizes: Counts) -> Stability:
+    shown = np.where(sizes[:, None] > 0, terms, np.nan)
+    weighted = float(sizes @ terms.sum(axis=1) / sizes.sum()) if sizes.any() else np.nan
+    return Stability(shown, shown.sum(axis=1), weighted)
+
+
+def _home(federation: Federation, part: str) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """The hospital and the index of every row of ``part``."""
+    sizes = federation.sizes(part)
+    home = np.repeat(np.arange(len(sizes)), sizes)
+    starts = np.array([federation.rows(h, part).start for h in range(len(sizes))], dtype=np.int64)
+    within = np.arange(len(home)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
+    return home, np.repeat(starts, sizes) + within

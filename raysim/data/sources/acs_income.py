@@ -1,0 +1,64 @@
+"""ACSIncome: does a person earn more than 50,000 dollars a year?
+
+F. Ding, M. Hardt, J. Miller, L. Schmidt: *Retiring Adult: New Datasets for Fair Machine Learning*, NeurIPS 2021, in the
+layout that folktables downloads: person files ``psam_p<state>.csv`` of the American Community Survey. Adults of more
+than 16 years who worked at least an hour a week, earned at least 100 dollars and have a weight of at least 1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import Field
+
+from raysim.core.errors import DataError
+from raysim.data.sources.pooled import Pooled
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+FEATURES = ["AGEP", "COW", "SCHL", "MAR", "OCCP", "POBP", "RELP", "WKHP", "SEX", "RAC1P"]
+ABOVE = 50_000
+
+
+class AcsIncome(Pooled):
+    """ACSIncome from the person files below the folder ``path``; ``states`` names some (``["06"]``), None takes all."""
+
+    path: Path
+    states: tuple[str, ...] | None = Field(None, min_length=1)
+
+    def files(self) -> Iterator[Path]:
+        found = sorted(self.path.rglob("psam_p*.csv"))
+        if not found:
+            raise DataError(f"data.path: {self.path} has no psam_p<state>.csv; point it at folktables' data folder")
+        if self.states is None:
+            return iter(found)
+        of_state = {file: file.stem.removeprefix("psam_p") for file in found}
+        for state in self.states:
+            if state not in of_state.values():
+                known = ", ".join(sorted(set(of_state.values())))
+                raise DataError(f"data.states: '{state}' has no psam_p{state}.csv in {self.path}; known: {known}")
+        return (file for file, state in of_state.items() if state in self.states)
+
+    def pool(self) -> tuple[pd.DataFrame, NDArray[np.int64], tuple[str, ...], str]:
+        import pandas as pd
+
+        parts = []
+        for file in self.files():
+            try:
+                table = pd.read_csv(file, usecols=[*FEATURES, "PINCP", "PWGTP"], dtype=np.float64)
+            except (ValueError, pd.errors.ParserError, OSError) as error:
+                reason = str(error).splitlines()[0]
+                raise DataError(f"data.path: {file} is not an ACS person file ({reason}); fetch it again") from None
+            kept = (table["AGEP"] > 16) & (table["PINCP"] > 100) & (table["WKHP"] > 0) & (table["PWGTP"] >= 1)
+            parts.append(table[kept])
+        rows = pd.concat(parts, ignore_index=True)
+        if rows.empty:
+            raise DataError(f"data.path: {self.path} has no adult who earns; give more states")
+        y = (rows["PINCP"].to_numpy() > ABOVE).astype(np.int64)
+        note = f"ACSIncome: {len(rows):,} persons of {len(parts)} files"
+        return rows[FEATURES].astype(np.float32), y, (f"up to {ABOVE}", f"above {ABOVE}"), note

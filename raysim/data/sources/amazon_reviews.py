@@ -1,0 +1,73 @@
+"""Amazon reviews: what kind of product is a review about?
+
+Y. Kashnitsky: *Hierarchical Text Classification*, Kaggle, 2019, in its publisher's layout: ``train_40k.csv`` and
+``val_10k.csv``, of which the columns ``Text`` and ``Cat1``, the product's category at the first of three levels, are
+used. Clust-PSI-PFL gives 50,000 reviews of 6 classes and no source; this one has those figures.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import Field
+
+from raysim.core.errors import DataError
+from raysim.data.sources.pooled import check_homes, existing
+from raysim.data.sources.tokens import Texts, check_texts
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+FILES = ["train_40k.csv", "val_10k.csv"]
+CATEGORIES = (
+    "baby products",
+    "beauty",
+    "grocery gourmet food",
+    "health personal care",
+    "pet supplies",
+    "toys games",
+)
+
+
+class AmazonReviews(Texts):
+    """Amazon reviews: 50,000 texts, 6 product categories, from ``path``; ``silo: user``: reviewers are hospitals."""
+
+    path: Path
+    silo: Literal["partition", "user"] = "partition"
+    length: int = Field(100, ge=1, description="words kept of a review, from its beginning")
+
+    def files(self) -> Iterator[Path]:
+        return iter(existing(self.path, FILES, "the hierarchical Amazon reviews"))
+
+    def homed(self) -> tuple[pd.DataFrame, NDArray[np.int64], tuple[str, ...], str, NDArray[Any]]:
+        import pandas as pd
+
+        reviews = pd.concat([_reviews(file, self.silo) for file in self.files()], ignore_index=True)
+        y = np.array([CATEGORIES.index(name) for name in reviews["Cat1"]], dtype=np.int64)
+        note = f"Amazon reviews: {len(reviews):,} texts"
+        return self.tokens(reviews["Text"].tolist()), y, CATEGORIES, note, reviews["userId"].to_numpy(object)
+
+
+def _reviews(file: Path, silo: str) -> pd.DataFrame:
+    """Category, reviewer and text of a file; raises ``DataError`` naming the file and the row."""
+    import pandas as pd
+
+    wanted = ["Cat1", "userId", "Text"]
+    try:
+        reviews = pd.read_csv(file, usecols=wanted, dtype=str, keep_default_na=False)
+    except (ValueError, OSError) as error:
+        reason = str(error).splitlines()[0]
+        raise DataError(f"data.path: {file} is not a file of these reviews ({reason}); fetch it again") from None
+    strange = np.flatnonzero(~reviews["Cat1"].isin(CATEGORIES))
+    if len(strange):
+        value = reviews["Cat1"].iloc[strange[0]]
+        raise DataError(
+            f"data.path: {file} has category '{value}' in row {strange[0] + 1:,}; it is one of {', '.join(CATEGORIES)}"
+        )
+    check_texts(reviews["Text"], str(file))
+    check_homes(reviews["userId"], silo, str(file))
+    return reviews

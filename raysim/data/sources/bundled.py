@@ -1,0 +1,40 @@
+"""Small pooled data sets that come with scikit-learn and need no file: for trying things out."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from raysim.data.sources.pooled import Pooled
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+class Digits(Pooled):
+    """scikit-learn's digits: 1,797 images of 8 x 8, 10 classes."""
+
+    def pool(self) -> tuple[pd.DataFrame, NDArray[np.int64], tuple[str, ...], str]:
+        from sklearn.datasets import load_digits
+
+        return _table(load_digits(), "digits")
+
+
+class BreastCancer(Pooled):
+    """scikit-learn's breast cancer data: 569 tumours, 30 measurements, malignant (class 1) or benign."""
+
+    def pool(self) -> tuple[pd.DataFrame, NDArray[np.int64], tuple[str, ...], str]:
+        from sklearn.datasets import load_breast_cancer
+
+        features, y, classes, note = _table(load_breast_cancer(), "breast cancer")
+        return features, 1 - y, classes[::-1], note
+
+
+def _table(bunch: Any, name: str) -> tuple[pd.DataFrame, NDArray[np.int64], tuple[str, ...], str]:
+    import pandas as pd
+
+    features = pd.DataFrame(bunch.data.astype(np.float32), columns=[str(name) for name in bunch.feature_names])
+    classes = tuple(str(name) for name in bunch.target_names)
+    return features, bunch.target.astype(np.int64), classes, f"scikit-learn's {name}: {len(features):,} rows"

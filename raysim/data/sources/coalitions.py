@@ -1,0 +1,90 @@
+"""The synthetic sets of CS-RCFL as a federation: hospitals in groups that share one linear law."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from raysim.core.errors import DataError
+from raysim.core.section import Seed
+from raysim.core.streams import stream
+from raysim.data.records import Records
+from raysim.data.sources.coalition_sets import Covariance, coalition_sets
+
+PART = "part"
+"""The column of the sets as they were drawn, for ``data.split: {column: part}``."""
+
+
+class Coalitions(BaseModel):
+    """CS-RCFL's synthetic sets: hospitals in groups that share one linear law (:mod:`raysim.data.sources.coalition_sets`).
+
+    Each hospital trains on 50 to 150 rows in regression and 100 to 200 in classification, and its ``tests`` test sets
+    together are its test part (``data.split: {column: part}``). The true group is the hospital's attribute ``group``.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    task: Literal["classification", "regression"] = "classification"
+    hospitals: int = Field(10, ge=1)
+    groups: int = Field(3, ge=1, description="groups of hospitals that share a law")
+    features: int = Field(50, ge=1)
+    tests: int = Field(10, ge=1, description="test sets of a hospital")
+    test_rows: int = Field(100, ge=1, description="rows of a test set")
+    covariance: Covariance = Field("wishart", description="of a hospital's features: wishart (own) or identity")
+    seed: Seed = Field(0, description="of the sets; the run has a seed of its own")
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Coalitions:
+        if self.groups > self.hospitals:
+            raise ValueError(f"groups: {self.groups} is more than the {self.hospitals} hospitals; lower it")
+        return self
+
+    def files(self) -> Iterator[Path]:
+        """None: the fields alone decide what is drawn."""
+        return iter(())
+
+    def reserve(self, by: str | None, column: str | None) -> Coalitions:
+        """``data.split`` may name the parts as drawn, and nothing else."""
+        if by is not None:
+            raise DataError(f"data.split.by: '{by}', but these rows have no groups; use row")
+        if column not in (None, PART):
+            raise DataError(f"data.split.column: '{column}' is not there; use '{PART}', the sets as they were drawn")
+        return self
+
+    def read(self) -> Records:
+        """Draw the sets."""
+        import pandas as pd
+
+        drawn = coalition_sets(
+            stream(self.seed, "coalitions"),
+            self.task,
+            hospitals=self.hospitals,
+            groups=self.groups,
+            features=self.features,
+            tests=self.tests,
+            test_rows=self.test_rows,
+            covariance=self.covariance,
+        )
+        names = [f"hospital_{h + 1}" for h in range(self.hospitals)]
+        sets = [drawn.train, *drawn.tests]
+        X = np.concatenate([X for rows in sets for X, _ in rows])
+        y = np.concatenate([y for rows in sets for _, y in rows])
+        sizes = [[len(y) for _, y in rows] for rows in sets]
+        classed = self.task == "classification"
+        return Records(
+            features=pd.DataFrame(X.astype(np.float32), columns=[f"x{j + 1}" for j in range(self.features)]),
+            y=y.astype(np.int64) if classed else y,
+            classes=("negative", "positive") if classed else (),
+            silo=np.concatenate([np.repeat(np.array(names, object), counts) for counts in sizes]),
+            part=np.concatenate([np.full(sum(counts), 2 if k else 0, np.int8) for k, counts in enumerate(sizes)]),
+            attributes={name: {"group": f"group_{g + 1}"} for name, g in zip(names, drawn.groups, strict=True)},
+            notes=(
+                f"coalitions: {self.task}, {self.hospitals} hospitals in {self.groups} groups, {self.features} "
+                f"features, {self.covariance} covariances, {self.tests} test sets of {self.test_rows} rows, "
+                f"seed {self.seed}",
+            ),
+        )

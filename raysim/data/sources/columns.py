@@ -1,0 +1,113 @@
+"""Columns of an Arrow table as numbers or texts, or an error that names the first row which is neither."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from raysim.core.errors import DataError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+def numbers(table: pa.Table, name: str, field: str) -> NDArray[np.float64]:
+    """A column as float64 ``[N]``, NaN where empty; refuses what is not a finite number."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    column = table.column(name)
+    if is_text(column.type):
+        import pandas as pd
+
+        written = plain_text(table, name, field).to_pandas()
+        parsed = pd.to_numeric(written, errors="coerce")
+        wrong = (parsed.isna() & written.notna()).to_numpy()
+        if wrong.any():
+            row = int(wrong.argmax())
+            raise DataError(
+                f"{field}: column '{name}' holds '{written.iloc[row]}' in row {row + 1}, not a number; "
+                "correct it, leave it empty, or make the column categorical"
+            )
+        values: NDArray[np.float64] = parsed.to_numpy(np.float64, na_value=np.nan)
+    elif is_number(column.type) or pa.types.is_null(column.type):
+        values = np.asarray(pc.cast(column, pa.float64()).to_numpy(zero_copy_only=False), np.float64)
+    else:
+        raise DataError(f"{field}: column '{name}' holds {column.type}, not numbers; convert it or drop it")
+    infinite = np.isinf(values) | (np.abs(values) > np.finfo(np.float32).max)
+    if infinite.any():
+        row = int(infinite.argmax())
+        raise DataError(
+            f"{field}: column '{name}' holds {values[row]:g} in row {row + 1}, not a finite float32 number; "
+            "correct it or leave it empty"
+        )
+    return values
+
+
+def texts(table: pa.Table, name: str, field: str, unknown: str | None = None) -> NDArray[Any]:
+    """A column as texts ``[N]``; an empty one is ``unknown``, or refused where that is None."""
+    column = plain_text(table, name, field)
+    values: NDArray[Any] = column.to_pandas().to_numpy(dtype=object)
+    if column.null_count:
+        empty = np.array([value is None or value != value for value in values])
+        if unknown is None:
+            raise DataError(
+                f"{field}: column '{name}' has no value in {column.null_count:,} rows (first: row "
+                f"{int(empty.argmax()) + 1}); fill them or remove the rows"
+            )
+        values[empty] = unknown
+    return values
+
+
+def plain_text(table: pa.Table, name: str, field: str) -> pa.ChunkedArray:
+    """A column as text: whole numbers without '.0', true/false as True/False, empty where not a number.
+
+    Raises ``DataError`` for infinite numbers, and for values that have no text: lists, records, bytes.
+    """
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    column = table.column(name)
+    try:
+        if pa.types.is_dictionary(column.type):
+            column = pc.cast(column, column.type.value_type)
+        if pa.types.is_boolean(column.type):
+            return pc.if_else(column, "True", "False")
+        if pa.types.is_floating(column.type):
+            column = _whole(column, name, field)
+        return pc.cast(column, pa.string())
+    except pa.ArrowException:
+        kind = table.schema.field(name).type
+        raise DataError(f"{field}: column '{name}' holds {kind}, which is no text; convert it") from None
+
+
+def _whole(column: pa.ChunkedArray, name: str, field: str) -> pa.ChunkedArray:
+    """Floating-point numbers, empty where they are NaN, as integers where all are whole and fit int64."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    column = pc.if_else(pc.is_nan(column), None, column)
+    row = pc.index(pc.is_inf(column), True).as_py()
+    if row >= 0:
+        raise DataError(f"{field}: column '{name}' holds an infinite value in row {row + 1}; correct it")
+    # Both bounds are floats without rounding; the upper one is the first that does not fit.
+    fits = pc.and_(pc.greater_equal(column, -(2.0**63)), pc.less(column, 2.0**63))
+    whole = pc.and_(pc.equal(column, pc.round(column)), fits)
+    return pc.cast(column, pa.int64()) if pc.all(pc.fill_null(whole, True)).as_py() else column
+
+
+def is_text(type: pa.DataType) -> bool:
+    import pyarrow as pa
+
+    inner = type.value_type if pa.types.is_dictionary(type) else type
+    return bool(pa.types.is_string(inner) or pa.types.is_large_string(inner) or pa.types.is_string_view(inner))
+
+
+def is_number(type: pa.DataType) -> bool:
+    import pyarrow as pa
+
+    tests: Sequence[Any] = (pa.types.is_integer, pa.types.is_floating, pa.types.is_boolean, pa.types.is_decimal)
+    return any(test(type) for test in tests)

@@ -1,0 +1,103 @@
+"""Acute kidney injury as a task of the ``eicu`` source: who has it, from when on, and who is left out.
+
+KDIGO (*Clinical Practice Guideline for Acute Kidney Injury*, 2012), stage 1 or more: creatinine of 1.5 times the lowest
+of the seven days before, or .3 mg/dl above the lowest of the 48 hours before, or urine below .5 ml/kg/h over six hours.
+Exclusions are those of FedGMC. ``docs/eicu.md`` tells what is measured how; the query is ``sql/aki.sql``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from raysim.core.errors import DataError
+from raysim.data.sources.eicu.features import DOMAINS, FLAGS
+from raysim.data.sources.eicu.rows import counts
+from raysim.data.sources.eicu.tables import sql
+
+if TYPE_CHECKING:
+    import duckdb
+    import pandas as pd
+
+AHEAD = 48
+"""How many hours ahead of the prediction time the injury is looked for."""
+
+LEAST_FILTRATION = 15
+"""Of the estimated glomerular filtration at admission, in ml/min/1.73 m²; below it kidneys have failed already."""
+
+_BOTH = ("lab", "intakeOutput")
+
+
+def check_tables(tables: Collection[str], folder: Path) -> None:
+    """Raise ``DataError`` where neither creatinine nor urine can be known."""
+    if not any(table in tables for table in _BOTH):
+        raise DataError(
+            f"data.task: aki needs lab.csv(.gz) or intakeOutput.csv(.gz), and {folder} has neither: add one, or use "
+            "another task"
+        )
+
+
+def label(connection: duckdb.DuckDBPyConnection, tables: Collection[str]) -> tuple[list[str], list[str]]:
+    """Label the table ``stays`` and leave out who cannot be predicted; returns notes, and what tables are missed for.
+
+    A stay's label says whether injury begins in the :data:`AHEAD` hours after the prediction time (the variable
+    ``minutes``), before the stay ends.
+    """
+    connection.execute(f"SET VARIABLE ahead = {AHEAD * 60}")
+    connection.execute(f"CREATE TEMP TABLE kidneys AS {sql('aki')}")
+    if "lab" in tables:
+        unmeasured = "WHEN creatinine_values < 2 THEN 'with fewer than two creatinine values'"
+    else:
+        unmeasured = "WHEN urine_spans = 0 THEN 'without urine over six hours'"
+    connection.execute(
+        "UPDATE stays SET label = CAST(coalesce(began > getvariable('minutes'), false) AS INTEGER), left_out = CASE "
+        f"{unmeasured} WHEN egfr < {LEAST_FILTRATION} THEN 'with eGFR below {LEAST_FILTRATION} at admission' "
+        "WHEN began <= getvariable('minutes') THEN 'with AKI by the prediction time' END "
+        "FROM kidneys WHERE stays.stay = kidneys.stay"
+    )
+    return _notes(connection, tables), _missed(tables)
+
+
+def _notes(connection: duckdb.DuckDBPyConnection, tables: Collection[str]) -> list[str]:
+    creatinine, urine, both, ended, weightless = counts(
+        connection,
+        "SELECT count(*) FILTER (by_creatinine > getvariable('minutes')), "
+        "count(*) FILTER (by_urine > getvariable('minutes')), "
+        "count(*) FILTER (by_creatinine > getvariable('minutes') AND by_urine > getvariable('minutes')), "
+        "count(*) FILTER (ended < getvariable('minutes') + getvariable('ahead')), "
+        "count(*) FILTER (weight IS NULL) "
+        "FROM stays JOIN kidneys USING (stay) WHERE left_out IS NULL",
+    )
+    notes = [
+        f"AKI within {AHEAD} hours: {creatinine:,} by creatinine, {urine:,} by urine, {both:,} of them by both",
+        f"ended within these {AHEAD} hours, and were followed until then: {ended:,} stays",
+    ]
+    return [*notes, f"urine not judged, without a weight: {weightless:,} stays"] if "intakeOutput" in tables else notes
+
+
+def _missed(tables: Collection[str]) -> list[str]:
+    if "lab" not in tables:
+        return [
+            "lacks lab: AKI is labelled by urine alone, and stays are not left out for fewer than two creatinine "
+            f"values or an eGFR below {LEAST_FILTRATION}, but where urine was not charted over six hours"
+        ]
+    if "intakeOutput" not in tables:
+        return ["lacks intakeOutput: AKI is labelled by creatinine alone"]
+    return []
+
+
+def by_kind(columns: Mapping[str, NDArray[np.float32]]) -> pd.DataFrame:
+    """Features with measurements as values, and sex and flags as categories: clustering may ask which is which."""
+    import pandas as pd
+
+    flags = {feature for domain in FLAGS for feature in DOMAINS[domain]}
+    found: dict[str, Any] = {}
+    for name, values in columns.items():
+        words = ["female", "male"] if name == "sex" else ["no", "yes"] if name in flags else None
+        codes = np.where(np.isnan(values), -1, values).astype(np.int8)
+        found[name] = values if words is None else pd.Categorical.from_codes(codes, pd.Index(words))
+    return pd.DataFrame(found)

@@ -1,0 +1,108 @@
+"""Stays of eICU by six features, as CS-RCFL's experiment has them: will a stay be longer than a day?
+
+X. Konti et al., *CS-RCFL*: sex, ethnicity, age, number of medicines, heart rate and APACHE score of the stays of few
+hospitals. The paper's features are not all known before its label is: the APACHE score and heart rate are of the first
+24 hours. The source is for studies of federating; for a prediction that could be used, take source ``eicu``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+from pydantic import BaseModel, ConfigDict, Field
+
+from raysim.core.errors import DataError
+from raysim.data.records import Records, natural
+from raysim.data.sources.eicu.features import TABLES
+from raysim.data.sources.eicu.tables import database, find_tables, sql
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+KNOWN = {name: TABLES[name] for name in ("patient", "hospital", "medication", "infusionDrug")} | {
+    "apacheApsVar": ("patientunitstayid", "heartrate"),
+    "apachePatientResult": ("patientunitstayid", "apachescore", "apacheversion"),
+}
+
+
+class EicuBrief(BaseModel):
+    """Stays of the eICU database in folder ``path``, by six features, with the label of a stay over 1,440 minutes.
+
+    Of the hospitals with at least ``smallest`` stays the ``hospitals`` with the most are kept, the first by name of
+    those that tie. Medicines are counted up to ``hours`` after unit admission; stays that ended by then, or have no
+    APACHE score or heart rate, are left out.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    path: Path
+    hospitals: int = Field(20, ge=1)
+    smallest: int = Field(10, ge=1, description="stays of the smallest hospital that is kept")
+    hours: float = Field(6.0, gt=0, lt=24, description="up to when medicines are counted")
+
+    def files(self) -> Iterator[Path]:
+        """The files of the tables that are used. Raises ``DataError`` where the folder or a needed table is missing."""
+        tables = find_tables(self.path, KNOWN)
+        for name in KNOWN:
+            if name not in tables and name != "hospital":
+                raise DataError(f"data.path: {self.path} has no {name}.csv(.gz), which source eicu_brief needs; add it")
+        yield from tables.values()
+
+    def read(self) -> Records:
+        """Aggregate the tables. Raises ``DataError`` for files that cannot be read and too few hospitals."""
+        import pandas as pd
+
+        with database(find_tables(self.path, KNOWN), KNOWN) as connection:
+            for name, value in (("minutes", self.hours * 60), ("minimum", self.hours * 60)):
+                connection.execute(f"SET VARIABLE {name} = CAST({value!r} AS DOUBLE)")
+            connection.execute("SET VARIABLE task = 'los'")
+            connection.execute("SET VARIABLE silo = 'hospital'")
+            connection.execute(f"CREATE TEMP TABLE cohort AS SELECT * FROM ({sql('cohort')}) WHERE left_out IS NULL")
+            stays = connection.execute(sql("brief")).df()
+        complete = stays.dropna(subset=["heart_rate", "apache_score"])
+        kept = complete[complete["silo"].isin(self._largest(complete["silo"]))]
+        lacking = len(stays) - len(complete)
+        share = kept["label"].mean()
+        notes = (
+            f"eicu_brief: {len(stays):,} stays beyond {self.hours:g} hours, {lacking:,} without APACHE score or rate",
+            f"kept: {len(kept):,} stays of the {self.hospitals} largest hospitals, {share:.1%} of them over a day",
+        )
+        return Records(
+            features=pd.DataFrame(
+                {
+                    "sex": kept["sex"].map({"Male": 1.0, "Female": 0.0}).astype(np.float32),
+                    "ethnicity": kept["ethnicity"].astype("category"),
+                    **{
+                        name: kept[name].astype(np.float32)
+                        for name in ("age", "medicines", "heart_rate", "apache_score")
+                    },
+                }
+            ).reset_index(drop=True),
+            y=kept["label"].to_numpy(np.int64),
+            classes=("up to one day", "over one day"),
+            silo=kept["silo"].to_numpy(str),
+            group=kept["patient"].to_numpy(str),
+            patients={
+                "sex": kept["sex"].to_numpy(str),
+                "ethnicity": kept["ethnicity"].to_numpy(str),
+                "age": kept["age"].to_numpy(np.float64),
+            },
+            attributes={
+                str(silo): {name: str(of[name].iloc[0]) for name in ("region", "beds", "teaching")}
+                for silo, of in kept.groupby("silo")
+            },
+            notes=notes,
+        )
+
+    def _largest(self, silo: pd.Series[str]) -> list[str]:
+        """The hospitals that are kept."""
+        sizes = silo.value_counts()
+        large = natural(sizes.index[sizes >= self.smallest])
+        if len(large) < self.hospitals:
+            raise DataError(
+                f"data.hospitals: {self.hospitals}, but {len(large)} have {self.smallest} stays or more; lower either"
+            )
+        return sorted(large, key=lambda name: -int(sizes[name]))[: self.hospitals]

@@ -1,0 +1,208 @@
+"""The eICU tables as DuckDB views over their files, and one-line errors for files that cannot be read.
+
+Nothing is loaded: a view scans its file each time it is queried, DuckDB keeps what it aggregates under a memory limit
+and moves the rest to a folder that is removed afterwards.
+"""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import io
+import os
+import re
+import tempfile
+import threading
+import zlib
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from importlib import resources
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from raysim.core.errors import DataError
+from raysim.data.sources.eicu.features import TABLES
+
+if TYPE_CHECKING:
+    import duckdb
+
+Known = Mapping[str, tuple[str, ...]]
+"""Tables by their official names, and the columns of each that are read."""
+
+MEMORY_LIMIT = "1GB"
+_THREADS = min(4, os.cpu_count() or 1)
+_CHUNK = 1 << 20
+
+
+def find_tables(folder: Path, known: Known = TABLES) -> dict[str, Path]:
+    """The files of the ``known`` tables in ``folder``: official or lower-case names, ``.csv`` or ``.csv.gz``.
+
+    Raises ``DataError`` where the folder, or the ``patient`` table in it, does not exist.
+    """
+    if not folder.is_dir():
+        raise DataError(f"data.path: {folder} is not a folder: point it at the folder of the eICU tables")
+    official = {name.lower(): name for name in known}
+    found: dict[str, Path] = {}
+    for file in sorted(folder.iterdir()):
+        stem = re.sub(r"\.csv(\.gz)?$", "", file.name.lower())
+        if stem == file.name.lower() or stem not in official or not file.is_file():
+            continue
+        name = official[stem]
+        if name in found:
+            raise DataError(f"data.path: {folder} has both {found[name].name} and {file.name}: keep one of them")
+        found[name] = file
+    if "patient" not in found:
+        raise DataError(f"data.path: {folder} has no patient.csv(.gz): point it at the folder of the eICU tables")
+    return {name: found[name] for name in known if name in found}
+
+
+@contextmanager
+def database(tables: Mapping[str, Path], known: Known = TABLES) -> Iterator[duckdb.DuckDBPyConnection]:
+    """A DuckDB connection in which every known table is a view of text columns; those not in ``tables`` are empty.
+
+    Compressed files are checked against their own checksum beside the reading, since DuckDB does not. Raises
+    ``DataError`` naming the file where one cannot be read, at the latest on leaving.
+    """
+    import duckdb
+
+    headers = {name: _header(name, path, known[name]) for name, path in tables.items()}
+    stop = threading.Event()
+    with tempfile.TemporaryDirectory(prefix="raysim-eicu-") as spill, ThreadPoolExecutor(1) as checker:
+        settings: dict[str, str | bool | int | float | list[str]] = {
+            "memory_limit": MEMORY_LIMIT,
+            "threads": _THREADS,
+            "temp_directory": spill,
+            "preserve_insertion_order": False,
+            # A compressed csv tells DuckDB nothing of its length; left alone, it may hash the 146 million rows to look
+            # up the stays in them. As written, the cohort is always the hashed side.
+            "disabled_optimizers": "join_order,build_side_probe_side",
+        }
+        connection = duckdb.connect(config=settings)
+        checks = [checker.submit(_check, path, stop) for path in tables.values() if _gzipped(path)]
+        try:
+            connection.execute(sql("macros"))
+            for name, columns in known.items():
+                source = _scan(tables[name], headers[name]) if name in tables else _nothing(columns)
+                connection.execute(f"CREATE VIEW {name} AS {source}")
+            try:
+                yield connection
+            except (duckdb.ParserException, duckdb.BinderException, duckdb.CatalogException):
+                raise  # The SQL is wrong, not the data.
+            except duckdb.Error as error:
+                raise _blame(connection, tables, error) from None
+            for check in checks:
+                check.result()
+        finally:
+            stop.set()
+            connection.close()
+
+
+def sql(name: str) -> str:
+    """The text of ``sql/<name>.sql``."""
+    return (resources.files("raysim.data.sources.eicu") / "sql" / f"{name}.sql").read_text(encoding="utf-8")
+
+
+def _scan(path: Path, header: list[str]) -> str:
+    columns = ", ".join(f"{_quoted(name)}: 'VARCHAR'" for name in header)
+    return (
+        f"SELECT * FROM read_csv({_quoted(str(path))}, columns = {{{columns}}}, auto_detect = false, header = true, "
+        f"delim = ',', quote = '\"', escape = '\"', nullstr = '', strict_mode = true, "
+        f"compression = '{'gzip' if _gzipped(path) else 'none'}')"
+    )
+
+
+def _nothing(columns: tuple[str, ...]) -> str:
+    return f"SELECT {', '.join(f'CAST(NULL AS VARCHAR) AS {name}' for name in columns)} WHERE false"
+
+
+def _quoted(text: str) -> str:
+    return "'" + text.replace("'", "''") + "'"
+
+
+def _header(name: str, path: Path, needed: Sequence[str]) -> list[str]:
+    """The lower-case column names of ``path``, which must have a row below them and the columns that are needed."""
+    try:
+        with gzip.open(path) if _gzipped(path) else path.open("rb") as file:
+            lines = io.TextIOWrapper(file, encoding="utf-8-sig", newline="")
+            header = [column.strip().lower() for column in next(csv.reader([lines.readline()]), [])]
+            empty = not any(line.strip() for line in iter(lines.readline, ""))
+    except (OSError, EOFError, zlib.error, UnicodeDecodeError, csv.Error) as error:
+        raise _unreadable(path, error) from None
+    if not header or empty:
+        raise DataError(f"data.path: {path} has no rows: {_remedy(name)}")
+    absent = [column for column in needed if column not in header]
+    if absent:
+        raise DataError(f"data.path: {path} has no column {', '.join(absent)}: {_remedy(name)}")
+    return header
+
+
+def _check(path: Path, stop: threading.Event) -> None:
+    """Decompress ``path`` to nowhere, which compares its checksum; ends early once ``stop`` is set."""
+    try:
+        with gzip.open(path) as file:
+            while not stop.is_set() and file.read(_CHUNK):
+                pass
+    except (OSError, EOFError, zlib.error) as error:
+        raise _unreadable(path, error) from None
+
+
+def _unreadable(path: Path, error: BaseException) -> DataError:
+    if isinstance(error, PermissionError):
+        return DataError(f"data.path: {path} may not be read: give yourself the permission to read it")
+    if isinstance(error, UnicodeDecodeError):
+        return DataError(f"data.path: {path} is not UTF-8 text: download it again")
+    if isinstance(error, (gzip.BadGzipFile, EOFError, zlib.error)):
+        return DataError(f"data.path: {path} is a damaged gzip file ({_first_line(error)}): download it again")
+    return DataError(f"data.path: {path} cannot be read ({_first_line(error)}): download it again")
+
+
+def _blame(connection: duckdb.DuckDBPyConnection, tables: Mapping[str, Path], error: duckdb.Error) -> DataError:
+    """Find the file that a failed query failed on: the one that DuckDB names, or the first that cannot be read."""
+    import duckdb
+
+    text = str(error)
+    culprit = next((name for name, path in tables.items() if str(path) in text), None)
+    for name in tables if culprit is None and not isinstance(error, duckdb.OutOfMemoryException) else ():
+        try:
+            connection.execute(f"SELECT count(COLUMNS(*)) FROM {name}").fetchall()
+        except duckdb.Error as reason:
+            culprit, text = name, str(reason)
+            break
+    if culprit is None:
+        return DataError(f"data.path: the eICU tables could not be aggregated: {_first_line(error)}")
+    path = tables[culprit]
+    if _gzipped(path):
+        # A damaged file may only look like one with too few columns.
+        try:
+            _check(path, threading.Event())
+        except DataError as damage:
+            return damage
+    return DataError(f"data.path: {path} {_reason(text)}: {_remedy(culprit)}")
+
+
+def _gzipped(path: Path) -> bool:
+    return path.suffix.lower() == ".gz"
+
+
+def _reason(text: str) -> str:
+    """DuckDB's many lines on a csv file, as one clause."""
+    line = re.search(r"CSV Error on Line: (\d+)", text)
+    where = f" in line {line[1]}" if line else ""
+    if counts := re.search(r"Expected Number of Columns: (\d+) Found: (\d+)", text):
+        return f"has {counts[2]} values{where} and {counts[1]} columns"
+    if "unterminated quote" in text:
+        return f"has a quote that is not closed{where}"
+    if "unicode" in text.lower():
+        return f"is not UTF-8 text{where}"
+    return f"cannot be read{where} ({text.splitlines()[0]})"
+
+
+def _remedy(name: str) -> str:
+    if name == "patient":
+        return "download it again"
+    return "download it again, or move it away to go on without it"
+
+
+def _first_line(error: BaseException) -> str:
+    return (str(error).splitlines() or [type(error).__name__])[0]

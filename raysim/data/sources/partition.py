@@ -1,0 +1,171 @@
+"""Dividing pooled rows among hospitals, for data that knows no hospitals: how unlike they become is a parameter.
+
+Dirichlet: M. Yurochkin et al., *Bayesian Nonparametric Federated Learning of Neural Networks*, ICML 2019, in the form
+of Q. Li et al., *Federated Learning on Non-IID Data Silos*, ICDE 2022. Similarity: S. P. Karimireddy et al.,
+*SCAFFOLD*, ICML 2020. Both are used by D. M. Jimenez-Gutierrez et al., *Clust-PSI-PFL*, 2025.
+
+Functions are pure: labels and a seed in, the hospital of each row out. Every row goes to exactly one hospital.
+"""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import numpy as np
+from numpy.typing import NDArray
+
+from raysim.core.errors import DataError
+from raysim.core.streams import stream
+
+Ids = NDArray[np.int64]
+Floats = NDArray[np.float64]
+
+TRIES = 1000
+
+
+def dirichlet(labels: Ids, hospitals: int, alpha: float, seed: int, *, min_size: int = 10, balance: bool = True) -> Ids:
+    """The hospital of each row, ``[n]``, with shares of every class drawn from a symmetric Dirichlet(``alpha``).
+
+    Each class of ``labels [n]`` in turn is shuffled and divided among the hospitals in shares of its own draw. With
+    ``balance`` a hospital that already holds its even part of all rows gets none of the classes that follow. Small
+    ``alpha`` gives hospitals of few classes, large ``alpha`` hospitals that are all like the pool.
+
+    A draw that leaves a hospital with fewer than ``min_size`` rows is repeated, up to 1000 times. Raises ``DataError``
+    where none was found, and for a number of hospitals, ``alpha`` or ``min_size`` that cannot be used.
+    """
+    _check(labels, hospitals)
+    if not 0 < alpha < np.inf:
+        raise DataError(f"data.partition.alpha: {alpha} is not a finite number above 0")
+    if not np.isfinite(2 * alpha * hospitals):  # the draw would divide by a sum of about alpha * hospitals
+        raise DataError(
+            f"data.partition.alpha: {alpha:g} over {hospitals} hospitals is more than can be drawn with; take a "
+            "smaller alpha (from 1e+06 on, hospitals are all but equal)"
+        )
+    if min_size < 0:
+        raise DataError(f"data.partition.min_size: {min_size} is not at least 0")
+    if hospitals * min_size > len(labels):
+        raise DataError(
+            f"data.clients: {hospitals} with at least {min_size} rows each need {hospitals * min_size:,} rows, "
+            f"there are {len(labels):,}; take fewer hospitals or a lower min_size"
+        )
+    classes, codes = np.unique(labels, return_inverse=True)
+    of_class = np.bincount(codes, minlength=len(classes))
+    best = -1
+    for attempt in range(TRIES):
+        parts = _draw(of_class, hospitals, alpha, stream(seed, "dirichlet", attempt), balance)
+        if parts is None:
+            continue
+        smallest = int(parts.sum(axis=0).min())
+        if smallest >= min_size:
+            return _dealt(codes, parts, seed, attempt)
+        best = max(best, smallest)
+    closest = f"; the smallest hospital had at best {best}" if best >= 0 else ""
+    raise DataError(
+        f"data.partition.alpha: {alpha:g} over {hospitals} hospitals and {len(classes)} classes left a hospital with "
+        f"fewer than {min_size} rows in each of {TRIES} draws{closest}; take a larger alpha, fewer hospitals or a "
+        "lower min_size"
+    )
+
+
+def similarity(labels: Ids, hospitals: int, share: float, seed: int) -> Ids:
+    """The hospital of each row, ``[n]``: a ``share`` of all rows is dealt at random, the rest sorted by label.
+
+    Rows are shuffled. Of the first ``round(share n)`` and of the others, sorted by label, hospital j gets positions
+    ``floor(j len / H)`` to ``floor((j + 1) len / H) - 1``. 1 gives hospitals that are all alike, 0 shards of one or few
+    classes. Raises ``DataError`` for a number of hospitals or ``share`` that cannot be used, and where a hospital would
+    get no row: both parts may have fewer rows than there are hospitals.
+    """
+    _check(labels, hospitals)
+    if not 0 <= share <= 1:
+        raise DataError(f"data.partition.share: {share} is not in [0, 1]")
+    order = stream(seed, "similarity").permutation(len(labels))
+    alike = round(share * len(labels))
+    mixed, rest = order[:alike], order[alike:]
+    home = np.empty(len(labels), dtype=np.int64)
+    for rows in (mixed, rest[np.argsort(labels[rest], kind="stable")]):
+        ends = np.arange(hospitals + 1) * len(rows) // hospitals
+        home[rows] = np.repeat(np.arange(hospitals), np.diff(ends))
+    without = int((np.bincount(home, minlength=hospitals) == 0).sum())
+    if without:
+        raise DataError(
+            f"data.partition.share: {share:g} divides {len(mixed):,} rows at random and {len(rest):,} by label among "
+            f"{hospitals} hospitals, which leaves {without} without a row; take fewer hospitals, or a share of 0 or 1"
+        )
+    return home
+
+
+def holdout(labels: Ids, home: Ids, seed: int, *, test: float = 0.2) -> NDArray[np.int8]:
+    """The part of each row, ``[n]``, as in ``Records.part``: 0 trains, 2 tests, a share ``test`` at each hospital.
+
+    Stratified by class where each class that the hospital has is there at least twice. Counts are rounded to the
+    nearest, and one row at least trains. Raises ``DataError`` unless ``test`` is a fraction below 1.
+    """
+    if not 0 <= test < 1:
+        raise DataError(f"holdout: a test share of {test} is not in [0, 1)")
+    part = np.zeros(len(labels), dtype=np.int8)
+    by_hospital = np.argsort(home, kind="stable")
+    starts = np.searchsorted(home[by_hospital], np.arange(int(home.max(initial=-1)) + 2))
+    for h, (start, stop) in enumerate(pairwise(starts)):
+        rows = stream(seed, "holdout", h).permutation(by_hospital[start:stop])
+        tested = min(int(test * len(rows) + 0.5), len(rows) - 1)
+        if tested <= 0:
+            continue
+        _, codes, counts = np.unique(labels[rows], return_inverse=True, return_counts=True)
+        if counts.min() < 2:
+            part[rows[:tested]] = 2
+            continue
+        quota = _quotas(counts, tested)
+        # How many rows of its class come before each row of the permutation.
+        order = np.argsort(codes, kind="stable")
+        before = np.empty(len(rows), dtype=np.int64)
+        before[order] = np.arange(len(rows)) - np.repeat(np.cumsum(counts) - counts, counts)
+        part[rows[before < quota[codes]]] = 2
+    return part
+
+
+def _draw(
+    of_class: Ids, hospitals: int, alpha: float, rng: np.random.Generator, balance: bool
+) -> NDArray[np.int64] | None:
+    """Rows of each class for each hospital, ``[C, H]``; None where no open hospital drew a share above 0."""
+    held = np.zeros(hospitals, dtype=np.int64)
+    even = of_class.sum() / hospitals
+    parts = np.zeros((len(of_class), hospitals), dtype=np.int64)
+    for c, rows in enumerate(of_class):
+        shares = rng.dirichlet(np.full(hospitals, alpha))
+        if balance:
+            shares = np.where(held < even, shares, 0.0)
+        total = shares.sum()
+        if not total > 0:  # a tiny alpha underflows, or puts all on hospitals that are full
+            return None
+        cuts = np.floor(np.cumsum(shares / total)[:-1] * rows).astype(np.int64)
+        parts[c] = np.diff(np.concatenate([[0], np.minimum(cuts, rows), [rows]]))
+        held += parts[c]
+    return parts
+
+
+def _dealt(codes: Ids, parts: NDArray[np.int64], seed: int, attempt: int) -> Ids:
+    """The hospital of each row: the rows of each class, shuffled, in pieces of ``parts [C, H]``."""
+    # Shuffles have a stream of their own: only the draw that is accepted has to pay for one.
+    rng = stream(seed, "dirichlet rows", attempt)
+    home = np.empty(len(codes), dtype=np.int64)
+    for c, sizes in enumerate(parts):
+        home[rng.permutation(np.flatnonzero(codes == c))] = np.repeat(np.arange(len(sizes)), sizes)
+    return home
+
+
+def _quotas(counts: Ids, tested: int) -> Ids:
+    """``tested`` rows shared among classes with ``counts [C]`` rows in proportion, by largest remainders.
+
+    Remainders tie to the earlier class. ``tested`` is less than the sum of ``counts``, so no quota exceeds its class.
+    """
+    exact = tested * counts / counts.sum()
+    quota: Ids = np.floor(exact).astype(np.int64)
+    quota[np.argsort(quota - exact, kind="stable")[: tested - int(quota.sum())]] += 1
+    return quota
+
+
+def _check(labels: Ids, hospitals: int) -> None:
+    if hospitals < 1:
+        raise DataError(f"data.clients: {hospitals} is not at least 1")
+    if hospitals > len(labels):
+        raise DataError(f"data.clients: {hospitals} is more than the {len(labels):,} rows; every hospital needs one")

@@ -1,0 +1,75 @@
+"""A federation of patients of several types, of whom every hospital has its own mix."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+from pydantic import BaseModel, ConfigDict, Field
+
+from raysim.core.section import Seed
+from raysim.core.streams import stream
+from raysim.data.records import Records
+
+
+class PatientTypes(BaseModel):
+    """Patients of ``types`` types, told apart by their features, with a law of risk for each type.
+
+    The features of a patient of type ``k`` are ``m_k + N(0, I)`` with ``m_k = separation N(0, I) / sqrt(F)``, then
+    ``flags`` coins that say nothing. The logit of the label is ``signal (x - m_k).w_k``, where ``w_k`` of length 1 is
+    the type's own by ``contrast`` and everybody's by the rest. A hospital's mix of types is Dirichlet with parameter
+    ``mixing``: the smaller, the more hospitals differ. The type itself is no feature.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    hospitals: int = Field(20, ge=1)
+    rows: int = Field(6000, ge=1, description="rows of all hospitals together, the first ones' the most")
+    types: int = Field(4, ge=1, description="types of patients")
+    features: int = Field(12, ge=1, description="continuous features")
+    flags: int = Field(3, ge=0, description="binary features, which say nothing")
+    separation: float = Field(10.0, ge=0, description="how far types are apart, in standard deviations")
+    contrast: float = Field(0.8, ge=0, le=1, description="share of a type's law that is its own")
+    mixing: float = Field(0.7, gt=0, description="of the Dirichlet distribution of a hospital's types")
+    signal: float = Field(3.0, ge=0, description="standard deviation of the logit within a type")
+    seed: Seed = Field(0, description="of the federation; the run has a seed of its own")
+
+    def files(self) -> Iterator[Path]:
+        """None: the fields alone decide what is drawn."""
+        return iter(())
+
+    def read(self) -> Records:
+        """Draw the patients, hospital after hospital."""
+        import pandas as pd
+
+        rng, F = stream(self.seed, "patient-types"), self.features
+        middles = self.separation * rng.standard_normal((self.types, F)) / np.sqrt(F)
+        own, common = rng.standard_normal((self.types, F)), rng.standard_normal(F)
+        laws = self.contrast * own + (1 - self.contrast) * common
+        laws /= np.linalg.norm(laws, axis=1, keepdims=True)
+        sizes = _sizes(self.rows, self.hospitals)
+        kinds = np.concatenate(
+            [rng.choice(self.types, n, p=rng.dirichlet(np.full(self.types, self.mixing))) for n in sizes]
+        )
+        apart = rng.standard_normal((len(kinds), F))
+        logit = self.signal * np.einsum("nf,nf->n", apart, laws[kinds])
+        coins = rng.random((len(kinds), self.flags)) < 0.5
+        columns = [f"x{j + 1}" for j in range(F)] + [f"flag{j + 1}" for j in range(self.flags)]
+        names = np.array([f"hospital_{h + 1}" for h in range(self.hospitals)], object)
+        return Records(
+            features=pd.DataFrame(np.column_stack([middles[kinds] + apart, coins]).astype(np.float32), columns=columns),
+            y=(rng.random(len(kinds)) < 1 / (1 + np.exp(-logit))).astype(np.int64),
+            classes=("no", "yes"),
+            silo=np.repeat(names, sizes),
+            notes=(
+                f"patient_types: {len(kinds):,} rows of {self.hospitals} hospitals, {self.types} types of patients, "
+                f"{F} features and {self.flags} flags, seed {self.seed}",
+            ),
+        )
+
+
+def _sizes(rows: int, hospitals: int) -> list[int]:
+    """Rows of each hospital: in proportion to 1, 1/2, 1/3, ... by square root, at least one, which may add a few."""
+    weights = 1 / np.sqrt(np.arange(1, hospitals + 1))
+    return [max(1, round(rows * weight)) for weight in (weights / weights.sum()).tolist()]

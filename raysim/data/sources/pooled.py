@@ -1,0 +1,234 @@
+"""Pooled data sets, which know no hospitals, divided among clients by a partition protocol.
+
+What all of them share: the clients' number, how unlike they become, and an 80/20 holdout of each client, stratified by
+class (``data.split: {column: part}`` uses it; any other split may be configured too).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import BaseModel, ConfigDict, Field, SerializerFunctionWrapHandler, model_serializer, model_validator
+
+from raysim.core.errors import DataError
+from raysim.core.section import Seed
+from raysim.data.records import Records
+from raysim.data.sources.partition import dirichlet, holdout, similarity
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+PART = "part"
+"""The column of the stratified holdout, for ``data.split: {column: part}``."""
+
+
+class Alternatives(BaseModel):
+    """A section of which one key decides which of the others have an effect: the others are refused where they are set.
+
+    They are left out where it is written, so that what is written can be read again.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    def idle(self) -> tuple[str, tuple[str, ...]]:
+        """The deciding key, and the keys that have no effect with its value."""
+        raise NotImplementedError
+
+    @model_validator(mode="after")
+    def _no_idle_key(self) -> Self:
+        decides, idle = self.idle()
+        for key in idle:
+            if key in self.model_fields_set:
+                raise ValueError(f"{key}: has no effect where {decides} is {getattr(self, decides)}; leave it out")
+        return self
+
+    @model_serializer(mode="wrap")
+    def _without_idle_keys(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        _, idle = self.idle()
+        return {key: value for key, value in write(self).items() if key not in idle}
+
+
+class Partition(Alternatives):
+    """How rows go to clients: ``dirichlet`` with ``alpha``, or ``similarity`` with the ``share`` dealt at random."""
+
+    name: Literal["dirichlet", "similarity"] = "dirichlet"
+    alpha: float = Field(0.3, gt=0, allow_inf_nan=False, description="dirichlet: small is unlike, large is alike")
+    min_size: int = Field(10, ge=0, description="dirichlet: rows that every client has at least")
+    share: float = Field(0.0, ge=0, le=1, description="similarity: 1 is alike, 0 are shards of one or few classes")
+
+    def idle(self) -> tuple[str, tuple[str, ...]]:
+        return "name", ("share",) if self.name == "dirichlet" else ("alpha", "min_size")
+
+    def home(self, labels: NDArray[np.int64], clients: int, seed: int) -> NDArray[np.int64]:
+        """The client of each row, ``[N]``."""
+        if self.name == "similarity":
+            return similarity(labels, clients, self.share, seed)
+        return dirichlet(labels, clients, self.alpha, seed, min_size=self.min_size)
+
+
+class Pooled(BaseModel):
+    """A pooled data set for ``clients``, with the ``partition`` drawn from ``seed``; ``rows`` takes a random sample."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    untouched: ClassVar[bool] = False
+    """Whether values must reach the model as they are: ``data.preprocessing`` is then ``none``."""
+
+    clients: int = Field(100, ge=1)
+    partition: Partition = Field(default_factory=Partition)
+    rows: int | None = Field(None, ge=1, description="use that many rows, drawn at random; None uses all")
+    seed: Seed = Field(0, description="of the partition, the holdout and the sample; apart from the run's seed")
+
+    def files(self) -> Iterator[Path]:
+        """The files that are read."""
+        return iter(())
+
+    def pool(self) -> tuple[pd.DataFrame, NDArray[np.int64], tuple[str, ...], str]:
+        """Features ``[N, F]``, class indices ``[N]``, class names, and a note on what was read."""
+        raise NotImplementedError
+
+    def reserve(self, by: str | None, column: str | None) -> Pooled:
+        """``data.split`` may name the holdout, and nothing else."""
+        if by is not None:
+            raise DataError(f"data.split.by: '{by}', but these rows have no groups; use row")
+        if column not in (None, PART):
+            raise DataError(f"data.split.column: '{column}' is not there; use '{PART}', the stratified holdout")
+        return self
+
+    def read(self) -> Records:
+        """The rows, divided. Raises ``DataError`` where a class has no row, and for partitions that cannot be."""
+        features, y, classes, note = self.pool()
+        chosen = self.sample(y, classes)
+        if len(chosen) < len(y):
+            features, y = features.iloc[chosen].reset_index(drop=True), y[chosen]
+        home = self.partition.home(y, self.clients, self.seed)
+        names = np.array([f"client_{j + 1}" for j in range(self.clients)])
+        shown = self.partition.model_dump(include={"name", "alpha" if self.partition.name == "dirichlet" else "share"})
+        # Only dirichlet leaves clients without a row, and only where min_size: 0 allows it.
+        without = self.clients - len(np.unique(home))
+        left_out = f"; left out: {without:,} clients that got no row" if without else ""
+        return Records(
+            features=features,
+            y=y,
+            classes=classes,
+            silo=names[home],
+            part=holdout(y, home, self.seed),
+            notes=(note, f"{len(y):,} rows to {self.clients} clients by {shown}, seed {self.seed}{left_out}"),
+        )
+
+    def sample(self, y: NDArray[np.int64], classes: tuple[str, ...]) -> NDArray[np.int64]:
+        """The rows that are used, ascending; each class has one at least."""
+        from raysim.core.streams import stream
+
+        check_classes(y, classes, "data.source: the pool", "check its files")
+        if self.rows is None or self.rows >= len(y):
+            return np.arange(len(y))
+        chosen = np.sort(stream(self.seed, "sample of rows").permutation(len(y))[: self.rows])
+        check_classes(y[chosen], classes, f"data.rows: a sample of {self.rows:,}", "draw more")
+        return chosen
+
+
+class Homed(Pooled, Alternatives):
+    """A pooled data set whose rows also tell where they arose: ``silo`` takes that in place of the partition."""
+
+    silo: str = "partition"
+    smallest: int = Field(10, ge=1, description="rows of the smallest hospital that is kept, unless silo is partition")
+
+    def idle(self) -> tuple[str, tuple[str, ...]]:
+        return "silo", ("smallest",) if self.silo == "partition" else ("clients", "partition")
+
+    def homed(self) -> tuple[pd.DataFrame, NDArray[np.int64], tuple[str, ...], str, NDArray[Any]]:
+        """What :meth:`pool` gives, and the name of each row's hospital, ``[N]``."""
+        raise NotImplementedError
+
+    def pool(self) -> tuple[pd.DataFrame, NDArray[np.int64], tuple[str, ...], str]:
+        features, y, classes, note, _ = self.homed()
+        return features, y, classes, note
+
+    def read(self) -> Records:
+        import pandas as pd
+
+        if self.silo == "partition":
+            return super().read()
+        features, y, classes, note, homes = self.homed()
+        chosen = self.sample(y, classes)
+        codes, names = pd.factorize(homes[chosen])
+        sizes = np.bincount(codes)
+        large = sizes >= self.smallest
+        if not large.any():
+            raise DataError(
+                f"data.smallest: {self.smallest:,} rows are more than any {self.silo} has (the largest: "
+                f"{sizes.max():,}); lower it"
+            )
+        kept, codes = chosen[large[codes]], codes[large[codes]]
+        check_classes(y[kept], classes, f"data.smallest: all with {self.smallest:,} rows together", "lower it")
+        return Records(
+            features=features.iloc[kept].reset_index(drop=True),
+            y=y[kept],
+            classes=classes,
+            silo=np.asarray(names, dtype=object)[codes],
+            part=holdout(y[kept], codes, self.seed),
+            notes=(
+                note,
+                f"{len(kept):,} rows by {self.silo}; left out: {int((~large).sum()):,} of {len(names):,} with fewer "
+                f"than {self.smallest:,} rows",
+            ),
+        )
+
+
+def pixels(images: NDArray[np.uint8]) -> pd.DataFrame:
+    """Images ``[N, ...]`` as columns in [0, 1], in the order of their axes."""
+    import pandas as pd
+
+    flat = images.reshape(len(images), -1).astype(np.float32) / np.float32(255)
+    return pd.DataFrame(flat, columns=[f"pixel_{j}" for j in range(flat.shape[1])])
+
+
+def existing(path: Path, names: list[str], what: str) -> list[Path]:
+    """The files ``names`` in the folder ``path``; raises ``DataError`` naming the first that is not there."""
+    for name in names:
+        if not (path / name).is_file():
+            raise DataError(f"data.path: {path} has no {name}; point it at the folder of {what}")
+    return [path / name for name in names]
+
+
+def check_labels(labels: NDArray[Any], classes: int, what: str) -> None:
+    """Raise ``DataError`` unless ``labels`` are ``[n]`` whole numbers in ``0..classes-1``."""
+    if labels.ndim != 1 or labels.dtype.kind not in "iuf":
+        raise DataError(
+            f"data.path: {what} holds labels of shape {labels.shape} and type {labels.dtype}, not a whole number each; "
+            "it is not in its publisher's layout"
+        )
+    strange = np.flatnonzero(~((labels >= 0) & (labels < classes) & (labels == np.floor(labels))))
+    if len(strange):
+        raise DataError(
+            f"data.path: {what} holds labels outside 0..{classes - 1}, the first {labels[strange[0]]} in row "
+            f"{strange[0] + 1:,}; it is not in its publisher's layout"
+        )
+
+
+def check_homes(names: pd.Series, silo: str, what: str) -> None:
+    """Raise ``DataError`` naming the first row of ``what`` (counted from 1) whose ``silo`` has an empty name.
+
+    Where a partition decides who holds a row, nobody reads these names.
+    """
+    if silo == "partition":
+        return
+    empty = np.flatnonzero(names.str.strip().fillna("") == "")
+    if len(empty):
+        raise DataError(
+            f"data.silo: {silo}, but {what} has {len(empty):,} rows without one, the first row {empty[0] + 1:,}; "
+            "remove such rows"
+        )
+
+
+def check_classes(y: NDArray[np.int64], classes: tuple[str, ...], what: str, remedy: str) -> None:
+    """Raise ``DataError`` where a class has no row: nothing could be learned, nor measured, of it."""
+    absent = np.flatnonzero(np.bincount(y, minlength=len(classes)) == 0)
+    if len(absent):
+        named = ", ".join(f"'{classes[c]}'" for c in absent)
+        raise DataError(f"{what} has no row of class {named}; {remedy}")

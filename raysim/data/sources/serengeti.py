@@ -1,0 +1,124 @@
+"""Snapshot Serengeti: which animal is it, from what volunteers said of the pictures besides its name?
+
+A. Swanson, M. Kosmala, C. Lintott, R. Simpson, A. Smith, C. Packer: *Snapshot Serengeti, high-frequency annotated
+camera trap images of 40 mammalian species in an African savanna*, Scientific Data 2, 2015, in the layout that LILA BC
+publishes: ``SnapshotSerengeti_v2_1_annotations.csv``, a row for each species in each capture.
+
+The task is tabular: how many animals, what they do (shares of the volunteers), the time of day and of year, and where
+the camera stands. Clust-PSI-PFL gives 286,586 rows of 13 classes and not how it chose them; here they are the captures
+of one species alone, of the 13 species with most of these, ``blank`` and ``human`` apart. What volunteers agreed on is
+left out (``p_users_identified_this_species``, ``pielous_evenness_index``): it is known only with the label.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import Field
+
+from raysim.core.errors import DataError
+from raysim.data.sources.pooled import Homed
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+PATTERN = "SnapshotSerengeti*annotations*.csv"
+COUNTS = ("count_min", "count_median", "count_max")
+BEHAVIOURS = ("standing", "resting", "moving", "eating", "interacting", "young_present")
+NO_ANIMAL = ("blank", "empty", "human")
+BANDS = {"11-50": "11", "Nov-50": "11", "51+": "51"}
+"""Counts above ten are bands: their lower ends. A spreadsheet made ``Nov-50`` of 11-50."""
+
+_YEAR, _DAY = 365.25, 86_400.0  # days, seconds
+
+
+class Serengeti(Homed):
+    """Snapshot Serengeti: the most frequent ``species`` by count, behaviour, time and place, from the folder ``path``.
+
+    ``silo: site`` makes the 225 camera sites hospitals; where the camera stands is then no feature.
+    """
+
+    path: Path
+    silo: Literal["partition", "site"] = "partition"
+    species: int = Field(13, ge=2, description="the most frequent ones that are classes")
+
+    def files(self) -> Iterator[Path]:
+        found = sorted(self.path.glob(PATTERN))
+        if not found:
+            raise DataError(f"data.path: {self.path} has no {PATTERN}; point it at LILA's folder of annotations")
+        if len(found) > 1:
+            raise DataError(f"data.path: {self.path} has {found[0].name} and {found[1].name}; keep one")
+        return iter(found)
+
+    def homed(self) -> tuple[pd.DataFrame, NDArray[np.int64], tuple[str, ...], str, NDArray[Any]]:
+        (file,) = self.files()
+        table = _annotations(file)
+        animals = table[table["question__species"].isin(self._most_frequent(table, file))].reset_index(drop=True)
+        classes = tuple(sorted(animals["question__species"].unique()))
+        y = animals["question__species"].map({name: c for c, name in enumerate(classes)}).to_numpy(np.int64)
+        features = _features(animals, file, place=self.silo != "site")
+        note = f"Snapshot Serengeti: {len(animals):,} captures of {len(classes)} species, of {len(table):,}"
+        return features, y, classes, note, animals["site"].to_numpy(object)
+
+    def _most_frequent(self, table: pd.DataFrame, file: Path) -> list[str]:
+        # Ties go to the name that comes first.
+        frequency = table["question__species"].value_counts().sort_index().sort_values(ascending=False, kind="stable")
+        if len(frequency) < self.species:
+            raise DataError(f"data.species: {self.species}, but {file.name} has {len(frequency)} species; lower it")
+        return [str(name) for name in frequency.index[: self.species]]
+
+
+def _annotations(file: Path) -> pd.DataFrame:
+    """Captures of one animal species alone, as text; an empty field is missing."""
+    import pandas as pd
+
+    questions = [f"question__{name}" for name in ("species", *COUNTS, *BEHAVIOURS)]
+    wanted = ["capture_id", "site", "capture_date_local", "capture_time_local", *questions]
+    try:
+        table = pd.read_csv(file, usecols=wanted, dtype=str)
+    except (ValueError, OSError) as error:
+        reason = str(error).splitlines()[0]
+        raise DataError(f"data.path: {file} is not LILA's table of annotations ({reason}); fetch it again") from None
+    for column in ("capture_id", "site", "question__species"):
+        missing = np.flatnonzero(table[column].isna())
+        if len(missing):
+            raise DataError(f"data.path: {file} has no {column} in row {missing[0] + 1:,}; remove that row")
+    table["question__species"] = table["question__species"].str.lower()
+    alone = ~table["capture_id"].duplicated(keep=False) & ~table["question__species"].isin(NO_ANIMAL)
+    return table[alone].reset_index(drop=True)
+
+
+def _features(animals: pd.DataFrame, file: Path, *, place: bool) -> pd.DataFrame:
+    """One float32 column each; NaN where a question was not answered or a time not recorded."""
+    import pandas as pd
+
+    columns = {name: _numbers(animals[f"question__{name}"], file) for name in (*COUNTS, *BEHAVIOURS)}
+    time = pd.to_timedelta(animals["capture_time_local"], errors="coerce").dt.total_seconds().to_numpy(np.float64)
+    date = pd.to_datetime(animals["capture_date_local"], format="ISO8601", errors="coerce")
+    day = date.dt.day_of_year.to_numpy(np.float64)
+    for name, turn in (("day", time / _DAY), ("year", day / _YEAR)):
+        columns[f"{name}_sin"], columns[f"{name}_cos"] = np.sin(2 * np.pi * turn), np.cos(2 * np.pi * turn)
+    if place:  # a site is a cell of a grid: a letter and a number
+        cell = animals["site"].str.extract(r"^([A-Z])(\d+)$")
+        columns["site_row"] = (
+            cell[0].map(lambda letter: ord(letter) - ord("A"), na_action="ignore").to_numpy(np.float64)
+        )
+        columns["site_column"] = cell[1].to_numpy(np.float64)
+    return pd.DataFrame(columns).astype(np.float32)
+
+
+def _numbers(column: pd.Series, file: Path) -> NDArray[np.float64]:
+    """Numbers, bands by their lower end; raises ``DataError`` for anything else."""
+    import pandas as pd
+
+    values = pd.to_numeric(column.replace(BANDS), errors="coerce")
+    strange = np.flatnonzero(values.isna() & column.notna())
+    if len(strange):
+        raise DataError(
+            f"data.path: {file} has '{column.iloc[strange[0]]}' as {column.name}, which is no number; correct it"
+        )
+    return values.to_numpy(np.float64)

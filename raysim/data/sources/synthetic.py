@@ -1,0 +1,299 @@
+"""An eICU-like federation from a seed, for those without data.
+
+How a row of hospital ``h`` comes about, with every name below a field of :class:`Synthetic`:
+
+1. A patient has a severity ``s ~ N(0, 1)`` and latent features ``z_j = r_j s + sqrt(1 - r_j^2) e_j``, standard normal.
+2. The logit of death is ``c_h + signal * z.b_h`` where ``b_h`` is scaled so that ``z.b_h ~ N(0, 1)``. Coefficients are
+   shared, but differ between practice groups (``group_effects``) and sites (``site_effects``).
+3. ``c_h`` is solved so that the hospital's expected share of deaths is its own ``prevalence``. A share ``label_noise``
+   of labels is drawn from that prevalence without regard to the patient. With ``task: regression`` the label is that
+   logit itself, a score of risk, plus ``noise * N(0, 1)``.
+4. What is recorded is ``z`` plus the hospital's ``case_mix`` and its group's ``group_shift``, in the feature's own
+   units: linear, logarithmic (creatinine, lactate ...) or a flag.
+5. A value is missing by the feature's rarity, the group's and the site's practice, and the less sick the patient is.
+
+Everything of hospital ``h`` comes from its own streams: its patients stay the same whatever the number of hospitals,
+and a hospital that grows keeps its first patients.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from pathlib import Path
+from statistics import NormalDist
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from raysim.core.section import Seed
+from raysim.core.streams import stream
+from raysim.data.sources.synthetic_features import descriptions, feature_names
+
+if TYPE_CHECKING:
+    from raysim.data.records import Records
+
+Floats = NDArray[Any]
+
+CHUNK = 200_000  # rows made at once: bounds the memory for draws at about 70 MB with 40 features
+
+REGIONS = ("Midwest", "Northeast", "South", "West")
+BEDS = ("<100", "100 - 249", "250 - 499", ">= 500")
+ETHNICITIES = ("Caucasian", "African American", "Hispanic", "Asian", "Other/Unknown")
+SHARES = np.array([0.74, 0.11, 0.06, 0.03, 0.06])
+
+
+class Synthetic(BaseModel):
+    """An eICU-like federation from a seed; the module's docstring says where each field acts."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", title="synthetic")
+
+    task: Literal["classification", "regression"] = Field("classification", description="label: death, or its logit")
+    hospitals: int = Field(208, ge=1, description="number of hospitals")
+    rows: int = Field(38_700, ge=1, description="rows of all hospitals and parts together")
+    rows_per_hospital: int | None = Field(
+        None, ge=1, description="the same rows at every hospital; rows, smallest and size_sigma then do nothing"
+    )
+    smallest: int = Field(20, ge=1, description="rows of the smallest hospital (at most half of the mean size)")
+    size_sigma: float = Field(1.1, ge=0, le=4, description="standard deviation of log size")
+    features: int = Field(40, ge=1, description="features; from the 41st on they are called feature_41, ...")
+    groups: int = Field(5, ge=1, description="practice groups, equally many hospitals in each")
+    prevalence: tuple[float, float] = Field((0.03, 0.20), description="range of deaths over hospitals (log-uniform)")
+    signal: float = Field(4.2, ge=0, description="standard deviation of the logit inside a hospital")
+    case_mix: float = Field(0.3, ge=0, description="standard deviation of a hospital's shift of each feature")
+    group_effects: float = Field(0.7, ge=0, description="deviation of a group's coefficients, relative to their size")
+    site_effects: float = Field(0.25, ge=0, description="deviation of a site's coefficients, relative to their size")
+    group_shift: float = Field(0.2, ge=0, description="standard deviation of a group's shift of what is recorded")
+    missing: float = Field(0.2, ge=0, lt=1, description="mean share missing, of features that can be")
+    group_practice: float = Field(0.3, ge=0, description="standard deviation between groups of measuring, in probits")
+    site_practice: float = Field(0.3, ge=0, description="standard deviation between hospitals of measuring, in probits")
+    sicker_measured: float = Field(0.5, ge=0, description="probits by which one unit of severity adds to measuring")
+    label_noise: float = Field(0.02, ge=0, le=1, description="share of labels drawn without regard to the patient")
+    noise: float = Field(1.0, ge=0, description="standard deviation of the noise in a regression label")
+    seed: Seed = Field(0, description="of the federation; the run has a seed of its own")
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Synthetic:
+        low, high = self.prevalence
+        if not 0 < low <= high < 1:
+            raise ValueError(f"prevalence: [{low}, {high}] is not a range inside (0, 1), smaller first")
+        if self.rows_per_hospital is None and self.rows < self.hospitals:
+            raise ValueError(f"rows: {self.rows} is fewer than the {self.hospitals} hospitals; give each at least one")
+        return self
+
+    def files(self) -> Iterator[Path]:
+        """None: the fields alone decide what is generated."""
+        return iter(())
+
+    def read(self) -> Records:
+        """Generate the rows, hospital after hospital. Memory: the features as float32 and ``CHUNK`` rows of draws."""
+        import pandas as pd
+
+        from raysim.data.records import Records
+
+        site = _Sites(self)
+        n = int(site.sizes.sum())
+        X = np.empty((n, self.features), np.float32)
+        y = np.empty(n, np.int64 if self.task == "classification" else np.float64)
+        ethnicity = np.empty(n, np.int8)
+        for first, last in _chunks(site.sizes):
+            rows = slice(int(site.starts[first]), int(site.starts[last]))
+            _generate(self, site, first, last, X[rows], y[rows], ethnicity[rows])
+
+        names = feature_names(self.features)
+        patients = {"age": X[:, 0].copy(), "ethnicity": np.array(ETHNICITIES, object)[ethnicity]}
+        if "female" in names:
+            patients["sex"] = np.where(X[:, names.index("female")] == 1, "Female", "Male").astype(object)
+        hospitals = [f"hospital_{h + 1}" for h in range(self.hospitals)]
+        return Records(
+            features=pd.DataFrame(X, columns=names, copy=False),
+            y=y,
+            classes=("survived", "died") if self.task == "classification" else (),
+            silo=np.repeat(np.array(hospitals, object), site.sizes),
+            patients=patients,
+            attributes=dict(zip(hospitals, site.attributes(), strict=True)),
+            notes=(
+                f"synthetic: {n:,} rows of {self.hospitals:,} hospitals in {self.groups} practice groups, "
+                f"{self.features} features, seed {self.seed}",
+            ),
+        )
+
+
+class _Sites:
+    """What is drawn for each hospital before its patients: sizes ``[H]``, coefficients and shifts ``[H, F]``."""
+
+    def __init__(self, config: Synthetic) -> None:
+        H, F, G = config.hospitals, config.features, config.groups
+        columns = descriptions(F, config.seed)
+        self.kind = np.array([c[1] for c in columns])
+        self.centre, self.spread, self.low, self.high, self.loading, weight = (
+            np.array([c[i] for c in columns], np.float32) for i in range(2, 8)
+        )
+        self.flag_above = np.array(
+            [NormalDist().inv_cdf(1 - c[2]) if c[1] == "flag" else 0 for c in columns], np.float32
+        )
+
+        # One stream a hospital, one draw from it: 3 F normals for effects, 2 for size and beds, then what is left.
+        traits = np.empty((H, 3 * F + 2), np.float32)
+        chance = np.empty((H, 4))
+        for h in range(H):
+            own = stream(config.seed, "synthetic", h)
+            own.standard_normal(out=traits[h], dtype=np.float32)
+            own.random(out=chance[h])
+        group_traits = np.stack(
+            [stream(config.seed, "synthetic-group", g).standard_normal((3, F)) for g in range(G)]
+        ).astype(np.float32)
+        # Groups deviate from their own mean, so that the shared coefficients are those listed above.
+        group_traits = (group_traits - group_traits.mean(0)) * np.float32(math.sqrt(G / max(1, G - 1)))
+        # Every G hospitals in a row hold each group once, in an order of their own.
+        blocks = [stream(config.seed, "synthetic-groups", b).permutation(G) for b in range(-(-H // G))]
+        self.group = np.concatenate(blocks)[:H]
+
+        scale = np.float32(math.sqrt(float(np.mean(weight**2))) or 1.0)
+        own_effects, own_mix, own_practice = (traits[:, i * F : (i + 1) * F] for i in range(3))
+        effects, shift, practice = (group_traits[self.group, i] for i in range(3))
+        self.weights = weight + scale * (config.group_effects * effects + config.site_effects * own_effects)
+        variance = (self.weights @ self.loading) ** 2 + self.weights**2 @ (1 - self.loading**2)
+        self.weights *= (config.signal / np.sqrt(np.maximum(variance, 1e-12)))[:, None]
+        self.shift = config.case_mix * own_mix + config.group_shift * shift
+        # A flag is seen as it is: a site's shift of it moves its share of ones, half as far.
+        self.shift[:, self.kind == "flag"] *= 0.5
+        self.missing_below = self._thresholds(config, columns, practice, own_practice)
+
+        low, high = np.log(config.prevalence)
+        self.prevalence = np.exp(low + (high - low) * chance[:, 0])
+        self.intercept = _intercepts(self.prevalence, config.signal)
+        # Hospitals of later groups are smaller: the usual way of working is not everyone's.
+        rank = (self.group / (G - 1) - 0.5) if G > 1 else np.zeros(H)
+        self.log_size = config.size_sigma * (traits[:, 3 * F] - rank)
+        self.sizes = _sizes(config, self.log_size)
+        self.starts = np.concatenate([[0], np.cumsum(self.sizes)])
+        self._chance, self._beds = chance, traits[:, 3 * F + 1]
+
+    def _thresholds(self, config: Synthetic, columns: list[Any], practice: Floats, own: Floats) -> Floats:
+        """Probits ``[H, F]`` of the share missing; their mean over sites and features is ``config.missing``."""
+        rarity = np.array([np.nan if c[8] is None else c[8] for c in columns])
+        if config.missing == 0 or np.isnan(rarity).all():
+            return np.full(practice.shape, -np.inf, np.float32)
+        varied = math.hypot(1, config.group_practice, config.site_practice)
+        grid = np.linspace(-9, 9, 721)
+        cdf = np.frompyfunc(NormalDist().cdf, 1, 1)
+        offsets = rarity[~np.isnan(rarity)]
+        share = np.mean([cdf((grid + r) / varied).astype(float) for r in offsets], axis=0)
+        base = np.interp(config.missing, share, grid)
+        raised = base + rarity + config.group_practice * practice + config.site_practice * own
+        # Missing when m + k s falls below: m + k s ~ N(0, 1 + k^2).
+        raised *= math.hypot(1, config.sicker_measured)
+        return np.where(np.isnan(raised), -np.inf, raised).astype(np.float32)
+
+    def attributes(self) -> list[dict[str, str]]:
+        """Practice group, region, beds and teaching status of each hospital, as text."""
+        size = (self.log_size - self.log_size.mean()) / (self.log_size.std() or 1.0)
+        beds = np.searchsorted([-0.9, 0.1, 1.0], 0.8 * size + 0.6 * self._beds)
+        teaching = self._chance[:, 2] < np.array([0.02, 0.08, 0.2, 0.5])[beds]
+        region = (self._chance[:, 1] * len(REGIONS)).astype(int)
+        return [
+            {
+                "practice": f"practice_{g + 1}",
+                "region": REGIONS[r],
+                "beds": BEDS[b],
+                "teaching": "yes" if t else "no",
+            }
+            for g, r, b, t in zip(self.group, region, beds, teaching, strict=True)
+        ]
+
+    def ethnicity_bounds(self, first: int, last: int) -> Floats:
+        """Cumulative shares ``[h, 4]``: a third of the way between the nation's and a mix of the site's own."""
+        tilt = self._chance[first:last, 3:4]
+        shares = SHARES * np.where(np.arange(len(SHARES)) == 0, 1.0, 0.4 + 1.6 * tilt)
+        return np.cumsum(shares / shares.sum(1, keepdims=True), axis=1)[:, :-1]
+
+
+def _generate(config: Synthetic, site: _Sites, first: int, last: int, X: Floats, y: Floats, ethnicity: Floats) -> None:
+    """Fill ``X [n, F]``, ``y [n]``, ``ethnicity [n]`` with the patients of hospitals ``first`` to ``last``."""
+    F = config.features
+    sizes = site.sizes[first:last]
+    starts = site.starts[first : last + 1] - site.starts[first]
+    draws = np.empty((len(X), 1 + 2 * F), np.float32)
+    chance = np.empty((len(X), 3), np.float32)
+    for h in range(first, last):
+        rows = slice(starts[h - first], starts[h - first + 1])
+        stream(config.seed, "synthetic-patients", h).standard_normal(out=draws[rows], dtype=np.float32)
+        stream(config.seed, "synthetic-chance", h).random(out=chance[rows], dtype=np.float32)
+    home = np.repeat(np.arange(first, last), sizes)
+
+    severity = draws[:, :1]
+    z = draws[:, 1 : 1 + F]
+    z *= np.sqrt(1 - site.loading**2)
+    z += site.loading * severity
+    logit = site.intercept[home] + np.einsum("nf,nf->n", z, site.weights[home])
+    prevalence = site.prevalence[home]
+    if config.task == "classification":
+        death = np.where(chance[:, 1] < config.label_noise, prevalence, 1 / (1 + np.exp(-logit)))
+        y[:] = chance[:, 0] < death
+    else:
+        y[:] = logit + config.noise * _normal(chance[:, 0])
+    ethnicity[:] = (chance[:, 2:] >= site.ethnicity_bounds(first, last)[home - first]).sum(1)
+
+    z += site.shift[home]
+    flags, logs = site.kind == "flag", site.kind == "log"
+    recorded = site.centre + site.spread * z
+    recorded[:, logs] = site.centre[logs] * np.exp(site.spread[logs] * z[:, logs])
+    recorded[:, flags] = z[:, flags] > site.flag_above[flags]
+    np.clip(recorded, site.low, site.high, out=X)
+    measured = draws[:, 1 + F :]
+    measured += np.float32(config.sicker_measured) * severity
+    X[measured < site.missing_below[home]] = np.nan
+
+
+def _normal(chance: Floats) -> Floats:
+    """Standard normal values of uniform ones ``[n]`` in [0, 1), which are multiples of 2**-24."""
+    from scipy.special import ndtri
+
+    values: Floats = ndtri(chance.astype(np.float64) + 2.0**-25)
+    return values
+
+
+def _intercepts(prevalence: Floats, signal: float) -> Floats:
+    """``c [H]`` such that the mean of ``sigmoid(c + signal * N(0, 1))`` is ``prevalence [H]``."""
+    if signal == 0:
+        logits: Floats = np.log(prevalence / (1 - prevalence))
+        return logits
+    nodes = np.linspace(-8, 8, 321)
+    mass = np.exp(-(nodes**2) / 2)
+    mass /= mass.sum()
+    far = 30 + 8 * signal
+    # The mean grows with c: a table of it is inverted, finely where probabilities are neither 0 nor 1.
+    grid = np.linspace(-far, far, 6001)
+    with np.errstate(over="ignore"):
+        mean = (mass / (1 + np.exp(-(grid[:, None] + signal * nodes)))).sum(1)
+    return np.interp(prevalence, mean, grid)
+
+
+def _sizes(config: Synthetic, log_size: Floats) -> NDArray[np.int64]:
+    """Rows of each hospital, ``[H]``: a floor for all, and the rest shared by lognormal weights to the exact total."""
+    H = config.hospitals
+    if config.rows_per_hospital is not None:
+        return np.full(H, config.rows_per_hospital, np.int64)
+    floor = max(1, min(config.smallest, config.rows // (2 * H)))
+    weights = np.exp(log_size - log_size.max()).astype(np.float64)
+    exact = (config.rows - floor * H) * weights / weights.sum()
+    sizes = exact.astype(np.int64)
+    short = config.rows - floor * H - int(sizes.sum())
+    # Largest remainders first, so that sizes add up to ``rows``.
+    sizes[np.argsort(sizes - exact, kind="stable")[:short]] += 1
+    total: NDArray[np.int64] = floor + sizes
+    return total
+
+
+def _chunks(sizes: NDArray[np.int64]) -> Iterator[tuple[int, int]]:
+    """Ranges of consecutive hospitals with at most ``CHUNK`` rows together (or one hospital)."""
+    first, total = 0, 0
+    for h, size in enumerate(sizes.tolist()):
+        if h > first and total + size > CHUNK:
+            yield first, h
+            first, total = h, 0
+        total += size
+    yield first, len(sizes)

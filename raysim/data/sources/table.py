@@ -1,0 +1,287 @@
+"""Any CSV or Parquet file with a column that names the hospital and a column to predict."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from raysim.core.errors import DataError, nearest
+from raysim.data.federation import PARTS
+from raysim.data.records import natural
+from raysim.data.sources.columns import is_number, is_text, numbers, plain_text, texts
+
+if TYPE_CHECKING:
+    import pandas as pd
+    import pyarrow as pa
+
+    from raysim.data.records import Records
+
+MOST_CATEGORIES = 100  # of a text column that the user has not called categorical
+MOST_CLASSES = 1000
+
+
+class Table(BaseModel):
+    """A CSV or Parquet file of yours, with one row for each prediction.
+
+    The label is binary or multi-class: text, whole numbers or true/false. Classes are sorted naturally (numbers by
+    value, false before true, texts alphabetically); of two, the last is class 1, the event, unless ``positive`` names
+    it. With ``task: regression`` it is a number, taken in its own unit. Columns not named below are features: numbers
+    and true/false are numeric, text is categorical.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid", title="table")
+
+    path: Path = Field(description="a .csv, .csv.gz or .parquet file; a CSV begins with a line of column names")
+    silo: str = Field(description="the column that names the hospital")
+    label: str = Field(description="the column to predict")
+    task: Literal["classification", "regression"] = Field("classification", description="what the label is")
+    positive: str | None = Field(None, description="of a binary label, the class that is the event")
+    numeric: list[str] | None = Field(None, description="numeric features; None: every further column of numbers")
+    categorical: list[str] | None = Field(None, description="categorical features; None: every further column of text")
+    drop: list[str] = Field([], description="columns that are no features")
+    hospitals: list[str] | None = Field(None, description="the hospitals to keep; None: all")
+    group: str | None = Field(None, description="the column that names the patient, for split.by: patient")
+    part: str | None = Field(None, description="the column that names the part, as split.column")
+    sex: str | None = Field(None, description="the column of the patient's sex; it stays a feature unless dropped")
+    ethnicity: str | None = Field(None, description="the column of the patient's ethnicity, likewise")
+    age: str | None = Field(None, description="the column of the patient's age in years, likewise")
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Table:
+        if self.silo == self.label:
+            raise ValueError(f"label: '{self.label}' is the silo column too; name another")
+        if self.task == "regression" and self.positive is not None:
+            raise ValueError(f"positive: '{self.positive}' names a class, task regression has none; remove it")
+        for field in ("numeric", "categorical"):
+            for name in getattr(self, field) or ():
+                if name in self._never_features():
+                    raise ValueError(f"{field}: '{name}' is the silo, label, group, part or a dropped column")
+        both = set(self.numeric or ()) & set(self.categorical or ())
+        if both:
+            raise ValueError(f"categorical: '{min(both)}' is in numeric too; keep one")
+        return self
+
+    def _never_features(self) -> set[str]:
+        return {self.silo, self.label, *self.drop} | {name for name in (self.group, self.part) if name is not None}
+
+    def reserve(self, by: str | None, column: str | None) -> Table:
+        """This table divided by column ``by``, or into the parts that ``column`` names."""
+        group = self.group if by is None or (by == "patient" and self.group) else by
+        changed = {"group": group, "part": column or self.part}
+        left = [name for name in (self.group, self.part) if name is not None and name not in changed.values()]
+        for field, name in (("by", by), ("column", column)):
+            if name is not None and name in (self.silo, self.label):
+                kind = "silo" if name == self.silo else "label"
+                raise DataError(f"data.split.{field}: '{name}' is the {kind} column; name another")
+        return self.model_copy(update={**changed, "drop": [*self.drop, *left]})
+
+    def files(self) -> Iterator[Path]:
+        """The table itself. Raises ``DataError`` where it does not exist or has another format."""
+        path = self.path.expanduser()
+        if not path.exists():
+            there = sorted(p.name for p in path.parent.iterdir()) if path.parent.is_dir() else []
+            hint = f"; {nearest(path.name, there)}" if 0 < len(there) <= 20 else "; check the path"
+            raise DataError(f"data.path: '{path}' does not exist{hint}")
+        if not path.is_file():
+            raise DataError(f"data.path: '{path}' is a folder; name a .csv, .csv.gz or .parquet file")
+        if not path.name.lower().endswith((".csv", ".csv.gz", ".parquet", ".pq")):
+            raise DataError(f"data.path: '{path}' is not .csv, .csv.gz or .parquet; convert it")
+        yield path
+
+    def read(self) -> Records:
+        """Read the whole table. Raises ``DataError`` for everything that the module's users can mend."""
+        from raysim.data.records import Records
+        from raysim.data.sources.table_file import read_table
+
+        (path,) = self.files()
+        as_text = [c for c in (self.silo, self.group, self.part, self.sex, self.ethnicity) if c is not None]
+        table = read_table(path, as_text)
+        self._check_columns(table)
+        if not table.num_rows:
+            raise DataError(f"data.path: '{path}' has no rows; a table needs at least one below its column names")
+        silo = texts(table, self.silo, "data.silo")
+        table, silo, chosen = self._keep(table, silo)
+        y, classes, label = self._labels(table) if self.task == "classification" else self._numbers(table)
+        features = self._features(table)
+        patients: dict[str, NDArray[Any]] = {}
+        for attribute in ("sex", "ethnicity"):
+            if name := getattr(self, attribute):
+                patients[attribute] = texts(table, name, f"data.{attribute}", unknown="unknown")
+        if self.age is not None:
+            patients["age"] = numbers(table, self.age, "data.age").astype(np.float64)
+        return Records(
+            features=features,
+            y=y,
+            classes=classes,
+            silo=silo,
+            group=None if self.group is None else texts(table, self.group, "data.group or data.split.by"),
+            part=None if self.part is None else _parts(table, self.part),
+            patients=patients,
+            notes=(
+                f"table: {table.num_rows:,} rows of {path}{chosen}, {features.shape[1]} feature columns; "
+                f"label '{self.label}': {label}",
+            ),
+        )
+
+    def _check_columns(self, table: pa.Table) -> None:
+        names = table.column_names
+        named: list[tuple[str, str | None]] = [
+            ("silo", self.silo),
+            ("label", self.label),
+            ("group or data.split.by", self.group),
+            ("split.column", self.part),
+            ("sex", self.sex),
+            ("ethnicity", self.ethnicity),
+            ("age", self.age),
+            *(("numeric", name) for name in self.numeric or ()),
+            *(("categorical", name) for name in self.categorical or ()),
+            *(("drop", name) for name in self.drop),
+        ]
+        for field, name in named:
+            if name is not None and name not in names:
+                hint = nearest(name, names)
+                if hint.startswith("known") and len(names) > 20:
+                    hint = f"known: {', '.join(sorted(names)[:20])}, ... ({len(names)} columns)"
+                raise DataError(f"data.{field}: no column '{name}' in '{self.path}'; {hint}")
+
+    def _keep(self, table: pa.Table, silo: NDArray[Any]) -> tuple[pa.Table, NDArray[Any], str]:
+        """The rows of the chosen hospitals."""
+        if self.hospitals is None:
+            return table, silo, ""
+        there = set(silo.tolist())
+        for name in self.hospitals:
+            if name not in there:
+                hint = nearest(name, there) if len(there) <= 20 else f"column '{self.silo}' names {len(there)} others"
+                raise DataError(f"data.hospitals: '{name}' has no rows; {hint}")
+        kept = np.flatnonzero(np.isin(silo.astype(str), self.hospitals))
+        if not len(kept):
+            raise DataError("data.hospitals: an empty list keeps no hospital; name at least one, or remove the key")
+        return table.take(kept), silo[kept], f" ({len(self.hospitals)} chosen hospitals)"
+
+    def _numbers(self, table: pa.Table) -> tuple[NDArray[np.float64], tuple[str, ...], str]:
+        """Real labels ``[N]``, no class names, and what they are in words."""
+        self._check_filled(table)
+        values = numbers(table, self.label, "data.label")
+        if (empty := np.isnan(values)).any():
+            raise DataError(
+                f"data.label: column '{self.label}' holds nan in row {int(empty.argmax()) + 1}; "
+                "correct it or remove the row"
+            )
+        return values, (), f"a number, {values.min():.6g} to {values.max():.6g}, mean {values.mean():.6g}"
+
+    def _check_filled(self, table: pa.Table) -> None:
+        import pyarrow.compute as pc
+
+        column = table.column(self.label)
+        if column.null_count:
+            row = pc.index(pc.is_null(column, nan_is_null=True), True).as_py() + 1
+            raise DataError(
+                f"data.label: column '{self.label}' has no value in {column.null_count:,} rows (first: row {row}); "
+                "fill them or remove the rows"
+            )
+
+    def _labels(self, table: pa.Table) -> tuple[NDArray[np.int64], tuple[str, ...], str]:
+        """Class indices ``[N]``, class names, and these in words."""
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        self._check_filled(table)
+        column = table.column(self.label)
+        if pa.types.is_floating(column.type):
+            values = column.to_numpy()
+            for wrong, is_wrong in (("nan", np.isnan(values)), ("an infinite value", np.isinf(values))):
+                if is_wrong.any():
+                    row = int(is_wrong.argmax()) + 1
+                    raise DataError(
+                        f"data.label: column '{self.label}' holds {wrong} in row {row}; correct it or remove the row"
+                    )
+            if (values != np.round(values)).any():
+                at = int((values != np.round(values)).argmax())
+                raise DataError(
+                    f"data.label: column '{self.label}' holds {values[at]:g} in row {at + 1}; "
+                    "classes are text, whole numbers or true/false: name another column, bin its values, or set "
+                    "data.task: regression"
+                )
+        encoded = pc.dictionary_encode(plain_text(table, self.label, "data.label"))
+        encoded = encoded.combine_chunks() if isinstance(encoded, pa.ChunkedArray) else encoded
+        found = encoded.dictionary.to_pylist()
+        if len(found) > MOST_CLASSES:
+            raise DataError(
+                f"data.label: column '{self.label}' holds {len(found):,} different values, more than {MOST_CLASSES:,} "
+                "classes; name another column or group its values"
+            )
+        classes = natural(found)
+        if self.positive is not None:
+            if self.positive not in classes:
+                raise DataError(f"data.positive: '{self.positive}' is no class; {nearest(self.positive, classes)}")
+            if len(classes) != 2:
+                raise DataError(f"data.positive: '{self.positive}', but there are {len(classes)} classes; remove it")
+            classes.sort(key=lambda name: name == self.positive)
+        position = np.array([classes.index(name) for name in found], np.int64)
+        named = ", ".join(classes[:10]) + (", ..." if len(classes) > 10 else "")
+        return position[encoded.indices.to_numpy()], tuple(classes), named
+
+    def _features(self, table: pa.Table) -> pd.DataFrame:
+        """Numeric columns as float32, categorical ones as pandas categories, in the table's order."""
+        import pandas as pd
+
+        never, columns = self._never_features(), {}
+        for name in table.column_names:
+            if name in never:
+                continue
+            kind = self._kind(name, table.schema.field(name).type)
+            if kind == "numeric":
+                columns[name] = pd.Series(numbers(table, name, "data.numeric").astype(np.float32))
+            elif kind == "categorical":
+                columns[name] = self._category(table, name)
+        if not columns:
+            raise DataError(f"data.path: '{self.path}' has no feature column beside silo and label; add one")
+        return pd.DataFrame(columns)
+
+    def _kind(self, name: str, type: pa.DataType) -> str | None:
+        import pyarrow as pa
+
+        if name in (self.numeric or ()):
+            return "numeric"
+        if name in (self.categorical or ()):
+            return "categorical"
+        if is_text(type):
+            return "categorical" if self.categorical is None else None
+        if self.numeric is not None:
+            return None
+        if is_number(type) or pa.types.is_null(type):
+            return "numeric"
+        raise DataError(
+            f"data.path: column '{name}' holds {type}, neither numbers nor text; drop it (data.drop) or convert it"
+        )
+
+    def _category(self, table: pa.Table, name: str) -> pd.Series[Any]:
+        import pandas as pd
+
+        values = plain_text(table, name, "data.categorical").to_pandas()
+        found = values.dropna().unique().tolist()
+        if len(found) > MOST_CATEGORIES and name not in (self.categorical or ()):
+            raise DataError(
+                f"data.categorical: text column '{name}' holds {len(found):,} different values, more than "
+                f"{MOST_CATEGORIES}: drop it (data.drop), list it in data.numeric if it is meant as numbers, or in "
+                "data.categorical to keep it all the same"
+            )
+        return pd.Series(pd.Categorical(values, categories=natural(found)))
+
+
+def _parts(table: pa.Table, name: str) -> NDArray[np.int8]:
+    written = texts(table, name, "data.split.column")
+    part = np.full(len(written), -1, np.int8)
+    for k, known in enumerate(PARTS):
+        part[written == known] = k
+    if (part < 0).any():
+        row = int((part < 0).argmax())
+        raise DataError(
+            f"data.split.column: column '{name}' holds '{written[row]}' in row {row + 1}; write {', '.join(PARTS)}"
+        )
+    return part

@@ -1,0 +1,83 @@
+"""Reads a CSV or Parquet file whole, or says which line is wrong."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import io
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from raysim.core.errors import DataError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+def read_table(path: Path, as_text: Sequence[str]) -> pa.Table:
+    """The table at ``path``; columns ``as_text`` of a CSV stay as they are written (``007``), others are inferred.
+
+    Empty fields and the usual spellings of "not available" are nulls. Raises ``DataError`` for unreadable files.
+    """
+    table = _parquet(path) if path.name.lower().endswith((".parquet", ".pq")) else _csv(path, as_text)
+    names = table.column_names
+    twice = next((name for name in names if names.count(name) > 1), None)
+    if twice is not None:
+        raise DataError(f"data.path: '{path}' has two columns named '{twice}'; rename one")
+    return table
+
+
+def _parquet(path: Path) -> pa.Table:
+    import pyarrow as pa
+    from pyarrow import parquet
+
+    try:
+        return parquet.ParquetFile(path).read()
+    except (pa.ArrowException, OSError) as error:
+        raise DataError(f"data.path: '{path}' is not readable Parquet ({_reason(error)}); write it again") from None
+
+
+def _csv(path: Path, as_text: Sequence[str]) -> pa.Table:
+    import pyarrow as pa
+    from pyarrow import csv as arrow_csv
+
+    zipped = path.name.lower().endswith(".gz")
+    options = arrow_csv.ConvertOptions(strings_can_be_null=True, column_types={name: pa.string() for name in as_text})
+    try:
+        with pa.OSFile(str(path)) as file, pa.CompressedInputStream(file, "gzip") if zipped else file as stream:
+            return arrow_csv.read_csv(
+                stream, parse_options=arrow_csv.ParseOptions(newlines_in_values=True), convert_options=options
+            )
+    except pa.ArrowInvalid as error:
+        if "Empty CSV" in str(error):
+            raise DataError(f"data.path: '{path}' is empty; it needs a line of column names and rows") from None
+        raise DataError(f"data.path: '{path}' {_wrong_line(path, zipped) or _unreadable(error)}") from None
+    except (pa.ArrowException, OSError, EOFError) as error:
+        what = "is a corrupt gzip file" if zipped else "cannot be read"
+        remedy = "copy or compress it again" if zipped else "check the file"
+        raise DataError(f"data.path: '{path}' {what} ({_reason(error)}); {remedy}") from None
+
+
+def _wrong_line(path: Path, zipped: bool) -> str | None:
+    """What is wrong with the first line that has more or fewer fields than the first."""
+    try:
+        with gzip.open(path, "rb") if zipped else path.open("rb") as raw:
+            reader = csv.reader(io.TextIOWrapper(raw, encoding="utf-8-sig", newline=""))
+            fields = len(next(reader))
+            for row in reader:
+                if row and len(row) != fields:
+                    return f"line {reader.line_num} has {len(row)} fields, the first line {fields}; correct that line"
+    except UnicodeDecodeError:
+        return "is not UTF-8 text; save it as UTF-8"
+    except (OSError, EOFError, csv.Error, StopIteration):
+        return None
+    return None
+
+
+def _unreadable(error: Exception) -> str:
+    return f"cannot be read as CSV ({_reason(error)}); correct it"
+
+
+def _reason(error: Exception) -> str:
+    return " ".join(str(error).split())[:160]

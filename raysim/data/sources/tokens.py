@@ -1,0 +1,76 @@
+"""Texts as rows of token ids, for models that begin with an embedding.
+
+Words are hashed (K. Weinberger, A. Dasgupta, J. Langford, A. Smola, J. Attenberg: *Feature Hashing for Large Scale
+Multitask Learning*, ICML 2009) rather than looked up in a list of the most frequent ones: a list would have to be
+counted over all hospitals' texts, test rows included, before the first round. With hashing nothing is counted and
+nothing is sent; the price is that some words share an id.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, ClassVar
+
+import numpy as np
+from pydantic import Field
+
+from raysim.core.errors import DataError
+from raysim.data.sources.pooled import Homed
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+PADDING, WORDLESS = 0, 1
+"""The ids that no word has: in front of a short text, and for a text without a word (``:-)``)."""
+
+FIRST = 2
+_WORD = re.compile(r"[^\W_]+(?:'[^\W_]+)*")
+
+
+class Texts(Homed):
+    """A pooled data set of texts, each a row of ``length`` ids below ``vocabulary``."""
+
+    untouched: ClassVar[bool] = True
+
+    vocabulary: int = Field(10_000, ge=FIRST + 1, le=2**24, description="ids; float32 holds no more than 2^24 exactly")
+    length: int = Field(50, ge=1, description="words kept of a text, from its beginning")
+
+    def tokens(self, texts: Sequence[str]) -> pd.DataFrame:
+        """Token ids of ``texts [N]`` as columns ``token_0`` to ``token_<length - 1>``."""
+        import pandas as pd
+
+        columns = [f"token_{j}" for j in range(self.length)]
+        return pd.DataFrame(token_ids(texts, self.vocabulary, self.length), columns=columns)
+
+
+def token_ids(texts: Sequence[str], vocabulary: int, length: int) -> np.ndarray[tuple[int, int], np.dtype[np.float32]]:
+    """Ids of the first ``length`` lower-cased words of each text, ``[N, length]``, with padding in front.
+
+    A recurrent model therefore ends on a text's last word. Ids are whole numbers in float32, as features are.
+    """
+    ids = np.full((len(texts), length), PADDING, dtype=np.float32)
+    known: dict[str, int] = {}
+    for row, text in zip(ids, texts, strict=True):
+        words = _WORD.findall(text.lower())[:length]
+        for word in words:
+            if word not in known:
+                known[word] = word_id(word, vocabulary)
+        row[length - max(len(words), 1) :] = [known[word] for word in words] or WORDLESS
+    return ids
+
+
+def word_id(word: str, vocabulary: int) -> int:
+    """The id of a word, 2 to ``vocabulary - 1``: the same on every machine and in every run."""
+    digest = hashlib.blake2b(word.encode(), digest_size=8).digest()
+    return FIRST + int.from_bytes(digest, "little") % (vocabulary - FIRST)
+
+
+def check_texts(texts: pd.Series, what: str) -> None:
+    """Raise ``DataError`` naming the first row of ``what`` (counted from 1) whose text is empty."""
+    empty = np.flatnonzero(texts.str.strip().fillna("") == "")
+    if len(empty):
+        raise DataError(
+            f"data.path: {what} has {len(empty):,} empty texts, the first in row {empty[0] + 1:,}; remove such rows"
+        )

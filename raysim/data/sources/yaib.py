@@ -1,0 +1,255 @@
+"""Hourly cohorts in the layout of Yet Another ICU Benchmark, as a federation's rows.
+
+R. van de Water et al., *Yet Another ICU Benchmark: A Flexible Multi-Center Framework for Clinical ML*, ICLR 2024. A
+cohort is a folder of three files: ``dyn.parquet`` (``stay_id``, ``time``, measurements, a row an hour), ``sta.parquet``
+(``stay_id``, what does not change) and ``outc.parquet`` (``stay_id``, ``label``, and ``time`` where every hour has a
+label of its own). Cohorts know no hospitals; those of eICU get them from its ``patient`` table.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import BaseModel, ConfigDict, Field
+
+from raysim.core.errors import DataError
+from raysim.data.records import Records
+from raysim.data.sources.columns import is_number, is_text
+from raysim.data.sources.eicu.features import TABLES
+from raysim.data.sources.eicu.rows import attributes, counts, fetch, float32, text
+from raysim.data.sources.eicu.tables import database, find_tables, sql
+
+if TYPE_CHECKING:
+    import duckdb
+    import pyarrow as pa
+
+STATISTICS = ("last", "mean", "min", "max", "count")
+"""What becomes of each measurement."""
+
+_FILES = {"dyn": ("stay_id", "time"), "sta": ("stay_id",), "outc": ("stay_id", "label")}
+_TABLES = {name: TABLES[name] for name in ("patient", "hospital")}
+
+
+class Yaib(BaseModel):
+    """Stays of an hourly cohort of Yet Another ICU Benchmark.
+
+    Measurements of the first ``hours`` become their last value, mean, minimum, maximum, and number of hours with a
+    value. The label is the stay's; where every hour has one, that of the hour after these, so that stays without it are
+    left out. A label of truth values or of 0 and 1 makes two classes, one of decimal numbers is predicted as it is.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    path: Path = Field(description="the cohort's folder, with dyn.parquet, sta.parquet and outc.parquet")
+    eicu: Path = Field(description="the folder of the eICU tables, of which patient is needed and hospital used")
+    silo: Literal["hospital", "ward", "region_beds"] = Field("hospital", description="as in source eicu")
+    hours: int = Field(24, ge=1, description="when the prediction is made; nothing later is a feature")
+
+    def files(self) -> Iterator[Path]:
+        """The cohort's files and the eICU tables used. Raises ``DataError`` where one that is needed is missing."""
+        for name in _FILES:
+            if not (path := self._file(name)).is_file():
+                raise DataError(f"data.path: {self.path} has no {path.name}; point it at the folder of one YAIB task")
+            yield path
+        yield from self._tables().values()
+
+    def _file(self, name: str) -> Path:
+        return self.path / f"{name}.parquet"
+
+    def _tables(self) -> dict[str, Path]:
+        try:
+            tables = find_tables(self.eicu, _TABLES)
+        except DataError as error:
+            raise DataError(str(error).replace("data.path", "data.eicu", 1)) from None
+        if self.silo == "region_beds" and "hospital" not in tables:
+            raise DataError(
+                f"data.silo: region_beds needs hospital.csv(.gz), which {self.eicu} lacks; use silo hospital"
+            )
+        return tables
+
+    def read(self) -> Records:
+        """Aggregate the cohort. Raises ``DataError`` for files that cannot be read, or are laid out otherwise."""
+        list(self.files())
+        schemas = {name: self._schema(name) for name in _FILES}
+        with database(self._tables()) as connection:
+            for name in _FILES:
+                path = str(self._file(name)).replace("'", "''")
+                connection.execute(f"CREATE VIEW {name} AS SELECT * FROM read_parquet('{path}')")
+            notes = self._select(connection, hourly="time" in schemas["outc"].names)
+            stays = fetch(connection, "SELECT * FROM cohort ORDER BY stay")
+            features = self._static(connection, schemas["sta"]) | self._dynamic(connection, schemas["dyn"])
+        return self._records(stays, features, schemas["outc"].field("label").type, notes)
+
+    def _schema(self, name: str) -> pa.Schema:
+        import pyarrow as pa
+        from pyarrow import parquet
+
+        path = self._file(name)
+        try:
+            schema = parquet.read_schema(path)
+        except (pa.ArrowException, OSError) as error:
+            reason = " ".join(str(error).split())[:160]
+            raise DataError(
+                f"data.path: '{path}' is not readable Parquet ({reason}); export the cohort again"
+            ) from None
+        for column in _FILES[name]:
+            if column not in schema.names:
+                raise DataError(f"data.path: '{path}' has no column {column}; export the cohort in YAIB's layout")
+        if "time" in schema.names and not _is_time(kind := schema.field("time").type):
+            raise DataError(
+                f"data.path: '{path}' column time holds {kind}; export the cohort with the time since admission, as "
+                "numbers or durations"
+            )
+        return schema
+
+    def _select(self, connection: duckdb.DuckDBPyConnection, hourly: bool) -> list[str]:
+        """Make the table ``cohort``: stays with a label and a hospital; returns notes."""
+        self._set_step(connection)
+        for name, value in (("minutes", 0.0), ("minimum", 0.0)):
+            connection.execute(f"SET VARIABLE {name} = CAST({value!r} AS DOUBLE)")
+        for name, choice in (("task", "mortality"), ("silo", self.silo)):
+            connection.execute(f"SET VARIABLE {name} = '{choice}'")
+        connection.execute(
+            "CREATE TEMP TABLE known AS SELECT stay, patient, silo, region, beds, teaching, ethnicity "
+            f"FROM ({sql('cohort')}) WHERE stay IS NOT NULL AND hospitalid IS NOT NULL"
+        )
+        at = f"AND time = {self.hours} * getvariable('step')" if hourly else ""
+        connection.execute(
+            f"CREATE TEMP TABLE labelled AS SELECT stay_id, label FROM outc WHERE label IS NOT NULL {at}"
+        )
+        self._refuse_twice(connection, "labelled", "outc")
+        self._refuse_twice(connection, "sta", "sta")
+        connection.execute(
+            "CREATE TEMP TABLE cohort AS SELECT * FROM labelled JOIN known ON stay_id = stay ORDER BY stay"
+        )
+        every, labelled = (
+            counts(connection, f"SELECT count(DISTINCT stay_id) FROM {name}")[0] for name in ("outc", "labelled")
+        )
+        kept, once = counts(connection, "SELECT count(*), count(DISTINCT stay_id) FROM cohort")
+        if once < kept:
+            raise DataError(f"data.eicu: {self.eicu} lists stays more than once in patient; keep one row of each")
+        when = f" at hour {self.hours}" if hourly else ""
+        if not kept:
+            raise DataError(
+                f"data.eicu: of {labelled:,} stays with a label{when} in {self.path} none is in the patient table of "
+                f"{self.eicu}; check that the cohort is of that eICU, and data.hours"
+            )
+        return [
+            f"yaib: {kept:,} of {every:,} stays of {self.path}, as known {self.hours} hours after admission",
+            f"left out: {every - labelled:,} without a label{when}, {labelled - kept:,} without a hospital",
+        ]
+
+    def _set_step(self, connection: duckdb.DuckDBPyConnection) -> None:
+        """Set the variable ``step``, one hour in the unit of ``time``: the smallest time after admission."""
+        connection.execute("SET VARIABLE step = (SELECT coalesce(min(time), 1) FROM dyn WHERE time > 0)")
+        (uneven,) = counts(connection, "SELECT count(*) FROM dyn WHERE time % getvariable('step') <> 0")
+        if uneven:
+            raise DataError(
+                f"data.path: {self._file('dyn')} has {uneven:,} rows between its hours (column time); export the "
+                "cohort by the hour"
+            )
+
+    def _refuse_twice(self, connection: duckdb.DuckDBPyConnection, table: str, file: str) -> None:
+        (more,) = counts(connection, f"SELECT count(*) - count(DISTINCT stay_id) FROM {table}")
+        if more:
+            raise DataError(f"data.path: {self._file(file)} has {more:,} rows too many for its stays; keep one of each")
+
+    def _static(self, connection: duckdb.DuckDBPyConnection, schema: pa.Schema) -> dict[str, Any]:
+        """Columns of ``sta``: numbers as float32, texts as categories, ``[N]`` each in the order of the cohort."""
+        import pandas as pd
+
+        found = fetch(connection, "SELECT sta.* FROM cohort LEFT JOIN sta USING (stay_id) ORDER BY stay")
+        columns: dict[str, Any] = {}
+        for field in schema:
+            if field.name == "stay_id":
+                continue
+            if is_text(field.type):
+                values = found[field.name].tolist()  # None where missing
+                columns[field.name] = pd.Categorical(values, categories=sorted({v for v in values if v is not None}))
+            else:
+                columns[field.name] = float32(found[field.name])
+        return columns
+
+    def _dynamic(self, connection: duckdb.DuckDBPyConnection, schema: pa.Schema) -> dict[str, NDArray[np.float32]]:
+        """``<measurement>_<statistic>`` over the first hours, ``[N]`` each in the order of the cohort."""
+        chosen, measured = [], [field.name for field in schema if field.name not in _FILES["dyn"]]
+        for k, field in enumerate(schema.field(name) for name in measured):
+            if not is_number(field.type):
+                raise DataError(f"data.path: {self._file('dyn')} column {field.name} holds {field.type}, not numbers")
+            # A sum of decimals does not depend on the order of the rows; of two rows of an hour the larger is the last.
+            exact = f"TRY_CAST(v{k} AS DECIMAL(38, 9))"
+            chosen += [
+                f"arg_max(v{k}, row(time, v{k})) AS v{k}_last",
+                f"CAST(sum({exact}) AS DOUBLE) / count({exact}) AS v{k}_mean",
+                f"min(v{k}) AS v{k}_min, max(v{k}) AS v{k}_max, count(v{k}) AS v{k}_count",
+            ]
+        numbers = ", ".join(
+            f"CASE WHEN isfinite(CAST({_name(name)} AS DOUBLE)) THEN CAST({_name(name)} AS DOUBLE) END AS v{k}"
+            for k, name in enumerate(measured)
+        )
+        found = fetch(
+            connection,
+            f"WITH early AS (SELECT stay, time, {numbers} FROM dyn JOIN cohort USING (stay_id) "
+            f"WHERE time < {self.hours} * getvariable('step')), "
+            f"told AS (SELECT stay, {', '.join(chosen)} FROM early GROUP BY stay) "
+            "SELECT told.* EXCLUDE (stay) FROM cohort LEFT JOIN told USING (stay) ORDER BY stay",
+        )
+        return {
+            f"{name}_{statistic}": float32(found[f"v{k}_{statistic}"], 0.0 if statistic == "count" else np.nan)
+            for k, name in enumerate(measured)
+            for statistic in STATISTICS
+        }
+
+    def _records(
+        self, stays: dict[str, NDArray[Any]], features: dict[str, Any], label: pa.DataType, notes: list[str]
+    ) -> Records:
+        import pandas as pd
+        import pyarrow as pa
+
+        values = np.asarray(stays["label"])
+        classes: tuple[str, ...] = ()
+        if pa.types.is_floating(label):
+            y = values.astype(np.float64)
+            notes.append(f"{self.path.name}: a number, {y.min():.6g} to {y.max():.6g}, mean {y.mean():.6g}")
+        else:
+            if not is_number(label) or not np.isin(values, (0, 1)).all():
+                raise DataError(
+                    f"data.path: {self._file('outc')} column label holds more than 0 and 1, or truth values"
+                )
+            y, classes = values.astype(np.int64), (f"no {self.path.name}", self.path.name)
+            notes.append(f"{self.path.name}: {y.sum():,} of {len(y):,} stays ({y.mean():.1%})")
+        silo = text(stays["silo"])
+        return Records(
+            features=pd.DataFrame(features),
+            y=y,
+            classes=classes,
+            silo=silo,
+            group=text(stays["patient"]),
+            patients=self._patients(stays, features),
+            attributes=attributes(silo, stays) if "hospital" in self._tables() else {},
+            notes=tuple(notes),
+        )
+
+    def _patients(self, stays: dict[str, NDArray[Any]], features: dict[str, Any]) -> dict[str, NDArray[Any]]:
+        import pandas as pd
+
+        patients = {"ethnicity": text(stays["ethnicity"])}
+        if isinstance(sex := features.get("sex"), pd.Categorical):
+            patients["sex"] = np.asarray(pd.Series(sex).astype(object).fillna("unknown"), dtype=str)
+        if isinstance(age := features.get("age"), np.ndarray):
+            patients["age"] = age.astype(np.float64)
+        return patients
+
+
+def _is_time(type: pa.DataType) -> bool:
+    import pyarrow as pa
+
+    return bool(pa.types.is_duration(type) or (is_number(type) and not pa.types.is_boolean(type)))
+
+
+def _name(column: str) -> str:
+    return '"' + column.replace('"', '""') + '"'

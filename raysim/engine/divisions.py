@@ -1,0 +1,64 @@
+"""Which rows of a hospital are in which group of patients: found out where the rows are, once for each division."""
+
+from __future__ import annotations
+
+import hashlib
+import pickle
+from collections import OrderedDict
+
+import numpy as np
+from numpy.typing import NDArray
+
+from raysim.data.federation import Federation
+from raysim.strategies.base import Division
+
+HELD = 4
+"""Divisions whose groups are held at once: those of runs that share the process, mostly."""
+
+
+class Groups:
+    """The groups of a process's hospitals. It holds nothing that it could not find out again."""
+
+    def __init__(self) -> None:
+        self._held: OrderedDict[tuple[str, str], dict[int, NDArray[np.int64]]] = OrderedDict()
+        self._last: tuple[Division | None, str] = None, ""
+
+    def of(self, federation: Federation, division: Division | None, hospital: int) -> NDArray[np.int64]:
+        """The group of each row of a hospital ``[n]``: training, validation and test rows, in the federation's order.
+
+        Raises ``ValueError`` where there is no division, or where it names a group that there is not.
+        """
+        if division is None:
+            raise ValueError("the strategy names groups of rows, but its division is None")
+        found = self._of(federation, division)
+        if hospital not in found:
+            first, last = int(federation.bounds[hospital, 0]), int(federation.bounds[hospital, 3])
+            groups: NDArray[np.int64] = np.asarray(
+                division.assign(federation.X[first:last], federation.observed[first:last], hospital), np.int64
+            )
+            if groups.shape != (last - first,) or (
+                len(groups) and not 0 <= groups.min() <= groups.max() < division.count
+            ):
+                raise ValueError(f"{type(division).__name__} gives rows groups that are not 0..{division.count - 1}")
+            found[hospital] = groups
+        return found[hospital]
+
+    def rows(
+        self, federation: Federation, division: Division | None, hospital: int, part: str, group: int
+    ) -> NDArray[np.int64]:
+        """Indices into the federation's rows: those of ``part`` of a hospital that are in ``group``, in order."""
+        theirs = federation.rows(hospital, part)
+        first = int(federation.bounds[hospital, 0])
+        groups = self.of(federation, division, hospital)[theirs.start - first : theirs.stop - first]
+        inside: NDArray[np.int64] = theirs.start + np.flatnonzero(groups == group)
+        return inside
+
+    def _of(self, federation: Federation, division: Division) -> dict[int, NDArray[np.int64]]:
+        if division is not self._last[0]:  # asked for every hospital of a round, and it may hold many numbers
+            self._last = division, hashlib.blake2b(pickle.dumps(division), digest_size=16).hexdigest()
+        key = str(federation.folder), self._last[1]
+        found = self._held.setdefault(key, {})
+        self._held.move_to_end(key)
+        while len(self._held) > HELD:
+            self._held.popitem(last=False)
+        return found

@@ -1,0 +1,172 @@
+"""The hospitals that one process serves: they train, evaluate and answer questions on their own rows.
+
+A :class:`HospitalGroup` is pure: it holds nothing but mapped data and compiled models, both reloadable, so that a call
+repeated after a crash gives the same result and several runs can share the group. What hospitals remember between
+rounds comes in with the call and goes out with its result.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from functools import lru_cache, partial
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from raysim.core.streams import stream
+from raysim.data.federation import Federation
+from raysim.engine import subgroups
+from raysim.engine.divisions import Groups
+from raysim.engine.local_training import Visits, named, parameters, with_private
+from raysim.engine.messages import MODEL, Inquiry, Kept, Partial, Plan, Work
+from raysim.metrics import measures as metrics
+from raysim.strategies.base import POOLED, Floats, HospitalRows, Ids
+from raysim.training.base import Model
+
+CHUNK_BYTES = 32 * 2**20
+"""Parameters of hospitals trained in one call of a kernel on a CPU, so that they stay within its caches and memory."""
+
+
+Open = Callable[[str, bool], Federation]
+
+
+def mapped(folder: str, pooled: bool) -> Federation:
+    """The federation of a folder that this process can read: rows that nobody touches cost nothing."""
+    return Federation.open(folder)
+
+
+class HospitalGroup:
+    """``served [h]``: ids of the hospitals of this process. The group with ``pools`` also trains on pooled rows.
+
+    ``open(folder, pooled)`` gives a federation that has at least the rows of ``served``, or all that is trained on.
+    """
+
+    def __init__(self, served: Ids, *, pools: bool, device: str, open: Open = mapped) -> None:
+        self.served = served
+        self._pools = pools
+        self._device = device
+        self._serves = set(served.tolist())
+        self._models: dict[str, Model] = {}
+        self._groups = Groups()
+        self._federation = lru_cache(maxsize=16)(open)
+
+    def round(self, plan: Plan, kept: Kept | None) -> tuple[Partial, Kept]:
+        """Evaluate the bank, then train the cohort's hospitals from it. Returns the partial result and what is kept.
+
+        Raises :class:`TrainingDiverged` or :class:`HospitalFailed` naming the hospital and the round.
+        """
+        began = time.perf_counter()
+        kept = kept or {}
+        result = Partial()
+        if plan.serve:
+            self._evaluate(plan, kept, result)
+        if plan.problem is not None:
+            kept = self._train(plan, kept, result)
+        result.seconds = time.perf_counter() - began
+        return result, kept
+
+    def ask(self, inquiry: Inquiry, kept: Kept | None = None) -> list[Floats]:
+        """The answers of this process's hospitals that are asked, in the order of ``served``.
+
+        Of the models the private parameters are those that a hospital has ``kept``, if it has kept some.
+        """
+        work, question, ids = inquiry.work, inquiry.question, inquiry.ids
+        federation = self._federation(work.federation, False)
+        theirs = self._serves if ids is None else self._serves & set(ids.tolist())
+        answers = []
+        for hospital in self.served.tolist():
+            if hospital not in theirs:
+                continue
+            rows = federation.rows(hospital, "train")
+            X, y = federation.X[rows], federation.y[rows]
+            with named(federation, hospital, f"answering '{question.kind}'"):
+                losses, outputs = np.empty((0, len(y))), []
+                if inquiry.models is not None:
+                    model, own = self.model(work), (kept or {}).get(hospital, {}).get(MODEL)
+                    outputs = [model.logits(with_private(theta, inquiry.private, own), X) for theta in inquiry.models]
+                    losses = np.stack([model.row_losses(output, y) for output in outputs])
+                answers.append(
+                    question.answer(
+                        HospitalRows(
+                            X=X,
+                            y=y,
+                            observed=federation.observed[rows],
+                            classes=len(federation.classes),
+                            losses=losses,
+                            rng=stream(work.seed, question.kind, inquiry.round, hospital),
+                            outputs=outputs,
+                            patients=partial(_patients, federation, rows),
+                            hospital=hospital,
+                        )
+                    )
+                )
+        return answers
+
+    def model(self, work: Work) -> Model:
+        """The model of a run, built once."""
+        key = repr((work.federation, work.model, work.precision))
+        if key not in self._models:
+            self._models[key] = work.model.bind(self._federation(work.federation, False), self._device, work.precision)
+        return self._models[key]
+
+    def _train(self, plan: Plan, kept: Kept, result: Partial) -> Kept:
+        mine = [j for j, hospital in enumerate(plan.ids.tolist()) if self._is_mine(hospital)]
+        if not mine:
+            return kept
+        chunk = len(mine)
+        if self._device == "cpu":
+            chunk = max(1, CHUNK_BYTES // (plan.bank.shape[1] * plan.bank.itemsize))
+            if plan.problem is not None and plan.problem.part is not None:
+                # The rows of a group are copied while they are trained on.
+                federation = self._federation(plan.work.federation, False)
+                rows = int(federation.sizes("train")[plan.ids[mine]].max())
+                chunk = min(chunk, max(1, CHUNK_BYTES // max(1, rows * federation.X.shape[1] * 4)))
+        folder = plan.work.federation
+        visits = Visits(
+            plan, mine, self.model(plan.work), lambda pooled: self._federation(folder, pooled), kept, self._groups
+        )
+        sent, remembered = visits.train(chunk)
+        result.ids, result.units, result.deltas, result.losses = sent.ids, sent.units, sent.deltas, sent.losses
+        return remembered
+
+    def _is_mine(self, hospital: int) -> bool:
+        return self._pools if hospital == POOLED else hospital in self._serves
+
+    def _evaluate(self, plan: Plan, kept: Kept, result: Partial) -> None:
+        work = plan.work
+        federation, model = self._federation(work.federation, False), self.model(work)
+        part = {h: federation.rows(h, plan.part) for h in self.served.tolist()}
+        offsets = np.concatenate([[0], np.cumsum([rows.stop - rows.start for rows in part.values()])])
+        y = np.concatenate([federation.y[rows] for rows in part.values()])
+        for name, rows_of in plan.serve.items():
+            scores = []
+            for hospital in part:
+                with named(federation, hospital, f"evaluating in round {plan.round}"):
+                    scores.append(self._scores(plan, model, federation, hospital, rows_of[hospital], kept))
+            logits = np.concatenate(scores)
+            result.figures[name] = federation.task.measure(logits, y, offsets)
+            if plan.histograms and federation.classes and logits.ndim == 1:
+                result.histograms[name] = metrics.score_histogram(logits, y)
+            if plan.groups is not None:
+                result.groups[name] = subgroups.measure(plan.groups, federation, list(part), plan.part, logits, y)
+
+    def _scores(
+        self, plan: Plan, model: Model, federation: Federation, hospital: int, served: Any, kept: Kept
+    ) -> NDArray[Any]:
+        """What the models that serve a hospital, one or one for each group ``[G]``, say of its rows ``[n]``."""
+        rows = federation.rows(hospital, plan.part)
+        if np.ndim(served) == 0:
+            return model.logits(parameters(plan, int(served), hospital, kept), federation.X[rows])
+        scores = model.logits(parameters(plan, int(served[0]), hospital, kept), federation.X[rows])
+        for group in range(1, len(served)):
+            inside = self._groups.rows(federation, plan.division, hospital, plan.part, group)
+            if len(inside):
+                theta = parameters(plan, int(served[group]), hospital, kept)
+                scores[inside - rows.start] = model.logits(theta, federation.X[inside])
+        return scores
+
+
+def _patients(federation: Federation, rows: slice) -> dict[str, NDArray[Any]]:
+    return {name: values[rows] for name, values in federation.patients.items()}

@@ -1,0 +1,228 @@
+"""Equity between patients: every figure by patient group (sex, ethnicity, age band), within and across hospitals.
+
+Predictions stay where the data is: an actor tells each of its hospitals' figures by group, and for each group the
+histogram of its scores over all of its hospitals, from which the AUROC of a group's patients everywhere follows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from raysim.core.errors import ConfigError
+from raysim.data.federation import Federation
+from raysim.metrics.labels import TaskKind
+from raysim.metrics.measures import ScoreHistogram, pooled_auroc, score_histogram
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+Floats = NDArray[np.float64]
+
+UNKNOWN = "unknown"
+"""The group of patients of whom the attribute is not known."""
+
+EVERYWHERE = ""
+"""Stands in a table where a hospital's name does: a group's patients at all hospitals together."""
+
+
+@dataclass(frozen=True)
+class Grouping:
+    """How patients are grouped: pairs of an attribute and its groups' names, and where age ``bands`` begin."""
+
+    levels: tuple[tuple[str, tuple[str, ...]], ...]
+    bands: tuple[float, ...]
+
+
+@dataclass(eq=False)
+class GroupFigures:
+    """An attribute's figures ``[h, G, columns]`` at an actor's hospitals, and a histogram of scores for each group."""
+
+    figures: Floats
+    histograms: list[ScoreHistogram]
+
+
+def grouping(federation: Federation, wanted: Sequence[str] | None, bands: Sequence[float]) -> Grouping | None:
+    """The groups of ``federation``'s patients by the attributes ``wanted`` (None: all that the data knows).
+
+    Raises ``ConfigError`` for an attribute that the data does not know. None where there is nothing to group by.
+    """
+    known = federation.patient_attributes
+    for attribute in wanted or ():
+        if attribute not in known:
+            remedy = f"known: {', '.join(known)}" if known else "its source tells nothing of patients; leave it out"
+            raise ConfigError(f"evaluation.groups: '{attribute}' is not known of these patients; {remedy}")
+    chosen = known if wanted is None else tuple(wanted)
+    if not chosen:
+        return None
+    return _grouping(str(federation.folder), federation.fingerprint, chosen, tuple(bands))
+
+
+@lru_cache(maxsize=16)
+def _grouping(folder: str, fingerprint: str, chosen: tuple[str, ...], bands: tuple[float, ...]) -> Grouping:
+    known = Federation.open(folder).patients
+    return Grouping(tuple((attribute, _ordered(known[attribute], bands)) for attribute in chosen), bands)
+
+
+def measure(
+    grouping: Grouping,
+    federation: Federation,
+    hospitals: Sequence[int],
+    part: str,
+    outputs: NDArray[Any],
+    y: NDArray[Any],
+) -> dict[str, GroupFigures]:
+    """Figures by attribute of ``hospitals``, whose rows of ``part`` have ``outputs [n, ...]`` and labels ``y [n]``."""
+    measured = {}
+    for attribute, levels in grouping.levels:
+        order, offsets = _cells(federation, tuple(hospitals), part, attribute, levels, grouping.bands)
+        scores, labels = outputs[order], y[order]
+        figures = federation.task.measure(scores, labels, offsets).reshape(len(hospitals), len(levels), -1)
+        histograms = []
+        if federation.classes and outputs.ndim == 1:
+            group = np.repeat(np.arange(len(offsets) - 1) % len(levels), np.diff(offsets))
+            histograms = [score_histogram(scores[group == g], labels[group == g]) for g in range(len(levels))]
+        measured[attribute] = GroupFigures(figures, histograms)
+    return measured
+
+
+@lru_cache(maxsize=16)
+def _cells(
+    federation: Federation,
+    hospitals: tuple[int, ...],
+    part: str,
+    attribute: str,
+    levels: tuple[str, ...],
+    bands: tuple[float, ...],
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """The order ``[n]`` that brings rows of one hospital and group together, and where each such cell begins."""
+    rows = [federation.rows(hospital, part) for hospital in hospitals]
+    home = np.repeat(np.arange(len(rows)), [r.stop - r.start for r in rows])
+    names = _names(np.concatenate([federation.patients[attribute][r] for r in rows]), bands)
+    position = {name: i for i, name in enumerate(levels)}
+    found, which = np.unique(names, return_inverse=True)
+    group = np.array([position[str(name)] for name in found], np.int64)[which.reshape(-1)]
+    cells = home * len(levels) + group
+    counts = np.bincount(cells, minlength=len(rows) * len(levels))
+    return np.argsort(cells, kind="stable"), np.concatenate([[0], np.cumsum(counts)])
+
+
+def merged(parts: Sequence[GroupFigures], order: NDArray[np.int64], task: TaskKind) -> tuple[Floats, Floats]:
+    """An attribute's figures of all hospitals in id order ``[N, G, columns]``, and of all together ``[G, columns]``.
+
+    ``parts`` are the actors', ``order`` brings their hospitals back to back into the order of ids. AUPRC, R2 and recall
+    of more than two classes do not follow from those of hospitals: they are undefined for all together.
+    """
+    figures = np.concatenate([part.figures for part in parts])[order]
+    together = np.full(figures.shape[1:], np.nan)
+    column = {name: i for i, name in enumerate(task.figures)}
+    n = figures[:, :, 0]
+    together[:, 0] = n.sum(axis=0)
+    binary = all(part.histograms for part in parts)
+    for name, i in column.items():
+        values = figures[:, :, i]
+        if name in task.counts:
+            together[:, i] = values.sum(axis=0)
+        elif name == "rmse":
+            together[:, i] = np.sqrt(_weighted(np.square(values), n))
+        elif name == "recall":
+            together[:, i] = _weighted(values, figures[:, :, column["events"]]) if binary else np.nan
+        elif name in ("log_loss", "brier", "accuracy", "mae", "bias"):
+            together[:, i] = _weighted(values, n)
+    if binary and "auroc" in column:
+        for g in range(len(together)):
+            together[g, column["auroc"]] = pooled_auroc(part.histograms[g] for part in parts)[0]
+    return figures, together
+
+
+def gaps(attribute: str, figures: Floats, together: Floats, task: TaskKind) -> dict[str, float]:
+    """What an attribute adds to the metrics of a federation; NaN where fewer than two groups have the figure.
+
+    - ``<attribute>_gap``: the largest less the smallest headline figure of groups, each over all hospitals; and
+      ``<attribute>_<figure>_gap`` the same for accuracy and recall.
+    - ``<attribute>_gap_within``: the mean over hospitals of that difference between the groups of one hospital.
+    - ``<attribute>_undefined``: groups of a hospital with patients to test on, but without the headline figure.
+    """
+    column = {name: i for i, name in enumerate(task.figures)}
+    headline = column[task.headline]
+    told = {f"{attribute}_gap": _spread(together[:, headline])}
+    for name in ("accuracy", "recall"):
+        if name in column:
+            told[f"{attribute}_{name}_gap"] = _spread(together[:, column[name]])
+    within = np.array([_spread(row) for row in figures[:, :, headline]])
+    defined = within[np.isfinite(within)]
+    told[f"{attribute}_gap_within"] = float(defined.mean()) if len(defined) else float("nan")
+    tested = figures[:, :, 0] > 0
+    told[f"{attribute}_undefined"] = float((tested & ~np.isfinite(figures[:, :, headline])).sum())
+    return told
+
+
+def table(
+    federation: Federation, grouping: Grouping, groups: dict[str, dict[str, tuple[Floats, Floats]]]
+) -> pd.DataFrame:
+    """``patients.csv``: a row a model, attribute, group and hospital with such patients, and one for all hospitals.
+
+    ``groups``: what :func:`merged` gives, by model and attribute.
+    """
+    import pandas as pd
+
+    task, names, levels = federation.task, np.array(federation.hospitals, dtype=object), dict(grouping.levels)
+    blocks = []
+    for model, attributes in groups.items():
+        for attribute, (figures, together) in attributes.items():
+            for g, group in enumerate(levels[attribute]):
+                there = figures[:, g, 0] > 0
+                rows = np.vstack([together[None, g], figures[there, g]])
+                block = pd.DataFrame(rows, columns=list(task.figures))
+                block = block.astype(dict.fromkeys(("n", *task.counts), "Int64"))
+                head = {"model": model, "attribute": attribute, "group": group}
+                for at, (key, value) in enumerate(head.items()):
+                    block.insert(at, key, value)
+                block.insert(3, "hospital", [EVERYWHERE, *names[there]])
+                blocks.append(block)
+    return pd.concat(blocks, ignore_index=True)
+
+
+def _weighted(values: Floats, weights: Floats) -> Floats:
+    """The mean ``[G]`` over hospitals of ``values [N, G]`` by their rows; NaN where a hospital with rows has none."""
+    counted = weights > 0
+    total = np.where(counted, weights, 0.0).sum(axis=0)
+    summed = np.where(counted, values * weights, 0.0).sum(axis=0)
+    with np.errstate(all="ignore"):
+        mean: Floats = summed / total
+    return mean
+
+
+def _spread(values: Floats) -> float:
+    known = values[np.isfinite(values)]
+    return float(known.max() - known.min()) if len(known) > 1 else float("nan")
+
+
+def _names(values: NDArray[Any], bands: tuple[float, ...]) -> NDArray[Any]:
+    """The name of each patient's group ``[n]``."""
+    if values.dtype.kind != "f":
+        texts = values.astype(str)
+        return np.where(texts == "", UNKNOWN, texts)
+    known = np.isfinite(values)
+    which = np.searchsorted(np.asarray(bands), np.where(known, values, 0.0), side="right")
+    return np.where(known, np.array(_band_names(bands))[which], UNKNOWN)
+
+
+def _band_names(bands: tuple[float, ...]) -> list[str]:
+    if not bands:
+        return ["all ages"]
+    inner = [f"{low:g} to under {high:g}" for low, high in pairwise(bands)]
+    return [f"under {bands[0]:g}", *inner, f"{bands[-1]:g} and over"]
+
+
+def _ordered(values: NDArray[Any], bands: tuple[float, ...]) -> tuple[str, ...]:
+    """The groups that occur: age bands from young to old, others by name; those not known at last."""
+    found = set(_names(values, bands).tolist())
+    known = _band_names(bands) if values.dtype.kind == "f" else sorted(found - {UNKNOWN})
+    return tuple(name for name in [*known, UNKNOWN] if name in found)

@@ -1,0 +1,114 @@
+"""What the virtual clock says of finished runs: how long they took, and when a metric had reached a target."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from raysim.config.system import SystemSection
+from raysim.core.errors import ConfigError, nearest
+from raysim.engine.job import Outcome, Result, Round
+from raysim.metrics.labels import TaskKind
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+LARGER = ("auroc", "accuracy", "auprc", "recall", "r2")
+SMALLER = ("mae", "rmse", "log_loss", "brier", "gini", "std", "size_bias_abs", "ad", "sdad")
+AS_HEADLINE = ("mean_unweighted", "worst_decile", "p10")
+"""Metrics of which more is better, less is better, and those that go with what equity is about."""
+
+
+@dataclass(frozen=True)
+class Reached:
+    """When a target was reached first, at the end of ``round``: ``virtual_seconds`` from the run's beginning, and the
+    ``bytes`` that hospitals had exchanged by then. NaN for a target that was not reached, ``round`` 0.
+    """
+
+    round: int
+    virtual_seconds: float
+    bytes: float
+
+
+def check_target(target: Mapping[str, float], task: TaskKind) -> None:
+    """Raise ``ConfigError`` for a metric that rounds do not report, or of which neither more nor less is better."""
+    known = [name for name in task.reported() if name in (*LARGER, *SMALLER, *AS_HEADLINE)]
+    for name in target:
+        if name not in known:
+            raise ConfigError(f"system.target: '{name}' is no metric to reach; {nearest(name, known)}")
+
+
+def reached(rounds: Sequence[Round], metric: str, value: float, task: TaskKind, before: int = 0) -> Reached:
+    """When the headline model reached ``value``, among the rounds that were evaluated; ``before`` them as many bytes
+    had been exchanged.
+    """
+    larger = metric in LARGER or (metric in AS_HEADLINE and task.larger)
+    for row, moved in zip(rounds, moved_by(rounds, before), strict=True):
+        found = list(row.metrics.values())[-1].get(metric, math.nan) if row.metrics else math.nan
+        if found >= value if larger else found <= value:
+            seconds = math.nan if row.virtual_seconds is None else row.virtual_seconds
+            return Reached(row.round, seconds, float(moved))
+    return Reached(0, math.nan, math.nan)
+
+
+def moved_by(rounds: Sequence[Round], before: int) -> list[int]:
+    """Bytes that hospitals had exchanged by the end of each round, ``before`` of them until the first."""
+    own = [row.bytes_down + row.bytes_up if row.round > 0 else 0 for row in rounds]
+    return [before + moved for moved in itertools.accumulate(own)]
+
+
+def figures(outcome: Outcome, section: SystemSection | None, task: TaskKind) -> dict[str, float]:
+    """A run's virtual time by name, for tables: ``virtual_seconds``, and ``<metric>_target_seconds``,
+    ``<metric>_target_bytes`` and ``<metric>_target_reached`` (1 or 0) for each target. Nothing without ``system``.
+    """
+    if section is None or not outcome.rounds:
+        return {}
+    last = outcome.rounds[-1].virtual_seconds
+    found = {"virtual_seconds": math.nan if last is None else last}
+    for metric, value in section.target.items():
+        when = reached(outcome.rounds, metric, value, task, outcome.setup.both)
+        found[f"{metric}_target_seconds"] = when.virtual_seconds
+        found[f"{metric}_target_bytes"] = when.bytes
+        found[f"{metric}_target_reached"] = float(when.round > 0)
+    return found
+
+
+def summary(outcome: Outcome, section: SystemSection, task: TaskKind) -> dict[str, Any]:
+    """The same for ``summary.json``: what is undefined is null."""
+    targets = {}
+    for metric, value in section.target.items():
+        when = reached(outcome.rounds, metric, value, task, outcome.setup.both)
+        targets[metric] = {
+            "value": value,
+            "round": when.round or None,
+            "virtual_seconds": when.virtual_seconds if math.isfinite(when.virtual_seconds) else None,
+            "bytes": int(when.bytes) if math.isfinite(when.bytes) else None,
+        }
+    seconds = figures(outcome, section, task).get("virtual_seconds", math.nan)
+    return {
+        "virtual_seconds": seconds if math.isfinite(seconds) else None,
+        "asked": sum(row.asked for row in outcome.rounds),
+        "rounds_without_update": sum(row.cohort_size == 0 for row in outcome.rounds),
+        "targets": targets,
+    }
+
+
+def by_time(results: Sequence[Result], metric: str) -> pd.DataFrame:
+    """A row a strategy, model served, seed and evaluated round: ``virtual_seconds``, ``bytes`` until then, ``value`` of
+    a metric. Runs whose time is undefined have none.
+    """
+    import pandas as pd
+
+    rows = []
+    for result in results:
+        rounds = result.outcome.rounds
+        for row, moved in zip(rounds, moved_by(rounds, result.outcome.setup.both), strict=True):
+            if row.virtual_seconds is None or not math.isfinite(row.virtual_seconds):
+                continue
+            for model, metrics in row.metrics.items():
+                rows.append((result.label, model, result.seed, row.virtual_seconds, moved, metrics[metric]))
+    return pd.DataFrame(rows, columns=["strategy", "model", "seed", "virtual_seconds", "bytes", "value"])

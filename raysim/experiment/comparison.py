@@ -1,0 +1,231 @@
+"""What an experiment's results become: the tables, plots and page of a comparison, and the page of a run."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import pandas as pd
+import yaml
+
+from raysim.config.schema import Config
+from raysim.core.errors import ConfigError
+from raysim.data.federation import PARTS, Federation
+from raysim.engine import timing
+from raysim.engine.job import Result
+from raysim.report import accuracy, patient_clusters, patient_groups, plots, tables, virtual_time
+from raysim.report.drawn import Drawn
+from raysim.report.page import Provenance, comparison_page, run_page
+from raysim.storage.results import hospitals_table, provenance, replacing, traffic, write_config, write_csv
+
+
+def check_reference(reference: str, labels: Sequence[str]) -> None:
+    """Raise ``ConfigError`` where the reference is none of the strategies compared."""
+    if reference not in labels:
+        raise ConfigError(
+            f"reference: '{reference}' is not among the strategies compared; name one of {', '.join(labels)}"
+        )
+
+
+def per_seed(results: Sequence[Result]) -> pd.DataFrame:
+    """A row a strategy, model served and seed: every federation-level metric, seconds, bytes of set-up and rounds."""
+    return pd.DataFrame(
+        {
+            "strategy": result.label,
+            "model": model,
+            "seed": result.seed,
+            "yardstick": result.yardstick,
+            **metrics,
+            "seconds": result.outcome.seconds,
+            **traffic(result.outcome),
+        }
+        for result in results
+        for model, metrics in result.outcome.metrics.items()
+    )
+
+
+def per_round(results: Sequence[Result]) -> pd.DataFrame:
+    """A row a strategy, model served, seed and round that was evaluated: its federation-level metrics."""
+    return pd.DataFrame(
+        {"strategy": result.label, "model": model, "seed": result.seed, "round": row.round, **metrics}
+        for result in results
+        for row in result.outcome.rounds
+        for model, metrics in row.metrics.items()
+    )
+
+
+def per_hospital(results: Sequence[Result], part: str) -> pd.DataFrame:
+    """The hospitals' tables of all runs, with ``strategy`` and ``seed`` in front."""
+    stacked = []
+    for result in results:
+        table = hospitals_table(result.federation, result.outcome, part)
+        table.insert(0, "strategy", result.label)
+        table.insert(1, "seed", result.seed)
+        stacked.append(table)
+    return pd.concat(stacked, ignore_index=True)
+
+
+def stacked_files(results: Sequence[Result], name: str) -> pd.DataFrame | None:
+    """The tables ``name`` in the folders of all runs, with ``strategy`` and ``seed`` in front; None where none has."""
+    stacked = []
+    for result in results:
+        if (result.folder / name).exists():
+            table = tables.read_csv(result.folder / name)
+            table.insert(0, "strategy", result.label)
+            table.insert(1, "seed", result.seed)
+            stacked.append(table)
+    return pd.concat(stacked, ignore_index=True) if stacked else None
+
+
+def comparison_table(frame: pd.DataFrame, found: pd.DataFrame, *, folds: bool = False) -> pd.DataFrame:
+    """``comparison.csv``: a row a strategy and model, from :func:`per_seed` and the differences ``found`` in it.
+
+    Each metric has its mean over seeds and ``_std`` (ddof 1). ``<metric>_difference`` (and its ``_std``) is the mean of
+    the paired difference against the reference, ``_low`` and ``_high`` a 95 % bootstrap interval over hospitals.
+    Where seeds are ``folds`` of a cross-validation, ``_margin`` is half the width of a mean's 95 % interval over them.
+    """
+    table = tables.comparison(frame)
+    others = frame.columns.difference([*table.columns, "seed", "yardstick"], sort=False)
+    groups = frame.groupby(tables.KEYS, sort=False)[list(others)]
+    wide = found.pivot(index=tables.KEYS, columns="figure", values=list(_DIFFERENCE))
+    pairs = [(str(name), str(figure)) for name, figure in wide.columns.to_frame(index=False).to_numpy()]
+    wide.columns = pd.Index([f"{figure}_{_DIFFERENCE[name]}" for name, figure in pairs])
+    wide = wide.dropna(axis=1, how="all")
+    table = (
+        table.join(groups.mean(), on=tables.KEYS)
+        .join(groups.std(ddof=1).add_suffix("_std"), on=tables.KEYS)
+        .join(wide, on=tables.KEYS)
+    )
+    return table.join(tables.margins(frame).add_suffix("_margin"), on=tables.KEYS) if folds else table
+
+
+_DIFFERENCE = {"mean": "difference", "std": "difference_std", "low": "low", "high": "high"}
+
+
+def write_comparison(folder: Path, config: Config, results: Sequence[Result]) -> tuple[pd.DataFrame, list[Path]]:
+    """Write a comparison's files into ``folder``; returns the table and what to keep in MLflow."""
+    frame, rounds = timed(per_seed(results), config, results), per_round(results)
+    hospitals = per_hospital(results, config.evaluation.part)
+    write_csv(folder / "hospitals.csv", hospitals)
+    hospitals = for_plots(hospitals, config.evaluation.part)
+    differences = tables.differences(frame, hospitals, config.reference)
+    table = comparison_table(frame, differences, folds=config.data.split.folds is not None)
+    federation = results[0].federation
+    write_csv(folder / "comparison.csv", table)
+    write_config(folder, config.frozen(), federation)
+    pictures = folder / "plots"
+    pictures.mkdir(exist_ok=True)
+    for name, figure in (
+        (f"{federation.task.headline}_by_size", plots.auroc_by_size(hospitals)),
+        ("worst_decile_vs_size_bias", plots.worst_decile_vs_size_bias(table)),
+        ("frontier_3d", plots.frontier_3d(table)),
+        ("curves", plots.curves(rounds)),
+    ):
+        plots.save(figure, pictures / f"{name}.png")
+    part = config.evaluation.part
+    further = [*accuracy.drawn(hospitals), *drawn(frame, stacked_files(results, "patients.csv"), folder, part)]
+    further += [*time_drawn(config, results), *clusters_drawn(folder, results, frame, hospitals, config.reference)]
+    for picture in further:
+        plots.save(picture.figure, pictures / f"{picture.name}.png")
+    federations = {result.seed: result.federation for result in results}
+    page = comparison_page(
+        config.name,
+        frame,
+        _provenance(config.frozen(), federations, "raysim compare config.yaml"),
+        hospitals=hospitals,
+        rounds=rounds,
+        baseline=config.reference,
+        differences=differences,
+        further=further,
+        part=part,
+    )
+    _write_page(folder, page)
+    files = ("comparison.csv", "hospitals.csv", "patients.csv", *CLUSTER_FILES, "config.yaml", "report.html", "plots")
+    return table, [folder / name for name in files if (folder / name).exists()]
+
+
+def drawn(frame: pd.DataFrame, patients: pd.DataFrame | None, folder: Path, part: str) -> list[Drawn]:
+    """Write what only some comparisons have, and draw it: equity between patient groups."""
+    further = []
+    if patients is not None:
+        write_csv(folder / "patients.csv", patients)
+        further.append(patient_groups.drawn(frame, patients, part))
+    return further
+
+
+CLUSTER_FILES = ("patient_clusters.csv", "feature_overlap.csv", "protocol.csv")
+"""What only comparisons with clusters of patients leave; see :mod:`raysim.report.patient_clusters`."""
+
+
+def clusters_drawn(
+    folder: Path, results: Sequence[Result], frame: pd.DataFrame, hospitals: pd.DataFrame, reference: str
+) -> list[Drawn]:
+    """Write the files of clusters of patients and draw them, where a run has such clusters."""
+    composition, overlap = (stacked_files(results, name) for name in CLUSTER_FILES[:2])
+    if composition is None:
+        return []
+    protocol = patient_clusters.protocol(frame, hospitals, reference, overlap)
+    for name, found in zip(CLUSTER_FILES, (composition, overlap, protocol), strict=True):
+        if found is not None:
+            write_csv(folder / name, found)
+    return [patient_clusters.drawn(composition)]
+
+
+def timed(frame: pd.DataFrame, config: Config, results: Sequence[Result]) -> pd.DataFrame:
+    """The rows of :func:`per_seed` with each run's virtual time; a target is one of the headline model."""
+    rows = [
+        timing.figures(result.outcome, config.system, result.federation.task)
+        for result in results
+        for _ in result.outcome.metrics
+    ]
+    return frame.join(pd.DataFrame(rows, index=frame.index))
+
+
+def time_drawn(config: Config, results: Sequence[Result]) -> list[Drawn]:
+    """The picture of virtual time, where some passes."""
+    if config.system is None:
+        return []
+    task = results[0].federation.task
+    table = timing.by_time(results, task.headline)
+    return virtual_time.drawn(table, task.title, config.system.target.get(task.headline))
+
+
+def write_run_page(folder: Path, result: Result, frozen: Mapping[str, object], part: str) -> None:
+    """Write a run's ``report.html``."""
+    page = run_page(
+        f"{result.label}, seed {result.seed}",
+        per_seed([result]),
+        _provenance(frozen, {result.seed: result.federation}, "raysim run config.yaml"),
+        hospitals=for_plots(per_hospital([result], part), part),
+        rounds=per_round([result]),
+        part=part,
+    )
+    _write_page(folder, page)
+
+
+def for_plots(hospitals: pd.DataFrame, part: str) -> pd.DataFrame:
+    """With the columns that plots and intervals read, whichever part was evaluated."""
+    return hospitals.rename(columns={"n_total": "stays", f"n_{part}": "n_test", f"events_{part}": "events_test"})
+
+
+def _write_page(folder: Path, page: str) -> None:
+    with replacing(folder / "report.html") as path:
+        path.write_text(page, encoding="utf-8")
+
+
+def _provenance(frozen: Mapping[str, object], federations: Mapping[int, Federation], command: str) -> Provenance:
+    """From the data of each seed: what is told of it is that of the first seed, and named so where others differ."""
+    data, (first, federation) = frozen["data"], next(iter(federations.items()))
+    one = len({federation.fingerprint for federation in federations.values()}) == 1
+    return Provenance(
+        data=str(data["source"]) if isinstance(data, Mapping) else "",
+        fingerprint=federation.fingerprint,
+        hospitals=len(federation.hospitals),
+        rows={part: int(federation.sizes(part).sum()) for part in PARTS},
+        seeds=sorted(federations),
+        versions=provenance(federation)["versions"],
+        config=yaml.safe_dump(dict(frozen), sort_keys=False, allow_unicode=True),
+        command=command,
+        notes=federation.notes,
+        of_seed=None if one else first,
+    )

@@ -1,0 +1,179 @@
+"""``raysim curve``: how strategies do as one hyper-parameter takes its values, as a table and a picture.
+
+A configuration for ``compare`` with one section more:
+
+.. code-block:: yaml
+
+    curve: {field: clusters, values: [3, 4, 5], figure: log_loss}
+
+Each strategy that does not set ``field`` itself is run with each of the values and becomes a curve; one that does set
+it, or has no such field, becomes a level line. What is drawn is the mean and the variance over hospitals of one of
+their figures.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from pydantic import Field, TypeAdapter
+from rich.console import Console
+
+from raysim.config import plugins, reading
+from raysim.config.schema import Config
+from raysim.core.errors import ConfigError
+from raysim.core.section import Section
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from raysim.engine.job import Result
+    from raysim.metrics.labels import TaskKind
+
+FILE = "curve.csv"
+PICTURE = "plots/curve.png"
+
+
+class Curve(Section):
+    """``curve``: the ``field`` of strategies that takes ``values``, and the hospitals' ``figure`` that is drawn.
+
+    ``scale`` of the axes of mean and variance.
+    """
+
+    field: str
+    values: tuple[float | int, ...] = Field(min_length=1)
+    figure: str = "log_loss"
+    scale: Literal["linear", "log"] = "linear"
+
+
+def begin(
+    path: Path,
+    overrides: Sequence[str],
+    out: Path | None,
+    console: Console,
+    *,
+    of: Path | None = None,
+    in_process: bool,
+    verbose: bool,
+) -> None:
+    """Run the comparison that the curve needs; its folder then also has ``curve.csv`` and ``plots/curve.png``.
+
+    With ``of``, nothing is run: these two are made from the comparison in that folder.
+    """
+    from raysim.experiment import comparison
+    from raysim.experiment.runs import Experiment
+
+    config, curve, lines = read(path, overrides)
+    if of is not None:
+        part = config.evaluation.part
+        write_curve(of, _finished(of, curve, lines, part), curve, lines, part)
+        console.print(f"files: {of / FILE}, {of / PICTURE}", soft_wrap=True, highlight=False, markup=False)
+        return
+    experiment = Experiment(config, config.strategies, config.seeds or (config.seed,), out)
+    labels = [entry.label for entry in experiment.entries]
+    comparison.check_reference(config.reference, labels)
+    figures = figures_of(next(iter(experiment.federations.values())).task, config.evaluation.part)
+    if curve.figure not in figures:
+        raise ConfigError(
+            f"curve.figure: '{curve.figure}' is not a figure of hospitals; name one of {', '.join(figures)}"
+        )
+
+    def conclude(results: Sequence[Result]) -> tuple[Mapping[str, float], Sequence[Path]]:
+        _, files = comparison.write_comparison(experiment.folder, config, results)
+        hospitals = comparison.per_hospital(results, config.evaluation.part)
+        return {}, [*files, write_curve(experiment.folder, hospitals, curve, lines, config.evaluation.part)]
+
+    experiment.play(console, in_process=in_process, verbose=verbose, conclude=conclude)
+    console.print(f"files: {experiment.folder}", soft_wrap=True, highlight=False, markup=False)
+
+
+def figures_of(task: TaskKind, part: str) -> list[str]:
+    """The columns of ``hospitals.csv`` that hold the figures of a kind of label; counts say of which part they are."""
+    return [f"{name}_{part}" if name in ("n", *task.counts) else name for name in task.figures]
+
+
+def read(path: Path, overrides: Sequence[str]) -> tuple[Config, Curve, dict[str, tuple[str, float | None]]]:
+    """The comparison, the section ``curve``, and for each label its line and value (None: a level line)."""
+    tree = reading.read_tree(path, overrides)
+    if "curve" not in tree:
+        raise ConfigError(f"curve: {path} has no such section; give it a field and values")
+    curve = reading.validated(TypeAdapter(Curve), tree.pop("curve"), "curve")
+    expanded: list[Any] = []
+    lines: dict[str, tuple[str, float | None]] = {}
+    for k, section in enumerate(reading.validated(TypeAdapter(Config), tree, "").strategies):
+        line = plugins.label(section)
+        own = section.model_dump(mode="json", by_alias=True, exclude_none=True)
+        curved = curve.field not in own and curve.field in plugins.strategy_keys(section, f"strategies.{k}")
+        values: Sequence[float | int | None] = curve.values if curved else (None,)
+        for value in values:
+            label = line if value is None else f"{line}, {curve.field} {value:g}"
+            expanded.append({**own, "label": label} | ({} if value is None else {curve.field: value}))
+            lines[label] = (line, value)
+    if not any(value is not None for _, value in lines.values()):
+        raise ConfigError(
+            f"strategies: none leaves {curve.field} to the curve; list one that has this key and does not set it"
+        )
+    tree["strategies"] = expanded
+    return reading.validated(TypeAdapter(Config), tree, ""), curve, lines
+
+
+def write_curve(
+    folder: Path, hospitals: pd.DataFrame, curve: Curve, lines: Mapping[str, tuple[str, float | None]], part: str
+) -> Path:
+    """Write ``curve.csv`` and its picture into ``folder``; returns the table's path."""
+    from raysim.report import curve_plot as picture
+    from raysim.report.plots import save
+    from raysim.storage.results import write_csv
+
+    table = curve_table(hospitals[hospitals[f"n_{part}"] > 0], curve, lines)
+    write_csv(folder / FILE, table)
+    save(picture.curves(table, curve.field, curve.figure, curve.scale), folder / PICTURE)
+    return folder / FILE
+
+
+def _finished(folder: Path, curve: Curve, lines: Mapping[str, tuple[str, float | None]], part: str) -> pd.DataFrame:
+    """The hospitals of a finished comparison; raises ``ConfigError`` where they are not what the curve is about."""
+    from raysim.report.tables import read_csv
+
+    try:
+        hospitals = read_csv(folder / "hospitals.csv")
+    except OSError:
+        raise ConfigError(f"--of: {folder} has no hospitals.csv; name the folder of a finished comparison") from None
+    if f"n_{part}" not in hospitals:
+        raise ConfigError(f"evaluation.part: {folder} was not evaluated on {part} rows; name the part that it was")
+    if curve.figure not in hospitals.select_dtypes("number"):
+        raise ConfigError(
+            f"curve.figure: '{curve.figure}' is no column of figures in {folder / 'hospitals.csv'}; name one that is"
+        )
+    absent = [label for label in lines if label not in set(hospitals["strategy"])]
+    if absent:
+        raise ConfigError(f"--of: {folder} has no strategy '{absent[0]}'; give the configuration that it was made with")
+    return hospitals
+
+
+def curve_table(hospitals: pd.DataFrame, curve: Curve, lines: Mapping[str, tuple[str, float | None]]) -> pd.DataFrame:
+    """A row a line, value and seed: ``mean`` and ``variance`` over hospitals of the figure, unweighted.
+
+    Of strategies that serve several models the last, their headline, is meant. Hospitals without the figure are left
+    out, and ``hospitals`` counts those that are in.
+    """
+    import pandas as pd
+
+    rows = []
+    for label, (line, value) in lines.items():
+        of = hospitals[hospitals["strategy"] == label]
+        of = of[of["model"] == of["model"].iloc[-1]]
+        for seed, run in of.groupby("seed", sort=False):
+            figure = run[curve.figure].dropna().astype(float)
+            rows.append(
+                {
+                    "line": line,
+                    curve.field: value,
+                    "seed": seed,
+                    "mean": figure.mean(),
+                    "variance": figure.var(ddof=0),
+                    "hospitals": len(figure),
+                }
+            )
+    return pd.DataFrame(rows)

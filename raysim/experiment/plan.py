@@ -1,0 +1,305 @@
+"""What a run would be like, without running it: who goes where, memory of each actor, bytes of a round.
+
+Nothing is trained. The strategy is set up in this process, and its first round's messages are made and weighed, so that
+the bytes are those that a run will move.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+import numpy as np
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from raysim.cluster.placement import Placement
+from raysim.cluster.pool import LocalPool
+from raysim.config import plugins
+from raysim.config.nodes import Node, inventory, parse_nodes, this_machine
+from raysim.config.schema import PAPER_METHODS, Config, StrategySection
+from raysim.core.errors import ConfigError
+from raysim.data.federation import Federation
+from raysim.engine.coordinator import Coordinator
+from raysim.engine.hospitals import CHUNK_BYTES
+from raysim.engine.job import Job, Round
+from raysim.engine.messages import Inquiry, Kept, Partial, Plan
+from raysim.engine.pool import Memory
+from raysim.experiment.runs import make_job
+from raysim.experiment.session import place_live
+from raysim.report.terminal import titled
+from raysim.strategies.base import POOLED, Floats, Ids
+
+PROCESS_BYTES, TORCH_BYTES = 135_000_000, 190_000_000
+"""Resident memory of an actor that serves nobody, and what torch adds where it is used; measured with Ray 2.60."""
+
+WORKING_COPIES = 3
+"""Parameters of the hospitals in training are held as they started, as they are, and as gradients."""
+
+SHOWN = 32
+"""More actors than this are summed up by node."""
+
+
+@dataclass(frozen=True)
+class Traffic:
+    """Bytes of one round: those that the simulated hospitals exchange, and those that Ray moves for it.
+
+    ``down`` and ``up`` of the whole cohort; ``plan`` to each node, where its actors share it; ``partials`` from all
+    actors together; ``pooled`` whether all rows are trained on in one place; ``virtual_seconds`` until the first round
+    of unreliable hospitals is over, set-up included.
+    """
+
+    cohort: int
+    parameters: int
+    down: int
+    up: int
+    plan: int
+    partials: int
+    pooled: bool
+    virtual_seconds: float | None = None
+
+
+def show_plan(config: Config, nodes: str | None, console: Console) -> None:
+    """``raysim plan``."""
+    source = plugins.build_source(config.data)
+    seed = (config.seeds or (config.seed,))[0]
+    federation = plugins.build_federation(config.data, source, seed)
+    machines = available(nodes)
+    placement, machines = place_live(federation.totals, config.resources, federation.hospitals, machines)
+    traffic = {}
+    for where, section in _sections(config).items():
+        own = plugins.taken_from(config, section, where)
+        strategy, selection = plugins.build_strategy(own.strategy, where), plugins.build_selection(own.selection)
+        traffic[plugins.label(own.strategy)] = weigh(
+            make_job(own, strategy, selection, federation.folder, seed), placement
+        )
+    console.print(f"nodes: {inventory(machines)}", highlight=False, markup=False)
+    console.print(_actors(federation, placement, machines, config, list(traffic.values())))
+    console.print(_rounds(traffic))
+
+
+def _sections(config: Config) -> dict[str, StrategySection]:
+    """The strategies to weigh, by the field that each stands in."""
+    if not config.strategies and "strategy" in config.model_fields_set:
+        return {"strategy": config.strategy}
+    listed = config.strategies or [StrategySection.model_validate(name) for name in PAPER_METHODS]
+    return {f"strategies.{i}": section for i, section in enumerate(listed)}
+
+
+def available(nodes: str | None) -> tuple[Node, ...]:
+    """The nodes that ``--nodes`` describes, else those of the cluster that ``RAY_ADDRESS`` names, else this machine."""
+    if nodes is not None:
+        try:
+            return parse_nodes(nodes)
+        except ValueError as error:
+            raise ConfigError(f"--nodes: {error}") from None
+    if not os.environ.get("RAY_ADDRESS"):
+        return (this_machine(),)
+    import ray
+
+    from raysim.cluster.connection import live_nodes, start_ray
+
+    start_ray(verbose=False)
+    try:
+        return live_nodes()
+    finally:
+        ray.shutdown()
+
+
+def weigh(job: Job, placement: Placement) -> Traffic:
+    """The bytes of ``job``'s rounds. Of what comes back only the size is real."""
+    scales = _Scales(placement)
+    quick = replace(job, rounds=2, evaluation=job.evaluation.model_copy(update={"every": 0}))
+    first = None
+    try:
+        for event in Coordinator(scales).run(quick):
+            first = event if first is None and isinstance(event, Round) else first
+    except _Weighed:
+        pass
+    training, last = scales.plans[0], scales.plans[-1]
+    assert first is not None
+    moved = replace(training, serve=last.serve) if job.evaluation.every else training
+    partials = sum(_partial_size(scales.partial(moved, ids, i == 0)) for i, ids in enumerate(placement.served))
+    return Traffic(
+        cohort=first.cohort_size,
+        parameters=training.bank.shape[1],
+        down=first.bytes_down,
+        up=first.bytes_up,
+        plan=_size(moved),
+        partials=partials,
+        pooled=POOLED in training.ids,
+        virtual_seconds=first.virtual_seconds,
+    )
+
+
+def memory(federation: Federation, served: Ids, traffic: Sequence[Traffic], *, torch: bool, pooled: bool) -> int:
+    """About how many bytes an actor needs: for its hospitals (and all training rows, if ``pooled``) and for a round."""
+    row = sum(array.itemsize * array[:1].size for array in (federation.X, federation.y, federation.observed))
+    rows = int(federation.totals[served].sum())
+    if pooled:
+        rows += int(federation.sizes("train").sum() - federation.sizes("train")[served].sum())
+    parameters = max((t.parameters for t in traffic), default=0) * 8
+    working = WORKING_COPIES * min(CHUNK_BYTES, len(served) * parameters)
+    plan = max((t.plan for t in traffic), default=0)
+    return PROCESS_BYTES + TORCH_BYTES * torch + rows * row + working + plan
+
+
+class _Weighed(Exception):
+    """All messages of interest have passed."""
+
+
+class _Scales:
+    """A pool whose hospitals answer questions but do not train: plans are kept, and what comes back is made up."""
+
+    def __init__(self, placement: Placement) -> None:
+        self.served = placement.served
+        self.plans: list[Plan] = []
+        self._placement = placement
+        self._pool: LocalPool | None = None
+
+    def round(self, plan: Plan, memory: Memory | None) -> tuple[list[Partial], Memory]:
+        self.plans.append(plan)
+        if plan.serve:
+            raise _Weighed
+        empty: list[Kept] = [{} for _ in self.served]
+        partials = [self.partial(plan, ids, i == 0) for i, ids in enumerate(self.served)]
+        for partial in partials[1:]:
+            partial.units = None  # what the sums are does not matter, and adding them up would take its time
+        return partials, empty
+
+    def ask(self, inquiry: Inquiry, memory: Memory | None = None) -> list[list[Floats]]:
+        if self._pool is None:
+            self._pool = LocalPool(self._placement, "cpu")
+        # Nobody has trained, so nobody has parameters of their own.
+        return self._pool.ask(inquiry)
+
+    def recall(self, memory: Memory) -> Kept:
+        return {}
+
+    def partial(self, plan: Plan, served: Ids, pools: bool) -> Partial:
+        """What an actor would send back, with small numbers in place of results."""
+        result, problem = Partial(), plan.problem
+        if problem is not None:
+            mine = plan.ids[np.isin(plan.ids, served) | ((plan.ids == POOLED) & pools)]
+            size = plan.bank.shape[1]
+            result.ids = mine if len(mine) else None
+            chain = problem.chain
+            if any(phase.send != "nothing" or phase.variates is not None for phase in chain) and len(mine):
+                # One number seen as many: a hundred nodes' sums would not fit into this process.
+                result.units = np.broadcast_to(np.int64(1), (max(phase.sums for phase in chain), size))
+            if any(phase.single for phase in chain) and len(mine):
+                result.deltas = np.broadcast_to(np.float64(1e-3), (len(mine), size))
+            if plan.losses and len(mine):
+                result.losses = np.full(len(mine), 0.5)
+        for name in plan.serve:
+            result.figures[name] = np.zeros((len(served), len(Federation.open(plan.work.federation).task.figures)))
+        return result
+
+
+def _size(message: object) -> int:
+    """Bytes of a message as Ray's object store holds it."""
+    return len(pickle.dumps(message, protocol=5))
+
+
+def _partial_size(partial: Partial) -> int:
+    """The same of what an actor sends back, whose sums are counted and not copied."""
+    hollow = replace(
+        partial,
+        units=None if partial.units is None else partial.units[:, :0],
+        deltas=None if partial.deltas is None else partial.deltas[:, :0],
+    )
+    return _size(hollow) + sum(array.nbytes for array in (partial.units, partial.deltas) if array is not None)
+
+
+class _Line(NamedTuple):
+    """A row of the table: an actor, or all actors of a node."""
+
+    node: int
+    actors: int
+    hospitals: int
+    largest: str
+    rows: int
+    cpus: float
+    gpus: float
+    memory: int
+
+
+def _actors(
+    federation: Federation,
+    placement: Placement,
+    machines: Sequence[Node],
+    config: Config,
+    traffic: Sequence[Traffic],
+) -> Table:
+    lines = [_line(federation, placement, actor, config, traffic) for actor in range(len(placement.served))]
+    if len(lines) > SHOWN:
+        lines = [_summed([line for line in lines if line.node == node]) for node in set(placement.nodes)]
+    title = f"{len(placement.served)} actors; memory is about what each needs"
+    table = _table(title, ["node", "actors", "hospitals", "largest"], ["rows", "CPUs", "GPUs", "memory"])
+    for line in sorted(lines):
+        held = (f"{line.rows:,}", f"{line.cpus:g}", f"{line.gpus:g}", _bytes(line.memory))
+        table.add_row(
+            escape(machines[line.node].name), str(line.actors), str(line.hospitals), escape(line.largest), *held
+        )
+    return table
+
+
+def _line(
+    federation: Federation, placement: Placement, actor: int, config: Config, traffic: Sequence[Traffic]
+) -> _Line:
+    ids, (cpus, gpus) = placement.served[actor], placement.share(actor)
+    device = config.resources.device
+    torch = device == "cuda" or (device == "auto" and gpus > 0) or "torch" in sys.modules
+    pooled = actor == 0 and any(t.pooled for t in traffic)
+    needs = memory(federation, ids, traffic, torch=torch, pooled=pooled)
+    largest = ids[np.argsort(-federation.totals[ids], kind="stable")][:2]
+    names = ", ".join(federation.hospitals[hospital] for hospital in largest)
+    more = f" + {len(ids) - len(largest)} more" if len(ids) > len(largest) else ""
+    rows = int(federation.totals[ids].sum())
+    return _Line(placement.nodes[actor], 1, len(ids), names + more, rows, cpus, gpus, needs)
+
+
+def _summed(lines: Sequence[_Line]) -> _Line:
+    return _Line(
+        node=lines[0].node,
+        actors=len(lines),
+        hospitals=sum(line.hospitals for line in lines),
+        largest="",
+        rows=sum(line.rows for line in lines),
+        cpus=sum(line.cpus for line in lines),
+        gpus=sum(line.gpus for line in lines),
+        memory=sum(line.memory for line in lines),
+    )
+
+
+def _rounds(traffic: dict[str, Traffic]) -> Table:
+    columns = ["cohort", "parameters", "hospitals receive", "hospitals send", "Ray: to each node", "Ray: from actors"]
+    timed = any(t.virtual_seconds is not None for t in traffic.values())
+    table = _table("a round", ["strategy"], [*columns, *(["virtual seconds, the first"] if timed else [])])
+    for label, t in traffic.items():
+        sizes = [_bytes(value) for value in (t.down, t.up, t.plan, t.partials)]
+        seconds = [f"{t.virtual_seconds:,.1f}"] if t.virtual_seconds is not None else []
+        table.add_row(escape(label), str(t.cohort), f"{t.parameters:,}", *sizes, *seconds)
+    return table
+
+
+def _table(title: str, left: Sequence[str], right: Sequence[str]) -> Table:
+    table = titled(title)
+    for heading in left:
+        table.add_column(heading)
+    for heading in right:
+        table.add_column(heading, justify="right")
+    return table
+
+
+def _bytes(count: float) -> str:
+    for unit in ("B", "kB", "MB"):
+        if count < 1000:
+            return f"{count:.0f} {unit}" if unit == "B" or count >= 100 else f"{count:.1f} {unit}"
+        count /= 1000
+    return f"{count:.1f} GB"

@@ -1,0 +1,307 @@
+"""Strategies x seeds on one configuration: from the checked configuration to files and MLflow.
+
+Everything that can be wrong with the configuration or the data is found out before Ray starts and before anything is
+written.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from raysim.config import plugins
+from raysim.config.schema import Config, StrategySection
+from raysim.core.errors import ConfigError, RaysimError, ResourceError
+from raysim.engine import timing
+from raysim.engine.job import Job, Outcome, Result, Round, Standing, check_job
+from raysim.engine.messages import ModelSpec, Work
+from raysim.experiment.session import Session, open_session
+from raysim.report.progress import Display
+from raysim.storage import resume
+from raysim.storage.checkpoints import Checkpoints, Writer
+from raysim.storage.folders import check as check_shelf
+from raysim.storage.results import choose_folder, write_run
+from raysim.storage.resume import Opened
+from raysim.strategies.base import Selection, Strategy
+from raysim.tracking.client import RUN_TAG, check_reachable
+from raysim.tracking.recording import Record, Recorder
+from raysim.training.base import Optimizer
+
+
+@dataclass(frozen=True, eq=False)
+class Entry:
+    """A strategy of an experiment under its label, with the configuration of its runs."""
+
+    label: str
+    config: Config
+    strategy: Strategy
+    selection: Selection
+
+
+Conclude = Callable[[Sequence[Result]], tuple[Mapping[str, float], Sequence[Path]]]
+"""Makes of all results the figures and files of the whole experiment."""
+
+
+class Experiment:
+    """A configuration checked against its data, to run ``chosen`` strategies with each of ``seeds``.
+
+    ``again``: what was stopped in folder ``out`` goes on there.
+    """
+
+    def __init__(
+        self,
+        config: Config,
+        chosen: Sequence[StrategySection],
+        seeds: Sequence[int],
+        out: Path | None,
+        *,
+        again: bool = False,
+    ) -> None:
+        self.config = config
+        self._again = again
+        self.seeds = seeds
+        # A single run leaves the configuration's list of strategies aside, and its errors must not name it.
+        self.entries = _entries(config, chosen, "strategies" if chosen is config.strategies else "strategy")
+        self._source = plugins.build_source(config.data)
+        check_reachable(config.tracking.uri)
+        if config.checkpoint.path is not None and config.checkpoint.every != 0:
+            check_shelf(config.checkpoint.path)
+        self.folder = choose_folder(out, config.name)
+        self.federations = {seed: plugins.build_federation(config.data, self._source, seed) for seed in seeds}
+        self._check()
+
+    def play(
+        self, console: Console, *, in_process: bool, verbose: bool, conclude: Conclude | None = None
+    ) -> list[Result]:
+        """Run everything. Files are written and MLflow is told as each run ends; with ``conclude``, in nested runs.
+
+        In a folder that goes on, what is finished is not run again.
+        """
+        desk = _Desk(self, console)
+        try:
+            if conclude is None:
+                return [self._run_alone(desk, in_process, verbose)]
+            return self._run_all(desk, in_process, verbose, conclude)
+        except ConfigError:
+            raise
+        except BaseException:
+            if (self.folder / resume.FILE).exists():
+                desk.say(f"stopped; 'raysim resume {self.folder}' goes on")
+            raise
+
+    def _run_alone(self, desk: _Desk, in_process: bool, verbose: bool) -> Result:
+        (entry,), (seed,) = self.entries, self.seeds
+        with self._opened(entry, seed, self.folder) as run:
+            with desk.ready(in_process, verbose, jobs=1):
+                result = self._run(desk, entry, seed, run, entry.label, None)
+            run.finish()
+        return result
+
+    def _run_all(self, desk: _Desk, in_process: bool, verbose: bool, conclude: Conclude) -> list[Result]:
+        frozen, results = self.config.frozen(), []
+        first = next(iter(self.federations.values()))
+        prints = {str(seed): federation.fingerprint for seed, federation in self.federations.items()}
+        jobs = [(entry, seed) for seed in self.seeds for entry in self.entries]
+        with resume.opened("compare", self.folder, frozen, first, prints, again=self._again) as whole:
+            with (
+                desk.ready(in_process, verbose, jobs=len(jobs)),
+                desk.recorder.run(self.config.name, frozen, {RUN_TAG: whole.ticket.id}, again=whole.again) as parent,
+            ):
+                for entry, seed in jobs:
+                    folder = self.folder / "runs" / folder_of(entry.label) / f"seed-{seed}"
+                    with self._opened(entry, seed, folder) as run:
+                        results.append(self._run(desk, entry, seed, run, f"{entry.label}, seed {seed}", parent))
+                        run.finish(results[-1].outcome)
+                desk.display.conclude()
+                with resume.writing(self.folder):
+                    parent.done(*conclude(results))
+            whole.finish()
+            for result in results:
+                (result.folder / resume.FINISHED).unlink(missing_ok=True)
+        return results
+
+    def _opened(self, entry: Entry, seed: int, folder: Path) -> contextlib.AbstractContextManager[Opened]:
+        federation = self.federations[seed]
+        return resume.opened(
+            "run", folder, self.frozen(entry, seed), federation, federation.fingerprint, again=self._again
+        )
+
+    def frozen(self, entry: Entry, seed: int) -> dict[str, Any]:
+        """The complete configuration of one run, defaults of plug-ins included; ``raysim run`` takes it as it is."""
+        tree = entry.config.model_copy(update={"seed": seed}).frozen()
+        for key in ("strategies", "seeds", "reference"):
+            tree.pop(key, None)
+        for key, plugin in (("strategy", entry.strategy), ("selection", entry.selection), ("data", self._source)):
+            tree[key] |= plugins.fields_of(plugin)
+        return tree
+
+    def _job(self, entry: Entry, seed: int) -> Job:
+        return make_job(entry.config, entry.strategy, entry.selection, self.federations[seed].folder, seed)
+
+    def _check(self) -> None:
+        for seed, federation in self.federations.items():
+            if self.config.system is not None:
+                timing.check_target(self.config.system.target, federation.task)
+            for entry in self.entries:
+                check_job(self._job(entry, seed), federation)
+                ModelSpec.of(entry.config.model).bind(federation, "cpu", entry.config.training.precision)
+
+    def _run(self, desk: _Desk, entry: Entry, seed: int, run: Opened, name: str, parent: Record | None) -> Result:
+        # Only now: pages and plots take a second to import, which Ray's start hides.
+        from raysim.experiment.comparison import write_run_page
+
+        federation, frozen, began = self.federations[seed], self.frozen(entry, seed), time.perf_counter()
+        part, precision = self.config.evaluation.part, entry.config.training.precision
+        tags = {"strategy": entry.label, "seed": str(seed), "data": federation.fingerprint, RUN_TAG: run.ticket.id}
+        desk.display.begin(name, entry.config.training.rounds)
+        with desk.recorder.run(name, frozen, tags, parent, again=run.again) as record:
+            finished = run.finished()
+            outcome = finished or self._outcome(desk, entry, seed, run, name, record)
+            result = Result(entry.label, entry.strategy.yardstick, seed, federation, outcome, run.folder)
+            if finished:
+                desk.tell(record, finished.rounds)
+            else:
+                with resume.writing(run.folder):
+                    write_run(run.folder, federation, outcome, frozen, part, precision, self.config.system)
+                    write_run_page(run.folder, result, frozen, part)
+            model, headline = list(outcome.metrics.items())[-1]
+            timed = timing.figures(outcome, self.config.system, federation.task)
+            setup = {"bytes_setup_down": outcome.setup.down, "bytes_setup_up": outcome.setup.up}
+            record.done({**headline, **timed, **setup}, run.results())
+        kind, mean = federation.task, headline[federation.task.headline]
+        digits = kind.decimals(mean) + 1
+        desk.display.end(
+            time.perf_counter() - began,
+            f"{model} mean {kind.title} {mean:.{digits}f}, worst decile {headline['worst_decile']:.{digits}f}",
+        )
+        return result
+
+    def _outcome(self, desk: _Desk, entry: Entry, seed: int, run: Opened, name: str, record: Record) -> Outcome:
+        """Play a run from its start or its last checkpoint, telling of its rounds and keeping its checkpoints."""
+        section, since, outcome = self.config.checkpoint, None, None
+        checkpoints = Checkpoints(run.ticket.checkpoints, section.keep, run.ticket.fingerprint)
+        if run.again:
+            since, damaged = checkpoints.latest()
+            where = f"round {since.round} of {entry.config.training.rounds}" if since else "the start"
+            desk.say("; ".join([*damaged, f"{name} goes on from {where}"]))
+            if since is not None and since.history is not None:
+                desk.tell(record, since.history.rounds[:-1])
+        with Writer(checkpoints) as writer:
+            try:
+                for event in desk.session.run(self._job(entry, seed), since, section.every, desk.say):
+                    if isinstance(event, Round):
+                        desk.tell(record, [event])
+                    elif isinstance(event, Standing):
+                        writer.offer(event)
+                    else:
+                        outcome = event
+            except RaysimError as error:
+                if not (since or writer.round or isinstance(error, ResourceError)):
+                    run.forget()  # it would end so again
+                raise
+        if outcome is None:
+            raise RuntimeError("the coordinator ended without an outcome")
+        return outcome
+
+
+class _Desk:
+    """What the runs of an experiment share while it is played."""
+
+    session: Session
+    recorder: Recorder
+    display: Display
+
+    def __init__(self, experiment: Experiment, console: Console) -> None:
+        self._experiment = experiment
+        self._console = console
+
+    @contextlib.contextmanager
+    def ready(self, in_process: bool, verbose: bool, jobs: int) -> Iterator[None]:
+        """Bring up MLflow, the hospitals and the display."""
+        config = self._experiment.config
+        first = next(iter(self._experiment.federations.values()))
+        with (
+            Recorder(config.tracking, verbose) as self.recorder,
+            open_session(
+                first.totals, config.resources, in_process=in_process, verbose=verbose, names=first.hospitals
+            ) as self.session,
+        ):
+            self._announce()
+            rounds = [entry.config.training.rounds for entry in self._experiment.entries]
+            with Display(self._console, jobs, sum(rounds) * len(self._experiment.seeds)) as self.display:
+                yield
+
+    def say(self, text: str) -> None:
+        """A line for the user."""
+        self._console.print(text, soft_wrap=True, highlight=False, markup=False)
+
+    def tell(self, record: Record, rounds: Sequence[Round]) -> None:
+        """Rounds have ended and been evaluated."""
+        for row in rounds:
+            self.display.round(row)
+            record.round(row)
+
+    def _announce(self) -> None:
+        federation = next(iter(self._experiment.federations.values()))
+        if self.session.warning:
+            self.say(f"warning: {self.session.warning}")
+        self._console.print(
+            f"{len(federation.hospitals)} hospitals, {int(federation.totals.sum()):,} rows, "
+            f"{federation.X.shape[1]} features; {self.session.where}",
+            highlight=False,
+            markup=False,
+        )
+
+
+def make_job(config: Config, strategy: Strategy, selection: Selection, federation: Path, seed: int) -> Job:
+    """The job of one run: what ``config`` says, with ``strategy`` on the federation in a folder."""
+    training = config.training
+    return Job(
+        work=Work(
+            federation=str(federation),
+            model=ModelSpec.of(config.model),
+            optimizer=Optimizer(training.optimizer, training.learning_rate, training.batch_size),
+            epochs=training.local_epochs,
+            seed=seed,
+            precision=training.precision,
+        ),
+        strategy=strategy,
+        selection=selection,
+        rounds=training.rounds,
+        evaluation=config.evaluation,
+        system=config.system,
+    )
+
+
+def folder_of(label: str) -> str:
+    """The name of the folder below ``runs`` that has the runs of the strategy called ``label``."""
+    return re.sub(r"^\.+|[^\w.-]+", "_", label)
+
+
+def _entries(config: Config, sections: Sequence[StrategySection], where: str) -> list[Entry]:
+    """Strategies built and checked; their labels must differ, and so must the folders of their runs."""
+    built: dict[str, Entry] = {}
+    folders: dict[str, str] = {}
+    for i, section in enumerate(sections):
+        field = where if where == "strategy" else f"{where}.{i}"
+        own = plugins.taken_from(config, section, field)
+        label = plugins.label(own.strategy)
+        if label in built:
+            raise ConfigError(f"{field}.label: '{label}' stands for two strategies; give one of them another label")
+        folder = folder_of(label)
+        other = folders.setdefault(folder.casefold(), label)  # some file systems do not tell case apart
+        if other != label:
+            raise ConfigError(
+                f"{field}.label: '{label}' and '{other}' would share the folder runs/{folder}; "
+                "give one of them a label that differs in letters or digits"
+            )
+        strategy = plugins.build_strategy(own.strategy, field)
+        built[label] = Entry(label, own, strategy, plugins.build_selection(own.selection))
+    return list(built.values())

@@ -1,0 +1,221 @@
+"""Where a job runs: on Ray (started here, or the cluster that ``RAY_ADDRESS`` names) or in this process."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Protocol
+
+import numpy as np
+
+from raysim.cluster.connection import live_nodes, reserve, start_ray
+from raysim.cluster.placement import Placement, balance, describe, place
+from raysim.cluster.pool import LocalPool, RayPool, cause_of
+from raysim.config.nodes import Node, parse_nodes
+from raysim.config.schema import Resources
+from raysim.core.errors import ResourceError
+from raysim.engine.cadence import Every
+from raysim.engine.coordinator import Coordinator
+from raysim.engine.job import Event, Job, Round, Standing
+from raysim.engine.pool import Pool
+from raysim.strategies.base import Ids
+
+ACTOR_START_SECONDS = 120.0
+"""How long hospital actors may take to come up before the run ends with an error instead of waiting on."""
+
+RESTARTS = 3
+"""How often a job's coordinator is started again after its process was lost."""
+
+RESTART_SECONDS = 60.0
+"""How long that may take before Ray itself is taken for lost."""
+
+SILENCE = 3.0
+"""A coordinator that says nothing for this many times ``resources.timeout``, and a minute or two, is lost."""
+
+
+def _silent(text: str) -> None:
+    """Tells nobody."""
+
+
+class Session(Protocol):
+    """Standing hospitals and a coordinator, ready for jobs."""
+
+    where: str
+    """A short text on who computes: ``2 actors, 104 hospitals each``."""
+    warning: str | None
+    pool: Pool
+    """The hospitals, for those who bring a coordinator of their own."""
+
+    def run(
+        self,
+        job: Job,
+        since: Standing | None = None,
+        every: Every = 0,
+        say: Callable[[str], None] = _silent,
+    ) -> Iterator[Event]:
+        """Play a job; see :meth:`Coordinator.run`. ``say`` is told in a line of what was lost and mended meanwhile."""
+        ...
+
+
+@contextlib.contextmanager
+def open_session(
+    rows: Ids, resources: Resources, *, in_process: bool, verbose: bool, names: Sequence[str] = ()
+) -> Iterator[Session]:
+    """Bring up the hospitals, which have ``rows [N]`` stays. On leaving, what was started here is shut down.
+
+    ``names`` are the hospitals' own, for ``resources.per_hospital``. Raises ``ResourceError`` where the resources asked
+    for do not exist.
+    """
+    if in_process:
+        yield _InProcess(rows, resources)
+        return
+    import ray
+
+    started = not ray.is_initialized()
+    if started:
+        start_ray(verbose)
+    session: _OnRay | None = None
+    try:
+        session = _OnRay(rows, resources, names)
+        yield session
+    finally:
+        if started:
+            ray.shutdown()
+        elif session is not None:
+            session.close()
+
+
+class _InProcess:
+    def __init__(self, rows: Ids, resources: Resources) -> None:
+        groups = 1
+        if resources.hospitals_per_actor != "auto":
+            groups = int(np.ceil(len(rows) / int(resources.hospitals_per_actor)))
+        device = "cpu" if resources.device == "auto" else resources.device
+        pool = LocalPool(Placement(balance(rows, groups), cpus=1, gpus=0), device)
+        self.pool: Pool = pool
+        self._coordinator = Coordinator(pool)
+        self.where = "this process"
+        self.warning = pool.warning
+
+    def run(
+        self,
+        job: Job,
+        since: Standing | None = None,
+        every: Every = 0,
+        say: Callable[[str], None] = _silent,
+    ) -> Iterator[Event]:
+        return self._coordinator.run(job, since, every)
+
+
+class _OnRay:
+    def __init__(self, rows: Ids, resources: Resources, names: Sequence[str]) -> None:
+        placement, nodes = place_live(rows, resources, names, live_nodes())
+        # Without a GPU share nobody should pay for importing torch just to learn that there is no device.
+        uses_gpus = any(placement.share(actor)[1] for actor in range(len(placement.served)))
+        device = "cpu" if resources.device == "auto" and not uses_gpus else resources.device
+        self._group = reserve(placement, nodes)
+        pool = RayPool(placement, device, resources.timeout, resources.data, self._group)
+        self._silence = SILENCE * (resources.timeout + RESTART_SECONDS)
+        self.pool: Pool = pool
+        self.coordinator = self._coordinate()
+        self.actors = pool.actors
+        self.warning = pool.wait(ACTOR_START_SECONDS)
+        self.where = describe([len(ids) for ids in placement.served], len(set(pool.places)))
+
+    def run(
+        self,
+        job: Job,
+        since: Standing | None = None,
+        every: Every = 0,
+        say: Callable[[str], None] = _silent,
+    ) -> Iterator[Event]:
+        told, restarts = 0, 0
+        while True:
+            try:
+                for event in self._events(job, since, every):
+                    if isinstance(event, Standing):
+                        since = event
+                    elif isinstance(event, Round):
+                        if event.round <= told:  # played again
+                            continue
+                        told = event.round
+                    yield event
+                return
+            except _Lost as lost:
+                restarts += 1
+                if restarts > RESTARTS:
+                    raise ResourceError(
+                        f"resources: the coordinator was lost {restarts} times ({lost}); see whether there is memory "
+                        "enough for it"
+                    ) from None
+                self._restart(str(lost))
+                where = f"round {since.round}" if since is not None else "the start"
+                say(f"the coordinator was lost ({lost}); a new one goes on from {where}")
+
+    def _events(self, job: Job, since: Standing | None, every: Every) -> Iterator[Event]:
+        """What the coordinator tells. Raises :class:`_Lost` where its process has died or stands still."""
+        import ray
+
+        stream = self.coordinator.run.options(num_returns="streaming").remote(job, since, every)
+        while True:
+            try:
+                if not ray.wait([stream], timeout=self._silence)[0]:
+                    raise _Lost(f"silent for {self._silence:g} s")
+                event = ray.get(next(stream))
+            except StopIteration:
+                return
+            except ray.exceptions.RayTaskError as error:
+                raise cause_of(error) from None
+            except ray.exceptions.RayError as error:
+                raise _Lost(type(error).__name__) from None
+            yield event
+
+    def close(self) -> None:
+        """End the actors, which would live as long as anything refers to them."""
+        import ray
+
+        for actor in (*self.actors, self.coordinator):
+            ray.kill(actor)
+        if self._group is not None:
+            ray.util.remove_placement_group(self._group)
+
+    def _coordinate(self) -> Any:
+        import ray
+        from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+        # The coordinator only adds up; it must be able to run beside actors that hold every core. It ships rows to
+        # nodes that cannot read them, so it must be where this process has built the federation.
+        here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
+        return ray.remote(num_cpus=0, scheduling_strategy=here)(Coordinator).remote(self.pool)
+
+    def _restart(self, lost: str) -> None:
+        import ray
+
+        try:
+            ray.kill(self.coordinator)
+            self.coordinator = self._coordinate()
+            ray.get(self.coordinator.__ray_ready__.remote(), timeout=RESTART_SECONDS)
+        except (ray.exceptions.RayError, OSError, RuntimeError) as error:
+            raise ResourceError(
+                f"resources: the coordinator was lost ({lost}) and cannot be started again ({type(error).__name__}); "
+                "Ray itself has failed"
+            ) from None
+
+
+def place_live(
+    rows: Ids, resources: Resources, names: Sequence[str], live: tuple[Node, ...]
+) -> tuple[Placement, tuple[Node, ...]]:
+    """The placement and the nodes it is on: those that are live, and only where these cannot run the actors, those
+    that ``resources.autoscale`` says may be started too.
+    """
+    try:
+        return place(rows, resources, live, names), live
+    except ResourceError:
+        if resources.autoscale is None:
+            raise
+    grown = (*live, *parse_nodes(resources.autoscale, started=False))
+    return place(rows, resources, grown, names), grown
+
+
+class _Lost(Exception):
+    """The coordinator's process answers no more; the message says how that was seen."""

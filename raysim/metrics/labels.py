@@ -1,0 +1,125 @@
+"""What a kind of label makes different: its numbers, its figures, and which way is better.
+
+A federation knows its kind (``Federation.task``); whoever has only the tables that a run left knows it by the names of
+their columns (:func:`reporting`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Container
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from raysim.metrics.measures import ERRORS, FIGURES, figures, regression_figures
+from raysim.metrics.summary import error_metrics, federation_metrics
+
+Floats = NDArray[np.float64]
+Headline = Literal["auroc", "mae"]
+
+
+@dataclass(frozen=True)
+class TaskKind:
+    """A kind of label.
+
+    - ``label``: the type of its numbers.
+    - ``figures``: the columns that ``measure`` gives for a hospital; ``n`` and those in ``counts`` are whole numbers.
+    - ``headline``: the figure that equity is about, ``title`` its name for people, ``larger`` whether more is better;
+      ``undefined`` says why a hospital with test rows may have none. ``beside``: averages that reports show with it.
+    - ``objectives``: what a sweep aims at unless it says otherwise, accurate and fair; ``reference``: where its
+      hypervolume is measured from, no better than chance or as uneven as hardly ever seen. An error has no such value.
+    - ``pooled``: what is measured on the rows of all hospitals together, besides.
+    - ``measure(outputs, y, offsets)``: figures of each segment of rows; ``summarise(figures [H, ...], stays [H])``: the
+      metrics of the federation by name.
+    """
+
+    name: Literal["classification", "regression"]
+    label: type[np.int64] | type[np.float64]
+    figures: tuple[str, ...]
+    counts: tuple[str, ...]
+    headline: Headline
+    title: str
+    larger: bool
+    beside: tuple[str, ...]
+    objectives: dict[str, Literal["max", "min"]]
+    reference: dict[str, float]
+    undefined: str
+    pooled: tuple[str, ...]
+    measure: Callable[[ArrayLike, ArrayLike, ArrayLike], Floats]
+    summarise: Callable[[Floats, NDArray[np.int64]], dict[str, float]]
+
+    @property
+    def intervals(self) -> tuple[Headline, Literal["worst_decile"]]:
+        """The federation metrics whose differences have bootstrap intervals."""
+        return self.headline, "worst_decile"
+
+    @property
+    def worst(self) -> str:
+        """Where the worst hospitals are by the headline figure."""
+        return "lowest" if self.larger else "highest"
+
+    def reported(self) -> list[str]:
+        """The names of all metrics of a federation that a run reports."""
+        names = self.summarise(np.full((1, len(self.figures)), np.nan), np.ones(1, np.int64))
+        return [*names, *self.pooled]
+
+    def upwards(self, values: NDArray[Any]) -> NDArray[Any]:
+        """Values of the headline figure, or of its worst decile, turned so that more is better."""
+        return values if self.larger else -values
+
+    def decimals(self, values: ArrayLike) -> int:
+        """How many decimals show three digits of headline figures ``values``: 3 between 0 and 1, else by their size."""
+        if self.larger:
+            return 3
+        sizes = np.abs(np.asarray(values, dtype=np.float64))
+        largest = sizes[np.isfinite(sizes)].max(initial=0.0)
+        return int(np.clip(2 - np.floor(np.log10(largest)), 0, 9)) if largest > 0 else 3
+
+
+CLASSIFICATION = TaskKind(
+    name="classification",
+    label=np.int64,
+    figures=FIGURES,
+    counts=("events",),
+    headline="auroc",
+    title="AUROC",
+    larger=True,
+    beside=(),
+    objectives={"auroc": "max", "worst_decile": "max", "size_bias_abs": "min", "gini": "min"},
+    reference={
+        "auroc": 0.5,
+        "pooled_auroc": 0.5,
+        "worst_decile": 0.0,
+        "size_bias_abs": 0.1,
+        "gini": 0.5,
+        "std": 0.5,
+    },
+    undefined="their test rows hold one class",
+    pooled=("pooled_auroc",),
+    measure=figures,
+    summarise=federation_metrics,
+)
+REGRESSION = TaskKind(
+    name="regression",
+    label=np.float64,
+    figures=ERRORS,
+    counts=(),
+    headline="mae",
+    title="MAE",
+    larger=False,
+    beside=("rmse",),
+    objectives={"mae": "min", "worst_decile": "min", "size_bias_abs": "min", "gini": "min"},
+    reference={},
+    undefined="their predictions are not finite",
+    pooled=(),
+    measure=regression_figures,
+    summarise=error_metrics,
+)
+KINDS = {kind.name: kind for kind in (CLASSIFICATION, REGRESSION)}
+
+
+def reporting(names: Container[str]) -> TaskKind:
+    """The kind whose headline figure is among ``names``, the columns or keys of what a run reported."""
+    return REGRESSION if REGRESSION.headline in names else CLASSIFICATION

@@ -1,0 +1,287 @@
+"""Checkpoints: a run's standing as one safetensors file with a JSON header, from which it goes on bit for bit.
+
+Nothing that executes is read: arrays are plain, the rest is JSON, and classes come from the configured strategy. A file
+appears whole or not at all, and its name holds the digest of its content, so that damage is noticed; then the one
+before it is used. Every draw of a run is keyed by seed, purpose, round and hospital: no generator needs to be kept.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from types import TracebackType
+from typing import Any
+
+import numpy as np
+
+from raysim.core.errors import ConfigError, ResourceError
+from raysim.core.packing import Arrays, pack, pack_memory, pack_state, unpack, unpack_state
+from raysim.engine.job import History, Round, Standing
+from raysim.engine.messages import Kept
+from raysim.storage.folders import reason, shelf
+from raysim.traffic.ledger import Ledger
+from raysim.virtual_time.clock import Clock
+
+FORMAT = 4
+NAME = re.compile(r"round-(\d+)\.([0-9a-f]{32})\.safetensors")
+
+
+class Damaged(ValueError):
+    """A checkpoint that cannot be used; the message says why."""
+
+
+class Checkpoints:
+    """The last ``keep`` checkpoints of one run at ``location``. ``fingerprint`` is of what the run computes."""
+
+    def __init__(self, location: str, keep: int, fingerprint: str) -> None:
+        self.location = location
+        self._shelf = shelf(location)
+        self._keep = keep
+        self._fingerprint = fingerprint
+
+    def write(self, standing: Standing) -> None:
+        """Add one, then remove those that are too many. Raises ``ResourceError`` where it cannot be written."""
+        content = encode(standing, self._fingerprint)
+        name = f"round-{standing.round:06d}.{_digest(content)}.safetensors"
+        try:
+            self._shelf.write(name, content)
+            others = [other for other in self._found() if other != (standing.round, name)]
+            earlier = [round for round, _ in others if round < standing.round]
+            last = earlier[len(earlier) - min(len(earlier), self._keep - 1) :]
+            for round, other in others:
+                if round not in last:
+                    self._shelf.remove(other)
+        except OSError as error:
+            raise ResourceError(
+                f"checkpoint: {self.location} cannot be written after round {standing.round} ({reason(error)}); "
+                "make room or set checkpoint.path"
+            ) from None
+
+    def latest(self) -> tuple[Standing | None, list[str]]:
+        """The last one that is whole, or None; and a line on each later one that is not.
+
+        Raises ``ConfigError`` for one of another run, and where they cannot be listed.
+        """
+        said = []
+        try:
+            found = self._found()
+        except OSError as error:
+            raise ConfigError(f"checkpoint: {self.location} cannot be read ({reason(error)})") from None
+        for _, name in reversed(found):
+            try:
+                standing, fingerprint = _checked(name, self._shelf.read(name))
+            except (OSError, Damaged) as error:
+                said.append(f"checkpoint {name[:12]} is damaged ({reason(error)})")
+                continue
+            if fingerprint != self._fingerprint:
+                raise ConfigError(f"checkpoint: {self.location}/{name} is of another run; name another checkpoint.path")
+            return standing, said
+        return None, said
+
+    def clear(self) -> None:
+        """Remove all of them."""
+        for _, name in self._found():
+            self._shelf.remove(name)
+
+    def _found(self) -> list[tuple[int, str]]:
+        """Rounds and names, ascending."""
+        matches = [NAME.fullmatch(name) for name in self._shelf.names()]
+        return sorted((int(match[1]), match[0]) for match in matches if match)
+
+
+class Writer:
+    """Writes checkpoints on a thread of its own, so that rounds go on meanwhile.
+
+    An error is raised when the next one is offered, or at the end.
+    """
+
+    def __init__(self, checkpoints: Checkpoints) -> None:
+        self._checkpoints = checkpoints
+        self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="checkpoint")
+        self._writing: Future[None] | None = None
+        self.round = 0
+        """The round of the last one offered."""
+
+    def __enter__(self) -> Writer:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self._thread.shutdown(wait=True)
+        if self._writing is not None and error is None:
+            self._writing.result()
+
+    def offer(self, standing: Standing) -> None:
+        """Write this one, once the one before it is there."""
+        if self._writing is not None:
+            self._writing.result()
+        self.round = standing.round
+        self._writing = self._thread.submit(self._checkpoints.write, standing)
+
+
+def encode(standing: Standing, fingerprint: str) -> bytes:
+    """A standing as the content of a checkpoint."""
+    from safetensors.numpy import save
+
+    history = standing.history
+    if history is None:
+        raise ValueError("a standing without its history is no checkpoint")
+    arrays: Arrays = {}
+    header = {
+        "format": FORMAT,
+        "fingerprint": fingerprint,
+        "round": standing.round,
+        "seconds": history.seconds,
+        "setup_down": history.setup_down,
+        "had": history.had.tolist(),
+        "state": pack_state(standing.state, arrays),
+        "memory": pack_memory(standing.memory, arrays),
+        "kept": _pack_kept(standing.kept, arrays),
+        "columns": pack_rounds(history.rounds, arrays),
+        "ledger": _pack_ledger(history.ledger, arrays),
+        "clock": pack(standing.clock, "clock", arrays, known=True),
+    }
+    return save(arrays, {"raysim": json.dumps(header)})
+
+
+def decode(content: bytes) -> tuple[Standing, str]:
+    """A checkpoint's standing, and the fingerprint of its run. Raises :class:`Damaged`."""
+    try:
+        arrays, header = read_tensors(content)
+        if header["format"] != FORMAT:
+            raise Damaged(f"it has format {header['format']}, and this version reads {FORMAT}")
+        standing = Standing(
+            round=header["round"],
+            state=unpack_state(header["state"], arrays),
+            kept=_unpack_kept(header["kept"], arrays),
+            memory=unpack(header["memory"], arrays),
+            history=History(
+                rounds=unpack_rounds(header["columns"], arrays),
+                ledger=_unpack_ledger(header["ledger"], arrays),
+                seconds=header["seconds"],
+                setup_down=header["setup_down"],
+                had=np.array(header["had"], dtype=np.int64),
+            ),
+            clock=unpack(header["clock"], arrays, Clock),
+        )
+        return standing, header["fingerprint"]
+    except (KeyError, IndexError, TypeError, AttributeError, UnicodeDecodeError, ValueError) as error:
+        raise Damaged(reason(error)) from None
+
+
+def read_tensors(content: bytes) -> tuple[Arrays, dict[str, Any]]:
+    """The arrays of a safetensors file, and the JSON under ``raysim`` in its header. Raises ``ValueError``."""
+    from safetensors import SafetensorError
+    from safetensors.numpy import load
+
+    try:
+        # Copies, which are aligned and may be written as those of a run that never stopped.
+        arrays = {name: array.copy() for name, array in load(content).items()}
+    except SafetensorError as error:
+        raise ValueError(str(error)) from None
+    length = int.from_bytes(content[:8], "little")
+    header: dict[str, Any] = json.loads(json.loads(content[8 : 8 + length])["__metadata__"]["raysim"])
+    return arrays, header
+
+
+def pack_rounds(rounds: Sequence[Round], arrays: Arrays) -> list[list[str]]:
+    """Rounds as arrays; returns the columns ``[model, metric]`` of their values."""
+    columns: dict[tuple[str, str], int] = {}
+    for row in rounds:
+        for model, metrics in row.metrics.items():
+            for name in metrics:
+                columns.setdefault((model, name), len(columns))
+    values = np.zeros((len(rounds), len(columns)))
+    present = np.zeros(values.shape, dtype=np.bool_)
+    for i, row in enumerate(rounds):
+        for model, metrics in row.metrics.items():
+            for name, value in metrics.items():
+                values[i, columns[model, name]], present[i, columns[model, name]] = value, True
+    head = [[row.round, row.cohort_size, row.bytes_down, row.bytes_up] for row in rounds]
+    arrays["rounds/head"] = np.array(head, dtype=np.int64).reshape(-1, 4)
+    arrays["rounds/seconds"] = np.array([row.seconds for row in rounds], dtype=np.float64)
+    arrays["rounds/values"], arrays["rounds/present"] = values, present
+    timed = [[row.virtual_seconds, row.asked, row.staleness] for row in rounds if row.virtual_seconds is not None]
+    arrays["rounds/timed"] = np.array(timed, dtype=np.float64).reshape(-1, 3)
+    return [list(column) for column in columns]
+
+
+def unpack_rounds(columns: Sequence[Sequence[str]], arrays: Mapping[str, Any]) -> list[Round]:
+    """What :func:`pack_rounds` packed."""
+    rounds = []
+    for head, seconds, values, present in zip(
+        arrays["rounds/head"].tolist(),
+        arrays["rounds/seconds"].tolist(),
+        arrays["rounds/values"].tolist(),
+        arrays["rounds/present"].tolist(),
+        strict=True,
+    ):
+        row = Round(head[0], seconds, *head[1:])
+        for (model, name), value, there in zip(columns, values, present, strict=True):
+            if there:
+                row.metrics.setdefault(model, {})[name] = value
+        rounds.append(row)
+    # All rows of a run are timed, or none.
+    for row, (seconds, asked, staleness) in zip(rounds, arrays["rounds/timed"].tolist(), strict=False):
+        row.virtual_seconds, row.asked, row.staleness = seconds, int(asked), staleness
+    return rounds
+
+
+def _pack_kept(kept: Kept | None, arrays: Arrays) -> list[str] | None:
+    """What hospitals remember, by what it is; returns the names of these things."""
+    if kept is None:
+        return None
+    names = sorted({what for own in kept.values() for what in own})
+    for what in names:
+        theirs = {hospital: own[what] for hospital, own in kept.items() if what in own}
+        arrays[f"kept/{what}/ids"] = np.array(list(theirs), dtype=np.int64)
+        arrays[f"kept/{what}"] = np.stack(list(theirs.values()))
+    return names
+
+
+def _unpack_kept(names: Sequence[str] | None, arrays: Mapping[str, Any]) -> Kept | None:
+    if names is None:
+        return None
+    kept: Kept = {}
+    for what in names:
+        for hospital, vector in zip(arrays[f"kept/{what}/ids"].tolist(), arrays[f"kept/{what}"], strict=True):
+            kept.setdefault(hospital, {})[what] = vector.copy()
+    return kept
+
+
+def _pack_ledger(ledger: Ledger, arrays: Arrays) -> list[list[Any]]:
+    """``[round, kind, hospitals, bytes]`` a row: 0, 1, ... and one number for all are common, and kept as a number."""
+    rows, lists = [], [np.empty(0, dtype=np.int64)]
+    for round, kind, hospitals, sent in ledger.entries:
+        everyone = np.array_equal(hospitals, np.arange(len(hospitals)))
+        same = len(sent) > 0 and bool((sent == sent[0]).all())
+        rows.append([round, kind, len(hospitals), everyone, int(sent[0]) if same else None])
+        lists += [array for array, needed in ((hospitals, not everyone), (sent, not same)) if needed]
+    arrays["ledger"] = np.concatenate(lists)
+    return rows
+
+
+def _unpack_ledger(rows: Sequence[Sequence[Any]], arrays: Mapping[str, Any]) -> Ledger:
+    ledger, rest = Ledger(), arrays["ledger"]
+    for round, kind, count, everyone, same in rows:
+        hospitals = np.arange(count)
+        if not everyone:
+            hospitals, rest = rest[:count], rest[count:]
+        sent = np.full(count, same if same is not None else 0, dtype=np.int64)
+        if same is None:
+            sent, rest = rest[:count], rest[count:]
+        ledger.entries.append((round, kind, hospitals, sent))
+    return ledger
+
+
+def _checked(name: str, content: bytes) -> tuple[Standing, str]:
+    match = NAME.fullmatch(name)
+    if match is None or _digest(content) != match[2]:
+        raise Damaged("its content does not have the digest in its name")
+    return decode(content)
+
+
+def _digest(content: bytes) -> str:
+    return hashlib.blake2b(content, digest_size=16).hexdigest()

@@ -1,0 +1,123 @@
+"""Folders of files that appear whole or not at all: on this machine, or on any file system that pyarrow knows."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Protocol
+
+from raysim.core.errors import ConfigError
+
+
+class Shelf(Protocol):
+    """A folder of files that appear whole or not at all, here or on another file system."""
+
+    def names(self) -> list[str]:
+        """The files in it; none where it does not exist."""
+        ...
+
+    def read(self, name: str) -> bytes:
+        """A file's content."""
+        ...
+
+    def write(self, name: str, content: bytes) -> None:
+        """Write a file, and the folder where it does not exist."""
+        ...
+
+    def remove(self, name: str) -> None:
+        """Remove a file."""
+        ...
+
+
+class LocalShelf:
+    """A folder on this machine. What has been written survives a loss of power."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def names(self) -> list[str]:
+        return sorted(os.listdir(self._folder)) if self._folder.is_dir() else []
+
+    def read(self, name: str) -> bytes:
+        return (self._folder / name).read_bytes()
+
+    def write(self, name: str, content: bytes) -> None:
+        self._folder.mkdir(parents=True, exist_ok=True)
+        temporary = self._folder / f".{name}.tmp"
+        try:
+            with temporary.open("wb") as file:
+                file.write(content)
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(temporary, self._folder / name)
+        except OSError:
+            temporary.unlink(missing_ok=True)
+            raise
+        handle = os.open(self._folder, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
+        for left in self._folder.glob(".*.tmp"):  # by a process that was killed
+            left.unlink(missing_ok=True)
+
+    def remove(self, name: str) -> None:
+        (self._folder / name).unlink(missing_ok=True)
+
+
+class RemoteShelf:
+    """A folder on any file system that pyarrow knows: ``s3://bucket/folder``, ``gs://``, ``hdfs://``, ``file:///``."""
+
+    def __init__(self, uri: str) -> None:
+        from pyarrow import fs
+
+        try:
+            self._system, self._folder = fs.FileSystem.from_uri(uri)
+        except (OSError, ValueError) as error:  # pyarrow's own errors are both
+            raise ConfigError(
+                f"checkpoint.path: {uri} cannot be used ({reason(error)}); name a folder or another URI"
+            ) from None
+
+    def names(self) -> list[str]:
+        from pyarrow import fs
+
+        found = self._system.get_file_info(fs.FileSelector(self._folder, allow_not_found=True))
+        return sorted(info.base_name for info in found if info.type == fs.FileType.File)
+
+    def read(self, name: str) -> bytes:
+        with self._system.open_input_stream(f"{self._folder}/{name}") as file:
+            content: bytes = file.read()
+        return content
+
+    def write(self, name: str, content: bytes) -> None:
+        self._system.create_dir(self._folder, recursive=True)
+        temporary = f"{self._folder}/.{name}.tmp"
+        with self._system.open_output_stream(temporary) as file:
+            file.write(content)
+        self._system.move(temporary, f"{self._folder}/{name}")
+
+    def remove(self, name: str) -> None:
+        self._system.delete_file(f"{self._folder}/{name}")
+
+
+def shelf(location: str) -> Shelf:
+    """The shelf at a path or URI. Raises ``ConfigError`` for a URI that no file system knows."""
+    return RemoteShelf(location) if "://" in location else LocalShelf(Path(location))
+
+
+def check(location: str) -> None:
+    """Raise ``ConfigError`` where ``checkpoint.path`` cannot be written; leaves an empty folder."""
+    try:
+        probe = shelf(location)
+        probe.write("probe", b"")
+        probe.remove("probe")
+    except OSError as error:
+        raise ConfigError(
+            f"checkpoint.path: {location} cannot be written ({reason(error)}); name a folder that can be"
+        ) from None
+
+
+def reason(error: Exception) -> str:
+    """An error in one line."""
+    text = getattr(error, "strerror", None) or str(error).strip() or type(error).__name__
+    return str(text).splitlines()[0]

@@ -1,0 +1,248 @@
+"""The files that a run leaves. Tables are CSV, models safetensors: nothing that executes when it is opened."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import platform
+import tempfile
+import time
+import uuid
+from collections.abc import Iterable, Mapping
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import yaml
+
+from raysim import __version__
+from raysim.config.system import SystemSection
+from raysim.core.errors import ConfigError
+from raysim.data.federation import Federation
+from raysim.engine import subgroups, timing
+from raysim.engine.job import Outcome, Round
+from raysim.storage import patient_tables
+from raysim.strategies.base import OWN
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+VIRTUAL = ("virtual_seconds", "asked", "staleness")
+"""What a round has to say where virtual time passes."""
+
+
+def choose_folder(out: Path | None, name: str) -> Path:
+    """``out``, or ``runs/<name>/<time>-<id>``; raises ``ConfigError`` where it cannot be written into."""
+    folder = out or Path("runs") / name / f"{time.strftime('%Y%m%d-%H%M%S')}-{uuid.uuid4().hex[:6]}"
+    existing = folder
+    while not existing.exists() and existing != existing.parent:
+        existing = existing.parent
+    try:
+        # Only an attempt tells: permission bits do not know of read-only file systems.
+        tempfile.TemporaryFile(dir=existing).close()
+    except OSError as error:
+        raise ConfigError(
+            f"--out: {folder} cannot be written into ({error.strerror}); name a folder that can be"
+        ) from None
+    return folder
+
+
+def rounds_table(rounds: Iterable[Round]) -> pd.DataFrame:
+    """A row a round: time, cohort, traffic, and ``<model>_<metric>`` for every model evaluated in it.
+
+    Of unreliable hospitals also the columns ``VIRTUAL``; see :class:`Round`.
+    """
+    import pandas as pd
+
+    return pd.DataFrame(
+        {
+            "round": row.round,
+            "seconds": row.seconds,
+            "cohort_size": row.cohort_size,
+            "bytes_down": row.bytes_down,
+            "bytes_up": row.bytes_up,
+        }
+        | ({} if row.virtual_seconds is None else {name: getattr(row, name) for name in VIRTUAL})
+        | {f"{model}_{name}": value for model, metrics in row.metrics.items() for name, value in metrics.items()}
+        for row in rounds
+    )
+
+
+def hospitals_table(federation: Federation, outcome: Outcome, part: str) -> pd.DataFrame:
+    """A row a hospital and model served. Undefined figures are empty; ``cluster`` is empty without clusters."""
+    import pandas as pd
+
+    task, tables = federation.task, []
+    for model, figures in outcome.figures.items():
+        columns = dict(zip(task.figures, figures.T, strict=True))
+        head = {
+            "hospital": federation.hospitals,
+            "n_train": federation.sizes("train"),
+            f"n_{part}": columns.pop("n").astype(np.int64),
+            **{f"{name}_{part}": pd.array(columns.pop(name), dtype="Int64") for name in task.counts},
+            # Who is served the global model (row 0) in a strategy of clusters belongs to none.
+            "cluster": None
+            if outcome.cluster is None
+            else pd.array([row - 1 if row > 0 else None for row in outcome.cluster.tolist()], dtype="Int64"),
+            "model": model,
+        }
+        tables.append(pd.DataFrame(head | columns | {"n_total": federation.totals}))
+    return pd.concat(tables, ignore_index=True)
+
+
+def egress_table(federation: Federation, outcome: Outcome) -> pd.DataFrame:
+    """Everything that left a hospital: round, hospital, kind, bytes."""
+    import pandas as pd
+
+    names = np.array(federation.hospitals, dtype=object)
+    return pd.DataFrame(
+        {
+            "round": np.concatenate([np.full(len(ids), t) for t, _, ids, _ in outcome.ledger.entries]),
+            "hospital": np.concatenate([names[ids] for _, _, ids, _ in outcome.ledger.entries]),
+            "kind": np.concatenate([np.full(len(ids), kind) for _, kind, ids, _ in outcome.ledger.entries]),
+            "bytes": np.concatenate([sent for _, _, _, sent in outcome.ledger.entries]),
+        }
+    )
+
+
+def models(federation: Federation, outcome: Outcome) -> dict[str, Any]:
+    """The served models by name: ``global/<param>``, ``cluster/<k>/<param>``, ``personal/<hospital>/<param>``.
+
+    Another model that serves all hospitals goes by its own name.
+    """
+    vectors: dict[str, Any] = {}
+    alone = {int(rows.flat[0]): name for name, rows in outcome.serve.items() if (rows == rows.flat[0]).all()}
+    alone = {row: name for row, name in alone.items() if row > 0 and name not in ("cluster", "personal")}
+    for row in sorted({int(row) for rows in outcome.serve.values() for row in rows.flat}):
+        if row == OWN:
+            for hospital, theta in sorted(outcome.kept.items()):
+                vectors[f"personal/{federation.hospitals[hospital]}"] = theta
+        else:
+            vectors["global" if row == 0 else alone.get(row, f"cluster/{row - 1}")] = outcome.bank[row]
+    if outcome.private is not None:
+        # Each hospital's own parameters within the model that serves it.
+        rows = list(outcome.serve.values())[-1]
+        for hospital, theta in sorted(outcome.kept.items()):
+            shared = outcome.bank[max(int(rows[hospital]), 0)]
+            vectors[f"personal/{federation.hospitals[hospital]}"] = np.where(outcome.private, theta, shared)
+    return {
+        f"{owner}/{name}": np.ascontiguousarray(tensor)
+        for owner, theta in vectors.items()
+        for name, tensor in outcome.layout.split(theta).items()
+    }
+
+
+def write_run(
+    folder: Path,
+    federation: Federation,
+    outcome: Outcome,
+    frozen: Mapping[str, Any],
+    part: str,
+    precision: str,
+    system: SystemSection | None = None,
+) -> None:
+    """Write a run's files into ``folder``, each complete or not at all."""
+    from safetensors.numpy import save_file
+
+    folder.mkdir(parents=True, exist_ok=True)
+    write_config(folder, frozen, federation)
+    write_csv(folder / "rounds.csv", rounds_table(outcome.rounds))
+    write_csv(folder / "hospitals.csv", hospitals_table(federation, outcome, part))
+    write_csv(folder / "egress.csv", egress_table(federation, outcome))
+    if outcome.grouping is not None:
+        write_csv(folder / "patients.csv", subgroups.table(federation, outcome.grouping, outcome.groups))
+    for name, table in patient_tables.tables(federation, outcome).items():
+        write_csv(folder / name, table)
+    tensors = {key: tensor.astype(precision) for key, tensor in models(federation, outcome).items()}
+    with replacing(folder / "models.safetensors") as path:
+        save_file(tensors, path)
+    timed = {} if system is None else timing.summary(outcome, system, federation.task)
+    write_json(folder / "summary.json", summary(federation, outcome) | {"part": part} | timed)
+
+
+def summary(federation: Federation, outcome: Outcome) -> dict[str, Any]:
+    """Every federation-level metric by name, totals of traffic and time. Undefined is null.
+
+    Metrics of the headline model (``model``) stand at the top, those of every model served under ``models``.
+    """
+    model, headline = list(outcome.metrics.items())[-1]
+    return {
+        "model": model,
+        **{name: _json(value) for name, value in headline.items()},
+        "models": {name: {k: _json(v) for k, v in metrics.items()} for name, metrics in outcome.metrics.items()},
+        "rounds": max((row.round for row in outcome.rounds), default=0),
+        "seconds": outcome.seconds,
+        "seconds_rounds": sum(row.seconds for row in outcome.rounds),
+        **traffic(outcome),
+        "federation_hospitals": len(federation.hospitals),
+        "federation_rows": int(federation.totals.sum()),
+        "parameters": outcome.layout.size,
+        "data": federation.fingerprint,
+        "facts": {name: _json(value) for name, value in outcome.facts.items()},
+    }
+
+
+def traffic(outcome: Outcome) -> dict[str, int]:
+    """Bytes that hospitals received and sent, in all rounds and apart from these before the first one."""
+    rounds, setup = outcome.traffic, outcome.setup
+    return {
+        "bytes_down": rounds.down,
+        "bytes_up": rounds.up,
+        "bytes_setup_down": setup.down,
+        "bytes_setup_up": setup.up,
+    }
+
+
+def provenance(federation: Federation) -> dict[str, Any]:
+    """What made the numbers: versions, platform, and the data's digest."""
+    versions = {"raysim": __version__, "python": platform.python_version()}
+    for package in ("ray", "torch", "numpy", "scikit-learn", "mlflow"):
+        try:
+            versions[package] = version(package)
+        except PackageNotFoundError:
+            versions[package] = "absent"
+    return {"versions": versions, "platform": platform.platform(), "data": federation.fingerprint}
+
+
+def write_config(folder: Path, frozen: Mapping[str, Any], federation: Federation) -> None:
+    """``config.yaml``: the complete configuration, which can be run again, under comments on what made the numbers."""
+    made_by = yaml.safe_dump(provenance(federation), sort_keys=False)
+    comments = "".join(f"# {line}\n" for line in made_by.splitlines())
+    with replacing(folder / "config.yaml") as path:
+        path.write_text(comments + yaml.safe_dump(dict(frozen), sort_keys=False, allow_unicode=True))
+
+
+def write_csv(path: Path, table: pd.DataFrame) -> None:
+    """A table, without its index, complete or not at all."""
+    with replacing(path) as temporary:
+        table.to_csv(temporary, index=False)
+
+
+def write_json(path: Path, value: Any) -> None:
+    """Readable JSON, complete or not at all."""
+    with replacing(path) as temporary:
+        temporary.write_text(json.dumps(value, indent=2) + "\n")
+
+
+class replacing:
+    """``with replacing(path) as temporary``: what is written appears as ``path`` at once, and only if all went well."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._temporary = path.with_name(f".{path.name}.{os.getpid()}")
+
+    def __enter__(self) -> Path:
+        return self._temporary
+
+    def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
+        if error is None:
+            os.replace(self._temporary, self._path)
+        else:
+            self._temporary.unlink(missing_ok=True)
+
+
+def _json(value: float) -> float | None:
+    return value if math.isfinite(value) else None

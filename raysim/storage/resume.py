@@ -1,0 +1,260 @@
+"""What lets a run or comparison that was stopped go on: ``resume.json`` in its folder, from its start to its end.
+
+It holds what the run computes, so that a changed configuration is noticed, where the checkpoints are, the working
+folder that relative paths start from, and an id under which MLflow knows the run.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import fcntl
+import hashlib
+import json
+import os
+import uuid
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from raysim.core.errors import ConfigError, ResourceError
+from raysim.core.packing import Arrays, pack, unpack
+from raysim.data.federation import Federation
+from raysim.engine.job import Outcome
+from raysim.storage.checkpoints import Checkpoints, pack_rounds, read_tensors, unpack_rounds
+from raysim.storage.results import replacing, write_config, write_json
+from raysim.tracking.client import flatten
+from raysim.traffic.ledger import Bytes, Ledger
+from raysim.training.base import Layout
+
+FILE = "resume.json"
+FINISHED = "finished.safetensors"
+CHECKPOINTS = "checkpoints"
+FORMAT = 1
+
+RESULTS = (
+    "rounds.csv",
+    "hospitals.csv",
+    "egress.csv",
+    "patients.csv",
+    "patient_clusters.csv",
+    "feature_overlap.csv",
+    "models.safetensors",
+    "summary.json",
+    "comparison.csv",
+    "protocol.csv",
+    "curve.csv",
+    "report.html",
+    "plots/auroc_by_size.png",
+    "plots/mae_by_size.png",
+    "plots/worst_decile_vs_size_bias.png",
+    "plots/frontier_3d.png",
+    "plots/curves.png",
+    "plots/accuracy_ecdf.png",
+    "plots/patient_groups.png",
+    "plots/patient_clusters.png",
+    "plots/virtual_time.png",
+    "plots/curve.png",
+)
+"""All that runs and comparisons may leave to be read. What begins in a folder must not find there what another left."""
+
+FREE = ("name", "resources", "tracking", "checkpoint")
+"""Sections of a configuration that change no number, and may be changed before a run goes on."""
+
+
+@dataclass(frozen=True)
+class Ticket:
+    """``resume.json``. ``kind`` is ``run`` or ``compare``; ``settings`` are what decides the result."""
+
+    kind: str
+    settings: Mapping[str, Any]
+    checkpoints: str
+    working: str
+    id: str
+    finished: bool = False
+    format: int = FORMAT
+
+    @property
+    def fingerprint(self) -> str:
+        """A digest of ``settings``, which every checkpoint of the run holds."""
+        text = json.dumps(self.settings, sort_keys=True)
+        return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
+
+    def save(self, folder: Path) -> None:
+        """Write it into a run's folder."""
+        write_json(folder / FILE, dataclasses.asdict(self))
+
+    def check(self, settings: Mapping[str, Any]) -> None:
+        """Raise ``ConfigError`` naming the first key that is not as it was when the run was started."""
+        then, now = dict(flatten(self.settings)), dict(flatten(settings))
+        for key in [*then, *now]:
+            if then.get(key) != now.get(key):
+                raise ConfigError(
+                    f"{key}: it is {now.get(key, 'absent')}, and was {then.get(key, 'absent')} when the run was "
+                    "started; put it back, or start a new run"
+                )
+
+
+def settings_of(frozen: Mapping[str, Any], data: Any) -> dict[str, Any]:
+    """What decides a result: a frozen configuration without what is free, and the data's fingerprint."""
+    tree = {key: value for key, value in frozen.items() if key not in FREE}
+    plain: dict[str, Any] = json.loads(json.dumps(tree | {"data fingerprint": data}))
+    return plain
+
+
+def read_ticket(folder: Path) -> Ticket:
+    """The ticket in a folder. Raises ``ConfigError`` where there is none that this version can use."""
+    try:
+        tree = json.loads((folder / FILE).read_text())
+        if tree.get("format") != FORMAT:
+            raise ConfigError(f"{folder}: its {FILE} has format {tree.get('format')}, and this version reads {FORMAT}")
+        return Ticket(**tree)
+    except OSError as error:
+        raise ConfigError(
+            f"{folder}: no run to resume ({FILE}: {error.strerror}); name the folder of a run or comparison"
+        ) from None
+    except (ValueError, TypeError, AttributeError) as error:
+        raise ConfigError(f"{folder / FILE}: cannot be read ({error}); start a new run") from None
+
+
+@contextlib.contextmanager
+def held(folder: Path) -> Iterator[None]:
+    """Make a folder and keep other processes out of it. Raises ``ConfigError`` where one works in it already."""
+    with writing(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+        handle = os.open(folder, os.O_RDONLY)
+    try:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise ConfigError(
+                f"{folder}: another raysim is at work in it; wait for it or name another folder"
+            ) from None
+        except OSError:  # a file system without locks
+            pass
+        yield
+    finally:
+        os.close(handle)
+
+
+@contextlib.contextmanager
+def writing(folder: Path) -> Iterator[None]:
+    """Raise ``ResourceError`` in place of an error of the file system."""
+    try:
+        yield
+    except OSError as error:
+        raise ResourceError(
+            f"{folder}: cannot be written ({error.strerror or error}); make room, then 'raysim resume {folder}' goes on"
+        ) from None
+
+
+@dataclass(frozen=True, eq=False)
+class Opened:
+    """A run (or comparison) at work in its folder; ``again``: one that goes on."""
+
+    folder: Path
+    ticket: Ticket
+    again: bool
+
+    def results(self) -> list[Path]:
+        """Its files for others to keep: without checkpoints and what else is only there to go on."""
+        return sorted(path for path in self.folder.iterdir() if path.name not in (FILE, FINISHED, CHECKPOINTS))
+
+    def finish(self, outcome: Outcome | None = None) -> None:
+        """Note that nothing is left to do; with the ``outcome``, keep what a comparison needs of it."""
+        with writing(self.folder):
+            if outcome is not None:
+                save_finished(self.folder, outcome)
+            dataclasses.replace(self.ticket, finished=True).save(self.folder)
+
+    def finished(self) -> Outcome | None:
+        """The outcome of a run of a comparison that is finished, as :func:`load_finished` gives it."""
+        return load_finished(self.folder) if self.again and self.ticket.finished else None
+
+    def forget(self) -> None:
+        """Remove the files that are there only to go on, and the folder if nothing else is in it."""
+        for name in (FILE, "config.yaml"):
+            (self.folder / name).unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            self.folder.rmdir()
+
+
+@contextlib.contextmanager
+def opened(
+    kind: str, folder: Path, frozen: Mapping[str, Any], federation: Federation, data: Any, *, again: bool
+) -> Iterator[Opened]:
+    """A run in ``folder``, in which nobody else works meanwhile; ``data`` is the fingerprint of its data.
+
+    One that is not to go on, or was never begun, begins: its configuration is written, and ``RESULTS`` of whatever was
+    in the folder before are removed, and the runs of an earlier comparison there cannot go on. Raises ``ConfigError``
+    where a run that goes on is not the one that was begun.
+    """
+    settings = settings_of(frozen, data)
+    with held(folder):
+        if again and (folder / FILE).exists():
+            ticket = read_ticket(folder)
+            ticket.check(settings)
+            yield Opened(folder, ticket, True)
+            return
+        run_id = uuid.uuid4().hex
+        place = _place(folder, frozen["checkpoint"].get("path"), f"{frozen['name']}-{run_id[:12]}")
+        ticket = Ticket(kind, settings, place, os.getcwd(), run_id)
+        with writing(folder):
+            for name in (FINISHED, *RESULTS):
+                (folder / name).unlink(missing_ok=True)
+            for other in folder.glob(
+                f"runs/*/seed-*/{FILE}"
+            ):  # else a run of an earlier comparison would go on in this
+                other.unlink()
+            Checkpoints(place, 1, ticket.fingerprint).clear()
+            write_config(folder, frozen, federation)
+            ticket.save(folder)
+        yield Opened(folder, ticket, False)
+
+
+def _place(folder: Path, path: str | None, name: str) -> str:
+    """Where the checkpoints of the run in ``folder`` are: in it, or as ``name`` below ``path``, a folder or URI."""
+    if path is None:
+        return str(folder.absolute() / CHECKPOINTS)
+    return f"{path.rstrip('/')}/{name}" if "://" in path else str(Path(path).absolute() / name)
+
+
+def save_finished(folder: Path, outcome: Outcome) -> None:
+    """Keep what a comparison needs of a finished run, until all are finished."""
+    from safetensors.numpy import save
+
+    arrays: Arrays = {}
+    header = {
+        "columns": pack_rounds(outcome.rounds, arrays),
+        "figures": pack(outcome.figures, "figures", arrays),
+        "metrics": outcome.metrics,
+        "cluster": pack(outcome.cluster, "cluster", arrays),
+        "seconds": outcome.seconds,
+        "setup": dataclasses.astuple(outcome.setup),
+    }
+    with replacing(folder / FINISHED) as path:
+        path.write_bytes(save(arrays, {"raysim": json.dumps(header)}))
+
+
+def load_finished(folder: Path) -> Outcome | None:
+    """What :func:`save_finished` kept, without the models, which are in their file; None where it is not whole."""
+    try:
+        arrays, header = read_tensors((folder / FINISHED).read_bytes())
+        return Outcome(
+            rounds=unpack_rounds(header["columns"], arrays),
+            figures=unpack(header["figures"], arrays),
+            metrics=header["metrics"],
+            serve={},
+            bank=np.empty((0, 0)),
+            cluster=unpack(header["cluster"], arrays),
+            kept={},
+            layout=Layout((), ()),
+            ledger=Ledger(),
+            seconds=header["seconds"],
+            setup=Bytes(*header["setup"]),
+        )
+    except (OSError, ValueError, KeyError, TypeError):
+        return None

@@ -1,0 +1,143 @@
+"""The page of a study: what tells the skew best, in words, tables and pictures."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from importlib.metadata import version
+
+import numpy as np
+import pandas as pd
+
+from raysim.report.contents import Cell, Row
+from raysim.report.page import Picture, png, render
+from raysim.report.plots import signed
+from raysim.study import plots as study_plots
+from raysim.study.plots import MODELS, NAMES
+from raysim.study.predictors import ALL
+from raysim.study.settings import Study
+
+TOLD = {"log_alpha": "ln alpha", "alpha": "alpha"}
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What was studied: printed at the foot of the page, with the configuration that repeats it."""
+
+    data: str
+    partitions: str
+    seeds: Sequence[int]
+    config: str
+    command: str = "raysim study config.yaml"
+    notes: Sequence[str] = ()
+    versions: dict[str, str] = field(
+        default_factory=lambda: {name: version(name) for name in ("raysim", "numpy", "scikit-learn")}
+    )
+
+
+@dataclass(frozen=True)
+class Figures:
+    """A table of the page."""
+
+    caption: str
+    columns: Sequence[str]
+    rows: Sequence[Row]
+
+
+def study_page(title: str, table: pd.DataFrame, found: pd.DataFrame, study: Study, note: str, config: str) -> str:
+    """The page, as HTML text, from the frames of ``study.csv`` and ``importances.csv``."""
+    infeasible = int((~table["feasible"]).sum())
+    partitions = f"{len(table):,}" + (f", of which {infeasible:,} are not feasible" if infeasible else "")
+    return render(
+        "study.html.j2",
+        title=title,
+        lead=lead(table, found, study),
+        tables=[_figures(found, clients) for clients in dict.fromkeys(found["clients"])],
+        pictures=_pictures(table, found, study),
+        provenance=Setting(note, partitions, study.seeds, config),
+    )
+
+
+def lead(table: pd.DataFrame, found: pd.DataFrame, study: Study) -> list[str]:
+    """Which metric is best by each way of asking, and how many clusters were chosen."""
+    together = found[found["clients"] == ALL]
+    told = TOLD[study.target]
+    alone = together.groupby("metric", sort=False)["r2_alone"].mean().sort_values(ascending=False, kind="stable")
+    said = [
+        f"{_name(alone.index[0])} tells {told} best alone: mean R² over the models {alone.iloc[0]:.3f}"
+        + (f", before {_name(alone.index[1])} with {alone.iloc[1]:.3f}." if len(alone) > 1 else ".")
+    ]
+    if len(alone) > 1:
+        for column, words in (("importance", "By the models' own importance"), ("permutation", "By shuffling")):
+            best = together.loc[together.groupby("model", sort=False)[column].idxmax()]
+            each = "; ".join(
+                f"{MODELS.get(model, model)}: {_name(metric)} ({value:.2f})"
+                for model, metric, value in best[["model", "metric", column]].itertuples(index=False)
+            )
+            said.append(f"{words}, the first among all metrics is, for each model: {each}.")
+    if "clusters" in table:
+        chosen = table.loc[table["feasible"], "clusters"]
+        said.append(
+            f"Over {len(chosen):,} partitions, {chosen.min():.0f} to {chosen.max():.0f} clusters were chosen, "
+            f"{chosen.median():.3g} in the median."
+        )
+    return said
+
+
+def _figures(found: pd.DataFrame, clients: object) -> Figures:
+    shown = found[found["clients"] == clients]
+    models = list(dict.fromkeys(shown["model"]))
+    columns = [f"{heading}, {MODELS.get(m, m)}" for heading in ("R² alone", "importance", "shuffled") for m in models]
+    wide = shown.pivot(index="metric", columns="model", values=["r2_alone", "importance", "permutation"])
+    values = np.round(wide[[(c, m) for c in ("r2_alone", "importance", "permutation") for m in models]].to_numpy(), 3)
+    best = values == values.max(axis=0)
+    ranks = shown.groupby("metric", sort=False)["spearman"].first()
+    position = {metric: k for k, metric in enumerate(wide.index)}
+    rows = [
+        Row(
+            _name(metric),
+            [
+                *(
+                    Cell(f"{v:.3f}", "", bool(b))
+                    for v, b in zip(values[position[metric]], best[position[metric]], strict=True)
+                ),
+                Cell(signed(float(rank), 2), ""),
+            ],
+        )
+        for metric, rank in ranks.items()
+    ]
+    whose = "All partitions" if clients == ALL else f"{clients} clients"
+    return Figures(f"{whose}. Best of each column in bold.", [*columns, "Rank correlation"], rows)
+
+
+def _pictures(table: pd.DataFrame, found: pd.DataFrame, study: Study) -> list[Picture]:
+    shown = [
+        Picture(
+            "Metrics by alpha",
+            png(study_plots.metrics_by_alpha(table, study.candidates)),
+            "Lines are means over seeds, bands reach from the lowest to the highest. A metric that tells the skew is "
+            "steep everywhere, its bands are narrow, and it never turns.",
+            "Line plots of each metric against alpha, a line for each number of clients.",
+        ),
+        Picture(
+            "What tells the skew",
+            png(study_plots.importances(found)),
+            "Over all partitions. Left: each metric as the only one. Middle: what the models make of all together; "
+            "metrics that say the same share it. Right: what is lost without what the metric alone knows.",
+            "Bar charts of the figures in the first table.",
+        ),
+    ]
+    if "clusters" in table:
+        shown.append(
+            Picture(
+                "Clusters chosen",
+                png(study_plots.clusters(table)),
+                "From the clients' label counts alone; a dash is a partition that was never feasible.",
+                "A grid of the mean number of clusters by number of clients and alpha.",
+            )
+        )
+    return shown
+
+
+def _name(metric: object) -> str:
+    return NAMES.get(str(metric), str(metric))

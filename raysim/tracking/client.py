@@ -1,0 +1,247 @@
+"""Records runs in MLflow. Only the driver writes; hospital actors never import MLflow."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import math
+import os
+import posixpath
+import re
+import socket
+import time
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlparse
+
+from raysim.core.errors import ConfigError
+from raysim.engine.job import Round
+
+NOWHERE = "none"
+"""The ``tracking.uri`` that records nowhere."""
+
+RUN_TAG = "raysim.run"
+"""The tag that holds the id under which a run that goes on finds itself again."""
+
+SQLITE = "sqlite:///"
+"""How the address of a SQLite store begins."""
+
+NAME_LENGTH = 250
+"""Characters that MLflow takes in the name of a parameter."""
+
+BATCH = 1000
+"""Metrics that MLflow takes in one call."""
+
+
+def check_reachable(uri: str) -> None:
+    """Raise ``ConfigError`` for a store that cannot be written to; needs no import of MLflow."""
+    if uri == NOWHERE:
+        return
+    try:
+        parsed = urlparse(uri)
+        port = parsed.port
+    except ValueError as error:
+        raise ConfigError(
+            f"tracking.uri: '{uri}' is no address ({error}); write for example http://host:port"
+        ) from None
+    if uri.startswith(SQLITE):
+        _check_sqlite(uri)
+    elif parsed.scheme in ("http", "https"):
+        port = port or (443 if parsed.scheme == "https" else 80)
+        try:
+            socket.create_connection((parsed.hostname or "", port), timeout=2).close()
+        except (OSError, UnicodeError) as error:  # a host that no name server could be asked for is a UnicodeError
+            raise ConfigError(
+                f"tracking.uri: {uri} cannot be reached ({error}); start it or set another store"
+            ) from None
+    elif parsed.scheme not in ("postgresql", "mysql", "mssql", "databricks"):
+        raise ConfigError(f"tracking.uri: '{uri}' is not a store; use sqlite:///mlflow.db, http://host:port or none")
+
+
+def _check_sqlite(uri: str) -> None:
+    path = sqlite_path(uri)
+    if path.is_dir() or not path.parent.is_dir() or not os.access(path if path.exists() else path.parent, os.W_OK):
+        raise ConfigError(
+            f"tracking.uri: {uri} cannot be written ({path.absolute()}); name a file in a folder that can"
+        )
+    if path.exists() and path.stat().st_size and path.open("rb").read(15) != b"SQLite format 3":
+        raise ConfigError(f"tracking.uri: {path.absolute()} is not a SQLite database; name another file")
+
+
+def sqlite_path(uri: str) -> Path:
+    """The file of a ``sqlite:///`` address; relative to the working directory with three slashes."""
+    return Path(uri.removeprefix(SQLITE))
+
+
+class Tracker:
+    """Writes runs to the MLflow store at ``uri`` under ``experiment``."""
+
+    def __init__(self, uri: str, experiment: str, verbose: bool = False) -> None:
+        from mlflow.tracking import MlflowClient
+
+        if not verbose:
+            for name in ("mlflow", "alembic"):
+                logging.getLogger(name).setLevel(logging.ERROR)
+        if uri.startswith(SQLITE):
+            # MLflow keeps a store for each address in a process: a relative one would stay in the first folder.
+            uri = f"{SQLITE}{sqlite_path(uri).absolute()}"
+        self._client = MlflowClient(tracking_uri=uri)
+        self._held: dict[str, set[tuple[str, int]]] = {}
+        self._closed: set[str] = set()
+        known = self._client.get_experiment_by_name(experiment)
+        self._experiment = known.experiment_id if known else self._create(uri, experiment)
+
+    def start(self, name: str, params: Mapping[str, Any], tags: Mapping[str, str], parent: str | None = None) -> str:
+        """Open a run, nested in ``parent`` where given; ``params`` may be nested and is flattened. Returns its id."""
+        labels = dict(tags) | ({"mlflow.parentRunId": parent} if parent else {})
+        run_id: str = self._client.create_run(self._experiment, run_name=name, tags=labels).info.run_id
+        self._log_params(run_id, params)
+        return run_id
+
+    def go_on(self, name: str, params: Mapping[str, Any], tags: Mapping[str, str], parent: str | None = None) -> str:
+        """Open the run again that has the same ``RUN_TAG``, or :meth:`start` it. No step will be in it twice."""
+        found = self._client.search_runs([self._experiment], f"tags.`{RUN_TAG}` = '{tags[RUN_TAG]}'", max_results=1)
+        if not found:
+            return self.start(name, params, tags, parent)
+        run_id: str = found[0].info.run_id
+        if found[0].info.status == "FINISHED":
+            self._closed.add(run_id)
+            return run_id
+        self._held[run_id] = {
+            (key, point.step) for key in found[0].data.metrics for point in self._client.get_metric_history(run_id, key)
+        }
+        self._log_params(run_id, params, found[0].data.params)
+        if "error" in found[0].data.tags:
+            self._client.delete_tag(run_id, "error")
+        self._client.update_run(run_id, status="RUNNING")
+        return run_id
+
+    def rounds(self, run_id: str, rounds: list[Round]) -> None:
+        """Record the metrics of some rounds, in as few calls as MLflow takes."""
+        from mlflow.entities import Metric
+
+        now = int(time.time() * 1000)
+        values = [
+            Metric(f"{model}.{name}", value, now, row.round)
+            for row in rounds
+            for model, metrics in row.metrics.items()
+            for name, value in metrics.items()
+            if math.isfinite(value)
+        ]
+        values += [
+            Metric(name, float(getattr(row, name)), now, row.round)
+            for row in rounds
+            for name in ("seconds", "cohort_size", "bytes_down", "bytes_up")
+        ]
+        values += [
+            Metric(name, float(getattr(row, name)), now, row.round)
+            for row in rounds
+            for name in ("virtual_seconds", "asked", "staleness")
+            if row.virtual_seconds is not None and math.isfinite(row.virtual_seconds)
+        ]
+        self._log(run_id, values)
+
+    def finish(self, run_id: str, summary: Mapping[str, float], paths: Sequence[Path], error: str | None) -> None:
+        """Record final figures, keep the files and folders at ``paths``, and end the run; ``error`` marks it failed."""
+        from mlflow.entities import Metric
+
+        if run_id in self._closed:
+            return
+        now = int(time.time() * 1000)
+        self._log(run_id, [Metric(k, v, now, 0) for k, v in summary.items() if math.isfinite(v)])
+        self.keep(run_id, paths)
+        if error is not None:
+            self._client.set_tag(run_id, "error", error)
+        self._client.set_terminated(run_id, "FAILED" if error is not None else "FINISHED")
+
+    def metrics(self, run_id: str, values: Sequence[tuple[str, float, int]]) -> None:
+        """Record ``(name, value, step)``; undefined values are left out."""
+        from mlflow.entities import Metric
+
+        now = int(time.time() * 1000)
+        self._log(run_id, [Metric(name, value, now, step) for name, value, step in values if math.isfinite(value)])
+
+    def tag(self, run_id: str, tags: Mapping[str, str]) -> None:
+        """Set tags of a run in one call."""
+        from mlflow.entities import RunTag
+
+        self._client.log_batch(run_id, tags=[RunTag(key, value) for key, value in tags.items()])
+
+    def keep(self, run_id: str, paths: Sequence[Path]) -> None:
+        """Keep files and folders with a run."""
+        for path in paths:
+            if path.is_dir():
+                self._client.log_artifacts(run_id, str(path), artifact_path=path.name)
+            else:
+                self._client.log_artifact(run_id, str(path))
+
+    def end(self, run_id: str, status: str) -> None:
+        """Set how a run has ended: ``FINISHED``, ``FAILED`` or ``KILLED``."""
+        self._client.set_terminated(run_id, status)
+
+    def nested(self, run_id: str) -> list[str]:
+        """The runs nested in a run."""
+        return self._found(f"tags.`mlflow.parentRunId` = '{run_id}'")
+
+    def discard(self, run_id: str) -> None:
+        """Delete a run and those nested in it."""
+        for nested in self.nested(run_id):
+            self.discard(nested)
+        self._client.delete_run(run_id)
+
+    def _found(self, filter_string: str) -> list[str]:
+        runs: list[str] = []
+        token: str | None = None
+        while True:
+            page = self._client.search_runs([self._experiment], filter_string, max_results=1000, page_token=token)
+            runs += [run.info.run_id for run in page]
+            token = page.token
+            if not token:
+                return runs
+
+    def _log_params(self, run_id: str, params: Mapping[str, Any], known: Collection[str] = ()) -> None:
+        from mlflow.entities import Param
+
+        named = ((parameter_name(key), value) for key, value in flatten(params))
+        flat = [Param(name, value[:6000]) for name, value in named if name not in known]
+        for first in range(0, len(flat), 100):
+            self._client.log_batch(run_id, params=flat[first : first + 100])
+
+    def _log(self, run_id: str, values: list[Any]) -> None:
+        if run_id in self._closed:
+            return
+        held = self._held.get(run_id, ())
+        values = [value for value in values if (value.key, value.step) not in held]
+        for first in range(0, len(values), BATCH):
+            self._client.log_batch(run_id, metrics=values[first : first + BATCH])
+
+    def _create(self, uri: str, experiment: str) -> str:
+        # Artifacts beside the database, not wherever the command happened to run.
+        location = None
+        if uri.startswith(SQLITE):
+            location = (sqlite_path(uri).absolute().parent / "mlartifacts" / experiment).as_uri()
+        created: str = self._client.create_experiment(experiment, artifact_location=location)
+        return created
+
+
+def parameter_name(key: str) -> str:
+    """``key`` as MLflow takes it for a parameter's name: a hospital in it may have a name with other characters.
+
+    Such a key has them replaced, and ends with a digest of what it was: no two keys become the same.
+    """
+    if len(key) <= NAME_LENGTH and re.fullmatch(r"[/\w.:\- ]*", key) and posixpath.normpath(key) == key:
+        return key
+    digest = hashlib.blake2b(key.encode(), digest_size=8).hexdigest()
+    plain = re.sub(r"[^\w.:\- ]", "_", key)
+    return f"{plain[: NAME_LENGTH - len(digest) - 1]} {digest}"
+
+
+def flatten(tree: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
+    """Leaves of a nested mapping as ``a.b`` and text; lists as JSON."""
+    for key, value in tree.items():
+        if isinstance(value, Mapping):
+            yield from flatten(value, f"{prefix}{key}.")
+        else:
+            yield f"{prefix}{key}", json.dumps(value) if isinstance(value, list | tuple) else str(value)

@@ -1,0 +1,146 @@
+"""What the hospitals of one job and its server exchange: entered in the ledger, and added up round by round."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from raysim.strategies.base import MIXTURE, FederationView, Floats, Ids, LocalProblem, Question, State, Strategy
+from raysim.traffic.ledger import SCALAR_BYTES, Bytes, Ledger, downlink, named_rows, record_training
+
+
+class Traffic:
+    """``down`` and ``up`` are the bytes of the round that :meth:`begin` began, round 0 being the set-up.
+
+    ``setup_down`` of the set-up are remembered; what it sent up is in the ledger. ``had [N]``: how many of the models
+    of its visit each hospital had when that began; a run that goes on has to know it of those under way.
+    ``size`` scalars of a model ever leave a hospital or reach it; with ``losses`` the selection hears those of
+    participants. A model that a hospital was asked about is not sent to it again for the visit that begins in that
+    round, however late its update comes.
+    """
+
+    def __init__(self, ledger: Ledger, strategy: Strategy, view: FederationView, size: int, losses: bool) -> None:
+        self.ledger = ledger
+        self._strategy = strategy
+        self._view = view
+        self._size = size
+        self._losses = losses
+        self.setup_down = 0
+        self.had = np.zeros(len(view.sizes), dtype=np.int64)
+        self.begin(0)
+
+    def begin(self, round: int) -> None:
+        """From now on all that is exchanged belongs to this round."""
+        self._round = round
+        self.down, self.up = 0, 0
+        self._told: list[tuple[Floats, Ids]] = []
+
+    @property
+    def setup(self) -> Bytes:
+        """What was exchanged before the first round."""
+        return Bytes(self.setup_down, self.ledger.sent(0))
+
+    def hears_losses(self, problem: LocalProblem) -> bool:
+        """Whether those who minimise it tell their losses before."""
+        # Whoever sends nothing sends no loss either: fine-tuning, and hospitals without rows with it.
+        return any(phase.send != "nothing" for phase in problem.chain) and (problem.losses or self._losses)
+
+    def asked(
+        self, question: Question, ids: Ids, sizes: NDArray[np.int64], models: Floats | None
+    ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Hospitals ``ids [h]`` have told ``sizes [h]`` scalars, of ``models`` where not None.
+
+        Returns the bytes that each received, and sent, ``[h]``.
+        """
+        if sizes.any():
+            self.up += self.ledger.add(self._round, question.kind, ids, sizes)
+        received = carried(question, ids)
+        if models is not None:
+            self._tell(models, ids)
+            received = received + len(models) * self._size
+        received = received * SCALAR_BYTES
+        self.down += int(received.sum())
+        if self._round == 0:
+            self.setup_down = self.down
+        return received, sizes * SCALAR_BYTES
+
+    def trained(self, ids: Ids, problem: LocalProblem, state: State) -> None:
+        """The cohort ``ids [H]`` has sent what it sends for ``problem``, having received what it names."""
+        ids = entries(ids, problem)
+        models = self._models(state)
+        down, up = record_training(
+            self.ledger, self._round, ids, problem, self._size, models, self.hears_losses(problem)
+        )
+        # Whoever has been under way since an earlier round has the models that it had when it started.
+        hospitals, held = self._held(ids, problem, state)
+        held = np.maximum(held, self.had[hospitals])
+        self.had[hospitals] = 0
+        self.down += down - int(held.sum()) * self._size * SCALAR_BYTES
+        self.up += up
+
+    def in_vain(self, down: int, unused: Sequence[tuple[Ids, LocalProblem]], state: State) -> None:
+        """So many bytes went to hospitals that never answered, and the updates of others came and were not used."""
+        self.down += down
+        for ids, problem in unused:
+            self.trained(ids, problem, state)
+
+    def exchanged(self, ids: Ids, problem: LocalProblem, state: State) -> tuple[Floats, Floats]:
+        """Bytes that each of hospitals ``ids [H]``, whose visits begin, will receive and send for ``problem``.
+
+        They are entered when the updates come.
+        """
+        each, models = entries(ids, problem), self._models(state)
+        hospitals, held = self._held(each, problem, state)
+        self.had[hospitals] = held
+        scratch = Ledger([(0, "model", each, downlink(problem, self._size, models) * SCALAR_BYTES)])
+        record_training(scratch, 0, each, problem, self._size, models, self.hears_losses(problem))
+        received, *sent = [
+            np.bincount(np.searchsorted(ids, who), weights=moved, minlength=len(ids)).astype(np.float64)
+            for _, _, who, moved in scratch.entries
+        ]
+        received[np.searchsorted(ids, hospitals)] -= held * self._size * SCALAR_BYTES
+        return received, sum(sent, np.zeros(len(ids)))
+
+    def _models(self, state: State) -> int:
+        """How many models of the bank make a mixture."""
+        mixture = self._strategy.mixture(self._view, state)
+        return len(state.bank) if mixture is None else int(mixture.any(axis=0).sum())
+
+    def _tell(self, models: Floats, ids: Ids) -> None:
+        """Remember that hospitals ``ids [h]`` have received ``models [M, P]`` in this round, each model once."""
+        for model in models:
+            for at, (known, told) in enumerate(self._told):
+                if np.array_equal(known, model):
+                    self._told[at] = (known, np.union1d(told, ids))
+                    break
+            else:
+                self._told.append((model, ids))
+
+    def _held(self, ids: Ids, problem: LocalProblem, state: State) -> tuple[Ids, Ids]:
+        """The hospitals ``[h]`` of the entries ``ids [H]``, and how many models that ``problem`` names they have.
+
+        They have those that they were asked about in this round.
+        """
+        hospitals, entry = np.unique(ids, return_inverse=True)
+        held = np.zeros(len(hospitals), dtype=np.int64)
+        # A mixture is of many, and names none by itself; nor do its pulls, which are to models that it is of.
+        named = np.where(problem.start[:, None] == MIXTURE, -1, np.maximum(named_rows(problem), -1))
+        for model, told in self._told:
+            # By what they hold: the same model may be in several rows, and old ones are behind the bank.
+            same = np.append((state.bank == model).all(axis=1), False)
+            needed = np.bincount(entry, weights=same[named].any(axis=1), minlength=len(hospitals)) > 0
+            held += needed & np.isin(hospitals, told)
+        return hospitals, held
+
+
+def carried(question: Question, ids: Ids) -> NDArray[np.int64]:
+    """The scalars that travel with a question to each of hospitals ``ids [h]``, ``[h]``."""
+    scalars = np.asarray(getattr(question, "scalars", 0), dtype=np.int64)
+    return scalars[ids] if scalars.ndim else np.full(len(ids), scalars)
+
+
+def entries(ids: Ids, problem: LocalProblem | None) -> Ids:
+    """The hospital of each entry of a round's problem: the cohort ``ids`` one by one, unless it says otherwise."""
+    return ids if problem is None or problem.hospitals is None else problem.hospitals

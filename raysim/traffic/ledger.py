@@ -1,0 +1,99 @@
+"""The egress ledger: everything that ever left a hospital, and what went to it.
+
+One entry is one kind of message of one round from some hospitals; a scalar counts 4 bytes. What the simulator measures
+for the experimenter (kind ``MEASURED``) is listed too, and is left out of the traffic.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from raysim.strategies.base import MIXTURE, OWN, POOLED, Ids, LocalProblem
+
+SCALAR_BYTES = 4
+
+MEASURED = "metrics"
+"""The kind of what hospitals tell for the experimenter's sake alone."""
+
+
+@dataclass(frozen=True)
+class Bytes:
+    """What hospitals received and what they sent."""
+
+    down: int = 0
+    up: int = 0
+
+    @property
+    def both(self) -> int:
+        """Their sum."""
+        return self.down + self.up
+
+
+@dataclass(eq=False)
+class Ledger:
+    """Entries ``(round, kind, hospitals [h], bytes [h])``; round 0 is before training."""
+
+    entries: list[tuple[int, str, Ids, NDArray[np.int64]]] = field(default_factory=list)
+
+    def add(self, round: int, kind: str, hospitals: Ids, scalars: int | NDArray[Any]) -> int:
+        """Record that each hospital sent ``scalars`` (one number for all or ``[h]``); returns all bytes."""
+        sent = np.broadcast_to(np.asarray(scalars, dtype=np.int64) * SCALAR_BYTES, hospitals.shape)
+        self.entries.append((round, kind, hospitals, sent))
+        return int(sent.sum())
+
+    def sent(self, round: int) -> int:
+        """All bytes that left hospitals in a round, as far as they are traffic."""
+        return sum(int(sent.sum()) for t, kind, _, sent in self.entries if t == round and kind != MEASURED)
+
+
+def named_rows(problem: LocalProblem) -> Ids:
+    """The bank rows that each entry of ``problem`` names, ``[H, C]``; negative where it names none."""
+    columns = []
+    for phase in problem.chain:
+        columns.append(phase.start)
+        for pull in phase.pulls:
+            # A pull without weight is not computed, so its target is not sent.
+            columns.append(np.where(np.asarray(pull.weight) > 0, pull.towards, OWN))
+        if phase.variates is not None:
+            columns.append(np.full_like(phase.start, phase.variates.server))
+    return np.stack(columns, axis=1)
+
+
+def downlink(problem: LocalProblem, size: int, models: int) -> NDArray[np.int64]:
+    """Scalars that each hospital of a cohort receives, ``[H]``, out of a bank of ``models``.
+
+    Every bank row that its problems name counts once, in the first of its entries that does; a mixture needs them all.
+    """
+    rows = named_rows(problem)
+    owners = np.arange(len(rows)) if problem.hospitals is None else problem.hospitals
+    low, high = rows.min(initial=0), rows.max(initial=0)
+    _, first = np.unique(owners[:, None] * (high - low + 1) + rows - low, return_index=True)
+    fresh = np.zeros(rows.shape, dtype=np.bool_)
+    fresh.ravel()[first] = True
+    distinct: NDArray[np.int64] = (fresh & (rows >= 0)).sum(axis=1)
+    return np.where(problem.start == MIXTURE, models, distinct) * size
+
+
+def record_training(
+    ledger: Ledger, round: int, ids: Ids, problem: LocalProblem, size: int, models: int, losses: bool
+) -> tuple[int, int]:
+    """Enter a round's updates; returns bytes down and up. Pooled rows train where they are: nothing travels.
+
+    ``size`` are the scalars that travel of a model. A participant sends its vector and the number of its rows, its loss
+    where the selection hears ``losses``, and the change of its control variate where it has one. A hospital that trains
+    on groups of its rows sends a vector for each; how many rows are in them it has told before.
+    """
+    if POOLED in ids:
+        return 0, 0
+    down = int(downlink(problem, size, models).sum()) * SCALAR_BYTES
+    up = 0
+    senders, entries = np.unique(ids, return_counts=True)
+    if any(phase.send != "nothing" for phase in problem.chain):
+        up += ledger.add(round, "update", senders, entries * (size + (problem.part is None) + losses))
+    if any(phase.variates is not None for phase in problem.chain):
+        up += ledger.add(round, "variate", senders, entries * size)
+    return down, up

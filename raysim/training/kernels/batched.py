@@ -1,0 +1,260 @@
+"""Local training of a whole cohort at once in torch, for a GPU, where the number of launches decides and not the cache.
+
+Every step is one product for all hospitals that still have a batch to go. On a CPU the numpy kernels are faster for any
+number and size of hospitals that was measured (``benchmarks/kernels.py``), so this is not used there, save by tests.
+A hospital's result agrees with those kernels to rounding; products whose order of summation a GPU library chooses by
+their size make no promise bit for bit.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Hashable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from raysim.training.base import Model, Optimizer, Task
+from raysim.training.kernels.descent import BETA1, BETA2, EPSILON, MOMENTUM, combined_pull, rows_per_batch
+from raysim.training.losses import LOG_LOSS
+
+CELLS = 2**27  # the most cells (hospitals * rows of a batch * features) that one step may gather: half a GB in float32
+SCHEDULED = 2**25  # the most rows (steps * hospitals * rows of a batch) that one schedule may number: 128 MiB
+
+
+class Gradient(Protocol):
+    """A model's gradient for many hospitals at once."""
+
+    def accumulate(self, theta: Tensor, X: Tensor, y: Tensor, weight: Tensor, into: Tensor) -> None:
+        """Add ``sum_b weight[h, b] * gradient of loss(theta[h]; X[h, b], y[h, b])`` to ``into [H, P]``.
+
+        ``theta [H, P]``, ``X [H, B, F]``, ``y [H, B]``, ``weight [H, B]``; ``into`` may be ``theta``.
+        """
+        ...
+
+
+class Dense:
+    """Fully connected layers of ``widths (F, ..., outputs)`` with ReLU between.
+
+    With the log loss one output is the logit of class 1, with the others it is the prediction of a real label.
+    """
+
+    def __init__(self, widths: Sequence[int], loss: str = LOG_LOSS) -> None:
+        self._pairs = list(pairwise(widths))
+        self._loss = loss
+
+    def accumulate(self, theta: Tensor, X: Tensor, y: Tensor, weight: Tensor, into: Tensor) -> None:
+        """See ``Gradient``."""
+        layers, targets = self._layers(theta), self._layers(into)
+        activations = [X]
+        for k, (matrix, bias) in enumerate(layers):
+            z = torch.baddbmm(bias.unsqueeze(1), activations[-1], matrix.mT)
+            activations.append(z.relu_() if k + 1 < len(layers) else z)
+        z = activations.pop()
+        if self._loss != LOG_LOSS:
+            error = z.squeeze(2) - y
+            residual = (error.sign() if self._loss == "absolute" else error).mul_(weight).unsqueeze(2)
+        elif z.shape[2] == 1:
+            residual = (z.squeeze(2).sigmoid() - y).mul_(weight).unsqueeze(2)
+        else:
+            residual = z.softmax(2)
+            residual.scatter_add_(2, y.unsqueeze(2), residual.new_full((), -1.0).expand(*y.shape, 1))
+            residual *= weight.unsqueeze(2)
+        for k in reversed(range(len(layers))):
+            a, (matrix, bias) = activations[k], targets[k]
+            # before the weights are written, for they may be the target
+            below = torch.bmm(residual, layers[k][0]).mul_(a > 0) if k else residual
+            matrix.baddbmm_(residual.mT, a)
+            bias += residual.sum(1)
+            residual = below
+
+    def _layers(self, theta: Tensor) -> list[tuple[Tensor, Tensor]]:
+        """Views of ``theta [H, P]``: ``(weight [H, out, in], bias [H, out])`` for each layer."""
+        views, at = [], 0
+        for fan_in, fan_out in self._pairs:
+            cut = at + fan_in * fan_out
+            views.append((theta[:, at:cut].view(-1, fan_out, fan_in), theta[:, cut : cut + fan_out]))
+            at = cut + fan_out
+        return views
+
+
+class Cohort:
+    """The model ``host``, trained on ``device`` for all hospitals at once; it starts and predicts as ``host`` does."""
+
+    def __init__(self, host: Model, gradient: Gradient, *, device: str, precision: str) -> None:
+        self.layout = host.layout
+        self.initial, self.logits, self.row_losses = host.initial, host.logits, host.row_losses
+        self._one_by_one = host.train
+        self._gradient, self._dtype = gradient, np.dtype(precision)
+        self._device = torch.device(device)
+        self._resident = Resident(self._device)
+
+    def train(self, tasks: Sequence[Task], optimizer: Optimizer) -> NDArray[Any]:
+        """LocalSGD for all tasks, ``[len(tasks), P]``; those with a contrastive term as ``host`` trains them."""
+        if any(task.contrast is not None for task in tasks):
+            return self._one_by_one(tasks, optimizer)
+        thetas = np.empty((len(tasks), self.layout.size), self._dtype)
+        for task, theta in zip(tasks, thetas, strict=True):
+            theta[:] = task.start
+        for group in groups(tasks, optimizer.batch_size):
+            thetas[group] = self._together([tasks[h] for h in group], optimizer).cpu().numpy()
+        return thetas
+
+    def _together(self, tasks: Sequence[Task], optimizer: Optimizer) -> Tensor:
+        """``[H, P]`` for tasks that are sorted by their number of steps, the most first."""
+        plan = schedule(tasks, optimizer.batch_size)
+        X = torch.cat([self._resident(task.X, self._dtype) for task in tasks])
+        y = torch.cat([self._resident(task.y, _label_type(task.y, self._dtype)) for task in tasks])
+        rows, counts = self._send(plan.rows), self._send(plan.counts).unsqueeze(2)
+        column = torch.arange(rows.shape[2], device=self._device)
+        theta = self._send(np.stack([task.start for task in tasks]).astype(self._dtype))
+        step = _Step(self._gradient, optimizer, tasks, theta)
+        for t, active in enumerate(plan.active):
+            t %= len(rows)
+            picked, count = rows[t, :active].long(), counts[t, :active]
+            step(active, X[picked], y[picked], (column < count).to(X.dtype) / count)
+        return theta
+
+    def _send(self, array: NDArray[Any]) -> Tensor:
+        return torch.from_numpy(array).to(self._device)
+
+
+def _label_type(y: NDArray[Any], dtype: np.dtype[Any]) -> np.dtype[Any]:
+    """Class indices stay whole numbers, real labels take the run's precision."""
+    return dtype if y.dtype.kind == "f" else np.dtype(np.int64)
+
+
+class _Step:
+    """One optimiser step for the first ``active`` rows of ``theta [H, P]``, in place."""
+
+    def __init__(self, gradient: Gradient, optimizer: Optimizer, tasks: Sequence[Task], theta: Tensor) -> None:
+        self._gradient, self._name, self._theta, self._count = gradient, optimizer.name, theta, 0
+        self._rate = theta.new_tensor([task.learning_rate for task in tasks]).unsqueeze(1)
+        pulls = [combined_pull(task, np.float64) for task in tasks]
+        self._pull = theta.new_tensor([weight for weight, _ in pulls]).unsqueeze(1)
+        anchors = [np.zeros(theta.shape[1]) if anchor is None else anchor for _, anchor in pulls]
+        pulled = any(anchor is not None for _, anchor in pulls)
+        self._anchor = theta.new_tensor(np.stack(anchors)) if pulled else None
+        masks = [np.zeros(theta.shape[1], np.bool_) if task.frozen is None else task.frozen for task in tasks]
+        held = any(task.frozen is not None for task in tasks)
+        self._frozen = torch.from_numpy(np.stack(masks)).to(theta.device) if held else None
+        self._start = theta.clone() if held else theta
+        self._first = torch.zeros_like(theta) if self._name != "sgd" else theta
+        self._second = torch.zeros_like(theta) if self._name == "adam" else theta
+
+    def __call__(self, active: int, X: Tensor, y: Tensor, weight: Tensor) -> None:
+        """Step with ``X [A, B, F]``, ``y [A, B]`` and ``weight [A, B]``: one over the batch's rows, 0 for padding."""
+        self._move(active, X, y, weight)
+        if self._frozen is not None:
+            theta = self._theta[:active]
+            theta.copy_(torch.where(self._frozen[:active], self._start[:active], theta))
+
+    def _move(self, active: int, X: Tensor, y: Tensor, weight: Tensor) -> None:
+        theta, rate, first = self._theta[:active], self._rate[:active], self._first[:active]
+        extra = None if self._anchor is None else theta * self._pull[:active] - self._anchor[:active]
+        self._count += 1
+        if self._name == "sgd":
+            self._gradient.accumulate(theta, X, y, weight * -rate, theta)
+            if extra is not None:
+                theta -= extra * rate
+            return
+        if self._name == "momentum":
+            first *= MOMENTUM
+            self._gradient.accumulate(theta, X, y, weight, first)
+            if extra is not None:
+                first += extra
+            theta -= first * rate
+            return
+        gradient = torch.zeros_like(theta) if extra is None else extra
+        self._gradient.accumulate(theta, X, y, weight, gradient)
+        second = self._second[:active]
+        first.mul_(BETA1).add_(gradient, alpha=1 - BETA1)
+        second.mul_(BETA2).addcmul_(gradient, gradient, value=1 - BETA2)
+        scale = (second / (1 - BETA2**self._count)).sqrt_().add_(EPSILON)
+        theta -= first / scale * (rate / (1 - BETA1**self._count))
+
+
+@dataclass(frozen=True)
+class Plan:
+    """All batches of some hospitals, those with the most steps first.
+
+    ``rows [T, H, B]`` numbers the rows of all hospitals one after another, of which ``counts [T, H]`` are the batch and
+    the others padding (the hospital's own first row); ``active``: how many hospitals have a batch at each step.
+    ``T`` is the number of steps, or 1 for full batches, whose steps are all alike.
+    """
+
+    rows: NDArray[np.int32]
+    counts: NDArray[np.int32]
+    active: list[int]
+
+
+def schedule(tasks: Sequence[Task], batch_size: int) -> Plan:
+    """The batches of ``tasks``, which are sorted by their number of steps (epochs times batches), the most first."""
+    sizes = [len(task.y) for task in tasks]
+    widths = [rows_per_batch(batch_size, n) for n in sizes]
+    batches = [-(-n // width) for n, width in zip(sizes, widths, strict=True)]
+    steps = [task.epochs * count for task, count in zip(tasks, batches, strict=True)]
+    distinct = steps[0] if batch_size else 1
+    rows = np.zeros((distinct, len(tasks), max(widths)), np.int32)
+    counts = np.ones((distinct, len(tasks)), np.int32)
+    first = 0
+    for h, (task, n, width, count) in enumerate(zip(tasks, sizes, widths, batches, strict=True)):
+        rows[:, h] = first
+        for epoch in range(task.epochs if batch_size else 1):
+            order = np.arange(n) if width == n else task.batches(epoch).permutation(n)
+            padded = np.full(count * width, first)
+            padded[:n] += order
+            part = slice(epoch * count, (epoch + 1) * count)
+            rows[part, h, :width] = padded.reshape(count, width)
+            counts[part, h] = width
+            counts[part.stop - 1, h] = n - (count - 1) * width
+        first += n
+    return Plan(rows, counts, [sum(s > t for s in steps) for t in range(steps[0])])
+
+
+def groups(tasks: Sequence[Task], batch_size: int) -> Iterator[list[int]]:
+    """Indices of tasks with work to do, the most steps first, in groups that fit ``CELLS`` and ``SCHEDULED``."""
+    shapes = {}  # steps and rows of a batch
+    for h, task in enumerate(tasks):
+        n = len(task.y)
+        if n and task.epochs:
+            width = rows_per_batch(batch_size, n)
+            shapes[h] = task.epochs * -(-n // width), width
+    group: list[int] = []
+    widest = 0
+    for h in sorted(shapes, key=shapes.__getitem__, reverse=True):
+        widest = max(widest, shapes[h][1])
+        rows = (len(group) + 1) * widest
+        steps = shapes[group[0]][0] if group and batch_size else 1
+        if group and (rows * tasks[h].X.shape[1] > CELLS or rows * steps > SCHEDULED):
+            yield group
+            group, widest = [], shapes[h][1]
+        group.append(h)
+    if group:
+        yield group
+
+
+class Resident:
+    """Copies on the device of hospitals' rows, which never change, kept for as long as the memory they view is held."""
+
+    def __init__(self, device: torch.device) -> None:
+        self._device = device
+        self._held: dict[Hashable, tuple[weakref.ref[Any], Tensor]] = {}
+
+    def __call__(self, array: NDArray[Any], dtype: np.dtype[Any]) -> Tensor:
+        """``array`` on the device as ``dtype``; sent when these rows of the same memory are first asked for."""
+        owner = array
+        while isinstance(owner.base, np.ndarray):  # each round may bring a new view of the federation's rows
+            owner = owner.base
+        key = (array.ctypes.data, array.shape, array.strides, array.dtype.str)
+        held = self._held.get(key)
+        if held is None or held[0]() is not owner:
+            copy = torch.from_numpy(np.array(array, dtype)).to(self._device)
+            held = weakref.ref(owner, lambda _: self._held.pop(key, None)), copy
+            self._held[key] = held
+        return held[1]

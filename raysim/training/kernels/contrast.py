@@ -1,0 +1,40 @@
+"""The contrastive term of MOON (:class:`raysim.strategies.base.Contrast`) in numpy, with its gradient by hand.
+
+With unit vectors ``u = a / max(|a|, 1e-8)`` of what two frozen models make of a row, the two cosines differ by
+``d = z . v / max(|z|, 1e-8)`` where ``v = u_own - u_received``: all that a step needs of the frozen models is ``v``,
+which is 0 where they are one model. The term's gradient by z is
+``weight sigmoid(d / temperature) / temperature * (v - d z / |z|) / |z|``.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+SMALLEST = 1e-8
+"""Least denominator of a cosine."""
+
+Rows = NDArray[Any]
+
+
+def directions(own: Rows, received: Rows) -> Rows:
+    """``v [n, d]`` of each row from what its own and the received model make of it, ``[n, d]`` each."""
+    return _unit(own) - _unit(received)
+
+
+def add_gradient(z: Rows, v: Rows, weight: float, temperature: float, into: Rows) -> None:
+    """Add the gradient of each row's term by ``z [b, d]``, unscaled by the number of rows, to ``into [b, d]``."""
+    norms = np.sqrt(np.einsum("ij,ij->i", z, z))
+    lengths = np.maximum(norms, SMALLEST)
+    d = np.einsum("ij,ij->i", z, v) / lengths
+    # sigmoid(s) = (1 + tanh(s/2))/2, which cannot overflow
+    slope = 0.5 * weight / temperature * (1 + np.tanh(0.5 / temperature * d)) / lengths
+    into += slope[:, None] * v
+    into -= np.where(norms > SMALLEST, slope * d / lengths, 0)[:, None] * z
+
+
+def _unit(rows: Rows) -> Rows:
+    units: Rows = rows / np.maximum(np.sqrt(np.einsum("ij,ij->i", rows, rows)), SMALLEST)[:, None]
+    return units

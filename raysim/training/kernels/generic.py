@@ -1,0 +1,306 @@
+"""Local training of any ``torch.nn.Module``: an autograd loop on a CPU, ``vmap`` over hospitals on a GPU.
+
+The loop is also what the hand-written kernels are compared with, so it uses autograd and ``torch.optim`` as anyone
+would; only the optimisers are torch's fused ones.
+
+Batch statistics and dropout depend on more than a row and its parameters, so there the following holds.
+
+- Buffers of real numbers (a batch norm's running means and variances) follow the parameters in the vector. They start
+  from the model that a hospital receives, belong to it while it trains, and are averaged as parameters are; no
+  gradient, pull or optimiser touches them. Other buffers (a batch norm's count of batches, constants) are not sent:
+  every visit begins with those that the module was made with.
+- A batch of a single row has no variance: there batch norm uses its running statistics, and leaves them as they are.
+- Random numbers (dropout's masks) come from the stream of the hospital's epoch, after the permutation, and so depend
+  on seed, round, hospital, epoch and batch alone. Evaluation draws none.
+- On a GPU too, such modules are trained one hospital after another: padded rows would count in batch statistics, and
+  masks drawn for a whole cohort would depend on who is in it.
+
+A module whose features are all numbers of entries of one of its parameters may name that parameter as its attribute
+``lookup``; see ``raysim.training.kernels.lookup``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+from torch.func import functional_call, grad, vmap
+from torch.nn.modules.batchnorm import _BatchNorm
+
+from raysim.core.errors import ConfigError
+from raysim.training.base import Layout, Model, Optimizer, Task, Vector
+from raysim.training.kernels.descent import MOMENTUM, combined_pull, rows_per_batch
+from raysim.training.kernels.lookup import condense
+from raysim.training.kernels.torch_contrast import Contrasting
+from raysim.training.kernels.torch_losses import TORCH_LOSSES
+from raysim.training.losses import LOG_LOSS, choose, row_losses
+
+EVALUATED = 1024
+"""Rows that are evaluated at once: a network's activations may take a hundred times as much memory as its rows."""
+
+
+def bind_module(
+    cls: type[nn.Module],
+    n_features: int,
+    n_classes: int,
+    *,
+    options: dict[str, Any],
+    init: str,
+    device: str,
+    precision: str,
+) -> Model:
+    """``cls(n_features, n_outputs, **options)`` as a model: ``C`` outputs (two for two classes) and the log loss.
+
+    For a real label (``n_classes`` 0) it has one output. The option ``loss`` is the engine's, see ``losses.choose``.
+    Raises ``ConfigError`` where the module cannot be constructed, or gives outputs of another shape.
+    """
+    options = dict(options)
+    loss = choose(options.pop("loss", None), n_classes)
+    host = ModuleModel(cls, n_features, n_classes or 1, options, init, device, precision, loss)
+    if device == "cpu" or not host.batches:
+        return host
+    from raysim.training.kernels.batched import Cohort
+
+    return Cohort(host, Vmapped(host.module, host.layout, loss), device=device, precision=precision)
+
+
+class ModuleModel:
+    """A module's parameters as one vector, in the order of ``named_parameters``, and its buffers of real numbers.
+
+    ``batches``: whether hospitals may train at once, for it has no buffers, draws no random numbers, looks up no table.
+    """
+
+    def __init__(
+        self,
+        cls: type[nn.Module],
+        n_features: int,
+        n_outputs: int,
+        options: dict[str, Any],
+        init: str,
+        device: str,
+        precision: str,
+        loss: str = LOG_LOSS,
+    ) -> None:
+        self._make: Callable[[], nn.Module] = lambda: cls(n_features, n_outputs, **options)
+        self._loss = loss
+        self._init, self._device = init, torch.device(device)
+        self._gpus = [] if device == "cpu" else [self._device]
+        self._dtype, self._torch_dtype = np.dtype(precision), getattr(torch, precision)
+        try:
+            module = self._seeded(0).to(self._torch_dtype)
+        except (TypeError, RuntimeError) as error:
+            raise ConfigError(f"model.options: {options!r} does not construct {cls.__qualname__}: {error}") from error
+        except ValueError as error:
+            raise ConfigError(f"model.{error}") from error
+        named, buffers = dict(module.named_parameters()), dict(module.named_buffers())
+        carried = [name for name in module.state_dict() if name in buffers and buffers[name].is_floating_point()]
+        self._carried = {name: buffers[name].clone() for name in carried}
+        self._constant = {name: b.clone().to(self._device) for name, b in buffers.items() if name not in carried}
+        shapes = [tuple(tensor.shape) for tensor in (*named.values(), *self._carried.values())]
+        self.layout = Layout((*named, *carried), tuple(shapes), len(carried))
+        self._draws = check(module, cls.__qualname__, n_features, n_outputs)
+        self._lookup: str | None = getattr(module, "lookup", None)
+        self.batches = not (buffers or self._draws or self._lookup)
+        self.module = module.to(self._device)
+        self._parameters = list(self.module.parameters())
+        self._normed = [part for part in self.module.modules() if isinstance(part, _BatchNorm)]
+        self._variances = [name for name in carried if name.rpartition(".")[2] == "running_var"]
+
+    def initial(self, rng: np.random.Generator) -> NDArray[np.float64]:
+        """The module's own initialisation under a torch seed drawn from ``rng``, or zeros; ``[P]``.
+
+        Buffers begin as the module makes them.
+        """
+        fresh = self._seeded(0 if self._init == "zeros" else int(rng.integers(2**63 - 1)))
+        buffers = dict(fresh.named_buffers())
+        parts = [p.detach() for p in fresh.parameters()]
+        if self._init == "zeros":
+            parts = [torch.zeros_like(p) for p in parts]
+        parts += [buffers[name] for name in self._carried]
+        return torch.cat([part.double().reshape(-1) for part in parts]).numpy()
+
+    def logits(self, theta: Vector, X: NDArray[Any]) -> NDArray[Any]:
+        """``[n]`` margins ``z_1 - z_0`` for two classes or predictions of a real label, else ``[n, C]`` logits."""
+        with torch.no_grad():
+            named = self._checked(self.layout.split(self._send(theta))) | self._constant
+            self.module.eval()
+            parts = torch.split(self._send(X), EVALUATED)
+            z = torch.cat([functional_call(self.module, named, (part,)) for part in parts])
+            if self._loss != LOG_LOSS:
+                z = z[:, 0]
+            elif z.shape[1] == 2:
+                z = z[:, 1] - z[:, 0]
+            out: NDArray[Any] = z.cpu().numpy()
+            return out
+
+    def row_losses(self, outputs: NDArray[Any], y: NDArray[Any]) -> NDArray[np.float64]:
+        """The loss of each row ``[n]``."""
+        return row_losses(self._loss, outputs, y)
+
+    def train(self, tasks: Sequence[Task], optimizer: Optimizer) -> NDArray[Any]:
+        """LocalSGD for each task in turn, ``[len(tasks), P]``."""
+        thetas = np.empty((len(tasks), self.layout.size), self._dtype)
+        for task, theta in zip(tasks, thetas, strict=True):
+            theta[:] = task.start
+            if len(task.y) and task.epochs:
+                small = condense(task, self.layout, self._lookup) if self._lookup else None
+                if small is None:
+                    theta[:] = self._visit(task, optimizer, self.layout)
+                else:
+                    theta[small.index] = self._visit(small.task, optimizer, small.layout)
+        return thetas
+
+    def _visit(self, task: Task, optimizer: Optimizer, layout: Layout) -> NDArray[Any]:
+        """LocalSGD, ``[P]`` in the terms of ``layout``."""
+        flat = self._send(task.start)
+        with (
+            torch.random.fork_rng(devices=self._gpus, enabled=self._draws),
+            self._contrasting(task) or nullcontext() as contrast,
+        ):
+            self._descend(task, optimizer, layout, flat, contrast)
+        result: NDArray[Any] = flat.cpu().numpy()
+        return result
+
+    def _contrasting(self, task: Task) -> Contrasting | None:
+        term = task.contrast
+        if term is None:
+            return None
+        own, received = (self.layout.split(self._send(theta)) | self._constant for theta in (term.own, term.received))
+        return Contrasting(self.module, term.weight, term.temperature, own, received)
+
+    def _descend(
+        self, task: Task, optimizer: Optimizer, layout: Layout, flat: Tensor, contrast: Contrasting | None
+    ) -> None:
+        """LocalSGD on ``flat [P]``, in place: the module's parameters and buffers are views of it for the while."""
+        self._become(layout.split(flat))
+        parameters = self._parameters
+        weight, anchor = combined_pull(task, self._dtype)
+        anchors = [] if anchor is None else list(layout.split(self._send(anchor)).values())[: len(parameters)]
+        held = None if task.frozen is None else self._indices(np.flatnonzero(task.frozen))
+        kept = None if held is None else flat[held]
+        solver = make_solver(optimizer.name, parameters, task.learning_rate)
+        row_loss, n = TORCH_LOSSES[self._loss], len(task.y)
+        size = rows_per_batch(optimizer.batch_size, n)
+        for epoch in range(task.epochs):
+            X, y = self._ordered(task, epoch, size)
+            for low in range(0, n, size):
+                solver.zero_grad()
+                with _running(self._normed if min(size, n - low) == 1 else ()):
+                    loss = row_loss(self.module(X[low : low + size]), y[low : low + size]).mean()
+                if contrast is not None:
+                    loss = loss + contrast.term(X[low : low + size])
+                torch.autograd.backward(loss)
+                for parameter, towards in zip(parameters, anchors, strict=False):
+                    pull = weight * parameter.detach() - towards
+                    parameter.grad = pull if parameter.grad is None else parameter.grad.add_(pull)
+                solver.step()
+                if held is not None and kept is not None:
+                    flat[held] = kept
+
+    def _become(self, views: dict[str, Tensor]) -> None:
+        """Put the module into training, with ``views`` as its parameters and buffers."""
+        self.module.train()
+        buffers = dict(self.module.named_buffers())
+        held = [*self._parameters, *(buffers[name] for name in self._carried)]
+        for tensor, view in zip(held, self._checked(views).values(), strict=True):
+            tensor.data = view
+        for name, made in self._constant.items():
+            buffers[name].copy_(made)
+
+    def _checked(self, views: dict[str, Tensor]) -> dict[str, Tensor]:
+        """``views``, with variances that a server's optimiser has pushed below zero put back to it."""
+        for name in self._variances:
+            views[name].clamp_(min=0.0)
+        return views
+
+    def _ordered(self, task: Task, epoch: int, size: int) -> tuple[Tensor, Tensor]:
+        """The task's rows in the order of an epoch whose batches have ``size`` rows; seeds what the epoch draws."""
+        X, y = task.X, task.y
+        if size < len(y) or self._draws:
+            rng = task.batches(epoch)
+            if size < len(y):
+                order = rng.permutation(len(y))
+                X, y = X[order], y[order]
+            if self._draws:
+                torch.manual_seed(int(rng.integers(2**63 - 1)))
+        return self._send(X), self._indices(y) if self._loss == LOG_LOSS else self._send(y)
+
+    def _seeded(self, seed: int) -> nn.Module:
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(seed)
+            return self._make()
+
+    def _send(self, array: NDArray[Any]) -> Tensor:
+        return torch.from_numpy(np.array(array, self._dtype)).to(self._device)
+
+    def _indices(self, array: NDArray[Any]) -> Tensor:
+        return torch.from_numpy(np.array(array, np.int64)).to(self._device)
+
+
+@contextmanager
+def _running(parts: Sequence[nn.Module]) -> Iterator[None]:
+    """Those of ``parts`` that are in training use their running statistics for the while."""
+    training = [part for part in parts if part.training]
+    for part in training:
+        part.eval()
+    yield
+    for part in training:
+        part.train()
+
+
+class Vmapped:
+    """A module's gradient for many hospitals at once (``raysim.training.kernels.batched.Gradient``)."""
+
+    def __init__(self, module: nn.Module, layout: Layout, loss: str = LOG_LOSS) -> None:
+        row_loss = TORCH_LOSSES[loss]
+
+        def total(theta: Tensor, X: Tensor, y: Tensor, weight: Tensor) -> Tensor:
+            z = functional_call(module, layout.split(theta), (X,))
+            return (row_loss(z, y) * weight).sum()
+
+        self._gradient: Callable[..., Tensor] = vmap(grad(total))
+
+    def accumulate(self, theta: Tensor, X: Tensor, y: Tensor, weight: Tensor, into: Tensor) -> None:
+        """See ``raysim.training.kernels.batched.Gradient``."""
+        into += self._gradient(theta, X, y, weight)
+
+
+def make_solver(name: str, parameters: Sequence[nn.Parameter], rate: float) -> torch.optim.Optimizer:
+    """torch's own optimiser of that name, with its state fresh; fused, Adam takes a fifth of the time."""
+    if name == "adam":
+        return torch.optim.Adam(parameters, lr=rate, fused=True)
+    return torch.optim.SGD(parameters, lr=rate, momentum=MOMENTUM if name == "momentum" else 0.0, fused=True)
+
+
+def check(module: nn.Module, name: str, n_features: int, n_outputs: int) -> bool:
+    """Whether the module draws random numbers when it trains.
+
+    Raises ``ConfigError`` for one that does not fit the task, or whose evaluation could not be repeated. Changes its
+    buffers.
+    """
+    like = next(module.parameters(), None)
+    if like is None:
+        raise ConfigError(f"model: {name} has no parameters to train")
+    X = torch.zeros(3, n_features, dtype=like.dtype)
+    try:
+        with torch.no_grad(), torch.random.fork_rng(devices=[]):
+            before = torch.get_rng_state()
+            shape = tuple(module.eval()(X).shape)
+            between = torch.get_rng_state()
+            module.train()(X)
+            draws = not torch.equal(between, torch.get_rng_state())
+    except (RuntimeError, ValueError, IndexError) as error:
+        text = f"{type(error).__name__}: {error}".splitlines()[0]
+        raise ConfigError(f"model: {name} cannot be called with 3 rows of {n_features} features ({text})") from error
+    if shape != (3, n_outputs):
+        raise ConfigError(f"model: {name} turns 3 rows into outputs of shape {shape}, not (3, {n_outputs})")
+    if not torch.equal(before, between):
+        raise ConfigError(
+            f"model: {name} draws random numbers when it is evaluated; see that it does so in training only"
+        )
+    return draws

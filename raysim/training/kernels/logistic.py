@@ -1,0 +1,30 @@
+"""Logistic regression in numpy: one logit for two classes, a softmax for more. No torch is imported on a CPU."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from raysim.training.base import Model
+from raysim.training.kernels.linear import LinearModel
+from raysim.training.losses import LOG_LOSS
+
+
+@dataclass(frozen=True)
+class LogisticRegression:
+    """The family ``logistic_regression``; it has no options."""
+
+    def bind(self, n_features: int, n_classes: int, *, init: str, device: str, precision: str) -> Model:
+        """The model for ``F`` features and ``C`` classes. ``init`` ``default`` is zeros: the loss is convex."""
+        host = LogisticModel(n_features, n_classes, precision)
+        if device == "cpu":
+            return host
+        from raysim.training.kernels.batched import Cohort, Dense
+
+        return Cohort(host, Dense((n_features, host.outputs)), device=device, precision=precision)
+
+
+class LogisticModel(LinearModel):
+    """``weight [C, F]`` and ``bias [C]``; ``[1, F]`` and ``[1]`` for two classes, whose logit is that of class 1."""
+
+    def __init__(self, n_features: int, n_classes: int, precision: str) -> None:
+        super().__init__(n_features, 1 if n_classes == 2 else n_classes, precision, LOG_LOSS)

@@ -1,0 +1,67 @@
+"""The contrastive term of MOON (:class:`raysim.strategies.base.Contrast`) for any torch module, by autograd.
+
+What a module makes of a row is what its last ``nn.Linear`` receives, in the order in which the module holds its parts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call
+
+from raysim.training.kernels.contrast import SMALLEST
+
+
+class Contrasting:
+    """The term of the module's latest forward pass, against two frozen copies of its parameters and buffers.
+
+    Use it as a context: inside, the module's representations are noted. Raises ``ValueError`` where it has no linear
+    layer.
+    """
+
+    def __init__(
+        self,
+        module: nn.Module,
+        weight: float,
+        temperature: float,
+        own: Mapping[str, Tensor],
+        received: Mapping[str, Tensor],
+    ) -> None:
+        linear = [part for part in module.modules() if isinstance(part, nn.Linear)]
+        if not linear:
+            raise ValueError("a contrastive term needs a module with a linear layer, whose input is compared")
+        self._module, self._last = module, linear[-1]
+        self._weight, self._temperature, self._own, self._received = weight, temperature, dict(own), dict(received)
+        self._noted = torch.empty(0)
+
+    def __enter__(self) -> Contrasting:
+        def note(_: nn.Module, inputs: tuple[Tensor, ...]) -> None:
+            self._noted = inputs[0]
+
+        self._hook = self._last.register_forward_pre_hook(note)
+        return self
+
+    def __exit__(self, *_: Any) -> None:
+        self._hook.remove()
+
+    def term(self, X: Tensor) -> Tensor:
+        """Weight times the mean over rows ``X [b, F]``, on which the module has just been called."""
+        z = self._noted
+        with torch.no_grad():
+            self._module.eval()
+            functional_call(self._module, self._own, (X,))
+            v = _unit(self._noted)
+            functional_call(self._module, self._received, (X,))
+            v = v - _unit(self._noted)
+            self._module.train()
+        difference = (_unit(z) * v).sum(1)
+        return self._weight * nn.functional.softplus(difference / self._temperature).mean()
+
+
+def _unit(rows: Tensor) -> Tensor:
+    flat = rows.flatten(1)
+    units: Tensor = flat / flat.norm(dim=1, keepdim=True).clamp_min(SMALLEST)
+    return units

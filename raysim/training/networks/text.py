@@ -1,0 +1,86 @@
+"""Text networks of published experiments, as ``torch`` modules on rows of token ids.
+
+Rows ``[n, L]`` hold whole numbers below ``vocabulary`` as floats, as features are; 0 is padding, whose embedding is
+zero and stays it. All hospitals have the same vocabulary, the data's.
+"""
+
+from __future__ import annotations
+
+from torch import Tensor, nn
+
+from raysim.training.base import whole
+from raysim.training.networks.dropout import Dropout, mask
+from raysim.training.networks.recurrent import recurrence
+
+UNITS, INPUT_DROP, RECURRENT_DROP = 10, 0.2, 0.2
+
+
+class TextLstm(nn.Module):
+    """The Sent140 network of Clust-PSI-PFL: embedding, dropout .5, an LSTM of 10 units (dropout .2, recurrent .2).
+
+    The classifier sees the state after the last token. Padding is skipped, wherever it stands; a row of nothing else
+    has the state zero. The LSTM's dropout is Keras's: one mask for a row's inputs and one for its hidden states, alike
+    at all steps. The paper gives neither ``vocabulary`` nor ``dimension``, the embedding's.
+    """
+
+    lookup = "embedding.weight"
+
+    def __init__(self, n_features: int, n_outputs: int, vocabulary: int = 10_000, dimension: int = 32) -> None:
+        super().__init__()
+        self.embedding, self.drop = embedding(vocabulary, dimension), Dropout(0.5)
+        self.inputs = nn.Linear(dimension, 4 * UNITS)
+        self.recurrent = nn.Linear(UNITS, 4 * UNITS, bias=False)
+        self.head = nn.Linear(UNITS, n_outputs)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Logits ``[n, n_outputs]`` of rows ``[n, L]``."""
+        ids = token_ids(x, self.embedding.num_embeddings)
+        # Padding in front, tokens in their order behind it, and no more steps than the longest row has tokens.
+        present, order = (ids > 0).sort(dim=1, stable=True)
+        counts = present.sum(0).tolist()  # of the rows that have begun at each step
+        first = next((step for step, count in enumerate(counts) if count), len(counts))
+        full = next((step for step, count in enumerate(counts) if count == len(x)), len(counts))
+        embedded, recurrent = self.drop(self.embedding(ids.gather(1, order)[:, first:].t())), None
+        begun = present[:, first:full].t().unsqueeze(2).to(x.dtype)
+        if self.training:
+            embedded = embedded * mask(embedded.new_empty(embedded.shape[1:]), INPUT_DROP)
+            recurrent = mask(embedded.new_empty(len(x), UNITS), RECURRENT_DROP)
+        state: Tensor = recurrence(self.inputs(embedded), self.recurrent.weight, recurrent, begun)
+        logits: Tensor = self.head(state)
+        return logits
+
+
+class TextDense(nn.Module):
+    """The Amazon reviews network of Clust-PSI-PFL: embedding, flattened, a dense layer of 8 with ReLU.
+
+    The paper gives neither ``vocabulary`` nor ``dimension``, the embedding's.
+    """
+
+    lookup = "embedding.weight"
+
+    def __init__(self, n_features: int, n_outputs: int, vocabulary: int = 10_000, dimension: int = 32) -> None:
+        super().__init__()
+        self.embedding = embedding(vocabulary, dimension)
+        self.head = nn.Sequential(nn.Linear(n_features * dimension, 8), nn.ReLU(), nn.Linear(8, n_outputs))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Logits ``[n, n_outputs]`` of rows ``[n, L]``."""
+        logits: Tensor = self.head(self.embedding(token_ids(x, self.embedding.num_embeddings)).flatten(1))
+        return logits
+
+
+def embedding(vocabulary: int, dimension: int) -> nn.Embedding:
+    """The embedding of tokens. Raises ``ValueError`` naming the option that it cannot be made with."""
+    whole("vocabulary", vocabulary, 2)
+    whole("dimension", dimension, 1)
+    return nn.Embedding(vocabulary, dimension, padding_idx=0)
+
+
+def token_ids(x: Tensor, vocabulary: int) -> Tensor:
+    """Whole numbers. Raises ``ValueError`` for one that is not below ``vocabulary``."""
+    if x.numel():
+        least, most = x.aminmax()
+        if not (least >= 0 and most < vocabulary):
+            wrong = float(least) if not least >= 0 else float(most)
+            raise ValueError(f"a token is {wrong:g}, not an id below model.vocabulary ({vocabulary}); make them agree")
+    return x.long()

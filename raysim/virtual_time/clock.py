@@ -1,0 +1,155 @@
+"""The virtual clock: how long hospitals take, who answers in time, and what is still under way.
+
+Nothing here trains. What a hospital exchanges and how many rows it trains are known before it does, so that who answers
+when is known too, and only those are really trained whose updates are used.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from raysim.core.streams import stream
+from raysim.strategies.base import FederationView, Floats, Ids, LocalProblem, State
+from raysim.virtual_time.hospitals import System
+
+NOBODY: Ids = np.empty(0, dtype=np.int64)
+
+
+@dataclass(frozen=True, eq=False)
+class Clock:
+    """Where virtual time stands, in plain values that a checkpoint keeps.
+
+    ``now`` in seconds (NaN: undefined, for what no federation could do), ``waits`` in a row that brought nothing. Under
+    way are ``F`` hospitals, ``hospital [F]``, in the order in which they started: from the global model after round
+    ``version [F]``, to end at ``ends [F]``, then ``lost [F]`` or with an update. ``models [V, P]`` are the global
+    models after rounds ``kept [V]``, those that somebody under way started from.
+    """
+
+    now: float
+    waits: int
+    hospital: Ids
+    version: Ids
+    ends: Floats
+    lost: NDArray[np.bool_]
+    kept: Ids
+    models: Floats
+
+    @staticmethod
+    def zero(parameters: int) -> Clock:
+        """The beginning: nobody is under way with a model of so many parameters."""
+        none = np.empty(0)
+        return Clock(0.0, 0, NOBODY, NOBODY, none, none.astype(bool), NOBODY, np.empty((0, parameters)))
+
+    def at(self, now: float, waits: int = 0) -> Clock:
+        """The same at another time."""
+        return replace(self, now=now, waits=waits)
+
+    def started(self, ids: Ids, version: int, model: Floats, ends: Floats, lost: NDArray[np.bool_]) -> Clock:
+        """With hospitals ``ids [h]`` under way too, from ``model [P]``, the one after round ``version``."""
+        if not len(ids):
+            return self
+        known = version in self.kept
+        return replace(
+            self,
+            hospital=np.append(self.hospital, ids),
+            version=np.append(self.version, np.full_like(ids, version)),
+            ends=np.append(self.ends, ends),
+            lost=np.append(self.lost, lost),
+            kept=self.kept if known else np.append(self.kept, version),
+            models=self.models if known else np.concatenate([self.models, model[None, :]]),
+        )
+
+    def without(self, done: NDArray[np.bool_]) -> Clock:
+        """Without those under way that are ``done [F]``; the models stay until :meth:`tidied`."""
+        return replace(
+            self,
+            hospital=self.hospital[~done],
+            version=self.version[~done],
+            ends=self.ends[~done],
+            lost=self.lost[~done],
+        )
+
+    def tidied(self) -> Clock:
+        """Without models that nobody under way started from."""
+        used = np.isin(self.kept, self.version)
+        return replace(self, kept=self.kept[used], models=self.models[used])
+
+    def resumed(self, versions: Ids, round: int, state: State, problem: LocalProblem) -> tuple[State, LocalProblem]:
+        """The state with older models behind its bank, and the problem from them.
+
+        The cohort received the global model after round ``versions [H]``; the one after ``round`` is the bank's own.
+        """
+        old = np.unique(versions[versions != round])
+        if not len(old):
+            return state, problem
+        models = self.models[[int(np.flatnonzero(self.kept == version)[0]) for version in old]]
+        row = np.where(versions == round, 0, len(state.bank) + np.searchsorted(old, versions))
+        moved = replace(
+            problem,
+            start=np.where(problem.start == 0, row, problem.start),
+            pulls=tuple(
+                replace(pull, towards=np.where(pull.towards == 0, row, pull.towards)) for pull in problem.pulls
+            ),
+        )
+        return replace(state, bank=np.concatenate([state.bank, models])), moved
+
+
+def trained_rows(view: FederationView, ids: Ids, problem: LocalProblem) -> Floats:
+    """Rows times epochs that each of hospitals ``ids [H]`` trains, ``[H]``."""
+    rows = np.zeros(len(ids))
+    for phase in problem.chain:
+        epochs = np.asarray(view.local_epochs if phase.epochs is None else phase.epochs, dtype=float)
+        if phase.hospitals is not None:
+            # Its entries are groups of its rows: each row is in one of them.
+            entries = np.searchsorted(phase.hospitals, ids)
+            epochs = np.broadcast_to(epochs, phase.hospitals.shape)[np.minimum(entries, len(phase.hospitals) - 1)]
+        rows += epochs * view.sizes[ids]
+    return rows
+
+
+@dataclass(frozen=True, eq=False)
+class Answers:
+    """What becomes of a call to hospitals ``[H]`` at a moment: each ends at ``ends [H]``, ``lost [H]`` or with an
+    update.
+    """
+
+    ends: Floats
+    lost: NDArray[np.bool_]
+
+    def taken(self, wanted: int, deadline: float, ids: Ids) -> tuple[NDArray[np.bool_], float]:
+        """Whose updates are taken, ``[H]``, and when the server goes on.
+
+        That is when ``wanted`` updates are there, when everybody has answered or is known to be lost, or at the
+        ``deadline``. Of updates that come at once, those of smaller ids are taken first.
+        """
+        order = np.lexsort((ids, self.ends))
+        order = order[~self.lost[order]]
+        enough = len(order) >= wanted > 0
+        close = self.ends[order[wanted - 1]] if enough else self.ends.max(initial=-np.inf)
+        close = min(float(close), deadline)
+        taken = np.zeros(len(ids), dtype=np.bool_)
+        taken[order[:wanted]] = True
+        return taken & (self.ends <= close), close
+
+
+def answers(
+    system: System, seed: int, ids: Ids, began: float, seconds: Floats, until: Floats | None, *key: int
+) -> Answers:
+    """What becomes of hospitals ``ids [H]`` that start at ``began`` and would need ``seconds [H]``.
+
+    ``until [H]``: when each leaves (None: nobody does). Who drops out does so at a uniform moment; ``key`` names the
+    draw.
+    """
+    ends, lost = began + seconds, np.zeros(len(ids), dtype=np.bool_)
+    if system.dropout.any():
+        rng = stream(seed, "dropout", *key)
+        chance, moment = rng.random((2, len(system.dropout)))[:, ids]
+        lost = chance < system.dropout[ids]
+        ends = np.where(lost, began + moment * seconds, ends)
+    if until is not None:
+        leaves = until < ends
+        lost, ends = lost | leaves, np.where(leaves, np.maximum(until, began), ends)
+    return Answers(ends, lost)

@@ -1,0 +1,106 @@
+"""The simulated hospitals' speed, connections and reliability, as ``system`` says, one value for each."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from raysim.config.system import DRAWS, LIMITS, MEGABIT, PERFECT, Hospital, SystemSection
+from raysim.core.errors import ConfigError, nearest
+from raysim.core.streams import stream
+from raysim.core.tabular import number, read_rows
+from raysim.strategies.base import Floats, Ids
+from raysim.virtual_time.availability import Trace, read_trace
+
+
+@dataclass(frozen=True, eq=False)
+class System:
+    """What :class:`SystemSection` comes to for ``N`` hospitals, each array ``[N]``.
+
+    ``rate`` rows per second, ``down`` and ``up`` bytes per second (infinite where no time passes), ``latency`` seconds,
+    ``availability`` and ``dropout`` chances; ``trace`` when hospitals are there, or None.
+    """
+
+    rate: Floats
+    down: Floats
+    up: Floats
+    latency: Floats
+    availability: Floats
+    dropout: Floats
+    trace: Trace | None
+
+    def seconds(self, ids: Ids, rows: Floats, down: Floats | float, up: Floats | float) -> Floats:
+        """How long hospitals ``ids [H]`` take to receive ``down`` bytes, train ``rows`` and send ``up`` bytes back."""
+        transfer = 2.0 * self.latency[ids] + down / self.down[ids] + up / self.up[ids]
+        seconds: Floats = transfer + rows / self.rate[ids]
+        return seconds
+
+
+def resolve(section: SystemSection, names: Sequence[str], seed: int) -> System:
+    """The system of hospitals with these names. Raises ``ConfigError`` for files and names that do not fit them."""
+    values = {}
+    for key, otherwise in PERFECT.items():
+        amount = getattr(section, key)
+        if isinstance(amount, dict):
+            ((name, parameters),) = amount.items()
+            values[key] = np.asarray(DRAWS[name](stream(seed, f"system/{key}"), len(names), *parameters), dtype=float)
+            if key in ("availability", "dropout"):
+                _check_values(key, values[key], names)
+        else:
+            values[key] = np.full(len(names), otherwise if amount is None else amount)
+    where = {name: i for i, name in enumerate(names)}
+    tabled = _read_table(section.table, names) if section.table is not None else {}
+    for name in section.hospitals:
+        if name not in where:
+            raise ConfigError(f"system.hospitals: no hospital is called '{name}'; {nearest(name, names)}")
+    for name, own in [*tabled.items(), *section.hospitals.items()]:
+        for key, value in own.model_dump(exclude_none=True).items():
+            values[key][where[name]] = value
+    trace = None
+    if section.trace is not None:
+        trace = read_trace(section.trace, section.trace_period, names)
+    return System(
+        rate=values["rows_per_second"],
+        down=values["downlink"] * MEGABIT,
+        up=values["uplink"] * MEGABIT,
+        latency=values["latency"],
+        availability=values["availability"],
+        dropout=values["dropout"],
+        trace=trace,
+    )
+
+
+def _check_values(key: str, values: Floats, names: Sequence[str]) -> None:
+    """A lognormal chance may come out as none."""
+    words, fits = LIMITS[key]
+    wrong = np.flatnonzero(~fits(values))
+    if len(wrong):
+        raise ConfigError(
+            f"system.{key}: {names[wrong[0]]} draws {values[wrong[0]]:g}, which is not {words}; draw from uniform"
+        )
+
+
+def _read_table(path: Path, names: Sequence[str]) -> dict[str, Hospital]:
+    """What a CSV file knows of every hospital, by name."""
+    known: dict[str, Hospital] = {}
+    there = frozenset(names)
+    for line, row in read_rows(path, "system.table", ("hospital",), tuple(LIMITS)):
+        where, name, own = f"system.table: {path} line {line}", row.pop("hospital"), {}
+        for key, text in row.items():
+            if text:
+                own[key] = number(text, f"{where}, {key}")
+                words, fits = LIMITS[key]
+                if not fits(np.float64(own[key])):
+                    raise ConfigError(f"{where}, {key}: {own[key]:g} is not {words}")
+        if name not in there:
+            raise ConfigError(f"{where}: no hospital is called '{name}'; {nearest(name, names)}")
+        if name in known:
+            raise ConfigError(f"{where} names '{name}' again; keep one line")
+        known[name] = Hospital(**own)
+    missing = next((name for name in names if name not in known), None)
+    if missing is not None:
+        raise ConfigError(f"system.table: {path} has no line for hospital '{missing}'; add one")
+    return known

@@ -1,0 +1,180 @@
+"""Rounds of unreliable hospitals: who is called, who answers in time, and what becomes of the late."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from raysim.config.sizes import sized
+from raysim.core.errors import ConfigError
+from raysim.strategies.base import POOLED, FederationView, Floats, Ids, LocalProblem, Question, State
+from raysim.virtual_time.calls import Call, OnClock, check_one_model, keyed, sends
+from raysim.virtual_time.clock import NOBODY, trained_rows
+
+
+class InRounds(OnClock):
+    """Rounds that end when enough hospitals have answered, or at a deadline."""
+
+    def call(self, view: FederationView, state: State, round: int) -> Call:
+        rules, done = self._section.rounds, Call(NOBODY, None, state)
+        for attempt in range(1 + rules.retries):
+            seen, until = self._seen(view, round, attempt)
+            ids = self._strategy.select(seen, state, round)
+            problem = self._strategy.problem(seen, state, ids) if len(ids) else None
+            if POOLED in ids:
+                self._at(np.nan)  # no federation could do this, however fast its hospitals are
+                return replace(done, ids=ids, problem=problem)
+            if problem is None and not len(self.clock.hospital) and self._calls_nobody(seen, state, round):
+                self.clock = self.clock.at(self.clock.now)
+                return done
+            needed = rules.minimum_cohort if problem is None or sends(problem) else 1
+            if problem is not None and self._wanted(ids, problem) < needed and not len(self.clock.hospital):
+                self._check_selection(seen)
+                self._wait(f"fewer than {needed} hospitals could be called")
+                continue
+            fresh, in_vain = self._answering(seen, state, ids, problem, until, round, attempt)
+            done = replace(done, asked=done.asked + len(ids), in_vain=done.in_vain + in_vain)
+            stale = self.clock.ends <= self.clock.now
+            if len(fresh) + stale.sum() >= needed:
+                self.clock = self.clock.at(self.clock.now)
+                return self._merged(seen, state, ids, problem, fresh, stale, round, done)
+            if len(fresh):
+                again = self._strategy.problem(self._measuring(seen), state, fresh)
+                done = replace(done, unused=(*done.unused, (fresh, again)))
+            self._wait(f"fewer than {needed} updates arrived")
+        return done
+
+    def _seen(self, view: FederationView, round: int, attempt: int) -> tuple[FederationView, Floats | None]:
+        """What the server sees once enough hospitals are there, and when each of these leaves."""
+        there, until = self._there(round, attempt)
+        least = self._section.rounds.minimum_cohort
+        while until is not None and (there & (view.sizes > 0)).sum() < least and np.isfinite(self.clock.now):
+            self._wait(f"fewer than {least} hospitals are there")
+            there, until = self._there(round, attempt)
+        there[self.clock.hospital] = False
+        return replace(view, available=there, rng=keyed(view, attempt)), until
+
+    def _answering(
+        self,
+        view: FederationView,
+        state: State,
+        ids: Ids,
+        problem: LocalProblem | None,
+        until: Floats | None,
+        *key: int,
+    ) -> tuple[Ids, int]:
+        """Those of the hospitals called whose updates are taken, and the bytes that the others got in vain.
+
+        Time goes on until then. Who is late is under way from now on, if late updates are used.
+        """
+        rules, round = self._section.rounds, key[0]
+        deadline = np.inf if rules.deadline is None else self.clock.now + rules.deadline
+        if problem is None:
+            if len(self.clock.hospital):  # everybody is still at work on an earlier round
+                self._at(deadline)
+            return ids, 0
+        result, down, up = self._visit(view, ids, problem, state, until, *key)
+        if not sends(problem):
+            deadline = np.inf
+        taken, close = result.taken(self._wanted(ids, problem), deadline, ids)
+        late = ~taken & ~result.lost & (rules.late == "discount")
+        if late.any():
+            check_one_model(state, problem, "system.rounds.late: discount")
+            if problem.weight is None:
+                raise ConfigError(
+                    "system.rounds.late: discount lowers the weights of late updates, and those of this strategy have "
+                    "none; set late: drop"
+                )
+            ends, lost = result.ends[late], result.lost[late]
+            self.clock = self.clock.started(ids[late], round - 1, state.bank[0], ends, lost)
+        elif taken.sum() < rules.minimum_cohort and np.isfinite(deadline):
+            self._check_deadline(view, ids, problem, down, up)
+        self._at(close)
+        return ids[taken], int(down[~taken & ~late].sum())
+
+    def _merged(
+        self,
+        view: FederationView,
+        state: State,
+        ids: Ids,
+        problem: LocalProblem | None,
+        fresh: Ids,
+        stale: NDArray[np.bool_],
+        round: int,
+        done: Call,
+    ) -> Call:
+        """The call with what those who answered minimise, ``stale [F]`` of those under way among them."""
+        if len(fresh) == len(ids) and not stale.any():
+            return replace(done, ids=ids, problem=problem)
+        late = self.clock.hospital[stale]
+        ids = np.concatenate([fresh, late])
+        versions = np.concatenate([np.full_like(fresh, round - 1), self.clock.version[stale]])
+        order = np.argsort(ids)
+        ids, versions = ids[order], versions[order]
+        problem = self._strategy.problem(self._measuring(view, late), state, ids)
+        age = (round - 1) - versions
+        if age.any():
+            problem = discounted(problem, 1.0 / (1.0 + age))
+            state, problem = self.clock.resumed(versions, round - 1, state, problem)
+        self.clock = self.clock.without(stale).tidied()
+        return replace(done, ids=ids, problem=problem, state=state, staleness=float(age.mean()))
+
+    def _wanted(self, ids: Ids, problem: LocalProblem) -> int:
+        """How many updates of those called the server waits for."""
+        share = 1.0 + self._section.rounds.over_selection if sends(problem) else 1.0
+        return int(np.ceil(len(ids) / share - 1e-9))
+
+    def _measuring(self, view: FederationView, late: Ids = NOBODY) -> FederationView:
+        """The view in which those called in this round have told already what they are asked, unlike the ``late``."""
+
+        def ask(question: Question, *, models: Floats | None = None, ids: Ids | None = None) -> Sequence[Floats]:
+            untold = late if ids is None else np.intersect1d(ids, late)
+            if len(untold):
+                view.ask(question, models=models, ids=untold)
+            return self._measure(question, models=models, ids=ids)
+
+        return replace(view, ask=ask)
+
+    def _calls_nobody(self, view: FederationView, state: State, round: int) -> bool:
+        """Whether the strategy would call nobody in this round even if all were there."""
+        return not len(self._strategy.select(replace(self._measuring(view), available=None), state, round))
+
+    def _check_selection(self, view: FederationView) -> None:
+        """Raise ``ConfigError`` where so few are selected although everybody is there, and never will be more.
+
+        A draw that depends on data may be of fewer than the selection's size, and the next one of enough.
+        """
+        size, needed, everyone = sized(view.selection), self._section.rounds.minimum_cohort, len(view.trainable)
+        if not size or not self._strategy.uses_selection() or len(view.present) < everyone:
+            return
+        largest = min(everyone, max(size["minimum"], int(size["fraction"] * everyone + 1e-9)))
+        most = int(np.ceil(largest / (1.0 + self._section.rounds.over_selection) - 1e-9))
+        if most < needed:
+            raise ConfigError(
+                f"system.rounds.minimum_cohort: {needed} is more than the {most} hospitals whose updates a round of "
+                "this selection waits for; lower it, or select more"
+            )
+
+    def _check_deadline(self, view: FederationView, ids: Ids, problem: LocalProblem, down: Floats, up: Floats) -> None:
+        """Raise ``ConfigError`` where no federation of so many hospitals can meet the deadline, lost or not."""
+        rules, everyone = self._section.rounds, view.trainable
+        rows = view.sizes[everyone] * (trained_rows(view, ids, problem) / view.sizes[ids]).min()
+        seconds = np.sort(self._system.seconds(everyone, rows, down.min(), up.min()))
+        needed = seconds[min(rules.minimum_cohort, len(seconds)) - 1]
+        if rules.deadline is not None and needed > rules.deadline:
+            raise ConfigError(
+                f"system.rounds.deadline: {rules.deadline:g} s are over before {rules.minimum_cohort} of the hospitals "
+                f"can answer, even if it were the fastest; that takes {needed:.3g} s, so raise it"
+            )
+
+
+def discounted(problem: LocalProblem, factor: Floats) -> LocalProblem:
+    """The problem with each hospital's weight times ``factor [H]``, all together as heavy as before."""
+    if problem.weight is None:
+        raise ValueError("the problem has no weights to discount")
+    weight = problem.weight * factor
+    total = weight.sum()
+    return replace(problem, weight=weight * (problem.weight.sum() / total) if total else weight)

@@ -1,0 +1,76 @@
+"""What a job needs for unreliable hospitals: who makes its calls, and whether they can come about at all."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from raysim.config.sizes import enlarged
+from raysim.config.system import SystemSection
+from raysim.core.errors import ConfigError
+from raysim.strategies.base import Ask, FederationView, Floats, Ids, Selection, Strategy
+from raysim.traffic.ledger import SCALAR_BYTES
+from raysim.virtual_time.asynchronous import AtAnyTime
+from raysim.virtual_time.calls import Caller, Exchanged, Perfect
+from raysim.virtual_time.clock import Clock
+from raysim.virtual_time.hospitals import System, resolve
+from raysim.virtual_time.synchronous import InRounds
+
+
+def caller(
+    strategy: Strategy,
+    section: SystemSection | None,
+    view: FederationView,
+    seed: int,
+    exchanged: Exchanged,
+    measure: Ask,
+    clock: Clock | None,
+) -> tuple[Caller, FederationView]:
+    """Who makes the calls of a run that stands at ``clock`` (None: begins), and what the server knows from now on."""
+    asynchrony = strategy.asynchrony()
+    if section is None and asynchrony is None:
+        return Perfect(strategy), view
+    system = resolve(section or SystemSection(), view.names, seed)
+    if section is not None:
+        seconds = usual_seconds(system, view)
+        view = replace(view, round_seconds=seconds, selection=enlarged(view.selection, section.rounds.over_selection))
+    rest = (
+        strategy,
+        section or SystemSection(),
+        system,
+        seed,
+        exchanged,
+        measure,
+        clock or Clock.zero(view.initial.size),
+    )
+    if asynchrony is None:
+        return InRounds(*rest), view
+    return AtAnyTime(asynchrony, len(view.trainable), *rest), view
+
+
+def usual_seconds(system: System, view: FederationView) -> Floats:
+    """How long a round of federated averaging takes each hospital, ``[N]``."""
+    everyone, model = np.arange(len(view.sizes)), np.full(len(view.sizes), float(SCALAR_BYTES * view.initial.size))
+    return system.seconds(everyone, (view.local_epochs * view.sizes).astype(float), model, model + SCALAR_BYTES)
+
+
+def check_system(section: SystemSection, selection: Selection, names: Sequence[str], sizes: Ids, seed: int) -> None:
+    """Raise ``ConfigError`` for unreliable hospitals that this federation of ``sizes [N]`` rows cannot be."""
+    resolve(section, names, seed)
+    enlarged(selection, section.rounds.over_selection)
+    trainable, needed = int((sizes > 0).sum()), section.rounds.minimum_cohort
+    if needed > trainable:
+        raise ConfigError(
+            f"system.rounds.minimum_cohort: {needed} is more than the {trainable} hospitals that have training rows"
+        )
+
+
+def check_progress(cohorts: Sequence[int], clock: Clock | None, section: SystemSection) -> None:
+    """Raise ``ConfigError`` where a run's rounds, which had ``cohorts`` and ended at ``clock``, waited all in vain."""
+    if clock is not None and clock.waits and not any(cohorts):
+        raise ConfigError(
+            f"system.rounds: none of {len(cohorts)} rounds brought {section.rounds.minimum_cohort} updates; lower "
+            "minimum_cohort, raise deadline, or make hospitals more reliable"
+        )

@@ -1,0 +1,83 @@
+"""FedAsync: the server mixes every model into its own as soon as it arrives, an old one less.
+
+C. Xie, S. Koyejo, I. Gupta: *Asynchronous Federated Optimization*, OPT 2020 (NeurIPS workshop; arXiv:1903.03934),
+Algorithm 1.
+
+``concurrency`` hospitals are in training at any time. A hospital that received the model ``x_t`` minimises
+``L_i(x) + rho/2 |x - x_t|^2``; when its ``x_new`` arrives, ``x <- (1 - alpha_t) x + alpha_t x_new`` with ``alpha_t =
+alpha s(tau)``, and another hospital starts from the result. τ is how often the server's model has changed since the
+hospital received it; s is ``constant`` (1), ``polynomial`` (``(1 + tau)^-a``) or ``hinge`` (1 up to b, then
+``1 / (a (tau - b) + 1)``).
+
+Choices: τ is 0 for the newest model, so that s(0) = 1 (the paper counts from the update that is being made). Who starts
+next is drawn by the configured selection among those who are there and idle, where the paper leaves it to a scheduler;
+when is decided by the virtual clock (``system``), and without one all hospitals are equally fast. A hospital trains
+``training.local_epochs``. A round is one update of the server.
+Traffic: per update P scalars down, P + 1 up.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import numpy as np
+
+from raysim.strategies.asynchronous.staleness import hinge, polynomial, staleness_of
+from raysim.strategies.base import (
+    Asynchrony,
+    FederationView,
+    Floats,
+    Ids,
+    LocalProblem,
+    Pull,
+    State,
+    Strategy,
+    Update,
+    at_least,
+    one_of,
+    within,
+)
+
+
+@dataclass(frozen=True)
+class FedAsync(Strategy):
+    """``mixing``: α, 0 to 1; ``staleness``: s, with ``exponent`` (a of the polynomial) and ``slope`` and ``start`` (a
+    and b of the hinge); ``rho``: ρ; ``concurrency``: how many hospitals train at a time.
+    """
+
+    mixing: float = 0.6
+    staleness: Literal["constant", "polynomial", "hinge"] = "polynomial"
+    exponent: float = 0.5
+    slope: float = 10.0
+    start: float = 4.0
+    rho: float = 0.005
+    concurrency: int = 10
+
+    def __post_init__(self) -> None:
+        within("mixing", self.mixing, 0, 1)
+        one_of("staleness", self.staleness, ("constant", "polynomial", "hinge"))
+        for field in ("exponent", "slope", "start", "rho"):
+            at_least(field, getattr(self, field), 0)
+        at_least("concurrency", self.concurrency, 1)
+
+    def asynchrony(self) -> Asynchrony:
+        return Asynchrony(self.concurrency, buffer=1)
+
+    def problem(self, view: FederationView, state: State, ids: Ids) -> LocalProblem:
+        received = np.zeros_like(ids)
+        pulls = (Pull(self.rho, received),) if self.rho else ()
+        weight = self.mixing * self._weight(staleness_of(view, ids))
+        return LocalProblem(start=received, weight=weight, pulls=pulls, send="parameters")
+
+    def aggregate(self, view: FederationView, state: State, update: Update) -> State:
+        if update.problem is None or update.problem.weight is None:
+            raise TypeError("the update does not say how much its model counts")
+        return replace(state, bank=(1.0 - update.problem.weight.sum()) * state.bank + update.sums)
+
+    def _weight(self, staleness: Floats) -> Floats:
+        if self.staleness == "polynomial":
+            return polynomial(staleness, self.exponent)
+        if self.staleness == "hinge":
+            return hinge(staleness, self.slope, self.start)
+        return np.ones_like(staleness)

@@ -1,0 +1,49 @@
+"""FedBuff: updates that arrive one by one wait in a buffer, and the server steps once it is full.
+
+J. Nguyen, K. Malik, H. Zhan, A. Yousefpour, M. Rabbat, M. Malek, D. Huba: *Federated Learning with Buffered
+Asynchronous Aggregation*, AISTATS 2022, Algorithm 1.
+
+``concurrency`` hospitals are in training at any time; where one has finished, another starts from the model of that
+moment. With K deltas in the buffer, ``x <- x + eta_g / K sum_i s(tau_i) delta_i`` with ``s(tau) = 1 / sqrt(1 + tau)``;
+τ is how often the server's model has changed since the hospital received it. Deltas are not weighted by rows.
+
+Choices: a hospital is not asked again while its delta waits in the buffer, so that a buffer of all hospitals is
+federated averaging, and fewer hospitals than K fill it. Who starts next is drawn by the configured selection among
+those who are there and idle; when is decided by the virtual clock (``system``), and without one all hospitals are
+equally fast. A round is one full buffer.
+Traffic: per update P scalars down, P + 1 up.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from raysim.strategies.asynchronous.staleness import polynomial, staleness_of
+from raysim.strategies.base import Asynchrony, FederationView, Ids, LocalProblem, State, Strategy, at_least
+
+
+@dataclass(frozen=True)
+class FedBuff(Strategy):
+    """``buffer``: K; ``server_learning_rate``: η_g; ``exponent`` of ``s(tau) = (1 + tau)^-a``; ``concurrency``: how
+    many hospitals train at a time.
+    """
+
+    buffer: int = 10
+    server_learning_rate: float = 1.0
+    exponent: float = 0.5
+    concurrency: int = 10
+
+    def __post_init__(self) -> None:
+        at_least("buffer", self.buffer, 1)
+        at_least("server_learning_rate", self.server_learning_rate, 0)
+        at_least("exponent", self.exponent, 0)
+        at_least("concurrency", self.concurrency, 1)
+
+    def asynchrony(self) -> Asynchrony:
+        return Asynchrony(self.concurrency, self.buffer)
+
+    def problem(self, view: FederationView, state: State, ids: Ids) -> LocalProblem:
+        weight = polynomial(staleness_of(view, ids), self.exponent) * (self.server_learning_rate / len(ids))
+        return LocalProblem(start=np.zeros_like(ids), weight=weight)

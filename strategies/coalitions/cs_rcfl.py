@@ -1,0 +1,146 @@
+"""CS-RCFL: hospitals form coalitions in which each does well under the others' models, even in the worst case nearby.
+
+X. Konti et al., *CS-RCFL*: robust transfer losses (eq. 12 and 13), the coalition program (11), coalition models (6).
+
+One shot, before any round: each hospital fits a linear model to its own rows; a lead hospital, here the server, sends
+all models to all, shuffled; hospital i answers with the robust loss ``L_ij`` of each model j over the laws within ε_i
+of its rows; the lead divides the hospitals into exactly K coalitions with the least ``sum over S of (1/|S|) sum over
+i, j in S of L_ij``; each is served the mean of its coalition's models. No rounds follow: ``training.rounds: 0``.
+
+Choices: models have an intercept, which is not transported. They are trained plainly (with a ridge of 1e-6, for
+separable rows have no optimum), or with ``robust`` against the same worst case. The paper gives no cost κ of a label
+change; 1 is taken for it. The program is solved for up to ``seconds``; how near the optimum it came is among the run's
+facts. Hospitals without training rows form no coalition and are served the mean of all models. With logistic loss and
+ε >= κ/2 no model's worst case is below log 2: models can still be ranked, but not trained.
+
+``clusters: each`` leaves each hospital its own model: with ``robust`` the paper's robust local training, else its local
+one. ``transfer: plain`` is its non-robust clustering.
+
+Traffic, once: P up; N P down, N losses up; and P down, which is counted for no strategy: the model that serves. With
+``clusters: each`` P up, which stands for the hospital's keeping it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from raysim.strategies.base import FederationView, Floats, Ids, State, Strategy, Training, at_least, one_of
+from raysim.strategies.coalitions.robust.questions import LinearModel, RadiusRule, RobustTransferLoss
+from raysim.strategies.coalitions.solver.solve import Coalitions, coalition_models, find_coalitions
+from raysim.strategies.shared.clustering import check_enough_hospitals, members
+
+
+@dataclass(frozen=True, eq=False)
+class CoalitionState(State):
+    """``value`` of the coalitions, which no others have below ``bound``, and the ``seconds`` that finding them took.
+
+    None where each hospital is by itself and nothing was sought.
+    """
+
+    value: float | None = None
+    bound: float | None = None
+    seconds: float | None = None
+
+
+@dataclass(frozen=True)
+class CsRcfl(Strategy):
+    """``clusters``: K, or ``each`` by itself; ``seconds`` for the program.
+
+    ``radius``: ε; ``small_radius`` that of hospitals with at most ``small`` training rows (None: the same). With a grid
+    ``radii`` each hospital finds its own by cross-validation with ``folds`` folds. ``kappa``: κ, ``.inf`` for labels
+    that are certain. ``transfer``: whether hospitals judge models by their ``robust`` or ``plain`` losses (as with
+    radius 0); ``robust``: whether they train theirs robustly.
+    """
+
+    clusters: int | Literal["each"] = 3
+    radius: float = 0.5
+    small_radius: float | None = None
+    small: int = 100
+    radii: tuple[float, ...] = ()
+    folds: int = 5
+    kappa: float = 1.0
+    transfer: Literal["robust", "plain"] = "robust"
+    robust: bool = False
+    seconds: float = 60.0
+
+    def __post_init__(self) -> None:
+        if self.clusters != "each":
+            at_least("clusters", self.clusters, 1)
+        self._rule.check()
+        one_of("transfer", self.transfer, ("robust", "plain"))
+        at_least("seconds", self.seconds, 0.0, finite=False)
+
+    def check(self, names: Sequence[str], sizes: Ids) -> None:
+        if self.clusters != "each":
+            check_enough_hospitals(self.clusters, sizes)
+
+    def check_training(self, training: Training) -> None:
+        bias = training.parameters.get("bias", slice(0, 0))
+        if set(training.parameters) != {"weight", "bias"} or bias.stop - bias.start != 1:
+            raise ValueError(
+                "model: strategy cs_rcfl is for linear models of two classes or a real label; choose "
+                "logistic_regression or linear_regression, or another strategy"
+            )
+        try:
+            self._rule.check_trainable(training.classes, self.robust)
+        except ValueError as error:
+            raise ValueError(f"strategy.{error}") from None
+
+    def setup(self, view: FederationView) -> CoalitionState:
+        ids = view.trainable
+        models = np.stack(view.ask(LinearModel(self._rule if self.robust else None), ids=ids))
+        if self.clusters == "each":
+            labels, found = np.arange(len(ids)), None
+        else:
+            found = find_coalitions(
+                self._losses(view, ids, models), self.clusters, view.rng("coalitions"), seconds=self.seconds
+            )
+            labels = found.labels
+        bank = np.vstack([models.mean(axis=0), coalition_models(models, labels)])
+        cluster = np.zeros(len(view.sizes), dtype=np.int64)
+        cluster[ids] = 1 + labels
+        return _state(bank, cluster, found)
+
+    def uses_selection(self) -> bool:
+        return False
+
+    def select(self, view: FederationView, state: State, round: int) -> Ids:
+        return np.empty(0, dtype=np.int64)
+
+    def serve(self, view: FederationView, state: State) -> dict[str, Ids]:
+        return {"cluster": members(state)}
+
+    def facts(self, view: FederationView, state: State) -> dict[str, float]:
+        if not isinstance(state, CoalitionState) or state.value is None or state.bound is None or state.seconds is None:
+            return {}
+        found = Coalitions(members(state), state.value, state.bound, state.seconds)
+        return {
+            "coalition_cost": found.value,
+            "coalition_bound": found.bound,
+            "coalition_gap": found.gap,
+            "coalition_seconds": found.seconds,
+        }
+
+    @property
+    def _rule(self) -> RadiusRule:
+        return RadiusRule(self.radius, self.small_radius, self.small, self.radii, self.folds, self.kappa)
+
+    def _losses(self, view: FederationView, ids: Ids, models: Floats) -> Floats:
+        """``L [N, N]``: how model j does at hospital i."""
+        # No hospital can tell whose model is whose.
+        order = view.rng("shuffle").permutation(len(ids))
+        rule = self._rule if self.transfer == "robust" else None
+        question = RobustTransferLoss(rule, np.linalg.norm(models[order, :-1], axis=1))
+        losses = np.empty((len(ids), len(ids)))
+        losses[:, order] = np.stack(view.ask(question, models=models[order], ids=ids))
+        return losses
+
+
+def _state(bank: Floats, cluster: Ids, found: Coalitions | None) -> CoalitionState:
+    if found is None:
+        return CoalitionState(bank, cluster)
+    return CoalitionState(bank, cluster, found.value, found.bound, found.seconds)

@@ -1,0 +1,116 @@
+"""The loss a model can have at a hospital whose patients differ a little from those it has seen, in closed form.
+
+X. Konti et al., *CS-RCFL*: hospital ``i`` trusts its rows up to a Wasserstein-1 ball of radius ε_i around their
+empirical law, and the robust transfer loss ``L_ij`` is the largest mean loss of model ``j`` over that ball. The support
+is all of R^d (times the labels), the norm l2. The intercept is not transported: norms are of the other weights, margins
+and residuals use all.
+
+Deviation: equation (13) prints θ_i in the residual, a slip, for (12) has θ_j. The cost κ of a label change is not given
+in the paper; it is an argument here.
+
+Shapes: ``X [n, F]`` rows, ``models [M, P]`` with ``P = F``, or ``F + 1`` where the last scalar is an intercept. Who has
+the models' predictions ``x.θ [n, M]`` and norms ``|θ| [M]`` already calls :func:`l1_of` or :func:`logistic_of`.
+A hospital without rows has no loss: NaN for every model.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from raysim.strategies.base import Floats, at_least
+
+
+def l1_losses(X: NDArray[Any], y: NDArray[Any], models: Floats, radius: float) -> Floats:
+    """``L_j = ε sqrt(|θ_j|^2 + 1) + mean |y - x.θ_j|``, ``[M]`` (eq. 12 and 13): absolute loss, ``y [n]`` real.
+
+    The cost of transport is the l2 distance of ``(x, y)``, hence the 1 under the root.
+    """
+    return l1_of(*_predicted(X, models), y, radius)
+
+
+def l1_of(predicted: NDArray[Any], norms: Floats, y: NDArray[Any], radius: float) -> Floats:
+    """:func:`l1_losses` from predictions ``[n, M]`` and norms ``[M]``."""
+    check_radius(radius)
+    if not len(y):
+        return np.full(len(norms), np.nan)
+    residuals = np.abs(np.asarray(y, np.float64)[:, None] - predicted)
+    losses: Floats = radius * np.sqrt(norms**2 + 1.0) + residuals.mean(axis=0)
+    return losses
+
+
+def logistic_losses(X: NDArray[Any], y: NDArray[Any], models: Floats, radius: float, kappa: float = 1.0) -> Floats:
+    """The robust logistic loss of each model, ``[M]``, with ``y [n]`` in {-1, +1} (:func:`signs`).
+
+    Transport costs ``|x - x'| + κ |y - y'| / 2``. With margins ``m_p = y_p x_p.θ`` the dual of the worst case is
+
+        ``L = min over a >= |θ| of a ε + mean softplus(-m_p) + mean max(0, m_p - a κ)``,
+
+    for ``l(x, -y) - l(x, y) = m``. :func:`transport_prices` has its minimiser. κ = inf: labels are certain, and
+    ``L = ε |θ| + mean softplus(-m)``. Where ε >= κ/2 half of the labels can be flipped and no model is below log 2.
+    """
+    return logistic_of(*_predicted(X, models), y, radius, kappa)
+
+
+def logistic_of(predicted: NDArray[Any], norms: Floats, y: NDArray[Any], radius: float, kappa: float = 1.0) -> Floats:
+    """:func:`logistic_losses` from predictions ``[n, M]`` and norms ``[M]``."""
+    check_radius(radius)
+    check_kappa(kappa)
+    if not len(y):
+        return np.full(len(norms), np.nan)
+    margins = np.asarray(y, np.float64)[:, None] * predicted
+    losses: Floats = np.logaddexp(0.0, -margins).mean(axis=0)
+    if np.isinf(kappa):
+        losses += radius * norms
+        return losses
+    prices = transport_prices(margins, norms, radius, kappa)
+    losses += radius * prices + np.maximum(0.0, margins - kappa * prices).mean(axis=0)
+    return losses
+
+
+def transport_prices(margins: Floats, norms: Floats, radius: float, kappa: float) -> Floats:
+    """The minimisers ``a* [M]`` of the dual, from ``margins [n, M]``, ``norms [M]`` and a finite κ.
+
+    The dual is convex and piecewise linear in a with slope ``ε - κ #{m_p > a κ} / n``: it ends to fall where no more
+    than ``r = floor(n ε / κ)`` margins exceed a κ, so ``a* = max(|θ|, m_(r+1) / κ, 0)``, margins decreasing.
+    """
+    n = len(margins)
+    # Where n ε / κ is whole the slope is zero, and a rounding of it to either side is harmless.
+    above = n * radius / kappa + 1e-12
+    if above >= n:
+        return norms.copy()
+    r = int(above)
+    threshold = np.partition(margins, n - 1 - r, axis=0)[n - 1 - r]
+    prices: Floats = np.maximum(norms, np.maximum(threshold, 0.0) / kappa)
+    return prices
+
+
+def signs(y: NDArray[Any]) -> Floats:
+    """Classes 0 and 1 as -1 and +1, ``[n]``."""
+    return 2.0 * np.asarray(y, np.float64) - 1.0
+
+
+def check_radius(radius: float) -> None:
+    """Raise ``ValueError`` unless ``0 <= radius < inf``."""
+    at_least("radius", radius, 0.0)
+    if np.isinf(radius):
+        raise ValueError(f"radius: {radius} is not finite")
+
+
+def check_kappa(kappa: float) -> None:
+    """Raise ``ValueError`` unless ``0 < kappa <= inf``."""
+    if not kappa > 0:
+        raise ValueError(f"kappa: {kappa} is not greater than 0; inf for labels that are certain")
+
+
+def _predicted(X: NDArray[Any], models: Floats) -> tuple[Floats, Floats]:
+    """``x.θ`` of every row and model, ``[n, M]``, and the models' norms without their intercepts, ``[M]``."""
+    features = X.shape[1]
+    if models.shape[1] not in (features, features + 1):
+        raise ValueError(f"models: {models.shape[1]} scalars do not fit {features} features, with or without intercept")
+    weights = models[:, :features]
+    # An empty sum where there is no intercept.
+    predicted = np.asarray(X, np.float64) @ weights.T + models[:, features:].sum(axis=1)
+    return predicted, np.sqrt((weights**2).sum(axis=1))

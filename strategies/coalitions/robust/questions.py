@@ -1,0 +1,142 @@
+"""What CS-RCFL asks hospitals: a linear model of their own, and how robustly other hospitals' models do on their rows.
+
+X. Konti et al., *CS-RCFL*, with the losses of :mod:`raysim.strategies.coalitions.robust.loss` and the training of
+:mod:`raysim.strategies.coalitions.robust.training`. How far a hospital trusts its rows, its radius ε_i, is decided at the hospital by a
+:class:`RadiusRule` and never leaves it: whoever needs it again works it out from the rows again.
+
+Models are vectors of ``F`` weights and then the intercept. With real labels (``classes`` 0) the loss is absolute, with
+two classes logistic.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from raysim.strategies.base import Floats, HospitalRows, at_least
+from raysim.strategies.coalitions.robust.loss import check_kappa, check_radius, l1_of, logistic_of, signs
+from raysim.strategies.coalitions.robust.training import train_l1, train_logistic
+
+
+@dataclass(frozen=True)
+class RadiusRule:
+    """A hospital's radius ε, by its rows.
+
+    ``radius``, or ``small_radius`` (None: the same) with at most ``small`` rows. A grid ``radii`` takes their place:
+    the hospital then uses the radius whose robustly trained models have the least plain loss in cross-validation with
+    ``folds`` folds, the smaller of two alike, and the largest of the grid where one row leaves nothing to validate on.
+    ``kappa``: the cost κ of a label change.
+    """
+
+    radius: float
+    small_radius: float | None
+    small: int
+    radii: tuple[float, ...]
+    folds: int
+    kappa: float
+
+    def check(self) -> None:
+        """Raise ``ValueError`` naming the field."""
+        check_kappa(self.kappa)
+        at_least("small", self.small, 0)
+        at_least("folds", self.folds, 2)
+        for field, values in self._given().items():
+            for value in values:
+                try:
+                    check_radius(value)
+                except ValueError as error:
+                    raise ValueError(str(error).replace("radius", field, 1)) from None
+
+    def check_trainable(self, classes: int, trains: bool) -> None:
+        """Raise ``ValueError`` where models would be trained, as by ``trains``, with a radius that has no use."""
+        # Cross-validation trains robustly, whatever the models do.
+        fields = self._given() if trains else {"radii": self.radii}
+        for field, values in fields.items():
+            for value in values:
+                if classes and value > 0 and not value < self.kappa / 2:
+                    raise ValueError(
+                        f"{field}: {value} is not below kappa / 2 = {self.kappa / 2}, where robust training learns "
+                        "nothing; lower it or raise kappa"
+                    )
+
+    def _given(self) -> dict[str, tuple[float, ...]]:
+        """The radii that can be used, by field."""
+        if self.radii:
+            return {"radii": self.radii}
+        given: dict[str, tuple[float, ...]] = {"radius": (self.radius,)}
+        if self.small_radius is not None:
+            given["small_radius"] = (self.small_radius,)
+        return given
+
+    def of(self, X: NDArray[Any], y: NDArray[Any], classes: int) -> float:
+        """The radius of the hospital with rows ``X [n, F]``, ``y [n]``."""
+        if self.radii:
+            return self._validated(X, y, classes)
+        return self.small_radius if self.small_radius is not None and len(y) <= self.small else self.radius
+
+    def _validated(self, X: NDArray[Any], y: NDArray[Any], classes: int) -> float:
+        radii = sorted(self.radii)
+        if len(y) < 2:
+            return radii[-1]
+        # The same folds each time the radius is worked out, and no stretch of rows that belong together.
+        fold = np.random.default_rng(0).permutation(len(y)) % min(self.folds, len(y))
+        losses = np.zeros(len(radii))
+        for k in range(int(fold.max()) + 1):
+            held = fold == k
+            models = np.stack([trained(X[~held], y[~held], classes, radius, self.kappa) for radius in radii])
+            predicted = X[held] @ models[:, :-1].T + models[:, -1]
+            losses += held.sum() * transfer_losses(predicted, np.zeros(len(radii)), y[held], classes, 0.0, self.kappa)
+        return radii[int(losses.argmin())]
+
+
+def trained(X: NDArray[Any], y: NDArray[Any], classes: int, radius: float, kappa: float) -> Floats:
+    """The model with the least robust loss on rows ``X [n, F]``, ``[F + 1]``; radius 0 is plain training."""
+    if classes:
+        return train_logistic(X, signs(y), radius, kappa, intercept=True).theta
+    return train_l1(X, y, radius, intercept=True).theta
+
+
+def transfer_losses(
+    predicted: NDArray[Any], norms: Floats, y: NDArray[Any], classes: int, radius: float, kappa: float
+) -> Floats:
+    """The robust loss ``[M]`` of models with these predictions ``[n, M]`` and norms without intercept ``[M]``."""
+    if classes:
+        return logistic_of(predicted, norms, signs(y), radius, kappa)
+    return l1_of(predicted, norms, y, radius)
+
+
+@dataclass(frozen=True)
+class LinearModel:
+    """A hospital's own model ``[F + 1]``: of least loss, or with a ``rule`` of least robust loss."""
+
+    kind: ClassVar[str] = "model"
+    rule: RadiusRule | None
+
+    def answer(self, rows: HospitalRows) -> Floats:
+        if self.rule is None:
+            return trained(rows.X, rows.y, rows.classes, 0.0, np.inf)
+        radius = self.rule.of(rows.X, rows.y, rows.classes)
+        return trained(rows.X, rows.y, rows.classes, radius, self.rule.kappa)
+
+
+@dataclass(frozen=True, eq=False)
+class RobustTransferLoss:
+    """The robust loss of each model that comes with the question, ``[M]``, by the radius of the hospital's ``rule``.
+
+    Without a rule the radius is 0: plain losses. ``norms [M]`` are those of the models without their intercepts, which
+    is no news to who has the models.
+    """
+
+    kind: ClassVar[str] = "transfer_losses"
+    rule: RadiusRule | None
+    norms: Floats
+
+    def answer(self, rows: HospitalRows) -> Floats:
+        predicted = np.stack(rows.outputs, axis=1)
+        radius, kappa = 0.0, np.inf
+        if self.rule is not None:
+            radius, kappa = self.rule.of(rows.X, rows.y, rows.classes), self.rule.kappa
+        return transfer_losses(predicted, self.norms, rows.y, rows.classes, radius, kappa)

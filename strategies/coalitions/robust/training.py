@@ -1,0 +1,329 @@
+"""Training a linear model against the worst law near a hospital's rows, with a proof of how near the optimum it is.
+
+X. Konti et al., *CS-RCFL*, the robust local problems (4) and (5); :mod:`raysim.strategies.coalitions.robust.loss` has their objectives in
+closed form, Wasserstein-1 balls with the l2 norm, the intercept (the last scalar, where there is one) not transported.
+
+- absolute loss: ``min mean |y - x.θ| + ε sqrt(|θ|^2 + 1)``. Its dual is ``max u.y + sqrt(ε^2 - |X'u|^2)`` over
+  ``|u_p| <= 1/n``, ``|X'u| <= ε`` (with an intercept ``sum u = 0``).
+- logistic loss, κ = inf: ``min mean softplus(-m) + ε |θ|``; κ finite: ``min over θ, a >= |θ| of a ε + mean
+  softplus(-m) + mean max(0, m - a κ)``. Their dual is the largest mean entropy of ``s [n]`` in [0, 1], with flips ``v``
+  in ``[0, 1/n]`` (0 where κ = inf), such that ``|X'(y (s/n - v))| <= ε - κ sum v`` (with an intercept
+  ``sum y (s/n - v) = 0``).
+
+Deviation: the paper solves conic programs, and proximal gradient is usual for κ = inf. Here kinks are rounded off and
+the cone gets a barrier, both by δ, and Newton's method follows δ to 0. The gradient of the rounded problem *is* a dual
+point, so each δ certifies itself, and a solution takes some dozens of Newton steps.
+
+Radius 0 is plain training. Separable rows then have no optimum, nor have more features than rows one solution, so
+``RIDGE/2 |θ|^2``, intercept included, is added there and only there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from raysim.strategies.base import Floats
+from raysim.strategies.coalitions.robust.loss import check_kappa, check_radius, l1_losses, logistic_losses
+
+RIDGE = 1e-6
+SHRINK = 0.1
+"""What δ is multiplied by from one smoothed problem to the next."""
+STAGES = 12
+STEPS = 100
+
+
+@dataclass(frozen=True, eq=False)
+class Fit:
+    """A trained model ``theta [P]``, its objective's ``value``, and a ``bound`` that no model's objective is below."""
+
+    theta: Floats
+    value: float
+    bound: float
+
+    @property
+    def gap(self) -> float:
+        """``value - bound``, never below 0."""
+        return max(0.0, self.value - self.bound)
+
+
+def train_l1(
+    X: NDArray[Any], y: NDArray[Any], radius: float, *, intercept: bool = False, tolerance: float = 1e-7
+) -> Fit:
+    """Absolute loss on ``X [n, F]``, ``y [n]``, until the gap is within ``tolerance`` of ``1 + value``."""
+    check_radius(radius)
+    Z, y = _design(X, y, intercept)
+    n, P = Z.shape
+    F = X.shape[1]
+    free = np.arange(P) >= F
+    scale = max(float(np.abs(y).mean()), 1e-12)
+
+    def fit(theta: Floats, delta: float) -> Fit:
+        residual = y - Z @ theta
+        u = residual / np.sqrt(residual**2 + delta**2) / n
+        value = float(l1_losses(X, y, theta[None, :], radius)[0])
+        if radius == 0:
+            return Fit(theta, value + RIDGE / 2 * float(theta @ theta), float(u @ y) - _ridge_cost(Z.T @ u))
+        u = _balanced(u) if intercept else u
+        norm = float(np.linalg.norm(X.T @ u))
+        u, norm = (u * (radius / norm), radius) if norm > radius else (u, norm)
+        return Fit(theta, value, float(u @ y) + float(np.sqrt(radius**2 - norm**2)))
+
+    def smooth(delta: float) -> Objective:
+        def objective(theta: Floats) -> tuple[float, Callable[[], tuple[Floats, Floats]]]:
+            residual = y - Z @ theta
+            root = np.sqrt(residual**2 + delta**2)
+            w = np.where(free, 0.0, theta)
+            length = np.sqrt(w @ w + 1.0)
+            value = root.mean() + radius * length
+            ridge = RIDGE if radius == 0 else 0.0
+
+            def derivatives() -> tuple[Floats, Floats]:
+                gradient = -Z.T @ (residual / root) / n + radius * w / length + ridge * theta
+                hessian = (Z.T * (delta**2 / root**3 / n)) @ Z + ridge * np.eye(P)
+                hessian += radius * (np.diag(np.where(free, 0.0, 1.0)) / length - np.outer(w, w) / length**3)
+                return gradient, hessian
+
+            return float(value + ridge / 2 * theta @ theta), derivatives
+
+        return objective
+
+    return _follow(smooth, fit, np.zeros(P), scale, tolerance)
+
+
+def train_logistic(
+    X: NDArray[Any],
+    y: NDArray[Any],
+    radius: float,
+    kappa: float = np.inf,
+    *,
+    intercept: bool = False,
+    tolerance: float = 1e-7,
+) -> Fit:
+    """Logistic loss on ``X [n, F]``, ``y [n]`` in {-1, +1}, until the gap is within ``tolerance`` of ``1 + value``.
+
+    A finite κ must be above 2 ε: below, half of the labels can be flipped, and no model is better than θ = 0
+    (``ValueError``). One class with an intercept and certain labels has no optimum; the intercept is then that of
+    ``2n + 1`` to 1 odds.
+    """
+    check_radius(radius)
+    check_kappa(kappa)
+    if radius > 0 and not radius < kappa / 2:
+        raise ValueError(f"radius: {radius} is not below kappa / 2 = {kappa / 2}, where every model is at least log 2")
+    Z, y = _design(X, y, intercept)
+    if radius == 0:
+        return _plain_logistic(Z, y, tolerance)
+    zero = _without_features(X, y, radius, intercept) if np.isinf(kappa) else None
+    return zero or _robust_logistic(X, Z, y, radius, kappa, intercept, tolerance)
+
+
+def zero_is_optimal(X: NDArray[Any], y: NDArray[Any], radius: float) -> bool:
+    """Whether θ = 0 is optimal for certain labels and no intercept: ``|X'y| / (2n) <= ε``."""
+    return bool(np.linalg.norm(X.T @ y) / (2 * len(y)) <= radius)
+
+
+Objective = Callable[[Floats], tuple[float, Callable[[], tuple[Floats, Floats]]]]
+"""From a point to the value there (infinite outside the domain) and a function for gradient and Hessian."""
+
+
+def _plain_logistic(Z: Floats, y: Floats, tolerance: float) -> Fit:
+    """Newton on the loss with its ridge, which has no kinks: δ plays no part."""
+    n, P = Z.shape
+    signed = Z * y[:, None]
+
+    def objective(theta: Floats) -> tuple[float, Callable[[], tuple[Floats, Floats]]]:
+        margins = signed @ theta
+
+        def derivatives() -> tuple[Floats, Floats]:
+            s = _sigmoid(-margins)
+            hessian = (signed.T * (s * (1 - s) / n)) @ signed + RIDGE * np.eye(P)
+            return RIDGE * theta - signed.T @ s / n, hessian
+
+        return float(np.logaddexp(0, -margins).mean() + RIDGE / 2 * theta @ theta), derivatives
+
+    def fit(theta: Floats, delta: float) -> Fit:
+        margins = signed @ theta
+        s = _sigmoid(-margins)
+        value = float(np.logaddexp(0, -margins).mean() + RIDGE / 2 * theta @ theta)
+        return Fit(theta, value, _entropy(s) - _ridge_cost(signed.T @ s / n))
+
+    return _follow(lambda delta: objective, fit, np.zeros(P), 1.0, tolerance)
+
+
+def _without_features(X: NDArray[Any], y: Floats, radius: float, intercept: bool) -> Fit | None:
+    """The model without features, where it is optimal for certain labels."""
+    n, positive = len(y), float((y > 0).mean())
+    if not intercept:
+        zero = np.zeros(X.shape[1])
+        return Fit(zero, float(np.log(2)), float(np.log(2))) if zero_is_optimal(X, y, radius) else None
+    theta = np.zeros(X.shape[1] + 1)
+    if positive in (0.0, 1.0):
+        theta[-1] = np.log(2 * n + 1) * (2 * positive - 1)
+        return Fit(theta, float(np.log1p(1 / (2 * n + 1))), 0.0)
+    theta[-1] = np.log(positive / (1 - positive))
+    if np.linalg.norm(X.T @ (y * _sigmoid(-y * theta[-1]))) / n > radius:
+        return None
+    value = float(np.logaddexp(0, -y * theta[-1]).mean())
+    return Fit(theta, value, value)
+
+
+def _robust_logistic(
+    X: NDArray[Any], Z: Floats, y: Floats, radius: float, kappa: float, intercept: bool, tolerance: float
+) -> Fit:
+    """Newton over ``(θ, a)`` with the barrier ``-δ log(a^2 - |θ|^2)`` and rounded ``max(0, m - a κ)``."""
+    n, P = Z.shape
+    signed = Z * y[:, None]
+    weights = (np.arange(P) < X.shape[1]).astype(np.float64)
+    certain = np.isinf(kappa)
+    # m - a κ is linear in (θ, a).
+    excess_of = np.column_stack([signed, np.full(n, 0.0 if certain else -kappa)])
+
+    def flips(point: Floats, delta: float) -> tuple[Floats, Floats]:
+        """``m - a κ`` and the root of its rounding ``(e + sqrt(e^2 + δ^2)) / 2``."""
+        excess = excess_of @ point
+        return excess, np.sqrt(excess**2 + delta**2)
+
+    def smooth(delta: float) -> Objective:
+        def objective(point: Floats) -> tuple[float, Callable[[], tuple[Floats, Floats]]]:
+            theta, a = point[:-1], point[-1]
+            w = weights * theta
+            inside = a * a - w @ w
+            if a <= 0 or inside <= 0:
+                return np.inf, lambda: (point, np.empty(0))
+            margins = signed @ theta
+            excess, root = flips(point, delta)
+            value = a * radius + np.logaddexp(0, -margins).mean() - delta * np.log(inside)
+            if not certain:
+                value += (excess + root).mean() / 2
+
+            def derivatives() -> tuple[Floats, Floats]:
+                s = _sigmoid(-margins)
+                gradient = np.append(-signed.T @ s / n, radius)
+                hessian = np.zeros((P + 1, P + 1))
+                hessian[:P, :P] = (signed.T * (s * (1 - s) / n)) @ signed
+                slope = np.append(2 * w, -2 * a)  # of -inside
+                gradient += delta * slope / inside
+                hessian += delta * (np.diag(np.append(2 * weights, -2.0)) / inside + np.outer(slope, slope) / inside**2)
+                if not certain:
+                    gradient += excess_of.T @ (1 + excess / root) / (2 * n)
+                    hessian += (excess_of.T * (delta**2 / root**3 / (2 * n))) @ excess_of
+                return gradient, hessian
+
+            return float(value), derivatives
+
+        return objective
+
+    def fit(point: Floats, delta: float) -> Fit:
+        theta = point[:-1]
+        s = _sigmoid(-signed @ theta)
+        v = np.zeros(n)
+        if not certain:
+            excess, root = flips(point, delta)
+            v = (1 + excess / root) / (2 * n)
+        if intercept:
+            s, v = _classes_balanced(y, s, v)
+        needed = float(np.linalg.norm(X.T @ (y * (s / n - v)))) + (0.0 if certain else kappa * float(v.sum()))
+        if needed > radius:
+            s = s * (radius / needed)
+        value = float(logistic_losses(X, y, theta[None, :], radius, kappa)[0])
+        return Fit(theta, value, _entropy(s))
+
+    return _follow(smooth, fit, np.append(np.zeros(P), 1.0), 1.0, tolerance)
+
+
+def _follow(
+    smooth: Callable[[float], Objective],
+    fit: Callable[[Floats, float], Fit],
+    point: Floats,
+    scale: float,
+    tolerance: float,
+) -> Fit:
+    """Solve smoothed problems for δ = ``scale``, a tenth of it, ... until a certificate is within the tolerance."""
+    best: Fit | None = None
+    delta = scale
+    for _ in range(STAGES):
+        point = _newton(smooth(delta), point)
+        found = fit(point, delta)
+        if best is not None:
+            # Either side of an earlier certificate may be the better one.
+            better = found if found.value <= best.value else best
+            found = Fit(better.theta, better.value, max(found.bound, best.bound))
+        best = found
+        if best.gap <= tolerance * (1 + abs(best.value)):
+            break
+        delta *= SHRINK
+    assert best is not None
+    return best
+
+
+def _newton(objective: Objective, point: Floats) -> Floats:
+    """Damped Newton steps on a convex objective, and full ones at the end, while they shorten the gradient.
+
+    Near kinks a gain that float64 cannot tell in the value can still be a gradient that spoils the certificate.
+    """
+    value, derivatives = objective(point)
+    gradient, hessian = derivatives()
+    for _ in range(STEPS):
+        # What keeps the system solvable where rows leave directions open is far below the curvature that matters.
+        hessian[np.diag_indices_from(hessian)] += 1e-13 * hessian.trace() / len(hessian) + 1e-300
+        step = np.linalg.solve(hessian, -gradient)
+        decrease, rounding = -float(gradient @ step), 1e-14 * (1 + abs(value))
+        length = 1.0
+        trial, (trial_value, derivatives) = point + step, objective(point + step)
+        while trial_value > value - 0.1 * length * decrease + rounding and length > 1e-10:
+            length /= 2
+            trial = point + length * step
+            trial_value, derivatives = objective(trial)
+        if not trial_value <= value + rounding:
+            break
+        trial_gradient, hessian = derivatives()
+        if decrease <= rounding and not np.linalg.norm(trial_gradient) < np.linalg.norm(gradient):
+            break
+        point, value, gradient = trial, trial_value, trial_gradient
+    return point
+
+
+def _design(X: NDArray[Any], y: NDArray[Any], intercept: bool) -> tuple[Floats, Floats]:
+    """Rows as float64, with a column of ones for an intercept."""
+    if not len(y):
+        raise ValueError("X: a hospital without rows cannot train")
+    Z = np.asarray(X, np.float64)
+    return (np.column_stack([Z, np.ones(len(Z))]) if intercept else Z), np.asarray(y, np.float64)
+
+
+def _balanced(u: Floats) -> Floats:
+    """``u`` with the sum 0, its larger side scaled down, so that no entry grows."""
+    up, down = float(u[u > 0].sum()), float(-u[u < 0].sum())
+    least = min(up, down)
+    return np.where(u > 0, u * (least / up if up else 0.0), u * (least / down if down else 0.0))
+
+
+def _classes_balanced(y: Floats, s: Floats, v: Floats) -> tuple[Floats, Floats]:
+    """``s`` and ``v`` with ``sum y (s/n - v) = 0``, of which no entry grows: one class's s, or else the other's v."""
+    excess = float(y @ (s / len(y) - v))
+    over = y * excess > 0
+    if (total := float(s[over].sum()) / len(y)) > abs(excess):
+        return np.where(over, s * (1 - abs(excess) / total), s), v
+    if (total := float(v[~over].sum())) > abs(excess):
+        return s, np.where(over, v, v * (1 - abs(excess) / total))
+    return np.zeros_like(s), np.zeros_like(v)
+
+
+def _sigmoid(z: Floats) -> Floats:
+    s: Floats = np.exp(-np.logaddexp(0, -z))
+    return s
+
+
+def _entropy(s: Floats) -> float:
+    """``mean of -s log s - (1 - s) log(1 - s)``."""
+    inside = np.clip(s, 1e-300, 1 - 1e-16)
+    return float(np.where((s > 0) & (s < 1), -s * np.log(inside) - (1 - s) * np.log1p(-inside), 0.0).mean())
+
+
+def _ridge_cost(pull: Floats) -> float:
+    """What a dual point loses to the ridge: ``max over θ of pull.θ - RIDGE/2 |θ|^2``."""
+    return float(pull @ pull) / (2 * RIDGE)

@@ -1,0 +1,123 @@
+"""Linear inequalities that partitions satisfy, for the bounds on program (11) of CS-RCFL.
+
+A partition is the matrix ``Z_ij = 1/|S|`` where i and j are both in S, else 0. For a hospital i and a set T of others,
+``sum over t in T of Z_it - sum over pairs t, u in T of Z_tu <= Z_ii``: of the members of i's coalition that T has,
+q say, the left counts ``q - q (q - 1)/2 <= 1``. Here T has two members (triangles) or three.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from raysim.strategies.base import Floats, Ids
+
+# The pairs of entries of (i, j, k) and (i, j, k, l) that an inequality is on, and its coefficients for them.
+PATTERNS = {
+    3: (((0, 1), (0, 2), (0, 0), (1, 2)), (1.0, 1.0, -1.0, -1.0)),
+    4: (((0, 1), (0, 2), (0, 3), (0, 0), (1, 2), (1, 3), (2, 3)), (1.0, 1.0, 1.0, -1.0, -1.0, -1.0, -1.0)),
+}
+
+
+@dataclass(eq=False)
+class Cliques:
+    """Inequalities ``at [m, 3]`` or ``[m, 4]``: i, then T ascending; with their ``multipliers [m]`` and steps."""
+
+    at: Ids
+    multipliers: Floats
+    hospitals: int
+    steps: Floats = field(init=False)
+
+    def __post_init__(self) -> None:
+        pairs, coefficients = PATTERNS[self.at.shape[1]]
+        self.coefficients = np.array(coefficients)
+        self.flat = np.stack([self.at[:, a] * self.hospitals + self.at[:, b] for a, b in pairs])
+        self.steps = np.zeros(len(self.at))
+
+    @staticmethod
+    def none(size: int, hospitals: int) -> Cliques:
+        """No inequality yet on ``size`` hospitals each."""
+        return Cliques(np.zeros((0, size), np.int64), np.zeros(0), hospitals)
+
+    def move(self, Z: Floats) -> None:
+        """A step of the multipliers along what ``Z [N, N]`` violates, and not below 0."""
+        self.multipliers = np.maximum(0.0, self.multipliers + self.steps * (self.coefficients @ Z.ravel()[self.flat]))
+
+    def pull(self) -> Floats:
+        """The inequalities' coefficients times their multipliers, summed, symmetric ``[N, N]``."""
+        return self._spread(self.multipliers, self.coefficients)
+
+    def busy(self) -> Floats:
+        """How many inequalities each entry is in, the two entries of a pair with halves, symmetric ``[N, N]``."""
+        return self._spread(np.ones(len(self.at)), np.abs(self.coefficients))
+
+    def renewed(self, new: Ids, amounts: Floats, most: int) -> Cliques:
+        """Those that pull, and of ``new [m, size]`` the ``most`` with the largest ``amounts [m]``."""
+        code = self.hospitals ** np.arange(self.at.shape[1])
+        kept = self.multipliers > 0
+        old = self.at[kept]
+        fresh = ~np.isin(new @ code, old @ code)
+        added = new[fresh][np.argsort(-amounts[fresh], kind="stable")[:most]]
+        multipliers = np.concatenate([self.multipliers[kept], np.zeros(len(added))])
+        return Cliques(np.concatenate([old, added]), multipliers, self.hospitals)
+
+    def _spread(self, weights: Floats, coefficients: Floats) -> Floats:
+        halves = np.outer(coefficients / 2, weights).ravel()
+        upper = np.bincount(self.flat.ravel(), halves, self.hospitals**2).astype(np.float64, copy=False)
+        upper = upper.reshape(self.hospitals, self.hospitals)
+        return upper + upper.T
+
+
+def pace(all_cliques: Sequence[Cliques], penalty: float) -> None:
+    """Set steps for which the primal-dual method converges: what the busiest entry of each inequality allows."""
+    busy = np.sum([cliques.busy() for cliques in all_cliques], axis=0).ravel()
+    for cliques in all_cliques:
+        cliques.steps = penalty / (len(cliques.coefficients) * busy[cliques.flat].max(axis=0, initial=1.0))
+
+
+def violated_triangles(Z: Floats, least: float, most: int) -> tuple[Ids, Floats]:
+    """``(i, j, k) [m, 3]`` that ``Z [N, N]`` violates by more than ``least``, at most ``most`` for each i; how much."""
+    found, amounts = [np.zeros((0, 3), np.int64)], [np.zeros(0)]
+    for i in range(len(Z)):
+        amount = _triangles_of(Z, i)
+        j, k = np.nonzero(amount > least)
+        by = amount[j, k]
+        if len(by) > most:
+            top = np.argpartition(-by, most)[:most]
+            j, k, by = j[top], k[top], by[top]
+        found.append(np.column_stack([np.full(len(j), i), j, k]))
+        amounts.append(by)
+    return np.concatenate(found), np.concatenate(amounts)
+
+
+def violated_fours(Z: Floats, least: float, most: int) -> tuple[Ids, Floats]:
+    """``(i, j, k, l) [m, 4]`` as in :func:`violated_triangles`, not all of them.
+
+    For each i, the ``most`` triangles that are violated most, or nearest to it, are extended by their best l.
+    """
+    n = len(Z)
+    found, amounts = [np.zeros((0, 4), np.int64)], [np.zeros(0)]
+    for i in range(n):
+        amount = _triangles_of(Z, i)
+        pairs = np.argpartition(-amount, most, axis=None)[:most] if most < n * n else np.arange(n * n)
+        j, k = np.divmod(pairs[np.isfinite(amount.ravel()[pairs])], n)
+        rows = np.arange(len(j))
+        extended = amount[j, k][:, None] + Z[i] - Z[j] - Z[k]
+        extended[:, i] = extended[rows, j] = extended[rows, k] = -np.inf
+        best = extended.argmax(axis=1) if len(rows) else rows
+        by = extended[rows, best]
+        three, first = np.unique(np.sort(np.column_stack([j, k, best])[by > least], axis=1), axis=0, return_index=True)
+        found.append(np.column_stack([np.full(len(three), i), three]))
+        amounts.append(by[by > least][first])
+    return np.concatenate(found), np.concatenate(amounts)
+
+
+def _triangles_of(Z: Floats, i: int) -> Floats:
+    """``Z_ij + Z_ik - Z_ii - Z_jk`` for all j < k other than i, ``[N, N]``; minus infinity elsewhere."""
+    amount: Floats = Z[i][:, None] + Z[i][None, :] - Z[i, i] - Z
+    amount[np.tri(len(Z), dtype=np.bool_)] = -np.inf
+    amount[i] = -np.inf
+    amount[:, i] = -np.inf
+    return amount

@@ -1,0 +1,131 @@
+"""The optimum of program (11) of CS-RCFL for up to about 20 hospitals, whatever the losses: dynamic programming.
+
+Over subsets M of the hospitals, ``f_1(M) = c(M)`` is the cost of one coalition and ``f_k(M)`` the least of k. One of
+two parts has the last hospital of M: ``f_k(M) = min over S of f_a(S) + f_b(M without S)``, where S runs over subsets
+of M that contain it and are not all of it, with (a, b) = (1, k - 1), or (k/2, k/2), which needs fewer k. For all M with
+the last hospital h this is one (min, +) subset convolution over the h hospitals before it, which splits in three by its
+top bit, down to blocks that a table of all pairs settles at once. Time ``log2(K) 3^(N-1)`` at most, memory
+``log2(K) 2^N``.
+"""
+
+from __future__ import annotations
+
+import time
+from functools import cache
+
+import numpy as np
+
+from raysim.strategies.base import Floats, Ids
+from raysim.strategies.shared.clustering import by_smallest_member
+
+BLOCK = 9
+"""Bits of the blocks that are settled by a table, ``3^9`` pairs, which fit the cache."""
+
+
+def enumerate_coalitions(losses: Floats, coalitions: int, *, seconds: float = np.inf) -> Ids | None:
+    """The optimal labels ``[N]`` under ``losses [N, N]``; None where ``seconds`` did not suffice."""
+    deadline = time.perf_counter() + seconds
+    n = len(losses)
+    costs = subset_costs(losses)
+    if coalitions == 1:
+        return np.zeros(n, np.int64)
+    # Whose coalition the last hospital is in is decided at the end, so tables leave it out.
+    tables = {1: costs}
+    for k in _orders(coalitions - 1):
+        a, b = _parts(k)
+        tables[k] = np.full(2 ** (n - 1), np.inf)
+        for h in range(k - 1, n - 1):
+            lower, upper = slice(0, 2**h), slice(2**h, 2 ** (h + 1))
+            if not _convolve(tables[a][upper], tables[b][lower], tables[k][upper], deadline):
+                return None
+    labels = np.zeros(n, np.int64)
+    first, rest = _split(tables, 2**n - 1, 1, coalitions - 1)
+    _assign(tables, labels, first, 1, 0)
+    _assign(tables, labels, rest, coalitions - 1, 1)
+    return by_smallest_member(labels)
+
+
+def _parts(k: int) -> tuple[int, int]:
+    """How many coalitions the part with the last hospital has, and the other: one, or as many as the other."""
+    return (k // 2, k // 2) if k % 2 == 0 else (1, k - 1)
+
+
+def _orders(k: int) -> list[int]:
+    """The k > 1 of which f_k is needed for this one, ascending."""
+    return [] if k == 1 else [*_orders(_parts(k)[1]), k]
+
+
+def subset_costs(losses: Floats) -> Floats:
+    """``c(S)`` of all subsets as bit masks, ``[2^N]``; that of the empty one is infinite."""
+    n = len(losses)
+    pair = losses + losses.T
+    sums, sizes = np.zeros(2**n), np.zeros(2**n)
+    for h in range(n):
+        towards = np.zeros(2**h)
+        for j in range(h):
+            towards[2**j : 2 ** (j + 1)] = towards[: 2**j] + pair[h, j]
+        sums[2**h : 2 ** (h + 1)] = sums[: 2**h] + towards + losses[h, h]
+        sizes[2**h : 2 ** (h + 1)] = sizes[: 2**h] + 1
+    sums[0], sizes[0] = np.inf, 1.0
+    costs: Floats = sums / sizes
+    return costs
+
+
+def _convolve(first: Floats, rest: Floats, out: Floats, deadline: float) -> bool:
+    """``out[M] = min(out[M], min over S within M of first[S] + rest[M without S])``, all ``[2^h]``.
+
+    False when out of time.
+    """
+    size = len(first)
+    if size <= 2**BLOCK:
+        part, complement, starts = _pairs(size)
+        pairs = rest.take(complement)
+        pairs += first.take(part)
+        np.minimum(out, np.minimum.reduceat(pairs, starts), out=out)
+        return True
+    if time.perf_counter() > deadline:
+        return False
+    half = size // 2
+    return (
+        _convolve(first[:half], rest[:half], out[:half], deadline)
+        and _convolve(first[half:], rest[:half], out[half:], deadline)
+        and _convolve(first[:half], rest[half:], out[half:], deadline)
+    )
+
+
+@cache
+def _pairs(size: int) -> tuple[Ids, Ids, Ids]:
+    """All subsets S of each mask M below ``size``, the rest of M, and where the pairs of each M start."""
+    masks = np.arange(size)
+    whole, part = np.nonzero((masks[None, :] & ~masks[:, None]) == 0)
+    return part, whole - part, np.flatnonzero(np.r_[True, np.diff(whole) > 0])
+
+
+def _assign(tables: dict[int, Floats], labels: Ids, mask: int, k: int, label: int) -> None:
+    """Write labels ``label``, ... of the best k coalitions of ``mask`` into ``labels``."""
+    if k == 1:
+        labels[_bits(mask)] = label
+        return
+    a, b = _parts(k)
+    first, rest = _split(tables, mask, a, b)
+    _assign(tables, labels, first, a, label)
+    _assign(tables, labels, rest, b, label + a)
+
+
+def _split(tables: dict[int, Floats], mask: int, a: int, b: int) -> tuple[int, int]:
+    """The part of ``mask`` with its last hospital, which becomes a coalitions, and the rest, which becomes b."""
+    rests = _subsets(mask - (1 << (mask.bit_length() - 1)))
+    rest = int(rests[(tables[a][mask - rests] + tables[b][rests]).argmin()])
+    return mask - rest, rest
+
+
+def _subsets(mask: int) -> Ids:
+    """All subsets of a mask, ``[2^bits]``."""
+    subsets = np.zeros(1, np.int64)
+    for bit in _bits(mask):
+        subsets = np.concatenate([subsets, subsets + (1 << bit)])
+    return subsets
+
+
+def _bits(mask: int) -> list[int]:
+    return [bit for bit in range(mask.bit_length()) if mask >> bit & 1]

@@ -1,0 +1,136 @@
+"""Coalitions by local search: the upper bound on program (11) of CS-RCFL, and usually its optimum.
+
+The cost of a coalition is ``c(S) = (1/|S|) sum over i, j in S of L_ij``. Only ``L + L'`` matters, the diagonal counts.
+Searches start at random labels, at k-medoids of ``L + L'``, and then at the best labels found with three coalitions
+dealt again, which at 200 hospitals finds what neither more starts nor moving some hospitals at random does.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from raysim.strategies.base import Floats, Ids
+from raysim.strategies.shared.clustering import by_smallest_member
+
+STARTS = 50
+KICKS = 400
+LEAST = 1e-10
+"""What a change must gain, relative to the largest loss, so that rounding makes no endless loop."""
+
+
+def coalition_cost(losses: Floats, labels: Ids) -> float:
+    """``sum_k c(S_k)`` of ``labels [N]`` under ``losses [N, N]``."""
+    member = np.eye(int(labels.max()) + 1)[labels]
+    return float((np.einsum("ik,ij,jk->k", member, losses, member, optimize=True) / member.sum(axis=0)).sum())
+
+
+def search_coalitions(
+    losses: Floats, coalitions: int, rng: np.random.Generator, *, starts: int = STARTS, kicks: int = KICKS
+) -> Ids:
+    """The best labels ``[N]`` of ``starts`` searches, half from k-medoids, and of ``kicks`` from the best.
+
+    Every coalition 0, 1, ... has a member, numbered by the smallest.
+    """
+    symmetric = (losses + losses.T) / 2
+    best, least = _random_labels(len(losses), coalitions, rng), np.inf
+    for start in range(starts + kicks):
+        if start >= starts:
+            labels = _dealt_again(best, coalitions, rng)
+        elif start % 2:
+            labels = _medoid_labels(symmetric, coalitions, rng)
+        else:
+            labels = _random_labels(len(losses), coalitions, rng)
+        labels = _descend(symmetric, labels, coalitions)
+        cost = coalition_cost(symmetric, labels)
+        if cost < least:
+            best, least = labels, cost
+    return by_smallest_member(best)
+
+
+def _descend(symmetric: Floats, labels: Ids, coalitions: int) -> Ids:
+    """Best moves of one hospital, and where none gains swaps of two, until none gains either.
+
+    With ``r_k(i) = sum over j in k, j != i of L_ij + L_ji``, ``A_k`` the sum of a coalition's losses and ``s_k`` its
+    size, moving i from k to m changes the cost by
+    ``(A_k - r_k(i) - L_ii)/(s_k - 1) - A_k/s_k + (A_m + r_m(i) + L_ii)/(s_m + 1) - A_m/s_m``.
+    """
+    own = symmetric.diagonal()
+    pair = 2 * symmetric
+    np.fill_diagonal(pair, 0.0)
+    labels = labels.copy()
+    member = np.eye(coalitions)[labels]
+    sizes = member.sum(axis=0)
+    towards = pair @ member  # r, [N, K]
+    totals = (member * towards).sum(axis=0) / 2 + own @ member  # A, [K]
+    rows = np.arange(len(labels))
+    least = -LEAST * max(float(np.abs(symmetric).max()), 1e-300)
+    while True:
+        at = towards[rows, labels]
+        size = sizes[labels]
+        left = np.where(size > 1, (totals[labels] - at - own) / np.maximum(size - 1, 1) - totals[labels] / size, np.inf)
+        change = left[:, None] + (totals + towards + own[:, None]) / (sizes + 1) - totals / sizes
+        change[rows, labels] = np.inf
+        i, m = divmod(int(change.argmin()), coalitions)
+        if change[i, m] < least:
+            k = labels[i]
+            totals[k] -= towards[i, k] + own[i]
+            totals[m] += towards[i, m] + own[i]
+            sizes[k] -= 1
+            sizes[m] += 1
+            towards[:, k] -= pair[:, i]
+            towards[:, m] += pair[:, i]
+            labels[i] = m
+            continue
+        # What i's coalition gains by having j in its place, over its size; the other half is the transpose.
+        half = (towards[:, labels].T - pair + own[None, :] - (at + own)[:, None]) / size[:, None]
+        swap = half + half.T
+        swap[labels[:, None] == labels] = np.inf
+        i, j = divmod(int(swap.argmin()), len(labels))
+        if not swap[i, j] < least:
+            return labels
+        k, m = labels[i], labels[j]
+        totals[k] += half[i, j] * size[i]
+        totals[m] += half[j, i] * size[j]
+        towards[:, k] += pair[:, j] - pair[:, i]
+        towards[:, m] += pair[:, i] - pair[:, j]
+        labels[i], labels[j] = m, k
+
+
+def _random_labels(hospitals: int, coalitions: int, rng: np.random.Generator) -> Ids:
+    """Labels at random, each coalition with at least one member."""
+    labels: Ids = np.concatenate([np.arange(coalitions), rng.integers(0, coalitions, hospitals - coalitions)])
+    return rng.permutation(labels)
+
+
+def _medoid_labels(symmetric: Floats, coalitions: int, rng: np.random.Generator) -> Ids:
+    """K-medoids by alternation: hospitals go to the nearest medoid, which is a coalition's most central member."""
+    medoids = rng.permutation(len(symmetric))[:coalitions]
+    while True:
+        labels: Ids = symmetric[:, medoids].argmin(axis=1)
+        labels[medoids] = np.arange(coalitions)
+        inside = np.where(labels[:, None] == labels, symmetric, 0.0).sum(axis=1)
+        # A medoid stays unless another member is strictly more central, so that ties do not alternate for ever.
+        central = medoids.copy()
+        for k in range(coalitions):
+            members = np.flatnonzero(labels == k)
+            candidate = members[inside[members].argmin()]
+            if inside[candidate] < inside[medoids[k]]:
+                central[k] = candidate
+        if (central == medoids).all():
+            return labels
+        if _spread(symmetric, labels, central) >= _spread(symmetric, labels, medoids):
+            return labels
+        medoids = central
+
+
+def _spread(symmetric: Floats, labels: Ids, medoids: Ids) -> float:
+    return float(symmetric[np.arange(len(labels)), medoids[labels]].sum())
+
+
+def _dealt_again(labels: Ids, coalitions: int, rng: np.random.Generator) -> Ids:
+    """The members of three coalitions are dealt among these at random: two may merge while the third divides."""
+    again = rng.permutation(coalitions)[:3]
+    members = np.flatnonzero(np.isin(labels, again))
+    labels = labels.copy()
+    labels[members] = again[_random_labels(len(members), len(again), rng)]
+    return labels

@@ -1,0 +1,109 @@
+"""Which hospitals form coalitions: the integer fractional program of CS-RCFL, solved or with its gap stated.
+
+X. Konti et al., *CS-RCFL*, program (11): with ``L_ij`` the (robust transfer) loss of hospital j's model at hospital i,
+divide N hospitals into exactly K coalitions so that ``sum over S of (1/|S|) sum over i, j in S of L_ij`` is least.
+
+How: local search gives the partition, a spectral bound says how far from optimal it can be. Where that is no proof,
+up to 20 hospitals are enumerated by dynamic programming, up to 40 given to HiGHS for the time that is left; beyond, the
+gap is stated. Losses of hospitals that are their own best (exact training, no radius) only fall with K, so K cannot be
+chosen by this cost: use held-out loss.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+
+import numpy as np
+
+from raysim.strategies.base import Floats, Ids, at_least
+from raysim.strategies.coalitions.solver.bound import spectral_bound
+from raysim.strategies.coalitions.solver.enumeration import enumerate_coalitions
+from raysim.strategies.coalitions.solver.programs import size_indexed
+from raysim.strategies.coalitions.solver.search import coalition_cost, search_coalitions
+
+ENUMERATED = 20
+PROGRAMMED = 40
+TOLERANCE = 1e-6
+"""The relative gap that is a proof."""
+
+
+@dataclass(frozen=True, eq=False)
+class Coalitions:
+    """``labels [N]``, numbered by the smallest member; their ``value``, which no partition has below ``bound``.
+
+    ``seconds``: what finding and proving took.
+    """
+
+    labels: Ids
+    value: float
+    bound: float
+    seconds: float
+
+    @property
+    def gap(self) -> float:
+        """``(value - bound) / |value|``, never below 0."""
+        return max(0.0, self.value - self.bound) / max(abs(self.value), 1e-300)
+
+    @property
+    def proven(self) -> bool:
+        """Whether the partition is optimal, to one in a million."""
+        return self.gap <= TOLERANCE
+
+
+def find_coalitions(
+    losses: Floats, coalitions: int, rng: np.random.Generator, *, seconds: float = 60.0, tolerance: float = TOLERANCE
+) -> Coalitions:
+    """The best partition of ``losses [N, N]`` into exactly ``coalitions``, with what is proven of it.
+
+    Stops when the relative gap is within ``tolerance``, or after about ``seconds`` (the local search runs to its end:
+    the labels of more than 40 hospitals depend on ``rng`` alone and not on the clock). Raises ``ValueError`` where
+    there are more coalitions than hospitals, and for losses that are not a finite square.
+    """
+    start = time.perf_counter()
+    _check(losses, coalitions, seconds)
+    losses = np.asarray(losses, np.float64)
+    n = len(losses)
+
+    def result(labels: Ids, bound: float) -> Coalitions:
+        value = coalition_cost(losses, labels)
+        return Coalitions(labels, value, min(bound, value), time.perf_counter() - start)
+
+    def left() -> float:
+        return max(0.0, start + seconds - time.perf_counter())
+
+    if coalitions in (1, n):
+        return result(np.zeros(n, np.int64) if coalitions == 1 else np.arange(n), np.inf)
+    labels = search_coalitions(losses, coalitions, rng)
+    bound = spectral_bound(losses, coalitions, coalition_cost(losses, labels), tolerance=tolerance, seconds=left())
+    found = result(labels, bound)
+    if found.gap <= tolerance or not left():
+        return found
+    if n <= ENUMERATED:
+        exact = enumerate_coalitions(losses, coalitions, seconds=left())
+        return found if exact is None else result(exact, np.inf)
+    if n <= PROGRAMMED:
+        other, programmed = size_indexed(losses, coalitions, seconds=left())
+        if other is not None and coalition_cost(losses, other) < found.value:
+            labels = other
+        return result(labels, max(bound, programmed))
+    return found
+
+
+def coalition_models(models: Floats, labels: Ids) -> Floats:
+    """``θ_S = (1/|S|) sum over i in S of θ_i`` (eq. 6), ``[K, P]`` from ``models [N, P]`` and ``labels [N]``."""
+    sums = np.zeros((int(labels.max()) + 1, models.shape[1]))
+    np.add.at(sums, labels, models)
+    means: Floats = sums / np.bincount(labels)[:, None]
+    return means
+
+
+def _check(losses: Floats, coalitions: int, seconds: float) -> None:
+    if losses.ndim != 2 or losses.shape[0] != losses.shape[1]:
+        raise ValueError(f"losses: shape {losses.shape} is not that of a square matrix")
+    if not np.isfinite(losses).all():
+        raise ValueError("losses: not all are finite; leave out hospitals without rows, and models that diverged")
+    at_least("coalitions", coalitions, 1)
+    if coalitions > len(losses):
+        raise ValueError(f"coalitions: {coalitions} is more than the {len(losses)} hospitals; lower it")
+    at_least("seconds", seconds, 0.0, finite=False)

@@ -1,0 +1,104 @@
+"""Agnostic federated learning: the model for the worst mixture of hospitals.
+
+M. Mohri, G. Sivek, A. T. Suresh: *Agnostic Federated Learning*, ICML 2019: ``min over w, max over λ in the simplex of
+sum λ_i L_i(w)``, by stochastic-AFL's descent and ascent with exact gradients.
+
+A round: all hospitals that have training rows tell the gradient and the loss of all their rows at w;
+``w <- w - gamma_w sum λ_i grad L_i``; λ becomes the projection onto the simplex of ``λ + gamma_λ L_i``. The result is
+the mean of w over the rounds. ``averaging: model`` lets hospitals train as configured instead of one step, and w is
+then the mean of their models by λ.
+
+Everybody takes part in every round, whatever the selection says. Who is not there keeps its λ before the projection.
+Traffic: per hospital P scalars down; P, its loss and the number of its rows up.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from raysim.strategies.base import (
+    FederationView,
+    Floats,
+    Ids,
+    LocalProblem,
+    State,
+    Strategy,
+    Update,
+    at_least,
+    one_of,
+    own_state,
+)
+from raysim.strategies.fairness.simplex import project_to_simplex
+from raysim.strategies.shared.weights import hospital_weights
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class AgnosticState(State):
+    """``mixture [N]``: λ, 0 for hospitals without training rows; ``rounds``: how many there have been.
+
+    In the bank, row 0 is w and row 1 its mean over the rounds.
+    """
+
+    mixture: Floats
+    rounds: int = 0
+
+
+@dataclass(frozen=True)
+class AgnosticFL(Strategy):
+    """``ascent``: γ_λ; ``learning_rate``: γ_w (None: as configured); ``start``: λ at first, ``uniform`` or by rows."""
+
+    ascent: float = 0.1
+    learning_rate: float | None = None
+    averaging: Literal["gradient", "model"] = "gradient"
+    start: Literal["uniform", "samples"] = "uniform"
+
+    def __post_init__(self) -> None:
+        at_least("ascent", self.ascent, 0)
+        if self.learning_rate is not None:
+            at_least("learning_rate", self.learning_rate, 0)
+        one_of("averaging", self.averaging, ("gradient", "model"))
+        one_of("start", self.start, ("uniform", "samples"))
+
+    def setup(self, view: FederationView) -> AgnosticState:
+        mixture = np.zeros(len(view.sizes))
+        mixture[view.trainable] = hospital_weights(view.sizes[view.trainable], self.start, 0.0)
+        return AgnosticState(bank=np.stack([view.initial, view.initial]), mixture=mixture)
+
+    def uses_selection(self) -> bool:
+        return False
+
+    def select(self, view: FederationView, state: State, round: int) -> Ids:
+        return view.present
+
+    def problem(self, view: FederationView, state: State, ids: Ids) -> LocalProblem:
+        start, weight = np.zeros_like(ids), own_state(state, AgnosticState).mixture[ids]
+        if self.averaging == "model":
+            return LocalProblem(start=start, weight=weight, learning_rate=self.learning_rate, losses=True)
+        return LocalProblem(
+            start=start,
+            weight=weight,
+            epochs=1,
+            batch_size=0,
+            optimizer="sgd",
+            learning_rate=self.learning_rate,
+            losses=True,
+        )
+
+    def aggregate(self, view: FederationView, state: State, update: Update) -> AgnosticState:
+        if update.losses is None:
+            raise TypeError("the update has no losses")
+        state = own_state(state, AgnosticState)
+        last, rounds = state.bank[0] + update.sums[0], state.rounds + 1
+        mean = state.bank[1] + (last - state.bank[1]) / rounds
+        risen = state.mixture.copy()
+        risen[update.ids] += self.ascent * update.losses
+        mixture = np.zeros_like(risen)
+        mixture[view.trainable] = project_to_simplex(risen[view.trainable])
+        return AgnosticState(bank=np.stack([last, mean]), mixture=mixture, rounds=rounds)
+
+    def serve(self, view: FederationView, state: State) -> dict[str, Ids]:
+        everyone = np.zeros(len(view.sizes), dtype=np.int64)
+        return {"global": everyone, "average": np.ones_like(everyone)}

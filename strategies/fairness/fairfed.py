@@ -1,0 +1,153 @@
+"""FairFed: hospitals count more where the model treats groups of patients as it does everywhere.
+
+Y. H. Ezzeldin, S. Yan, C. He, E. Ferrara, A. S. Avestimehr: *FairFed: Enabling Group Fairness in Federated Learning*,
+AAAI 2023, Algorithm 1, with equal opportunity as the measure of fairness.
+
+A round: each hospital counts, under the model that it received, its training rows by patient group. From these follow
+its gap ``F_i = TPR(others) - TPR(privileged)`` and accuracy, and from the counts' sums those of all. With
+``d_i = |F - F_i|``, or ``|Acc - Acc_i|`` where F_i is undefined (a group without positive rows),
+``omega_i <- omega_i - beta (d_i - mean d)``; ω starts at a hospital's share of rows, and the next model is the mean of
+hospitals' models by ω.
+
+Choices: ω is clipped at 0. It cannot become 0 everywhere, for the changes sum to 0; where it is 0 for all who take part
+because others are not there, they count by rows. Patients of whom the attribute is not known count for accuracy alone.
+With more than two classes ``positive`` is compared with the rest.
+
+Everybody takes part in every round, whatever the selection says. Who is not there keeps its ω.
+Traffic: per hospital P scalars down; six counts, P and the number of its rows up.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+import numpy as np
+
+from raysim.strategies.base import (
+    FederationView,
+    Floats,
+    HospitalRows,
+    Ids,
+    LocalProblem,
+    State,
+    Strategy,
+    Training,
+    Update,
+    at_least,
+    own_state,
+    shares,
+)
+from raysim.strategies.fairness.patient_groups import (
+    OTHERS,
+    PRIVILEGED,
+    Attribute,
+    Privileged,
+    check_group,
+    check_patients,
+    patient_groups,
+)
+
+
+@dataclass(frozen=True)
+class GroupCounts:
+    """Rows, rows called by their class, and of the others and of the privileged positive rows and those called so."""
+
+    kind: ClassVar[str] = "group_counts"
+    attribute: Attribute
+    privileged: Privileged
+    positive: int
+
+    def answer(self, rows: HospitalRows) -> Floats:
+        (outputs,) = rows.outputs
+        called = (outputs > 0).astype(np.int64) if outputs.ndim == 1 else outputs.argmax(axis=1)
+        group = patient_groups(rows.patients(), self.attribute, self.privileged)
+        positive = rows.y == self.positive
+        counts = [len(rows.y), np.count_nonzero(called == rows.y)]
+        for which in (OTHERS, PRIVILEGED):
+            inside = positive & (group == which)
+            counts += [np.count_nonzero(inside), np.count_nonzero(inside & (called == self.positive))]
+        return np.array(counts, dtype=np.float64)
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class FairState(State):
+    """``omega [N]``: the hospitals' weights, which need not sum to 1; 0 for those without training rows."""
+
+    omega: Floats
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class FairProblem(LocalProblem):
+    """A round's problem and the ω that it is weighted by, ``[N]``."""
+
+    omega: Floats
+
+
+@dataclass(frozen=True)
+class FairFed(Strategy):
+    """``attribute`` and its ``privileged`` group, for ages a range ``[from, below]``; ``beta``: β.
+
+    ``positive``: the class whose true positive rate is compared.
+    """
+
+    attribute: Attribute = "sex"
+    privileged: Privileged = "Male"
+    beta: float = 1.0
+    positive: int = 1
+
+    def __post_init__(self) -> None:
+        check_group(self.attribute, self.privileged)
+        at_least("beta", self.beta, 0)
+        at_least("positive", self.positive, 0)
+
+    def check_training(self, training: Training) -> None:
+        if not training.classes:
+            raise ValueError(
+                "strategy.name: fairfed compares true positive rates, and this label is a number; choose another"
+            )
+        if self.positive >= training.classes:
+            raise ValueError(f"strategy.positive: {self.positive} is not below the {training.classes} classes")
+        try:
+            check_patients(training.patients(), self.attribute, self.privileged)
+        except ValueError as error:
+            raise ValueError(f"strategy.{error}") from None
+
+    def setup(self, view: FederationView) -> FairState:
+        return FairState(bank=view.initial[None, :].copy(), omega=shares(view.sizes))
+
+    def uses_selection(self) -> bool:
+        return False
+
+    def select(self, view: FederationView, state: State, round: int) -> Ids:
+        return view.present
+
+    def problem(self, view: FederationView, state: State, ids: Ids) -> FairProblem:
+        question = GroupCounts(self.attribute, self.privileged, self.positive)
+        omega = own_state(state, FairState).omega.copy()
+        counts = np.stack(view.ask(question, models=state.bank, ids=ids))
+        omega[ids] = renewed_weights(omega[ids], counts, self.beta)
+        present = omega[ids].sum()
+        weight = omega[ids] / present if present > 0 else shares(view.sizes[ids])
+        return FairProblem(start=np.zeros_like(ids), weight=weight, omega=omega)
+
+    def aggregate(self, view: FederationView, state: State, update: Update) -> FairState:
+        if not isinstance(update.problem, FairProblem):
+            raise TypeError("the update does not say how it was weighted")
+        return replace(own_state(state, FairState), bank=state.bank + update.sums, omega=update.problem.omega)
+
+
+def renewed_weights(omega: Floats, counts: Floats, beta: float) -> Floats:
+    """ω ``[H]`` after a round in which hospitals told ``counts [H, 6]`` (:class:`GroupCounts`)."""
+    accuracy, gap = _measures(counts)
+    accuracy_of_all, gap_of_all = _measures(counts.sum(axis=0))
+    apart = np.where(np.isnan(gap), np.abs(accuracy_of_all - accuracy), np.abs(gap_of_all - gap))
+    renewed: Floats = np.maximum(omega - beta * (apart - apart.mean()), 0.0)
+    return renewed
+
+
+def _measures(counts: Floats) -> tuple[Floats, Floats]:
+    """Accuracy and the gap of true positive rates, NaN where undefined, of ``counts [..., 6]``."""
+    n, right, others, called_others, privileged, called_privileged = np.moveaxis(counts, -1, 0)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        return right / n, called_others / others - called_privileged / privileged

@@ -1,0 +1,61 @@
+"""A privileged group of patients and all others, by sex, ethnicity or age."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from raysim.strategies.base import one_of
+
+Attribute = Literal["sex", "ethnicity", "age"]
+Privileged = str | tuple[float, float]
+"""The name of a sex or ethnicity, or an age band: years from the first to below the second."""
+
+OTHERS, PRIVILEGED, UNKNOWN = 0, 1, -1
+
+
+def check_group(attribute: str, privileged: Privileged) -> None:
+    """Raise ``ValueError`` for an attribute that there is not, or a group that is none of it."""
+    one_of("attribute", attribute, ("sex", "ethnicity", "age"))
+    if attribute != "age":
+        if not isinstance(privileged, str):
+            raise ValueError(f"privileged: {privileged} is a range of ages; give the name of one {attribute}")
+    elif isinstance(privileged, str) or not privileged[0] < privileged[1]:
+        raise ValueError(f"privileged: '{privileged}' is no range of ages, smaller first; write [18, 65]")
+
+
+def patient_groups(
+    patients: Mapping[str, NDArray[Any]], attribute: Attribute, privileged: Privileged
+) -> NDArray[np.int64]:
+    """The group of each patient ``[n]``: ``PRIVILEGED``, ``OTHERS``, or ``UNKNOWN`` (no text, ``unknown``, no number).
+
+    Raises ``ValueError`` where the data does not know the attribute.
+    """
+    if attribute not in patients:
+        known = f"it knows their {', '.join(patients)}" if patients else "it knows nothing of them"
+        raise ValueError(f"attribute: the data does not know the {attribute} of patients, {known}")
+    values = patients[attribute]
+    if isinstance(privileged, str):
+        inside, unknown = values == privileged, np.isin(np.char.lower(values.astype(str)), ("", "unknown"))
+    else:
+        inside, unknown = (values >= privileged[0]) & (values < privileged[1]), np.isnan(values)
+    return np.where(inside, PRIVILEGED, np.where(unknown, UNKNOWN, OTHERS))
+
+
+def check_patients(patients: Mapping[str, NDArray[Any]], attribute: Attribute, privileged: Privileged) -> None:
+    """Raise ``ValueError`` where the data does not know the attribute, or all patients are on one side of it."""
+    groups = patient_groups(patients, attribute, privileged)
+    if not (groups == PRIVILEGED).any():
+        values = patients[attribute]
+        there = ", ".join(np.unique(values).tolist()) if isinstance(privileged, str) else _range(values)
+        raise ValueError(f"privileged: no patient's {attribute} is '{privileged}'; there are {there}")
+    if not (groups == OTHERS).any():
+        raise ValueError(f"privileged: the {attribute} of every patient is '{privileged}'; there is nobody to compare")
+
+
+def _range(ages: NDArray[Any]) -> str:
+    known = ages[~np.isnan(ages)]
+    return f"ages {known.min():g} to {known.max():g}" if len(known) else "no ages"

@@ -1,0 +1,144 @@
+"""Clust-PSI-PFL: hospitals with alike label distributions train together.
+
+D. M. Jimenez-Gutierrez, M. Hassanzadeh, A. Anagnostopoulos, I. Chatzigiannakis, A. Vitaletti: *Clust-PSI-PFL: A
+Population Stability Index Approach for Clustered Non-IID Personalized Federated Learning*, arXiv:2512.20363, 2025.
+
+Hospitals tell how many rows of each class they have. Their population stability indices, in all and for each class, are
+standardised and clustered by k-means++; the number of clusters, 2 to K - 1 of K hospitals, is the one with the largest
+mean silhouette. Each cluster then runs federated averaging by itself, and each hospital uses its cluster's model.
+
+Choices: fewer than three hospitals, or hospitals all alike, are one cluster (the paper's search cannot return one; its
+authors' code can, see ``allow_one``). The configured selection draws inside each cluster: the paper's half of each
+cluster, at least one, is ``selection: {name: uniform, fraction: 0.5, minimum: 1}``. Hospitals without training rows
+join the cluster whose centre is nearest to a hospital without skew. The search costs K^2 for each number of clusters,
+so above ``search_sample`` hospitals it runs on that many of them, and all are clustered with the number it finds.
+
+Beyond the paper, ``by`` names what PSI is computed over: ``labels``, ``attributes`` (quantile bins of every feature,
+missing values a bin of their own), ``sizes`` (rows against an even share), or several, which then weigh the same. PSI
+terms of labels and attributes are unsigned, so that different skews can share a row and a cluster.
+
+Traffic: C scalars up once; for attributes also ``(bins + 1) D`` up, ``(bins - 1) D`` down and ``(bins + 1) D`` up once;
+then, per participant, P down and P + 1 up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from raysim.strategies.base import (
+    FederationView,
+    Floats,
+    Ids,
+    LocalProblem,
+    State,
+    Strategy,
+    Training,
+    Update,
+    at_least,
+    choose,
+    one_of,
+)
+from raysim.strategies.shared.clustering import check_enough_hospitals, cluster_problem, cluster_steps, kmeans, members
+from raysim.strategies.shared.feature_bins import ask_feature_counts
+from raysim.strategies.shared.label_counts import ask_label_counts, check_classes, check_epsilon
+from raysim.strategies.shared.psi import feature_terms, psi_rows, psi_terms, size_terms
+from raysim.strategies.shared.signatures import standardise
+from raysim.strategies.shared.silhouette import best_clusters
+
+Aspect = Literal["labels", "attributes", "sizes"]
+ASPECTS: tuple[Aspect, ...] = ("labels", "attributes", "sizes")
+
+
+@dataclass(frozen=True)
+class ClustPsi(Strategy):
+    """``by``: what hospitals are clustered by; ``clusters``: τ, searched where None.
+
+    ``allow_one``: one cluster unless some number of them has a positive silhouette. ``privacy_epsilon``: ε of the
+    Laplace noise on label counts, none where None. ``bins`` of each feature, for attributes. ``search_sample``: above
+    how many hospitals the search runs on that many of them.
+    """
+
+    by: tuple[Aspect, ...] = ("labels",)
+    clusters: int | None = None
+    allow_one: bool = False
+    privacy_epsilon: float | None = None
+    bins: int = 10
+    search_sample: int = 200
+
+    def __post_init__(self) -> None:
+        if not self.by:
+            raise ValueError(f"by: empty; name some of {', '.join(ASPECTS)}")
+        for aspect in self.by:
+            one_of("by", aspect, ASPECTS)
+        if self.clusters is not None:
+            at_least("clusters", self.clusters, 1)
+        check_epsilon(self.privacy_epsilon)
+        at_least("bins", self.bins, 2)
+        at_least("search_sample", self.search_sample, 3)
+
+    def check(self, names: Sequence[str], sizes: Ids) -> None:
+        if self.clusters is not None:
+            check_enough_hospitals(self.clusters, sizes)
+
+    def check_training(self, training: Training) -> None:
+        if "labels" in self.by:
+            check_classes("strategy.by: labels", training.classes, "use attributes or sizes, or another strategy")
+
+    def setup(self, view: FederationView) -> State:
+        trainable = view.trainable
+        rows, plain = self._rows(view, trainable)
+        if self.clusters is not None:
+            labels = kmeans(rows, self.clusters, view.rng("clusters", self.clusters))
+        else:
+            labels = best_clusters(
+                rows,
+                lambda number: view.rng("clusters", number),
+                allow_one=self.allow_one,
+                search_sample=self.search_sample,
+            )
+        centres = np.stack([rows[labels == k].mean(axis=0) for k in range(labels.max() + 1)])
+        cluster = np.full(len(view.sizes), 1 + np.linalg.norm(centres - plain, axis=1).argmin(), dtype=np.int64)
+        cluster[trainable] = 1 + labels
+        return State(bank=np.repeat(view.initial[None, :], 1 + len(centres), axis=0), cluster=cluster)
+
+    def select(self, view: FederationView, state: State, round: int) -> Ids:
+        cluster = members(state)[view.trainable]
+        drawn = []
+        for row in range(1, len(state.bank)):
+            # The first cluster draws as a run without clusters does, so that a single one is federated averaging.
+            key = (round,) if row == 1 else (round, row)
+            drawn.append(choose(view, state, view.trainable[cluster == row], "sample", *key, start=members(state)))
+        return np.sort(np.concatenate(drawn))
+
+    def problem(self, view: FederationView, state: State, ids: Ids) -> LocalProblem:
+        return cluster_problem(view, state, ids, lam=0.0, mu=0.0)
+
+    def aggregate(self, view: FederationView, state: State, update: Update) -> State:
+        return cluster_steps(view, state, update, alpha=1.0)
+
+    def serve(self, view: FederationView, state: State) -> dict[str, Ids]:
+        return {"cluster": members(state)}
+
+    def _rows(self, view: FederationView, ids: Ids) -> tuple[Floats, Floats]:
+        """What hospitals ``ids [h]`` are clustered by, ``[h, D']``, and the row ``[D']`` of one without skew."""
+        blocks = [self._block(view, ids, aspect) for aspect in ASPECTS if aspect in self.by]
+        raw = np.concatenate(blocks, axis=1)
+        scaled = standardise(raw)
+        deviation = raw.std(axis=0)
+        plain = np.where(scaled.any(axis=0), -raw.mean(axis=0) / np.where(deviation > 0, deviation, 1.0), 0.0)
+        if len(blocks) > 1:
+            weights = np.concatenate([np.full(block.shape[1], block.shape[1] ** -0.5) for block in blocks])
+            scaled, plain = scaled * weights, plain * weights
+        # Equal distributions of different sizes may differ in the last bits, which make no cluster.
+        return np.round(scaled, 10), plain
+
+    def _block(self, view: FederationView, ids: Ids, aspect: Aspect) -> Floats:
+        if aspect == "labels":
+            return psi_rows(psi_terms(ask_label_counts(view, self.privacy_epsilon)[ids]))
+        if aspect == "attributes":
+            return psi_rows(feature_terms(ask_feature_counts(view, self.bins)[ids]))
+        return size_terms(view.sizes[ids])[:, None]

@@ -1,0 +1,158 @@
+"""FedSoft: a hospital's rows come from several sources, and its own model leans to each centre by its share of them.
+
+Y. Ruan, C. Joe-Wong: *FedSoft: Soft Clustered Federated Learning with Proximal Local Updating*, AAAI 2022, Algorithm 1;
+read through the authors' code.
+
+Every τ rounds each hospital receives all S centres and tells ``u_ks``, the share of its rows whose loss is smallest
+under centre s (ties to the smaller s; an exact 0 becomes σ, without renormalising). In a round, each centre draws
+``ceil(fraction K / S)`` of the K hospitals that have rows and are there, without replacement with chances ``v_sk``, in
+proportion to ``u_ks n_k``; all that are drawn minimise ``L_k + lam/2 sum_s u_ks |w - c_s|^2`` from their own model. A
+centre becomes the plain mean of the models that come back from those that it drew; where none does, it stays.
+
+Choices: the size of a draw. ``selection: configured`` is the variant without draws: the configured selection says who
+trains, and ``c_s`` is the mean of their models by ``u_ks n_k``. Centres start at ``theta^0 + spread N(0, I)``. Before
+its first round a hospital's own model is its mixture ``sum_s u_ks c_s / sum_s u_ks``; ``start: mixture`` begins every
+round there. Hospitals without training rows use the plain mean of the centres, and a selection that asks for losses
+hears those under it.
+
+There may be more centres than hospitals: each row of a hospital belongs to one.
+
+Traffic: S P scalars down and S up for every hospital that has rows, before round 1 and after every τ rounds; per
+participant S P down and P + 1 up.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from raysim.strategies.base import (
+    MIXTURE,
+    OWN,
+    FederationView,
+    Floats,
+    HospitalRows,
+    Ids,
+    LocalProblem,
+    Pull,
+    State,
+    Strategy,
+    Update,
+    at_least,
+    choose,
+    one_of,
+    own_state,
+)
+from raysim.strategies.hospital_clusters.centres import centre_bank, initial_centres
+from raysim.strategies.selections.sampling import weighted_sample
+
+
+@dataclass(frozen=True)
+class NearestShares:
+    """The share of the hospital's rows whose loss is smallest under each model, ``[M]``; zeros without rows."""
+
+    kind: ClassVar[str] = "nearest_shares"
+
+    def answer(self, rows: HospitalRows) -> Floats:
+        counts = np.bincount(rows.losses.argmin(axis=0), minlength=len(rows.losses))
+        return counts / max(len(rows.y), 1)
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class SoftState(State):
+    """``importance [N, S]``: u, zeros without rows; ``rounds``: how many have changed the centres."""
+
+    importance: Floats
+    rounds: int = 0
+
+
+@dataclass(frozen=True)
+class FedSoft(Strategy):
+    """``clusters``: S; ``lam``: λ; ``every``: τ; ``floor``: σ; ``spread`` of the centres' starts."""
+
+    clusters: int = 5
+    lam: float = 0.1
+    every: int = 2
+    floor: float = 1e-4
+    spread: float = 0.1
+    selection: Literal["importance", "configured"] = "importance"
+    fraction: float = 0.5
+    start: Literal["own", "mixture"] = "own"
+
+    def __post_init__(self) -> None:
+        at_least("clusters", self.clusters, 1)
+        at_least("lam", self.lam, 0)
+        at_least("every", self.every, 1)
+        if not 0 < self.floor <= 1:
+            raise ValueError(f"floor: {self.floor} is not in (0, 1]")
+        at_least("spread", self.spread, 0)
+        one_of("selection", self.selection, ("importance", "configured"))
+        if not 0 < self.fraction <= 1:
+            raise ValueError(f"fraction: {self.fraction} is not in (0, 1]")
+        one_of("start", self.start, ("own", "mixture"))
+
+    def setup(self, view: FederationView) -> SoftState:
+        centres = initial_centres(view, self.clusters, self.spread)
+        return SoftState(bank=centre_bank(centres), importance=self._importance(view, centres))
+
+    def uses_selection(self) -> bool:
+        return self.selection == "configured"
+
+    def select(self, view: FederationView, state: State, round: int) -> Ids:
+        if self.selection == "configured":
+            return choose(view, state, view.trainable, "sample", round)
+        return np.flatnonzero(self._drawn(view, state).any(axis=1))
+
+    def problem(self, view: FederationView, state: State, ids: Ids) -> LocalProblem:
+        u = own_state(state, SoftState).importance[ids]
+        if self.selection == "configured":
+            into = u * view.sizes[ids, None]
+        else:
+            into = self._drawn(view, state)[ids].astype(np.float64)
+        total = into.sum(axis=0)
+        return LocalProblem(
+            start=np.full_like(ids, OWN if self.start == "own" else MIXTURE),
+            weight=into / np.where(total > 0, total, 1.0),  # nothing comes back of a centre's whole draw: it stays
+            sums=self.clusters,
+            pulls=tuple(Pull(self.lam * u[:, s], np.full_like(ids, 1 + s)) for s in range(self.clusters)),
+            keep=True,
+            send="parameters",
+        )
+
+    def aggregate(self, view: FederationView, state: State, update: Update) -> SoftState:
+        if update.problem is None or update.problem.weight is None:
+            raise TypeError("the update does not say what went into which centre")
+        state, trained = own_state(state, SoftState), update.problem.weight.sum(axis=0) > 0
+        centres = np.where(trained[:, None], update.sums, state.bank[1:])
+        rounds, importance = state.rounds + 1, state.importance
+        if rounds % self.every == 0:
+            importance = self._importance(view, centres)
+        return SoftState(bank=centre_bank(centres), importance=importance, rounds=rounds)
+
+    def mixture(self, view: FederationView, state: State) -> Floats:
+        u = np.where(view.sizes[:, None] > 0, own_state(state, SoftState).importance, 1.0)
+        return np.hstack([np.zeros((len(u), 1)), u / u.sum(axis=1, keepdims=True)])
+
+    def serve(self, view: FederationView, state: State) -> dict[str, Ids]:
+        return {"personal": np.full(len(view.sizes), OWN, dtype=np.int64)}
+
+    def _importance(self, view: FederationView, centres: Floats) -> Floats:
+        """``u [N, S]`` under ``centres [S, P]``."""
+        u = np.zeros((len(view.sizes), len(centres)))
+        told = np.stack(view.ask(NearestShares(), models=centres, ids=view.trainable))
+        u[view.trainable] = np.where(told > 0, told, self.floor)
+        return u
+
+    def _drawn(self, view: FederationView, state: State) -> NDArray[np.bool_]:
+        """Which hospitals each centre draws in the round that is called, ``[N, S]``."""
+        state, ids = own_state(state, SoftState), view.present
+        count = int(np.ceil(self.fraction * len(ids) / self.clusters - 1e-9))
+        chances = np.log(state.importance[ids] * view.sizes[ids, None])
+        drawn = np.zeros((len(view.sizes), self.clusters), dtype=np.bool_)
+        for s in range(self.clusters):
+            rng = view.rng("centre_sample", view.round, s)
+            drawn[weighted_sample(ids, chances[:, s], count, rng), s] = True
+        return drawn

@@ -1,0 +1,105 @@
+"""IFCA: each hospital trains the cluster model that has the smallest loss on its rows.
+
+A. Ghosh, J. Chung, D. Yin, K. Ramchandran: *An Efficient Framework for Clustered Federated Learning*, NeurIPS 2020,
+Algorithm 1.
+
+A round: participants receive all K models and choose ``k_i = argmin_k L_i(theta_k)``, ties to the smaller k. Option II
+(``averaging: model``): they train from theirs, and each model becomes the mean of those trained from it, uniform as in
+the paper. Option I (``averaging: gradient``): one epoch, and the deltas of a cluster are divided by the size of the
+whole cohort; with ``training.batch_size: 0`` and plain SGD this is the paper's step, γ being the learning rate. A model
+that nobody chose stays.
+
+Choices: models start at ``theta^0 + spread N(0, I)``. Without the authors' restarts, which keep the best of several
+runs: compare seeds instead. A hospital is served the model that it would choose now; one without training rows the
+first. A selection that asks for losses hears those under the model a hospital chose last, at first the first.
+
+Traffic: per participant K P scalars down; its choice, P and the number of its rows up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+import numpy as np
+
+from raysim.strategies.base import (
+    FederationView,
+    Floats,
+    HospitalRows,
+    Ids,
+    LocalProblem,
+    State,
+    Strategy,
+    Update,
+    at_least,
+    one_of,
+)
+from raysim.strategies.hospital_clusters.centres import centre_bank, initial_centres
+from raysim.strategies.shared.clustering import check_enough_hospitals, members
+from raysim.strategies.shared.group_weights import group_weights
+from raysim.strategies.shared.weights import Weighting, check_weighting, hospital_weights
+
+
+@dataclass(frozen=True)
+class Nearest:
+    """Which model has the smallest mean training loss, as one scalar; without rows 0."""
+
+    kind: ClassVar[str] = "choice"
+
+    def answer(self, rows: HospitalRows) -> Floats:
+        return np.array([rows.losses.sum(axis=1).argmin()], dtype=np.float64)
+
+
+@dataclass(frozen=True)
+class Ifca(Strategy):
+    """``clusters``: K; ``spread`` of the models' starts; weights as FedAvg, inside each cluster."""
+
+    clusters: int = 5
+    averaging: Literal["model", "gradient"] = "model"
+    spread: float = 0.1
+    weights: Weighting = "uniform"
+    minimum_weight: float = 0.01
+
+    def __post_init__(self) -> None:
+        at_least("clusters", self.clusters, 1)
+        one_of("averaging", self.averaging, ("model", "gradient"))
+        at_least("spread", self.spread, 0)
+        check_weighting(self.weights, self.minimum_weight)
+
+    def check(self, names: Sequence[str], sizes: Ids) -> None:
+        check_enough_hospitals(self.clusters, sizes)
+
+    def setup(self, view: FederationView) -> State:
+        centres = initial_centres(view, self.clusters, self.spread)
+        return State(bank=centre_bank(centres), cluster=np.ones(len(view.sizes), dtype=np.int64))
+
+    def problem(self, view: FederationView, state: State, ids: Ids) -> LocalProblem:
+        rows, sizes = nearest(view, state, ids), view.sizes[ids]
+        if self.averaging == "model":
+            weight = group_weights(sizes, rows, self.weights, self.minimum_weight)
+        else:
+            weight = hospital_weights(sizes, self.weights, self.minimum_weight)
+        return LocalProblem(
+            start=rows,
+            weight=weight,
+            into=rows - 1,
+            sums=self.clusters,
+            epochs=1 if self.averaging == "gradient" else None,
+        )
+
+    def aggregate(self, view: FederationView, state: State, update: Update) -> State:
+        if update.problem is None:
+            raise TypeError("the update does not say which models were trained")
+        cluster = members(state).copy()
+        cluster[update.ids] = update.problem.start
+        return State(bank=centre_bank(state.bank[1:] + update.sums), cluster=cluster)
+
+    def serve(self, view: FederationView, state: State) -> dict[str, Ids]:
+        return {"cluster": nearest(view, state, np.arange(len(view.sizes)))}
+
+
+def nearest(view: FederationView, state: State, ids: Ids) -> Ids:
+    """The bank row that each of hospitals ``ids [H]`` chooses, ``[H]``."""
+    return 1 + np.concatenate(view.ask(Nearest(), models=state.bank[1:], ids=ids)).astype(np.int64)

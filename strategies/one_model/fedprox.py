@@ -1,0 +1,57 @@
+"""FedProx: federated averaging with a proximal term.
+
+T. Li, A. K. Sahu, M. Zaheer, M. Sanjabi, A. Talwalkar, V. Smith: *Federated Optimization in Heterogeneous Networks*,
+MLSys 2020, Algorithm 2.
+
+Each participant minimises ``L_i(theta) + mu/2 * |theta - theta_global|^2``; a straggler may stop after fewer epochs and
+still counts. Traffic as federated averaging: P scalars down, P + 1 up per participant.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from raysim.strategies.base import FederationView, Ids, LocalProblem, State, Strategy, at_least
+from raysim.strategies.shared.proximal import global_pull
+from raysim.strategies.shared.weights import Weighting, check_weighting, hospital_weights
+
+
+@dataclass(frozen=True)
+class FedProx(Strategy):
+    """``mu`` for all, ``mu_by_hospital`` by name for some; ``straggler_epochs`` by name; weights as FedAvg."""
+
+    mu: float = 0.01
+    mu_by_hospital: Mapping[str, float] = field(default_factory=dict)
+    straggler_epochs: Mapping[str, int] = field(default_factory=dict)
+    weights: Weighting = "samples"
+    minimum_weight: float = 0.01
+
+    def __post_init__(self) -> None:
+        at_least("mu", self.mu, 0)
+        for name, mu in self.mu_by_hospital.items():
+            at_least(f"mu_by_hospital.{name}", mu, 0)
+        for name, epochs in self.straggler_epochs.items():
+            at_least(f"straggler_epochs.{name}", epochs, 0)
+        check_weighting(self.weights, self.minimum_weight)
+
+    def check(self, names: Sequence[str], sizes: Ids) -> None:
+        for key in ("mu_by_hospital", "straggler_epochs"):
+            for name in getattr(self, key):
+                if name not in names:
+                    raise ValueError(f"{key}: no hospital is called '{name}'; the first is '{names[0]}'")
+
+    def problem(self, view: FederationView, state: State, ids: Ids) -> LocalProblem:
+        return LocalProblem(
+            start=np.zeros_like(ids),
+            weight=hospital_weights(view.sizes[ids], self.weights, self.minimum_weight),
+            pulls=(global_pull(view, ids, self.mu, self.mu_by_hospital),),
+            epochs=self._epochs(view, ids),
+        )
+
+    def _epochs(self, view: FederationView, ids: Ids) -> Ids | None:
+        if not self.straggler_epochs:
+            return None
+        return np.array([self.straggler_epochs.get(view.names[i], view.local_epochs) for i in ids])

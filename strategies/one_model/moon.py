@@ -1,0 +1,53 @@
+"""MOON: what a hospital's model makes of its patients stays near the federated model's view, and leaves its old one.
+
+Q. Li, B. He, D. Song: *Model-Contrastive Federated Learning*, CVPR 2021, Algorithm 1.
+
+A participant minimises ``L_i + mu * con`` from the model that it received, where ``con`` is the mean over a batch of
+``softplus((cos(z, z_prev) - cos(z, z_glob)) / tau)``: z is what the model being trained makes of a row below its last
+layer, z_glob what the received one does, z_prev what this hospital's own did after its last participation (the received
+one at its first, where ``con`` has no gradient). μ = 0 is federated averaging.
+
+Needs a model of at least two layers. The paper's extra projection head is left out: a model is what the user gives.
+Traffic: as federated averaging; per participant P scalars down, P + 1 up.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from raysim.strategies.base import Contrast, FederationView, Ids, LocalProblem, State, Strategy, Training, at_least
+from raysim.strategies.personal.heads import layers
+from raysim.strategies.shared.weights import Weighting, check_weighting, hospital_weights
+
+
+@dataclass(frozen=True)
+class Moon(Strategy):
+    """``mu``: μ, ``temperature``: τ; weights as FedAvg."""
+
+    mu: float = 1.0
+    temperature: float = 0.5
+    weights: Weighting = "samples"
+    minimum_weight: float = 0.01
+
+    def __post_init__(self) -> None:
+        at_least("mu", self.mu, 0)
+        if not self.temperature > 0:
+            raise ValueError(f"temperature: {self.temperature} is not greater than 0")
+        check_weighting(self.weights, self.minimum_weight)
+
+    def check_training(self, training: Training) -> None:
+        if len(layers(training.parameters)) < 2:
+            raise ValueError(
+                "model: strategy moon compares what models make of a row below their last layer, and this one has a "
+                "single layer; choose mlp with hidden layers, a module, or another strategy"
+            )
+
+    def problem(self, view: FederationView, state: State, ids: Ids) -> LocalProblem:
+        return LocalProblem(
+            start=np.zeros_like(ids),
+            weight=hospital_weights(view.sizes[ids], self.weights, self.minimum_weight),
+            keep=True,
+            contrast=Contrast(self.mu, self.temperature) if self.mu else None,
+        )

@@ -1,0 +1,79 @@
+"""CBFL: patients belong to the nearest of the centres that hospitals' mean patients cluster around.
+
+L. Huang, A. L. Shea, H. Qian, A. Masurkar, H. Deng, D. Liu: *Patient clustering improves efficiency of federated
+machine learning to predict mortality and hospital stay time using distributed electronic medical records*, Journal of
+Biomedical Informatics 99, 2019; as FedGMC (Ye et al.), Table 2, has it for a baseline.
+
+Each hospital sends the mean of its patients' continuous features; the server clusters these means by k-means, with 3 to
+8 clusters, fewer than hospitals, by silhouette. Each patient goes to the nearest centre, and federated averaging trains
+a model for each cluster. The paper first encodes patients by a federated denoising autoencoder; ``encoder`` names one
+that has been trained (see :mod:`raysim.strategies.patient_clusters.encoding`), without it features stay what they are.
+
+Traffic, with d continuous features out of D columns of values, and e encoded ones: once D + e + G scalars up; d down,
+and d + G e; and G' down where only so many clusters have training rows. In a round P down and P up for each participant
+and each cluster in which it has rows.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from raysim.strategies.base import FederationView, Floats, HospitalRows, Ids, State
+from raysim.strategies.patient_clusters.cluster_models import (
+    PatientClustering,
+    check_number,
+    nearest_centres,
+    numbers_to_try,
+    patient_state,
+)
+from raysim.strategies.patient_clusters.continuous import Features, ask_columns, check_features
+from raysim.strategies.patient_clusters.encoding import check_encoder, encoded
+from raysim.strategies.shared.clustering import kmeans
+from raysim.strategies.shared.silhouette import best_labels
+
+
+@dataclass(frozen=True, eq=False)
+class MeanPatient:
+    """The mean of the training rows over ``columns [d]``, encoded, ``[e]``; nothing without rows."""
+
+    columns: Ids
+    encoder: str | None = None
+    kind: ClassVar[str] = "mean_patient"
+
+    @property
+    def scalars(self) -> int:
+        """The columns."""
+        return len(self.columns)
+
+    def answer(self, rows: HospitalRows) -> Floats:
+        if not len(rows.X):
+            return np.empty(0)
+        mean: Floats = encoded(rows.X, self.columns, self.encoder).mean(axis=0)
+        return mean
+
+
+@dataclass(frozen=True)
+class Cbfl(PatientClustering):
+    """``clusters``: how many, searched where None; ``features``: what patients are clustered by, once ``encoder`` has
+    encoded them.
+    """
+
+    clusters: int | None = None
+    features: Features = "continuous"
+    encoder: str | None = None
+
+    def __post_init__(self) -> None:
+        check_number(self.clusters)
+        check_features(self.features)
+        check_encoder(self.encoder)
+
+    def setup(self, view: FederationView) -> State:
+        columns = ask_columns(view, self.features)
+        means = np.stack(view.ask(MeanPatient(columns, self.encoder), ids=view.trainable))
+        tried = [kmeans(means, k, view.rng("clusters", k)) for k in numbers_to_try(self.clusters, len(means))]
+        labels = tried[best_labels(means, tried, view.rng("silhouette"))]
+        centres = np.stack([means[labels == k].mean(axis=0) for k in range(labels.max() + 1)])
+        return patient_state(view, nearest_centres(columns, centres, self.encoder))

@@ -1,0 +1,60 @@
+"""Which features patients are clustered by: value columns, and as a rule only those that are not binary.
+
+Whether a column is binary must be the same everywhere, so every hospital tells one bit of each: whether it has seen
+more than two values of it. A column is continuous where some hospital has.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from raysim.strategies.base import FederationView, Floats, HospitalRows, Ids, Unfit, one_of
+
+Features = Literal["continuous", "values"]
+
+
+@dataclass(frozen=True)
+class MoreThanTwoValues:
+    """Of each value column whether more than two different values were recorded, ``[D]`` ones and zeros."""
+
+    kind: ClassVar[str] = "continuous_features"
+
+    def answer(self, rows: HospitalRows) -> Floats:
+        values = rows.X[:, : rows.observed.shape[1]]
+        least = np.where(rows.observed, values, np.inf).min(axis=0, initial=np.inf)
+        most = np.where(rows.observed, values, -np.inf).max(axis=0, initial=-np.inf)
+        between: NDArray[np.bool_] = (rows.observed & (values > least) & (values < most)).any(axis=0)
+        return between.astype(np.float64)
+
+
+def check_features(features: str) -> None:
+    """Raise ``ValueError`` for an unknown choice of features."""
+    one_of("features", features, ("continuous", "values"))
+
+
+def ask_columns(view: FederationView, features: Features) -> Ids:
+    """The columns of ``X`` that patients are clustered by, ``[d]``: ``continuous`` ones, or all that hold ``values``.
+
+    Raises ``Unfit`` where no column is continuous. For all, one hospital tells how many there are.
+    """
+    asked = view.trainable if features == "continuous" else view.trainable[:1]
+    told = np.stack(view.ask(MoreThanTwoValues(), ids=asked))
+    columns = np.flatnonzero(told.any(axis=0)) if features == "continuous" else np.arange(told.shape[1])
+    if not len(columns):
+        raise Unfit(
+            f"features: {features}, but no feature takes more than two values at any hospital; use values, or a "
+            "strategy that does not cluster patients"
+        )
+    return columns
+
+
+def chosen(X: NDArray[Any], columns: Ids) -> Floats:
+    """``X [n, F]`` by these columns alone, ``[n, d]`` in float64.
+
+    Row after row in memory, whatever n: sums over a row then never depend on which other rows are there.
+    """
+    return np.ascontiguousarray(X[:, columns], dtype=np.float64)

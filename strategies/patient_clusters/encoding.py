@@ -1,0 +1,57 @@
+"""How patients are encoded before they are clustered: by a function that is named, or not at all.
+
+An encoder turns values ``[n, d]`` in float64 into ``[n, e]``; what it makes of a row must not depend on other rows, and
+it must be there to import wherever hospitals are. One that has to be trained is trained beforehand: its parameters are
+its own business, and no traffic.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Callable
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from raysim.strategies.base import Floats, Ids
+from raysim.strategies.patient_clusters.continuous import chosen
+
+
+def encoded(X: NDArray[Any], columns: Ids, encoder: str | None) -> Floats:
+    """Patients ``X [n, F]`` by these columns, ``[n, d]``, or what the encoder makes of that, ``[n, e]``.
+
+    Raises ``ValueError`` where it does not give a row of numbers for each.
+    """
+    values = chosen(X, columns)
+    if encoder is None:
+        return values
+    found = np.asarray(load_encoder(encoder)(values), dtype=np.float64)
+    if found.ndim != 2 or len(found) != len(values):
+        raise ValueError(f"encoder: {encoder} made {found.shape} of {values.shape}; it must give a row for each row")
+    return found
+
+
+def check_encoder(encoder: str | None) -> None:
+    """Raise ``ValueError`` for an encoder that cannot be imported."""
+    if encoder is not None:
+        load_encoder(encoder)
+
+
+@lru_cache
+def load_encoder(path: str) -> Callable[[Floats], Any]:
+    """The function at an import path, ``package.module.function``. Raises ``ValueError`` where there is none."""
+    module, _, name = path.rpartition(".")
+    if str(Path.cwd()) not in sys.path:  # a file beside the configuration is found like a strategy in one
+        sys.path.insert(0, str(Path.cwd()))
+    try:
+        found = getattr(importlib.import_module(module), name)
+    except (ImportError, ValueError, AttributeError) as error:
+        raise ValueError(f"encoder: '{path}' cannot be imported ({error}); write package.module.function") from None
+    if not callable(found):
+        raise ValueError(f"encoder: '{path}' is no function; name one that encodes rows")
+    function: Callable[[Floats], Any] = found
+    return function

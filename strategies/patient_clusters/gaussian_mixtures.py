@@ -1,0 +1,135 @@
+"""Gaussian mixtures with as many components as the silhouette likes best, and samples drawn from them.
+
+Fitted by expectation maximisation (scikit-learn): full covariances with 1e-6 on the diagonal, started by k-means, the
+best of 5 starts, 100 iterations. Where a component has fewer than ``d + 1`` of the rows on average, or a full
+covariance is singular all the same, covariances are diagonal.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from raysim.strategies.base import Floats, HospitalRows, Ids
+from raysim.strategies.patient_clusters.continuous import chosen
+from raysim.strategies.shared.silhouette import best_labels
+
+REGULARISATION, STARTS, ITERATIONS = 1e-6, 5, 100
+
+LOCAL = (2, 3, 4)
+"""Numbers of components that a hospital tries."""
+
+LEAST = 4
+"""With fewer rows a hospital has one component."""
+
+
+@dataclass(frozen=True, eq=False)
+class Mixture:
+    """``weights [k]``, ``means [k, d]``, ``covariances [k, d, d]``."""
+
+    weights: Floats
+    means: Floats
+    covariances: Floats
+
+    def packed(self) -> Floats:
+        """Flat ``[k (1 + d + d (d + 1) / 2)]``: component after component, of each covariance its lower triangle."""
+        lower = np.tril_indices(self.means.shape[1])
+        return np.column_stack([self.weights, self.means, self.covariances[:, *lower]]).ravel()
+
+    @staticmethod
+    def unpacked(flat: Floats, d: int) -> Mixture:
+        """What :meth:`packed` packed, of ``d`` features."""
+        table = flat.reshape(-1, 1 + d + d * (d + 1) // 2)
+        lower = np.tril_indices(d)
+        covariances = np.zeros((len(table), d, d))
+        covariances[:, *lower] = table[:, 1 + d :]
+        covariances[:, lower[1], lower[0]] = table[:, 1 + d :]
+        return Mixture(table[:, 0], table[:, 1 : 1 + d], covariances)
+
+    def sample(self, component: int, count: int, rng: np.random.Generator) -> Floats:
+        """``mu + chol(Sigma) z`` of one component, ``[count, d]``."""
+        z = rng.normal(size=(count, self.means.shape[1]))
+        drawn: Floats = self.means[component] + z @ np.linalg.cholesky(self.covariances[component]).T
+        return drawn
+
+
+@dataclass(frozen=True, eq=False)
+class LocalMixture:
+    """The hospital's own mixture over ``columns [d]``, packed; nothing without rows."""
+
+    columns: Ids
+    kind: ClassVar[str] = "local_mixture"
+
+    @property
+    def scalars(self) -> int:
+        """The columns."""
+        return len(self.columns)
+
+    def answer(self, rows: HospitalRows) -> Floats:
+        values = chosen(rows.X, self.columns)
+        if not len(values):
+            return np.empty(0)
+        return best_mixture(values, LOCAL if len(values) >= LEAST else (), rows.rng).packed()
+
+
+def best_mixture(rows: Floats, numbers: Iterable[int], rng: np.random.Generator) -> Mixture:
+    """Of mixtures of ``rows [n, d]`` with these numbers of components, the one whose hard labels have the largest mean
+    silhouette; the fewest components of equals.
+
+    More components than distinct rows are reduced to these. Where none can be fitted, or all rows are alike, there is
+    one component with a diagonal covariance.
+    """
+    seed, distinct, found = int(rng.integers(2**31)), len(np.unique(rows, axis=0)), []
+    if distinct > 1:
+        tried = sorted({min(k, distinct) for k in numbers})
+        found = [fit for k in tried if (fit := fitted(rows, k, seed)) is not None]
+    if not found:
+        return one_component(rows)
+    mixture, _ = found[best_labels(rows, [labels for _, labels in found], rng)] if len(found) > 1 else found[0]
+    return mixture
+
+
+def fitted(rows: Floats, components: int, seed: int) -> tuple[Mixture, Ids] | None:
+    """A mixture of ``rows [n, d]`` with the hard label of each row, or None where none can be fitted."""
+    from sklearn.exceptions import ConvergenceWarning  # a second to import, and only few strategies need it
+    from sklearn.mixture import GaussianMixture
+    from threadpoolctl import threadpool_limits
+
+    n, d = rows.shape
+    for shape in ("full", "diag") if n / components >= d + 1 else ("diag",):
+        model = GaussianMixture(
+            components,
+            covariance_type=shape,
+            reg_covar=REGULARISATION,
+            n_init=STARTS,
+            max_iter=ITERATIONS,
+            random_state=seed,
+        )
+        # One thread: sums then do not depend on how many cores the hospital's process has.
+        with threadpool_limits(1), warnings.catch_warnings():
+            warnings.simplefilter("ignore", ConvergenceWarning)
+            try:
+                labels = model.fit_predict(rows)
+            except ValueError:  # a covariance that is singular in spite of the addend
+                continue
+        covariances = model.covariances_ if shape == "full" else np.stack([np.diag(v) for v in model.covariances_])
+        return Mixture(model.weights_, model.means_, covariances), labels.astype(np.int64)
+    return None
+
+
+def one_component(rows: Floats) -> Mixture:
+    """One component with a diagonal covariance: means and population variances of ``rows [n, d]``."""
+    covariance = np.diag(rows.var(axis=0) + REGULARISATION)
+    return Mixture(np.ones(1), rows.mean(axis=0)[None, :], covariance[None, :, :])
+
+
+def shared_out(total: int, shares: Floats) -> Ids:
+    """``total`` in whole numbers in proportion to ``shares [m]``, largest remainders first, ``[m]``."""
+    exact = total * shares / shares.sum()
+    counts: Ids = np.floor(exact).astype(np.int64)
+    counts[np.argsort(counts - exact, kind="stable")[: total - int(counts.sum())]] += 1
+    return counts

@@ -1,0 +1,146 @@
+"""k-FED: patients are clustered by one message of every hospital, and each cluster has a model.
+
+D. K. Dennis, T. Li, V. Smith: *Heterogeneity for the Win: One-Shot Federated Clustering*, ICML 2021, Algorithms 1 and
+2; on patients, with a model for each cluster, as FedGMC (Ye et al.), Table 2, has it for a baseline.
+
+1. Each hospital clusters its patients by k' centres (:func:`local_centres`) and sends these.
+2. The server starts from the centres of the first hospital that sent k', adds the centre farthest from those it has
+   until there are K, and lets Lloyd's iterations run over all centres, unweighted.
+3. Each patient goes to the nearest of the K, and federated averaging trains a model for each cluster. With ``inherit``
+   a patient goes where the nearest centre of their hospital has gone; a hospital that sent none takes the nearest of K.
+
+Choices: K is 3 to 8 by silhouette of the server's clustering. Where K < k', the start is the first centre of that
+hospital and those of its own that are farthest. If nobody sent k', the hospital with the most centres is first.
+
+Traffic, with d continuous features out of D columns of values: once ``D + k' d + G`` scalars up; d down, and d + G d,
+or with ``inherit`` the k' clusters of its centres; and G' down where only so many clusters have training rows. In a
+round P down and P up for each participant and each cluster in which it has rows.
+"""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+import numpy as np
+
+from raysim.strategies.base import FederationView, Floats, HospitalRows, Ids, State, at_least
+from raysim.strategies.patient_clusters.cluster_models import (
+    LocalLabels,
+    PatientClustering,
+    check_number,
+    nearest_centres,
+    numbers_to_try,
+    patient_state,
+)
+from raysim.strategies.patient_clusters.continuous import Features, ask_columns, check_features, chosen
+from raysim.strategies.shared.silhouette import best_labels
+
+ITERATIONS = 300
+
+
+@dataclass(frozen=True, eq=False)
+class LocalCentres:
+    """At most ``clusters`` centres of the hospital's patients over ``columns [d]``, a flat ``[k d]``."""
+
+    columns: Ids
+    clusters: int
+    kind: ClassVar[str] = "local_centres"
+
+    @property
+    def scalars(self) -> int:
+        """The columns."""
+        return len(self.columns)
+
+    def answer(self, rows: HospitalRows) -> Floats:
+        return local_centres(chosen(rows.X, self.columns), self.clusters, rows.rng).ravel()
+
+
+@dataclass(frozen=True)
+class KFed(PatientClustering):
+    """``clusters``: K, searched where None; ``local_clusters``: k'; ``features``: what patients are clustered by.
+
+    ``inherit``: whether patients follow their hospital's centres.
+    """
+
+    clusters: int | None = None
+    local_clusters: int = 4
+    features: Features = "continuous"
+    inherit: bool = False
+
+    def __post_init__(self) -> None:
+        check_number(self.clusters)
+        at_least("local_clusters", self.local_clusters, 1)
+        check_features(self.features)
+
+    def setup(self, view: FederationView) -> State:
+        columns = ask_columns(view, self.features)
+        answers = view.ask(LocalCentres(columns, self.local_clusters), ids=view.trainable)
+        told = [answer.reshape(-1, len(columns)) for answer in answers]
+        points = np.concatenate(told)
+        tried = [server_centres(told, k) for k in numbers_to_try(self.clusters, len(points))]
+        best = best_labels(points, [labels for labels, _ in tried], view.rng("silhouette"))
+        labels, centres = tried[best]
+        clusters = nearest_centres(columns, centres)
+        if self.inherit:
+            home = np.repeat(view.trainable, [len(theirs) for theirs in told])
+            clusters = replace(clusters, local=LocalLabels(home, points, labels, len(view.sizes)))
+        return patient_state(view, clusters)
+
+
+def local_centres(rows: Floats, clusters: int, rng: np.random.Generator) -> Floats:
+    """Centres ``[k', d]`` of ``rows [n, d]`` (Algorithm 1, after Awasthi and Sheffet).
+
+    In the projection on the first k' right singular vectors, seeds are chosen by k-means++, and ``S_r`` are the rows
+    three times nearer to seed r than to any other. Lloyd's iterations start, in full space, from the means of the
+    ``S_r``, or from the seed itself where there are none. At most k' rows, or different ones, are sent themselves.
+    """
+    if len(rows) <= clusters:
+        return rows
+    different = np.unique(rows, axis=0)
+    if len(different) <= clusters:
+        return different
+    from sklearn.cluster import kmeans_plusplus  # a second to import, and only clustering needs it
+
+    _, _, directions = np.linalg.svd(rows, full_matrices=False)
+    projected = rows @ directions[:clusters].T
+    seeds, at = kmeans_plusplus(projected, clusters, random_state=int(rng.integers(2**31)))
+    distances = np.linalg.norm(projected[:, None, :] - seeds, axis=2)
+    start = rows[at].copy()
+    for r in range(clusters):
+        near = (distances[:, [r]] <= distances[:, np.arange(clusters) != r] / 3.0).all(axis=1)
+        if near.any():
+            start[r] = rows[near].mean(axis=0)
+    return lloyd(rows, start)[1]
+
+
+def server_centres(told: list[Floats], clusters: int) -> tuple[Ids, Floats]:
+    """The label of each of all hospitals' centres, ``told`` by hospital, and the server's centres (Algorithm 2)."""
+    points = np.concatenate(told)
+    first = told[int(np.argmax([len(centres) for centres in told]))]
+    clusters = min(clusters, len(np.unique(points, axis=0)))
+    start = farthest_first(first, first[:1], min(clusters, len(np.unique(first, axis=0))))
+    return lloyd(points, farthest_first(points, start, clusters))
+
+
+def farthest_first(points: Floats, start: Floats, count: int) -> Floats:
+    """``start [s, d]`` and those of ``points [n, d]`` that are farthest from what is there already, ``[count, d]``."""
+    found = list(start)
+    while len(found) < count:
+        distances = np.linalg.norm(points[:, None, :] - np.stack(found), axis=2).min(axis=1)
+        found.append(points[distances.argmax()])
+    return np.stack(found)
+
+
+def lloyd(rows: Floats, start: Floats) -> tuple[Ids, Floats]:
+    """Labels ``[n]`` and centres ``[k, d]`` of Lloyd's iterations over ``rows [n, d]`` from ``start [k, d]``."""
+    from sklearn.cluster import KMeans
+    from sklearn.exceptions import ConvergenceWarning
+    from threadpoolctl import threadpool_limits
+
+    # One thread: sums then do not depend on the number of cores. The warning is of centres that start alike.
+    with threadpool_limits(1), warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        fitted = KMeans(len(start), init=start, n_init=1, max_iter=ITERATIONS, tol=0.0).fit(rows)
+    return fitted.labels_.astype(np.int64), fitted.cluster_centers_

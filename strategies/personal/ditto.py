@@ -1,0 +1,81 @@
+"""Ditto: beside the federated model, each hospital trains one of its own that is pulled towards it.
+
+T. Li, S. Hu, A. Beirami, V. Smith: *Ditto: Fair and Robust Federated Learning Through Personalization*, ICML 2021,
+Algorithm 1; read through the authors' code.
+
+A participant takes its part in federated averaging of ``w``; then, with batches of its own, it goes on with its own
+model on ``L_i(v) + lam/2 |v - w^t|^2``, where ``w^t`` is the model that it received. ``v`` starts at the common start
+and stays at its hospital; ``w`` is that of federated averaging whatever λ is.
+
+Choice: hospitals without training rows, which cannot have a model of their own, are served ``w``.
+Traffic: as federated averaging; per participant P scalars down, P + 1 up.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from raysim.strategies.base import (
+    OWN,
+    FederationView,
+    Floats,
+    Ids,
+    LocalProblem,
+    Pull,
+    State,
+    Strategy,
+    Update,
+    at_least,
+)
+from raysim.strategies.shared.weights import Weighting, check_weighting, hospital_weights
+
+
+@dataclass(frozen=True)
+class Ditto(Strategy):
+    """``lam``: λ; ``epochs`` and ``learning_rate`` of hospitals' own models (None: as configured); weights as FedAvg.
+
+    In the bank, row 1 is the common start.
+    """
+
+    lam: float = 1.0
+    epochs: int | None = 1
+    learning_rate: float | None = None
+    weights: Weighting = "samples"
+    minimum_weight: float = 0.01
+
+    def __post_init__(self) -> None:
+        at_least("lam", self.lam, 0)
+        if self.epochs is not None:
+            at_least("epochs", self.epochs, 0)
+        if self.learning_rate is not None:
+            at_least("learning_rate", self.learning_rate, 0)
+        check_weighting(self.weights, self.minimum_weight)
+
+    def setup(self, view: FederationView) -> State:
+        return State(bank=np.stack([view.initial, view.initial]))
+
+    def problem(self, view: FederationView, state: State, ids: Ids) -> LocalProblem:
+        received = np.zeros_like(ids)
+        own = LocalProblem(
+            start=np.full_like(ids, OWN),
+            pulls=(Pull(self.lam, received),),
+            epochs=self.epochs,
+            learning_rate=self.learning_rate,
+            keep=True,
+            send="nothing",
+        )
+        weight = hospital_weights(view.sizes[ids], self.weights, self.minimum_weight)
+        return LocalProblem(start=received, weight=weight, then=own)
+
+    def aggregate(self, view: FederationView, state: State, update: Update) -> State:
+        return replace(state, bank=np.stack([state.bank[0] + update.sums[0], state.bank[1]]))
+
+    def mixture(self, view: FederationView, state: State) -> Floats:
+        """The common start, which is what a hospital's own model is at first."""
+        return np.tile([0.0, 1.0], (len(view.sizes), 1))
+
+    def serve(self, view: FederationView, state: State) -> dict[str, Ids]:
+        everyone = np.zeros(len(view.sizes), dtype=np.int64)
+        return {"global": everyone, "personal": np.where(view.sizes > 0, OWN, 0)}

@@ -1,0 +1,40 @@
+"""FedPer: hospitals share the layers below and each keeps the last one to itself.
+
+M. G. Arivazhagan, V. Aggarwal, A. K. Singh, S. Choudhary: *Federated Learning with Personalization Layers*,
+arXiv:1912.00818, 2019, Algorithms 1 and 2.
+
+A participant receives the body and trains it together with its own head; the bodies are averaged. A head never leaves
+its hospital. One that was never trained is the common start's, unless ``final_head_epochs`` lets every hospital fit its
+head to the last body. An empty head is federated averaging, an empty body local training.
+
+Traffic: per participant the P_b scalars of the body down, P_b + 1 up; before the final epochs P_b down per hospital.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from raysim.strategies.base import FederationView, Ids, LocalProblem, State, at_least
+from raysim.strategies.personal.heads import SharedBody
+from raysim.strategies.shared.weights import Weighting, check_weighting, hospital_weights
+
+
+@dataclass(frozen=True)
+class FedPer(SharedBody):
+    """``head``: names of tensors or layers, None for the last layer (of a linear model the bias); weights as FedAvg."""
+
+    head: tuple[str, ...] | None = None
+    final_head_epochs: int = 0
+    weights: Weighting = "samples"
+    minimum_weight: float = 0.01
+
+    def __post_init__(self) -> None:
+        at_least("final_head_epochs", self.final_head_epochs, 0)
+        check_weighting(self.weights, self.minimum_weight)
+
+    def problem(self, view: FederationView, state: State, ids: Ids) -> LocalProblem:
+        return LocalProblem(
+            start=np.zeros_like(ids), weight=hospital_weights(view.sizes[ids], self.weights, self.minimum_weight)
+        )

@@ -1,0 +1,44 @@
+"""A proximal global model, then a personal one for every hospital.
+
+The baseline "Personalization (mu = 0.01)" of CHiP-FL (Zhou), Table 2, which the paper leaves undefined; taken as
+FedProx followed by one local epoch at .03. Its other reading (federated averaging, then fine-tuning with the proximal
+term) is ``mu: 0, prox: 0.01``.
+
+Traffic: per participant P scalars down, P + 1 up; before fine-tuning P down per hospital.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from raysim.strategies.base import OWN, FederationView, Ids, LocalProblem, Pull, State, Strategy, at_least, shares
+from raysim.strategies.shared.personalization import Personalization, fine_tune
+from raysim.strategies.shared.proximal import global_pull
+
+
+@dataclass(frozen=True)
+class FineTuning(Strategy):
+    """``mu``: proximal weight during the rounds; ``prox``: the same during fine-tuning."""
+
+    mu: float = 0.01
+    prox: float = 0.0
+    personalization: Personalization = field(default_factory=Personalization)
+
+    def __post_init__(self) -> None:
+        at_least("mu", self.mu, 0)
+        at_least("prox", self.prox, 0)
+
+    def problem(self, view: FederationView, state: State, ids: Ids) -> LocalProblem:
+        return LocalProblem(
+            start=np.zeros_like(ids), weight=shares(view.sizes[ids]), pulls=(global_pull(view, ids, self.mu, {}),)
+        )
+
+    def personalize(self, view: FederationView, state: State) -> LocalProblem:
+        everyone = np.zeros(len(view.sizes), dtype=np.int64)
+        return fine_tune(everyone, self.personalization, (Pull(self.prox, everyone),))
+
+    def serve(self, view: FederationView, state: State) -> dict[str, Ids]:
+        everyone = np.zeros(len(view.sizes), dtype=np.int64)
+        return {"global": everyone, "personal": np.full_like(everyone, OWN)}

@@ -1,0 +1,78 @@
+"""A model in two parts: the body that hospitals share, and the head that each keeps to itself.
+
+A layer is the tensors whose names differ in the last part alone: ``layers.2.weight`` and ``layers.2.bias`` are the
+layer ``layers.2``. Shared by FedPer and FedRep; ``P`` scalars of a model.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from raysim.strategies.base import FederationView, Ids, LocalProblem, State, Strategy, Training
+
+Mask = NDArray[np.bool_]
+
+
+class SharedBody(Strategy):
+    """A strategy whose hospitals keep a ``head``, as :func:`head_mask` has it, and share the rest.
+
+    After the last round every hospital fits its head for ``final_head_epochs`` to the last body, which stays.
+    """
+
+    head: tuple[str, ...] | None
+    final_head_epochs: int
+
+    def check_training(self, training: Training) -> None:
+        for name in self.head or ():
+            if not _tensors(training.parameters, name):
+                known = [
+                    name
+                    for layer, tensors in layers(training.parameters).items()
+                    for name in ([layer] if layer else tensors)
+                ]
+                raise ValueError(f"strategy.head: the model has no layer or tensor '{name}'; it has {', '.join(known)}")
+
+    def private(self, view: FederationView) -> Mask | None:
+        mask = head_mask(view, self.head)
+        return mask if mask.any() else None
+
+    def personalize(self, view: FederationView, state: State) -> LocalProblem | None:
+        if not self.final_head_epochs:
+            return None
+        start, body = np.zeros(len(view.sizes), dtype=np.int64), ~head_mask(view, self.head)
+        return LocalProblem(start=start, frozen=body, epochs=self.final_head_epochs, keep=True, send="nothing")
+
+    def serve(self, view: FederationView, state: State) -> dict[str, Ids]:
+        return {"personal": np.zeros(len(view.sizes), dtype=np.int64)}
+
+
+def layers(parameters: Mapping[str, slice]) -> dict[str, list[str]]:
+    """The names of the model's tensors by layer, in order."""
+    found: dict[str, list[str]] = {}
+    for name in parameters:
+        found.setdefault(name.rpartition(".")[0], []).append(name)
+    return found
+
+
+def head_mask(view: FederationView, head: Sequence[str] | None) -> Mask:
+    """Which parameters are the head's, ``[P]``: of the tensors or layers that ``head`` names.
+
+    None is the last layer that is trained; of a model of one layer its last tensor, in a linear model the bias.
+    """
+    parameters = view.parameters
+    if head is None:
+        # Running statistics lie behind all parameters, so a layer of them alone would come last wherever it stands.
+        last = [tensors for tensors in layers(parameters).values() if not view.measured.issuperset(tensors)]
+        head = last[-1] if len(last) > 1 else last[-1][-1:]
+    mask = np.zeros(len(view.initial), dtype=np.bool_)
+    for name in head:
+        for tensor in _tensors(parameters, name):
+            mask[parameters[tensor]] = True
+    return mask
+
+
+def _tensors(parameters: Mapping[str, slice], name: str) -> list[str]:
+    return [tensor for tensor in parameters if tensor == name or tensor.startswith(f"{name}.")]

@@ -1,0 +1,30 @@
+"""Every hospital alone: the lower bound that federating has to beat.
+
+Each hospital trains on its own rows for as many epochs as a federated participant of every round would, with the same
+streams, and uses its own model. No traffic.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from raysim.strategies.base import OWN, FederationView, Ids, LocalProblem, State, Strategy
+
+
+@dataclass(frozen=True)
+class Local(Strategy):
+    """No hyper-parameters of its own."""
+
+    def uses_selection(self) -> bool:
+        return False
+
+    def select(self, view: FederationView, state: State, round: int) -> Ids:
+        return view.trainable
+
+    def problem(self, view: FederationView, state: State, ids: Ids) -> LocalProblem:
+        return LocalProblem(start=np.full_like(ids, OWN), keep=True, send="nothing")
+
+    def serve(self, view: FederationView, state: State) -> dict[str, Ids]:
+        return {"personal": np.full(len(view.sizes), OWN, dtype=np.int64)}

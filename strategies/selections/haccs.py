@@ -1,0 +1,165 @@
+"""HACCS: clusters of hospitals with alike labels are drawn by speed and loss, and each sends its fastest.
+
+J. Wolfrath, N. Sreekumar, D. Kumar, Y. Wang, A. Chandra: *HACCS: Heterogeneity-Aware Clustered Client Selection for
+Accelerated Federated Learning*, IPDPS 2022; read through the authors' code.
+
+Before training, hospitals tell how many rows of each class they have, and OPTICS (at least 2 hospitals) clusters them
+by the Hellinger distance of their shares; a hospital that is noise to it is a cluster of its own. In a draw, a cluster
+c has ``ACL_c``, the mean of its hospitals' last known losses, ``tau_c = 1 - lat_c / max lat`` of their mean latencies,
+and the score ``rho tau_c + (1 - rho) ACL_c / sum ACL``. Until the cohort is full, a cluster that is not used up is
+drawn in proportion to its score (uniformly if all are 0), and its fastest unused hospital joins, ties to the smaller
+id. All hospitals tell a loss under the initial model, later those that take part, before they train; of several models,
+one for each group of their rows, and what is remembered is their mean by rows.
+
+Choices: noisy counts are clipped at 0; losses enter the mean as they are (the authors square them: ``loss_power: 2``).
+``metric: euclidean`` is the authors' routine for label histograms: Euclidean distances, and DBSCAN's cut at .25 of
+OPTICS' order. Latencies are those of the simulated hospitals (``system``); where no time passes, each draws one as in
+the authors' code, which then only decides who is drawn: rounds take nobody longer.
+
+Traffic beside the strategy's: C + 1 scalars up and P down once for each hospital; one scalar up per participant, or one
+for each group of its rows that it trains on.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+import numpy as np
+
+from raysim.strategies.base import (
+    POOLED,
+    Draw,
+    FederationView,
+    Floats,
+    Ids,
+    MeanLoss,
+    Selection,
+    Training,
+    Update,
+    at_least,
+    one_of,
+    within,
+)
+from raysim.strategies.selections.sampling import check_size, cohort_size
+from raysim.strategies.shared.clustering import by_smallest_member
+from raysim.strategies.shared.label_counts import ask_label_counts, check_classes
+
+ODDS = (0.60, 0.20, 0.14, 0.06)
+"""The chances of the four classes of speed, fastest first."""
+
+COMPUTE = ((0.0, 0.5), (0.5, 1.0), (1.0, 1.5), (1.5, 2.0))
+"""Tens of seconds that training takes in each class, from and to."""
+
+BANDWIDTH = ((75.0, 100.0), (50.0, 75.0), (25.0, 50.0), (1.0, 25.0))
+"""Mbit/s in each class, from and to."""
+
+MEGABITS, DELAY = 80.0, (0.02, 0.2)
+"""What a round transfers, and the seconds, from and to, before it begins to flow."""
+
+
+@dataclass(frozen=True)
+class Haccs(Selection):
+    """``rho``: the weight of latency, 0 to 1. ``privacy_epsilon``: ε of Laplace noise on label counts, none where None.
+
+    Remembers ``clusters [N]`` (-1 without training rows), last known ``losses [N]`` and ``latencies [N]`` in seconds.
+    """
+
+    hears_losses: ClassVar[bool] = True
+
+    rho: float = 0.95
+    loss_power: float = 1.0
+    metric: Literal["hellinger", "euclidean"] = "hellinger"
+    privacy_epsilon: float | None = None
+    fraction: float = 0.1
+    minimum: int = 10
+
+    def __post_init__(self) -> None:
+        within("rho", self.rho, 0, 1)
+        at_least("loss_power", self.loss_power, 0)
+        one_of("metric", self.metric, ("hellinger", "euclidean"))
+        if self.privacy_epsilon is not None and not self.privacy_epsilon > 0:
+            raise ValueError(
+                f"privacy_epsilon: {self.privacy_epsilon} is not greater than 0; leave it out for exact counts"
+            )
+        check_size(self.fraction, self.minimum)
+
+    def check_training(self, training: Training) -> None:
+        check_classes("selection.name: haccs", training.classes, "use uniform or power_of_choice")
+
+    def setup(self, view: FederationView) -> dict[str, Ids | Floats]:
+        trainable = view.trainable
+        clusters = np.full(len(view.sizes), -1, dtype=np.int64)
+        clusters[trainable] = label_clusters(ask_label_counts(view, self.privacy_epsilon)[trainable], self.metric)
+        losses = np.full(len(view.sizes), np.nan)
+        losses[trainable] = np.concatenate(view.ask(MeanLoss(), models=view.initial[None, :], ids=trainable))
+        latencies = view.round_seconds
+        if latencies is None or not latencies.any():
+            latencies = np.array([latency(view.rng("latency", i)) for i in range(len(view.sizes))])
+        return {"clusters": clusters, "losses": losses, "latencies": latencies}
+
+    def pick(self, draw: Draw) -> Ids:
+        count = cohort_size(len(draw.candidates), self.fraction, self.minimum)
+        losses, latencies = draw.memory["losses"][draw.candidates], draw.memory["latencies"][draw.candidates]
+        _, cluster = np.unique(draw.memory["clusters"][draw.candidates], return_inverse=True)
+        chances = scores(cluster, losses**self.loss_power, latencies, self.rho)
+        # Clusters one after another, the fastest first in each; the sort is stable and candidates are ascending.
+        queue = np.lexsort((latencies, cluster))
+        ends = np.cumsum(np.bincount(cluster))
+        following = np.concatenate([[0], ends[:-1]])
+        chosen = []
+        for _ in range(count):
+            left = following < ends
+            weights = np.where(left, chances, 0.0)
+            weights = weights if weights.sum() > 0 else left.astype(np.float64)
+            c = int(draw.rng.choice(len(weights), p=weights / weights.sum()))
+            chosen.append(queue[following[c]])
+            following[c] += 1
+        return draw.candidates[np.sort(np.array(chosen, dtype=np.int64))]
+
+    def observe(self, memory: dict[str, Ids | Floats], update: Update) -> dict[str, Ids | Floats]:
+        if update.losses is None or POOLED in update.ids:
+            return memory
+        losses = memory["losses"].copy()
+        # A hospital that trains on groups of its rows tells a loss for each of them.
+        hospitals, entry = np.unique(update.ids, return_inverse=True)
+        told = None if update.problem is None else update.problem.rows
+        rows = np.ones(len(entry)) if told is None else told
+        share = rows / np.bincount(entry, weights=rows)[entry]
+        losses[hospitals] = np.bincount(entry, weights=share * update.losses)
+        return {**memory, "losses": losses}
+
+
+def label_clusters(counts: Floats, metric: Literal["hellinger", "euclidean"]) -> Ids:
+    """Labels ``[H]`` of hospitals with ``counts [H, C]`` rows of each class, numbered by their smallest member."""
+    from sklearn.cluster import OPTICS  # a second to import, and only this selection needs it
+
+    if len(counts) < 2:
+        return np.zeros(len(counts), dtype=np.int64)
+    shares = counts / np.maximum(counts.sum(axis=1, keepdims=True), 1e-300)
+    # Hellinger's distance is Euclid's between these rows, which spares a matrix of all pairs.
+    rows = np.sqrt(shares / 2.0) if metric == "hellinger" else shares
+    cut = {"cluster_method": "xi"} if metric == "hellinger" else {"cluster_method": "dbscan", "eps": 0.25}
+    with np.errstate(divide="ignore", invalid="ignore"):  # hospitals all alike have reachability 0
+        labels: Ids = OPTICS(min_samples=2, **cut).fit(rows).labels_.astype(np.int64)
+    alone = np.flatnonzero(labels < 0)
+    labels[alone] = labels.max() + 1 + np.arange(len(alone))
+    return by_smallest_member(labels)
+
+
+def latency(rng: np.random.Generator) -> float:
+    """Seconds that a hospital's round would take: computing, and transfer over its network. One draw for a run."""
+    compute = 10.0 * rng.uniform(*COMPUTE[rng.choice(len(ODDS), p=ODDS)])
+    bandwidth = rng.uniform(*BANDWIDTH[rng.choice(len(ODDS), p=ODDS)])
+    return float(compute + rng.uniform(*DELAY) + MEGABITS / bandwidth)
+
+
+def scores(cluster: Ids, losses: Floats, latencies: Floats, rho: float) -> Floats:
+    """``rho tau_c + (1 - rho) ACL_c / sum ACL`` of each cluster ``[K]``, from hospitals' ``cluster [H]`` 0, 1, ..."""
+    sizes = np.bincount(cluster)
+    loss = np.bincount(cluster, weights=losses) / sizes
+    slowness = np.bincount(cluster, weights=latencies) / sizes
+    slowest = slowness.max()
+    speed = 1.0 - slowness / slowest if slowest > 0 else np.zeros(len(slowness))
+    score: Floats = rho * speed + (1.0 - rho) * loss / max(loss.sum(), 1e-300)
+    return score

@@ -1,0 +1,44 @@
+"""Power-of-Choice: of some hospitals drawn at random, those with the largest losses take part.
+
+Y. J. Cho, J. Wang, G. Joshi: *Towards Understanding Biased Client Selection in Federated Learning*, AISTATS 2022,
+section 4, strategy pow-d.
+
+A draw: d candidates without replacement, with chances in proportion to their rows; they tell their mean training loss
+under the model that they would start from; the m with the largest take part, ties to the smaller id. Where m is not
+smaller than d, all candidates take part, as in public implementations (``rounds.csv`` shows how many), and none is
+asked.
+The paper averages a cohort uniformly: combine with ``{name: fedavg, weights: uniform}``.
+
+Traffic beside the strategy's: P down and one scalar up for each of the d candidates; those that take part train from
+the model that they then have.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from raysim.strategies.base import Draw, Ids, Selection, at_least
+from raysim.strategies.selections.sampling import check_size, cohort_size, weighted_sample
+
+
+@dataclass(frozen=True)
+class PowerOfChoice(Selection):
+    """``candidates``: d; m is ``max(minimum, floor(fraction * M))`` of ``M`` hospitals."""
+
+    candidates: int = 8
+    fraction: float = 0.1
+    minimum: int = 1
+
+    def __post_init__(self) -> None:
+        at_least("candidates", self.candidates, 1)
+        check_size(self.fraction, self.minimum)
+
+    def pick(self, draw: Draw) -> Ids:
+        count = cohort_size(len(draw.candidates), self.fraction, self.minimum)
+        drawn = weighted_sample(draw.candidates, np.log(draw.sizes), self.candidates, draw.rng)
+        if count >= len(drawn):
+            return drawn
+        by_loss = np.argsort(-draw.losses(drawn), kind="stable")
+        return np.sort(drawn[by_loss[:count]])

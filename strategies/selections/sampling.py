@@ -1,0 +1,69 @@
+"""Who takes part in a round: all hospitals, a uniform sample, or small hospitals more often."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from raysim.strategies.base import Draw, Ids, Selection
+
+
+@dataclass(frozen=True)
+class All(Selection):
+    """Every hospital with training rows, every round."""
+
+    def pick(self, draw: Draw) -> Ids:
+        return draw.candidates
+
+
+@dataclass(frozen=True)
+class Uniform(Selection):
+    """A uniform sample without replacement of ``max(minimum, floor(fraction * M))`` out of ``M`` hospitals."""
+
+    fraction: float = 0.1
+    minimum: int = 10
+
+    def __post_init__(self) -> None:
+        check_size(self.fraction, self.minimum)
+
+    def pick(self, draw: Draw) -> Ids:
+        count = cohort_size(len(draw.candidates), self.fraction, self.minimum)
+        return np.sort(draw.rng.permutation(draw.candidates)[:count])
+
+
+@dataclass(frozen=True)
+class InverseSqrt(Selection):
+    """Without replacement, with weights ``n_i^(-1/2)``: small hospitals take part more often (CHiP-FL, section 4).
+
+    Federated averaging of such a cohort is biased towards small hospitals: no importance weights correct for it.
+    """
+
+    fraction: float = 0.1
+    minimum: int = 10
+
+    def __post_init__(self) -> None:
+        check_size(self.fraction, self.minimum)
+
+    def pick(self, draw: Draw) -> Ids:
+        count = cohort_size(len(draw.candidates), self.fraction, self.minimum)
+        return weighted_sample(draw.candidates, -0.5 * np.log(draw.sizes), count, draw.rng)
+
+
+def cohort_size(available: int, fraction: float, minimum: int) -> int:
+    """``min(M, max(minimum, floor(fraction * M)))``; the small addend undoes rounding such as .1 * 30 = 2.9999."""
+    return min(available, max(minimum, int(fraction * available + 1e-9)))
+
+
+def weighted_sample(ids: Ids, log_weights: np.ndarray, count: int, rng: np.random.Generator) -> Ids:
+    """``count`` ascending ids without replacement: the largest ``log w_i + Gumbel`` (draw, renormalise)."""
+    keys = log_weights + rng.gumbel(size=len(ids))
+    return np.sort(ids[np.argsort(-keys, kind="stable")[:count]])
+
+
+def check_size(fraction: float, minimum: int) -> None:
+    """Raise ``ValueError`` for a share or a least number of hospitals that makes no cohort."""
+    if not 0 < fraction <= 1:
+        raise ValueError(f"fraction: {fraction} is not in (0, 1]")
+    if minimum < 1:
+        raise ValueError(f"minimum: {minimum} is not at least 1")

@@ -1,0 +1,51 @@
+"""Superquantile: of a uniform sample, the hospitals whose loss is in the upper tail take part.
+
+Y. Laguel, K. Pillutla, J. Malick, Z. Harchaoui: *A Superquantile Approach to Federated Learning with Heterogeneous
+Devices*, CISS 2021, Algorithm 1; the quantile as in the authors' code.
+
+A draw: a uniform sample tells its mean training losses; the quantile of order θ of the losses, each counted as often as
+the hospital has rows, is the least that a participant may have. θ = 0 is uniform sampling, and nobody is asked.
+
+Traffic beside the strategy's: P down and one scalar up for each hospital of the sample; those that take part train from
+the model that they then have.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from raysim.strategies.base import Draw, Floats, Ids, Selection
+from raysim.strategies.selections.sampling import Uniform, check_size
+
+
+@dataclass(frozen=True)
+class Superquantile(Selection):
+    """``level``: θ; the sample is that of :class:`raysim.strategies.selections.sampling.Uniform`."""
+
+    level: float = 0.5
+    fraction: float = 0.1
+    minimum: int = 10
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.level < 1:
+            raise ValueError(f"level: {self.level} is not in [0, 1)")
+        check_size(self.fraction, self.minimum)
+
+    def pick(self, draw: Draw) -> Ids:
+        sample = Uniform(self.fraction, self.minimum).pick(draw)
+        if self.level == 0:
+            return sample
+        losses = draw.losses(sample)
+        sizes = draw.sizes[np.searchsorted(draw.candidates, sample)]
+        return sample[losses >= weighted_quantile(losses, sizes, self.level)]
+
+
+def weighted_quantile(losses: Floats, sizes: Ids, level: float) -> float:
+    """Entry ``ceil(level * n) - 1`` (at least 0) of the sorted ``losses [H]``, each repeated ``sizes [H]`` times."""
+    order = np.argsort(losses, kind="stable")
+    ends = np.cumsum(sizes[order])
+    # The small subtrahend undoes rounding such as .1 * 30 = 3.0000000000000004.
+    entry = max(int(np.ceil(level * ends[-1] - 1e-9)) - 1, 0)
+    return float(losses[order[np.searchsorted(ends, entry, side="right")]])

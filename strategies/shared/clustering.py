@@ -1,0 +1,136 @@
+"""Clusters of hospitals from their signatures, and the models that clusters share.
+
+CHiP-FL (Zhou), section 4 and appendix A. ``N_k`` is the number of training rows of all members of cluster ``k``,
+``N`` of all hospitals. In the bank, row 0 is the global model and row ``1 + k`` the model of cluster ``k``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from raysim.strategies.base import FederationView, Floats, Ids, LocalProblem, Pull, State, Update, at_least, one_of
+from raysim.strategies.shared.signatures import BLOCKS, Block, Signature, signature_matrix
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class AdaptiveState(State):
+    """Of clusters that change. ``columns [h, D']``: what the hospitals with training rows were first clustered by;
+    ``rounds``: how many there have been.
+    """
+
+    columns: Floats
+    rounds: int = 0
+
+
+def check_clusters(clusters: int, blocks: Sequence[str], recluster_every: int) -> None:
+    """Raise ``ValueError`` for too small a number, or an unknown block of the signature."""
+    at_least("clusters", clusters, 1)
+    at_least("recluster_every", recluster_every, 0)
+    for block in blocks:
+        one_of("signature", block, BLOCKS)
+    if not blocks:
+        raise ValueError(f"signature: empty; name some of {', '.join(BLOCKS)}")
+
+
+def check_enough_hospitals(clusters: int, sizes: Ids) -> None:
+    """Raise ``ValueError`` where there are fewer hospitals with training rows than clusters."""
+    hospitals = int(np.count_nonzero(sizes))
+    if clusters > hospitals:
+        raise ValueError(f"clusters: {clusters} is more than the {hospitals} hospitals with training rows; lower it")
+
+
+def clustered_state(
+    view: FederationView, clusters: int, blocks: Sequence[Block], block_scale: bool, recluster_every: int
+) -> State:
+    """Ask for signatures, cluster, and start every cluster model at the initial one.
+
+    What :func:`raysim.strategies.shared.reclustering.reclustered` needs is kept where ``recluster_every`` is not 0.
+    """
+    trainable = view.trainable
+    answers = view.ask(Signature())
+    columns = signature_matrix([answers[i] for i in trainable], view.classes, blocks, block_scale)
+    labels = kmeans(columns, clusters, view.rng("clusters"))
+    bank, cluster = np.repeat(view.initial[None, :], 2 + labels.max(), axis=0), cluster_rows(view, labels)
+    if recluster_every:
+        return AdaptiveState(bank=bank, cluster=cluster, columns=columns)
+    return State(bank=bank, cluster=cluster)
+
+
+def cluster_rows(view: FederationView, labels: Ids) -> Ids:
+    """The bank row of each hospital ``[N]`` from the ``labels [h]`` of those with training rows.
+
+    Those without have no signature and join the largest cluster.
+    """
+    cluster = np.full(len(view.sizes), 1 + np.bincount(labels).argmax(), dtype=np.int64)
+    cluster[view.trainable] = 1 + labels
+    return cluster
+
+
+def kmeans(rows: Floats, clusters: int, rng: np.random.Generator) -> Ids:
+    """Labels ``[N]`` of k-means (k-means++, 10 starts, 300 iterations, tolerance 1e-4) on ``rows [N, D]``.
+
+    Clusters are numbered by their smallest member. More clusters than distinct rows are reduced to these.
+    """
+    from sklearn.cluster import KMeans  # a second to import, and only clustered strategies need it
+    from threadpoolctl import threadpool_limits
+
+    clusters = min(clusters, len(np.unique(rows, axis=0)))
+    seed = int(rng.integers(2**31))
+    # One thread: sums then do not depend on the number of cores, and few hospitals are done sooner.
+    with threadpool_limits(1, user_api="openmp"):
+        fitted = KMeans(clusters, init="k-means++", n_init=10, max_iter=300, tol=1e-4, random_state=seed).fit(rows)
+    return by_smallest_member(fitted.labels_)
+
+
+def by_smallest_member(labels: Ids) -> Ids:
+    """Renumber labels ``[N]`` to 0, 1, ... in the order in which clusters first appear."""
+    _, first, inverse = np.unique(labels, return_index=True, return_inverse=True)
+    rank = np.empty(len(first), dtype=np.int64)
+    rank[np.argsort(first)] = np.arange(len(first))
+    return rank[inverse]
+
+
+def members(state: State) -> Ids:
+    """The bank row of each hospital's cluster model, ``[N]``; raises where the strategy has no clusters."""
+    if state.cluster is None:
+        raise ValueError("this state has no clusters")
+    return state.cluster
+
+
+def cluster_problem(view: FederationView, state: State, ids: Ids, lam: float, mu: float) -> LocalProblem:
+    """Start from the cluster model; ``lam |theta - theta_k|^2 + mu |theta - theta_g|^2`` (eq. 1, without halves).
+
+    A hospital's delta goes into its cluster's sum with weight ``n_i / sum n_j`` over the cluster's participants.
+    """
+    own = members(state)[ids]
+    sizes = view.sizes[ids].astype(np.float64)
+    participating = np.bincount(own, weights=sizes, minlength=len(state.bank))
+    return LocalProblem(
+        start=own,
+        weight=sizes / participating[own],
+        into=own - 1,
+        sums=len(state.bank) - 1,
+        pulls=(Pull(2.0 * lam, own), Pull(2.0 * mu, np.zeros_like(own))),
+    )
+
+
+def cluster_steps(view: FederationView, state: State, update: Update, alpha: float) -> State:
+    """The two levels of aggregation, and the clusters' way back to the global model.
+
+    ``theta_k += sum of its deltas`` (idle clusters stay), ``theta_g = sum_k N_k/N theta_k``, then for every cluster
+    ``theta_k <- alpha theta_k + (1 - alpha) theta_g`` (appendix A).
+    """
+    clusters = state.bank[1:] + update.sums
+    rows = np.bincount(members(state) - 1, weights=view.sizes, minlength=len(clusters))
+    return replace(state, bank=two_levels(clusters, rows, alpha))
+
+
+def two_levels(clusters: Floats, rows: Floats | Ids, alpha: float) -> Floats:
+    """The bank ``[1 + K, P]`` of cluster models ``[K, P]`` with ``rows [K]``: their mean by rows, then each of them
+    drawn towards it by ``1 - alpha``.
+    """
+    top = (rows / rows.sum()) @ clusters
+    return np.vstack([top, alpha * clusters + (1.0 - alpha) * top])

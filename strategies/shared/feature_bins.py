@@ -1,0 +1,90 @@
+"""Histograms of hospitals' features over common bins, agreed on without any row leaving a hospital.
+
+First every hospital tells a few quantiles of each feature; standing for equal shares of its recorded values, they make
+up the distribution of all, whose quantiles become the common edges. Then every hospital counts its values between them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from raysim.strategies.base import FederationView, Floats, HospitalRows
+from raysim.strategies.shared.psi import bin_counts, bin_indices
+
+
+@dataclass(frozen=True)
+class FeatureQuantiles:
+    """The quantiles ``(k - 1/2) / bins``, k = 1 to ``bins``, of each of ``D`` features, and how many values there were.
+
+    A flat ``[(bins + 1) D]``; NaN for the quantiles of a feature that was never recorded.
+    """
+
+    bins: int
+    kind: ClassVar[str] = "feature_quantiles"
+
+    def answer(self, rows: HospitalRows) -> Floats:
+        n, columns = rows.observed.shape
+        seen = rows.observed.sum(axis=0)
+        quantiles = np.full((self.bins, columns), np.nan)
+        if n:
+            # Unrecorded values sort behind all others; positions are then counted among the recorded ones.
+            values = np.sort(np.where(rows.observed, rows.X[:, :columns].astype(np.float64), np.inf), axis=0)
+            shares = (np.arange(self.bins) + 0.5) / self.bins
+            at = shares[:, None] * np.maximum(seen - 1, 0)
+            low = np.floor(at).astype(np.int64)
+            high = np.minimum(low + 1, np.maximum(seen - 1, 0))
+            below, above = np.take_along_axis(values, low, axis=0), np.take_along_axis(values, high, axis=0)
+            known = np.broadcast_to(seen > 0, below.shape)
+            quantiles[known] = below[known] + ((at - low)[known]) * (above[known] - below[known])
+        return np.concatenate([quantiles.ravel(), seen])
+
+
+@dataclass(frozen=True, eq=False)
+class FeatureCounts:
+    """How many values of each feature lie between ``edges [D, Q]`` and how many are missing: a flat ``[D (Q + 2)]``."""
+
+    edges: Floats
+    kind: ClassVar[str] = "feature_counts"
+
+    @property
+    def scalars(self) -> int:
+        """The edges."""
+        return self.edges.size
+
+    def answer(self, rows: HospitalRows) -> Floats:
+        index = bin_indices(rows.X, rows.observed, self.edges)
+        home = np.zeros(len(index), dtype=np.int64)
+        return bin_counts(index, home, 1, self.edges.shape[1] + 2).astype(np.float64).ravel()
+
+
+def ask_feature_counts(view: FederationView, bins: int) -> NDArray[np.float64]:
+    """Every hospital's histogram of each feature over common quantile bins and "missing", ``[N, D, bins + 1]``."""
+    edges = common_edges(view.ask(FeatureQuantiles(bins)), bins)
+    answers = np.stack(view.ask(FeatureCounts(edges)))
+    return answers.reshape(len(answers), len(edges), bins + 1)
+
+
+def common_edges(answers: Sequence[Floats], bins: int) -> Floats:
+    """The quantiles ``k / bins``, k = 1 to ``bins - 1``, of all hospitals' values, ``[D, bins - 1]``.
+
+    ``answers`` are those to :class:`FeatureQuantiles`. A feature that nobody recorded has edges at 0.
+    """
+    stacked = np.stack(answers).reshape(len(answers), bins + 1, -1)
+    quantiles, seen = stacked[:, :bins], stacked[:, bins:]
+    columns = stacked.shape[2]
+    values = np.nan_to_num(quantiles).reshape(-1, columns)
+    weights = np.broadcast_to(seen, quantiles.shape).reshape(-1, columns)
+    edges = np.zeros((columns, bins - 1))
+    for j in range(columns):
+        order = np.argsort(values[:, j], kind="stable")
+        weight = weights[order, j]
+        ends = np.cumsum(weight)
+        if ends[-1] > 0:
+            # Each quantile lies in the middle of the values that it stands for.
+            edges[j] = np.interp(ends[-1] * np.arange(1, bins) / bins, ends - weight / 2, values[order, j])
+    return edges

@@ -1,0 +1,51 @@
+"""How many training rows of each class a hospital has."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from raysim.strategies.base import FederationView, Floats, HospitalRows
+
+
+@dataclass(frozen=True)
+class LabelCounts:
+    """Rows of each class, ``[C]``, with Laplace noise of scale ``1 / privacy_epsilon`` on each, clipped at 0.
+
+    ``privacy_epsilon`` is the ε of differential privacy for one row more or less; None leaves the counts exact.
+    """
+
+    kind: ClassVar[str] = "label_counts"
+    privacy_epsilon: float | None = None
+
+    def answer(self, rows: HospitalRows) -> Floats:
+        counts = np.bincount(rows.y, minlength=rows.classes).astype(np.float64)
+        if self.privacy_epsilon is None:
+            return counts
+        return np.maximum(counts + rows.rng.laplace(scale=1.0 / self.privacy_epsilon, size=len(counts)), 0.0)
+
+
+LEAST_EPSILON = 1e-6
+"""Noise of a million rows' width; much less would leave the range of numbers."""
+
+
+def check_epsilon(epsilon: float | None) -> None:
+    """Raise ``ValueError`` for an ε that no noise can be drawn with."""
+    if epsilon is not None and not LEAST_EPSILON <= epsilon < np.inf:
+        raise ValueError(
+            f"privacy_epsilon: {epsilon} is not at least {LEAST_EPSILON:g} and finite; leave it out for exact counts"
+        )
+
+
+def check_classes(field: str, classes: int, remedy: str) -> None:
+    """Raise ``ValueError`` naming ``field`` for a label that is a number (``classes`` 0)."""
+    if not classes:
+        raise ValueError(f"{field} needs the classes of a label, and this label is a number; {remedy}")
+
+
+def ask_label_counts(view: FederationView, privacy_epsilon: float | None) -> Floats:
+    """Every hospital's label counts, ``[N, C]``."""
+    counts: Floats = np.stack(view.ask(LabelCounts(privacy_epsilon)))
+    return counts

@@ -1,0 +1,38 @@
+"""Clusters that follow the training: every few rounds hospitals are clustered anew, by what models mean to them.
+
+Beyond CHiP-FL (Zhou), whose clusters stay what signatures made of them before the first round. Each hospital tells its
+mean training loss under each cluster's model, which is sent to it; k-means then runs on its signature, which the server
+has kept, with these losses as a further block, standardised as the others are. A new cluster's model is the mean of its
+members' previous cluster models by training rows, so that ``sum_k N_k/N theta_k`` does not change.
+
+Traffic, every r rounds: K P scalars down and K up for every hospital that has training rows.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from raysim.strategies.base import FederationView, MeanLoss, State, own_state
+from raysim.strategies.shared.clustering import AdaptiveState, cluster_rows, kmeans, members
+from raysim.strategies.shared.signatures import standardise
+
+
+def reclustered(view: FederationView, state: State, clusters: int, block_scale: bool, every: int) -> State:
+    """The state of the next round, after one; clustered anew if it was the last of ``every`` rounds (0: never)."""
+    if not every:
+        return state
+    state = own_state(state, AdaptiveState)
+    state = replace(state, rounds=state.rounds + 1)
+    if state.rounds % every:
+        return state
+    ids, previous = view.trainable, members(state) - 1
+    told = standardise(np.stack(view.ask(MeanLoss(), models=state.bank[1:], ids=ids)))
+    if block_scale:
+        told = told / np.sqrt(told.shape[1])
+    labels = kmeans(np.hstack([state.columns, told]), clusters, view.rng("clusters", state.rounds))
+    rows = np.zeros((labels.max() + 1, len(state.bank) - 1))
+    np.add.at(rows, (labels, previous[ids]), view.sizes[ids])
+    models = rows / rows.sum(axis=1, keepdims=True) @ state.bank[1:]
+    return replace(state, bank=np.vstack([state.bank[:1], models]), cluster=cluster_rows(view, labels))

@@ -1,0 +1,90 @@
+"""What a hospital tells about its data so that the server can cluster hospitals.
+
+CHiP-FL (Zhou), section 4: size, label prevalence, missingness rates, feature means and standard deviations. Sent once,
+``1 + (C - 1) + 3 D`` scalars. It reveals the number of a hospital's training rows and its prevalence. Of a label that
+is a number, the mean and the deviation take the place of prevalence: ``1 + 2 + 3 D`` scalars.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from raysim.strategies.base import Floats, HospitalRows
+
+Block = Literal["size", "prevalence", "missingness", "mean", "std"]
+BLOCKS: tuple[Block, ...] = ("size", "prevalence", "missingness", "mean", "std")
+
+
+@dataclass(frozen=True)
+class Signature:
+    """``log n``, the share of each class but the first, and per value column the missing rate, mean and population std.
+
+    For a real label its mean and population standard deviation stand where the shares do.
+    Means and deviations are over observed values; NaN where a column has none. A hospital without rows answers NaN
+    throughout.
+    """
+
+    kind: ClassVar[str] = "signature"
+
+    def answer(self, rows: HospitalRows) -> Floats:
+        columns = rows.observed.shape[1]
+        n = len(rows.y)
+        if n == 0:
+            return np.full(1 + label_scalars(rows.classes) + 3 * columns, np.nan)
+        if rows.classes:
+            label = np.bincount(rows.y, minlength=rows.classes)[1:] / n
+        else:
+            label = np.array([rows.y.mean(), rows.y.std()])
+        seen = rows.observed.sum(axis=0)
+        values = np.where(rows.observed, rows.X[:, :columns], 0.0).astype(np.float64)
+        with np.errstate(invalid="ignore", divide="ignore"):
+            mean = values.sum(axis=0) / seen
+            std = np.sqrt((np.where(rows.observed, values - mean, 0.0) ** 2).sum(axis=0) / seen)
+        return np.concatenate([[np.log(n)], label, 1.0 - seen / n, mean, std])
+
+
+def label_scalars(classes: int) -> int:
+    """How many scalars of a signature are about the label (``classes`` 0: a real one)."""
+    return classes - 1 if classes else 2
+
+
+def signature_matrix(
+    answers: Sequence[Floats], classes: int, blocks: Sequence[Block] = BLOCKS, block_scale: bool = False
+) -> NDArray[np.float64]:
+    """Answers of the hospitals as comparable rows ``[N, D']``.
+
+    What a hospital never observed takes the average of the hospitals that did; each column is standardised over the
+    hospitals (population standard deviation; a constant column becomes 0). ``block_scale`` divides each block by the
+    square root of its length, so that many features do not drown prevalence and size.
+    """
+    rows = np.stack(answers)
+    label = label_scalars(classes)
+    columns = (rows.shape[1] - 1 - label) // 3
+    lengths = {"size": 1, "prevalence": label, "missingness": columns, "mean": columns, "std": columns}
+    parts, at = [], 0
+    for block in BLOCKS:
+        part = standardise(fill_with_column_means(rows[:, at : at + lengths[block]]))
+        at += lengths[block]
+        if block in blocks:
+            parts.append(part / np.sqrt(lengths[block]) if block_scale else part)
+    return np.concatenate(parts, axis=1)
+
+
+def fill_with_column_means(rows: Floats) -> Floats:
+    """Replace NaN by the mean of the column's other entries (0 for a column of NaN only)."""
+    known = ~np.isnan(rows)
+    sums = np.where(known, rows, 0.0).sum(axis=0)
+    return np.where(known, rows, sums / np.maximum(known.sum(axis=0), 1))
+
+
+def standardise(rows: Floats) -> Floats:
+    """Columns with mean 0 and population standard deviation 1; a constant column becomes 0."""
+    spread = rows.std(axis=0)
+    # A column of equal numbers can have a deviation of a few ulp, which must not be blown up to 1.
+    constant = spread <= 1e-12 * np.maximum(1.0, np.abs(rows).max(axis=0))
+    return np.where(constant, 0.0, (rows - rows.mean(axis=0)) / np.where(constant, 1.0, spread))

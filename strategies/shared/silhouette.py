@@ -1,0 +1,97 @@
+"""How many clusters there are: k-means for every number of them, and the best mean silhouette.
+
+P. J. Rousseeuw: *Silhouettes: a graphical aid to the interpretation and validation of cluster analysis*, Journal of
+Computational and Applied Mathematics 20, 1987. The search is step 3 of Clust-PSI-PFL (Jimenez-Gutierrez et al., 2025).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from raysim.strategies.base import Floats, Ids
+from raysim.strategies.shared.clustering import by_smallest_member, kmeans
+
+TIE = 1e-12
+"""Silhouettes closer than this are equal, and the smaller number of clusters is taken."""
+
+SAMPLE = 2000
+"""Rows that labels found elsewhere are judged by at most: 32 MB of distances."""
+
+
+def mean_silhouette(distances: Floats, labels: Ids) -> float:
+    """The mean over points of ``(b - a) / max(a, b)``, from ``distances [N, N]`` and ``labels [N]`` 0, 1, ...
+
+    ``a`` is a point's mean distance to the rest of its cluster, ``b`` the least mean distance to another cluster. A
+    point alone in its cluster counts 0, and so does ``a = b = 0``. One cluster, or one for each point, gives -1.
+    """
+    sizes = np.bincount(labels)
+    if len(sizes) in (1, len(labels)):
+        return -1.0
+    points = np.arange(len(labels))
+    sums = distances @ np.eye(len(sizes))[labels]
+    own = sizes[labels]
+    a = sums[points, labels] / np.maximum(own - 1, 1)
+    means = sums / sizes
+    means[points, labels] = np.inf
+    b = means.min(axis=1)
+    larger = np.maximum(a, b)
+    defined = (own > 1) & (larger > 0)
+    return float(np.divide(b - a, larger, out=np.zeros_like(a), where=defined).mean())
+
+
+def best_labels(rows: Floats, candidates: Sequence[Ids], rng: np.random.Generator) -> int:
+    """Which of the ``candidates``, labels ``[N]`` of ``rows [N, D]``, has the largest mean silhouette; the first of
+    equals.
+
+    The cost grows with N^2: above ``SAMPLE`` rows it is over that many, drawn from ``rng``.
+    """
+    if len(candidates) == 1:
+        return 0
+    from scipy.spatial.distance import cdist  # a third of a second to import, and only clustering needs it
+
+    n = len(rows)
+    drawn = np.arange(n) if n <= SAMPLE else np.sort(rng.permutation(n)[:SAMPLE])
+    distances = cdist(rows[drawn], rows[drawn])
+    return _first_best([mean_silhouette(distances, by_smallest_member(labels[drawn])) for labels in candidates])
+
+
+def best_clusters(
+    rows: Floats, rng: Callable[[int], np.random.Generator], *, allow_one: bool, search_sample: int
+) -> Ids:
+    """Labels ``[N]`` of k-means on ``rows [N, D]`` with the number of clusters whose mean silhouette is largest.
+
+    Numbers from 2 to N - 1 are tried; ``rng(k)`` seeds the k-means with k clusters. Fewer than three rows, or rows all
+    alike, are one cluster. ``allow_one`` lets one cluster win wherever no other has a silhouette above 0.
+
+    A number costs N^2, and there are N of them. Above ``search_sample`` rows the number is therefore looked for on that
+    many, drawn from ``rng(0)``, and all rows are then clustered with it.
+    """
+    n = len(rows)
+    if n <= search_sample:
+        return _search(rows, rng, allow_one)
+    drawn = np.sort(rng(0).permutation(n)[:search_sample])
+    found = int(_search(rows[drawn], rng, allow_one).max()) + 1
+    return kmeans(rows, found, rng(found))
+
+
+def _search(rows: Floats, rng: Callable[[int], np.random.Generator], allow_one: bool) -> Ids:
+    n, distinct = len(rows), len(np.unique(rows, axis=0))
+    one = np.zeros(n, dtype=np.int64)
+    if n < 3 or distinct < 2:
+        return one
+    from scipy.spatial.distance import cdist  # a third of a second to import, and only clustering needs it
+
+    distances = cdist(rows, rows)
+    # More clusters than distinct rows would repeat the clusters of as many as there are.
+    candidates = [kmeans(rows, k, rng(k)) for k in range(2, min(n - 1, distinct) + 1)]
+    scores = [mean_silhouette(distances, labels) for labels in candidates]
+    if allow_one:
+        candidates, scores = [one, *candidates], [0.0, *scores]
+    return candidates[_first_best(scores)]
+
+
+def _first_best(scores: Sequence[float]) -> int:
+    best = max(scores) - TIE
+    return next(i for i, score in enumerate(scores) if score >= best)

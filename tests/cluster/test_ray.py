@@ -1,0 +1,211 @@
+"""Hospital actors and the coordinator actor on a real Ray that is told it has GPUs."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import ray
+
+from raysim.cluster import pool as pools
+from raysim.cluster.placement import Placement, place
+from raysim.cluster.pool import RayPool
+from raysim.config.nodes import Node
+from raysim.config.schema import Evaluation, Resources
+from raysim.core.errors import HospitalFailed, ResourceError, TrainingDiverged
+from raysim.data.federation import Federation
+from raysim.engine.job import Job, Outcome, Round
+from raysim.engine.messages import ModelSpec, Work
+from raysim.experiment.session import open_session
+from raysim.strategies.base import HospitalRows, Strategy
+from raysim.strategies.hospital_clusters.chip import Chip
+from raysim.strategies.one_model.fedavg import FedAvg
+from raysim.strategies.personal.fedper import FedPer
+from raysim.strategies.references.local import Local
+from raysim.strategies.selections.power_of_choice import PowerOfChoice
+from raysim.strategies.selections.sampling import InverseSqrt
+from raysim.training.base import Optimizer
+from tests.conftest import MakeFederation, play
+
+SIZES = [30, 8, 21, 0, 14, 9, 17, 40]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def cluster() -> Iterator[None]:
+    """A Ray with four CPUs and two GPUs that nobody has to own: to Ray they are numbers."""
+    ray.init(num_cpus=4, num_gpus=2, include_dashboard=False, log_to_driver=False, logging_level="ERROR")
+    yield
+    ray.shutdown()
+
+
+def job(federation: Federation, strategy: Strategy, **changes: object) -> Job:
+    optimizer = Optimizer("sgd", float(changes.pop("rate", 0.1)), 4)  # type: ignore[arg-type]
+    model = changes.pop("model", None) or ModelSpec("logistic_regression", None, {}, "default")
+    work = Work(str(federation.folder), model, optimizer, 2, 1, "float32")
+    return Job(work, strategy, InverseSqrt(0.5, 2), 4, Evaluation())
+
+
+def run(federation: Federation, strategy: Strategy, resources: Resources, **changes: object) -> list[Round | Outcome]:
+    with open_session(federation.totals, resources, in_process=False, verbose=False) as session:
+        return list(session.run(job(federation, strategy, **changes)))
+
+
+@pytest.mark.parametrize("strategy", [Chip(clusters=2), Local()])
+def test_actors_give_the_same_bits_as_one_process(federate: MakeFederation, strategy):
+    federation = federate(SIZES, [6] * 8)
+    alone = play(
+        federation, strategy, selection=InverseSqrt(0.5, 2), rounds=4, epochs=2, batch_size=4, precision="float32"
+    )
+    for per_actor in ("auto", 4, 1):
+        *rounds, outcome = run(federation, strategy, Resources(hospitals_per_actor=per_actor))
+        assert isinstance(outcome, Outcome)
+        assert [row.round for row in rounds] == [1, 2, 3, 4]
+        np.testing.assert_array_equal(outcome.bank, alone.bank)
+        assert outcome.kept.keys() == alone.kept.keys()
+        for hospital, theta in outcome.kept.items():
+            np.testing.assert_array_equal(theta, alone.kept[hospital])
+        for model, figures in outcome.figures.items():
+            np.testing.assert_array_equal(figures, alone.figures[model])
+        assert [row.metrics for row in rounds] == [row.metrics for row in alone.rounds]
+
+
+def test_questions_are_answered_under_what_hospitals_keep(federate: MakeFederation):
+    """Whom Power-of-Choice takes depends on losses under parameters that are with the actors."""
+    federation, selection = federate(SIZES, [6] * 8), PowerOfChoice(candidates=6, fraction=0.3)
+    run_of = {"rounds": 4, "epochs": 2, "batch_size": 4, "precision": "float32", "learning_rate": 0.5}
+    alone = play(federation, FedPer(), selection=selection, **run_of)
+    with open_session(federation.totals, Resources(hospitals_per_actor=3), in_process=False, verbose=False) as session:
+        planned = replace(job(federation, FedPer(), rate=0.5), selection=selection)
+        *_, outcome = session.run(planned)
+    assert isinstance(outcome, Outcome)
+    np.testing.assert_array_equal(outcome.bank, alone.bank)
+    assert (outcome.setup, outcome.traffic) == (alone.setup, alone.traffic)
+
+
+def test_fractions_of_a_gpu_are_held_and_visible(federate: MakeFederation):
+    federation = federate(SIZES)
+    resources = Resources(hospitals_per_actor=1, gpus_per_actor=0.25, cpus_per_actor=0.5)
+    placement = place(federation.totals, resources, [Node("here", 4, 2)])
+    assert len(placement.served) == 8
+    pool = RayPool(placement, "cpu")
+    pool.wait(60)
+    assert ray.available_resources().get("GPU", 0.0) == pytest.approx(0.0)
+
+    visible = ray.get([actor.__ray_call__.remote(_visible) for actor in pool.actors])
+    assert sorted(visible) == ["0"] * 4 + ["1"] * 4  # four quarters on each device
+    del pool
+
+
+def _visible(actor: object) -> str:
+    return os.environ["CUDA_VISIBLE_DEVICES"]
+
+
+def test_a_gpu_share_without_cuda_is_said(federate: MakeFederation):
+    federation = federate(SIZES)
+    torch = pytest.importorskip("torch")
+    if torch.cuda.is_available():
+        pytest.skip("this machine has CUDA")
+    resources = Resources(hospitals_per_actor=4, gpus_per_actor=0.5)
+    with open_session(federation.totals, resources, in_process=False, verbose=False) as session:
+        assert session.warning is not None
+        assert "sees no CUDA device" in session.warning
+        assert isinstance(list(session.run(job(federation, Local())))[-1], Outcome)
+    required = Resources(hospitals_per_actor=4, gpus_per_actor=0.5, device="cuda")
+    with (
+        pytest.raises(ResourceError, match=r"resources.device: cuda, but torch sees no CUDA device"),
+        open_session(federation.totals, required, in_process=False, verbose=False),
+    ):
+        pass
+
+
+@pytest.mark.parametrize(
+    ("resources", "message"),
+    [
+        (Resources(hospitals_per_actor=1, cpus_per_actor=1), "8 actors x 1 need 8 CPUs, and there are 4"),
+        (Resources(hospitals_per_actor=4, gpus_per_actor=3), "2 actors x 3 need 6 GPUs, and there are 2"),
+        (Resources(hospitals_per_actor=1, gpus_per_actor=0.6), "8 actors x 0.6 need 4.8 GPUs, and there are 2"),
+        (Resources(gpus_per_actor=1.5), "1.5 is more than one GPU but not whole"),
+    ],
+)
+def test_more_than_there_is_is_an_error_that_says_what_there_is(federate: MakeFederation, resources, message):
+    with (
+        pytest.raises(ResourceError, match=message),
+        open_session(federate(SIZES).totals, resources, in_process=False, verbose=False),
+    ):
+        pass
+
+
+def test_actors_that_cannot_come_up_in_time_are_an_error_and_not_a_wait():
+    stuck = RayPool(Placement((np.array([0]),), cpus=1000, gpus=0), "cpu")
+    with pytest.raises(ResourceError, match="not up after"):
+        stuck.wait(0.5)
+
+
+def test_divergence_names_round_and_hospital(federate: MakeFederation):
+    with pytest.raises(TrainingDiverged, match=r"learning_rate: 1e\+30 made hospital .h\d. diverge in round 1"):
+        run(federate(SIZES), FedAvg(), Resources(), rate=1e30)
+
+
+class Broken:
+    kind = "broken"
+
+    def answer(self, rows: HospitalRows) -> np.ndarray:
+        if len(rows.y) == 21:
+            raise ZeroDivisionError("no rows to spare")
+        return np.zeros(1)
+
+
+class AsksBroken(Strategy):
+    def setup(self, view):
+        view.ask(Broken())
+        return super().setup(view)
+
+
+def test_a_failing_hospital_is_named_with_its_own_error(federate: MakeFederation):
+    with pytest.raises(
+        HospitalFailed, match="hospital 'h2' failed while answering 'broken': ZeroDivisionError: no rows"
+    ):
+        run(federate(SIZES), AsksBroken(), Resources())
+
+
+def test_one_put_a_round_and_uplink_that_does_not_grow_with_hospitals(federate: MakeFederation, monkeypatch):
+    puts: list[object] = []
+    put = ray.put
+    monkeypatch.setattr(ray, "put", lambda value: puts.append(value) or put(value))
+    sizes = {}
+    for count in (6, 24):
+        federation = federate([10] * count)
+        placement = place(federation.totals, Resources(hospitals_per_actor=count // 2), [Node("here", 4)])
+        pool = RayPool(placement, "cpu")
+        _, message = _first_plan(federation, count)
+        before = len(puts)
+        partials, _ = pool.round(message, None)
+        assert len(puts) == before + 1
+        sizes[count] = sum(partial.units.nbytes for partial in partials)
+    assert sizes[6] == sizes[24]
+
+
+def _first_plan(federation: Federation, count: int) -> tuple[Job, pools.Plan]:
+    from raysim.strategies.base import LocalProblem
+
+    planned = job(federation, Strategy())
+    ids = np.arange(count)
+    problem = LocalProblem(start=np.zeros_like(ids), weight=np.full(count, 1 / count))
+    return planned, pools.Plan(planned.work, 1, np.zeros((1, 4), dtype=np.float32), ids, problem)
+
+
+def test_a_killed_actor_comes_back_and_the_result_is_the_same(federate: MakeFederation):
+    federation = federate(SIZES, [6] * 8)
+    with open_session(federation.totals, Resources(hospitals_per_actor=4), in_process=False, verbose=False) as session:
+        expected = list(session.run(job(federation, Chip(clusters=2))))[-1]
+        events = session.run(job(federation, Chip(clusters=2)))
+        next(events)
+        for actor in session.actors:  # type: ignore[attr-defined]
+            ray.kill(actor, no_restart=False)
+        *_, outcome = events
+    assert isinstance(outcome, Outcome)
+    assert isinstance(expected, Outcome)
+    np.testing.assert_array_equal(outcome.bank, expected.bank)

@@ -1,0 +1,226 @@
+"""Bad input ends with exit code 2 and one line naming field, value and remedy; nothing is written, no Ray started."""
+
+from __future__ import annotations
+
+import gzip
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+import ray
+
+from raysim.cli import main as cli
+
+SMALL = {"data.hospitals": 6, "data.rows": 300, "training.rounds": 2, "training.batch_size": 32}
+
+
+@pytest.fixture(autouse=True)
+def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Work in an empty folder, where anything that is written would be seen."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("RAYSIM_CACHE", str(tmp_path / "cache"))
+
+
+def refused(arguments: Sequence[str], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> str:
+    """Run the command line; check that it refuses properly, and return what it said."""
+    before = {path for path in Path.cwd().iterdir() if path.name != "cache"}
+    monkeypatch.setattr(sys, "argv", ["raysim", *arguments])
+    began = time.monotonic()
+    with pytest.raises(SystemExit) as ended:
+        cli.main()
+    said = capsys.readouterr()
+    assert ended.value.code == 2, said
+    lines = said.err.strip().splitlines()
+    assert len(lines) == 1, said.err
+    assert {path for path in Path.cwd().iterdir() if path.name != "cache"} == before
+    assert not ray.is_initialized()
+    assert time.monotonic() - began < 30  # not a speed test: an error must not wait for a timeout
+    return lines[0].removeprefix("raysim: ")
+
+
+def settings(values: dict[str, object]) -> list[str]:
+    return [word for key, value in values.items() for word in ("--set", f"{key}={value}")]
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"training.round": 3}, "training.round: unknown key; did you mean 'rounds'?"),
+        ({"trainin.rounds": 3}, "trainin: unknown key; did you mean 'training'?"),
+        ({"training.rounds": "many"}, "training.rounds: 'many' is not a whole number"),
+        ({"training.rounds": -1}, "training.rounds: -1 is not at least 0"),
+        ({"training.batch_size": -1}, "training.batch_size: -1 is not at least 0"),
+        ({"training.learning_rate": 0}, "training.learning_rate: 0 is not greater than 0"),
+        ({"training.learning_rate": ".nan"}, "training.learning_rate: nan is not a finite number"),
+        ({"training.optimizer": "sdg"}, "training.optimizer: 'sdg' is not one of 'sgd', 'momentum' or 'adam'"),
+        ({"seed": -1}, "seed: -1 is not at least 0"),
+        ({"seed": 2**63}, "seed: 9223372036854775808 is not less than 9223372036854775808"),
+        ({"data.seed": 2**63}, "data.seed: 9223372036854775808 is not less than"),
+        ({"data.split": "{seed: -1}"}, "data.split.seed: -1 is not at least 0"),
+        ({"evaluation.age_bands": "[.nan]"}, "evaluation.age_bands.0: nan is not a finite number"),
+        ({"evaluation.age_bands": "[45, .inf]"}, "evaluation.age_bands.1: inf is not a finite number"),
+        ({"strategy.name": "fedporx"}, "strategy.name: 'fedporx' is not a known name; did you mean 'fedprox'?"),
+        ({"strategy": "{name: chip, lambda: 1}"}, "strategy.lambda: unknown key; did you mean 'lam'?"),
+        ({"strategy": "{name: chip, lam: -1}"}, "strategy.lam: -1.0 is not at least 0"),
+        ({"strategy": "{name: chip, alpha: 1.5}"}, "strategy.alpha: 1.5 is not between 0 and 1"),
+        ({"strategy": "{name: chip, clusters: two}"}, "strategy.clusters: 'two' is not a whole number"),
+        ({"strategy": "{name: chip, clusters: 7}"}, "strategy.clusters: 7 is more than the 6 hospitals with training"),
+        (
+            {"strategy": "{name: chip, personalization: {epoch: 1}}"},
+            "strategy.personalization.epoch: unknown key; did you mean 'epochs'?",
+        ),
+        (
+            {"strategy": "{name: chip, personalization: {epochs: -1}}"},
+            "strategy.personalization.epochs: -1 is not at least 0",
+        ),
+        ({"strategy": "{name: fedprox, mu_by_hospital: {nowhere: 1}}"}, "strategy.mu_by_hospital: no hospital is call"),
+        ({"strategy": "{class: nowhere.Mine}"}, "strategy.class: 'nowhere.Mine' cannot be imported"),
+        ({"strategy": "{class: pathlib.Path}"}, "strategy: 'Path' takes no configuration; make it a dataclass"),
+        ({"strategy": "{class: json.Mine}"}, "strategy.class: module 'json' has no 'Mine'"),
+        ({"model.name": "logistic"}, "model.name: 'logistic' is not a known name; did you mean 'logistic_regression'?"),
+        ({"model": "{name: mlp, hiden: [8]}"}, "model.hiden: "),
+        ({"data.source": "eicuu"}, "data.source: 'eicuu' is not a known name; did you mean 'eicu'?"),
+        ({"data.hospital": 3}, "data.hospital: unknown key; did you mean 'hospitals'?"),
+        ({"data.minimm": 3}, "data.minimm: unknown key; did you mean 'minimum'?"),
+        ({"strategy": "{name: fairfed, privileged: 3}"}, "strategy.privileged: 3 is not text"),
+        ({"sweep.trials": 3}, "sweep: is read by 'raysim sweep'; use that command, or drop the section"),
+        ({"data.hospitals": 0}, "data.hospitals: 0 is not at least 1"),
+        ({"selection.fraction": 0}, "selection.fraction: 0.0 is not in (0, 1]"),
+        ({"selection.fraction": 1.5}, "selection.fraction: 1.5 is not in (0, 1]"),
+        ({"selection.name": "unifrom"}, "selection.name: 'unifrom' is not a known name; did you mean 'uniform'?"),
+        ({"resources.gpus_per_actor": -1}, "resources.gpus_per_actor: -1 is not at least 0"),
+        ({"resources.hospitals_per_actor": 0}, "resources.hospitals_per_actor: 0 is not auto or at least 1"),
+        ({"evaluation.part": "validation"}, "evaluation.part: no hospital has validation rows"),
+        ({"tracking.uri": "http://127.0.0.1:9"}, "tracking.uri: http://127.0.0.1:9 cannot be reached"),
+        ({"tracking.uri": "sqlite:////nowhere/m.db"}, "tracking.uri: sqlite:////nowhere/m.db cannot be written"),
+        ({"tracking.uri": "mlflow.db"}, "tracking.uri: 'mlflow.db' is not a store"),
+        ({"tracking.uri": "sqlite:mlflow.db"}, "tracking.uri: 'sqlite:mlflow.db' is not a store; use sqlite:///"),
+        ({"tracking.uri": "http://localhost:abc"}, "tracking.uri: 'http://localhost:abc' is no address (Port could"),
+        ({"tracking.uri": "http://localhost:99999"}, "tracking.uri: 'http://localhost:99999' is no address (Port out"),
+        ({"tracking.uri": "'http://[::1'"}, "tracking.uri: 'http://[::1' is no address (Invalid IPv6 URL); write"),
+        ({"tracking.uri": "http://a..b:80"}, "tracking.uri: http://a..b:80 cannot be reached ("),
+        ({"data.split": "{train: 0.8, test: 0.4}"}, "data.split"),
+        ({"data.preprocessing": "zscore"}, "data.preprocessing: 'zscore' is not one of"),
+        ({"name": "../up"}, "name: '../up' cannot name a folder"),
+    ],
+    ids=lambda value: str(value)[:50] if isinstance(value, dict) else "",
+)
+def test_a_bad_setting(changes, message, capsys, monkeypatch):
+    said = refused(["run", *settings(SMALL | changes)], capsys, monkeypatch)
+    assert said.startswith(message), said
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["run", "nowhere.yaml"], "nowhere.yaml: cannot be read (No such file or directory)"),
+        (["run", "--set", "training.rounds"], "--set: 'training.rounds' is not key=value"),
+        (["run", "--set", "name=2024-13-45"], "--set: '2024-13-45' is not a YAML value; quote it"),
+        (["run", "--out", "/proc/nowhere"], "--out: /proc/nowhere cannot be written into ("),
+        (["compare", "--set", "reference=nobody"], "reference: 'nobody' is not among the strategies compared"),
+        (["compare", "--set", "strategies=[chip, chip]"], "strategies.1.label: 'chip' stands for two strategies"),
+        (
+            ["compare", "--set", "strategies=[{name: fedavg, label: 'mu=0'}, {name: local, label: 'MU>0'}]"],
+            "strategies.1.label: 'MU>0' and 'mu=0' would share the folder runs/MU_0; give one of them a label",
+        ),
+        (
+            ["run", "--set", "strategies=[{name: fedprox, mu: 1}]", "--set", "strategy={name: fedprox, mu: -1}"],
+            "strategy.mu: -1.0 is not at least 0",
+        ),
+        (["compare", "--set", "strategies=[{name: chip, lam: -2}]"], "strategies.0.lam: -2.0 is not at least 0"),
+        (["compare", "--set", "seeds=[1, 2, 1]"], "seeds: [1, 2, 1] repeats a seed; name each once"),
+        (["compare", "--set", "seeds=[1, -1]"], "seeds.1: -1 is not at least 0"),
+        (["compare", "--set", "seeds=[9223372036854775808]"], "seeds.0: 9223372036854775808 is not less than"),
+        (["describe", "--set", "data.rows=0"], "data.rows: 0 is not at least 1"),
+        (
+            ["describe", "--table", "no/such.csv"],
+            "--table: no/such.csv is not a file in a folder that exists; name one",
+        ),
+        (["describe", "--table", "/proc/nothing.csv"], "--table: /proc/nothing.csv cannot be written (No such file"),
+    ],
+)
+def test_a_bad_command(arguments, message, capsys, monkeypatch):
+    if arguments[1] != "nowhere.yaml":
+        arguments = [*arguments, *settings({k: v for k, v in SMALL.items() if f"{k}=" not in str(arguments)})]
+    said = refused(arguments, capsys, monkeypatch)
+    assert said.startswith(message), said
+
+
+def test_a_strategy_tuned_on_other_data(capsys, monkeypatch):
+    Path("tuned.yaml").write_text("data: {hospitals: 7, rows: 300}\nstrategy: fedprox\n")
+    tuned = ["compare", *settings(SMALL), "--set", "strategies=[fedavg, {from: tuned.yaml}]"]
+    said = refused(tuned, capsys, monkeypatch)
+    assert said.startswith("strategies.1.from: tuned.yaml is about other data (data.hospitals is 7, here 6)")
+
+
+@pytest.mark.parametrize("text", ["seed: [", "- a\n- b", "\x00", "name: 2024-13-45"])
+def test_a_file_that_is_no_configuration(text, capsys, monkeypatch):
+    Path("c.yaml").write_text(text)
+    assert refused(["run", "c.yaml"], capsys, monkeypatch).startswith("c.yaml: ")
+
+
+TABLES = {
+    "missing": (None, "data.path: "),
+    "empty": ("site,label,x\n", "data.path: "),
+    "one class": ("site,label,x\na,0,1\nb,0,2\na,0,3\n", "data: all 3 rows are of one class"),
+    "no label column": ("site,died,x\na,0,1\nb,1,2\n", "data.label: "),
+    "blank label": ("site,label,x\na,0,1\nb,,2\na,1,2\n", "data.label: "),
+    "infinite label": ("site,label,x\na,0,1\nb,inf,2\na,1,2\n", "data.label: "),
+    "ragged": ("site,label,x\na,0,1\nb,1,2,3,4\na,1,3\n", "data.path: "),
+}
+
+
+@pytest.mark.parametrize("case", TABLES)
+def test_a_bad_table(case, capsys, monkeypatch):
+    text, message = TABLES[case]
+    if text is not None:
+        Path("t.csv").write_text(text)
+    said = refused(
+        ["run", *settings({"data.source": "table", "data.path": "t.csv", "data.silo": "site", "data.label": "label"})],
+        capsys,
+        monkeypatch,
+    )
+    assert said.startswith(message), said
+
+
+def test_a_text_column_where_numbers_are_asked(capsys, monkeypatch):
+    Path("t.csv").write_text("site,label,x\na,0,low\nb,1,high\na,1,low\n")
+    data = {"data.source": "table", "data.path": "t.csv", "data.silo": "site", "data.label": "label"}
+    said = refused(["run", *settings(data | {"data.numeric": "[x]"})], capsys, monkeypatch)
+    assert said.startswith("data.numeric: "), said
+    assert "'x'" in said
+
+
+def test_a_corrupt_gzip(capsys, monkeypatch):
+    whole = gzip.compress(b"site,label,x\n" + b"a,0,1\nb,1,2\n" * 500)
+    Path("t.csv.gz").write_bytes(whole[: len(whole) // 2])
+    data = {"data.source": "table", "data.path": "t.csv.gz", "data.silo": "site", "data.label": "label"}
+    assert refused(["run", *settings(data)], capsys, monkeypatch).startswith("data.path: ")
+
+
+def test_divergence_names_round_and_hospital_and_leaves_no_results(capsys, monkeypatch):
+    monkeypatch.setattr(
+        sys,
+        "argv",
+        ["raysim", "run", "--in-process", "--out", "out", *settings(SMALL | {"training.learning_rate": 1e30})],
+    )
+    with pytest.raises(SystemExit) as ended:
+        cli.main()
+    said = capsys.readouterr().err.strip()
+    assert ended.value.code == 2
+    assert said.startswith("raysim: training.learning_rate: 1e+30 made hospital ")
+    assert "in round 1; lower it" in said
+    assert not Path("out").exists()
+
+
+def test_the_module_and_the_command_are_the_same():
+    script = Path(sys.executable).with_name("raysim")
+    answers = [
+        subprocess.run([*command, "run", "--set", "seed=-1"], capture_output=True, text=True)
+        for command in ([str(script)], [sys.executable, "-m", "raysim"])
+    ]
+    assert answers[0].returncode == answers[1].returncode == 2
+    assert answers[0].stderr == answers[1].stderr == "raysim: seed: -1 is not at least 0\n"

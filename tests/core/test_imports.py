@@ -1,0 +1,30 @@
+"""Imports run one way: tune -> raysim -> strategies; and the heavy ones only where they are needed."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+
+def test_imports_run_one_way():
+    done = subprocess.run([Path(sys.executable).with_name("lint-imports")], capture_output=True, text=True, cwd=ROOT)
+    assert done.returncode == 0, done.stdout
+
+
+@pytest.mark.parametrize(
+    ("statement", "absent"),
+    [
+        ("import raysim.cli.main", {"numpy", "pydantic", "ray", "torch", "mlflow", "rich"}),
+        ("import raysim.config.schema", {"ray", "torch", "mlflow", "pandas"}),
+        ("import raysim.cluster.pool, raysim.engine.hospitals", {"torch", "mlflow", "sklearn", "matplotlib"}),
+        ("import raysim.strategies.hospital_clusters.chip", {"sklearn", "torch"}),
+    ],
+)
+def test_what_is_heavy_is_imported_only_where_it_is_needed(statement, absent):
+    code = f"import sys; {statement}; print(*sorted({absent!r} & set(sys.modules)))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)
+    assert done.stdout.strip() == ""

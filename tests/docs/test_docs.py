@@ -1,0 +1,90 @@
+"""The documentation does what it says: its files are written and its commands run, in the order of each page.
+
+A fenced block with ``title=NAME`` is a file; ``console`` blocks are commands, a line each after ``$``. Commands run
+without Ray where they can, which gives the same results sooner.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+import yaml
+
+from raysim.core import registry
+from tests.docs.commands import raysim
+
+ROOT = Path(__file__).parents[2]
+PAGES = sorted([*(ROOT / "docs").glob("*.md"), ROOT / "README.md"])
+BLOCK = re.compile(r"^```(\w+)(?: title=(\S+))?\n(.*?)^```", re.MULTILINE | re.DOTALL)
+NAMED = {
+    "strategies": "strategies.md",
+    "selections": "strategies.md",
+    "models": "models.md",
+    "sources": "data.md",
+}  # where everything of a kind is listed
+ELSEWHERE = ("make", "mlflow")  # other tests, or a browser, see to these
+READERS_OWN = ("my.yaml",)  # files that only the reader has
+
+
+@pytest.fixture(scope="module")
+def tried(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[dict[Path, Future[None]]]:
+    """The blocks of the pages asked for, two pages at a time, for most commands use one core; many commands first."""
+    asked = [item.callspec.params["page"] for item in request.session.items if item.function is test_every_block_works]
+    asked.sort(key=lambda page: -page.read_text().count("\n$ raysim"))
+    with ThreadPoolExecutor(2) as pool:
+        yield {page: pool.submit(follow, page, tmp_path_factory.mktemp(page.stem)) for page in asked}
+        pool.shutdown(cancel_futures=True)
+
+
+def follow(page: Path, folder: Path) -> None:
+    """Write the files of a page into ``folder`` and run its commands there, in their order."""
+    for language, title, text in BLOCK.findall(page.read_text()):
+        if title:
+            (folder / title).write_text(text)
+        if language == "yaml":
+            yaml.safe_load(text)
+        elif language == "python":
+            compile(text, title or str(page), "exec")
+        elif language == "console":
+            for line in re.findall(r"^\$ (.*)$", text, re.MULTILINE):
+                command = shlex.split(line)
+                if command[0] in ELSEWHERE or set(READERS_OWN) & set(command):
+                    continue
+                assert command[0] == "raysim", line
+                if command[1] in ("run", "compare", "curve"):
+                    command.append("--in-process")
+                code, said = raysim(command[1:], folder, {"RAYSIM_CACHE": str(folder / "cache")})
+                assert code == 0, f"{line}\n{said}"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_every_block_works(page, tried):
+    tried[page].result()
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_links_lead_somewhere(page):
+    for target in re.findall(r"\]\(([^)#]+?)(?:#[^)]*)?\)", page.read_text()):
+        if not target.startswith("http"):
+            assert (page.parent / target).exists(), target
+
+
+@pytest.mark.parametrize(("kind", "page"), NAMED.items(), ids=list(NAMED))
+def test_pages_name_everything_that_a_configuration_can(kind, page):
+    tables = [line for line in (ROOT / "docs" / page).read_text().splitlines() if line.startswith("|")]
+    first = "".join(line.split("|")[1] for line in tables)
+    assert [name for name in registry.entries(kind) if f"`{name}`" not in first] == []
+
+
+def test_the_readme_leads_to_every_page_once():
+    text = (ROOT / "README.md").read_text()
+    assert {page.name: text.count(f"](docs/{page.name}") for page in PAGES if page.parent.name == "docs"} == {
+        page.name: 1 for page in PAGES if page.parent.name == "docs"
+    }

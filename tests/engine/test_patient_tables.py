@@ -1,0 +1,147 @@
+"""What a comparison tells of clusters of patients: by hand, and in the files of one that was run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from rich.console import Console
+from scipy.stats import t
+
+from raysim.cli import commands
+from raysim.config import reading
+from raysim.report import patient_clusters
+from raysim.storage.patient_tables import composition, mean_overlap, overlap
+from raysim.strategies.one_model.fedavg import FedAvg
+from raysim.strategies.patient_clusters.fedgmc import FedGmc
+from tests.conftest import MakeFederation, play
+
+
+def test_overlap_by_hand():
+    """Tops of 2: {0, 1}, {1, 2} and {0, 1}: shares 1/2, 1 and 1/2."""
+    sizes = np.array([[3.0, 2.0, 1.0, 0.0], [0.0, 9.0, 8.0, 0.0], [5.0, 6.0, 0.0, 0.0]])
+    assert mean_overlap(sizes, 2) == pytest.approx(2 / 3)
+    assert mean_overlap(sizes[[0, 2]], 2) == 1
+    assert mean_overlap(np.array([[0.0, 0.0, 0.0], [0.0, 0.0, 1.0]]), 1) == 0, "of equals the earlier"
+
+
+def test_a_run_tells_of_its_clusters(federate: MakeFederation):
+    federation = federate([30, 20, 0], features=7)
+    outcome = play(federation, FedGmc(clusters=2), rounds=2)
+    table = composition(federation, outcome)
+    assert table is not None
+    assert table.groupby("hospital", sort=False)["n_train"].sum().to_dict() == {"h0": 30, "h1": 20, "h2": 0}
+    found = overlap(outcome)
+    assert found is not None
+    assert found["top"].tolist() == [5], "of seven features no ten"
+    weights = np.abs(outcome.bank[1:, :7])
+    tops = [set(np.argsort(-row)[:5].tolist()) for row in weights]
+    assert found["overlap"].tolist() == [len(tops[0] & tops[1]) / 5]
+    assert composition(federation, play(federation, FedAvg(), rounds=1)) is None
+    assert overlap(play(federation, FedAvg(), rounds=1)) is None
+    assert overlap(play(federation, FedGmc(clusters=1), rounds=1)) is None
+
+
+def hospitals(rows: list[tuple[str, str, int, float]]) -> pd.DataFrame:
+    frame = pd.DataFrame(rows, columns=["strategy", "hospital", "seed", "auroc"])
+    return frame.assign(model="global")
+
+
+def test_improved_are_hospitals_strictly_above_the_reference_where_both_are_defined():
+    """Means over the seeds in which both are: a .8 > .7, b equal, c .5 < .6, d never defined under both."""
+    nan = np.nan
+    frame = hospitals(
+        [
+            *[("local", h, s, v) for h, s, v in (("a", 0, 0.6), ("a", 1, 0.8), ("b", 0, 0.5), ("b", 1, nan))],
+            *[("local", h, s, v) for h, s, v in (("c", 0, 0.6), ("c", 1, 0.6), ("d", 0, nan), ("d", 1, 0.9))],
+            *[("ours", h, s, v) for h, s, v in (("a", 0, 0.7), ("a", 1, 0.9), ("b", 0, 0.5), ("b", 1, 0.9))],
+            *[("ours", h, s, v) for h, s, v in (("c", 0, 0.7), ("c", 1, 0.3), ("d", 0, 0.9), ("d", 1, nan))],
+        ]
+    )
+    ours, local = ("ours", "global"), ("local", "global")
+    assert patient_clusters.improved(frame, ours, local, "auroc") == (1, 3)
+    assert patient_clusters.improved(frame, local, local, "auroc") == (0, 4)
+    errors = frame.rename(columns={"auroc": "mae"})
+    assert patient_clusters.improved(errors, ours, local, "mae") == (1, 3), "of an error less is better"
+
+
+def test_a_comparison_leaves_the_protocol(tmp_path: Path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("RAYSIM_CACHE", str(tmp_path / "cache"))
+    settings = [
+        "name=types",
+        "seeds=[0, 1, 2]",
+        "reference=local",
+        "data={source: patient_types, hospitals: 4, rows: 400, features: 6, split: {folds: 3}}",
+        "training={rounds: 3, batch_size: 16}",
+        "selection=all",
+        "strategies=[local, fedavg, kfed, {name: fedgmc, clusters: 3}]",
+        "tracking.uri=none",
+    ]
+    console = Console(width=160, record=True, file=(tmp_path / "out").open("w"))
+    out = tmp_path / "found"
+    commands.compare_all(reading.read(None, settings), console, out, in_process=True, verbose=False)
+    protocol = pd.read_csv(out / "protocol.csv").set_index("strategy")
+    per_run = pd.read_csv(out / "runs" / "fedgmc" / "seed-1" / "patient_clusters.csv")
+    assert per_run.groupby("cluster").size().tolist() == [4, 4, 4]
+    assert set(pd.read_csv(out / "patient_clusters.csv")["strategy"]) == {"kfed", "fedgmc"}
+    told = pd.read_csv(out / "feature_overlap.csv")
+    assert protocol.loc["fedgmc", "overlap_5"] == pytest.approx(told[told["strategy"] == "fedgmc"]["overlap"].mean())
+    assert np.isnan(protocol.loc["fedavg", "overlap_5"])
+    table = pd.read_csv(out / "comparison.csv").set_index("strategy")
+    for figure in ("recall", "auroc"):
+        margin = table[f"{figure}_std"] / np.sqrt(3) * t.ppf(0.975, 2)
+        assert protocol[f"{figure}_margin"].to_numpy() == pytest.approx(margin.to_numpy())
+        assert protocol[f"{figure}_margin"].to_numpy() == pytest.approx(table[f"{figure}_margin"].to_numpy())
+        means = pd.read_csv(out / "hospitals.csv").groupby(["strategy", "hospital"])[figure].mean().unstack()
+        assert protocol.loc["fedgmc", f"{figure}_improved"] == (means.loc["fedgmc"] > means.loc["local"]).sum()
+        assert protocol.loc["local", f"{figure}_improved"] == 0
+    text = console.export_text()
+    assert "hospitals improved over local" in text
+    assert (out / "plots" / "patient_clusters.png").stat().st_size > 10_000
+    assert "Clusters of patients" in (out / "report.html").read_text()
+
+
+def test_the_picture_has_a_bar_for_each_cluster_and_leaves_out_who_has_no_rows():
+    frame = pd.DataFrame(
+        {
+            "strategy": "fedgmc",
+            "hospital": ["a", "a", "b", "b", "c", "c"],
+            "cluster": [0, 1] * 3,
+            "n_train": [1, 3, 6, 2, 0, 0],
+        }
+    )
+    figure = patient_clusters.picture(frame)
+    FigureCanvasAgg(figure).draw()
+    (ax,) = figure.axes
+    assert [[round(bar.get_height(), 2) for bar in bars] for bars in ax.containers] == [[0.75, 0.25], [0.25, 0.75]]
+    assert [label.get_text() for label in ax.get_xticklabels()] == ["b", "a"]
+
+
+def many(hospitals: int) -> pd.DataFrame:
+    """Two clusters at each of so many hospitals: the first has 1, 2, ... rows, the other always 3."""
+    rows = np.column_stack([np.arange(1, hospitals + 1), np.full(hospitals, 3)])
+    names = np.repeat([f"h{i} $\\bar{{$" for i in range(hospitals)], 2)
+    clusters = np.tile([0, 1], hospitals)
+    return pd.DataFrame({"strategy": "kfed", "hospital": names, "cluster": clusters, "n_train": rows.ravel()})
+
+
+def test_names_of_hospitals_are_no_mathematics():
+    FigureCanvasAgg(patient_clusters.picture(many(3))).draw()
+
+
+def test_many_hospitals_are_areas_of_the_same_heights():
+    count = patient_clusters.BARS + 20
+    (ax,) = patient_clusters.picture(many(count)).axes
+    assert not ax.patches
+    first, second = ax.collections
+    sizes = np.arange(count, 0, -1.0)
+    for area, low, high in ((first, 0 * sizes, sizes / (sizes + 3)), (second, sizes / (sizes + 3), 1 + 0 * sizes)):
+        (path,) = area.get_paths()
+        for h in (0, 7, count - 1):
+            inside = path.contains_points([(h, low[h] + 1e-4), (h, high[h] - 1e-4), (h, low[h] - 1e-4)])
+            assert inside.tolist() == [True, True, False]
+    assert (len(patient_clusters.picture(many(4)).axes[0].patches)) == 8

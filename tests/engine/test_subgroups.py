@@ -1,0 +1,188 @@
+"""Figures by patient group: against plain loops, whatever the placement, and where groups are undefined."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from sklearn.metrics import roc_auc_score
+
+from raysim.core.errors import ConfigError
+from raysim.data.federation import Federation
+from raysim.engine import subgroups
+from raysim.engine.job import check_job
+from raysim.report import patient_groups, tables
+from raysim.strategies.one_model.fedavg import FedAvg
+from tests.conftest import MakeFederation, job_of, play
+
+SIZES, TESTED = [40, 30, 50, 0, 20], [30, 25, 40, 12, 1]
+
+
+@pytest.fixture
+def known(federate: MakeFederation) -> Federation:
+    """A federation that knows its patients: sex with unknown ones, age with NaN."""
+    federation = federate(SIZES, TESTED, features=4)
+    rng, n = np.random.default_rng(5), len(federation.y)
+    age = rng.uniform(18, 95, n)
+    age[rng.random(n) < 0.1] = np.nan
+    np.savez(
+        federation.folder / "patients.npz",
+        sex=rng.choice(["Female", "Male", ""], n, p=[0.5, 0.4, 0.1]),
+        age=age,
+    )
+    return Federation.open(federation.folder)
+
+
+def band(age: float) -> str:
+    bands = ((45, "under 45"), (65, "45 to under 65"), (80, "65 to under 80"), (200, "80 and over"))
+    return next((name for end, name in bands if age < end), "unknown")
+
+
+def expected_auroc(y: np.ndarray, score: np.ndarray) -> float:
+    return roc_auc_score(y, score) if 0 < y.sum() < len(y) else np.nan
+
+
+def test_figures_are_those_of_a_plain_loop(known: Federation):
+    outcome = play(known, FedAvg(), rounds=2)
+    assert outcome.grouping is not None
+    theta = outcome.bank[0]
+    for attribute, levels in outcome.grouping.levels:
+        figures, together = outcome.groups["global"][attribute]
+        assert figures.shape == (len(SIZES), len(levels), 8)
+        scores, labels, names = [], [], []
+        for h in range(len(SIZES)):
+            rows = known.rows(h, "test")
+            values = known.patients[attribute][rows]
+            named = [band(v) for v in values] if attribute == "age" else [str(v) or "unknown" for v in values]
+            z = known.X[rows] @ theta[:-1] + theta[-1]
+            for g, level in enumerate(levels):
+                mine = np.array([name == level for name in named])
+                assert figures[h, g, 0] == mine.sum()
+                assert figures[h, g, 1] == known.y[rows][mine].sum()
+                np.testing.assert_allclose(figures[h, g, 2], expected_auroc(known.y[rows][mine], z[mine]), atol=1e-9)
+            scores.append(z)
+            labels.append(known.y[rows])
+            names += named
+        z, y = np.concatenate(scores), np.concatenate(labels)
+        for g, level in enumerate(levels):
+            mine = np.array([name == level for name in names])
+            np.testing.assert_allclose(together[g, 2], expected_auroc(y[mine], z[mine]), atol=0.01)
+            np.testing.assert_allclose(together[g, 6], ((z[mine] >= 0) == y[mine]).mean(), atol=1e-12)
+            positive = mine & (y == 1)
+            np.testing.assert_allclose(together[g, 7], (z[positive] >= 0).mean(), atol=1e-12)
+            assert np.isnan(together[g, 3])
+
+
+def test_groups_are_ordered_and_the_unknown_come_last(known: Federation):
+    found = subgroups.grouping(known, None, (45.0, 65.0, 80.0))
+    assert found is not None
+    assert dict(found.levels) == {
+        "sex": ("Female", "Male", "unknown"),
+        "age": ("under 45", "45 to under 65", "65 to under 80", "80 and over", "unknown"),
+    }
+
+
+def test_gaps_by_hand():
+    figures = np.full((3, 2, 8), np.nan)
+    figures[:, :, 0] = [[10, 10], [5, 5], [4, 0]]
+    figures[:, :, 2] = [[0.9, 0.7], [0.8, np.nan], [0.6, np.nan]]
+    together = np.full((2, 8), np.nan)
+    together[:, 2], together[:, 6], together[:, 7] = [0.85, 0.75], [0.9, 0.95], [0.5, np.nan]
+    from raysim.metrics.labels import CLASSIFICATION
+
+    told = subgroups.gaps("sex", figures, together, CLASSIFICATION)
+    assert told == pytest.approx(
+        {
+            "sex_gap": 0.1,
+            "sex_accuracy_gap": 0.05,
+            "sex_recall_gap": np.nan,
+            "sex_gap_within": 0.2,
+            "sex_undefined": 1.0,
+        },
+        nan_ok=True,
+    )
+
+
+def test_placement_changes_nothing(known: Federation):
+    alone = play(known, FedAvg(), actors=1)
+    apart = play(known, FedAvg(), actors=5)
+    for attribute, (figures, together) in alone.groups["global"].items():
+        other = apart.groups["global"][attribute]
+        np.testing.assert_array_equal(figures, other[0])
+        np.testing.assert_array_equal(together, other[1])
+
+
+def test_the_gaps_are_metrics_of_the_last_round_only(known: Federation):
+    outcome = play(known, FedAvg(), rounds=3)
+    assert [("sex_gap" in row.metrics["global"]) for row in outcome.rounds] == [False, False, True]
+    assert outcome.metrics["global"]["age_undefined"] >= 1  # the hospital with one test row
+
+
+def test_the_table_has_a_row_for_everybody_and_one_for_each_hospital(known: Federation):
+    outcome = play(known, FedAvg())
+    assert outcome.grouping is not None
+    table = subgroups.table(known, outcome.grouping, outcome.groups)
+    sex = table[table["attribute"] == "sex"]
+    by_hand = sum(sex.loc[sex["hospital"] != "", "n"])
+    assert by_hand == sum(TESTED) == sum(sex.loc[sex["hospital"] == "", "n"])
+    assert (table["n"] > 0).all()
+
+
+def test_an_attribute_that_the_data_does_not_know_is_refused(known: Federation, federate: MakeFederation):
+    message = r"evaluation\.groups: 'income' is not known of these patients; known: sex, age"
+    with pytest.raises(ConfigError, match=message):
+        check_job(job_of(known, FedAvg(), groups=("income",)), known)
+    nobody = federate([5, 5])
+    with pytest.raises(ConfigError, match=r"evaluation\.groups: 'sex' is not known .*; its source tells nothing"):
+        check_job(job_of(nobody, FedAvg(), groups=("sex",)), nobody)
+    assert play(nobody, FedAvg()).grouping is None
+
+
+def test_the_comparison_s_table_and_picture(known: Federation, tmp_path: Path):
+    frames, seeds = [], []
+    for seed in (1, 2):
+        outcome = play(known, FedAvg(), seed=seed)
+        assert outcome.grouping is not None
+        subgroups.table(known, outcome.grouping, outcome.groups).to_csv(tmp_path / "patients.csv", index=False)
+        table = tables.read_csv(tmp_path / "patients.csv")
+        frames.append(table.assign(strategy="fedavg", seed=seed))
+        seeds.append({"strategy": "fedavg", "model": "global", "seed": seed, **outcome.metrics["global"]})
+    per_seed = pd.DataFrame(seeds)
+    gaps = patient_groups.gaps(per_seed)
+    assert gaps["attribute"].tolist() == ["sex", "age"]
+    np.testing.assert_allclose(gaps["gap"][0], per_seed["sex_gap"].mean())
+    assert patient_groups.printed(per_seed, 160) is not None
+    drawn = patient_groups.drawn(per_seed, pd.concat(frames))
+    assert "fedavg by sex" in drawn.alt
+    titles = [axis.get_title(loc="left") for axis in drawn.figure.axes]
+    assert titles == ["sex", "age"]
+
+
+def stacked(counts: dict[int, dict[str, int]]) -> pd.DataFrame:
+    """Stacked ``patients.csv`` of one strategy, a hospital called NA: by seed, the rows of each group."""
+    return pd.DataFrame(
+        {
+            "strategy": "a", "model": "global", "seed": seed, "attribute": "sex", "group": group,
+            "hospital": hospital, "n": n, "auroc": 0.5 if hospital else 0.8,
+        }
+        for seed, groups in counts.items()
+        for group, n in groups.items()
+        for hospital in ("", "NA")
+    )  # fmt: skip
+
+
+def test_the_picture_is_of_all_hospitals_and_says_whose_rows_it_counts():
+    per_seed = pd.DataFrame({"strategy": "a", "model": "global", "auroc": 0.8, "seed": [4, 5]})
+    per_seed = per_seed.assign(sex_gap=0.1, sex_gap_within=0.1, sex_undefined=0)
+    differing = stacked({4: {"F": 10, r"$\bar{$": 20}, 5: {"F": 11, r"$\bar{$": 19, "M": 3}})
+    drawn = patient_groups.drawn(per_seed, differing, "validation")
+    FigureCanvasAgg(drawn.figure).draw()  # no text is read as mathematics
+    assert "below each name its validation rows of seed 4." in drawn.caption
+    (ax,) = drawn.figure.axes
+    assert [tick.get_text() for tick in ax.get_xticklabels()] == ["F\n10", "$\\bar{$\n20", "M\n0"]
+    assert np.array(ax.lines[0].get_ydata()).tolist() == pytest.approx([0.8] * 3)
+    same = patient_groups.drawn(per_seed, stacked({4: {"F": 10}, 5: {"F": 10}}))
+    assert "below each name its test rows. " in same.caption

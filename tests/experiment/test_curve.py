@@ -1,0 +1,152 @@
+"""``raysim curve``: which runs it makes of a configuration, what it draws, and what it refuses."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pandas as pd
+import pytest
+import yaml
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from rich.console import Console
+
+from raysim.config.plugins import label
+from raysim.core.errors import ConfigError
+from raysim.experiment.curve import Curve, begin, curve_table, figures_of, read
+from raysim.report.curve_plot import curves
+from raysim.storage.results import hospitals_table
+from raysim.strategies.one_model.fedavg import FedAvg
+from tests.conftest import MakeFederation, play
+
+SETTINGS = {
+    "name": "small",
+    "data": {"source": "synthetic", "hospitals": 6, "rows": 400, "features": 4},
+    "training": {"rounds": 1},
+    "tracking": {"uri": "none"},
+    "seeds": [3],
+    "curve": {"field": "mu", "values": [0, 0.5], "figure": "log_loss"},
+    "strategies": [{"name": "fedavg"}, {"name": "fedprox"}, {"name": "fedprox", "label": "far", "mu": 10}],
+    "reference": "fedavg",
+}
+
+
+def written(folder: Path, **changes: object) -> Path:
+    path = folder / "small.yaml"
+    path.write_text(yaml.safe_dump(SETTINGS | changes))
+    return path
+
+
+def test_a_curve_is_a_comparison_with_a_table_and_a_picture_more(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("RAYSIM_CACHE", str(tmp_path / "cache"))
+    far = "a label that is longer than what the digest of a stream's purpose takes for its key"
+    strategies = [{"name": "fedprox"}, {"name": "fedprox", "label": far, "mu": 10}]
+    path = written(tmp_path, strategies=strategies, reference=far)
+    begin(path, [], tmp_path / "out", Console(quiet=True), in_process=True, verbose=False)
+    table = pd.read_csv(tmp_path / "out" / "curve.csv")
+    hospitals = pd.read_csv(tmp_path / "out" / "hospitals.csv")
+    assert table[["line", "mu", "seed"]].fillna(-1).values.tolist() == [
+        ["fedprox", 0.0, 3],
+        ["fedprox", 0.5, 3],
+        [far, -1.0, 3],
+    ]
+    run = hospitals[(hospitals["strategy"] == "fedprox, mu 0.5") & (hospitals["n_test"] > 0)]
+    row = table.iloc[1]
+    assert row["mean"] == pytest.approx(run["log_loss"].mean())
+    assert row["variance"] == pytest.approx(((run["log_loss"] - run["log_loss"].mean()) ** 2).mean())
+    assert row["hospitals"] == len(run)
+    assert (tmp_path / "out" / "plots" / "curve.png").stat().st_size > 10_000
+    assert (tmp_path / "out" / "comparison.csv").exists()
+
+    other = ["curve.figure=accuracy"]
+    begin(path, other, None, Console(quiet=True), of=tmp_path / "out", in_process=True, verbose=False)
+    drawn = pd.read_csv(tmp_path / "out" / "curve.csv")
+    assert drawn["mean"].iloc[1] == pytest.approx(run["accuracy"].mean())
+    for change, said in (
+        ("curve.figure=hospital", "curve.figure: 'hospital' is no column of figures"),
+        ("evaluation.part=validation", "evaluation.part: .* was not evaluated on validation rows"),
+    ):
+        with pytest.raises(ConfigError, match=said):
+            begin(path, [change], None, Console(quiet=True), of=tmp_path / "out", in_process=True, verbose=False)
+    with pytest.raises(ConfigError, match=r"--of: .*nowhere.* has no hospitals.csv"):
+        begin(path, [], None, Console(quiet=True), of=tmp_path / "nowhere", in_process=True, verbose=False)
+
+
+def test_strategies_that_set_the_field_are_level_lines(tmp_path: Path):
+    _, _, lines = read(written(tmp_path), ["curve.values=[1]"])  # federated averaging has no such field
+    assert lines == {"fedavg": ("fedavg", None), "fedprox, mu 1": ("fedprox", 1), "far": ("far", None)}
+    config, curve, lines = read(written(tmp_path, strategies=SETTINGS["strategies"][1:]), ["curve.values=[1, 2.5]"])
+    assert curve == Curve(field="mu", values=(1, 2.5))
+    assert lines == {"fedprox, mu 1": ("fedprox", 1), "fedprox, mu 2.5": ("fedprox", 2.5), "far": ("far", None)}
+    assert [label(section) for section in config.strategies] == list(lines)
+    assert [section.own() for section in config.strategies] == [{"mu": 1}, {"mu": 2.5}, {"mu": 10}]
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"curve": {"field": "mu", "values": []}}, "curve.values"),
+        ({"curve": {"field": "mu", "values": [1], "colour": "red"}}, "curve.colour: unknown key"),
+        ({"strategies": [{"name": "fedprox", "mu": 1}]}, "strategies: none leaves mu to the curve"),
+        ({"curve": {"field": "mew", "values": [1]}}, "strategies: none leaves mew to the curve"),
+        ({"curve": {"field": "mu", "values": [1], "figure": "mae"}}, "curve.figure: 'mae' is not a figure"),
+        (
+            {"curve": {"field": "mu", "values": [1], "figure": "n"}},
+            "curve.figure: 'n' is not a figure.*; name one of n_t",
+        ),
+    ],
+)
+def test_what_is_no_curve_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, changes, said):
+    monkeypatch.setenv("RAYSIM_CACHE", str(tmp_path / "cache"))
+    strategies = {"strategies": [{"name": "fedprox", "label": "fedavg"}], "reference": "fedavg, mu 1"}
+    with pytest.raises(ConfigError, match=said):
+        begin(
+            written(tmp_path, **(strategies | changes)),
+            [],
+            tmp_path / "out",
+            Console(quiet=True),
+            in_process=True,
+            verbose=False,
+        )
+    path = tmp_path / "none.yaml"
+    path.write_text("name: none\n")
+    with pytest.raises(ConfigError, match=r"curve: .* has no such section"):
+        read(path, [])
+
+
+def test_hospitals_without_the_figure_are_left_out_and_the_headline_model_counts():
+    hospitals = pd.DataFrame(
+        {
+            "strategy": ["a, k 1"] * 4 + ["b"] * 2,
+            "seed": 0,
+            "model": ["global", "global", "cluster", "cluster", "global", "global"],
+            "loss": [9.0, 9.0, 1.0, None, 2.0, 4.0],
+        }
+    )
+    lines = {"a, k 1": ("a", 1), "b": ("b", None)}
+    table = curve_table(hospitals, Curve(field="k", values=(1,), figure="loss"), lines)
+    assert table["mean"].tolist() == [1.0, 3.0]
+    assert table["variance"].tolist() == [0.0, 1.0]
+    assert table["hospitals"].tolist() == [1, 2]
+    mean, variance = curves(table, "k", "loss").axes
+    assert [line.get_label() for line in mean.lines] == ["a", "b"]
+    assert list(mean.lines[1].get_ydata()) == [3.0, 3.0]
+    assert list(variance.lines[0].get_ydata()) == [0.0]
+    logarithmic = curves(table.assign(variance=1.0), "k", "loss", "log")
+    assert [ax.get_yscale() for ax in logarithmic.axes] == ["log", "log"]
+
+
+@pytest.mark.parametrize("part", ["test", "validation"])
+def test_what_may_be_drawn_are_columns_of_the_hospitals(federate: MakeFederation, part: str):
+    federation = federate([8, 8])
+    hospitals = hospitals_table(federation, play(federation, FedAvg(), rounds=1), part)
+    figures = figures_of(federation.task, part)
+    assert set(figures) <= set(hospitals)
+    assert {f"n_{part}", f"events_{part}", "log_loss"} <= set(figures)
+    hospitals = hospitals.assign(strategy="a", seed=0)
+    table = curve_table(hospitals, Curve(field="k", values=(1,), figure=f"events_{part}"), {"a": ("a", None)})
+    assert table["mean"].tolist() == [hospitals[f"events_{part}"].mean()]
+
+
+def test_what_looks_like_mathematics_is_drawn_as_it_is():
+    table = pd.DataFrame({"line": r"$\bar{$", "k": [1, 2], "mean": [1.0, 2.0], "variance": 1.0})
+    FigureCanvasAgg(curves(table, "k", "loss")).draw()

@@ -1,0 +1,225 @@
+"""A run and a comparison as a user sees them: files, MLflow and what is printed. One of each, on a real Ray."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+import yaml
+from mlflow.entities import Run
+from mlflow.tracking import MlflowClient
+from safetensors.numpy import load_file
+
+from raysim.experiment.runs import folder_of
+from raysim.storage.results import hospitals_table
+from raysim.strategies.hospital_clusters.fedsoft import FedSoft
+from raysim.strategies.one_model.fedavg import FedAvg
+from raysim.strategies.references.local import Local
+from tests.conftest import play
+
+SMALL = {
+    "data": {"source": "synthetic", "hospitals": 12, "rows": 900, "features": 6},
+    "training": {"rounds": 3, "batch_size": 32},
+    "selection": {"fraction": 0.5, "minimum": 2},
+}
+
+
+def command(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    done = subprocess.run(
+        [sys.executable, "-m", "raysim", *arguments],
+        cwd=folder,
+        env={"PATH": "/usr/bin:/bin", "HOME": str(folder), "RAYSIM_CACHE": str(folder / "cache")},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done
+
+
+@pytest.fixture(scope="module")
+def ran(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, subprocess.CompletedProcess[str]]:
+    """``raysim run`` of CHiP-FL on Ray, in a folder of its own."""
+    folder = tmp_path_factory.mktemp("run")
+    (folder / "c.yaml").write_text(yaml.safe_dump(SMALL | {"strategy": {"name": "chip", "clusters": 3}}))
+    return folder, command(folder, "run", "c.yaml", "--out", "out")
+
+
+@pytest.fixture(scope="module")
+def compared(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, subprocess.CompletedProcess[str]]:
+    """``raysim compare`` of three strategies with two seeds, on Ray."""
+    folder = tmp_path_factory.mktemp("compare")
+    strategies = ["fedavg", {"name": "chip", "clusters": 3}, "local"]
+    (folder / "c.yaml").write_text(yaml.safe_dump(SMALL | {"strategies": strategies, "seeds": [1, 2]}))
+    return folder, command(folder, "compare", "c.yaml", "--out", "out")
+
+
+def test_a_run_prints_its_table_and_no_chatter(ran):
+    _, done = ran
+    assert "12 hospitals, 900 rows" in done.stdout
+    assert "worst decile" in done.stdout
+    for model in ("global", "cluster", "personal"):
+        assert model in done.stdout
+    assert done.stderr == ""
+
+
+def test_the_files_of_a_run_agree_with_each_other(ran):
+    folder = ran[0] / "out"
+    hospitals = pd.read_csv(folder / "hospitals.csv")
+    assert list(hospitals.columns[:7]) == ["hospital", "n_train", "n_test", "events_test", "cluster", "model", "auroc"]
+    assert len(hospitals) == 3 * 12
+    assert set(hospitals["cluster"]) == {0, 1, 2}
+    rounds = pd.read_csv(folder / "rounds.csv")
+    assert list(rounds.columns[:5]) == ["round", "seconds", "cohort_size", "bytes_down", "bytes_up"]
+    assert rounds["round"].tolist() == [1, 2, 3]
+    assert rounds["cohort_size"].tolist() == [6, 6, 6]
+    summary = json.loads((folder / "summary.json").read_text())
+    personal = hospitals[(hospitals["model"] == "personal") & hospitals["auroc"].notna()]
+    mean = np.average(personal["auroc"], weights=personal["n_test"])
+    assert summary["model"] == "personal"
+    assert summary["auroc"] == pytest.approx(mean, abs=1e-12)
+    assert summary["models"]["personal"]["worst_decile"] == summary["worst_decile"]
+    assert rounds["personal_auroc"].iloc[-1] == pytest.approx(mean, abs=1e-12)
+    assert summary["bytes_up"] == rounds["bytes_up"].sum()
+    egress = pd.read_csv(folder / "egress.csv")
+    assert set(egress["kind"]) == {"size", "preprocessing", "signature", "update", "metrics"}
+    assert egress.loc[egress["kind"] == "update", "bytes"].sum() == summary["bytes_up"]
+
+
+def test_the_models_of_a_run_are_named_and_make_its_figures(ran):
+    folder = ran[0] / "out"
+    models = load_file(folder / "models.safetensors")
+    hospitals = pd.read_csv(folder / "hospitals.csv")
+    owners = {key.rpartition("/")[0] for key in models}
+    assert {"global", "cluster/0", "cluster/1", "cluster/2"} <= owners
+    assert {f"personal/{name}" for name in hospitals["hospital"]} <= owners
+    assert models["global/weight"].dtype == np.float32
+    assert models["global/bias"].shape == (1,)
+    # The global model is the mean of the clusters by their training rows, from the files alone.
+    one = hospitals[hospitals["model"] == "global"]
+    rows = one.groupby("cluster")["n_train"].sum()
+    mean = sum(models[f"cluster/{k}/weight"] * n for k, n in rows.items()) / rows.sum()
+    np.testing.assert_allclose(models["global/weight"], mean, atol=1e-6)
+
+
+def test_the_frozen_configuration_runs_again_to_the_same_numbers(ran):
+    folder, _ = ran
+    command(folder, "run", "out/config.yaml", "--out", "again", "--in-process", "--set", "tracking.uri=none")
+    for name in ("models.safetensors", "hospitals.csv", "egress.csv"):
+        assert (folder / "again" / name).read_bytes() == (folder / "out" / name).read_bytes(), name
+    assert (folder / "again" / "config.yaml").read_text().splitlines()[9:]
+
+
+def test_without_rounds_hospitals_use_the_models_that_they_would_start_from(federate):
+    federation = federate([9, 4, 0, 13])
+    common, alone = play(federation, FedAvg(), rounds=0), play(federation, Local(), rounds=0)
+    np.testing.assert_array_equal(alone.figures["personal"], common.figures["global"])
+    assert alone.rounds[-1].metrics.keys() == {"personal"}
+    mixed = play(federation, FedSoft(clusters=1), rounds=0)
+    theta = mixed.bank[1]
+    rows = federation.rows(3, "test")
+    loss = np.logaddexp(0, (1 - 2 * federation.y[rows]) * (federation.X[rows] @ theta[:-1] + theta[-1])).mean()
+    table = hospitals_table(federation, mixed, "test")
+    assert table["model"].tolist() == ["personal"] * 4
+    assert table["log_loss"][3] == pytest.approx(loss)
+
+
+def test_a_run_is_in_mlflow(ran):
+    folder, _ = ran
+    (run,) = runs(folder)
+    assert run.info.status == "FINISHED"
+    assert run.data.params["strategy.clusters"] == "3"
+    assert run.data.params["training.rounds"] == "3"
+    client = MlflowClient(f"sqlite:///{folder / 'mlflow.db'}")
+    history = client.get_metric_history(run.info.run_id, "personal.auroc")
+    rounds = pd.read_csv(folder / "out" / "rounds.csv")
+    assert [point.step for point in history] == [3]
+    assert history[-1].value == pytest.approx(rounds["personal_auroc"].iloc[-1])
+    curve = client.get_metric_history(run.info.run_id, "global.auroc")
+    assert sorted(point.step for point in curve) == [1, 2, 3]
+    artifacts = {artifact.path for artifact in client.list_artifacts(run.info.run_id)}
+    assert {"hospitals.csv", "config.yaml", "models.safetensors", "report.html"} <= artifacts
+
+
+def test_a_comparison_has_a_row_for_every_strategy_and_model(compared):
+    folder = compared[0] / "out"
+    table = pd.read_csv(folder / "comparison.csv")
+    assert table.columns[0] == "strategy"
+    assert {"auroc", "worst_decile", "gini", "std", "size_bias"} <= set(table.columns)
+    assert {"auroc_std", "worst_decile_std", "gini_std", "std_std", "size_bias_std"} <= set(table.columns)
+    assert list(zip(table["strategy"], table["model"], strict=True)) == [
+        ("fedavg", "global"),
+        ("chip", "global"),
+        ("chip", "cluster"),
+        ("chip", "personal"),
+        ("local", "personal"),
+    ]
+    for _, row in table.iterrows():
+        singles = [
+            json.loads((folder / "runs" / row["strategy"] / f"seed-{seed}" / "summary.json").read_text())
+            for seed in (1, 2)
+        ]
+        values = [single["models"][row["model"]]["auroc"] for single in singles]
+        assert row["auroc"] == pytest.approx(np.mean(values))
+        assert row["auroc_std"] == pytest.approx(np.std(values, ddof=1))
+
+
+def test_a_comparison_leaves_plots_and_one_page(compared):
+    folder = compared[0] / "out"
+    for name in ("auroc_by_size", "worst_decile_vs_size_bias", "frontier_3d", "curves"):
+        assert (folder / "plots" / f"{name}.png").read_bytes()[:8] == b"\x89PNG\r\n\x1a\n"
+    page = (folder / "report.html").read_text()
+    assert "chip" in page
+    assert "raysim compare" in page
+    assert set(pd.read_csv(folder / "hospitals.csv").columns[:3]) == {"strategy", "seed", "hospital"}
+
+
+def test_a_comparison_is_nested_in_mlflow(compared):
+    folder, _ = compared
+    everything = runs(folder)
+    parents = [run for run in everything if "mlflow.parentRunId" not in run.data.tags]
+    children = [run for run in everything if "mlflow.parentRunId" in run.data.tags]
+    assert len(parents) == 1
+    assert len(children) == 6
+    assert {run.data.tags["mlflow.parentRunId"] for run in children} == {parents[0].info.run_id}
+    assert {(run.data.tags["strategy"], run.data.tags["seed"]) for run in children} == {
+        (strategy, seed) for strategy in ("fedavg", "chip", "local") for seed in ("1", "2")
+    }
+    client = MlflowClient(f"sqlite:///{folder / 'mlflow.db'}")
+    kept = {artifact.path for artifact in client.list_artifacts(parents[0].info.run_id)}
+    assert {"comparison.csv", "report.html", "plots"} <= kept
+
+
+def runs(folder: Path) -> list[Run]:
+    """All runs recorded in a folder's store."""
+    assert sqlite3.connect(folder / "mlflow.db").execute("select count(*) from runs").fetchone()
+    client = MlflowClient(f"sqlite:///{folder / 'mlflow.db'}")
+    experiment = client.get_experiment_by_name("raysim")
+    assert experiment is not None
+    return list(client.search_runs([experiment.experiment_id]))
+
+
+def test_a_comparison_takes_strategies_from_other_configurations(tmp_path):
+    tuned = SMALL | {"training": {"rounds": 2, "batch_size": 16, "learning_rate": 0.2}, "strategy": "fedprox"}
+    (tmp_path / "tuned.yaml").write_text(yaml.safe_dump(tuned))
+    base = SMALL | {"strategies": ["fedavg", {"from": "tuned.yaml", "label": "tuned"}], "tracking": {"uri": "none"}}
+    (tmp_path / "c.yaml").write_text(yaml.safe_dump(base))
+    command(tmp_path, "compare", "c.yaml", "--out", "out", "--in-process")
+    assert pd.read_csv(tmp_path / "out" / "comparison.csv")["strategy"].tolist() == ["fedavg", "tuned"]
+    frozen = yaml.safe_load((tmp_path / "out" / "runs" / "tuned" / "seed-42" / "config.yaml").read_text())
+    assert frozen["strategy"]["name"] == "fedprox"
+    assert frozen["training"]["learning_rate"] == 0.2
+    assert len(pd.read_csv(tmp_path / "out" / "runs" / "tuned" / "seed-42" / "rounds.csv")) == 2
+    assert len(pd.read_csv(tmp_path / "out" / "runs" / "fedavg" / "seed-42" / "rounds.csv")) == 3
+
+
+@pytest.mark.parametrize(
+    ("label", "folder"), [("..", "_"), (".", "_"), (".a/b", "_a_b"), ("μ = 0.1", "μ_0.1"), ("v1.", "v1.")]
+)
+def test_no_label_leads_out_of_the_folder_of_runs(label, folder):
+    assert folder_of(label) == folder

@@ -1,0 +1,156 @@
+"""What commands print beyond the main table: virtual time, patient groups, and all about one plug-in."""
+
+from __future__ import annotations
+
+import io
+import json
+import math
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from rich.console import Console
+
+from raysim.cli.commands import compare_all, describe_data, list_kind, tell
+from raysim.config import reading
+from raysim.core import registry
+from raysim.core.errors import ConfigError
+from raysim.engine.job import Round
+from raysim.report import patient_groups, progress, virtual_time
+from raysim.report.tables import read_csv
+from raysim.report.terminal import comparison_table, titled
+from raysim.storage import resume
+from tests.report.pages import Page
+
+
+def text(shown: object, width: int = 160) -> str:
+    console = Console(file=io.StringIO(), width=width)
+    console.print(shown)
+    return console.file.getvalue()  # type: ignore[attr-defined]
+
+
+def test_virtual_time_tells_when_and_for_how_many_seeds_a_target_was_reached():
+    table = pd.DataFrame(
+        {
+            "strategy": ["chip", "chip", "fedavg", "centralized"],
+            "model": ["global", "cluster", "global", "global"],
+            "yardstick": [False, False, False, True],
+            "seeds": 5,
+            "virtual_seconds": [1234.4, 1234.4, 99.0, math.nan],
+            "auroc_target_seconds": [600.0, 600.0, math.nan, math.nan],
+            "auroc_target_bytes": [2.5e6, 2.5e6, math.nan, math.nan],
+            "auroc_target_reached": [0.4, 0.4, 0.0, 1.0],
+        }
+    )
+    lines = [line.split() for line in text(virtual_time.printed(table, {"auroc": 0.85})).splitlines()]
+    assert ["strategy", "seconds", "until", "auroc", "0.85"] in lines
+    assert ["chip", "1,234", "600", "s,", "2.5", "MB,", "2", "of", "5", "seeds"] in lines
+    assert ["fedavg", "99", "0", "of", "5", "seeds"] in lines
+    assert ["centralized", "*", "undefined", "5", "of", "5", "seeds"] in lines
+    assert sum(line[:1] == ["chip"] for line in lines) == 1
+    assert virtual_time.printed(table.drop(columns="virtual_seconds"), {}) is None
+
+
+def test_patient_groups_break_no_figure_where_there_is_little_room():
+    per_seed = pd.DataFrame(
+        {
+            "strategy": "fedavg",
+            "model": "global",
+            "seed": [0, 1],
+            "yardstick": False,
+            "auroc": 0.8,
+            "sex_gap": [0.01, 0.03],
+            "sex_gap_within": [0.1, 0.1],
+            "sex_undefined": [3, 5],
+        }
+    )
+    assert "0.020 ±0.014 (0.100 ±0.000)" in text(patient_groups.printed(per_seed, 160))
+    narrow = text(patient_groups.printed(per_seed, 40), 40)
+    assert "0.020 ±0.014 \n" in narrow
+    assert "(0.100 ±0.000)" in narrow
+    assert "5 by sex" in narrow
+
+
+@pytest.mark.parametrize("kind", ["strategies", "selections", "models", "sources"])
+def test_every_plug_in_tells_of_itself(kind):
+    console = Console(file=io.StringIO(), width=160)
+    list_kind(kind, console)
+    listed = console.file.getvalue()  # type: ignore[attr-defined]
+    for name in registry.entries(kind):
+        told = Console(file=io.StringIO(), width=160)
+        tell(kind, name, told)
+        first, *_ = said = told.file.getvalue().splitlines()  # type: ignore[attr-defined]
+        assert f"{name} " in listed
+        assert first.strip() in listed
+        assert first.strip() not in ("", "undocumented")
+        assert "``" not in "".join(said)
+    with pytest.raises(ConfigError, match="is not a known name"):
+        tell(kind, "no such thing", console)
+
+
+def test_keys_are_told_with_their_defaults():
+    console = Console(file=io.StringIO(), width=160)
+    tell("strategies", "fedprox", console)
+    assert ["mu", "default", "0.01"] in [line.split() for line in console.file.getvalue().splitlines()]  # type: ignore[attr-defined]
+
+
+def test_names_in_brackets_are_printed_as_they_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """A comparison on validation rows, of labels, features, hospitals and groups that others would read as markup."""
+    monkeypatch.setenv("RAYSIM_CACHE", str(tmp_path / "cache"))
+    rng = np.random.default_rng(0)
+    table = pd.DataFrame({"b [/dl]": rng.normal(size=240), "site": rng.choice(["007", "73", "NA", "[/x]"], 240)})
+    table["sex"] = rng.choice(["None", "[m]"], 240)
+    table["died"] = (rng.random(240) < 0.5).astype(int)
+    table.to_parquet(tmp_path / "t.parquet")
+    labels = ["prox [mu=0.1]", "prox [/mu]"]
+    settings = [
+        f"data={{source: table, path: {tmp_path / 't.parquet'}, silo: site, label: died, sex: sex, "
+        "split: {train: 0.6, validation: 0.2, test: 0.2}}",
+        "evaluation.part=validation",
+        "training={rounds: 1, batch_size: 0}",
+        f"strategies=[{{name: fedprox, label: '{labels[0]}'}}, {{name: fedavg, label: '{labels[1]}'}}]",
+        f"reference='{labels[1]}'",
+        "tracking.uri=none",
+    ]
+    config, out = reading.read(None, settings), tmp_path / "out"
+    console = Console(file=io.StringIO(), width=200)
+    describe_data(config, console)
+    compare_all(config, console, out, in_process=True, verbose=False)
+    said = console.file.getvalue()  # type: ignore[attr-defined]
+    assert "b [/dl]" in said
+    assert all(said.count(label) > 2 for label in labels)
+    assert "groups with validation rows whose AUROC" in " ".join(said.split())
+    patients = read_csv(out / "patients.csv")
+    assert set(patients["hospital"]) <= {"", "007", "73", "NA", "[/x]"}
+    assert set(patients["group"]) == {"None", "[m]"}
+    made = {str(path.relative_to(out)) for path in out.rglob("*") if "runs" not in path.parts and path.is_file()}
+    assert made <= {*resume.RESULTS, "config.yaml", "resume.json"}, "what is not listed would outlast the comparison"
+    listed = {*resume.RESULTS, "config.yaml", "resume.json", "checkpoints"}
+    assert {path.name for path in out.glob("runs/*/seed-*/*")} <= listed
+    summary = json.loads((out / "runs" / "prox_mu_0.1_" / "seed-42" / "summary.json").read_text())
+    assert summary["part"] == "validation"
+    assert "test rows" not in Page((out / "report.html").read_text()).text.lower()
+
+
+@pytest.mark.parametrize("terminal", [True, False])
+def test_a_label_in_brackets_is_shown_while_it_runs(terminal: bool, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(progress, "PLAIN_SECONDS", 0.0)
+    console = Console(file=io.StringIO(), width=120, force_terminal=terminal)
+    with progress.Display(console, 1, 2) as display:
+        display.begin("prox [/mu]", 2)
+        display.round(Round(1, 0.1, 2, 0, 0))
+    assert "prox [/mu]" in console.file.getvalue()  # type: ignore[attr-defined]
+
+
+def test_titles_are_no_markup():
+    table = titled("over [/mu]")
+    table.add_column("strategies that were compared")
+    assert "over [/mu]" in text(table)
+
+
+def test_an_infinite_log_loss_is_printed_as_such():
+    row = {"strategy": "a", "model": "global", "seeds": 1, "undefined": 4, "yardstick": False, "auroc": math.nan}
+    figures = dict.fromkeys(("accuracy", "ad", "sdad"), 0.5) | {"log_loss": math.inf}
+    frame = pd.DataFrame([row | figures | {f"{name}_std": math.nan for name in figures}])
+    assert " inf" in text(comparison_table(frame, "a", 160))

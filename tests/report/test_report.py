@@ -1,0 +1,215 @@
+"""Tables and pages of a comparison, from invented frames of realistic shape."""
+
+from __future__ import annotations
+
+import dataclasses
+import doctest
+import math
+from pathlib import Path
+from types import ModuleType
+
+import pandas as pd
+import pytest
+
+from raysim.report import answer, contents, page, plots, tables
+from tests.report.pages import PROVENANCE, SERVED, assert_sound, frames
+
+
+def test_the_page_of_a_comparison(tmp_path: Path) -> None:
+    per_seed, hospitals, rounds = frames()
+    html = page.comparison_page("Six ways of federating", per_seed, PROVENANCE, hospitals=hospitals, rounds=rounds)
+    found = assert_sound(html)
+    assert len(found.all("img")) == 4
+    assert len(found.all("table")) == 2
+    for said in (
+        "No way of federating is best",
+        "Not dominated",
+        "3 seeds give a rough idea",
+        "Difference from fedavg",
+        "2 of 40 hospitals with test rows are undefined under at least one seed",
+        "8c1f6a0b2d93",
+        "6,000 train, 1,500 test",
+        "0, 1, 2",
+        "raysim 0.1.0, numpy 2.4",
+        "treatment.csv.gz is missing",
+        "raysim compare demo.yaml --out runs/demo",
+    ):
+        assert said in found.text, said
+    # Names and configuration from outside are text, not markup.
+    assert "St. <b>Bold</b> & \"Sons\" <script>alert('x')</script>" in found.text
+    assert "synthetic <mortality>" in found.text
+    assert ("code", "name: <demo>\nseed: 0") in found.texts
+    assert len(found.all("details")) == 1
+    best = float(tables.comparison(per_seed)["worst_decile"].max())
+    assert ("strong", f"{best:.3f}") in found.texts
+    rows = [text for tag, text in found.texts if tag == "th"]
+    assert rows.count("chip (personal)") == 2
+    assert rows.count("fedavg") == 1
+    target = tmp_path / "report.html"
+    page.write(html, target)
+    assert target.read_text(encoding="utf-8") == html
+
+
+def test_the_page_of_a_run() -> None:
+    per_seed, hospitals, rounds = frames(seeds=1)
+    models, rows, curve = (f[f["strategy"] == "chip"] for f in (per_seed, hospitals, rounds))
+    found = assert_sound(page.run_page("CHiP-FL", models, PROVENANCE, hospitals=rows, rounds=curve))
+    assert len(found.all("img")) == 2
+    assert "The personal model reaches a mean AUROC of" in found.text
+    assert "hospitals do better" in found.text
+    assert "The tenth of hospitals with the lowest AUROC under the personal model" in found.text
+    assert "2 of 40 hospitals with test rows are undefined:" in found.text
+
+
+def test_pages_of_little_or_nothing() -> None:
+    per_seed, hospitals, rounds = frames(seeds=1, hospitals=3)
+    undefined = per_seed.assign(**dict.fromkeys(tables.FIGURES, math.nan))
+    found = assert_sound(page.comparison_page("Nothing defined", undefined, PROVENANCE))
+    assert "No figure of this comparison is defined" in found.text
+    one = per_seed[per_seed["strategy"] == "fedavg"]
+    found = assert_sound(page.comparison_page("One", one, PROVENANCE, hospitals=hospitals.iloc[:1]))
+    assert "Only fedavg was run" in found.text
+    assert "Difference from" not in found.text
+    found = assert_sound(page.comparison_page("No baseline", per_seed, PROVENANCE, baseline="absent"))
+    assert "One seed was run" in found.text
+    assert "Difference from" not in found.text
+    assert_sound(page.run_page("Bare", one, PROVENANCE))
+    assert_sound(page.run_page("Undefined", undefined.iloc[:1], PROVENANCE, hospitals=hospitals.assign(auroc=math.nan)))
+    assert_sound(page.run_page("Rounds", one, PROVENANCE, rounds=rounds.assign(auroc=math.nan)))
+
+
+def one_seed_each(**figures: list[list[float]]) -> pd.DataFrame:
+    """``per_seed`` of strategies a, b, c: each figure as a list of seeds for each strategy."""
+    rows = []
+    for k, strategy in enumerate("abc"):
+        for seed in range(len(figures["auroc"][k])):
+            values = {name: seeds[k][seed] for name, seeds in figures.items()}
+            rows.append({"strategy": strategy, "model": "global", "seed": seed, **values})
+    return pd.DataFrame(rows)
+
+
+def test_the_answer_names_the_best_and_says_what_is_within_the_spread() -> None:
+    found = answer.answer(
+        one_seed_each(
+            auroc=[[0.90, 0.92], [0.89, 0.94], [0.80, 0.81]],  # b - a is .005 ± .021; c is far behind
+            worst_decile=[[0.7, 0.7], [0.6, 0.61], [0.5, 0.52]],
+            size_bias=[[-0.01, -0.011], [0.02, 0.03], [0.005, -0.005]],
+        )
+    )
+    accurate, worst, size = found.findings
+    assert (accurate.winner, accurate.equal) == ("b", ("a",))
+    assert "no more than the spread over seeds" in accurate.note
+    assert (worst.winner, worst.equal, worst.value) == ("a", (), "0.700 ± 0.000")
+    assert "by more than the spread" in worst.note
+    assert (size.winner, size.value) == ("c", "0.0050 ± 0.0000")
+    assert found.lead.startswith("No way of federating is best on all three figures")
+    assert found.front.endswith(": a, b and c.")
+
+
+def test_the_answer_of_a_clear_winner_of_a_tie_and_of_one_seed() -> None:
+    figures = {
+        "auroc": [[0.9, 0.91], [0.8, 0.81], [0.7, 0.72]],
+        "size_bias": [[0.01, 0.01], [0.02, 0.02], [0.03, 0.03]],
+    }
+    clear = answer.answer(one_seed_each(worst_decile=figures["auroc"], **figures))
+    assert clear.lead == "a is best on all three figures."
+    noise = [[0.9, 0.8], [0.8, 0.9], [0.85, 0.86]]
+    tie = answer.answer(one_seed_each(auroc=noise, worst_decile=noise, size_bias=noise))
+    assert "does not separate" in tie.lead
+    single = {name: [[seeds[0]] for seeds in by_strategy] for name, by_strategy in figures.items()}
+    alone = answer.answer(one_seed_each(worst_decile=single["auroc"], **single))
+    assert alone.lead == "a is best on all three figures."
+    assert alone.caution.startswith("One seed")
+    assert all(not finding.equal and not finding.note for finding in alone.findings)
+
+
+def test_comparison_table() -> None:
+    per_seed, _, _ = frames()
+    table = tables.comparison(per_seed)
+    assert list(zip(table["strategy"], table["model"], strict=True)) == list(SERVED)
+    mine = per_seed[(per_seed["strategy"] == "chip") & (per_seed["model"] == "personal")]
+    row = table.iloc[3]
+    for figure in tables.FIGURES:
+        assert row[figure] == pytest.approx(mine[figure].mean())
+        assert row[f"{figure}_std"] == pytest.approx(mine[figure].std(ddof=1))
+    assert (row["seeds"], row["undefined"]) == (3, 2)
+    bare = tables.comparison(per_seed[["strategy", "auroc", "size_bias"]].iloc[:1])
+    assert bare.loc[0, "model"] == "global"
+    assert bare["gini"].isna().all()
+    assert tables.labels(table) == ["fedavg", "fedprox", "chip (global)", "chip (personal)", "clustered", "local"]
+
+
+def test_differences_are_paired_and_do_not_depend_on_other_strategies() -> None:
+    per_seed, hospitals, _ = frames()
+    found = tables.differences(per_seed, hospitals)
+    assert set(found["strategy"]) == {"fedprox", "chip", "clustered", "local"}
+    row = found[(found["strategy"] == "local") & (found["figure"] == "auroc")].iloc[0]
+    by_seed = per_seed.pivot_table(index="seed", columns=["strategy", "model"], values="auroc")
+    gap = by_seed[("local", "personal")] - by_seed[("fedavg", "global")]
+    assert (row["mean"], row["std"], row["pairs"]) == pytest.approx((gap.mean(), gap.std(ddof=1), 3))
+    assert row["low"] < row["mean"] < row["high"] < 0
+    fewer = tables.differences(
+        per_seed[per_seed["strategy"] != "chip"].sample(frac=1, random_state=0),
+        hospitals.sample(frac=1, random_state=1),
+    )
+    again = fewer[(fewer["strategy"] == "local") & (fewer["figure"] == "auroc")].iloc[0]
+    assert again[["mean", "low", "high"]].tolist() == pytest.approx(row[["mean", "low", "high"]].tolist(), abs=1e-12)
+    assert found[found["figure"] == "gini"]["low"].isna().all()
+    assert tables.differences(per_seed)["low"].isna().all()
+    assert tables.differences(per_seed, hospitals, baseline="absent").empty
+
+
+@pytest.mark.parametrize("module", [answer, contents, plots])
+def test_examples_in_docstrings(module: ModuleType) -> None:
+    assert doctest.testmod(module).failed == 0
+
+
+def test_names_are_read_as_they_were_written(tmp_path: Path) -> None:
+    hospitals = ["007", "NA", "None", "73", ""]
+    table = pd.DataFrame({"model": "global", "group": ["1", "null", "N/A", "nan", "x"], "hospital": hospitals})
+    figures = pd.DataFrame({"n": [1, 2, 3, 4, 5], "auroc": [0.1, math.nan, 0.3, math.inf, 0.5], "events": math.nan})
+    table.join(figures).to_csv(tmp_path / "patients.csv", index=False)
+    found = tables.read_csv(tmp_path / "patients.csv")
+    assert found["hospital"].tolist() == hospitals
+    assert found["group"].tolist() == ["1", "null", "N/A", "nan", "x"]
+    pd.testing.assert_frame_equal(found[figures.columns], figures)
+
+
+def test_the_answer_calls_a_difference_undefined_where_no_two_seeds_define_it() -> None:
+    nan = math.nan
+    figures = [[0.9, 0.91, 0.92], [0.8, nan, nan], [nan, nan, nan]]
+    found = answer.answer(one_seed_each(auroc=figures, worst_decile=figures, size_bias=[[0.01] * 3] * 3)).findings[0]
+    assert (found.winner, found.equal) == ("a", ())
+    assert found.note == "The difference from b and c is undefined: fewer than two seeds define both."
+    figures = [[0.9, 0.91, 0.92], [0.8, 0.8, nan], [nan, nan, nan]]
+    found = answer.answer(one_seed_each(auroc=figures, worst_decile=figures, size_bias=[[0.01] * 3] * 3)).findings[0]
+    assert found.note == (
+        "b differs from it by more than the spread over seeds. "
+        "The difference from c is undefined: fewer than two seeds define both."
+    )
+
+
+def test_equal_figures_of_one_seed_are_called_equal() -> None:
+    same = answer.answer(one_seed_each(auroc=[[0.9]] * 3, worst_decile=[[0.8]] * 3, size_bias=[[0.01]] * 3))
+    assert same.lead == "All figures are the same: this comparison does not separate the strategies."
+    figures = {"auroc": [[0.9], [0.9], [0.8]], "worst_decile": [[0.7], [0.7], [0.6]]}
+    two = answer.answer(one_seed_each(size_bias=[[0.01], [-0.01], [0.02]], **figures))
+    assert two.lead == "a and b are best on all three figures."
+    assert [(finding.equal, finding.note) for finding in two.findings] == [(("b",), "b has the same.")] * 3
+
+
+def test_pages_say_which_part_was_evaluated_and_of_which_seed_the_data_are() -> None:
+    per_seed, hospitals, _ = frames(seeds=1, hospitals=8)
+    of_seed = dataclasses.replace(PROVENANCE, of_seed=7)
+    for html in (
+        page.comparison_page("Validated", per_seed, of_seed, hospitals=hospitals, part="validation"),
+        page.run_page("Validated", per_seed.iloc[:1], of_seed, hospitals=hospitals, part="validation"),
+    ):
+        text = assert_sound(html).text
+        assert "test rows" not in text.lower()
+        assert "is weighted by validation rows" in text
+        assert "hospitals with validation rows are undefined: their validation rows hold one class" in text
+        assert "8c1f6a0b2d93 (of seed 7)" in text
+        assert "1,500 test (of seed 7)" in text
+        assert "Of the data of seed 7:" in text
+    assert "of seed" not in page.run_page("Tested", per_seed.iloc[:1], PROVENANCE)

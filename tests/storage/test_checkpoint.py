@@ -1,0 +1,259 @@
+"""Checkpoints: a job that goes on from one ends with the same bits, and damage is noticed."""
+
+from __future__ import annotations
+
+import json
+import resource
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from raysim.cluster.placement import Placement, balance
+from raysim.cluster.pool import LocalPool
+from raysim.config.schema import Evaluation
+from raysim.core import registry
+from raysim.core.errors import ConfigError, ResourceError
+from raysim.core.packing import pack, pack_state, unpack, unpack_state
+from raysim.data.federation import Federation
+from raysim.engine.cadence import AUTO_SECONDS, Cadence
+from raysim.engine.coordinator import Coordinator
+from raysim.engine.job import Job, Outcome, Standing
+from raysim.engine.messages import ModelSpec, Work
+from raysim.storage.checkpoints import Checkpoints, Writer, decode, encode
+from raysim.strategies.base import Selection, State, Strategy
+from raysim.strategies.one_model.fedavg import FedAvg
+from raysim.strategies.selections.sampling import InverseSqrt, Uniform
+from raysim.training.base import Optimizer
+from tests.conftest import MakeFederation, fitting, with_patients
+
+SIZES = [9, 4, 13, 0, 1, 6, 8]
+
+
+def job(federation: Federation, strategy: Strategy, selection: Selection, rounds: int = 4) -> Job:
+    work = Work(
+        str(federation.folder),
+        ModelSpec("logistic_regression", None, {}, "default"),
+        Optimizer("sgd", 0.1, 4),
+        2,
+        1,
+        "float32",
+    )
+    return Job(work, strategy, selection, rounds, Evaluation(every=2))
+
+
+def played(federation: Federation, job: Job, since: Standing | None = None, every: int = 1) -> list[Any]:
+    pool = LocalPool(Placement(balance(federation.totals, 2), 1, 0), "cpu")
+    return list(Coordinator(pool).run(job, since, every))
+
+
+def same(a: Outcome, b: Outcome) -> None:
+    """Equal to the last bit: models, what hospitals keep, figures, rounds apart from seconds, and the ledger."""
+    np.testing.assert_array_equal(a.bank, b.bank)
+    assert a.kept.keys() == b.kept.keys()
+    for hospital, theta in a.kept.items():
+        np.testing.assert_array_equal(theta, b.kept[hospital])
+        assert theta.dtype == b.kept[hospital].dtype
+    for model, figures in a.figures.items():
+        np.testing.assert_array_equal(figures, b.figures[model])
+    rows = [
+        [(r.round, r.cohort_size, r.bytes_down, r.bytes_up, repr(r.metrics)) for r in outcome.rounds]
+        for outcome in (a, b)
+    ]
+    assert rows[0] == rows[1]
+    ledgers = [
+        [(t, kind, ids.tolist(), sent.tolist()) for t, kind, ids, sent in outcome.ledger.entries] for outcome in (a, b)
+    ]
+    assert ledgers[0] == ledgers[1]
+    assert (a.setup, a.traffic) == (b.setup, b.traffic)
+
+
+def options(kind: str) -> list[str]:
+    return sorted(registry.entries(kind))
+
+
+def both(federate: MakeFederation, strategy: str, selection: str) -> tuple[Federation, Job]:
+    federation = with_patients(federate(SIZES, features=4))
+    made = registry.load("strategies", strategy, "strategy.name")()
+    planned = job(federation, made, registry.load("selections", selection, "selection.name")())
+    return federation, fitting(planned, federation)
+
+
+@pytest.mark.parametrize(
+    ("strategy", "selection"),
+    [(name, "inverse_sqrt") for name in options("strategies")] + [("chip", name) for name in options("selections")],
+)
+def test_a_run_that_goes_on_from_any_checkpoint_ends_with_the_same_bits(federate: MakeFederation, strategy, selection):
+    federation, planned = both(federate, strategy, selection)
+    *events, alone = played(federation, planned)
+    standings = [event for event in events if isinstance(event, Standing)]
+    assert [standing.round for standing in standings] == [1, 2, 3, 4]
+    for standing in standings:
+        read, fingerprint = decode(encode(standing, "abc"))
+        assert fingerprint == "abc"
+        assert read.history is not None
+        assert read.history.seconds > 0
+        *rounds, outcome = played(federation, planned, read, every=0)
+        assert [row.round for row in rounds] == list(range(standing.round, 5))
+        same(outcome, alone)
+
+
+def test_checkpoints_change_no_result(federate: MakeFederation):
+    federation, planned = both(federate, "chip", "inverse_sqrt")
+    same(played(federation, planned, every=0)[-1], played(federation, planned, every=1)[-1])
+
+
+def test_automatic_checkpoints_go_by_time_and_cost(monkeypatch):
+    now = [0.0]
+    monkeypatch.setattr("raysim.engine.cadence.time.perf_counter", lambda: now[0])
+    cadence = Cadence("auto")
+    assert cadence.on
+    now[0] = AUTO_SECONDS - 0.1
+    assert not cadence.due(7)
+    now[0] = AUTO_SECONDS
+    assert cadence.due(8)
+    now[0] += 2.0  # what it took
+    cadence.made()
+    now[0] += 39.9
+    assert not cadence.due(9)
+    now[0] += 0.2
+    assert cadence.due(10)
+    assert not Cadence(0).on
+    assert [Cadence(3).due(t) for t in (1, 2, 3, 6, 7)] == [False, False, True, True, False]
+
+
+@dataclass(frozen=True, eq=False)
+class Part:
+    weights: np.ndarray
+    count: int = 3
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Rich(State):
+    part: Part | None
+    queue: tuple[Any, ...]
+    by_name: dict[Any, Any]
+
+
+def test_a_state_of_many_kinds_comes_back_as_it_was():
+    state = Rich(
+        bank=np.arange(6.0).reshape(2, 3),
+        cluster=np.array([1, 2]),
+        part=Part(np.array([np.nan, -0.0]), 5),
+        queue=([1, 2.5], None, np.float32(0.1), (True, "x"), float("inf")),
+        by_name={3: np.array(7), "b": [np.zeros((0, 2), dtype=np.int32)]},
+    )
+    arrays: dict[str, Any] = {}
+    packed = json.loads(json.dumps(pack_state(state, arrays)))
+    back = unpack_state(packed, arrays)
+    assert isinstance(back, Rich)
+    assert isinstance(back.part, Part)
+    assert back.part.count == 5
+    np.testing.assert_array_equal(back.part.weights, state.part.weights)  # type: ignore[union-attr]
+    assert back.queue[:2] == state.queue[:2]
+    assert type(back.queue[2]) is np.float32
+    assert back.queue[2:] == state.queue[2:]
+    assert back.by_name[3] == 7
+    assert back.by_name["b"][0].dtype == np.int32
+
+
+def test_a_state_that_cannot_be_kept_is_refused_at_once(federate: MakeFederation):
+    @dataclass(frozen=True, eq=False, kw_only=True)
+    class Odd(State):
+        rng: Any
+
+    class Strange(Strategy):
+        def setup(self, view):
+            return Odd(bank=view.initial[None, :], rng=np.random.default_rng(1))
+
+    federation = federate(SIZES)
+    planned = job(federation, Strange(), InverseSqrt(0.5, 2))
+    with pytest.raises(ConfigError, match=r"checkpoint: Odd cannot be kept, state/rng holds Generator; use arrays"):
+        played(federation, planned)
+    assert isinstance(played(federation, planned, every=0)[-1], Outcome)
+
+
+def test_a_dataclass_that_no_annotation_names_is_refused():
+    """Reading it back could not tell which class it was."""
+    state = Rich(bank=np.zeros((1, 2)), part=None, queue=(Part(np.zeros(1)),), by_name={})
+    with pytest.raises(ConfigError, match=r"checkpoint: Rich cannot be kept, state/queue/0 holds Part; use arrays"):
+        pack_state(state, {})
+
+
+@pytest.mark.parametrize("memory", [{1, 2}, Part(np.zeros(1))])
+def test_a_memory_that_cannot_be_kept_is_refused_at_once(memory, federate: MakeFederation):
+    class Odd(Uniform):
+        def setup(self, view):
+            return memory
+
+    federation = federate(SIZES)
+    planned = job(federation, FedAvg(), Odd(0.5, 2))
+    name = type(memory).__name__
+    with pytest.raises(
+        ConfigError, match=f"checkpoint: what the selection remembers cannot be kept, memory holds {name}"
+    ):
+        played(federation, planned)
+    assert isinstance(played(federation, planned, every=0)[-1], Outcome)
+
+
+def test_no_file_decides_which_class_is_made():
+    packed = {"class": "subprocess.Popen", "value": {"fields": {"args": "true"}}}
+    with pytest.raises(ValueError, match=r"subprocess.Popen, which the configured strategy does not have"):
+        unpack_state(packed, {})
+    with pytest.raises(ValueError, match="no dataclass"):
+        unpack(pack(Part(np.zeros(1)), "x", {}, known=True), {"x/weights": np.zeros(1)})
+
+
+@pytest.fixture
+def standings(federate: MakeFederation) -> list[Standing]:
+    federation, planned = both(federate, "local", "inverse_sqrt")
+    return [event for event in played(federation, planned) if isinstance(event, Standing)]
+
+
+@pytest.mark.parametrize("uri", [False, True])
+def test_the_last_ones_are_kept_and_a_truncated_one_is_passed_over(standings, tmp_path: Path, uri):
+    folder = tmp_path / "a" / "b"
+    checkpoints = Checkpoints(folder.as_uri() if uri else str(folder), 2, "f")
+    assert checkpoints.latest() == (None, [])
+    for standing in standings:
+        checkpoints.write(standing)
+    names = sorted(path.name for path in folder.iterdir())
+    assert [name[:12] for name in names] == ["round-000003", "round-000004"]
+    found, said = checkpoints.latest()
+    assert found is not None
+    assert (found.round, said) == (4, [])
+
+    content = (folder / names[1]).read_bytes()
+    for damaged in (content[: len(content) // 2], b"", content[:-1] + bytes([content[-1] ^ 1]), b"\xff" * 50):
+        (folder / names[1]).write_bytes(damaged)
+        found, said = checkpoints.latest()
+        assert found is not None
+        assert found.round == 3
+        assert said == ["checkpoint round-000004 is damaged (its content does not have the digest in its name)"]
+    # The next ones must not push out the one that is whole.
+    checkpoints.write(standings[2])
+    assert checkpoints.latest()[0].round == 3  # type: ignore[union-attr]
+    with pytest.raises(ConfigError, match="is of another run"):
+        Checkpoints(str(folder), 2, "other").latest()
+    checkpoints.clear()
+    assert not list(folder.iterdir())
+
+
+def test_a_full_disk_is_one_line_and_leaves_the_checkpoint_before(standings, tmp_path: Path):
+    checkpoints = Checkpoints(str(tmp_path / "c"), 2, "f")
+    checkpoints.write(standings[0])
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    writer = Writer(checkpoints)
+    try:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (100, before[1]))  # the system refuses further bytes, as if full
+        with (
+            pytest.raises(ResourceError, match=r"checkpoint: .* cannot be written after round 2 \(File too large\)"),
+            writer,
+        ):
+            writer.offer(standings[1])
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert len(list((tmp_path / "c").iterdir())) == 1
+    assert checkpoints.latest()[0].round == 1  # type: ignore[union-attr]

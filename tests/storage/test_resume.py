@@ -1,0 +1,204 @@
+"""Runs and comparisons that are stopped and go on, and what they find in their folder. All in this process."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+import yaml
+from mlflow.tracking import MlflowClient
+from rich.console import Console
+from safetensors.numpy import load_file
+
+from raysim.cli import commands
+from raysim.config import reading
+from raysim.config.schema import Config
+from raysim.core.errors import ConfigError
+from raysim.engine.job import Round
+from raysim.report.progress import Display
+from raysim.storage import resume
+from tests.conftest import MakeFederation
+
+SMALL = {
+    "data": {"source": "synthetic", "hospitals": 8, "rows": 400, "features": 4},
+    "training": {"rounds": 7, "batch_size": 32},
+    "selection": {"fraction": 0.5, "minimum": 2},
+    "checkpoint": {"every": 2},
+}
+
+
+FILES = ("models.safetensors", "hospitals.csv", "egress.csv")
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch) -> Path:
+    """A working folder, with a data cache that all tests of the module fill once."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("RAYSIM_CACHE", str(tmp_path.parent / "cache"))
+    return tmp_path
+
+
+def start(tree: dict[str, Any], out: str, *, compare: bool = False) -> None:
+    Path(f"{out}.yaml").write_text(yaml.safe_dump(tree))
+    command = commands.compare_all if compare else commands.run_one
+    command(reading.read(Path(f"{out}.yaml")), Console(quiet=True), Path(out), in_process=True, verbose=False)
+
+
+def go_on(folder: Path | str) -> str:
+    console = Console(width=300, record=True, file=io.StringIO())
+    commands.resume_run(Path(folder), console, in_process=True, verbose=False)
+    return console.export_text()
+
+
+def stop_at(monkeypatch, round: int, job: int = 1) -> None:
+    """Ctrl-C as soon as this round of the ``job``-th job is told."""
+    begin, told, jobs = Display.begin, Display.round, [0]
+
+    def counted(self: Display, label: str, rounds: int) -> None:
+        jobs[0] += 1
+        begin(self, label, rounds)
+
+    def stopped(self: Display, row: Round) -> None:
+        if jobs[0] == job and row.round == round:
+            raise KeyboardInterrupt
+        told(self, row)
+
+    monkeypatch.setattr(Display, "begin", counted)
+    monkeypatch.setattr(Display, "round", stopped)
+
+
+def stopped(monkeypatch, tree: dict[str, Any], out: str, round: int, job: int = 1, *, compare: bool = False) -> None:
+    """A run or comparison that is stopped by Ctrl-C; see :func:`stop_at`."""
+    with monkeypatch.context() as patch:
+        stop_at(patch, round, job)
+        with pytest.raises(KeyboardInterrupt):
+            start(tree, out, compare=compare)
+
+
+def rounds(folder: str) -> pd.DataFrame:
+    return pd.read_csv(Path(folder) / "rounds.csv").drop(columns="seconds")
+
+
+def test_a_stopped_run_ends_as_if_it_had_not_been(here: Path, monkeypatch):
+    tree = SMALL | {"strategy": {"name": "chip", "clusters": 3}}
+    start(tree, "whole")
+    stopped(monkeypatch, tree, "stopped", 5)
+    assert not Path("stopped/models.safetensors").exists()
+    with monkeypatch.context() as elsewhere:
+        elsewhere.chdir("/")  # relative paths mean what they meant
+        said = go_on(here / "stopped")
+    assert "chip goes on from round 4 of 7" in said
+    for name in FILES:
+        assert Path("whole", name).read_bytes() == Path("stopped", name).read_bytes(), name
+    pd.testing.assert_frame_equal(rounds("whole"), rounds("stopped"))
+    assert load_file("stopped/models.safetensors")
+    assert "finished, nothing to resume" in go_on("stopped")
+
+    client = MlflowClient(f"sqlite:///{here / 'mlflow.db'}")
+    experiment = client.get_experiment_by_name("raysim")
+    assert experiment is not None
+    recorded = client.search_runs([experiment.experiment_id])
+    assert len(recorded) == 2
+    for run in recorded:
+        assert run.info.status == "FINISHED"
+        assert "error" not in run.data.tags
+        steps = [point.step for point in client.get_metric_history(run.info.run_id, "global.auroc")]
+        assert sorted(steps) == [1, 2, 3, 4, 5, 6, 7]
+        kept = {artifact.path for artifact in client.list_artifacts(run.info.run_id)}
+        assert "models.safetensors" in kept
+        assert not {"checkpoints", "resume.json"} & kept
+
+
+def test_a_run_stopped_before_its_first_checkpoint_starts_again(here: Path, monkeypatch):
+    tree = SMALL | {"checkpoint": {"every": 0}, "strategy": "local", "tracking": {"uri": "none"}}
+    start(tree, "whole")
+    stopped(monkeypatch, tree, "stopped", 5)
+    assert "local goes on from the start" in go_on("stopped")
+    for name in FILES:
+        assert Path("whole", name).read_bytes() == Path("stopped", name).read_bytes(), name
+
+
+def test_a_stopped_comparison_repeats_no_finished_run(here: Path, monkeypatch):
+    tree = SMALL | {"strategies": ["fedavg", {"name": "chip", "clusters": 3}, "local"], "seeds": [1, 2]}
+    start(tree, "whole", compare=True)
+    stopped(monkeypatch, tree, "stopped", 6, job=2, compare=True)
+    first = Path("stopped/runs/fedavg/seed-1/models.safetensors")
+    made = first.stat().st_mtime_ns
+    said = go_on("stopped")
+    assert "chip, seed 1 goes on from round 6 of 7" in said
+    assert first.stat().st_mtime_ns == made
+    for name in ("hospitals.csv", "config.yaml"):
+        assert Path("whole", name).read_bytes() == Path("stopped", name).read_bytes(), name
+    tables = [pd.read_csv(f"{folder}/comparison.csv") for folder in ("whole", "stopped")]
+    timeless = [table.drop(columns=["seconds", "seconds_std"]) for table in tables]
+    pd.testing.assert_frame_equal(timeless[0], timeless[1], check_exact=True)
+    assert not list(Path("stopped").rglob("finished.safetensors"))
+    client = MlflowClient(f"sqlite:///{here / 'mlflow.db'}")
+    recorded = client.search_runs([client.get_experiment_by_name("raysim").experiment_id])  # type: ignore[union-attr]
+    assert len(recorded) == 14
+    assert {run.info.status for run in recorded} == {"FINISHED"}
+
+
+def test_what_has_changed_since_the_start_is_named(here: Path, monkeypatch):
+    tree = SMALL | {"strategy": "fedavg", "tracking": {"uri": "none"}}
+    stopped(monkeypatch, tree, "out", 5)
+    path = Path("out/config.yaml")
+    text = path.read_text()
+    path.write_text(text.replace("rounds: 7", "rounds: 9"))
+    with pytest.raises(
+        ConfigError, match=r"^training.rounds: it is 9, and was 7 when the run was started; put it back"
+    ):
+        go_on("out")
+    path.write_text(text.replace("rows: 400", "rows: 401"))
+    with pytest.raises(ConfigError, match=r"^data.rows: it is 401, and was 400"):
+        go_on("out")
+    path.write_text(text.replace("keep: 2", "keep: 3").replace("device: auto", "device: cpu"))
+    assert "goes on from round 4" in go_on("out")
+    with pytest.raises(ConfigError, match=r"no run to resume \(resume.json: No such file"):
+        go_on(here)
+
+
+def test_a_folder_at_work_is_left_alone(here: Path, monkeypatch):
+    tree = SMALL | {"strategy": "fedavg", "tracking": {"uri": "none"}}
+    told = Display.round
+
+    def second(self: Display, row: Round) -> None:
+        told(self, row)
+        if row.round == 3:
+            with pytest.raises(ConfigError, match="another raysim is at work in it"):
+                start(tree, "out")
+
+    monkeypatch.setattr(Display, "round", second)
+    start(tree, "out")
+
+
+def test_checkpoints_may_be_anywhere(here: Path, monkeypatch):
+    tree = SMALL | {"strategy": "fedavg", "tracking": {"uri": "none"}}
+    tree["checkpoint"] = {"every": 2, "path": (here / "store").as_uri()}
+    stopped(monkeypatch, tree, "out", 5)
+    assert not Path("out/checkpoints").exists()
+    assert len(list(Path("store").glob("raysim-*/round-*"))) == 2
+    assert "goes on from round 4" in go_on("out")
+    with pytest.raises(ConfigError, match=r"checkpoint.path: nowhere://x cannot be used"):
+        start(tree | {"checkpoint": {"path": "nowhere://x"}}, "other")
+    with pytest.raises(ConfigError, match=r"checkpoint.path: /proc/x cannot be written"):
+        start(tree | {"checkpoint": {"path": "/proc/x"}}, "other")
+
+
+def test_what_begins_removes_the_results_of_before_and_nothing_else(federate: MakeFederation, tmp_path: Path):
+    folder, others = tmp_path / "out", ("mine.csv", "plots/mine.png", "runs/local/seed-1/patients.csv")
+    for name in (*resume.RESULTS, "runs/local/seed-1/resume.json", *others):
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text("of before")
+    federation, frozen = federate([5, 5]), Config().frozen()
+    with resume.opened("compare", folder, frozen, federation, "test", again=False):
+        left = {str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()}
+    assert left == {*others, "config.yaml", "resume.json"}
+
+    (folder / "rounds.csv").write_text("of this run")
+    with resume.opened("compare", folder, frozen, federation, "test", again=True) as run:
+        assert run.again
+        assert (folder / "rounds.csv").exists(), "one that goes on keeps what it has"

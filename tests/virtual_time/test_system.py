@@ -1,0 +1,333 @@
+"""Unreliable hospitals: the virtual clock by hand, and rounds that end early."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from raysim.cluster.placement import Placement, balance
+from raysim.cluster.pool import LocalPool
+from raysim.data.federation import Federation
+from raysim.engine.coordinator import Coordinator
+from raysim.engine.job import Round, Standing
+from raysim.storage.checkpoints import decode, encode
+from raysim.strategies.asynchronous.fedasync import FedAsync
+from raysim.strategies.asynchronous.fedbuff import FedBuff
+from raysim.strategies.base import Draw, Ids, Selection
+from raysim.strategies.coalitions.cs_rcfl import CsRcfl
+from raysim.strategies.fairness.fairfed import FairFed
+from raysim.strategies.hospital_clusters.chip import Chip
+from raysim.strategies.hospital_clusters.ifca import Ifca
+from raysim.strategies.one_model.fedadam import FedAdam
+from raysim.strategies.one_model.fedavg import FedAvg
+from raysim.strategies.one_model.fedprox import FedProx
+from raysim.strategies.one_model.scaffold import Scaffold
+from raysim.strategies.references.centralized import Centralized
+from raysim.strategies.references.local import Local
+from raysim.strategies.selections.haccs import Haccs
+from raysim.strategies.selections.power_of_choice import PowerOfChoice
+from raysim.strategies.selections.sampling import Uniform
+from raysim.strategies.selections.superquantile import Superquantile
+from raysim.virtual_time.clock import Answers
+from raysim.virtual_time.hospitals import resolve
+from tests.conftest import MakeFederation, job_of, play, with_patients
+from tests.storage.test_checkpoint import same
+from tests.strategies.event_loop import trained
+from tests.strategies.test_identities import assert_different, assert_same
+from tests.virtual_time.unreliable import MODEL, SIZES, moments, seconds, system, trace
+
+
+@dataclass(frozen=True)
+class These(Selection):
+    """Always the same hospitals, those of them that are there."""
+
+    ids: tuple[int, ...]
+
+    def pick(self, draw: Draw) -> Ids:
+        return np.intersect1d(draw.candidates, np.array(self.ids))
+
+
+@pytest.fixture
+def federation(federate: MakeFederation) -> Federation:
+    return federate(SIZES, [5, 6, 0, 8, 4, 3])
+
+
+# Time
+
+
+def test_perfect_hospitals_change_nothing_and_take_no_time(federation):
+    for strategy in (FedAvg(), Chip(clusters=2), FedAdam(), Ifca(clusters=2), Local()):
+        run = {"selection": Uniform(0.5, 2), "epochs": 2}
+        ideal, timed = play(federation, strategy, **run), play(federation, strategy, **run, system=system())
+        same(ideal, timed)
+        assert moments(timed) == [0.0] * 3
+        assert moments(ideal) == []
+
+
+def test_a_round_takes_as_long_as_its_slowest_hospital(federation):
+    speed = {"rows_per_second": 2.0, "downlink": 1e-4, "uplink": 2e-5, "latency": 0.25}
+    outcome = play(federation, FedAvg(), epochs=3, rounds=2, system=system(**speed))
+    # Two messages; 12.5 bytes a second down and 2.5 up; 3 epochs over 13 rows at the largest.
+    expected = 2 * 0.25 + MODEL / 12.5 + (MODEL + 4) / 2.5 + 3 * 13 / 2.0
+    assert moments(outcome) == pytest.approx([expected, 2 * expected])
+    assert [row.asked for row in outcome.rounds] == [6, 6]
+
+
+def test_traffic_is_that_of_the_strategy(federation):
+    speed = system(downlink=8e-6, uplink=8e-6)  # a byte a second
+    per_hospital = {
+        FedAvg(): MODEL + MODEL + 4,
+        Chip(clusters=2, mu=0.1): 2 * MODEL + MODEL + 4,
+        Scaffold(): 2 * MODEL + 2 * MODEL + 4,
+        Local(): 0,
+    }
+    for strategy, expected in per_hospital.items():
+        rounds = play(federation, strategy, rounds=2, system=speed).rounds
+        assert rounds[1].virtual_seconds - rounds[0].virtual_seconds == pytest.approx(expected), strategy
+        assert (rounds[1].bytes_down + rounds[1].bytes_up) / 6 == pytest.approx(expected), strategy
+
+
+def test_questions_take_time_and_what_a_hospital_has_is_not_sent_again(federation):
+    speed = system(downlink=8e-6, uplink=8e-6)
+    asked = play(federation, FedAvg(), selection=PowerOfChoice(candidates=6, fraction=0.5), rounds=1, system=speed)
+    assert moments(asked) == pytest.approx([(MODEL + 4) + (MODEL + 4)])
+    everybody = play(federation, Ifca(clusters=2), rounds=1, system=speed)
+    assert moments(everybody) == pytest.approx([(2 * MODEL + 4) + (MODEL + 4)])
+
+
+def test_training_on_pooled_rows_has_no_virtual_time_and_local_training_waits_for_nobody(federation):
+    outcome = play(federation, Centralized(), system=seconds(1, 1, 1, 1, 1, 1))
+    assert np.isnan(moments(outcome)).all()
+    same(outcome, play(federation, Centralized()))
+    alone = play(federation, Local(), system=seconds(1, 2, 3, 4, 5, 60, latency=9, rounds={"deadline": 2}))
+    assert moments(alone) == pytest.approx([60, 120, 180])
+    same(alone, play(federation, Local()))
+
+
+def test_haccs_knows_how_long_rounds_take(federation):
+    slow = seconds(1, 2, 3, 40, 5, 6)
+    outcome = play(federation, FedAvg(), selection=Haccs(rho=1.0, fraction=0.5, minimum=1), rounds=4, system=slow)
+    job = job_of(federation, FedAvg(), selection=Haccs(), system=slow)
+    coordinator = Coordinator(LocalPool(Placement(balance(federation.totals, 1), 1, 0), "cpu"))
+    standing = next(event for event in coordinator.run(job, every=1) if isinstance(event, Standing))
+    assert standing.memory["latencies"] == pytest.approx([1, 2, 3, 40, 5, 6])
+    assert len(outcome.rounds) == 4
+
+
+# Who is late, lost or superfluous
+
+
+@pytest.mark.parametrize("strategy", [FedAvg(), FedProx(mu=0.5), Scaffold()], ids=lambda s: type(s).__name__)
+def test_dropping_the_late_is_selecting_the_others(strategy, federation):
+    late = seconds(1, 9, 2, 3, 9, 4, rounds={"deadline": 5})
+    dropped, others = play(federation, strategy, system=late), play(federation, strategy, selection=These((0, 2, 3, 5)))
+    assert_same(dropped.bank, others.bank)
+    assert moments(dropped) == pytest.approx([5, 10, 15])
+    for row, other in zip(dropped.rounds, others.rounds, strict=True):
+        assert (row.cohort_size, row.asked) == (4, 6)
+        assert row.bytes_up == other.bytes_up
+        assert row.bytes_down == other.bytes_down * 6 / 4, "the late got the model in vain"
+    assert_different(dropped.bank, play(federation, strategy).bank)
+
+
+def test_the_first_to_answer_are_taken_of_more_that_are_selected(federation):
+    fast = seconds(1, 6, 2, 3, 9, 4, rounds={"over_selection": 0.5})
+    outcome = play(federation, FedAvg(), selection=Uniform(0.67, 1), system=fast)
+    assert [(row.asked, row.cohort_size) for row in outcome.rounds] == [(6, 4)] * 3
+    assert moments(outcome) == pytest.approx([4, 8, 12])
+    assert_same(outcome.bank, play(federation, FedAvg(), selection=These((0, 2, 3, 5))).bank)
+
+
+def test_late_updates_count_less_in_the_round_in_which_they_arrive(federation):
+    """Hospital 2 starts in rounds 1 and 4, which end at the deadline, and arrives in 3 and 6, two rounds late."""
+    late = seconds(1, 1, 6.5, 1, 1, 1, rounds={"deadline": 5, "late": "discount"})
+    run = {"rounds": 6, "batch_size": 0, "learning_rate": 0.5, "system": late}
+    outcome = play(federation, FedAvg(), **run)
+    models = [np.zeros(4)]
+    for t in range(1, 7):
+        starts = dict.fromkeys([0, 1, 3, 4, 5], (models[-1], 0))
+        if t in (3, 6):
+            starts[2] = (models[t - 3], 2)
+        weights = {h: SIZES[h] / (1 + age) for h, (_, age) in starts.items()}
+        moves = {h: trained(federation, h, start, 0.5, 1, 0.0) - start for h, (start, _) in starts.items()}
+        models.append(models[-1] + sum(weights[h] * moves[h] for h in starts) / sum(weights.values()))
+    assert_same(outcome.bank[0], models[-1])
+    assert [row.cohort_size for row in outcome.rounds] == [5, 5, 6, 5, 5, 6]
+    assert [row.asked for row in outcome.rounds] == [6, 5, 5, 6, 5, 5]
+    assert [row.staleness for row in outcome.rounds] == pytest.approx([0, 0, 2 / 6, 0, 0, 2 / 6])
+    assert moments(outcome) == pytest.approx([5, 6, 7, 12, 13, 14])
+    assert_different(outcome.bank, play(federation, FedAvg(), **(run | {"system": None})).bank)
+
+
+def test_late_hospitals_are_asked_again_and_that_is_counted(federation):
+    """Hospital 2 starts in rounds 1 and 4, which end at the deadline, and arrives in 3 and 6."""
+    late = seconds(1, 1, 6.5, 1, 1, 1, rounds={"deadline": 5, "late": "discount"})
+    outcome = play(with_patients(federation), FairFed(), rounds=6, system=late)
+    told = [(t, ids.tolist()) for t, kind, ids, _ in outcome.ledger.entries if kind == "group_counts"]
+    everybody, prompt = [0, 1, 2, 3, 4, 5], [0, 1, 3, 4, 5]
+    expected = {1: [everybody], 2: [prompt], 3: [prompt, [2]], 4: [everybody], 5: [prompt], 6: [prompt, [2]]}
+    assert told == [(t, ids) for t, asked in expected.items() for ids in asked]
+    downs = {row.round: row.bytes_down for row in outcome.rounds}
+    assert downs[3] - downs[2] == MODEL, "what it started from it has, and this round's model came with the question"
+
+
+def test_a_round_for_which_the_strategy_calls_nobody_takes_no_time_and_changes_nothing(federation, tmp_path):
+    ideal = play(federation, CsRcfl(clusters="each"))
+    night = trace(tmp_path, *(f"h{i},10,20" for i in range(6)))
+    for section in (system(), system(availability=0.6), system(trace=str(night), trace_period=40)):
+        outcome = play(federation, CsRcfl(clusters="each"), system=section)
+        same(ideal, outcome)
+        assert [(row.cohort_size, row.asked) for row in outcome.rounds] == [(0, 0)] * 3
+        assert len(set(moments(outcome))) == 1
+
+
+def test_a_small_draw_is_tried_again_with_another_one(federate):
+    """A draw is of those above the median loss of a sample: sometimes the largest hospital alone."""
+    federation = federate([90] + [20] * 7)
+    run = {"selection": Superquantile(0.5, fraction=0.6, minimum=2), "rounds": 8}
+    cohorts = {}
+    for retries in (0, 3):
+        rules = system(rounds={"minimum_cohort": 2, "retries": retries})
+        cohorts[retries] = [row.cohort_size for row in play(federation, FedAvg(), system=rules, **run).rounds]
+    assert 0 in cohorts[0]
+    assert 1 not in cohorts[0]
+    assert cohorts[3].count(0) < cohorts[0].count(0)
+
+
+def test_where_too_few_are_there_nobody_is_called_and_the_server_tries_again(federation):
+    """A try takes 60 s, and a round's two messages a second."""
+    few = {"rounds": {"minimum_cohort": 3, "retries": 1}, "latency": 0.5, "availability": 0.4}
+    outcome = play(federation, FedAvg(), rounds=12, system=system(**few))
+    empty = [row for row in outcome.rounds if not row.cohort_size]
+    assert 0 < len(empty) < 12
+    again = 0
+    for row, began, ended in zip(outcome.rounds, [0.0, *moments(outcome)], moments(outcome), strict=False):
+        if row.cohort_size:
+            assert row.cohort_size == row.asked >= 3
+            tries, left = divmod(ended - began, 60)
+            assert left == pytest.approx(1)
+            again += tries == 1
+        else:
+            assert (row.asked, row.bytes_down, row.bytes_up) == (0, 0, 0)
+            assert ended - began == pytest.approx(120)
+    assert again
+    for row, before in zip(outcome.rounds[1:], outcome.rounds, strict=False):
+        assert row.cohort_size or row.metrics == before.metrics
+
+
+def test_updates_that_were_too_few_have_left_their_hospitals(federation):
+    lossy = system(dropout=0.4, latency=1, rounds={"minimum_cohort": 4})
+    outcome = play(federation, FedAvg(), rounds=6, system=lossy)
+    unused = [row for row in outcome.rounds if not row.cohort_size and row.bytes_up]
+    assert unused
+    sent = {t: len(ids) for t, kind, ids, _ in outcome.ledger.entries if kind == "update"}
+    for row in outcome.rounds:
+        assert row.bytes_up == sent.get(row.round, 0) * (MODEL + 4)
+        assert row.bytes_down == row.asked * MODEL
+        assert sent[row.round] == row.cohort_size if row.cohort_size else sent.get(row.round, 0) < 4
+
+
+def test_who_drops_out_is_drawn_by_seed_round_and_hospital(federation):
+    lossy = system(dropout={"uniform": [0.1, 0.6]}, latency=1)
+    one, two = play(federation, FedAvg(), system=lossy, seed=3), play(federation, Chip(), system=lossy, seed=3)
+    assert [row.cohort_size for row in one.rounds] == [row.cohort_size for row in two.rounds]
+    sizes = [
+        row.cohort_size for seed in range(20) for row in play(federation, FedAvg(), system=lossy, seed=seed).rounds
+    ]
+    assert 0.5 < np.mean(sizes) / 6 < 0.8
+    assert all(end - begin <= 2 for begin, end in zip([0, *moments(one)], moments(one), strict=False))
+
+
+@given(
+    st.lists(st.tuples(st.integers(1, 9), st.booleans()), min_size=1, max_size=8),
+    st.integers(1, 9),
+    st.sampled_from([3.0, 6.0, np.inf]),
+)
+def test_the_server_goes_on_with_the_first(cohort, wanted, deadline):
+    ends, lost = (np.array(column) for column in zip(*cohort, strict=True))
+    ids = np.arange(len(ends))
+    taken, close = Answers(ends.astype(float), lost).taken(wanted, deadline, ids)
+    arrivals = sorted((end, i) for i, end in enumerate(ends) if not lost[i])
+    first = arrivals[:wanted]
+    expected = first[-1][0] if len(first) == wanted else ends.max()
+    assert close == min(expected, deadline)
+    assert np.flatnonzero(taken).tolist() == sorted(i for end, i in first if end <= close)
+
+
+# Determinism
+
+UNRELIABLE = {
+    "rows_per_second": {"lognormal": [5.0, 1.0]},
+    "latency": {"uniform": [0.1, 2.0]},
+    "availability": 0.8,
+    "dropout": 0.2,
+}
+
+
+RULES = {
+    "drop": (FedAvg(), {"deadline": 4.0, "minimum_cohort": 2, "retries": 2}),
+    "discount": (FedAdam(), {"deadline": 1.0, "late": "discount"}),
+    "over-selection": (Chip(clusters=2), {"over_selection": 0.4}),
+    "fedasync": (FedAsync(concurrency=4), {}),
+    "fedbuff": (FedBuff(buffer=2, concurrency=4), {}),
+}
+
+
+@pytest.mark.parametrize("case", RULES)
+def test_placement_changes_nothing(case, federation):
+    strategy, rules = RULES[case]
+    run = {"selection": Uniform(0.6, 2), "rounds": 6, "system": system(**UNRELIABLE, rounds=rules)}
+    one = play(federation, strategy, **run)
+    same(one, play(federation, strategy, actors=4, **run))
+    assert moments(one) == moments(play(federation, strategy, actors=4, **run))
+    assert moments(one) != moments(play(federation, strategy, seed=2, **run))
+
+
+@pytest.mark.parametrize("case", RULES)
+def test_a_run_goes_on_from_every_checkpoint_with_who_is_under_way(case, federation):
+    strategy, rules = RULES[case]
+    unreliable = system(**UNRELIABLE, rounds=rules)
+    job = job_of(federation, strategy, selection=Uniform(0.6, 2), rounds=7, system=unreliable, precision="float32")
+    coordinator = Coordinator(LocalPool(Placement(balance(federation.totals, 2), 1, 0), "cpu"))
+    events = list(coordinator.run(job, every=1))
+    whole = events[-1]
+    checkpoints = [event for event in events if isinstance(event, Standing)]
+    if case in ("discount", "fedasync", "fedbuff"):
+        assert max(len(standing.clock.hospital) for standing in checkpoints) > 0
+        assert max(len(standing.clock.kept) for standing in checkpoints) > 1
+    for standing in checkpoints:
+        since, _ = decode(encode(standing, "print"))
+        *told, again = coordinator.run(job, since)
+        same(whole, again)
+        assert moments(whole) == moments(again)
+        assert [(row.asked, row.staleness) for row in whole.rounds] == [(r.asked, r.staleness) for r in again.rounds]
+        assert all(isinstance(event, Round) for event in told)
+
+
+def test_a_hospitals_draws_do_not_depend_on_how_many_there_are():
+    section = system(rows_per_second={"lognormal": [10, 0.5]}, uplink={"choice": [1, 2]}, latency={"uniform": [1, 2]})
+    few, many = (resolve(section, [f"h{i}" for i in range(n)], 7) for n in (3, 50))
+    for key in ("rate", "up", "latency"):
+        assert getattr(many, key)[:3].tolist() == getattr(few, key).tolist()
+    assert np.median(many.rate) == pytest.approx(10, rel=0.3)
+    assert set(many.up) == {125_000.0, 250_000.0}
+    assert (resolve(section, ["h0"], 8).rate != few.rate[:1]).all()
+
+
+def test_few_hospitals_train_at_a_time(federation):
+    slow = seconds(1, 2, 3, 4, 5, 6)
+    outcome = play(federation, FedAsync(concurrency=2), rounds=8, system=slow)
+    assert [row.asked for row in outcome.rounds] == [2, *[1] * 7]
+    assert max(row.staleness for row in outcome.rounds) <= 5
+
+
+def test_a_table_says_what_differs_and_single_hospitals_go_before_it(tmp_path):
+    path = tmp_path / "speeds.csv"
+    path.write_text("hospital,rows_per_second,latency\nh1,7,\nh0,,0.5\nh2,9,1\n")
+    known = resolve(system(rows_per_second=2, table=str(path), hospitals={"h2": {"latency": 4}}), ("h0", "h1", "h2"), 1)
+    assert known.rate.tolist() == [2, 7, 9]
+    assert known.latency.tolist() == [0.5, 0, 4]

@@ -1,0 +1,100 @@
+"""Traces of who is there when: what they say of a moment, and rounds of those who are there."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from raysim.core.errors import ConfigError
+from raysim.data.federation import Federation
+from raysim.strategies.asynchronous.fedasync import FedAsync
+from raysim.strategies.asynchronous.fedbuff import FedBuff
+from raysim.strategies.one_model.fedavg import FedAvg
+from raysim.virtual_time.availability import Trace, read_trace
+from tests.conftest import MakeFederation, play
+from tests.virtual_time.unreliable import SIZES, moments, seconds, system, trace
+
+
+@pytest.fixture
+def federation(federate: MakeFederation) -> Federation:
+    return federate(SIZES, [5, 6, 0, 8, 4, 3])
+
+
+def test_only_who_is_there_is_selected_and_who_leaves_is_lost(federation, tmp_path):
+    """Rounds of 4 s. Hospital 1 comes at 8, hospital 2 leaves within the second round, 3 is never there."""
+    path = trace(tmp_path, "h0,0,100", "h1,8,100", "h2,0,7", "h3,,", "h4,0,100", "h5,0,4", "h5,8,100")
+    here = seconds(*[4] * 6, trace=str(path))
+    outcome = play(federation, FedAvg(), rounds=3, system=here)
+    trained_in = {t: ids.tolist() for t, kind, ids, _ in outcome.ledger.entries if kind == "update"}
+    assert trained_in == {1: [0, 2, 4, 5], 2: [0, 4], 3: [0, 1, 4, 5]}
+    assert [row.asked for row in outcome.rounds] == [4, 3, 4]
+    assert moments(outcome) == pytest.approx([4, 8, 12])
+
+
+def test_the_server_waits_until_enough_are_there_and_traces_repeat(federation, tmp_path):
+    path = trace(tmp_path, "h0,10,20", "h1,15,25", "h2,18,28", "h3,,", "h4,,", "h5,,")
+    here = {"trace": str(path), "rows_per_second": 13.0, "rounds": {"minimum_cohort": 2}}
+    outcome = play(federation, FedAvg(), rounds=30, system=system(**here, trace_period=40))
+    assert moments(outcome)[0] == pytest.approx(15 + 9 / 13)
+    assert moments(outcome)[-1] > 40
+    with pytest.raises(ConfigError, match=r"^system.trace: after .* s fewer than 2 hospitals are there, and nobody"):
+        play(federation, FedAvg(), rounds=30, system=system(**here))
+    for strategy in (FedAsync(), FedBuff(buffer=3)):
+        assert moments(play(federation, strategy, rounds=150, system=system(**here, trace_period=40)))[-1] > 80
+        with pytest.raises(
+            ConfigError, match=r"^system.trace: after .* s no hospital is there to be asked, and nobody"
+        ):
+            play(federation, strategy, rounds=300, system=system(**here))
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    st.lists(
+        st.tuples(st.integers(0, 40), st.integers(0, 40)).filter(lambda pair: pair[0] < pair[1]), min_size=1, max_size=6
+    ),
+    st.sampled_from([40, 50, None]),
+)
+def test_a_trace_is_its_intervals(tmp_path_factory, intervals, period):
+    lines = [f"h0,{begin},{end}" for begin, end in intervals]
+    known = read_trace(trace(tmp_path_factory.mktemp("trace"), *lines, "h1,,"), period, ("h0", "h1"))
+    moments = np.arange(0, 100, 1.0)
+
+    def there(moment):
+        phase = moment if period is None else moment % period
+        return any(begin <= phase < end for begin, end in intervals)
+
+    for moment in moments:
+        until, never = known.until(moment)
+        assert (until > moment) == there(moment)
+        assert never == -np.inf
+        if until > moment:
+            assert all(there(later) for later in moments if moment <= later < until)
+            assert until > 99 or not there(until)
+        # Somebody comes where nobody was; in a period of 40 also at its end, who was there already.
+        later = [m for m in np.arange(moment + 1, moment + 101) if there(m) and not there(m - 1)]
+        first = later[0] if later else np.inf
+        assert known.following(moment) == first or (period == 40 and known.following(moment) % 40 == 0)
+
+
+@pytest.mark.parametrize("period", [0.1, 1 / 3, 0.7 * 10, 7.3, 86400.0])
+def test_time_goes_on_in_periods_that_no_binary_number_is(period):
+    """Somebody comes three times a period, at its beginning, and is there when the time has come."""
+    begin, end = period * np.array([0.0, 0.3, 0.7]), period * np.array([0.2, 0.6, 0.9])
+    daily = Trace(np.zeros(3, dtype=np.int64), begin, end, period, end[:1])
+    now = 0.0
+    for k in range(1, 300):
+        now = daily.following(now)
+        assert now == pytest.approx(period * (k // 3) + begin[k % 3], rel=1e-9)
+        assert daily.until(now)[0] == pytest.approx(period * (k // 3) + end[k % 3], rel=1e-9)
+
+
+def test_a_trace_of_any_period_repeats(federation, tmp_path):
+    """In each period one round of all, of 2.6 s, and one of the hospital with a single row, until the others leave."""
+    path = trace(tmp_path, *(f"h{i},0,3" for i in range(6)))
+    for period in (7.0, 7.3):
+        here = system(trace=str(path), trace_period=period, rows_per_second=5.0)
+        outcome = play(federation, FedAvg(), rounds=24, system=here)
+        assert [row.cohort_size for row in outcome.rounds] == [6, 1] * 12
+        assert moments(outcome) == pytest.approx([period * k + ends for k in range(12) for ends in (2.6, 3.0)])
