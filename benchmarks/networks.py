@@ -27,7 +27,7 @@ import torch
 from threadpoolctl import threadpool_limits
 from torch import Tensor, nn
 
-from raysim.config.schema import Evaluation, Resources
+from raysim.config.schema import EvaluationSection, ResourcesSection
 from raysim.core.streams import stream
 from raysim.data.federation import Federation, write
 from raysim.engine.job import Job, Round
@@ -205,9 +205,9 @@ def engine(case: Case, federation: Federation, repeats: int) -> float:
         strategy=FedAvg(),
         selection=All(),
         rounds=repeats + 2,
-        evaluation=Evaluation(every=0),
+        evaluation=EvaluationSection(every=0),
     )
-    with open_session(federation.totals, Resources(), in_process=False, verbose=False) as session:
+    with open_session(federation.totals, ResourcesSection(), in_process=False, verbose=False) as session:
         seconds = [event.seconds for event in session.run(job) if isinstance(event, Round)]
     return min(seconds[1:-1])  # the first warms up, the last is evaluated
 

@@ -18,7 +18,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from raysim.config.schema import Evaluation, Resources
+from raysim.config.schema import EvaluationSection, ResourcesSection
 from raysim.core.streams import stream
 from raysim.data.federation import Federation, write
 from raysim.engine.job import Job, Outcome
@@ -197,10 +197,10 @@ def engine(case: Case, federation: Federation, repeats: int) -> tuple[float, flo
         strategy=FedAvg(),
         selection=Uniform(case.fraction, 10) if case.fraction < 1 else All(),
         rounds=case.rounds,
-        evaluation=Evaluation(every=case.every),
+        evaluation=EvaluationSection(every=case.every),
     )
     best, auroc = float("inf"), float("nan")
-    with open_session(federation.totals, Resources(), in_process=False, verbose=False) as session:
+    with open_session(federation.totals, ResourcesSection(), in_process=False, verbose=False) as session:
         for _ in range(repeats):
             *_, outcome = session.run(job)
             assert isinstance(outcome, Outcome)

@@ -18,7 +18,7 @@ import numpy as np
 import psutil
 
 from benchmarks.process import tree_pss
-from raysim.config.schema import Evaluation, Resources
+from raysim.config.schema import EvaluationSection, ResourcesSection
 from raysim.data.federation import Federation, write
 from raysim.engine.job import Job, Outcome, Round
 from raysim.engine.messages import ModelSpec, Work
@@ -74,7 +74,7 @@ def make(folder: Path, hospitals: int, rows: int) -> Federation:
     return Federation.open(folder)
 
 
-def measure(federation: Federation, resources: Resources, fraction: float) -> Measured:
+def measure(federation: Federation, resources: ResourcesSection, fraction: float) -> Measured:
     """One run of ``ROUNDS`` rounds, evaluated after the last."""
     job = Job(
         work=Work(
@@ -88,7 +88,7 @@ def measure(federation: Federation, resources: Resources, fraction: float) -> Me
         strategy=FedAvg(),
         selection=Uniform(fraction, 10),
         rounds=ROUNDS,
-        evaluation=Evaluation(every=0),
+        evaluation=EvaluationSection(every=0),
     )
     began = time.perf_counter()
     with open_session(federation.totals, resources, in_process=False, verbose=False) as session:
@@ -127,16 +127,16 @@ def main() -> None:
     for hospitals in options.hospitals:
         with tempfile.TemporaryDirectory() as folder:
             federation = make(Path(folder), hospitals, 100)
-            show(f"{hospitals:,} hospitals of 100 rows", measure(federation, Resources(), COHORT / hospitals))
+            show(f"{hospitals:,} hospitals of 100 rows", measure(federation, ResourcesSection(), COHORT / hospitals))
     print(f"\n{'all hospitals a round':<43}{head}")
     with tempfile.TemporaryDirectory() as folder:
         federation = make(Path(folder), 64, 300)
         for actors in options.actors:
-            resources = Resources(hospitals_per_actor=-(-64 // actors))
+            resources = ResourcesSection(hospitals_per_actor=-(-64 // actors))
             show(f"64 hospitals of 300 rows, {actors} actors", measure(federation, resources, 1.0))
     with tempfile.TemporaryDirectory() as folder:
         federation = make(Path(folder), 32, 300)
-        one_each = measure(federation, Resources(hospitals_per_actor=1), 1.0)
+        one_each = measure(federation, ResourcesSection(hospitals_per_actor=1), 1.0)
         show("32 hospitals of 300 rows, an actor each", one_each)
 
 

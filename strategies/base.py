@@ -4,8 +4,8 @@ A strategy is a frozen dataclass. Its fields are its hyper-parameters, its metho
 round to round is an explicit value, :class:`State`. The engine calls, once a round and in this order, ``select``,
 ``problem`` and ``aggregate``; before the first round ``setup``, after the last ``personalize``; ``serve`` says which
 model each hospital uses. Every method has a default, and the defaults together are federated averaging. What
-hospitals minimise, and what comes back, is told in :mod:`raysim.strategies.problem`; what the server may ask hospitals beside
-that, in :mod:`raysim.strategies.questions`.
+hospitals minimise, and what comes back, is told in :mod:`raysim.strategies.problem`; what the server may ask hospitals
+beside that, in :mod:`raysim.strategies.questions`.
 
 Shapes: ``N`` hospitals in the federation, ``H`` in the cohort, ``P`` scalars of a model, ``M`` models in the bank,
 ``G`` sums that hospitals' deltas go into. Server-side arrays are float64.

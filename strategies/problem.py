@@ -19,7 +19,8 @@ OWN = -1
 mixture of the bank, for strategies that have one, else row 0."""
 
 MIXTURE = -2
-"""Stands for the hospital's mixture of the bank (:meth:`raysim.strategies.base.Strategy.mixture`), where a row of the bank is
+"""Stands for the hospital's mixture of the bank (:meth:`raysim.strategies.base.Strategy.mixture`), where a row of the
+bank is
 expected."""
 
 LAST = -3
@@ -85,8 +86,8 @@ class LocalProblem:
     - ``then``: the problem that it minimises next, in the same visit; there a start may be ``LAST``. At most one
       problem of such a chain sends.
     - ``hospitals [H]``, ascending, and ``part [H]``: where entries are not the cohort's hospitals one by one. Each is a
-      hospital with one group of its rows out of :meth:`raysim.strategies.base.Strategy.division` (all its rows where ``part``
-      is None). ``rows [H]``: how many training rows each has then.
+      hospital with one group of its rows out of :meth:`raysim.strategies.base.Strategy.division` (all its rows where
+      ``part`` is None). ``rows [H]``: how many training rows each has then.
     """
 
     start: Ids

@@ -14,7 +14,7 @@ from hypothesis import settings
 
 from raysim.cluster.placement import Placement, balance
 from raysim.cluster.pool import LocalPool
-from raysim.config.schema import Evaluation
+from raysim.config.schema import EvaluationSection
 from raysim.config.system import SystemSection
 from raysim.core.errors import ConfigError
 from raysim.data.federation import Federation, write
@@ -139,7 +139,7 @@ def job_of(
         strategy=strategy,
         selection=selection or All(),
         rounds=rounds,
-        evaluation=Evaluation(**evaluation),
+        evaluation=EvaluationSection(**evaluation),
         system=system,
     )
 

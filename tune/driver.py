@@ -13,7 +13,7 @@ from typing import Any
 from raysim.config.schema import Config
 from raysim.engine.pool import Pool
 from raysim.tune.journal import Journal
-from raysim.tune.plan import Plan, draw_seed
+from raysim.tune.plan import SweepPlan, draw_seed
 from raysim.tune.search import Proposals, make_source
 from raysim.tune.settings import Pbt
 from raysim.tune.watch import Listener, Watch
@@ -36,13 +36,13 @@ SPECK = 0.001
 """How much of a node a trial takes, only so that it is there: rows are shipped from where the federation was built."""
 
 
-def concurrency(plan: Plan, pool: Pool, left: int) -> int:
+def concurrency(plan: SweepPlan, pool: Pool, left: int) -> int:
     """Trials at a time: enough that hospital actors never wait while a coordinator adds up."""
     return min(plan.sweep.concurrent or len(pool.served) + 2, left)
 
 
 def drive(
-    plan: Plan, config: Config, pool: Pool, journal: Journal, folder: Path, listeners: Sequence[Listener]
+    plan: SweepPlan, config: Config, pool: Pool, journal: Journal, folder: Path, listeners: Sequence[Listener]
 ) -> None:
     """Run the trials that the journal does not have. Returns when all are done, or early after one Ctrl-C."""
     numbers = [number for number in range(1, plan.trials() + 1) if number not in journal.trials]

@@ -29,7 +29,7 @@ TRIED = 32
 
 
 @dataclass(frozen=True)
-class Plan:
+class SweepPlan:
     """The configuration ``tree`` without its sweep, the ``sweep``, and the folder of the data of each seed."""
 
     tree: Mapping[str, Any]
@@ -85,7 +85,7 @@ class Plan:
         return every
 
 
-def make_plan(tree: Mapping[str, Any]) -> tuple[Plan, Config]:
+def make_plan(tree: Mapping[str, Any]) -> tuple[SweepPlan, Config]:
     """The plan of a sweep file's tree, and its configuration. Builds the data; raises one-line errors.
 
     Every range is tried at its ends and the whole space at random on the configuration and the data, so that a trial
@@ -95,7 +95,7 @@ def make_plan(tree: Mapping[str, Any]) -> tuple[Plan, Config]:
     base = {key: value for key, value in tree.items() if key != "sweep"}
     config = validated(TypeAdapter(Config), base, "")
     plugins.check_written_out(config.strategy, "strategy")
-    plan = Plan(base, sweep, {seed: Path() for seed in config.seeds or (config.seed,)})
+    plan = SweepPlan(base, sweep, {seed: Path() for seed in config.seeds or (config.seed,)})
     plan.trials()
     if isinstance(sweep.scheduler, Pbt):
         perturbed(plan.space)
@@ -107,7 +107,7 @@ def make_plan(tree: Mapping[str, Any]) -> tuple[Plan, Config]:
     sweep = fitted(sweep, task)
     if config.system is not None:
         timing.check_target(config.system.target, task)
-    plan = Plan(base, sweep, {seed: federation.folder for seed, federation in federations.items()})
+    plan = SweepPlan(base, sweep, {seed: federation.folder for seed, federation in federations.items()})
     _check_parts(federations.values())
     if sweep.judge is not None and config.evaluation.every == 0:
         raise ConfigError("evaluation.every: 0 evaluates no round, and the scheduler judges rounds; set it to 1")
@@ -122,14 +122,14 @@ def make_plan(tree: Mapping[str, Any]) -> tuple[Plan, Config]:
     return plan, config
 
 
-def _probes(plan: Plan) -> Iterator[tuple[str, Params]]:
+def _probes(plan: SweepPlan) -> Iterator[tuple[str, Params]]:
     """Configurations to build before anything starts, with the key that each is about."""
     yield from plan.space.corners()
     for number in range(1, TRIED + 1):
         yield "", plan.space.draw(0, number)
 
 
-def _try(plan: Plan, where: str, params: Params, federations: Mapping[int, Federation] | None) -> None:
+def _try(plan: SweepPlan, where: str, params: Params, federations: Mapping[int, Federation] | None) -> None:
     try:
         jobs = plan.jobs(params, "validation")
         if federations is not None:
@@ -144,7 +144,7 @@ def _try(plan: Plan, where: str, params: Params, federations: Mapping[int, Feder
         raise type(error)(text if text.startswith(("sweep.", "data.")) else f"sweep.space.{text}") from None
 
 
-def _check_split(plan: Plan, config: Config) -> None:
+def _check_split(plan: SweepPlan, config: Config) -> None:
     split = config.data.split
     if split.column is None and not split.validation:
         raise ConfigError(
@@ -153,7 +153,7 @@ def _check_split(plan: Plan, config: Config) -> None:
         )
 
 
-def _federations(plan: Plan, config: Config) -> dict[int, Federation]:
+def _federations(plan: SweepPlan, config: Config) -> dict[int, Federation]:
     source = plugins.build_source(config.data)
     return {seed: plugins.build_federation(config.data, source, seed) for seed in plan.seeds}
 

@@ -18,7 +18,7 @@ PLAIN_SECONDS = 5.0
 """Plain lines come no more often than this."""
 
 
-class Display:
+class SweepProgress:
     """Shows ``total`` trials, of which some were ``known`` before this command began."""
 
     def __init__(self, console: Console, sweep: Sweep, total: int, known: Iterable[Finished]) -> None:
@@ -34,7 +34,7 @@ class Display:
             self._count(trial)
         self._live = Live(console=console, refresh_per_second=4, transient=True) if console.is_terminal else None
 
-    def __enter__(self) -> Display:
+    def __enter__(self) -> SweepProgress:
         if self._live is not None:
             self._live.start()
             self._live.update(self._table())

@@ -14,7 +14,7 @@ from raysim.config.schema import Config
 from raysim.storage.results import replacing, write_csv, write_json
 from raysim.tune.choice import Choice, reason
 from raysim.tune.journal import Finished
-from raysim.tune.plan import Plan
+from raysim.tune.plan import SweepPlan
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 PLOTS = "plots"
 
 
-def write_sweep(folder: Path, plan: Plan, config: Config) -> Path:
+def write_sweep(folder: Path, plan: SweepPlan, config: Config) -> Path:
     """``sweep.yaml``: the complete sweep file, which resuming reads."""
     tree = config.frozen() | {"sweep": plan.sweep.frozen()}
     path = folder / "sweep.yaml"
@@ -82,7 +82,7 @@ def write_plots(folder: Path, choice: Choice) -> Path | None:
     return folder / PLOTS
 
 
-def write_recommended(folder: Path, plan: Plan, choice: Choice) -> Path | None:
+def write_recommended(folder: Path, plan: SweepPlan, choice: Choice) -> Path | None:
     """``recommended.yaml``: the knee's configuration on test rows, for ``raysim run``, and why it was chosen."""
     if choice.recommended is None:
         return None

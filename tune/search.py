@@ -22,7 +22,7 @@ STARTUP = 10
 """Random trials before Optuna's model has seen enough; what its own default is."""
 
 
-class Source(Protocol):
+class ProposalSource(Protocol):
     """Proposes the values of trials and learns of their ends."""
 
     def propose(self, number: int) -> Params:
@@ -34,7 +34,7 @@ class Source(Protocol):
         ...
 
 
-def make_source(sweep: Sweep, space: Space, seed: int, finished: Iterable[Finished]) -> Source:
+def make_source(sweep: Sweep, space: Space, seed: int, finished: Iterable[Finished]) -> ProposalSource:
     """The searcher that the sweep names, having learned of the ``finished`` trials."""
     if sweep.searcher == "optuna":
         return FromOptuna(sweep, space, seed, finished)
@@ -147,7 +147,7 @@ def objectives(trial: Finished, sweep: Sweep) -> list[float] | None:
 class Proposals(Searcher):  # type: ignore[misc]
     """Hands the trials of ``numbers`` to Ray Tune, in order, as ``{trial: {number, params}}``."""
 
-    def __init__(self, source: Source, numbers: Sequence[int], names: Sequence[str]) -> None:
+    def __init__(self, source: ProposalSource, numbers: Sequence[int], names: Sequence[str]) -> None:
         super().__init__()
         self._source = source
         self._left = list(numbers)

@@ -25,11 +25,11 @@ from raysim.storage.resume import held
 from raysim.tracking.client import check_reachable
 from raysim.tune import results
 from raysim.tune.choice import Choice, choose, reason
-from raysim.tune.courier import Courier
 from raysim.tune.driver import concurrency, drive
 from raysim.tune.journal import JOURNAL, Journal, digest, working
-from raysim.tune.plan import Plan, make_plan
-from raysim.tune.progress import Display
+from raysim.tune.plan import SweepPlan, make_plan
+from raysim.tune.progress import SweepProgress
+from raysim.tune.tracking import SweepTracker
 from raysim.tune.trial import figures, headline
 
 DONE, FAILED, INTERRUPTED = 0, 3, 130
@@ -47,7 +47,7 @@ def begin(path: Path, overrides: Sequence[str], out: Path | None, console: Conso
                 f"--out: {folder} holds a sweep; go on with 'raysim resume {folder}' or name another folder"
             )
         results.write_sweep(folder, plan, config)
-        return Run(folder, plan, config, console).play(verbose=verbose)
+        return SweepRun(folder, plan, config, console).play(verbose=verbose)
 
 
 def go_on(folder: Path, console: Console, *, failed: bool, verbose: bool) -> int:
@@ -58,7 +58,7 @@ def go_on(folder: Path, console: Console, *, failed: bool, verbose: bool) -> int
     # Relative paths of the configuration mean what they meant when it was started.
     with held(folder), contextlib.chdir(working(folder)):
         plan, config = make_plan(read_tree(folder / "sweep.yaml"))
-        run = Run(folder, plan, config, console)
+        run = SweepRun(folder, plan, config, console)
         if failed:
             run.forget_failed()
         return run.play(verbose=verbose)
@@ -69,10 +69,10 @@ def is_sweep(folder: Path) -> bool:
     return (folder / "sweep.yaml").is_file() and (folder / JOURNAL).is_file()
 
 
-class Run:
+class SweepRun:
     """A sweep in its folder."""
 
-    def __init__(self, folder: Path, plan: Plan, config: Config, console: Console) -> None:
+    def __init__(self, folder: Path, plan: SweepPlan, config: Config, console: Console) -> None:
         self._folder = folder
         self._plan = plan
         self._config = config
@@ -93,7 +93,7 @@ class Run:
         """Run what is left, write everything, and return the exit code."""
         plan, config, journal = self._plan, self._config, self._journal
         first = next(iter(self._federations.values()))
-        with Courier(self._folder, plan, config, first.fingerprint) as courier:
+        with SweepTracker(self._folder, plan, config, first.fingerprint) as courier:
             courier.catch_up(journal.trials.values())
             choice = choose(journal.trials, plan.sweep)
             tested = self._tested_before(choice)
@@ -103,7 +103,7 @@ class Run:
                 ) as session:
                     self._announce(first, session)
                     try:
-                        with Display(self._console, plan.sweep, self._total, journal.trials.values()) as display:
+                        with SweepProgress(self._console, plan.sweep, self._total, journal.trials.values()) as display:
                             drive(plan, config, session.pool, journal, self._folder, [display, courier])
                     finally:
                         choice = choose(journal.trials, plan.sweep)
@@ -181,7 +181,7 @@ class Run:
             rounds[seed] = outcome.rounds
         return figures(finals, rounds)
 
-    def _say(self, choice: Choice, tested: Mapping[str, tuple[float, float]] | None, courier: Courier) -> None:
+    def _say(self, choice: Choice, tested: Mapping[str, tuple[float, float]] | None, courier: SweepTracker) -> None:
         if not self._ended:
             left = f"raysim resume {self._folder} goes on"
             self._line(f"stopped after {len(self._journal.trials)} of {self._total} trials; {left}")

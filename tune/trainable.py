@@ -11,7 +11,7 @@ from ray.tune import Trainable
 from raysim.cluster.pool import single_thread
 from raysim.engine.job import Round
 from raysim.engine.pool import Pool
-from raysim.tune.plan import Plan
+from raysim.tune.plan import SweepPlan
 from raysim.tune.trial import Trial, continued, figures
 
 MEMORY = 2**20
@@ -24,7 +24,7 @@ STANDINGS = "standings.pkl"
 class TrialProcess(Trainable):  # type: ignore[misc]
     """Coordinates the trial that ``config`` describes: ``{trial: {number, params}}``."""
 
-    def setup(self, config: dict[str, Any], plan: Plan, pool: Pool) -> None:
+    def setup(self, config: dict[str, Any], plan: SweepPlan, pool: Pool) -> None:
         single_thread()
         self._plan, self._pool = plan, pool
         self._begin(config)

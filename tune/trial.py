@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from raysim.engine.coordinator import Run
-from raysim.engine.job import Job, Outcome, Round, Standing
+from raysim.engine.coordinator import JobRun
+from raysim.engine.job import Job, Outcome, Round, RunState
 from raysim.engine.pool import Pool
 from raysim.tune.settings import TRAFFIC
 
@@ -54,21 +54,21 @@ class Trial:
         self._retries = retries
         self._attempts = 1
         self._round = 0
-        self._since: Sequence[Standing | None] = [None] * len(jobs)
+        self._since: Sequence[RunState | None] = [None] * len(jobs)
         self._start()
 
-    def standings(self) -> list[Standing | None]:
+    def standings(self) -> list[RunState | None]:
         """Where each seed's run stands after the last report."""
         return [run.standing() for run in self._runs]
 
-    def go_on(self, standings: Sequence[Standing | None]) -> None:
+    def go_on(self, standings: Sequence[RunState | None]) -> None:
         """Go on from there, with this trial's own hyper-parameters; the trial may have been another one."""
         self._since = standings
         self._round = min((standing.round if standing else 0) for standing in standings)
         self._start()
 
     def _start(self) -> None:
-        self._runs = [Run(self._pool, job, since) for job, since in zip(self._jobs, self._since, strict=True)]
+        self._runs = [JobRun(self._pool, job, since) for job, since in zip(self._jobs, self._since, strict=True)]
         self._events: list[Iterator[Round | Outcome]] = [run.play() for run in self._runs]
 
     def step(self) -> Report:

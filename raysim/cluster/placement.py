@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from raysim.config.nodes import Node, amount, inventory
-from raysim.config.schema import Resources
+from raysim.config.schema import ResourcesSection
 from raysim.core.errors import ResourceError, nearest
 from raysim.strategies.base import Ids
 
@@ -53,7 +53,9 @@ class Placement:
         return sorted(set(self.nodes)).index(self.nodes[actor])
 
 
-def place(rows: Ids, resources: Resources, nodes: Sequence[Node], names: Sequence[str] | None = None) -> Placement:
+def place(
+    rows: Ids, resources: ResourcesSection, nodes: Sequence[Node], names: Sequence[str] | None = None
+) -> Placement:
     """Spread hospitals with ``rows [N]`` over actors, and actors over ``nodes``.
 
     Hospitals that ``resources.per_hospital`` names (by ``names``) have an actor of their own. Raises ``ResourceError``
@@ -83,7 +85,7 @@ def place(rows: Ids, resources: Resources, nodes: Sequence[Node], names: Sequenc
     )
 
 
-def actor_count(hospitals: int, resources: Resources, rooms: Sequence[_Room]) -> int:
+def actor_count(hospitals: int, resources: ResourcesSection, rooms: Sequence[_Room]) -> int:
     """How many actors serve the hospitals: by ``hospitals_per_actor``, or as many as can run at once."""
     if resources.hospitals_per_actor != "auto":
         return math.ceil(hospitals / int(resources.hospitals_per_actor))
@@ -139,7 +141,7 @@ class _Room:
 
 
 def _place_own(
-    rows: Ids, resources: Resources, nodes: Sequence[Node], rooms: Sequence[_Room], names: Sequence[str] | None
+    rows: Ids, resources: ResourcesSection, nodes: Sequence[Node], rooms: Sequence[_Room], names: Sequence[str] | None
 ) -> list[tuple[int, tuple[int, int], int]]:
     """Hospitals with requests of their own: ``(hospital, share, machine)``, the largest requests first."""
     if not resources.per_hospital:
@@ -196,7 +198,7 @@ def _even_share(rooms: Sequence[_Room], count: int, gpus: int) -> int:
     return low or min(UNIT, max(1, sum(room.cpus for room in rooms) // max(1, count)))
 
 
-def _check_shares(resources: Resources) -> None:
+def _check_shares(resources: ResourcesSection) -> None:
     shares = {"resources.gpus_per_actor": resources.gpus_per_actor}
     for name, request in resources.per_hospital.items():
         shares[f"resources.per_hospital.{name}.gpus"] = request.gpus or 0.0
@@ -206,7 +208,7 @@ def _check_shares(resources: Resources) -> None:
 
 
 def _too_much(
-    resources: Resources, count: int, cpus: int, gpus: int, nodes: Sequence[Node], fits: int
+    resources: ResourcesSection, count: int, cpus: int, gpus: int, nodes: Sequence[Node], fits: int
 ) -> ResourceError:
     """Names the field to lower: what there is too little of in all, or else what no machine can hold."""
     each = {"cpus_per_actor": (cpus / UNIT, "CPUs"), "gpus_per_actor": (gpus / UNIT, "GPUs")}

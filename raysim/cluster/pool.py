@@ -18,8 +18,8 @@ from raysim.cluster.shipping import Delivery, Receiver, Sender, Shipment, Unread
 from raysim.core.errors import ResourceError
 from raysim.data.federation import Federation
 from raysim.engine.hospitals import HospitalGroup
-from raysim.engine.messages import Inquiry, Kept, Partial, Plan, Work
-from raysim.engine.pool import Memory
+from raysim.engine.messages import HospitalStates, Inquiry, PartialResult, RoundPlan, Work
+from raysim.engine.pool import StateReferences
 from raysim.strategies.base import POOLED, Floats, Ids
 
 T = TypeVar("T")
@@ -39,21 +39,21 @@ class LocalPool:
         self.served = placement.served
         self._groups = [HospitalGroup(ids, pools=i == 0, device=resolved) for i, ids in enumerate(self.served)]
 
-    def round(self, plan: Plan, memory: Memory | None) -> tuple[list[Partial], Memory]:
+    def round(self, plan: RoundPlan, memory: StateReferences | None) -> tuple[list[PartialResult], StateReferences]:
         kept = memory or [None] * len(self._groups)
         results = [group.round(plan, own) for group, own in zip(self._groups, kept, strict=True)]
         return [partial for partial, _ in results], [own for _, own in results]
 
-    def ask(self, inquiry: Inquiry, memory: Memory | None = None) -> list[list[Floats]]:
+    def ask(self, inquiry: Inquiry, memory: StateReferences | None = None) -> list[list[Floats]]:
         kept = memory or [None] * len(self._groups)
         return [group.ask(inquiry, own) for group, own in zip(self._groups, kept, strict=True)]
 
-    def recall(self, memory: Memory) -> Kept:
+    def recall(self, memory: StateReferences) -> HospitalStates:
         return {hospital: theta for own in memory for hospital, theta in own.items()}
 
 
 @dataclass(frozen=True)
-class Up:
+class ActorReady:
     """What an actor tells once it is up: what it computes on, what torch sees, its node's address and software."""
 
     resolved: str
@@ -77,11 +77,13 @@ class HospitalActor:
             np.concatenate(served), pools=pools, device=self._resolved, open=self._receiver.open
         )
 
-    def round(self, plan: Plan, kept: Kept | None, shipment: Shipment | None) -> tuple[Partial, Kept]:
+    def round(
+        self, plan: RoundPlan, kept: HospitalStates | None, shipment: Shipment | None
+    ) -> tuple[PartialResult, HospitalStates]:
         self._receiver.accept(plan.work.federation, shipment)
         return self._group.round(plan, kept)
 
-    def ask(self, inquiry: Inquiry, kept: Kept | None, shipment: Shipment | None) -> list[Floats]:
+    def ask(self, inquiry: Inquiry, kept: HospitalStates | None, shipment: Shipment | None) -> list[Floats]:
         self._receiver.accept(inquiry.work.federation, shipment)
         return self._group.ask(inquiry, kept)
 
@@ -91,11 +93,11 @@ class HospitalActor:
 
         return self._receiver.reads(folder, expected), ray.util.get_node_ip_address()
 
-    def ready(self) -> Up:
+    def ready(self) -> ActorReady:
         """Answers once the process is up."""
         import ray
 
-        return Up(self._resolved, self._seen, ray.util.get_node_ip_address(), software())
+        return ActorReady(self._resolved, self._seen, ray.util.get_node_ip_address(), software())
 
 
 class RayPool:
@@ -160,7 +162,7 @@ class RayPool:
         warnings = [check_device(self._device, answer.resolved, answer.seen) for answer in answers]
         return next((warning for warning in warnings if warning), None)
 
-    def round(self, plan: Plan, memory: Memory | None) -> tuple[list[Partial], Memory]:
+    def round(self, plan: RoundPlan, memory: StateReferences | None) -> tuple[list[PartialResult], StateReferences]:
         return self._shipped(plan.work.federation, lambda: self._round(plan, memory))
 
     def _shipped(self, folder: str, call: Callable[[], T]) -> T:
@@ -171,7 +173,7 @@ class RayPool:
             self._sender.forget(folder)
             return call()
 
-    def _round(self, plan: Plan, memory: Memory | None) -> tuple[list[Partial], Memory]:
+    def _round(self, plan: RoundPlan, memory: StateReferences | None) -> tuple[list[PartialResult], StateReferences]:
         import ray
 
         shared = ray.put(plan)
@@ -184,10 +186,10 @@ class RayPool:
         partials = self._gather([partial for partial, _ in results], plan.work, f"in round {plan.round}")
         return partials, [own for _, own in results]
 
-    def ask(self, inquiry: Inquiry, memory: Memory | None = None) -> list[list[Floats]]:
+    def ask(self, inquiry: Inquiry, memory: StateReferences | None = None) -> list[list[Floats]]:
         return self._shipped(inquiry.work.federation, lambda: self._ask(inquiry, memory))
 
-    def _ask(self, inquiry: Inquiry, memory: Memory | None) -> list[list[Floats]]:
+    def _ask(self, inquiry: Inquiry, memory: StateReferences | None) -> list[list[Floats]]:
         import ray
 
         shared = ray.put(inquiry)
@@ -199,7 +201,7 @@ class RayPool:
         ]
         return self._gather(asked, inquiry.work, f"when asked for '{inquiry.question.kind}'")
 
-    def recall(self, memory: Memory) -> Kept:
+    def recall(self, memory: StateReferences) -> HospitalStates:
         return {hospital: theta for own in self._gather(memory) for hospital, theta in own.items()}
 
     def _gather(self, refs: Sequence[Any], work: Work | None = None, when: str = "") -> list[Any]:

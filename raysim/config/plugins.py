@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, get_type_hints
 from pydantic import BaseModel, TypeAdapter
 
 from raysim.config.reading import read, validated
-from raysim.config.schema import Config, Data, PlugIn, SelectionSection, StrategySection
+from raysim.config.schema import Config, DataSection, PlugIn, SelectionSection, StrategySection
 from raysim.config.sizes import SIZE_KEYS
 from raysim.core import registry
 from raysim.core.errors import ConfigError, nearest
@@ -56,14 +56,14 @@ def build_selection(section: SelectionSection) -> Selection:
     return selection
 
 
-def build_source(section: Data) -> Source:
+def build_source(section: DataSection) -> Source:
     """The data source that ``data.source`` names, made from the keys of ``data`` that are its own."""
     cls = registry.load("sources", section.source, "data.source")
-    source: Source = construct(cls, section.own(), "data", beside=tuple(Data.model_fields))
+    source: Source = construct(cls, section.own(), "data", beside=tuple(DataSection.model_fields))
     return source
 
 
-def build_federation(section: Data, source: Source, seed: int) -> Federation:
+def build_federation(section: DataSection, source: Source, seed: int) -> Federation:
     """The federation that a run with ``seed`` learns on, made of ``source`` as ``section`` says."""
     from raysim.data.build import build
 
@@ -104,7 +104,7 @@ def taken_from(config: Config, section: StrategySection, where: str) -> Config:
     return config.model_copy(update={"strategy": strategy, **parts})
 
 
-def described_data(section: Data) -> dict[str, Any]:
+def described_data(section: DataSection) -> dict[str, Any]:
     """Everything that decides what rows there are, defaults of the source included."""
     return section.model_dump(mode="json", exclude_none=True) | fields_of(build_source(section))
 

@@ -33,7 +33,7 @@ class OpenSection(BaseModel):
         return dict(self.__pydantic_extra__ or {})
 
 
-class Data(OpenSection):
+class DataSection(OpenSection):
     """``data``: the source and its keys, which hospitals are kept, how rows are split, and how features are prepared.
 
     Kept are hospitals with at least ``minimum`` rows, and of these the ``largest`` so many; None keeps all.
@@ -72,7 +72,7 @@ class ModelSection(PlugIn):
     init: Literal["default", "zeros"] = "default"
 
 
-class Training(Section):
+class TrainingSection(Section):
     """``training``: LocalSGD of a round. ``batch_size`` 0 is the full batch; ``rounds`` 0 only sets the strategy up."""
 
     rounds: int = Field(20, ge=0)
@@ -101,7 +101,7 @@ class StrategySection(PlugIn):
     from_path: Path | None = Field(None, alias="from")
 
 
-class Evaluation(Section):
+class EvaluationSection(Section):
     """``evaluation``: every how many rounds all hospitals are evaluated (0: after the last only), on which part.
 
     After the last round also by patient group: ``groups`` are attributes of patients (None: all that the data knows, an
@@ -131,7 +131,7 @@ class OwnActor(Section):
     gpus: float | None = Field(None, ge=0)
 
 
-class Resources(Section):
+class ResourcesSection(Section):
     """``resources``: how hospitals are packed into actors, and what each actor holds.
 
     ``hospitals_per_actor`` ``auto`` starts as many actors as can run at once. ``cpus_per_actor`` None shares the
@@ -166,14 +166,14 @@ class Resources(Section):
         return value
 
 
-class Tracking(Section):
+class TrackingSection(Section):
     """``tracking``: where MLflow records; ``uri: none`` records nowhere."""
 
     uri: str = "sqlite:///mlflow.db"
     experiment: str = "raysim"
 
 
-class Checkpoint(Section):
+class CheckpointSection(Section):
     """``checkpoint``: what is kept, so that a run which was stopped goes on where it was.
 
     One after ``every`` so many rounds (0: none), or ``auto``: after every ten seconds, if it costs at most 5 % of them.
@@ -201,17 +201,17 @@ class Config(Section):
     name: str = "raysim"
     seed: Seed = 42
     seeds: tuple[Seed, ...] = ()
-    data: Data = Field(default_factory=Data)
+    data: DataSection = Field(default_factory=DataSection)
     model: ModelSection = Field(default_factory=lambda: ModelSection.model_validate({}))
-    training: Training = Field(default_factory=Training)
+    training: TrainingSection = Field(default_factory=TrainingSection)
     selection: SelectionSection = Field(default_factory=lambda: SelectionSection.model_validate({}))
     strategy: StrategySection = Field(default_factory=lambda: StrategySection.model_validate({}))
     strategies: tuple[StrategySection, ...] = ()
     reference: str = "fedavg"
-    evaluation: Evaluation = Field(default_factory=Evaluation)
-    resources: Resources = Field(default_factory=Resources)
-    tracking: Tracking = Field(default_factory=Tracking)
-    checkpoint: Checkpoint = Field(default_factory=Checkpoint)
+    evaluation: EvaluationSection = Field(default_factory=EvaluationSection)
+    resources: ResourcesSection = Field(default_factory=ResourcesSection)
+    tracking: TrackingSection = Field(default_factory=TrackingSection)
+    checkpoint: CheckpointSection = Field(default_factory=CheckpointSection)
     system: SystemSection | None = None
 
     @field_validator("name")

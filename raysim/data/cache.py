@@ -95,21 +95,21 @@ def check() -> None:
 
 def store(kind: str, key: str, write: Callable[[Path], None]) -> Path:
     """The folder of entry ``key``, filled by ``write(folder)``; one that another process finished first is kept."""
-    shelf = root() / kind
+    folder = root() / kind
     with _writing():
-        shelf.mkdir(parents=True, exist_ok=True)
-        _sweep(shelf)
-        making = Path(tempfile.mkdtemp(prefix=_MAKING, dir=shelf))
+        folder.mkdir(parents=True, exist_ok=True)
+        _sweep(folder)
+        making = Path(tempfile.mkdtemp(prefix=_MAKING, dir=folder))
         try:
             write(making)
             sizes = {path.name: path.stat().st_size for path in sorted(making.iterdir())}
             (making / _COMPLETE).write_text(json.dumps(sizes))
-            _move_in(making, shelf / key)
+            _move_in(making, folder / key)
         finally:
             shutil.rmtree(making, ignore_errors=True)
     found = find(kind, key)
     if found is None:
-        raise DataError(f"RAYSIM_CACHE: '{shelf / key}' changed while it was written; run again, or clear '{root()}'")
+        raise DataError(f"RAYSIM_CACHE: '{folder / key}' changed while it was written; run again, or clear '{root()}'")
     return found
 
 
@@ -130,8 +130,8 @@ def _move_in(made: Path, target: Path) -> None:
             os.replace(made, target)
 
 
-def _sweep(shelf: Path) -> None:
-    for left in shelf.glob(_MAKING + "*"):
+def _sweep(folder: Path) -> None:
+    for left in folder.glob(_MAKING + "*"):
         with contextlib.suppress(OSError):
             if time.time() - left.stat().st_mtime > _ABANDONED:
                 shutil.rmtree(left, ignore_errors=True)

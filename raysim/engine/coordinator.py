@@ -21,9 +21,9 @@ from raysim.core.streams import stream
 from raysim.data.federation import Federation
 from raysim.engine import subgroups
 from raysim.engine.cadence import Cadence, Every
-from raysim.engine.job import Event, History, Job, Outcome, Round, Standing
-from raysim.engine.messages import MODEL, Inquiry, Kept, Partial, Plan
-from raysim.engine.pool import Memory, Pool
+from raysim.engine.job import Event, History, Job, Outcome, Round, RunState
+from raysim.engine.messages import MODEL, HospitalStates, Inquiry, PartialResult, RoundPlan
+from raysim.engine.pool import Pool, StateReferences
 from raysim.engine.subgroups import grouping
 from raysim.metrics import measures as metrics
 from raysim.strategies.base import (
@@ -41,9 +41,9 @@ from raysim.strategies.base import (
 )
 from raysim.traffic.exchange import Traffic, entries
 from raysim.traffic.ledger import MEASURED, Ledger
-from raysim.virtual_time.calls import Call
 from raysim.virtual_time.clock import Clock
-from raysim.virtual_time.unreliable import caller, check_progress
+from raysim.virtual_time.scheduling import ScheduledCohort
+from raysim.virtual_time.unreliable import check_progress, scheduler
 
 
 class Coordinator:
@@ -52,18 +52,18 @@ class Coordinator:
     def __init__(self, pool: Pool) -> None:
         self._pool = pool
 
-    def run(self, job: Job, since: Standing | None = None, every: Every = 0) -> Iterator[Event]:
+    def run(self, job: Job, since: RunState | None = None, every: Every = 0) -> Iterator[Event]:
         """Yields each round as soon as its models have been evaluated, and at last the outcome.
 
         Between them come checkpoints, see :class:`Cadence`; a run ``since`` one of them tells only what comes after it.
         """
-        yield from Run(self._pool, job, since).events(Cadence(every))
+        yield from JobRun(self._pool, job, since).events(Cadence(every))
 
 
-class Run:
+class JobRun:
     """The state of one job while it is played, from its beginning or ``since`` an earlier standing."""
 
-    def __init__(self, pool: Pool, job: Job, since: Standing | None = None) -> None:
+    def __init__(self, pool: Pool, job: Job, since: RunState | None = None) -> None:
         self._pool = pool
         self._job = job
         self._federation = Federation.open(job.work.federation)
@@ -92,12 +92,12 @@ class Run:
         self._traffic = Traffic(Ledger(), job.strategy, self._view, travels, hears_losses)
         self._grouping = grouping(self._federation, job.evaluation.groups, job.evaluation.age_bands)
         self._groups: dict[str, dict[str, tuple[Floats, Floats]]] = {}
-        self._memory: Memory | None = None
+        self._memory: StateReferences | None = None
         if since is not None and since.kept is not None:
             self._memory = self._dealt(since.kept)
         self._since = since
-        self._stood: tuple[int, State, Memory | None, Any, Clock | None] | None = None
-        self._calls, self._view = caller(
+        self._stood: tuple[int, State, StateReferences | None, Any, Clock | None] | None = None
+        self._scheduler, self._view = scheduler(
             job.strategy,
             job.system,
             self._view,
@@ -107,17 +107,17 @@ class Run:
             None if since is None else since.clock,
         )
 
-    def standing(self) -> Standing | None:
+    def standing(self) -> RunState | None:
         """After the last round that was yielded; None before the first."""
         if self._stood is None:
             return None
         t, state, kept, memory, clock = self._stood
-        return Standing(t, state, None if kept is None else self._pool.recall(kept), memory, clock=clock)
+        return RunState(t, state, None if kept is None else self._pool.recall(kept), memory, clock=clock)
 
     def play(self) -> Iterator[Round | Outcome]:
         """See :meth:`Coordinator.run`; without checkpoints."""
         for event in self.events(Cadence(0)):
-            if not isinstance(event, Standing):
+            if not isinstance(event, RunState):
                 yield event
 
     def events(self, cadence: Cadence) -> Iterator[Event]:
@@ -129,7 +129,7 @@ class Run:
             history = since.history.copy()
             rounds, self._traffic.ledger, began = history.rounds, history.ledger, began - history.seconds
             self._traffic.setup_down = history.setup_down
-            self._traffic.had = history.had.copy()
+            self._traffic.models_held = history.models_held.copy()
         else:
             self._register()
         if since is not None:
@@ -144,10 +144,10 @@ class Run:
             pack_memory(view.memory, {})
         for t in range(first + 1, job.rounds + 1):
             start = time.perf_counter()
-            self._stood = (t - 1, state, self._memory, view.memory, self._calls.clock)
+            self._stood = (t - 1, state, self._memory, view.memory, self._scheduler.clock)
             self._round = t
             self._traffic.begin(t)
-            call = self._calls.call(replace(view, round=t), state, t)
+            call = self._scheduler.schedule(replace(view, round=t), state, t)
             ids, problem = call.ids, call.problem
             due = bool(rounds) and job.evaluation.every > 0 and (t - 1) % job.evaluation.every == 0
             partials = self._send(call.state, t, ids, problem, self._served(state) if due else {})
@@ -171,8 +171,8 @@ class Run:
             if cadence.due(t):
                 kept = None if self._memory is None else self._pool.recall(self._memory)
                 seconds, traffic = time.perf_counter() - began, self._traffic
-                history = History(rounds, traffic.ledger, seconds, traffic.setup_down, traffic.had).copy()
-                yield Standing(t, state, kept, view.memory, history, self._calls.clock)
+                history = History(rounds, traffic.ledger, seconds, traffic.setup_down, traffic.models_held).copy()
+                yield RunState(t, state, kept, view.memory, history, self._scheduler.clock)
                 cadence.made()
         yield from self._concluded(view, state, rounds, began)
 
@@ -180,7 +180,7 @@ class Run:
         """After the last round: hospitals' own models, the last evaluation, and the outcome."""
         job, strategy = self._job, self._job.strategy
         if job.system is not None:
-            check_progress([row.cohort_size for row in rounds], self._calls.clock, job.system)
+            check_progress([row.cohort_size for row in rounds], self._scheduler.clock, job.system)
         personal = strategy.personalize(view, state)
         if personal is not None:
             everyone = np.arange(len(view.sizes))
@@ -194,7 +194,7 @@ class Run:
             # A strategy without rounds has done all its work, and sent all it sends, while it was set up.
             setup = self._traffic.setup
             row = Round(0, time.perf_counter() - began, 0, setup.down, setup.up)
-            rounds.append(self._dated(row, Call(nobody, None, state)))
+            rounds.append(self._dated(row, ScheduledCohort(nobody, None, state)))
         if rounds:
             rounds[-1].metrics = summary
             yield rounds[-1]
@@ -231,7 +231,7 @@ class Run:
         kept = self._pool.recall(self._memory) if self._memory is not None else {}
         return {hospital: own[MODEL] for hospital, own in kept.items() if MODEL in own}
 
-    def _dealt(self, kept: Kept) -> Memory:
+    def _dealt(self, kept: HospitalStates) -> StateReferences:
         """What each process's hospitals remember; what was learned on pooled rows is with the first process."""
         served = [set(ids.tolist()) | ({POOLED} if i == 0 else set()) for i, ids in enumerate(self._pool.served)]
         return [{hospital: kept[hospital] for hospital in sorted(ids) if hospital in kept} for ids in served]
@@ -246,7 +246,7 @@ class Run:
         answers = self._measure(question, models=models, ids=ids)
         asked = np.arange(len(self._order)) if ids is None else ids
         sizes = np.array([answer.size for answer in answers])
-        self._calls.heard(asked, *self._traffic.asked(question, asked, sizes, models))
+        self._scheduler.questions_answered(asked, *self._traffic.asked(question, asked, sizes, models))
         return answers
 
     def _measure(self, question: Question, *, models: Floats | None = None, ids: Ids | None = None) -> Sequence[Floats]:
@@ -277,8 +277,8 @@ class Run:
         problem: LocalProblem | None,
         serve: dict[str, Ids],
         histograms: bool = False,
-    ) -> list[Partial]:
-        plan = Plan(
+    ) -> list[PartialResult]:
+        plan = RoundPlan(
             work=self._job.work,
             round=t,
             bank=state.bank.astype(self._job.work.precision),
@@ -301,13 +301,13 @@ class Run:
     def _is_remembered(self, problem: LocalProblem) -> bool:
         return self._private is not None or any(phase.keep or phase.variates is not None for phase in problem.chain)
 
-    def _dated(self, row: Round, call: Call) -> Round:
+    def _dated(self, row: Round, call: ScheduledCohort) -> Round:
         """The row with the virtual time, where some passes."""
-        if self._job.system is None or self._calls.clock is None:
+        if self._job.system is None or self._scheduler.clock is None:
             return row
-        return replace(row, virtual_seconds=self._calls.clock.now, asked=call.asked, staleness=call.staleness)
+        return replace(row, virtual_seconds=self._scheduler.clock.now, asked=call.asked, staleness=call.staleness)
 
-    def _merge(self, ids: Ids, partials: Sequence[Partial], problem: LocalProblem) -> Update:
+    def _merge(self, ids: Ids, partials: Sequence[PartialResult], problem: LocalProblem) -> Update:
         """What came back, in id order; the sums are of integers, so that the order of processes does not matter."""
         sums = max(phase.sums for phase in problem.chain)
         total = np.zeros((sums, self._layout.size), dtype=np.int64)
@@ -328,7 +328,9 @@ class Run:
             problem=problem,
         )
 
-    def _judge(self, t: int, partials: Sequence[Partial]) -> tuple[dict[str, Floats], dict[str, dict[str, float]]]:
+    def _judge(
+        self, t: int, partials: Sequence[PartialResult]
+    ) -> tuple[dict[str, Floats], dict[str, dict[str, float]]]:
         """Per model served after round ``t``: hospitals' figures in id order, and the federation-level metrics."""
         figures: dict[str, Floats] = {}
         summary: dict[str, dict[str, float]] = {}

@@ -19,8 +19,8 @@ from raysim.core.streams import stream
 from raysim.data.federation import Federation
 from raysim.engine import subgroups
 from raysim.engine.divisions import Groups
-from raysim.engine.local_training import Visits, named, parameters, with_private
-from raysim.engine.messages import MODEL, Inquiry, Kept, Partial, Plan, Work
+from raysim.engine.local_training import LocalTraining, named, parameters, with_private
+from raysim.engine.messages import MODEL, HospitalStates, Inquiry, PartialResult, RoundPlan, Work
 from raysim.metrics import measures as metrics
 from raysim.strategies.base import POOLED, Floats, HospitalRows, Ids
 from raysim.training.base import Model
@@ -52,14 +52,14 @@ class HospitalGroup:
         self._groups = Groups()
         self._federation = lru_cache(maxsize=16)(open)
 
-    def round(self, plan: Plan, kept: Kept | None) -> tuple[Partial, Kept]:
+    def round(self, plan: RoundPlan, kept: HospitalStates | None) -> tuple[PartialResult, HospitalStates]:
         """Evaluate the bank, then train the cohort's hospitals from it. Returns the partial result and what is kept.
 
         Raises :class:`TrainingDiverged` or :class:`HospitalFailed` naming the hospital and the round.
         """
         began = time.perf_counter()
         kept = kept or {}
-        result = Partial()
+        result = PartialResult()
         if plan.serve:
             self._evaluate(plan, kept, result)
         if plan.problem is not None:
@@ -67,7 +67,7 @@ class HospitalGroup:
         result.seconds = time.perf_counter() - began
         return result, kept
 
-    def ask(self, inquiry: Inquiry, kept: Kept | None = None) -> list[Floats]:
+    def ask(self, inquiry: Inquiry, kept: HospitalStates | None = None) -> list[Floats]:
         """The answers of this process's hospitals that are asked, in the order of ``served``.
 
         Of the models the private parameters are those that a hospital has ``kept``, if it has kept some.
@@ -111,7 +111,7 @@ class HospitalGroup:
             self._models[key] = work.model.bind(self._federation(work.federation, False), self._device, work.precision)
         return self._models[key]
 
-    def _train(self, plan: Plan, kept: Kept, result: Partial) -> Kept:
+    def _train(self, plan: RoundPlan, kept: HospitalStates, result: PartialResult) -> HospitalStates:
         mine = [j for j, hospital in enumerate(plan.ids.tolist()) if self._is_mine(hospital)]
         if not mine:
             return kept
@@ -124,7 +124,7 @@ class HospitalGroup:
                 rows = int(federation.sizes("train")[plan.ids[mine]].max())
                 chunk = min(chunk, max(1, CHUNK_BYTES // max(1, rows * federation.X.shape[1] * 4)))
         folder = plan.work.federation
-        visits = Visits(
+        visits = LocalTraining(
             plan, mine, self.model(plan.work), lambda pooled: self._federation(folder, pooled), kept, self._groups
         )
         sent, remembered = visits.train(chunk)
@@ -134,7 +134,7 @@ class HospitalGroup:
     def _is_mine(self, hospital: int) -> bool:
         return self._pools if hospital == POOLED else hospital in self._serves
 
-    def _evaluate(self, plan: Plan, kept: Kept, result: Partial) -> None:
+    def _evaluate(self, plan: RoundPlan, kept: HospitalStates, result: PartialResult) -> None:
         work = plan.work
         federation, model = self._federation(work.federation, False), self.model(work)
         part = {h: federation.rows(h, plan.part) for h in self.served.tolist()}
@@ -153,7 +153,7 @@ class HospitalGroup:
                 result.groups[name] = subgroups.measure(plan.groups, federation, list(part), plan.part, logits, y)
 
     def _scores(
-        self, plan: Plan, model: Model, federation: Federation, hospital: int, served: Any, kept: Kept
+        self, plan: RoundPlan, model: Model, federation: Federation, hospital: int, served: Any, kept: HospitalStates
     ) -> NDArray[Any]:
         """What the models that serve a hospital, one or one for each group ``[G]``, say of its rows ``[n]``."""
         rows = federation.rows(hospital, plan.part)

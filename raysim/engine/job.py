@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from raysim.config.schema import Evaluation
+from raysim.config.schema import EvaluationSection
 from raysim.config.system import SystemSection
 from raysim.core.errors import ConfigError
 from raysim.data.federation import Federation
-from raysim.engine.messages import Kept, Work
+from raysim.engine.messages import HospitalStates, Work
 from raysim.engine.subgroups import Grouping, grouping
 from raysim.strategies.base import Floats, Ids, Selection, State, Strategy, Training
 from raysim.traffic.ledger import Bytes, Ledger
@@ -30,7 +30,7 @@ class Job:
     strategy: Strategy
     selection: Selection
     rounds: int
-    evaluation: Evaluation
+    evaluation: EvaluationSection
     system: SystemSection | None = None
 
 
@@ -110,7 +110,7 @@ class Result:
 class History:
     """What a job has to show so far: its rounds (the last one not evaluated yet), what left hospitals, and seconds.
 
-    ``setup_down`` are the bytes that hospitals received before the first round, ``had [N]`` is that of
+    ``setup_down`` are the bytes that hospitals received before the first round, ``models_held [N]`` is that of
     :class:`raysim.traffic.exchange.Traffic`.
     """
 
@@ -118,7 +118,7 @@ class History:
     ledger: Ledger
     seconds: float
     setup_down: int
-    had: Ids
+    models_held: Ids
 
     def copy(self) -> History:
         """One that a run may write on."""
@@ -126,12 +126,12 @@ class History:
             self,
             rounds=[replace(row) for row in self.rounds],
             ledger=Ledger(list(self.ledger.entries)),
-            had=self.had.copy(),
+            models_held=self.models_held.copy(),
         )
 
 
 @dataclass(eq=False)
-class Standing:
+class RunState:
     """Where a job stands after ``round``: what it can go on from, with the same hyper-parameters or others.
 
     ``memory`` is the selection's, ``clock`` what is under way between hospitals and server. With a ``history`` it is a
@@ -140,13 +140,13 @@ class Standing:
 
     round: int
     state: State
-    kept: Kept | None
+    kept: HospitalStates | None
     memory: Any = None
     history: History | None = None
     clock: Clock | None = None
 
 
-Event = Round | Outcome | Standing
+Event = Round | Outcome | RunState
 """What a run tells while it is played."""
 
 

@@ -15,14 +15,14 @@ from raysim.core.exact import ExactSum, largest_entry
 from raysim.core.streams import stream
 from raysim.data.federation import Federation
 from raysim.engine.divisions import Groups
-from raysim.engine.messages import MODEL, VARIATE, Kept, Partial, Plan
+from raysim.engine.messages import MODEL, VARIATE, HospitalStates, PartialResult, RoundPlan
 from raysim.strategies.base import LAST, MIXTURE, OWN, POOLED, LocalProblem, Variates
 from raysim.training.base import ContrastTerm, Model, Optimizer, Task
 
 Parameters = NDArray[Any]
 
 
-class Visits:
+class LocalTraining:
     """The entries ``mine`` of ``plan``'s cohort, trained with ``model``.
 
     ``open(pooled)`` gives the rows, ``kept`` is what hospitals remember and stays as it is, ``groups`` knows which rows
@@ -31,11 +31,11 @@ class Visits:
 
     def __init__(
         self,
-        plan: Plan,
+        plan: RoundPlan,
         mine: Sequence[int],
         model: Model,
         open: Callable[[bool], Federation],
-        kept: Kept,
+        kept: HospitalStates,
         groups: Groups,
     ) -> None:
         if plan.problem is None:
@@ -54,7 +54,7 @@ class Visits:
         self._deltas: list[Parameters] = []
         self._losses: list[float] = []
 
-    def train(self, chunk: int) -> tuple[Partial, Kept]:
+    def train(self, chunk: int) -> tuple[PartialResult, HospitalStates]:
         """Everybody's visit, ``chunk`` of them in a call of the kernel: what is sent, and what is remembered now.
 
         Raises :class:`TrainingDiverged` or :class:`HospitalFailed` naming the hospital and the round.
@@ -74,7 +74,7 @@ class Visits:
             if self._plan.private is not None:
                 for j, end in zip(some, ends, strict=True):
                     self._remember(j, MODEL, end)
-        sent = Partial(
+        sent = PartialResult(
             ids=self._plan.ids[list(self._mine)],
             units=None if self._sums is None else self._sums.units,
             deltas=np.stack(self._deltas) if self._deltas else None,
@@ -256,7 +256,7 @@ class named:
             raise HospitalFailed(f"hospital '{self._name}' failed while {self._doing}: {text}") from error
 
 
-def parameters(plan: Plan, row: int, hospital: int, kept: Kept) -> Parameters:
+def parameters(plan: RoundPlan, row: int, hospital: int, kept: HospitalStates) -> Parameters:
     """The parameters that a bank row, ``OWN`` or ``MIXTURE`` stands for at a hospital, its private ones included."""
     own = kept.get(hospital, {}).get(MODEL)
     if row == OWN and own is not None:

@@ -17,7 +17,7 @@ from raysim.training.models import build_model
 if TYPE_CHECKING:
     from raysim.config.schema import ModelSection
 
-Kept = dict[int, dict[str, NDArray[Any]]]
+HospitalStates = dict[int, dict[str, NDArray[Any]]]
 """What hospitals remember between rounds: vectors ``[P]`` by hospital id and by what they are."""
 
 MODEL, VARIATE = "model", "variate"
@@ -65,7 +65,7 @@ class Work:
 
 
 @dataclass(frozen=True, eq=False)
-class Plan:
+class RoundPlan:
     """One round for everybody: every actor takes from it what concerns the hospitals it serves.
 
     ``bank [M, P]`` in the run's precision; ``ids [H]`` the cohort and ``problem`` what it minimises (or no one trains);
@@ -106,7 +106,7 @@ class Inquiry:
 
 
 @dataclass(eq=False)
-class Partial:
+class PartialResult:
     """What one actor sends back. Its parameters are sums: their size does not grow with the number of hospitals.
 
     ``units [G, P]`` fixed-point sums of weighted deltas; ``ids [h]`` the hospitals that trained here, with ``deltas

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Protocol
 
-from raysim.engine.messages import Inquiry, Kept, Partial, Plan
+from raysim.engine.messages import HospitalStates, Inquiry, PartialResult, RoundPlan
 from raysim.strategies.base import Floats, Ids
 
-Memory = Sequence[Any]
+StateReferences = Sequence[Any]
 """What the hospitals of each process remember: a value, or an object reference that stays where it was made."""
 
 
@@ -17,14 +17,14 @@ class Pool(Protocol):
 
     served: tuple[Ids, ...]
 
-    def round(self, plan: Plan, memory: Memory | None) -> tuple[list[Partial], Memory]:
+    def round(self, plan: RoundPlan, memory: StateReferences | None) -> tuple[list[PartialResult], StateReferences]:
         """Run a plan everywhere; returns the partial results and what is remembered."""
         ...
 
-    def ask(self, inquiry: Inquiry, memory: Memory | None = None) -> list[list[Floats]]:
+    def ask(self, inquiry: Inquiry, memory: StateReferences | None = None) -> list[list[Floats]]:
         """The answers, per process; hospitals' private parameters are as in ``memory``."""
         ...
 
-    def recall(self, memory: Memory) -> Kept:
+    def recall(self, memory: StateReferences) -> HospitalStates:
         """What hospitals remember, fetched."""
         ...

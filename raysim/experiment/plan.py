@@ -28,8 +28,8 @@ from raysim.data.federation import Federation
 from raysim.engine.coordinator import Coordinator
 from raysim.engine.hospitals import CHUNK_BYTES
 from raysim.engine.job import Job, Round
-from raysim.engine.messages import Inquiry, Kept, Partial, Plan
-from raysim.engine.pool import Memory
+from raysim.engine.messages import HospitalStates, Inquiry, PartialResult, RoundPlan
+from raysim.engine.pool import StateReferences
 from raysim.experiment.runs import make_job
 from raysim.experiment.session import place_live
 from raysim.report.terminal import titled
@@ -46,7 +46,7 @@ SHOWN = 32
 
 
 @dataclass(frozen=True)
-class Traffic:
+class PlannedTraffic:
     """Bytes of one round: those that the simulated hospitals exchange, and those that Ray moves for it.
 
     ``down`` and ``up`` of the whole cohort; ``plan`` to each node, where its actors share it; ``partials`` from all
@@ -111,7 +111,7 @@ def available(nodes: str | None) -> tuple[Node, ...]:
         ray.shutdown()
 
 
-def weigh(job: Job, placement: Placement) -> Traffic:
+def weigh(job: Job, placement: Placement) -> PlannedTraffic:
     """The bytes of ``job``'s rounds. Of what comes back only the size is real."""
     scales = _Scales(placement)
     quick = replace(job, rounds=2, evaluation=job.evaluation.model_copy(update={"every": 0}))
@@ -125,7 +125,7 @@ def weigh(job: Job, placement: Placement) -> Traffic:
     assert first is not None
     moved = replace(training, serve=last.serve) if job.evaluation.every else training
     partials = sum(_partial_size(scales.partial(moved, ids, i == 0)) for i, ids in enumerate(placement.served))
-    return Traffic(
+    return PlannedTraffic(
         cohort=first.cohort_size,
         parameters=training.bank.shape[1],
         down=first.bytes_down,
@@ -137,7 +137,7 @@ def weigh(job: Job, placement: Placement) -> Traffic:
     )
 
 
-def memory(federation: Federation, served: Ids, traffic: Sequence[Traffic], *, torch: bool, pooled: bool) -> int:
+def memory(federation: Federation, served: Ids, traffic: Sequence[PlannedTraffic], *, torch: bool, pooled: bool) -> int:
     """About how many bytes an actor needs: for its hospitals (and all training rows, if ``pooled``) and for a round."""
     row = sum(array.itemsize * array[:1].size for array in (federation.X, federation.y, federation.observed))
     rows = int(federation.totals[served].sum())
@@ -158,32 +158,32 @@ class _Scales:
 
     def __init__(self, placement: Placement) -> None:
         self.served = placement.served
-        self.plans: list[Plan] = []
+        self.plans: list[RoundPlan] = []
         self._placement = placement
         self._pool: LocalPool | None = None
 
-    def round(self, plan: Plan, memory: Memory | None) -> tuple[list[Partial], Memory]:
+    def round(self, plan: RoundPlan, memory: StateReferences | None) -> tuple[list[PartialResult], StateReferences]:
         self.plans.append(plan)
         if plan.serve:
             raise _Weighed
-        empty: list[Kept] = [{} for _ in self.served]
+        empty: list[HospitalStates] = [{} for _ in self.served]
         partials = [self.partial(plan, ids, i == 0) for i, ids in enumerate(self.served)]
         for partial in partials[1:]:
             partial.units = None  # what the sums are does not matter, and adding them up would take its time
         return partials, empty
 
-    def ask(self, inquiry: Inquiry, memory: Memory | None = None) -> list[list[Floats]]:
+    def ask(self, inquiry: Inquiry, memory: StateReferences | None = None) -> list[list[Floats]]:
         if self._pool is None:
             self._pool = LocalPool(self._placement, "cpu")
         # Nobody has trained, so nobody has parameters of their own.
         return self._pool.ask(inquiry)
 
-    def recall(self, memory: Memory) -> Kept:
+    def recall(self, memory: StateReferences) -> HospitalStates:
         return {}
 
-    def partial(self, plan: Plan, served: Ids, pools: bool) -> Partial:
+    def partial(self, plan: RoundPlan, served: Ids, pools: bool) -> PartialResult:
         """What an actor would send back, with small numbers in place of results."""
-        result, problem = Partial(), plan.problem
+        result, problem = PartialResult(), plan.problem
         if problem is not None:
             mine = plan.ids[np.isin(plan.ids, served) | ((plan.ids == POOLED) & pools)]
             size = plan.bank.shape[1]
@@ -206,7 +206,7 @@ def _size(message: object) -> int:
     return len(pickle.dumps(message, protocol=5))
 
 
-def _partial_size(partial: Partial) -> int:
+def _partial_size(partial: PartialResult) -> int:
     """The same of what an actor sends back, whose sums are counted and not copied."""
     hollow = replace(
         partial,
@@ -234,7 +234,7 @@ def _actors(
     placement: Placement,
     machines: Sequence[Node],
     config: Config,
-    traffic: Sequence[Traffic],
+    traffic: Sequence[PlannedTraffic],
 ) -> Table:
     lines = [_line(federation, placement, actor, config, traffic) for actor in range(len(placement.served))]
     if len(lines) > SHOWN:
@@ -250,7 +250,7 @@ def _actors(
 
 
 def _line(
-    federation: Federation, placement: Placement, actor: int, config: Config, traffic: Sequence[Traffic]
+    federation: Federation, placement: Placement, actor: int, config: Config, traffic: Sequence[PlannedTraffic]
 ) -> _Line:
     ids, (cpus, gpus) = placement.served[actor], placement.share(actor)
     device = config.resources.device
@@ -277,7 +277,7 @@ def _summed(lines: Sequence[_Line]) -> _Line:
     )
 
 
-def _rounds(traffic: dict[str, Traffic]) -> Table:
+def _rounds(traffic: dict[str, PlannedTraffic]) -> Table:
     columns = ["cohort", "parameters", "hospitals receive", "hospitals send", "Ray: to each node", "Ray: from actors"]
     timed = any(t.virtual_seconds is not None for t in traffic.values())
     table = _table("a round", ["strategy"], [*columns, *(["virtual seconds, the first"] if timed else [])])

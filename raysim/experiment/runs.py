@@ -20,13 +20,13 @@ from raysim.config import plugins
 from raysim.config.schema import Config, StrategySection
 from raysim.core.errors import ConfigError, RaysimError, ResourceError
 from raysim.engine import timing
-from raysim.engine.job import Job, Outcome, Result, Round, Standing, check_job
+from raysim.engine.job import Job, Outcome, Result, Round, RunState, check_job
 from raysim.engine.messages import ModelSpec, Work
 from raysim.experiment.session import Session, open_session
-from raysim.report.progress import Display
+from raysim.report.progress import RunProgress
 from raysim.storage import resume
 from raysim.storage.checkpoints import Checkpoints, Writer
-from raysim.storage.folders import check as check_shelf
+from raysim.storage.file_store import check as check_file_store
 from raysim.storage.results import choose_folder, write_run
 from raysim.storage.resume import Opened
 from raysim.strategies.base import Selection, Strategy
@@ -72,7 +72,7 @@ class Experiment:
         self._source = plugins.build_source(config.data)
         check_reachable(config.tracking.uri)
         if config.checkpoint.path is not None and config.checkpoint.every != 0:
-            check_shelf(config.checkpoint.path)
+            check_file_store(config.checkpoint.path)
         self.folder = choose_folder(out, config.name)
         self.federations = {seed: plugins.build_federation(config.data, self._source, seed) for seed in seeds}
         self._check()
@@ -84,42 +84,44 @@ class Experiment:
 
         In a folder that goes on, what is finished is not run again.
         """
-        desk = _Desk(self, console)
+        services = _RunServices(self, console)
         try:
             if conclude is None:
-                return [self._run_alone(desk, in_process, verbose)]
-            return self._run_all(desk, in_process, verbose, conclude)
+                return [self._run_alone(services, in_process, verbose)]
+            return self._run_all(services, in_process, verbose, conclude)
         except ConfigError:
             raise
         except BaseException:
             if (self.folder / resume.FILE).exists():
-                desk.say(f"stopped; 'raysim resume {self.folder}' goes on")
+                services.say(f"stopped; 'raysim resume {self.folder}' goes on")
             raise
 
-    def _run_alone(self, desk: _Desk, in_process: bool, verbose: bool) -> Result:
+    def _run_alone(self, services: _RunServices, in_process: bool, verbose: bool) -> Result:
         (entry,), (seed,) = self.entries, self.seeds
         with self._opened(entry, seed, self.folder) as run:
-            with desk.ready(in_process, verbose, jobs=1):
-                result = self._run(desk, entry, seed, run, entry.label, None)
+            with services.ready(in_process, verbose, jobs=1):
+                result = self._run(services, entry, seed, run, entry.label, None)
             run.finish()
         return result
 
-    def _run_all(self, desk: _Desk, in_process: bool, verbose: bool, conclude: Conclude) -> list[Result]:
+    def _run_all(self, services: _RunServices, in_process: bool, verbose: bool, conclude: Conclude) -> list[Result]:
         frozen, results = self.config.frozen(), []
         first = next(iter(self.federations.values()))
         prints = {str(seed): federation.fingerprint for seed, federation in self.federations.items()}
         jobs = [(entry, seed) for seed in self.seeds for entry in self.entries]
         with resume.opened("compare", self.folder, frozen, first, prints, again=self._again) as whole:
             with (
-                desk.ready(in_process, verbose, jobs=len(jobs)),
-                desk.recorder.run(self.config.name, frozen, {RUN_TAG: whole.ticket.id}, again=whole.again) as parent,
+                services.ready(in_process, verbose, jobs=len(jobs)),
+                services.recorder.run(
+                    self.config.name, frozen, {RUN_TAG: whole.ticket.id}, again=whole.again
+                ) as parent,
             ):
                 for entry, seed in jobs:
                     folder = self.folder / "runs" / folder_of(entry.label) / f"seed-{seed}"
                     with self._opened(entry, seed, folder) as run:
-                        results.append(self._run(desk, entry, seed, run, f"{entry.label}, seed {seed}", parent))
+                        results.append(self._run(services, entry, seed, run, f"{entry.label}, seed {seed}", parent))
                         run.finish(results[-1].outcome)
-                desk.display.conclude()
+                services.display.conclude()
                 with resume.writing(self.folder):
                     parent.done(*conclude(results))
             whole.finish()
@@ -153,20 +155,22 @@ class Experiment:
                 check_job(self._job(entry, seed), federation)
                 ModelSpec.of(entry.config.model).bind(federation, "cpu", entry.config.training.precision)
 
-    def _run(self, desk: _Desk, entry: Entry, seed: int, run: Opened, name: str, parent: Record | None) -> Result:
+    def _run(
+        self, services: _RunServices, entry: Entry, seed: int, run: Opened, name: str, parent: Record | None
+    ) -> Result:
         # Only now: pages and plots take a second to import, which Ray's start hides.
         from raysim.experiment.comparison import write_run_page
 
         federation, frozen, began = self.federations[seed], self.frozen(entry, seed), time.perf_counter()
         part, precision = self.config.evaluation.part, entry.config.training.precision
         tags = {"strategy": entry.label, "seed": str(seed), "data": federation.fingerprint, RUN_TAG: run.ticket.id}
-        desk.display.begin(name, entry.config.training.rounds)
-        with desk.recorder.run(name, frozen, tags, parent, again=run.again) as record:
+        services.display.begin(name, entry.config.training.rounds)
+        with services.recorder.run(name, frozen, tags, parent, again=run.again) as record:
             finished = run.finished()
-            outcome = finished or self._outcome(desk, entry, seed, run, name, record)
+            outcome = finished or self._outcome(services, entry, seed, run, name, record)
             result = Result(entry.label, entry.strategy.yardstick, seed, federation, outcome, run.folder)
             if finished:
-                desk.tell(record, finished.rounds)
+                services.tell(record, finished.rounds)
             else:
                 with resume.writing(run.folder):
                     write_run(run.folder, federation, outcome, frozen, part, precision, self.config.system)
@@ -177,28 +181,30 @@ class Experiment:
             record.done({**headline, **timed, **setup}, run.results())
         kind, mean = federation.task, headline[federation.task.headline]
         digits = kind.decimals(mean) + 1
-        desk.display.end(
+        services.display.end(
             time.perf_counter() - began,
             f"{model} mean {kind.title} {mean:.{digits}f}, worst decile {headline['worst_decile']:.{digits}f}",
         )
         return result
 
-    def _outcome(self, desk: _Desk, entry: Entry, seed: int, run: Opened, name: str, record: Record) -> Outcome:
+    def _outcome(
+        self, services: _RunServices, entry: Entry, seed: int, run: Opened, name: str, record: Record
+    ) -> Outcome:
         """Play a run from its start or its last checkpoint, telling of its rounds and keeping its checkpoints."""
         section, since, outcome = self.config.checkpoint, None, None
         checkpoints = Checkpoints(run.ticket.checkpoints, section.keep, run.ticket.fingerprint)
         if run.again:
             since, damaged = checkpoints.latest()
             where = f"round {since.round} of {entry.config.training.rounds}" if since else "the start"
-            desk.say("; ".join([*damaged, f"{name} goes on from {where}"]))
+            services.say("; ".join([*damaged, f"{name} goes on from {where}"]))
             if since is not None and since.history is not None:
-                desk.tell(record, since.history.rounds[:-1])
+                services.tell(record, since.history.rounds[:-1])
         with Writer(checkpoints) as writer:
             try:
-                for event in desk.session.run(self._job(entry, seed), since, section.every, desk.say):
+                for event in services.session.run(self._job(entry, seed), since, section.every, services.say):
                     if isinstance(event, Round):
-                        desk.tell(record, [event])
-                    elif isinstance(event, Standing):
+                        services.tell(record, [event])
+                    elif isinstance(event, RunState):
                         writer.offer(event)
                     else:
                         outcome = event
@@ -211,12 +217,12 @@ class Experiment:
         return outcome
 
 
-class _Desk:
+class _RunServices:
     """What the runs of an experiment share while it is played."""
 
     session: Session
     recorder: Recorder
-    display: Display
+    display: RunProgress
 
     def __init__(self, experiment: Experiment, console: Console) -> None:
         self._experiment = experiment
@@ -235,7 +241,7 @@ class _Desk:
         ):
             self._announce()
             rounds = [entry.config.training.rounds for entry in self._experiment.entries]
-            with Display(self._console, jobs, sum(rounds) * len(self._experiment.seeds)) as self.display:
+            with RunProgress(self._console, jobs, sum(rounds) * len(self._experiment.seeds)) as self.display:
                 yield
 
     def say(self, text: str) -> None:

@@ -12,11 +12,11 @@ from raysim.cluster.connection import live_nodes, reserve, start_ray
 from raysim.cluster.placement import Placement, balance, describe, place
 from raysim.cluster.pool import LocalPool, RayPool, cause_of
 from raysim.config.nodes import Node, parse_nodes
-from raysim.config.schema import Resources
+from raysim.config.schema import ResourcesSection
 from raysim.core.errors import ResourceError
 from raysim.engine.cadence import Every
 from raysim.engine.coordinator import Coordinator
-from raysim.engine.job import Event, Job, Round, Standing
+from raysim.engine.job import Event, Job, Round, RunState
 from raysim.engine.pool import Pool
 from raysim.strategies.base import Ids
 
@@ -49,7 +49,7 @@ class Session(Protocol):
     def run(
         self,
         job: Job,
-        since: Standing | None = None,
+        since: RunState | None = None,
         every: Every = 0,
         say: Callable[[str], None] = _silent,
     ) -> Iterator[Event]:
@@ -59,7 +59,7 @@ class Session(Protocol):
 
 @contextlib.contextmanager
 def open_session(
-    rows: Ids, resources: Resources, *, in_process: bool, verbose: bool, names: Sequence[str] = ()
+    rows: Ids, resources: ResourcesSection, *, in_process: bool, verbose: bool, names: Sequence[str] = ()
 ) -> Iterator[Session]:
     """Bring up the hospitals, which have ``rows [N]`` stays. On leaving, what was started here is shut down.
 
@@ -86,7 +86,7 @@ def open_session(
 
 
 class _InProcess:
-    def __init__(self, rows: Ids, resources: Resources) -> None:
+    def __init__(self, rows: Ids, resources: ResourcesSection) -> None:
         groups = 1
         if resources.hospitals_per_actor != "auto":
             groups = int(np.ceil(len(rows) / int(resources.hospitals_per_actor)))
@@ -100,7 +100,7 @@ class _InProcess:
     def run(
         self,
         job: Job,
-        since: Standing | None = None,
+        since: RunState | None = None,
         every: Every = 0,
         say: Callable[[str], None] = _silent,
     ) -> Iterator[Event]:
@@ -108,7 +108,7 @@ class _InProcess:
 
 
 class _OnRay:
-    def __init__(self, rows: Ids, resources: Resources, names: Sequence[str]) -> None:
+    def __init__(self, rows: Ids, resources: ResourcesSection, names: Sequence[str]) -> None:
         placement, nodes = place_live(rows, resources, names, live_nodes())
         # Without a GPU share nobody should pay for importing torch just to learn that there is no device.
         uses_gpus = any(placement.share(actor)[1] for actor in range(len(placement.served)))
@@ -125,7 +125,7 @@ class _OnRay:
     def run(
         self,
         job: Job,
-        since: Standing | None = None,
+        since: RunState | None = None,
         every: Every = 0,
         say: Callable[[str], None] = _silent,
     ) -> Iterator[Event]:
@@ -133,7 +133,7 @@ class _OnRay:
         while True:
             try:
                 for event in self._events(job, since, every):
-                    if isinstance(event, Standing):
+                    if isinstance(event, RunState):
                         since = event
                     elif isinstance(event, Round):
                         if event.round <= told:  # played again
@@ -152,7 +152,7 @@ class _OnRay:
                 where = f"round {since.round}" if since is not None else "the start"
                 say(f"the coordinator was lost ({lost}); a new one goes on from {where}")
 
-    def _events(self, job: Job, since: Standing | None, every: Every) -> Iterator[Event]:
+    def _events(self, job: Job, since: RunState | None, every: Every) -> Iterator[Event]:
         """What the coordinator tells. Raises :class:`_Lost` where its process has died or stands still."""
         import ray
 
@@ -203,7 +203,7 @@ class _OnRay:
 
 
 def place_live(
-    rows: Ids, resources: Resources, names: Sequence[str], live: tuple[Node, ...]
+    rows: Ids, resources: ResourcesSection, names: Sequence[str], live: tuple[Node, ...]
 ) -> tuple[Placement, tuple[Node, ...]]:
     """The placement and the nodes it is on: those that are live, and only where these cannot run the actors, those
     that ``resources.autoscale`` says may be started too.

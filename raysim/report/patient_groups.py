@@ -1,7 +1,7 @@
 """Equity between patients in a comparison: its table, its picture, and what is printed.
 
-Frames are stacked ``patients.csv`` of runs (:func:`raysim.engine.subgroups.table`) with ``strategy`` and ``seed`` in front;
-``part`` says which rows were evaluated.
+Frames are stacked ``patients.csv`` of runs (:func:`raysim.engine.subgroups.table`) with ``strategy`` and ``seed`` in
+front; ``part`` says which rows were evaluated.
 """
 
 from __future__ import annotations
@@ -24,7 +24,8 @@ MARKS = "osD^vPX*"
 
 
 def attributes(per_seed: pd.DataFrame) -> list[str]:
-    """The attributes by which patients were grouped, from the columns of :func:`raysim.experiment.comparison.per_seed`."""
+    """The attributes by which patients were grouped, from the columns of
+    :func:`raysim.experiment.comparison.per_seed`."""
     return [name.removesuffix("_gap_within") for name in per_seed.columns if name.endswith("_gap_within")]
 
 

@@ -15,7 +15,7 @@ PLAIN_SECONDS = 5.0
 """Plain lines come no more often than this."""
 
 
-class Display:
+class RunProgress:
     """Shows ``jobs`` jobs of ``total`` rounds together on ``console``."""
 
     def __init__(self, console: Console, jobs: int, total: int) -> None:
@@ -40,7 +40,7 @@ class Display:
                 transient=True,
             )
 
-    def __enter__(self) -> Display:
+    def __enter__(self) -> RunProgress:
         if self._live is not None:
             self._live.start()
             self._task = self._live.add_task("", total=self._total, note="")

@@ -1,10 +1,10 @@
 """The tables of a comparison, from one row a strategy, model served and seed.
 
-``per_seed`` has ``strategy, model, seed`` and the figures of :func:`raysim.metrics.equity.equity` as columns; ``hospitals`` has
-``strategy, model, seed, hospital, n_train, n_test, auroc``. For a real label ``mae`` stands in the place of ``auroc``;
-which of them there is decides what is shown and which way is better (:mod:`raysim.metrics.labels`). ``model`` says which model
-served (global, cluster, personal); ``yardstick``, where there is such a column, marks what is shown for orientation and
-never recommended. Rows come out in the order in which strategies first appear.
+``per_seed`` has ``strategy, model, seed`` and the figures of :func:`raysim.metrics.equity.equity` as columns;
+``hospitals`` has ``strategy, model, seed, hospital, n_train, n_test, auroc``. For a real label ``mae`` stands in the
+place of ``auroc``; which of them there is decides what is shown and which way is better (:mod:`raysim.metrics.labels`).
+``model`` says which model served (global, cluster, personal); ``yardstick``, where there is such a column, marks what
+is shown for orientation and never recommended. Rows come out in the order in which strategies first appear.
 """
 
 from __future__ import annotations

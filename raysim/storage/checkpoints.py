@@ -19,9 +19,9 @@ import numpy as np
 
 from raysim.core.errors import ConfigError, ResourceError
 from raysim.core.packing import Arrays, pack, pack_memory, pack_state, unpack, unpack_state
-from raysim.engine.job import History, Round, Standing
-from raysim.engine.messages import Kept
-from raysim.storage.folders import reason, shelf
+from raysim.engine.job import History, Round, RunState
+from raysim.engine.messages import HospitalStates
+from raysim.storage.file_store import file_store, reason
 from raysim.traffic.ledger import Ledger
 from raysim.virtual_time.clock import Clock
 
@@ -38,29 +38,29 @@ class Checkpoints:
 
     def __init__(self, location: str, keep: int, fingerprint: str) -> None:
         self.location = location
-        self._shelf = shelf(location)
+        self._files = file_store(location)
         self._keep = keep
         self._fingerprint = fingerprint
 
-    def write(self, standing: Standing) -> None:
+    def write(self, standing: RunState) -> None:
         """Add one, then remove those that are too many. Raises ``ResourceError`` where it cannot be written."""
         content = encode(standing, self._fingerprint)
         name = f"round-{standing.round:06d}.{_digest(content)}.safetensors"
         try:
-            self._shelf.write(name, content)
+            self._files.write(name, content)
             others = [other for other in self._found() if other != (standing.round, name)]
             earlier = [round for round, _ in others if round < standing.round]
             last = earlier[len(earlier) - min(len(earlier), self._keep - 1) :]
             for round, other in others:
                 if round not in last:
-                    self._shelf.remove(other)
+                    self._files.remove(other)
         except OSError as error:
             raise ResourceError(
                 f"checkpoint: {self.location} cannot be written after round {standing.round} ({reason(error)}); "
                 "make room or set checkpoint.path"
             ) from None
 
-    def latest(self) -> tuple[Standing | None, list[str]]:
+    def latest(self) -> tuple[RunState | None, list[str]]:
         """The last one that is whole, or None; and a line on each later one that is not.
 
         Raises ``ConfigError`` for one of another run, and where they cannot be listed.
@@ -72,7 +72,7 @@ class Checkpoints:
             raise ConfigError(f"checkpoint: {self.location} cannot be read ({reason(error)})") from None
         for _, name in reversed(found):
             try:
-                standing, fingerprint = _checked(name, self._shelf.read(name))
+                standing, fingerprint = _checked(name, self._files.read(name))
             except (OSError, Damaged) as error:
                 said.append(f"checkpoint {name[:12]} is damaged ({reason(error)})")
                 continue
@@ -84,11 +84,11 @@ class Checkpoints:
     def clear(self) -> None:
         """Remove all of them."""
         for _, name in self._found():
-            self._shelf.remove(name)
+            self._files.remove(name)
 
     def _found(self) -> list[tuple[int, str]]:
         """Rounds and names, ascending."""
-        matches = [NAME.fullmatch(name) for name in self._shelf.names()]
+        matches = [NAME.fullmatch(name) for name in self._files.names()]
         return sorted((int(match[1]), match[0]) for match in matches if match)
 
 
@@ -113,7 +113,7 @@ class Writer:
         if self._writing is not None and error is None:
             self._writing.result()
 
-    def offer(self, standing: Standing) -> None:
+    def offer(self, standing: RunState) -> None:
         """Write this one, once the one before it is there."""
         if self._writing is not None:
             self._writing.result()
@@ -121,7 +121,7 @@ class Writer:
         self._writing = self._thread.submit(self._checkpoints.write, standing)
 
 
-def encode(standing: Standing, fingerprint: str) -> bytes:
+def encode(standing: RunState, fingerprint: str) -> bytes:
     """A standing as the content of a checkpoint."""
     from safetensors.numpy import save
 
@@ -135,7 +135,7 @@ def encode(standing: Standing, fingerprint: str) -> bytes:
         "round": standing.round,
         "seconds": history.seconds,
         "setup_down": history.setup_down,
-        "had": history.had.tolist(),
+        "models_held": history.models_held.tolist(),
         "state": pack_state(standing.state, arrays),
         "memory": pack_memory(standing.memory, arrays),
         "kept": _pack_kept(standing.kept, arrays),
@@ -146,13 +146,13 @@ def encode(standing: Standing, fingerprint: str) -> bytes:
     return save(arrays, {"raysim": json.dumps(header)})
 
 
-def decode(content: bytes) -> tuple[Standing, str]:
+def decode(content: bytes) -> tuple[RunState, str]:
     """A checkpoint's standing, and the fingerprint of its run. Raises :class:`Damaged`."""
     try:
         arrays, header = read_tensors(content)
         if header["format"] != FORMAT:
             raise Damaged(f"it has format {header['format']}, and this version reads {FORMAT}")
-        standing = Standing(
+        standing = RunState(
             round=header["round"],
             state=unpack_state(header["state"], arrays),
             kept=_unpack_kept(header["kept"], arrays),
@@ -162,7 +162,7 @@ def decode(content: bytes) -> tuple[Standing, str]:
                 ledger=_unpack_ledger(header["ledger"], arrays),
                 seconds=header["seconds"],
                 setup_down=header["setup_down"],
-                had=np.array(header["had"], dtype=np.int64),
+                models_held=np.array(header["models_held"], dtype=np.int64),
             ),
             clock=unpack(header["clock"], arrays, Clock),
         )
@@ -229,7 +229,7 @@ def unpack_rounds(columns: Sequence[Sequence[str]], arrays: Mapping[str, Any]) -
     return rounds
 
 
-def _pack_kept(kept: Kept | None, arrays: Arrays) -> list[str] | None:
+def _pack_kept(kept: HospitalStates | None, arrays: Arrays) -> list[str] | None:
     """What hospitals remember, by what it is; returns the names of these things."""
     if kept is None:
         return None
@@ -241,10 +241,10 @@ def _pack_kept(kept: Kept | None, arrays: Arrays) -> list[str] | None:
     return names
 
 
-def _unpack_kept(names: Sequence[str] | None, arrays: Mapping[str, Any]) -> Kept | None:
+def _unpack_kept(names: Sequence[str] | None, arrays: Mapping[str, Any]) -> HospitalStates | None:
     if names is None:
         return None
-    kept: Kept = {}
+    kept: HospitalStates = {}
     for what in names:
         for hospital, vector in zip(arrays[f"kept/{what}/ids"].tolist(), arrays[f"kept/{what}"], strict=True):
             kept.setdefault(hospital, {})[what] = vector.copy()
@@ -276,7 +276,7 @@ def _unpack_ledger(rows: Sequence[Sequence[Any]], arrays: Mapping[str, Any]) -> 
     return ledger
 
 
-def _checked(name: str, content: bytes) -> tuple[Standing, str]:
+def _checked(name: str, content: bytes) -> tuple[RunState, str]:
     match = NAME.fullmatch(name)
     if match is None or _digest(content) != match[2]:
         raise Damaged("its content does not have the digest in its name")

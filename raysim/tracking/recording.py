@@ -13,7 +13,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from raysim.config.schema import Tracking
+from raysim.config.schema import TrackingSection
 from raysim.core.errors import ResourceError
 from raysim.engine.job import Round
 from raysim.tracking.client import NOWHERE, Tracker
@@ -24,7 +24,7 @@ FLUSH_SECONDS = 1.0
 class Recorder:
     """Hands out records of runs; a tracker's work happens on one thread of its own, in order."""
 
-    def __init__(self, tracking: Tracking, verbose: bool = False) -> None:
+    def __init__(self, tracking: TrackingSection, verbose: bool = False) -> None:
         self._uri = tracking.uri
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="mlflow")
         self._tracker: Future[Tracker] | None = None

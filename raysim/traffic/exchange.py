@@ -14,8 +14,8 @@ from raysim.traffic.ledger import SCALAR_BYTES, Bytes, Ledger, downlink, named_r
 class Traffic:
     """``down`` and ``up`` are the bytes of the round that :meth:`begin` began, round 0 being the set-up.
 
-    ``setup_down`` of the set-up are remembered; what it sent up is in the ledger. ``had [N]``: how many of the models
-    of its visit each hospital had when that began; a run that goes on has to know it of those under way.
+    ``setup_down`` of the set-up are remembered; what it sent up is in the ledger. ``models_held [N]``: how many of the
+    models of its visit each hospital had when that began; a run that goes on has to know it of those under way.
     ``size`` scalars of a model ever leave a hospital or reach it; with ``losses`` the selection hears those of
     participants. A model that a hospital was asked about is not sent to it again for the visit that begins in that
     round, however late its update comes.
@@ -28,7 +28,7 @@ class Traffic:
         self._size = size
         self._losses = losses
         self.setup_down = 0
-        self.had = np.zeros(len(view.sizes), dtype=np.int64)
+        self.models_held = np.zeros(len(view.sizes), dtype=np.int64)
         self.begin(0)
 
     def begin(self, round: int) -> None:
@@ -75,8 +75,8 @@ class Traffic:
         )
         # Whoever has been under way since an earlier round has the models that it had when it started.
         hospitals, held = self._held(ids, problem, state)
-        held = np.maximum(held, self.had[hospitals])
-        self.had[hospitals] = 0
+        held = np.maximum(held, self.models_held[hospitals])
+        self.models_held[hospitals] = 0
         self.down += down - int(held.sum()) * self._size * SCALAR_BYTES
         self.up += up
 
@@ -93,7 +93,7 @@ class Traffic:
         """
         each, models = entries(ids, problem), self._models(state)
         hospitals, held = self._held(each, problem, state)
-        self.had[hospitals] = held
+        self.models_held[hospitals] = held
         scratch = Ledger([(0, "model", each, downlink(problem, self._size, models) * SCALAR_BYTES)])
         record_training(scratch, 0, each, problem, self._size, models, self.hears_losses(problem))
         received, *sent = [

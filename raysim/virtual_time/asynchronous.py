@@ -10,11 +10,11 @@ import numpy as np
 from raysim.config.sizes import resized
 from raysim.core.streams import stream
 from raysim.strategies.base import Asynchrony, FederationView, Ids, State
-from raysim.virtual_time.calls import Call, OnClock, check_one_model, keyed
 from raysim.virtual_time.clock import NOBODY
+from raysim.virtual_time.scheduling import ClockedScheduler, ScheduledCohort, check_one_model, keyed
 
 
-class AtAnyTime(OnClock):
+class AsynchronousScheduler(ClockedScheduler):
     """Hospitals that start one after the other, each from the global model of its moment."""
 
     def __init__(self, asynchrony: Asynchrony, trainable: int, *rest: Any) -> None:
@@ -22,8 +22,8 @@ class AtAnyTime(OnClock):
         self._concurrency = min(asynchrony.concurrency, trainable)
         self._buffer = min(asynchrony.buffer, trainable)
 
-    def call(self, view: FederationView, state: State, round: int) -> Call:
-        arrived, versions, done, tries = NOBODY, NOBODY, Call(NOBODY, None, state), 0
+    def schedule(self, view: FederationView, state: State, round: int) -> ScheduledCohort:
+        arrived, versions, done, tries = NOBODY, NOBODY, ScheduledCohort(NOBODY, None, state), 0
         while len(arrived) < self._buffer:
             asked, in_vain = self._start(view, state, arrived, round, tries)
             done = replace(done, asked=done.asked + asked, in_vain=done.in_vain + in_vain)

@@ -11,15 +11,15 @@ from numpy.typing import NDArray
 from raysim.config.sizes import sized
 from raysim.core.errors import ConfigError
 from raysim.strategies.base import POOLED, FederationView, Floats, Ids, LocalProblem, Question, State
-from raysim.virtual_time.calls import Call, OnClock, check_one_model, keyed, sends
 from raysim.virtual_time.clock import NOBODY, trained_rows
+from raysim.virtual_time.scheduling import ClockedScheduler, ScheduledCohort, check_one_model, keyed, sends
 
 
-class InRounds(OnClock):
+class SynchronousScheduler(ClockedScheduler):
     """Rounds that end when enough hospitals have answered, or at a deadline."""
 
-    def call(self, view: FederationView, state: State, round: int) -> Call:
-        rules, done = self._section.rounds, Call(NOBODY, None, state)
+    def schedule(self, view: FederationView, state: State, round: int) -> ScheduledCohort:
+        rules, done = self._section.rounds, ScheduledCohort(NOBODY, None, state)
         for attempt in range(1 + rules.retries):
             seen, until = self._seen(view, round, attempt)
             ids = self._strategy.select(seen, state, round)
@@ -104,8 +104,8 @@ class InRounds(OnClock):
         fresh: Ids,
         stale: NDArray[np.bool_],
         round: int,
-        done: Call,
-    ) -> Call:
+        done: ScheduledCohort,
+    ) -> ScheduledCohort:
         """The call with what those who answered minimise, ``stale [F]`` of those under way among them."""
         if len(fresh) == len(ids) and not stale.any():
             return replace(done, ids=ids, problem=problem)

@@ -12,14 +12,14 @@ from raysim.config.system import SystemSection
 from raysim.core.errors import ConfigError
 from raysim.strategies.base import Ask, FederationView, Floats, Ids, Selection, Strategy
 from raysim.traffic.ledger import SCALAR_BYTES
-from raysim.virtual_time.asynchronous import AtAnyTime
-from raysim.virtual_time.calls import Caller, Exchanged, Perfect
+from raysim.virtual_time.asynchronous import AsynchronousScheduler
 from raysim.virtual_time.clock import Clock
 from raysim.virtual_time.hospitals import System, resolve
-from raysim.virtual_time.synchronous import InRounds
+from raysim.virtual_time.scheduling import CohortScheduler, Exchanged, PerfectScheduler
+from raysim.virtual_time.synchronous import SynchronousScheduler
 
 
-def caller(
+def scheduler(
     strategy: Strategy,
     section: SystemSection | None,
     view: FederationView,
@@ -27,11 +27,11 @@ def caller(
     exchanged: Exchanged,
     measure: Ask,
     clock: Clock | None,
-) -> tuple[Caller, FederationView]:
+) -> tuple[CohortScheduler, FederationView]:
     """Who makes the calls of a run that stands at ``clock`` (None: begins), and what the server knows from now on."""
     asynchrony = strategy.asynchrony()
     if section is None and asynchrony is None:
-        return Perfect(strategy), view
+        return PerfectScheduler(strategy), view
     system = resolve(section or SystemSection(), view.names, seed)
     if section is not None:
         seconds = usual_seconds(system, view)
@@ -46,8 +46,8 @@ def caller(
         clock or Clock.zero(view.initial.size),
     )
     if asynchrony is None:
-        return InRounds(*rest), view
-    return AtAnyTime(asynchrony, len(view.trainable), *rest), view
+        return SynchronousScheduler(*rest), view
+    return AsynchronousScheduler(asynchrony, len(view.trainable), *rest), view
 
 
 def usual_seconds(system: System, view: FederationView) -> Floats:

@@ -39,8 +39,8 @@ class Chip(Strategy):
     """``lam``: λ and ``mu``: μ of eq. 1, ``alpha``: α of eq. 5, ``clusters``: K.
 
     ``signature`` names the blocks that hospitals are clustered by; ``block_scale`` gives each the same weight.
-    ``recluster_every``: r, after how many rounds they are clustered anew (:mod:`raysim.strategies.shared.reclustering`); 0, as in the
-    paper, is never.
+    ``recluster_every``: r, after how many rounds they are clustered anew
+    (:mod:`raysim.strategies.shared.reclustering`); 0, as in the paper, is never.
     """
 
     clusters: int = 5

@@ -29,7 +29,8 @@ from raysim.strategies.shared.signatures import BLOCKS, Block
 class Hierarchical(Strategy):
     """``clusters``: K; ``signature`` and ``block_scale`` say what hospitals are clustered by.
 
-    ``recluster_every``: r, after how many rounds they are clustered anew (:mod:`raysim.strategies.shared.reclustering`); 0 is never.
+    ``recluster_every``: r, after how many rounds they are clustered anew
+    (:mod:`raysim.strategies.shared.reclustering`); 0 is never.
     """
 
     clusters: int = 5

@@ -54,12 +54,13 @@ class LocalLabels:
 
 @dataclass(frozen=True, eq=False)
 class PatientClusters:
-    """A :class:`raysim.strategies.base.Division`: the cluster g with the largest ``offset_g - |A_g (x - mean_g)|^2 / 2``.
+    """A :class:`raysim.strategies.base.Division`: the cluster g with the largest ``offset_g - |A_g (x - mean_g)|^2 /
+    2``.
 
-    ``x [d]`` are a patient's values in ``columns``, as :func:`raysim.strategies.patient_clusters.encoding.encoded` by ``encoder``;
-    ``means [G, d]``, ``offsets [G]``, and ``factors [G, d, d]``, the lower triangular matrices ``A_g`` (None: the
-    nearest mean). Ties go to the smaller g. With ``local`` a patient of a hospital with centres of its own is in the
-    cluster of the nearest of these.
+    ``x [d]`` are a patient's values in ``columns``, as :func:`raysim.strategies.patient_clusters.encoding.encoded` by
+    ``encoder``; ``means [G, d]``, ``offsets [G]``, and ``factors [G, d, d]``, the lower triangular matrices ``A_g``
+    (None: the nearest mean). Ties go to the smaller g. With ``local`` a patient of a hospital with centres of its own
+    is in the cluster of the nearest of these.
     """
 
     columns: Ids

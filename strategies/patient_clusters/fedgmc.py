@@ -12,7 +12,8 @@ Choices where the paper is silent or contradicts itself: a hospital tries 2 to 4
 each component (``per_component``; its Algorithm 1 uploads no weights), or for each hospital by its weights
 (``per_hospital``), or as many in all, in proportion to rows (``proportional``); one shot (Algorithm 1), where its Table
 2 iterates. A hospital with fewer than 4 rows, or whose rows are all alike, has one component. Silhouettes are over at
-most 2,000 rows (:mod:`raysim.strategies.shared.silhouette`). A mixture of few rows all but tells them: that of a single row is it.
+most 2,000 rows (:mod:`raysim.strategies.shared.silhouette`). A mixture of few rows all but tells them: that of a single
+row is it.
 
 The paper leaves open that cluster models learn nothing from each other. ``lam``, ``mu`` and ``alpha`` let them, as
 CHiP-FL does: pulls of 2 ``lam`` to the cluster's model and 2 ``mu`` to the mean of all by rows, and every round a step

@@ -16,7 +16,7 @@ from raysim.strategies.shared.signatures import BLOCKS, Block, Signature, signat
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class AdaptiveState(State):
+class ReclusteringState(State):
     """Of clusters that change. ``columns [h, D']``: what the hospitals with training rows were first clustered by;
     ``rounds``: how many there have been.
     """
@@ -55,7 +55,7 @@ def clustered_state(
     labels = kmeans(columns, clusters, view.rng("clusters"))
     bank, cluster = np.repeat(view.initial[None, :], 2 + labels.max(), axis=0), cluster_rows(view, labels)
     if recluster_every:
-        return AdaptiveState(bank=bank, cluster=cluster, columns=columns)
+        return ReclusteringState(bank=bank, cluster=cluster, columns=columns)
     return State(bank=bank, cluster=cluster)
 
 

@@ -9,7 +9,8 @@ from raysim.strategies.shared.weights import Weighting, hospital_weights
 
 
 def group_weights(sizes: Ids, group: Ids, weighting: Weighting, minimum: float) -> Floats:
-    """:func:`raysim.strategies.shared.weights.hospital_weights` inside each group: ``[H]``, from ``sizes [H]`` and ``group [H]``."""
+    """:func:`raysim.strategies.shared.weights.hospital_weights` inside each group: ``[H]``, from ``sizes [H]`` and
+    ``group [H]``."""
     weights = np.empty(len(sizes))
     for label in np.unique(group):
         weights[group == label] = hospital_weights(sizes[group == label], weighting, minimum)

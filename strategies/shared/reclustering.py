@@ -15,7 +15,7 @@ from dataclasses import replace
 import numpy as np
 
 from raysim.strategies.base import FederationView, MeanLoss, State, own_state
-from raysim.strategies.shared.clustering import AdaptiveState, cluster_rows, kmeans, members
+from raysim.strategies.shared.clustering import ReclusteringState, cluster_rows, kmeans, members
 from raysim.strategies.shared.signatures import standardise
 
 
@@ -23,7 +23,7 @@ def reclustered(view: FederationView, state: State, clusters: int, block_scale: 
     """The state of the next round, after one; clustered anew if it was the last of ``every`` rounds (0: never)."""
     if not every:
         return state
-    state = own_state(state, AdaptiveState)
+    state = own_state(state, ReclusteringState)
     state = replace(state, rounds=state.rounds + 1)
     if state.rounds % every:
         return state

@@ -15,7 +15,7 @@ import ray
 from raysim.cluster import connection as cluster
 from raysim.cluster.placement import Placement, place
 from raysim.config.nodes import Node
-from raysim.config.schema import Resources
+from raysim.config.schema import ResourcesSection
 from raysim.core.errors import ResourceError
 from raysim.experiment.session import place_live
 
@@ -132,14 +132,14 @@ def test_nodes_are_started_only_where_those_that_stand_cannot():
     import numpy as np
 
     rows, stands = np.array([5, 4, 3, 2]), (Node("here", 2),)
-    grows = Resources(autoscale="2x4cpu+1gpu", gpus_per_actor=0.5)
+    grows = ResourcesSection(autoscale="2x4cpu+1gpu", gpus_per_actor=0.5)
     placement, nodes = place_live(rows, grows, (), stands)
     assert sorted(nodes[i].name for i in placement.nodes) == ["new node 1", "new node 1", "new node 2", "new node 2"]
     assert placement.bundles() == [{"CPU": 2.0, "GPU": 1.0}] * 2
-    placement, nodes = place_live(rows, Resources(autoscale="2x4cpu+1gpu"), (), stands)
+    placement, nodes = place_live(rows, ResourcesSection(autoscale="2x4cpu+1gpu"), (), stands)
     assert nodes == stands
     with pytest.raises(ResourceError, match=r"gpus_per_actor: 0 of 1 actors fit"):
-        place_live(rows, Resources(autoscale="2x4cpu+1gpu", gpus_per_actor=2), (), stands)
+        place_live(rows, ResourcesSection(autoscale="2x4cpu+1gpu", gpus_per_actor=2), (), stands)
 
 
 @pytest.fixture
@@ -164,7 +164,7 @@ def test_actors_are_where_the_plan_says_and_busy_nodes_are_an_error(three_nodes,
 
     nodes = cluster.live_nodes()
     assert sorted(node.cpus for node in nodes) == [2, 2, 4]
-    placement = place(np.arange(8), Resources(), nodes)
+    placement = place(np.arange(8), ResourcesSection(), nodes)
     group = cluster.reserve(placement, nodes)
     pool = RayPool(placement, "cpu", group=group)
     pool.wait(120)
@@ -186,7 +186,7 @@ def _node(actor: object) -> str:
 def test_a_ray_that_hangs_while_it_starts_ends_the_command():
     code = (
         "import time, ray\n"
-        "from raysim import cluster\n"
+        "from raysim.cluster import connection as cluster\n"
         "cluster.START_SECONDS = 0.3\n"
         "ray.init = lambda **options: time.sleep(60)\n"
         "cluster.start_ray(verbose=False)\n"

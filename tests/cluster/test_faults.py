@@ -21,10 +21,10 @@ import yaml
 
 from raysim.cluster.placement import Placement, balance
 from raysim.cluster.pool import RayPool
-from raysim.config.schema import Evaluation, Resources
+from raysim.config.schema import EvaluationSection, ResourcesSection
 from raysim.core.errors import ResourceError, TrainingDiverged
 from raysim.data.federation import Federation
-from raysim.engine.job import Job, Outcome, Round, Standing
+from raysim.engine.job import Job, Outcome, Round, RunState
 from raysim.engine.messages import Inquiry, ModelSpec, Work
 from raysim.experiment.session import Session, open_session
 from raysim.strategies.base import HospitalRows, Strategy
@@ -35,7 +35,7 @@ from tests.conftest import MakeFederation, play
 
 SIZES = [12, 8, 21, 0, 14, 9]
 ROUNDS = 60
-TWO = Resources(hospitals_per_actor=3)
+TWO = ResourcesSection(hospitals_per_actor=3)
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -67,7 +67,7 @@ def job(federation: Federation, strategy: Strategy, rounds: int = ROUNDS) -> Job
         1,
         "float64",
     )
-    return Job(work, strategy, All(), rounds, Evaluation())
+    return Job(work, strategy, All(), rounds, EvaluationSection())
 
 
 @pytest.fixture
@@ -144,7 +144,7 @@ def test_a_coordinator_that_cannot_live_is_an_error_and_not_a_wait(federation: F
 
 
 def test_an_actor_that_stands_still_is_started_anew(federation: Federation, expected: Outcome):
-    resources = Resources(hospitals_per_actor=3, timeout=2)
+    resources = ResourcesSection(hospitals_per_actor=3, timeout=2)
     with open_session(federation.totals, resources, in_process=False, verbose=False) as session:
         victim = pid(session.actors[0])  # type: ignore[attr-defined]
         rounds, outcome, _ = disturbed(session, federation, lambda: os.kill(victim, signal.SIGSTOP))
@@ -204,11 +204,11 @@ def test_data_that_goes_bad_names_the_hospital_and_the_run_goes_on_once_it_is_go
             file.write(content)
 
     with open_session(federation.totals, TWO, in_process=False, verbose=False) as session:
-        last: Standing | None = None
+        last: RunState | None = None
         rounds: list[Round] = []
         with pytest.raises(TrainingDiverged, match="made hospital 'h2' diverge in round"):  # noqa: PT012
             for event in session.run(job(federation, STRATEGY), None, 4):
-                if isinstance(event, Standing):
+                if isinstance(event, RunState):
                     last = event
                 elif isinstance(event, Round):
                     rounds.append(event)

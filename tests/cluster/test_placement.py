@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from raysim.cluster.placement import Placement, balance, place
 from raysim.config.nodes import Node, inventory, parse_nodes, standing_nodes
-from raysim.config.schema import OwnActor, Resources
+from raysim.config.schema import OwnActor, ResourcesSection
 from raysim.core.errors import ResourceError
 
 ROWS = np.array([30, 8, 21, 0, 14, 9, 17, 40])
@@ -57,7 +57,7 @@ def test_everybody_is_served_once_and_no_node_holds_more_than_it_has(rows, nodes
             max_size=3,
         )
     )
-    resources = Resources(gpus_per_actor=gpus, per_hospital=own)
+    resources = ResourcesSection(gpus_per_actor=gpus, per_hospital=own)
     try:
         placement = place(rows, resources, nodes, names)
     except ResourceError as error:
@@ -79,7 +79,7 @@ def test_everybody_is_served_once_and_no_node_holds_more_than_it_has(rows, nodes
 
 @given(federations, clusters)
 def test_as_many_actors_as_have_a_core_of_one_node_each(rows, nodes):
-    placement = place(rows, Resources(), nodes)
+    placement = place(rows, ResourcesSection(), nodes)
     assert len(placement.served) == min(len(rows), sum(int(node.cpus) for node in nodes))
     assert placement.cpus == 1
 
@@ -92,29 +92,31 @@ def test_loads_differ_by_no_more_than_the_largest_hospital(rows, actors):
 
 def test_actors_go_to_nodes_in_proportion_to_what_fits_there():
     nodes = [Node("small", 4), Node("large", 8), Node("tiny", 0.5)]
-    placement = place(ROWS, Resources(hospitals_per_actor=2, cpus_per_actor=1), nodes)
+    placement = place(ROWS, ResourcesSection(hospitals_per_actor=2, cpus_per_actor=1), nodes)
     assert sorted(placement.nodes) == [0, 1, 1, 1] or sorted(placement.nodes) == [0, 0, 1, 1]
-    one_each = place(ROWS, Resources(hospitals_per_actor=4, cpus_per_actor=1), nodes[:2])
+    one_each = place(ROWS, ResourcesSection(hospitals_per_actor=4, cpus_per_actor=1), nodes[:2])
     assert sorted(one_each.nodes) == [0, 1]
     assert one_each.bundles() == [{"CPU": 1.0}, {"CPU": 1.0}]
 
 
 def test_a_count_of_actors_shares_cpus_as_nodes_allow():
     # 4 and 2 CPUs for eight actors: 0.6667 each would be 6 and 3, so all nine would fit; 0.75 leaves 5 and 2.
-    placement = place(ROWS, Resources(hospitals_per_actor=1), [Node("a", 4), Node("b", 2)])
+    placement = place(ROWS, ResourcesSection(hospitals_per_actor=1), [Node("a", 4), Node("b", 2)])
     assert placement.cpus == pytest.approx(0.6666, abs=1e-4)
     assert np.bincount(placement.nodes).tolist() in ([5, 3], [6, 2])
 
 
 def test_shares_that_add_up_to_a_node_fit_it_exactly():
-    placement = place(np.ones(24, dtype=int), Resources(gpus_per_actor=0.1), [Node("a", 10, 1), Node("b", 14, 2)])
+    placement = place(
+        np.ones(24, dtype=int), ResourcesSection(gpus_per_actor=0.1), [Node("a", 10, 1), Node("b", 14, 2)]
+    )
     assert np.bincount(placement.nodes).tolist() == [10, 14]
     assert placement.bundles() == [{"CPU": 10.0, "GPU": 1.0}, {"CPU": 14.0, "GPU": 1.4}]
 
 
 def test_a_large_centre_has_an_actor_of_its_own_first_and_strands_no_gpu():
     own = {"h7": OwnActor(cpus=2, gpus=1), "h0": OwnActor(gpus=0.75)}
-    resources = Resources(gpus_per_actor=0.25, per_hospital=own)
+    resources = ResourcesSection(gpus_per_actor=0.25, per_hospital=own)
     placement = place(ROWS, resources, [Node("cpu", 3), Node("gpu", 8, 2)], NAMES)
     assert [ids.tolist() for ids in placement.served[:2]] == [[7], [0]]
     assert placement.share(0) == (2, 1)
@@ -128,7 +130,7 @@ def test_a_large_centre_has_an_actor_of_its_own_first_and_strands_no_gpu():
 def test_cpu_work_leaves_machines_with_gpus_alone():
     own = {"h7": OwnActor(cpus=2, gpus=0)}
     nodes = [Node("gpu", 4, 1), Node("cpu", 2)]
-    placement = place(ROWS, Resources(gpus_per_actor=0.25, per_hospital=own), nodes, NAMES)
+    placement = place(ROWS, ResourcesSection(gpus_per_actor=0.25, per_hospital=own), nodes, NAMES)
     homes = {tuple(ids.tolist()): node for ids, node in zip(placement.served, placement.nodes, strict=True)}
     assert homes.pop((7,)) == 1
     assert list(homes.values()) == [0] * 4
@@ -138,34 +140,50 @@ def test_cpu_work_leaves_machines_with_gpus_alone():
     ("resources", "nodes", "message"),
     [
         (
-            Resources(cpus_per_actor=3),
+            ResourcesSection(cpus_per_actor=3),
             "3x2cpu",
             r"resources.cpus_per_actor: 0 of 1 actors fit with 3 CPUs each, .* \(nodes: 3 x 2 CPUs\); lower it",
         ),
         (
-            Resources(hospitals_per_actor=4, cpus_per_actor=3),
+            ResourcesSection(hospitals_per_actor=4, cpus_per_actor=3),
             "3x2cpu",
             r"resources.cpus_per_actor: 0 of 2 actors fit with 3 CPUs each",
         ),
         (
-            Resources(hospitals_per_actor=3, gpus_per_actor=0.6),
+            ResourcesSection(hospitals_per_actor=3, gpus_per_actor=0.6),
             "2x4cpu+1gpu",
             r"resources.gpus_per_actor: 2 of 3 actors fit .* its fraction of a GPU on one device",
         ),
-        (Resources(hospitals_per_actor=4, gpus_per_actor=2), "4x4cpu+1gpu", r"resources.gpus_per_actor: 0 of 2 actors"),
-        (Resources(gpus_per_actor=0.5), "4cpu", r"resources.gpus_per_actor: 1 actors x 0.5 need 0.5 GPUs, and .* 0;"),
-        (Resources(gpus_per_actor=1.5), "4cpu+2gpu", r"resources.gpus_per_actor: 1.5 is more than one GPU but not w"),
         (
-            Resources(per_hospital={"h1": OwnActor(gpus=2.5)}),
+            ResourcesSection(hospitals_per_actor=4, gpus_per_actor=2),
+            "4x4cpu+1gpu",
+            r"resources.gpus_per_actor: 0 of 2 actors",
+        ),
+        (
+            ResourcesSection(gpus_per_actor=0.5),
+            "4cpu",
+            r"resources.gpus_per_actor: 1 actors x 0.5 need 0.5 GPUs, and .* 0;",
+        ),
+        (
+            ResourcesSection(gpus_per_actor=1.5),
+            "4cpu+2gpu",
+            r"resources.gpus_per_actor: 1.5 is more than one GPU but not w",
+        ),
+        (
+            ResourcesSection(per_hospital={"h1": OwnActor(gpus=2.5)}),
             "4cpu+4gpu",
             r"resources.per_hospital.h1.gpus: 2.5 is more than one GPU but not whole; use 3",
         ),
         (
-            Resources(per_hospital={"h1": OwnActor(cpus=5)}),
+            ResourcesSection(per_hospital={"h1": OwnActor(cpus=5)}),
             "4cpu,4cpu",
             r"resources.per_hospital.h1: 5 CPUs are free on no node \(nodes: 2 x 4 CPUs\); lower it",
         ),
-        (Resources(per_hospital={"h11": OwnActor()}), "4cpu", r"resources.per_hospital.h11: no such hospital; did you"),
+        (
+            ResourcesSection(per_hospital={"h11": OwnActor()}),
+            "4cpu",
+            r"resources.per_hospital.h11: no such hospital; did you",
+        ),
     ],
 )
 def test_what_no_node_can_hold_is_named(resources, nodes, message):
@@ -175,7 +193,7 @@ def test_what_no_node_can_hold_is_named(resources, nodes, message):
 
 def test_everybody_with_an_actor_of_their_own():
     own = {name: OwnActor(cpus=0.5) for name in NAMES}
-    placement = place(ROWS, Resources(per_hospital=own), [Node("a", 4)], NAMES)
+    placement = place(ROWS, ResourcesSection(per_hospital=own), [Node("a", 4)], NAMES)
     assert sorted(ids.tolist() for ids in placement.served) == [[h] for h in range(8)]
 
 

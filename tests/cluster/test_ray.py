@@ -14,7 +14,7 @@ from raysim.cluster import pool as pools
 from raysim.cluster.placement import Placement, place
 from raysim.cluster.pool import RayPool
 from raysim.config.nodes import Node
-from raysim.config.schema import Evaluation, Resources
+from raysim.config.schema import EvaluationSection, ResourcesSection
 from raysim.core.errors import HospitalFailed, ResourceError, TrainingDiverged
 from raysim.data.federation import Federation
 from raysim.engine.job import Job, Outcome, Round
@@ -45,10 +45,12 @@ def job(federation: Federation, strategy: Strategy, **changes: object) -> Job:
     optimizer = Optimizer("sgd", float(changes.pop("rate", 0.1)), 4)  # type: ignore[arg-type]
     model = changes.pop("model", None) or ModelSpec("logistic_regression", None, {}, "default")
     work = Work(str(federation.folder), model, optimizer, 2, 1, "float32")
-    return Job(work, strategy, InverseSqrt(0.5, 2), 4, Evaluation())
+    return Job(work, strategy, InverseSqrt(0.5, 2), 4, EvaluationSection())
 
 
-def run(federation: Federation, strategy: Strategy, resources: Resources, **changes: object) -> list[Round | Outcome]:
+def run(
+    federation: Federation, strategy: Strategy, resources: ResourcesSection, **changes: object
+) -> list[Round | Outcome]:
     with open_session(federation.totals, resources, in_process=False, verbose=False) as session:
         return list(session.run(job(federation, strategy, **changes)))
 
@@ -60,7 +62,7 @@ def test_actors_give_the_same_bits_as_one_process(federate: MakeFederation, stra
         federation, strategy, selection=InverseSqrt(0.5, 2), rounds=4, epochs=2, batch_size=4, precision="float32"
     )
     for per_actor in ("auto", 4, 1):
-        *rounds, outcome = run(federation, strategy, Resources(hospitals_per_actor=per_actor))
+        *rounds, outcome = run(federation, strategy, ResourcesSection(hospitals_per_actor=per_actor))
         assert isinstance(outcome, Outcome)
         assert [row.round for row in rounds] == [1, 2, 3, 4]
         np.testing.assert_array_equal(outcome.bank, alone.bank)
@@ -77,7 +79,9 @@ def test_questions_are_answered_under_what_hospitals_keep(federate: MakeFederati
     federation, selection = federate(SIZES, [6] * 8), PowerOfChoice(candidates=6, fraction=0.3)
     run_of = {"rounds": 4, "epochs": 2, "batch_size": 4, "precision": "float32", "learning_rate": 0.5}
     alone = play(federation, FedPer(), selection=selection, **run_of)
-    with open_session(federation.totals, Resources(hospitals_per_actor=3), in_process=False, verbose=False) as session:
+    with open_session(
+        federation.totals, ResourcesSection(hospitals_per_actor=3), in_process=False, verbose=False
+    ) as session:
         planned = replace(job(federation, FedPer(), rate=0.5), selection=selection)
         *_, outcome = session.run(planned)
     assert isinstance(outcome, Outcome)
@@ -87,7 +91,7 @@ def test_questions_are_answered_under_what_hospitals_keep(federate: MakeFederati
 
 def test_fractions_of_a_gpu_are_held_and_visible(federate: MakeFederation):
     federation = federate(SIZES)
-    resources = Resources(hospitals_per_actor=1, gpus_per_actor=0.25, cpus_per_actor=0.5)
+    resources = ResourcesSection(hospitals_per_actor=1, gpus_per_actor=0.25, cpus_per_actor=0.5)
     placement = place(federation.totals, resources, [Node("here", 4, 2)])
     assert len(placement.served) == 8
     pool = RayPool(placement, "cpu")
@@ -108,12 +112,12 @@ def test_a_gpu_share_without_cuda_is_said(federate: MakeFederation):
     torch = pytest.importorskip("torch")
     if torch.cuda.is_available():
         pytest.skip("this machine has CUDA")
-    resources = Resources(hospitals_per_actor=4, gpus_per_actor=0.5)
+    resources = ResourcesSection(hospitals_per_actor=4, gpus_per_actor=0.5)
     with open_session(federation.totals, resources, in_process=False, verbose=False) as session:
         assert session.warning is not None
         assert "sees no CUDA device" in session.warning
         assert isinstance(list(session.run(job(federation, Local())))[-1], Outcome)
-    required = Resources(hospitals_per_actor=4, gpus_per_actor=0.5, device="cuda")
+    required = ResourcesSection(hospitals_per_actor=4, gpus_per_actor=0.5, device="cuda")
     with (
         pytest.raises(ResourceError, match=r"resources.device: cuda, but torch sees no CUDA device"),
         open_session(federation.totals, required, in_process=False, verbose=False),
@@ -124,10 +128,10 @@ def test_a_gpu_share_without_cuda_is_said(federate: MakeFederation):
 @pytest.mark.parametrize(
     ("resources", "message"),
     [
-        (Resources(hospitals_per_actor=1, cpus_per_actor=1), "8 actors x 1 need 8 CPUs, and there are 4"),
-        (Resources(hospitals_per_actor=4, gpus_per_actor=3), "2 actors x 3 need 6 GPUs, and there are 2"),
-        (Resources(hospitals_per_actor=1, gpus_per_actor=0.6), "8 actors x 0.6 need 4.8 GPUs, and there are 2"),
-        (Resources(gpus_per_actor=1.5), "1.5 is more than one GPU but not whole"),
+        (ResourcesSection(hospitals_per_actor=1, cpus_per_actor=1), "8 actors x 1 need 8 CPUs, and there are 4"),
+        (ResourcesSection(hospitals_per_actor=4, gpus_per_actor=3), "2 actors x 3 need 6 GPUs, and there are 2"),
+        (ResourcesSection(hospitals_per_actor=1, gpus_per_actor=0.6), "8 actors x 0.6 need 4.8 GPUs, and there are 2"),
+        (ResourcesSection(gpus_per_actor=1.5), "1.5 is more than one GPU but not whole"),
     ],
 )
 def test_more_than_there_is_is_an_error_that_says_what_there_is(federate: MakeFederation, resources, message):
@@ -146,7 +150,7 @@ def test_actors_that_cannot_come_up_in_time_are_an_error_and_not_a_wait():
 
 def test_divergence_names_round_and_hospital(federate: MakeFederation):
     with pytest.raises(TrainingDiverged, match=r"learning_rate: 1e\+30 made hospital .h\d. diverge in round 1"):
-        run(federate(SIZES), FedAvg(), Resources(), rate=1e30)
+        run(federate(SIZES), FedAvg(), ResourcesSection(), rate=1e30)
 
 
 class Broken:
@@ -168,7 +172,7 @@ def test_a_failing_hospital_is_named_with_its_own_error(federate: MakeFederation
     with pytest.raises(
         HospitalFailed, match="hospital 'h2' failed while answering 'broken': ZeroDivisionError: no rows"
     ):
-        run(federate(SIZES), AsksBroken(), Resources())
+        run(federate(SIZES), AsksBroken(), ResourcesSection())
 
 
 def test_one_put_a_round_and_uplink_that_does_not_grow_with_hospitals(federate: MakeFederation, monkeypatch):
@@ -178,7 +182,7 @@ def test_one_put_a_round_and_uplink_that_does_not_grow_with_hospitals(federate: 
     sizes = {}
     for count in (6, 24):
         federation = federate([10] * count)
-        placement = place(federation.totals, Resources(hospitals_per_actor=count // 2), [Node("here", 4)])
+        placement = place(federation.totals, ResourcesSection(hospitals_per_actor=count // 2), [Node("here", 4)])
         pool = RayPool(placement, "cpu")
         _, message = _first_plan(federation, count)
         before = len(puts)
@@ -188,18 +192,20 @@ def test_one_put_a_round_and_uplink_that_does_not_grow_with_hospitals(federate: 
     assert sizes[6] == sizes[24]
 
 
-def _first_plan(federation: Federation, count: int) -> tuple[Job, pools.Plan]:
+def _first_plan(federation: Federation, count: int) -> tuple[Job, pools.RoundPlan]:
     from raysim.strategies.base import LocalProblem
 
     planned = job(federation, Strategy())
     ids = np.arange(count)
     problem = LocalProblem(start=np.zeros_like(ids), weight=np.full(count, 1 / count))
-    return planned, pools.Plan(planned.work, 1, np.zeros((1, 4), dtype=np.float32), ids, problem)
+    return planned, pools.RoundPlan(planned.work, 1, np.zeros((1, 4), dtype=np.float32), ids, problem)
 
 
 def test_a_killed_actor_comes_back_and_the_result_is_the_same(federate: MakeFederation):
     federation = federate(SIZES, [6] * 8)
-    with open_session(federation.totals, Resources(hospitals_per_actor=4), in_process=False, verbose=False) as session:
+    with open_session(
+        federation.totals, ResourcesSection(hospitals_per_actor=4), in_process=False, verbose=False
+    ) as session:
         expected = list(session.run(job(federation, Chip(clusters=2))))[-1]
         events = session.run(job(federation, Chip(clusters=2)))
         next(events)

@@ -14,7 +14,7 @@ from raysim.cluster.placement import place
 from raysim.cluster.pool import RayPool
 from raysim.cluster.shipping import part_of
 from raysim.config.nodes import Node
-from raysim.config.schema import Evaluation, OwnActor, Resources
+from raysim.config.schema import EvaluationSection, OwnActor, ResourcesSection
 from raysim.core.errors import ResourceError
 from raysim.data.federation import PARTS, Federation
 from raysim.engine.job import Job, Outcome
@@ -46,10 +46,10 @@ def job(federation: Federation, strategy: Strategy) -> Job:
         seed=1,
         precision="float64",
     )
-    return Job(work, strategy, InverseSqrt(0.5, 2), 3, Evaluation())
+    return Job(work, strategy, InverseSqrt(0.5, 2), 3, EvaluationSection())
 
 
-def run(federation: Federation, strategy: Strategy, resources: Resources) -> Outcome:
+def run(federation: Federation, strategy: Strategy, resources: ResourcesSection) -> Outcome:
     rows, names = federation.totals, federation.hospitals
     with open_session(rows, resources, in_process=False, verbose=False, names=names) as session:
         *_, outcome = session.run(job(federation, strategy))
@@ -97,7 +97,7 @@ def test_shipped_rows_give_the_same_bits_as_one_process(federate: MakeFederation
     alone = play(federation, strategy, selection=InverseSqrt(0.5, 2))
     for per_actor in ("auto", 1):
         cpus = None if per_actor == "auto" else 0.5
-        resources = Resources(data="shipped", hospitals_per_actor=per_actor, cpus_per_actor=cpus)
+        resources = ResourcesSection(data="shipped", hospitals_per_actor=per_actor, cpus_per_actor=cpus)
         outcome = run(federation, strategy, resources)
         np.testing.assert_array_equal(outcome.bank, alone.bank)
         for model, figures in outcome.figures.items():
@@ -128,7 +128,7 @@ def _blind(actor: object, folder: str, other: str) -> None:
 @pytest.mark.parametrize("data", ["auto", "shared"])
 def test_who_cannot_read_the_folder_is_found_out(federate: MakeFederation, data):
     federation = federate(SIZES)
-    placement = place(federation.totals, Resources(hospitals_per_actor=2), [Node("here", 4)])
+    placement = place(federation.totals, ResourcesSection(hospitals_per_actor=2), [Node("here", 4)])
     pool = RayPool(placement, "cpu", delivery=data)
     with unreadable(pool, federation):
         if data == "shared":
@@ -146,7 +146,9 @@ def test_who_cannot_read_the_folder_is_found_out(federate: MakeFederation, data)
 def test_an_actor_that_moves_to_a_node_without_the_folder_is_sent_its_rows(federate: MakeFederation, strategy):
     federation = federate(SIZES)
     alone = play(federation, strategy, selection=InverseSqrt(0.5, 2))
-    with open_session(federation.totals, Resources(hospitals_per_actor=2), in_process=False, verbose=False) as session:
+    with open_session(
+        federation.totals, ResourcesSection(hospitals_per_actor=2), in_process=False, verbose=False
+    ) as session:
         *_, read = session.run(job(federation, strategy))
         for actor in session.pool.actors[:2]:  # type: ignore[attr-defined]
             ray.get(actor.__ray_call__.remote(_forget))
@@ -164,7 +166,7 @@ def _forget(actor: object) -> None:
 def test_a_large_centre_computes_in_its_own_actor(federate: MakeFederation):
     federation = federate(SIZES)
     own = {"h0": OwnActor(cpus=2, gpus=1), "h2": OwnActor(gpus=0.5)}
-    resources = Resources(per_hospital=own, gpus_per_actor=0.25, cpus_per_actor=0.5, device="cpu")
+    resources = ResourcesSection(per_hospital=own, gpus_per_actor=0.25, cpus_per_actor=0.5, device="cpu")
     alone = play(federation, Chip(clusters=2), selection=InverseSqrt(0.5, 2))
     with open_session(
         federation.totals, resources, in_process=False, verbose=False, names=federation.hospitals
@@ -188,7 +190,7 @@ def _held(actor: object) -> tuple[str, str]:
 
 def test_a_session_leaves_nothing_reserved(federate: MakeFederation):
     federation = federate(SIZES)
-    resources = Resources(per_hospital={"h0": OwnActor(cpus=2)})
+    resources = ResourcesSection(per_hospital={"h0": OwnActor(cpus=2)})
     with open_session(federation.totals, resources, in_process=False, verbose=False, names=federation.hospitals):
         table = ray.util.placement_group_table()
         assert [group["state"] for group in table.values()].count("CREATED") == 1

@@ -10,6 +10,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 
+
 def test_imports_run_one_way():
     done = subprocess.run([Path(sys.executable).with_name("lint-imports")], capture_output=True, text=True, cwd=ROOT)
     assert done.returncode == 0, done.stdout

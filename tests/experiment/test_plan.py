@@ -12,14 +12,14 @@ from rich.console import Console
 from raysim.cluster.placement import Placement, balance
 from raysim.cluster.pool import LocalPool
 from raysim.config import plugins, reading
-from raysim.config.schema import Evaluation, StrategySection
+from raysim.config.schema import EvaluationSection, StrategySection
 from raysim.core import registry
 from raysim.core.errors import ConfigError
 from raysim.data.federation import Federation
 from raysim.engine.coordinator import Coordinator
 from raysim.engine.job import Job, Round
-from raysim.engine.messages import ModelSpec, Partial, Plan, Work
-from raysim.engine.pool import Memory
+from raysim.engine.messages import ModelSpec, PartialResult, RoundPlan, Work
+from raysim.engine.pool import StateReferences
 from raysim.experiment.plan import available, memory, show_plan, weigh
 from raysim.strategies.base import Strategy
 from raysim.strategies.hospital_clusters.chip import Chip
@@ -43,7 +43,7 @@ class Weighing(LocalPool):
         self.down: list[int] = []
         self.up: list[int] = []
 
-    def round(self, plan: Plan, memory: Memory | None) -> tuple[list[Partial], Memory]:
+    def round(self, plan: RoundPlan, memory: StateReferences | None) -> tuple[list[PartialResult], StateReferences]:
         partials, kept = super().round(plan, memory)
         if plan.problem is not None:
             self.down.append(len(pickle.dumps(plan, protocol=5)))
@@ -60,7 +60,7 @@ def job(federation, strategy: Strategy, every: int) -> Job:
         seed=1,
         precision="float32",
     )
-    return Job(work, strategy, InverseSqrt(0.5, 2), 3, Evaluation(every=every))
+    return Job(work, strategy, InverseSqrt(0.5, 2), 3, EvaluationSection(every=every))
 
 
 @pytest.mark.parametrize("name", strategies())

@@ -137,7 +137,7 @@ def test_names_in_brackets_are_printed_as_they_are(tmp_path: Path, monkeypatch: 
 def test_a_label_in_brackets_is_shown_while_it_runs(terminal: bool, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(progress, "PLAIN_SECONDS", 0.0)
     console = Console(file=io.StringIO(), width=120, force_terminal=terminal)
-    with progress.Display(console, 1, 2) as display:
+    with progress.RunProgress(console, 1, 2) as display:
         display.begin("prox [/mu]", 2)
         display.round(Round(1, 0.1, 2, 0, 0))
     assert "prox [/mu]" in console.file.getvalue()  # type: ignore[attr-defined]

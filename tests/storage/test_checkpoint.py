@@ -13,14 +13,14 @@ import pytest
 
 from raysim.cluster.placement import Placement, balance
 from raysim.cluster.pool import LocalPool
-from raysim.config.schema import Evaluation
+from raysim.config.schema import EvaluationSection
 from raysim.core import registry
 from raysim.core.errors import ConfigError, ResourceError
 from raysim.core.packing import pack, pack_state, unpack, unpack_state
 from raysim.data.federation import Federation
 from raysim.engine.cadence import AUTO_SECONDS, Cadence
 from raysim.engine.coordinator import Coordinator
-from raysim.engine.job import Job, Outcome, Standing
+from raysim.engine.job import Job, Outcome, RunState
 from raysim.engine.messages import ModelSpec, Work
 from raysim.storage.checkpoints import Checkpoints, Writer, decode, encode
 from raysim.strategies.base import Selection, State, Strategy
@@ -41,10 +41,10 @@ def job(federation: Federation, strategy: Strategy, selection: Selection, rounds
         1,
         "float32",
     )
-    return Job(work, strategy, selection, rounds, Evaluation(every=2))
+    return Job(work, strategy, selection, rounds, EvaluationSection(every=2))
 
 
-def played(federation: Federation, job: Job, since: Standing | None = None, every: int = 1) -> list[Any]:
+def played(federation: Federation, job: Job, since: RunState | None = None, every: int = 1) -> list[Any]:
     pool = LocalPool(Placement(balance(federation.totals, 2), 1, 0), "cpu")
     return list(Coordinator(pool).run(job, since, every))
 
@@ -88,7 +88,7 @@ def both(federate: MakeFederation, strategy: str, selection: str) -> tuple[Feder
 def test_a_run_that_goes_on_from_any_checkpoint_ends_with_the_same_bits(federate: MakeFederation, strategy, selection):
     federation, planned = both(federate, strategy, selection)
     *events, alone = played(federation, planned)
-    standings = [event for event in events if isinstance(event, Standing)]
+    standings = [event for event in events if isinstance(event, RunState)]
     assert [standing.round for standing in standings] == [1, 2, 3, 4]
     for standing in standings:
         read, fingerprint = decode(encode(standing, "abc"))
@@ -207,9 +207,9 @@ def test_no_file_decides_which_class_is_made():
 
 
 @pytest.fixture
-def standings(federate: MakeFederation) -> list[Standing]:
+def standings(federate: MakeFederation) -> list[RunState]:
     federation, planned = both(federate, "local", "inverse_sqrt")
-    return [event for event in played(federation, planned) if isinstance(event, Standing)]
+    return [event for event in played(federation, planned) if isinstance(event, RunState)]
 
 
 @pytest.mark.parametrize("uri", [False, True])

@@ -18,7 +18,7 @@ from raysim.config import reading
 from raysim.config.schema import Config
 from raysim.core.errors import ConfigError
 from raysim.engine.job import Round
-from raysim.report.progress import Display
+from raysim.report.progress import RunProgress
 from raysim.storage import resume
 from tests.conftest import MakeFederation
 
@@ -55,19 +55,19 @@ def go_on(folder: Path | str) -> str:
 
 def stop_at(monkeypatch, round: int, job: int = 1) -> None:
     """Ctrl-C as soon as this round of the ``job``-th job is told."""
-    begin, told, jobs = Display.begin, Display.round, [0]
+    begin, told, jobs = RunProgress.begin, RunProgress.round, [0]
 
-    def counted(self: Display, label: str, rounds: int) -> None:
+    def counted(self: RunProgress, label: str, rounds: int) -> None:
         jobs[0] += 1
         begin(self, label, rounds)
 
-    def stopped(self: Display, row: Round) -> None:
+    def stopped(self: RunProgress, row: Round) -> None:
         if jobs[0] == job and row.round == round:
             raise KeyboardInterrupt
         told(self, row)
 
-    monkeypatch.setattr(Display, "begin", counted)
-    monkeypatch.setattr(Display, "round", stopped)
+    monkeypatch.setattr(RunProgress, "begin", counted)
+    monkeypatch.setattr(RunProgress, "round", stopped)
 
 
 def stopped(monkeypatch, tree: dict[str, Any], out: str, round: int, job: int = 1, *, compare: bool = False) -> None:
@@ -163,15 +163,15 @@ def test_what_has_changed_since_the_start_is_named(here: Path, monkeypatch):
 
 def test_a_folder_at_work_is_left_alone(here: Path, monkeypatch):
     tree = SMALL | {"strategy": "fedavg", "tracking": {"uri": "none"}}
-    told = Display.round
+    told = RunProgress.round
 
-    def second(self: Display, row: Round) -> None:
+    def second(self: RunProgress, row: Round) -> None:
         told(self, row)
         if row.round == 3:
             with pytest.raises(ConfigError, match="another raysim is at work in it"):
                 start(tree, "out")
 
-    monkeypatch.setattr(Display, "round", second)
+    monkeypatch.setattr(RunProgress, "round", second)
     start(tree, "out")
 
 

@@ -11,7 +11,7 @@ from scipy.optimize import minimize
 from raysim.cluster.placement import Placement, balance
 from raysim.cluster.pool import LocalPool
 from raysim.data.federation import Federation
-from raysim.engine.coordinator import Run
+from raysim.engine.coordinator import JobRun
 from raysim.engine.job import Outcome
 from raysim.storage.results import models
 from raysim.strategies.base import Update
@@ -34,7 +34,7 @@ def federation(federate: MakeFederation) -> Federation:
 
 def last_state(federation: Federation, strategy: AgnosticFL, **settings) -> AgnosticState:
     """The state that the last round began with."""
-    run = Run(
+    run = JobRun(
         LocalPool(Placement(balance(federation.totals, 1), 1, 0), "cpu"), job_of(federation, strategy, **settings)
     )
     for event in run.play():

@@ -11,14 +11,14 @@ import pytest
 from raysim.cluster.placement import Placement, balance
 from raysim.cluster.pool import LocalPool
 from raysim.data.federation import Federation
-from raysim.engine.coordinator import Run
+from raysim.engine.coordinator import JobRun
 from raysim.engine.job import Outcome
 from raysim.strategies.base import Strategy
 from raysim.strategies.hospital_clusters.chip import Chip
 from raysim.strategies.hospital_clusters.clustered import Clustered
 from raysim.strategies.hospital_clusters.hierarchical import Hierarchical
 from raysim.strategies.selections.sampling import Uniform
-from raysim.strategies.shared.clustering import AdaptiveState
+from raysim.strategies.shared.clustering import ReclusteringState
 from tests.conftest import MakeFederation, job_of, play, store
 from tests.strategies.test_battery import same
 from tests.strategies.test_identities import assert_different, assert_same
@@ -32,9 +32,9 @@ def federation(federate: MakeFederation) -> Federation:
     return federate(SIZES, [5] * 7)
 
 
-def states(federation: Federation, strategy: Strategy, **settings) -> tuple[list[AdaptiveState], Outcome]:
+def states(federation: Federation, strategy: Strategy, **settings) -> tuple[list[ReclusteringState], Outcome]:
     """The state after each round but the last, and the outcome."""
-    run = Run(
+    run = JobRun(
         LocalPool(Placement(balance(federation.totals, 2), 1, 0), "cpu"), job_of(federation, strategy, **settings)
     )
     seen = []

@@ -9,7 +9,7 @@ from raysim.cluster.placement import Placement, balance
 from raysim.cluster.pool import LocalPool
 from raysim.core.errors import ConfigError
 from raysim.data.federation import Federation
-from raysim.engine.coordinator import Run
+from raysim.engine.coordinator import JobRun
 from raysim.engine.job import Outcome, check_job
 from raysim.engine.messages import VARIATE, ModelSpec
 from raysim.strategies.one_model.fedavg import FedAvg
@@ -29,7 +29,7 @@ def federation(federate: MakeFederation) -> Federation:
 def variates(federation: Federation, strategy: Scaffold, **settings) -> tuple[Outcome, list[tuple[np.ndarray, dict]]]:
     """The outcome, and after each round but the last c and the hospitals' own variates."""
     pool = LocalPool(Placement(balance(federation.totals, 2), 1, 0), "cpu")
-    run = Run(pool, job_of(federation, strategy, **settings))
+    run = JobRun(pool, job_of(federation, strategy, **settings))
     seen = []
     for event in run.play():
         if isinstance(event, Outcome):

@@ -18,7 +18,7 @@ from raysim.config.reading import read
 from raysim.config.system import SystemSection
 from raysim.data.federation import Federation
 from raysim.engine.coordinator import Coordinator
-from raysim.engine.job import Outcome, Round, Standing
+from raysim.engine.job import Outcome, Round, RunState
 from raysim.engine.timing import reached
 from raysim.metrics.labels import CLASSIFICATION
 from raysim.storage.checkpoints import decode, encode
@@ -289,7 +289,7 @@ def test_a_run_that_goes_on_remembers_it(strategy, federation):
     *events, alone = Coordinator(pool).run(planned, None, 1)
     assert isinstance(alone, Outcome)
     assert alone.setup.down > 0
-    for standing in (event for event in events if isinstance(event, Standing)):
+    for standing in (event for event in events if isinstance(event, RunState)):
         *_, outcome = Coordinator(pool).run(planned, decode(encode(standing, ""))[0])
         assert isinstance(outcome, Outcome)
         assert (outcome.setup, outcome.traffic) == (alone.setup, alone.traffic)

@@ -10,8 +10,8 @@ import pytest
 from raysim.cluster.placement import Placement, balance
 from raysim.cluster.pool import LocalPool
 from raysim.config.system import SystemSection
-from raysim.engine.coordinator import Coordinator, Run
-from raysim.engine.job import Standing
+from raysim.engine.coordinator import Coordinator, JobRun
+from raysim.engine.job import RunState
 from raysim.storage.checkpoints import decode, encode
 from raysim.strategies.asynchronous.fedasync import FedAsync
 from raysim.strategies.hospital_clusters.chip import Chip
@@ -33,14 +33,14 @@ def test_candidates_tell_losses_under_the_model_that_they_would_start_from(strat
     """Of four that are asked, each about its cluster's model, two train from it; CHiP-FL's also get the global one."""
     federation = federate([40, 30, 25, 20, 30, 22])
     asked = []
-    measure = Run._measure
+    measure = JobRun._measure
 
     def listen(self, question, *, models=None, ids=None):
         if question.kind == "loss":
             asked.append((self._round, models, ids))
         return measure(self, question, models=models, ids=ids)
 
-    monkeypatch.setattr(Run, "_measure", listen)
+    monkeypatch.setattr(JobRun, "_measure", listen)
     selection = PowerOfChoice(candidates=4, fraction=0.34, minimum=1)
     outcome = play(federation, strategy, selection=selection, **RUN)
     assert [row.bytes_down for row in outcome.rounds] == [4 * models * outcome.layout.size] * 3
@@ -77,7 +77,7 @@ def test_a_run_that_goes_on_knows_what_those_under_way_were_sent(federate):
     job = job_of(federation, FedAsync(concurrency=3), rounds=7, selection=selection, system=slow)
     coordinator = Coordinator(LocalPool(Placement(balance(federation.totals, 1), 1, 0), "cpu"))
     *events, whole = coordinator.run(job, every=1)
-    for standing in (event for event in events if isinstance(event, Standing)):
+    for standing in (event for event in events if isinstance(event, RunState)):
         *_, again = coordinator.run(job, decode(encode(standing, "print"))[0])
         assert again.traffic == whole.traffic
 

@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from raysim.config.schema import Config
-from raysim.tune.plan import Plan, make_plan
+from raysim.tune.plan import SweepPlan, make_plan
 
 Tree = dict[str, Any]
 
@@ -63,7 +63,7 @@ def small_tree(**changes: Any) -> Tree:
 
 
 @pytest.fixture
-def plan() -> tuple[Plan, Config]:
+def plan() -> tuple[SweepPlan, Config]:
     """The small sweep, checked."""
     return make_plan(small_tree())
 

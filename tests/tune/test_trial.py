@@ -11,7 +11,7 @@ import pytest
 from raysim.cluster.placement import Placement, balance
 from raysim.cluster.pool import LocalPool
 from raysim.data.federation import Federation, write
-from raysim.engine.coordinator import Run
+from raysim.engine.coordinator import JobRun
 from raysim.engine.job import Job, Outcome, Round
 from raysim.strategies.base import Strategy
 from raysim.training.base import Optimizer
@@ -130,15 +130,15 @@ def test_a_run_goes_on_from_where_another_stood(strategy):
     plan, _ = make_plan(small_tree(strategy=strategy, sweep__space={"training.learning_rate": {"uniform": [0.1, 0.2]}}))
     pool = local_pool(plan)
     (job,) = plan.jobs({}, "validation")
-    *rounds, whole = Run(pool, job).play()
-    first = Run(pool, job)
+    *rounds, whole = JobRun(pool, job).play()
+    first = JobRun(pool, job)
     events = first.play()
     assert first.standing() is None
     next(events), next(events)
     standing = first.standing()
     assert standing is not None
     assert standing.round == 2
-    *later, outcome = Run(pool, job, standing).play()
+    *later, outcome = JobRun(pool, job, standing).play()
     assert isinstance(outcome, Outcome)
     assert isinstance(whole, Outcome)
     np.testing.assert_array_equal(outcome.bank, whole.bank)

@@ -13,7 +13,7 @@ from raysim.cluster.placement import Placement, balance
 from raysim.cluster.pool import LocalPool
 from raysim.data.federation import Federation
 from raysim.engine.coordinator import Coordinator
-from raysim.engine.job import Round, Standing
+from raysim.engine.job import Round, RunState
 from raysim.storage.checkpoints import decode, encode
 from raysim.strategies.asynchronous.fedasync import FedAsync
 from raysim.strategies.asynchronous.fedbuff import FedBuff
@@ -113,7 +113,7 @@ def test_haccs_knows_how_long_rounds_take(federation):
     outcome = play(federation, FedAvg(), selection=Haccs(rho=1.0, fraction=0.5, minimum=1), rounds=4, system=slow)
     job = job_of(federation, FedAvg(), selection=Haccs(), system=slow)
     coordinator = Coordinator(LocalPool(Placement(balance(federation.totals, 1), 1, 0), "cpu"))
-    standing = next(event for event in coordinator.run(job, every=1) if isinstance(event, Standing))
+    standing = next(event for event in coordinator.run(job, every=1) if isinstance(event, RunState))
     assert standing.memory["latencies"] == pytest.approx([1, 2, 3, 40, 5, 6])
     assert len(outcome.rounds) == 4
 
@@ -295,7 +295,7 @@ def test_a_run_goes_on_from_every_checkpoint_with_who_is_under_way(case, federat
     coordinator = Coordinator(LocalPool(Placement(balance(federation.totals, 2), 1, 0), "cpu"))
     events = list(coordinator.run(job, every=1))
     whole = events[-1]
-    checkpoints = [event for event in events if isinstance(event, Standing)]
+    checkpoints = [event for event in events if isinstance(event, RunState)]
     if case in ("discount", "fedasync", "fedbuff"):
         assert max(len(standing.clock.hospital) for standing in checkpoints) > 0
         assert max(len(standing.clock.kept) for standing in checkpoints) > 1

@@ -180,7 +180,7 @@ class _Step:
 
 
 @dataclass(frozen=True)
-class Plan:
+class BatchSchedule:
     """All batches of some hospitals, those with the most steps first.
 
     ``rows [T, H, B]`` numbers the rows of all hospitals one after another, of which ``counts [T, H]`` are the batch and
@@ -193,7 +193,7 @@ class Plan:
     active: list[int]
 
 
-def schedule(tasks: Sequence[Task], batch_size: int) -> Plan:
+def schedule(tasks: Sequence[Task], batch_size: int) -> BatchSchedule:
     """The batches of ``tasks``, which are sorted by their number of steps (epochs times batches), the most first."""
     sizes = [len(task.y) for task in tasks]
     widths = [rows_per_batch(batch_size, n) for n in sizes]
@@ -214,7 +214,7 @@ def schedule(tasks: Sequence[Task], batch_size: int) -> Plan:
             counts[part, h] = width
             counts[part.stop - 1, h] = n - (count - 1) * width
         first += n
-    return Plan(rows, counts, [sum(s > t for s in steps) for t in range(steps[0])])
+    return BatchSchedule(rows, counts, [sum(s > t for s in steps) for t in range(steps[0])])
 
 
 def groups(tasks: Sequence[Task], batch_size: int) -> Iterator[list[int]]:

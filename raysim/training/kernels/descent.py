@@ -56,7 +56,7 @@ def combined_pull(task: Task, dtype: DTypeLike) -> tuple[float, Vector | None]:
     return sum(weight for weight, _ in pulls), anchor
 
 
-class Update(Protocol):
+class StepRule(Protocol):
     """A local optimiser at work on one hospital's ``theta [P]``."""
 
     target: Vector
@@ -78,7 +78,7 @@ class Sgd:
         self._shift = None if anchor is None else np.multiply(anchor, rate, out=anchor)
 
     def finish(self) -> None:
-        """See ``Update``."""
+        """See ``StepRule``."""
         if self._shift is not None:
             np.add(self.target, self._shift, self.target)
 
@@ -94,7 +94,7 @@ class Momentum:
         self._axpy = BLAS[theta.dtype].axpy
 
     def finish(self) -> None:
-        """See ``Update``."""
+        """See ``StepRule``."""
         if self._anchor is not None:
             self._axpy(self._theta, self.target, a=self._weight)
             np.subtract(self.target, self._anchor, self.target)
@@ -113,7 +113,7 @@ class Adam:
         self._axpy = BLAS[theta.dtype].axpy
 
     def finish(self) -> None:
-        """See ``Update``."""
+        """See ``StepRule``."""
         gradient, first, second, axpy = self.target, self._first, self._second, self._axpy
         if self._anchor is not None:
             axpy(self._theta, gradient, a=self._weight)
@@ -134,19 +134,19 @@ class Adam:
 class Frozen:
     """``update``, after whose every step the parameters ``frozen [P]`` of ``theta`` are put back where they were."""
 
-    def __init__(self, update: Update, theta: Vector, frozen: NDArray[np.bool_]) -> None:
+    def __init__(self, update: StepRule, theta: Vector, frozen: NDArray[np.bool_]) -> None:
         self.target, self.keep, self.scale = update.target, update.keep, update.scale
         self._update, self._theta = update, theta
         self._frozen = np.flatnonzero(frozen)
         self._values = theta[self._frozen]
 
     def finish(self) -> None:
-        """See ``Update``."""
+        """See ``StepRule``."""
         self._update.finish()
         self._theta[self._frozen] = self._values
 
 
-OPTIMIZERS: dict[str, Callable[[Vector, float, float, Vector | None], Update]] = {
+OPTIMIZERS: dict[str, Callable[[Vector, float, float, Vector | None], StepRule]] = {
     "sgd": Sgd,
     "momentum": Momentum,
     "adam": Adam,
@@ -172,7 +172,9 @@ def one_by_one(
     return thetas
 
 
-def begin(optimizer: Optimizer, task: Task, theta: Vector, arrange: Callable[[Vector], Vector] | None = None) -> Update:
+def begin(
+    optimizer: Optimizer, task: Task, theta: Vector, arrange: Callable[[Vector], Vector] | None = None
+) -> StepRule:
     """A fresh optimiser state for ``task``; ``arrange`` brings a vector ``[P]`` into the order theta is kept in."""
     weight, anchor = combined_pull(task, theta.dtype)
     frozen = task.frozen

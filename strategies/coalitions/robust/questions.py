@@ -1,8 +1,8 @@
 """What CS-RCFL asks hospitals: a linear model of their own, and how robustly other hospitals' models do on their rows.
 
 X. Konti et al., *CS-RCFL*, with the losses of :mod:`raysim.strategies.coalitions.robust.loss` and the training of
-:mod:`raysim.strategies.coalitions.robust.training`. How far a hospital trusts its rows, its radius ε_i, is decided at the hospital by a
-:class:`RadiusRule` and never leaves it: whoever needs it again works it out from the rows again.
+:mod:`raysim.strategies.coalitions.robust.training`. How far a hospital trusts its rows, its radius ε_i, is decided at
+the hospital by a :class:`RadiusRule` and never leaves it: whoever needs it again works it out from the rows again.
 
 Models are vectors of ``F`` weights and then the intercept. With real labels (``classes`` 0) the loss is absolute, with
 two classes logistic.

@@ -1,7 +1,8 @@
 """Training a linear model against the worst law near a hospital's rows, with a proof of how near the optimum it is.
 
-X. Konti et al., *CS-RCFL*, the robust local problems (4) and (5); :mod:`raysim.strategies.coalitions.robust.loss` has their objectives in
-closed form, Wasserstein-1 balls with the l2 norm, the intercept (the last scalar, where there is one) not transported.
+X. Konti et al., *CS-RCFL*, the robust local problems (4) and (5); :mod:`raysim.strategies.coalitions.robust.loss` has
+their objectives in closed form, Wasserstein-1 balls with the l2 norm, the intercept (the last scalar, where there is
+one) not transported.
 
 - absolute loss: ``min mean |y - x.θ| + ε sqrt(|θ|^2 + 1)``. Its dual is ``max u.y + sqrt(ε^2 - |X'u|^2)`` over
   ``|u_p| <= 1/n``, ``|X'u| <= ε`` (with an intercept ``sum u = 0``).

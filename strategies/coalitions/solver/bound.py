@@ -4,8 +4,8 @@ A partition into K coalitions is the matrix ``Z_ij = 1/|S|`` where i and j are b
 ``<C, Z>`` with ``C = (L + L')/2``. Z is a projection of rank K that keeps the vector of ones, so ``Z = J/N + Y`` with J
 all ones and Y a projection of rank K - 1 across from them (J. Peng, Y. Wei: *Approximating K-means-type clustering via
 semidefinite programming*, SIAM J. Optim. 18, 2007). It also has ``Z >= 0`` and the clique inequalities of
-:mod:`raysim.strategies.coalitions.solver.cliques`. So for any multipliers ``V >= 0`` of the former and ``T >= 0`` of the latter, with
-``M = C - V + sum of T (their coefficients)``, no partition costs less than
+:mod:`raysim.strategies.coalitions.solver.cliques`. So for any multipliers ``V >= 0`` of the former and ``T >= 0`` of
+the latter, with ``M = C - V + sum of T (their coefficients)``, no partition costs less than
 
     ``1'M1/N + the sum of the K - 1 smallest eigenvalues of M across from the ones``.
 

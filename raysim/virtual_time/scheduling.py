@@ -37,7 +37,7 @@ Exchanged = Callable[[Ids, LocalProblem, State], tuple[Floats, Floats]]
 
 
 @dataclass(frozen=True, eq=False)
-class Call:
+class ScheduledCohort:
     """A round's cohort ``ids [H]`` and what it minimises; ``problem`` names rows of the bank of ``state``.
 
     ``asked`` hospitals were called for it. ``unused`` are those whose updates came and were too few to be used,
@@ -53,7 +53,7 @@ class Call:
     staleness: float = 0.0
 
 
-class Caller(Protocol):
+class CohortScheduler(Protocol):
     """Makes the calls of a run."""
 
     @property
@@ -61,16 +61,16 @@ class Caller(Protocol):
         """What it carries from round to round."""
         ...
 
-    def call(self, view: FederationView, state: State, round: int) -> Call:
+    def schedule(self, view: FederationView, state: State, round: int) -> ScheduledCohort:
         """Who takes part in the next round."""
         ...
 
-    def heard(self, ids: Ids, down: Ids, up: Ids) -> None:
+    def questions_answered(self, ids: Ids, down: Ids, up: Ids) -> None:
         """Hospitals ``ids [H]`` have answered a question: bytes that each received, and sent, ``[H]``."""
         ...
 
 
-class Perfect:
+class PerfectScheduler:
     """Everybody that was selected takes part, and no time passes."""
 
     clock: Clock | None = None
@@ -78,15 +78,15 @@ class Perfect:
     def __init__(self, strategy: Strategy) -> None:
         self._strategy = strategy
 
-    def call(self, view: FederationView, state: State, round: int) -> Call:
+    def schedule(self, view: FederationView, state: State, round: int) -> ScheduledCohort:
         ids = self._strategy.select(view, state, round)
-        return Call(ids, self._strategy.problem(view, state, ids) if len(ids) else None, state)
+        return ScheduledCohort(ids, self._strategy.problem(view, state, ids) if len(ids) else None, state)
 
-    def heard(self, ids: Ids, down: Ids, up: Ids) -> None:
+    def questions_answered(self, ids: Ids, down: Ids, up: Ids) -> None:
         pass
 
 
-class OnClock:
+class ClockedScheduler:
     """What callers on a virtual clock share. ``measure`` asks hospitals again what they have answered already."""
 
     def __init__(
@@ -107,7 +107,7 @@ class OnClock:
         self._measure = measure
         self.clock: Clock = clock
 
-    def heard(self, ids: Ids, down: Ids, up: Ids) -> None:
+    def questions_answered(self, ids: Ids, down: Ids, up: Ids) -> None:
         # A question goes to all at once, and the server waits for all answers. Those who answer are taken to be there.
         if len(ids):
             seconds = self._system.seconds(ids, np.zeros(len(ids)), down.astype(float), up.astype(float))

@@ -9,7 +9,7 @@ from typing import Protocol
 from raysim.core.errors import ConfigError
 
 
-class Shelf(Protocol):
+class FileStore(Protocol):
     """A folder of files that appear whole or not at all, here or on another file system."""
 
     def names(self) -> list[str]:
@@ -29,7 +29,7 @@ class Shelf(Protocol):
         ...
 
 
-class LocalShelf:
+class LocalFileStore:
     """A folder on this machine. What has been written survives a loss of power."""
 
     def __init__(self, folder: Path) -> None:
@@ -65,7 +65,7 @@ class LocalShelf:
         (self._folder / name).unlink(missing_ok=True)
 
 
-class RemoteShelf:
+class RemoteFileStore:
     """A folder on any file system that pyarrow knows: ``s3://bucket/folder``, ``gs://``, ``hdfs://``, ``file:///``."""
 
     def __init__(self, uri: str) -> None:
@@ -100,15 +100,15 @@ class RemoteShelf:
         self._system.delete_file(f"{self._folder}/{name}")
 
 
-def shelf(location: str) -> Shelf:
-    """The shelf at a path or URI. Raises ``ConfigError`` for a URI that no file system knows."""
-    return RemoteShelf(location) if "://" in location else LocalShelf(Path(location))
+def file_store(location: str) -> FileStore:
+    """The store of files at a path or URI. Raises ``ConfigError`` for a URI that no file system knows."""
+    return RemoteFileStore(location) if "://" in location else LocalFileStore(Path(location))
 
 
 def check(location: str) -> None:
     """Raise ``ConfigError`` where ``checkpoint.path`` cannot be written; leaves an empty folder."""
     try:
-        probe = shelf(location)
+        probe = file_store(location)
         probe.write("probe", b"")
         probe.remove("probe")
     except OSError as error:

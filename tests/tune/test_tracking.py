@@ -8,9 +8,9 @@ import time
 
 import pytest
 
-from raysim.tune import courier as couriers
-from raysim.tune.courier import Courier
+from raysim.tune import tracking as trackings
 from raysim.tune.plan import make_plan
+from raysim.tune.tracking import SweepTracker
 from tests.tune.conftest import small_tree
 from tests.tune.test_results import trial
 
@@ -20,7 +20,7 @@ def sweep(tmp_path):
     plan, config = make_plan(small_tree(seeds=[1, 2], tracking__uri=f"sqlite:///{tmp_path}/mlflow.db"))
 
     def courier():
-        return Courier(tmp_path, plan, config, "fingerprint")
+        return SweepTracker(tmp_path, plan, config, "fingerprint")
 
     return courier
 
@@ -99,8 +99,8 @@ class Away:
 
 
 def test_an_outage_costs_nothing_and_what_was_kept_is_sent_later(sweep, monkeypatch, tmp_path):
-    monkeypatch.setattr(couriers, "Tracker", Away)
-    monkeypatch.setattr(couriers, "WAITS", (0.01,))
+    monkeypatch.setattr(trackings, "Tracker", Away)
+    monkeypatch.setattr(trackings, "WAITS", (0.01,))
     Away.up, Away.started = False, ()
     with sweep() as courier:
         courier.finished(ONE)

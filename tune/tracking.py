@@ -28,7 +28,7 @@ from raysim.engine.job import Round
 from raysim.storage.results import write_json
 from raysim.tracking.client import NOWHERE, Tracker
 from raysim.tune.journal import Finished
-from raysim.tune.plan import Plan
+from raysim.tune.plan import SweepPlan
 from raysim.tune.trial import headline
 
 WAITS = (1.0, 2.0, 5.0, 10.0, 30.0)
@@ -38,10 +38,10 @@ PATIENCE = {"MLFLOW_HTTP_REQUEST_MAX_RETRIES": "1", "MLFLOW_HTTP_REQUEST_TIMEOUT
 """MLflow's own patience (minutes, by default) would keep a sweep from ending; this thread has its own."""
 
 
-class Courier:
+class SweepTracker:
     """Sends trials to the store that ``tracking`` names. What has been sent stands in ``mlflow.json``."""
 
-    def __init__(self, folder: Path, plan: Plan, config: Config, fingerprint: str) -> None:
+    def __init__(self, folder: Path, plan: SweepPlan, config: Config, fingerprint: str) -> None:
         self.unsent = 0
         self.error = ""
         self._folder = folder
@@ -58,7 +58,7 @@ class Courier:
         self._thread: threading.Thread | None = None
         self._tracker: Tracker | None = None
 
-    def __enter__(self) -> Courier:
+    def __enter__(self) -> SweepTracker:
         if self._config.tracking.uri != NOWHERE:
             self._thread = threading.Thread(target=self._work, name="mlflow", daemon=True)
             self._thread.start()
