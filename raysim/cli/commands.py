@@ -18,6 +18,7 @@ from raysim.config.schema import PAPER_METHODS, Config, StrategySection
 from raysim.core import registry
 from raysim.core.errors import ConfigError
 from raysim.report.terminal import comparison_table, run_table, unlikeness_table
+from raysim.strategies.shared.psi import EPSILON, Smoothing, check_smoothing
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -89,25 +90,41 @@ def resume_run(folder: Path, console: Console, *, in_process: bool, verbose: boo
         go_on(config, console, folder, in_process=in_process, verbose=verbose, again=True)
 
 
-def describe_data(config: Config, console: Console, table: Path | None = None) -> None:
-    """``raysim describe``; with ``table``, a row a hospital goes to that file. Raises ``ConfigError`` if it cannot."""
+def describe_data(config: Config, console: Console, table: Path | None = None, epsilon: str | None = None) -> None:
+    """``raysim describe``; with ``table``, a row a hospital goes to that file. Raises ``ConfigError`` if it cannot.
+
+    ``epsilon`` smooths the shares of PSI: a number, ``counts``, or None for the default.
+    """
     from raysim.data.describe import render
     from raysim.data.heterogeneity import hospital_table
     from raysim.storage.results import write_csv
 
     if table is not None and (table.is_dir() or not table.absolute().parent.is_dir()):
         raise ConfigError(f"--table: {table} is not a file in a folder that exists; name one, such as hospitals.csv")
+    smoothing = _smoothing(epsilon)
     source = plugins.build_source(config.data)
     federation = plugins.build_federation(config.data, source, config.seed)
     render(federation, console)
-    console.print(unlikeness_table(federation), markup=False)
+    console.print(unlikeness_table(federation, smoothing), markup=False)
     if table is None:
         return
     try:
-        write_csv(table, hospital_table(federation))
+        write_csv(table, hospital_table(federation, epsilon=smoothing))
     except OSError as error:
         raise ConfigError(f"--table: {table} cannot be written ({error.strerror}); name another file") from None
     console.print(f"\nfiles: {table}", soft_wrap=True, highlight=False, markup=False)
+
+
+def _smoothing(text: str | None) -> Smoothing:
+    """What ``--epsilon`` says."""
+    if text is None:
+        return EPSILON
+    try:
+        epsilon: Smoothing = "counts" if text == "counts" else float(text)
+        check_smoothing(epsilon)
+    except ValueError:
+        raise ConfigError(f"--epsilon: {text} is not a number in (0, 1] or counts, half a row in every bin") from None
+    return epsilon
 
 
 def list_kind(kind: str, console: Console) -> None:

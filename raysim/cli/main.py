@@ -85,12 +85,15 @@ def describe(
     table: Annotated[
         Path | None, typer.Option(metavar="FILE", help="CSV to write: rows and PSI of each hospital and class.")
     ] = None,
+    epsilon: Annotated[
+        str | None, typer.Option(metavar="NUMBER|counts", help="What smooths empty bins in PSI; counts: half a row.")
+    ] = None,
     verbose: Verbose = False,
 ) -> None:
     """Print the federation: hospitals, sizes, prevalence, missing values, and what each source read."""
     from raysim.cli.commands import describe_data
 
-    describe_data(_configuration(config, set_, seed), _console(), table)
+    describe_data(_configuration(config, set_, seed), _console(), table, epsilon)
 
 
 @app.command()

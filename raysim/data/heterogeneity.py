@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from raysim.core.errors import DataError
 from raysim.strategies.shared import psi
+from raysim.strategies.shared.psi import EPSILON, Smoothing
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -85,10 +86,10 @@ def label_spread(federation: Federation, part: str = "train") -> dict[str, float
     return {"std_between": between**0.5, "std_within": within**0.5, "between_share": share}
 
 
-def label_metrics(counts: Counts) -> dict[str, float]:
-    """All metrics of label skew of a federation, by name."""
+def label_metrics(counts: Counts, epsilon: Smoothing = EPSILON) -> dict[str, float]:
+    """All metrics of label skew of a federation, by name; ``epsilon`` smooths the shares of WPSI."""
     metrics = {
-        "wpsi": label_psi(counts).weighted,
+        "wpsi": label_psi(counts, epsilon=epsilon).weighted,
         "hellinger": hellinger_distance(counts),
         "jensen_shannon": jensen_shannon_distance(counts),
     }
@@ -96,12 +97,18 @@ def label_metrics(counts: Counts) -> dict[str, float]:
     return metrics | {f"emd_{kind}": earth_movers_distance(counts, kind) for kind in kinds}
 
 
-def label_psi(counts: Counts, reference: Counts | None = None) -> Stability:
+def label_psi(counts: Counts, reference: Counts | None = None, epsilon: Smoothing = EPSILON) -> Stability:
     """PSI of each hospital and class against the pooled shares, or those of ``reference [C]`` (training counts)."""
-    return _stability(psi.psi_terms(counts, reference), counts.sum(axis=1))
+    return _stability(psi.psi_terms(counts, reference, epsilon), counts.sum(axis=1))
 
 
-def feature_psi(X: NDArray[Any], observed: NDArray[np.bool_], home: NDArray[np.int64], bins: int = 10) -> Stability:
+def feature_psi(
+    X: NDArray[Any],
+    observed: NDArray[np.bool_],
+    home: NDArray[np.int64],
+    bins: int = 10,
+    epsilon: Smoothing = EPSILON,
+) -> Stability:
     """PSI of each hospital and feature over ``bins`` quantile bins of the pooled values and one of missing values.
 
     ``X [n, >= D]``, of which the first D columns are values, ``observed [n, D]``, ``home [n]`` the hospital of each
@@ -116,13 +123,15 @@ def feature_psi(X: NDArray[Any], observed: NDArray[np.bool_], home: NDArray[np.i
         edges[j] = np.quantile(X[observed[:, j], j].astype(np.float64), cuts, method="inverted_cdf")
     hospitals = int(home.max(initial=-1)) + 1
     counts = psi.bin_counts(psi.bin_indices(X, observed, edges), home, hospitals, bins + 1)
-    return _stability(psi.feature_terms(counts), np.bincount(home, minlength=hospitals))
+    return _stability(psi.feature_terms(counts, epsilon), np.bincount(home, minlength=hospitals))
 
 
-def federation_feature_psi(federation: Federation, part: str = "train", bins: int = 10) -> Stability:
+def federation_feature_psi(
+    federation: Federation, part: str = "train", bins: int = 10, epsilon: Smoothing = EPSILON
+) -> Stability:
     """:func:`feature_psi` of one part of a federation."""
     home, rows = _home(federation, part)
-    found = feature_psi(federation.X[rows], federation.observed[rows], home, bins)
+    found = feature_psi(federation.X[rows], federation.observed[rows], home, bins, epsilon)
     idle = len(federation.hospitals) - len(found.hospital)  # hospitals without rows at the end
     return Stability(
         np.pad(found.terms, ((0, idle), (0, 0)), constant_values=np.nan),
@@ -145,7 +154,7 @@ def quantity(sizes: Counts) -> Quantity:
     )
 
 
-def hospital_table(federation: Federation, part: str = "train") -> pd.DataFrame:
+def hospital_table(federation: Federation, part: str = "train", epsilon: Smoothing = EPSILON) -> pd.DataFrame:
     """A row a hospital: ``hospital``, ``rows`` of ``part``, and the PSI of its labels and features.
 
     With classes: ``rows_<class>``, ``psi_<class>`` and their sum ``psi``; always ``psi_of_features``, the sum over
@@ -156,11 +165,11 @@ def hospital_table(federation: Federation, part: str = "train") -> pd.DataFrame:
     table: dict[str, Any] = {"hospital": federation.hospitals, "rows": federation.sizes(part)}
     if federation.classes:
         counts = label_counts(federation, part)
-        found = label_psi(counts)
+        found = label_psi(counts, epsilon=epsilon)
         table |= {f"rows_{name}": column for name, column in zip(federation.classes, counts.T, strict=True)}
         table["psi"] = found.hospital
         table |= {f"psi_{name}": column for name, column in zip(federation.classes, found.terms.T, strict=True)}
-    table["psi_of_features"] = federation_feature_psi(federation, part).hospital
+    table["psi_of_features"] = federation_feature_psi(federation, part, epsilon=epsilon).hospital
     return pd.DataFrame(table)
 
 

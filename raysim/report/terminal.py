@@ -14,6 +14,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from raysim.metrics.labels import REGRESSION, TaskKind, reporting
+from raysim.strategies.shared.psi import EPSILON, Smoothing
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -132,8 +133,8 @@ def _number(value: float, digits: int, spread: float = math.nan, beside: str = "
     return f"{value:.{digits}f}" + (f"{beside}±{spread:.{digits - 1}f}" if math.isfinite(spread) else "")
 
 
-def unlikeness_table(federation: Federation) -> Table:
-    """How unlike the hospitals' training rows are: labels, features and sizes."""
+def unlikeness_table(federation: Federation, epsilon: Smoothing = EPSILON) -> Table:
+    """How unlike the hospitals' training rows are: labels, features, sizes; ``epsilon`` smooths PSI's shares."""
     from raysim.data import heterogeneity
 
     sizes = federation.sizes("train")
@@ -148,8 +149,8 @@ def unlikeness_table(federation: Federation) -> Table:
     weights = sizes / max(int(sizes.sum()), 1)
     if federation.classes:
         counts = heterogeneity.label_counts(federation)
-        table.add_row("labels", _listed(heterogeneity.label_metrics(counts)))
-        psi = heterogeneity.label_psi(counts)
+        table.add_row("labels", _listed(heterogeneity.label_metrics(counts, epsilon)))
+        psi = heterogeneity.label_psi(counts, epsilon=epsilon)
         among = psi.hospital[np.isfinite(psi.hospital)]
         if len(among):
             low, middle = _short(among.min()), _short(np.median(among))
@@ -159,10 +160,12 @@ def unlikeness_table(federation: Federation) -> Table:
         table.add_row("PSI of classes", f"weighted, highest: {_highest(by_class, federation.classes)}")
     else:
         table.add_row("labels", _listed(heterogeneity.label_spread(federation)))
-    features = heterogeneity.federation_feature_psi(federation)
+    features = heterogeneity.federation_feature_psi(federation, epsilon=epsilon)
     by_feature = np.nansum(features.terms * weights[:, None], axis=0)
     named = _highest(by_feature, federation.features)
     table.add_row("features", f"weighted PSI {_short(features.weighted)}; most unlike: {named}")
+    smoothing = "half a row in every bin" if epsilon == "counts" else f"epsilon {epsilon:g}"
+    table.add_row("PSI smoothed by", smoothing)
     table.add_row("sizes", _listed(dataclasses.asdict(heterogeneity.quantity(sizes))))
     return table
 

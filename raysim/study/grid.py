@@ -43,7 +43,11 @@ def measure(y: Labels, classes: int, study: Study, strategy: Strategy | None) ->
         except DataError:
             yield row | {"feasible": False}
             continue
-        row |= {"feasible": True} | label_metrics(counts) | {"quantity_gini": quantity(counts.sum(axis=1)).gini}
+        row |= (
+            {"feasible": True}
+            | label_metrics(counts, study.epsilon)
+            | {"quantity_gini": quantity(counts.sum(axis=1)).gini}
+        )
         if strategy is not None:
             row["clusters"] = chosen_clusters(strategy, counts, seed)
         yield row

@@ -13,6 +13,7 @@ from raysim.config.schema import StrategySection
 from raysim.core.errors import ConfigError, nearest
 from raysim.core.section import Section, Seed
 from raysim.data.heterogeneity import label_metrics
+from raysim.strategies.shared.psi import EPSILON, Smoothing, check_smoothing
 
 REPEATED = "emd_l1"
 """Twice ``emd_pooled``: predictors would share one importance between the two."""
@@ -25,6 +26,7 @@ class Study(Section):
       ``min_size`` rows.
     - ``metrics``: the candidates to tell the skew; None: all that differ.
     - ``target``: what they are to tell, the logarithm of alpha or alpha itself.
+    - ``epsilon``: how WPSI smooths shares, a number or ``counts`` (:data:`raysim.strategies.shared.psi.Smoothing`).
     - ``strategy``: chooses clusters from label counts; None: no clusters.
     """
 
@@ -34,6 +36,7 @@ class Study(Section):
     min_size: int = Field(10, ge=0)
     metrics: tuple[str, ...] | None = None
     target: Literal["log_alpha", "alpha"] = "log_alpha"
+    epsilon: Smoothing = EPSILON
     strategy: StrategySection | None = None
 
     @field_validator("alphas", "clients", "seeds")
@@ -66,6 +69,12 @@ class Study(Section):
         if len(values) < 2:
             raise ValueError(f"{list(values)} must be two or more: some are predicted from the others")
         return values
+
+    @field_validator("epsilon")
+    @classmethod
+    def _a_smoothing(cls, value: Smoothing) -> Smoothing:
+        check_smoothing(value)
+        return value
 
     @field_validator("metrics")
     @classmethod

@@ -45,7 +45,15 @@ from raysim.strategies.base import (
 from raysim.strategies.shared.clustering import check_enough_hospitals, cluster_problem, cluster_steps, kmeans, members
 from raysim.strategies.shared.feature_bins import ask_feature_counts
 from raysim.strategies.shared.label_counts import ask_label_counts, check_classes, check_epsilon
-from raysim.strategies.shared.psi import feature_terms, psi_rows, psi_terms, size_terms
+from raysim.strategies.shared.psi import (
+    EPSILON,
+    Smoothing,
+    check_smoothing,
+    feature_terms,
+    psi_rows,
+    psi_terms,
+    size_terms,
+)
 from raysim.strategies.shared.signatures import standardise
 from raysim.strategies.shared.silhouette import best_clusters
 
@@ -57,6 +65,7 @@ ASPECTS: tuple[Aspect, ...] = ("labels", "attributes", "sizes")
 class ClustPsi(Strategy):
     """``by``: what hospitals are clustered by; ``clusters``: τ, searched where None.
 
+    ``epsilon``: how shares are smoothed before PSI is taken (:data:`raysim.strategies.shared.psi.Smoothing`).
     ``allow_one``: one cluster unless some number of them has a positive silhouette. ``privacy_epsilon``: ε of the
     Laplace noise on label counts, none where None. ``bins`` of each feature, for attributes. ``search_sample``: above
     how many hospitals the search runs on that many of them.
@@ -68,6 +77,7 @@ class ClustPsi(Strategy):
     privacy_epsilon: float | None = None
     bins: int = 10
     search_sample: int = 200
+    epsilon: Smoothing = EPSILON
 
     def __post_init__(self) -> None:
         if not self.by:
@@ -77,6 +87,7 @@ class ClustPsi(Strategy):
         if self.clusters is not None:
             at_least("clusters", self.clusters, 1)
         check_epsilon(self.privacy_epsilon)
+        check_smoothing(self.epsilon)
         at_least("bins", self.bins, 2)
         at_least("search_sample", self.search_sample, 3)
 
@@ -138,7 +149,7 @@ class ClustPsi(Strategy):
 
     def _block(self, view: FederationView, ids: Ids, aspect: Aspect) -> Floats:
         if aspect == "labels":
-            return psi_rows(psi_terms(ask_label_counts(view, self.privacy_epsilon)[ids]))
+            return psi_rows(psi_terms(ask_label_counts(view, self.privacy_epsilon)[ids], epsilon=self.epsilon))
         if aspect == "attributes":
-            return psi_rows(feature_terms(ask_feature_counts(view, self.bins)[ids]))
+            return psi_rows(feature_terms(ask_feature_counts(view, self.bins)[ids], self.epsilon))
         return size_terms(view.sizes[ids])[:, None]

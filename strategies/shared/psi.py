@@ -8,33 +8,54 @@ it is an addition. The engine's own non-IID metrics use this module too.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from raysim.strategies.base import Floats, Ids
 
-EPSILON = 1e-6
-"""Added to every probability, without renormalising. It decides what an empty bin costs: ``P ln(P / epsilon)`` for a
-class of share P. Figures are therefore comparable only under one epsilon."""
+Smoothing = float | Literal["counts"]
+"""How empty bins are smoothed. A number is added to every share, without renormalising. ``counts`` adds half a row to
+every bin instead, which weighs less the more rows a hospital has (Jeffreys' prior, renormalised)."""
+
+EPSILON: Smoothing = 1e-6
+"""The authors' smoothing. It decides what an empty bin costs: ``P ln(P / epsilon)`` for a class of share P. Figures
+are therefore comparable only under one epsilon."""
 
 
-def psi_terms(counts: NDArray[Any], reference: NDArray[Any] | None = None) -> Floats:
+def check_smoothing(epsilon: Smoothing) -> None:
+    """Raise ``ValueError`` naming ``epsilon`` unless it is ``counts`` or a number in (0, 1]."""
+    if epsilon != "counts" and not 0 < epsilon <= 1:
+        raise ValueError(f"epsilon: {epsilon} is not a number in (0, 1] or counts, half a row in every bin")
+
+
+def psi_terms(counts: NDArray[Any], reference: NDArray[Any] | None = None, epsilon: Smoothing = EPSILON) -> Floats:
     """``(P_c - p_ic) ln(P_c / p_ic)`` of each hospital and bin, the shape of ``counts``: ``[H, C]`` or ``[H, D, C]``.
 
     ``P`` are the shares of all hospitals' counts, or of ``reference`` (``counts`` without its first axis): test rows
-    are held against the training rows' shares. Bins that are empty in ``P`` are left out, and a hospital without
-    counts has no skew: both give 0. Terms are unsigned, so that opposite skews can look alike.
+    are held against the training rows' shares. Shares are smoothed by ``epsilon``. Bins that are empty in ``P`` are
+    left out, and a hospital without counts has no skew: both give 0. Terms are unsigned, so that opposite skews can
+    look alike.
     """
     rows = np.asarray(counts, dtype=np.float64)
     pool = rows.sum(axis=0) if reference is None else np.asarray(reference, dtype=np.float64)
     totals = rows.sum(axis=-1, keepdims=True)
-    expected = pool / np.maximum(pool.sum(axis=-1, keepdims=True), 1e-300) + EPSILON
-    actual = rows / np.where(totals > 0, totals, 1.0) + EPSILON
+    expected, actual = _smoothed(pool, pool, epsilon), _smoothed(rows, pool, epsilon)
     terms: Floats = (expected - actual) * np.log(expected / actual)
     shown: Floats = np.where((pool > 0) & (totals > 0), terms, 0.0)
     return shown
+
+
+def _smoothed(counts: NDArray[Any], pool: NDArray[Any], epsilon: Smoothing) -> Floats:
+    """Shares of ``counts [..., C]``, all above 0. The caller leaves out bins that are empty in ``pool [..., C]``."""
+    totals = counts.sum(axis=-1, keepdims=True)
+    if isinstance(epsilon, str):
+        bins = (pool > 0).sum(axis=-1, keepdims=True)
+        shares: Floats = (counts + 0.5) / (totals + 0.5 * np.maximum(bins, 1))
+        return shares
+    shares = counts / np.where(totals > 0, totals, 1.0) + epsilon
+    return shares
 
 
 def psi_rows(terms: Floats) -> Floats:
@@ -42,9 +63,9 @@ def psi_rows(terms: Floats) -> Floats:
     return np.column_stack([terms.sum(axis=1), terms])
 
 
-def feature_terms(counts: NDArray[Any]) -> Floats:
+def feature_terms(counts: NDArray[Any], epsilon: Smoothing = EPSILON) -> Floats:
     """PSI of each hospital and feature, ``[H, D]``, from ``counts [H, D, B]`` over the feature's bins."""
-    summed: Floats = psi_terms(counts).sum(axis=2)
+    summed: Floats = psi_terms(counts, epsilon=epsilon).sum(axis=2)
     return summed
 
 

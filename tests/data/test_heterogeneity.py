@@ -59,6 +59,27 @@ def test_psi_of_a_hospital_of_one_class_is_set_by_the_smoothing_constant():
     assert found.terms[0] == near([0.3465730903, 6.5611826887])
 
 
+def test_psi_with_half_a_row_in_every_bin_fits_the_size_of_the_hospital():
+    """P = (10.5, 10.5)/21 and p = (7.5, .5)/8; ten times the rows leave a tenth of the doubt about the empty bin."""
+    small = label_psi(np.array([[7, 0]]), reference=np.array([10, 10]), epsilon="counts").terms[0]
+    expected = [(0.5 - 0.9375) * np.log(0.5 / 0.9375), (0.5 - 0.0625) * np.log(0.5 / 0.0625)]
+    assert small == near(expected)
+    large = label_psi(np.array([[70, 0]]), reference=np.array([10, 10]), epsilon="counts").terms[0]
+    assert large[1] == near((0.5 - 0.5 / 71) * np.log(0.5 / (0.5 / 71)))
+    absent = label_psi(np.array([[7, 0, 0]]), reference=np.array([10, 10, 0]), epsilon="counts").terms[0]
+    assert absent == near([*expected, 0.0])
+
+
+@pytest.mark.parametrize("epsilon", [1e-4, 0.01])
+def test_psi_with_another_epsilon(epsilon):
+    P, p = 0.5 + epsilon, np.array([1.0, 0.0]) + epsilon
+    terms = label_psi(np.array([[7, 0]]), reference=np.array([10, 10]), epsilon=epsilon).terms[0]
+    assert terms == near((P - p) * np.log(P / p))
+    assert label_metrics(np.array([[7, 0], [3, 10]]), epsilon)["wpsi"] == near(
+        label_psi(np.array([[7, 0], [3, 10]]), epsilon=epsilon).weighted
+    )
+
+
 def test_psi_of_test_rows_is_against_the_training_shares():
     tested = np.array([[5, 5, 0], [2, 6, 3], [0, 1, 1], [4, 4, 2]])
     pooled = np.append(GOLDEN, [GOLDEN.sum(axis=0)], axis=0)

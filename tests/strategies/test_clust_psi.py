@@ -158,6 +158,16 @@ def test_what_leaves_a_hospital_before_training(skewed):
     }
 
 
+def test_epsilon_decides_what_an_empty_class_weighs():
+    """Rows of (0, a few and many) of class 1: nearly empty is like empty under a large epsilon only."""
+    counts = [(40, 0), (40, 0), (38, 2), (38, 2), (10, 30), (10, 30)]
+    hospitals = [hospital(list(each)) for each in counts]
+    sharp = clusters(hospitals, ClustPsi(clusters=2, epsilon=1e-12))
+    even = clusters(hospitals, ClustPsi(clusters=2, epsilon=0.1))
+    assert sharp == [1, 1, 2, 2, 2, 2]
+    assert even == [1, 1, 1, 1, 2, 2]
+
+
 def test_noise_on_label_counts_is_the_hospitals_and_never_negative():
     hospitals = [hospital([5, 0]), hospital([0, 7]), hospital([100, 50])]
     exact = ask_label_counts(view_of(hospitals), None)
@@ -246,6 +256,9 @@ def test_label_counts_have_a_place_for_absent_classes():
         {"privacy_epsilon": np.inf},
         {"bins": 1},
         {"search_sample": 2},
+        {"epsilon": 0.0},
+        {"epsilon": 1.5},
+        {"epsilon": np.nan},
     ],
 )
 def test_impossible_settings_are_refused_by_name(bad):
