@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import logging
 from typing import TYPE_CHECKING, Any
 
@@ -10,6 +11,7 @@ from numpy.typing import NDArray
 
 from raysim.core.errors import DataError, nearest
 from raysim.data import cache
+from raysim.data.columns import columns_of, warnings_of
 from raysim.data.federation import Federation, write
 from raysim.data.folds import deal
 from raysim.data.preprocessing import METHODS, prepare
@@ -149,6 +151,15 @@ def _build(
     prepared = prepare(
         records.features, order, part[inside] == 0, preprocessing, hospitals=int(np.count_nonzero(counts[:, 0]))
     )
+    columns = columns_of(records.features if len(kept) == len(records.y) else records.features.iloc[kept])
+    suspect = warnings_of(columns)
+    if len(names) == 1:
+        suspect = (
+            *suspect,
+            f"all rows are of one hospital ('{names[0]}'): there is nothing to federate; see data.silo",
+        )
+    for warning in suspect:
+        _log.warning(warning)
     known = sorted({attribute for name in names for attribute in records.attributes.get(name, {})})
     return {
         "X": prepared.X,
@@ -162,7 +173,8 @@ def _build(
             "classes": records.classes,
             "attributes": {a: [records.attributes.get(name, {}).get(a, "") for name in names] for a in known},
             "notes": [*notes, split.described(by, seed), prepared.note],
-            "warnings": records.warnings,
+            "warnings": [*records.warnings, *suspect],
+            "columns": [dataclasses.asdict(column) for column in columns],
             "preprocessing_scalars": prepared.scalars,
         },
     }

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from raysim.data.columns import Column
 from raysim.data.federation import PARTS, Federation
 
 if TYPE_CHECKING:
@@ -18,7 +19,8 @@ if TYPE_CHECKING:
     from rich.table import Table
     from rich.text import Text
 
-_WORST = 8
+_COLUMNS = 40
+_BANDS: tuple[tuple[int, float], ...] = ((0, 0), (1, 1), (2, 4), (5, 9), (10, 49), (50, np.inf))
 _LARGEST, _SMALLEST = 5, 3
 _NAMED = 12
 
@@ -31,7 +33,7 @@ class Summary:
     - ``counts [H, C]``: rows of each class at each hospital, all parts; ``tested [H, C]``: in its test part.
     - ``labels``: of a real label, which has no classes, the mean ``[H]`` at each hospital (NaN without rows), and the
       lowest, median, mean and highest of all rows.
-    - ``missing [D]``: share of rows in which a value was not recorded, by feature name in ``values``.
+    - ``columns``: the source's feature columns, before preprocessing.
     - ``attributes``: how many hospitals have each value of each attribute.
     """
 
@@ -43,7 +45,7 @@ class Summary:
     counts: NDArray[np.int64]
     tested: NDArray[np.int64]
     labels: tuple[NDArray[np.float64], tuple[float, float, float, float]] | None
-    missing: NDArray[np.float64]
+    columns: tuple[Column, ...]
     attributes: dict[str, dict[str, int]]
     notes: tuple[str, ...]
     warnings: tuple[str, ...]
@@ -111,7 +113,7 @@ def summarise(federation: Federation) -> Summary:
         counts=counts,
         tested=tested,
         labels=labels,
-        missing=1 - federation.observed.mean(axis=0),
+        columns=federation.columns,
         attributes={
             name: dict(sorted(Counter(values).items(), key=lambda item: (-item[1], item[0])))
             for name, values in federation.attributes.items()
@@ -137,7 +139,10 @@ def _blocks(s: Summary) -> list[RenderableType]:
     head = Text()
     head.append(f"{len(s.hospitals):,} hospitals, {s.rows:,} rows, {len(s.values)} value columns", style="bold")
     head.append(f" and {s.flags} flags of missing values" if s.flags else "")
-    blocks: list[RenderableType] = [head, _sizes(s), _labels(s), _missing(s), _undefined(s), _hospitals(s)]
+    blocks: list[RenderableType] = [head, _sizes(s), _labels(s), _columns(s)]
+    if len(s.classes) == 2:
+        blocks.append(_tested(s))
+    blocks += [_undefined(s), _hospitals(s)]
     if s.attributes:
         blocks.append(_attributes(s))
     blocks.append(_lines("what was read", [*s.notes, f"stored in {s.folder}"]))
@@ -178,14 +183,33 @@ def _labels(s: Summary) -> Table:
     return table
 
 
-def _missing(s: Summary) -> RenderableType:
-    if not s.missing.any():
-        return _lines("missing values", ["none"])
-    table = _table(f"missing values: {s.missing.mean():.1%} of all", "feature most often missing", "missing")
-    worst = np.argsort(-s.missing, kind="stable")[:_WORST]
-    for j in worst[s.missing[worst] > 0]:
-        table.add_row(s.values[j], f"{s.missing[j]:.1%}")
+def _columns(s: Summary) -> RenderableType:
+    """Every feature column; of very many the suspect ones and those with most missing values."""
+    remarked = sorted(s.columns, key=lambda column: (not column.remark, -column.missing))
+    shown = list(s.columns) if len(s.columns) <= _COLUMNS else remarked[:_COLUMNS]
+    missing = sum(column.missing for column in s.columns) / max(1, len(s.columns))
+    title = f"{len(s.columns):,} features, {missing:.1%} missing"
+    table = _table(title, "column", "kind", "range", "missing", "remark")
+    for column in shown:
+        share = f"{column.missing:.1%}" if column.missing else ""
+        table.add_row(column.name, column.kind, column.range, share, column.remark)
+    if len(shown) < len(s.columns):
+        table.add_row(f"... and {len(s.columns) - len(shown):,} more, with fewer missing values")
     return table
+
+
+def _tested(s: Summary) -> RenderableType:
+    """How many hospitals test on how many events and others: AUROC needs both, and many of each to be known well."""
+    events = s.tested[:, 1]
+    table = _table("hospitals by test rows of a class", "test rows", *(_band(low, high) for low, high in _BANDS))
+    for name, counts in ((f"events ('{s.classes[1]}')", events), (f"others ('{s.classes[0]}')", s.tested[:, 0])):
+        inside = [int(((counts >= low) & (counts <= high)).sum()) for low, high in _BANDS]
+        table.add_row(name, *(f"{count:,}" if count else "" for count in inside))
+    return table
+
+
+def _band(low: int, high: float) -> str:
+    return str(low) if low == high else f"{low}+" if high == np.inf else f"{low}-{high:.0f}"
 
 
 def _undefined(s: Summary) -> Text:

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from raysim.data.columns import Column
 from raysim.metrics.labels import CLASSIFICATION, REGRESSION, TaskKind
 
 PARTS = ("train", "validation", "test")
@@ -35,6 +36,7 @@ class Federation:
     - ``patients``: patient attributes for fairness questions (``sex``, ``ethnicity``, ``age``), each ``[N]``.
     - ``attributes``: what is known of each hospital, ``{attribute: [H] texts}`` (``region``, ``beds``, ...).
     - ``notes``: what each source read, a line each; ``fingerprint``: digest of configuration and content.
+    - ``columns``: what the source's feature columns held before preprocessing.
     - ``preprocessing_scalars``: what each hospital sent to fit the preprocessing (the mean over hospitals, rounded up,
       where it differs); ``warnings``: what the user should know of the data, a line each.
     """
@@ -52,6 +54,7 @@ class Federation:
     fingerprint: str
     preprocessing_scalars: int
     warnings: tuple[str, ...] = ()
+    columns: tuple[Column, ...] = ()
 
     @staticmethod
     def open(folder: Path | str) -> Federation:
@@ -72,6 +75,7 @@ class Federation:
             fingerprint=meta["fingerprint"],
             preprocessing_scalars=meta["preprocessing_scalars"],
             warnings=tuple(meta.get("warnings", ())),
+            columns=tuple(Column(**column) for column in meta.get("columns", ())),
         )
 
     @property

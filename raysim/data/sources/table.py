@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from raysim.core.errors import DataError, nearest
 from raysim.data.federation import PARTS
@@ -44,12 +44,21 @@ class Table(BaseModel):
     numeric: list[str] | None = Field(None, description="numeric features; None: every further column of numbers")
     categorical: list[str] | None = Field(None, description="categorical features; None: every further column of text")
     drop: list[str] = Field([], description="columns that are no features")
+    na_values: list[str] = Field([], description="values that stand for a missing one, in every column: -999, ?")
     hospitals: list[str] | None = Field(None, description="the hospitals to keep; None: all")
     group: str | None = Field(None, description="the column that names the patient, for split.by: patient")
     part: str | None = Field(None, description="the column that names the part, as split.column")
     sex: str | None = Field(None, description="the column of the patient's sex; it stays a feature unless dropped")
     ethnicity: str | None = Field(None, description="the column of the patient's ethnicity, likewise")
     age: str | None = Field(None, description="the column of the patient's age in years, likewise")
+
+    @field_validator("na_values", mode="before")
+    @classmethod
+    def _as_written(cls, values: Any) -> Any:
+        # YAML reads -999 as a number; what counts is how it is written.
+        if not isinstance(values, list):
+            raise ValueError(f"{values!r} is not a list; write [{values}]")
+        return [str(value) for value in values]
 
     @model_validator(mode="after")
     def _consistent(self) -> Table:
@@ -100,7 +109,7 @@ class Table(BaseModel):
 
         (path,) = self.files()
         as_text = [c for c in (self.silo, self.group, self.part, self.sex, self.ethnicity) if c is not None]
-        table = read_table(path, as_text)
+        table = read_table(path, as_text, self.na_values)
         self._check_columns(table)
         if not table.num_rows:
             raise DataError(f"data.path: '{path}' has no rows; a table needs at least one below its column names")

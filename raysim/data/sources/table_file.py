@@ -15,17 +15,49 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 
-def read_table(path: Path, as_text: Sequence[str]) -> pa.Table:
+def read_table(path: Path, as_text: Sequence[str], na_values: Sequence[str] | None = None) -> pa.Table:
     """The table at ``path``; columns ``as_text`` of a CSV stay as they are written (``007``), others are inferred.
 
-    Empty fields and the usual spellings of "not available" are nulls. Raises ``DataError`` for unreadable files.
+    Empty fields and the usual spellings of "not available" are nulls; ``na_values`` are too, in every column, numbers
+    and texts alike. Raises ``DataError`` for unreadable files.
     """
-    table = _parquet(path) if path.name.lower().endswith((".parquet", ".pq")) else _csv(path, as_text)
+    table = _parquet(path) if path.name.lower().endswith((".parquet", ".pq")) else _csv(path, as_text, na_values)
     names = table.column_names
     twice = next((name for name in names if names.count(name) > 1), None)
     if twice is not None:
         raise DataError(f"data.path: '{path}' has two columns named '{twice}'; rename one")
+    return _without(table, na_values) if na_values else table
+
+
+def _without(table: pa.Table, na_values: Sequence[str]) -> pa.Table:
+    """The table with nulls for ``na_values``: texts as they are written, numbers by value (``-999`` is ``-999.0``)."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    from raysim.data.sources.columns import is_number, is_text
+
+    texts = pa.array(na_values, pa.string())
+    sentinels = pa.array([value for text in na_values if (value := _number(text)) is not None], pa.float64())
+    for k, name in enumerate(table.column_names):
+        column = table.column(name)
+        if pa.types.is_dictionary(column.type):
+            column = pc.cast(column, column.type.value_type)
+        if is_text(column.type):
+            wrong = pc.is_in(pc.cast(column, pa.string()), value_set=texts)
+        elif is_number(column.type) and not pa.types.is_boolean(column.type):
+            wrong = pc.is_in(pc.cast(column, pa.float64(), safe=False), value_set=sentinels)
+        else:
+            continue
+        if pc.any(wrong).as_py():
+            table = table.set_column(k, name, pc.if_else(wrong, pa.scalar(None, column.type), column))
     return table
+
+
+def _number(text: str) -> float | None:
+    try:
+        return float(text)
+    except ValueError:
+        return None
 
 
 def _parquet(path: Path) -> pa.Table:
@@ -38,12 +70,15 @@ def _parquet(path: Path) -> pa.Table:
         raise DataError(f"data.path: '{path}' is not readable Parquet ({_reason(error)}); write it again") from None
 
 
-def _csv(path: Path, as_text: Sequence[str]) -> pa.Table:
+def _csv(path: Path, as_text: Sequence[str], na_values: Sequence[str] | None) -> pa.Table:
     import pyarrow as pa
     from pyarrow import csv as arrow_csv
 
     zipped = path.name.lower().endswith(".gz")
     options = arrow_csv.ConvertOptions(strings_can_be_null=True, column_types={name: pa.string() for name in as_text})
+    if na_values:
+        # While it is read too, or a column of numbers with a mark such as ? would be one of text.
+        options.null_values = [*options.null_values, *na_values]
     try:
         with pa.OSFile(str(path)) as file, pa.CompressedInputStream(file, "gzip") if zipped else file as stream:
             return arrow_csv.read_csv(

@@ -1,0 +1,101 @@
+"""What a source's feature columns hold, before they become numbers for a model, and which of them are suspect."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+Kind = Literal["number", "binary", "category"]
+Remark = Literal["", "empty", "constant", "unnamed", "row number", "identifier"]
+
+# What pandas, Arrow and R call a column without a name.
+_UNNAMED = re.compile(r"|unnamed: \d+|__index_level_\d+__|\.\.\.\d+|x\.\d+|v\d+", re.IGNORECASE)
+_FEW = 20  # rows under which "all different" says nothing
+_DENSE = 0.5  # of the range of a row number that its values fill
+
+
+@dataclass(frozen=True)
+class Column:
+    """A feature column of a source, over all rows.
+
+    - ``name``: as the source gives it.
+    - ``kind``: numbers; ``binary`` ones, of which there are two; or categories.
+    - ``missing``: the share of rows without a value.
+    - ``low``, ``high``: the lowest and highest number; None for categories and without any value.
+    - ``distinct``: how many different values there are.
+    - ``remark``: why it is suspect, or nothing: ``empty`` or ``constant``, ``unnamed`` in the file, a ``row number``
+      (whole numbers, all different, without large gaps), an ``identifier`` (another value in every row).
+    """
+
+    name: str
+    kind: Kind
+    missing: float
+    low: float | None
+    high: float | None
+    distinct: int
+    remark: Remark = ""
+
+    @property
+    def range(self) -> str:
+        """The lowest and highest number, or the number of categories, in words."""
+        if self.kind == "category":
+            return f"{self.distinct:,} categories"
+        if self.low is None or self.high is None:
+            return "no value"
+        return f"{self.low:.4g} to {self.high:.4g}"
+
+
+def columns_of(features: pd.DataFrame) -> tuple[Column, ...]:
+    """The columns of ``features [N, *]``: numbers (NaN: missing) and pandas categories."""
+    return tuple(_column(str(name), features[name]) for name in features.columns)
+
+
+def warnings_of(columns: Sequence[Column]) -> tuple[str, ...]:
+    """A line for each column that would teach a model what is no property of a patient."""
+    reasons = {
+        "unnamed": "has no name in the file",
+        "row number": "looks like a row number",
+        "identifier": "has another value in every row",
+    }
+    return tuple(
+        f"feature '{column.name}' {reasons[column.remark]} ({column.range}); drop it (data.drop) unless it is meant"
+        for column in columns
+        if column.remark in reasons
+    )
+
+
+def _column(name: str, series: pd.Series[Any]) -> Column:
+    import pandas as pd
+
+    rows = len(series)
+    recorded = int(series.notna().sum())
+    distinct = int(series.nunique())
+    missing = 1.0 - recorded / max(rows, 1)
+    if isinstance(series.dtype, pd.CategoricalDtype):
+        every_row = rows >= _FEW and distinct == rows
+        return Column(name, "category", missing, None, None, distinct, _remark(name, distinct, False, every_row))
+    values = series.to_numpy(np.float64)
+    low, high = (float(np.nanmin(values)), float(np.nanmax(values))) if recorded else (None, None)
+    whole = rows >= _FEW and distinct == rows and bool((values == np.round(values)).all())
+    numbered = whole and high is not None and low is not None and rows / (high - low + 1) >= _DENSE
+    kind: Kind = "binary" if distinct == 2 else "number"
+    return Column(name, kind, missing, low, high, distinct, _remark(name, distinct, numbered, whole))
+
+
+def _remark(name: str, distinct: int, numbered: bool, every_row: bool) -> Remark:
+    if not distinct:
+        return "empty"
+    if numbered:
+        return "row number"
+    if every_row:
+        return "identifier"
+    if distinct == 1:
+        return "constant"
+    return "unnamed" if _UNNAMED.fullmatch(name.strip()) else ""
