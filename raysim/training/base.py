@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Protocol
 
 import numpy as np
@@ -48,6 +49,21 @@ class Layout:
         """How many scalars gradients move; those of the buffers follow them."""
         return self.size - sum(int(np.prod(shape)) for shape in self.shapes[len(self.shapes) - self.buffers :])
 
+    def penalised(self, name: str) -> bool:
+        """Whether weight decay is on a tensor: on those of two dimensions or more that gradients move.
+
+        Biases, intercepts and the scales and shifts of normalisation have one dimension, so it is on none of them.
+        """
+        return name not in self.measured and len(self.shapes[self.names.index(name)]) > 1
+
+    @cached_property
+    def unpenalised(self) -> NDArray[np.bool_]:
+        """The parameters ``[P]`` that weight decay is not on."""
+        mask = np.ones(self.size, np.bool_)
+        for name, part in self.slices.items():
+            mask[part] = not self.penalised(name)
+        return mask
+
     def split(self, vector: Any) -> dict[str, Any]:
         """Views of ``vector [..., P]``, a numpy array or a torch tensor, by name, each ``[..., *shape]``."""
         views, at = {}, 0
@@ -60,20 +76,38 @@ class Layout:
 
 @dataclass(frozen=True)
 class Optimizer:
-    """The local optimiser; its state starts fresh every round.
+    """The local optimiser; its state starts fresh with each task that brings none.
 
     ``name`` is ``sgd``, ``momentum`` (coefficient .9) or ``adam`` (betas .9 and .999, eps 1e-8, bias-corrected).
-    ``batch_size`` 0 is the full batch. ``learning_rate`` may be overridden per task.
+    ``batch_size`` 0 is the full batch. ``learning_rate`` may be overridden per task. ``weight_decay`` adds
+    ``weight_decay/2 * |theta|^2`` to the loss of every batch, over the parameters that :meth:`Layout.penalised` names;
+    its gradient is part of the batch's, for Adam too.
     """
 
     name: str
     learning_rate: float
     batch_size: int
+    weight_decay: float = 0.0
+
+
+@dataclass(eq=False)
+class Moments:
+    """What an optimiser carries from one visit to the next. A kernel reads it when a task begins, renews it at the end.
+
+    ``first [P]`` and ``second [P]`` are Adam's averages of gradients and of their squares, None before the first visit;
+    momentum has its velocity in ``first``, plain SGD carries nothing. ``steps``: how many made them.
+    """
+
+    first: Vector | None = None
+    second: Vector | None = None
+    steps: int = 0
 
 
 @dataclass(frozen=True, eq=False)
 class Task:
     """What one hospital minimises in one round: its mean batch loss plus ``sum_j weight_j/2 * |theta - towards_j|^2``.
+
+    The mean of a batch of ``b`` rows is ``1/b * sum weights[row] * loss[row]``, with all ``weights [n]`` 1 where None.
 
     ``X [n, F]`` and ``y [n]`` (class indices, or real labels) are its training rows; ``n`` may be 0: the result is
     ``start``. ``start [P]`` are the parameters it begins from, ``pulls`` the pairs ``(weight_j, towards_j [P])``.
@@ -82,7 +116,8 @@ class Task:
     numbers, which come after the permutation.
 
     ``linear [P]`` is added to every gradient (the term ``linear . theta``), and the parameters in ``frozen [P]`` stay
-    what they are. ``contrast`` is a further term, which few models know; see :class:`raysim.strategies.base.Contrast`.
+    what they are. With ``moments`` the optimiser goes on from there, else its state is fresh. ``contrast`` is a further
+    term, which few models know; see :class:`raysim.strategies.base.Contrast`.
     """
 
     X: NDArray[Any]
@@ -95,6 +130,8 @@ class Task:
     linear: Vector | None = None
     frozen: NDArray[np.bool_] | None = None
     contrast: ContrastTerm | None = None
+    weights: NDArray[Any] | None = None
+    moments: Moments | None = None
 
 
 @dataclass(frozen=True, eq=False)

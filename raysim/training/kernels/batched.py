@@ -19,7 +19,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from raysim.training.base import Model, Optimizer, Task
+from raysim.training.base import Layout, Model, Moments, Optimizer, Task
 from raysim.training.kernels.descent import BETA1, BETA2, EPSILON, MOMENTUM, combined_pull, rows_per_batch
 from raysim.training.losses import LOG_LOSS
 
@@ -113,12 +113,22 @@ class Cohort:
         rows, counts = self._send(plan.rows), self._send(plan.counts).unsqueeze(2)
         column = torch.arange(rows.shape[2], device=self._device)
         theta = self._send(np.stack([task.start for task in tasks]).astype(self._dtype))
-        step = _Step(self._gradient, optimizer, tasks, theta)
+        step = _Step(self._gradient, optimizer, tasks, theta, self.layout)
+        weights = self._weights(tasks)
         for t, active in enumerate(plan.active):
             t %= len(rows)
             picked, count = rows[t, :active].long(), counts[t, :active]
-            step(active, X[picked], y[picked], (column < count).to(X.dtype) / count)
+            share = (column < count).to(X.dtype) / count
+            step(active, X[picked], y[picked], share if weights is None else share * weights[picked])
+        step.end(tasks)
         return theta
+
+    def _weights(self, tasks: Sequence[Task]) -> Tensor | None:
+        """The weights of the rows of all tasks, one after another; None where no task has any."""
+        if all(task.weights is None for task in tasks):
+            return None
+        each = [np.ones(len(task.y)) if task.weights is None else task.weights for task in tasks]
+        return self._send(np.concatenate(each).astype(self._dtype))
 
     def _send(self, array: NDArray[Any]) -> Tensor:
         return torch.from_numpy(array).to(self._device)
@@ -132,20 +142,27 @@ def _label_type(y: NDArray[Any], dtype: np.dtype[Any]) -> np.dtype[Any]:
 class _Step:
     """One optimiser step for the first ``active`` rows of ``theta [H, P]``, in place."""
 
-    def __init__(self, gradient: Gradient, optimizer: Optimizer, tasks: Sequence[Task], theta: Tensor) -> None:
-        self._gradient, self._name, self._theta, self._count = gradient, optimizer.name, theta, 0
+    def __init__(
+        self, gradient: Gradient, optimizer: Optimizer, tasks: Sequence[Task], theta: Tensor, layout: Layout
+    ) -> None:
+        self._gradient, self._name, self._theta = gradient, optimizer.name, theta
         self._rate = theta.new_tensor([task.learning_rate for task in tasks]).unsqueeze(1)
         pulls = [combined_pull(task, np.float64) for task in tasks]
         self._pull = theta.new_tensor([weight for weight, _ in pulls]).unsqueeze(1)
         anchors = [np.zeros(theta.shape[1]) if anchor is None else anchor for _, anchor in pulls]
         pulled = any(anchor is not None for _, anchor in pulls)
         self._anchor = theta.new_tensor(np.stack(anchors)) if pulled else None
+        self._decays = bool(optimizer.weight_decay)
+        if self._decays:
+            self._pull = self._pull + theta.new_tensor(np.where(layout.unpenalised, 0.0, optimizer.weight_decay))
         masks = [np.zeros(theta.shape[1], np.bool_) if task.frozen is None else task.frozen for task in tasks]
         held = any(task.frozen is not None for task in tasks)
         self._frozen = torch.from_numpy(np.stack(masks)).to(theta.device) if held else None
         self._start = theta.clone() if held else theta
-        self._first = torch.zeros_like(theta) if self._name != "sgd" else theta
-        self._second = torch.zeros_like(theta) if self._name == "adam" else theta
+        states = [task.moments or Moments() for task in tasks]
+        self._first = self._resumed([state.first for state in states]) if self._name != "sgd" else theta
+        self._second = self._resumed([state.second for state in states]) if self._name == "adam" else theta
+        self._count = torch.tensor([state.steps for state in states], dtype=torch.float64, device=theta.device)
 
     def __call__(self, active: int, X: Tensor, y: Tensor, weight: Tensor) -> None:
         """Step with ``X [A, B, F]``, ``y [A, B]`` and ``weight [A, B]``: one over the batch's rows, 0 for padding."""
@@ -154,10 +171,28 @@ class _Step:
             theta = self._theta[:active]
             theta.copy_(torch.where(self._frozen[:active], self._start[:active], theta))
 
+    def end(self, tasks: Sequence[Task]) -> None:
+        """Renew the moments of tasks that brought some."""
+        for h, task in enumerate(tasks):
+            if task.moments is not None and self._name != "sgd":
+                task.moments.first = self._first[h].cpu().numpy()
+                if self._name == "adam":
+                    task.moments.second = self._second[h].cpu().numpy()
+                    task.moments.steps = int(self._count[h])
+
+    def _resumed(self, vectors: Sequence[NDArray[Any] | None]) -> Tensor:
+        """One moment of all tasks ``[H, P]``, zeros where a task has none yet."""
+        none = np.zeros(self._theta.shape[1])
+        return self._theta.new_tensor(np.stack([none if vector is None else vector for vector in vectors]))
+
     def _move(self, active: int, X: Tensor, y: Tensor, weight: Tensor) -> None:
         theta, rate, first = self._theta[:active], self._rate[:active], self._first[:active]
-        extra = None if self._anchor is None else theta * self._pull[:active] - self._anchor[:active]
-        self._count += 1
+        extra = None
+        if self._anchor is not None or self._decays:
+            extra = theta * self._pull[:active]
+            if self._anchor is not None:
+                extra -= self._anchor[:active]
+        self._count[:active] += 1
         if self._name == "sgd":
             self._gradient.accumulate(theta, X, y, weight * -rate, theta)
             if extra is not None:
@@ -175,8 +210,9 @@ class _Step:
         second = self._second[:active]
         first.mul_(BETA1).add_(gradient, alpha=1 - BETA1)
         second.mul_(BETA2).addcmul_(gradient, gradient, value=1 - BETA2)
-        scale = (second / (1 - BETA2**self._count)).sqrt_().add_(EPSILON)
-        theta -= first / scale * (rate / (1 - BETA1**self._count))
+        count = self._count[:active, None]
+        scale = (second / (1 - BETA2**count).to(theta.dtype)).sqrt_().add_(EPSILON)
+        theta -= first / scale * (rate / (1 - BETA1**count).to(theta.dtype))
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 from scipy.linalg import blas
 
-from raysim.training.base import Optimizer, Task, Vector
+from raysim.training.base import Moments, Optimizer, Task, Vector
 
 MOMENTUM = 0.9
 BETA1, BETA2, EPSILON = 0.9, 0.999, 1e-8  # Adam
@@ -56,25 +56,55 @@ def combined_pull(task: Task, dtype: DTypeLike) -> tuple[float, Vector | None]:
     return sum(weight for weight, _ in pulls), anchor
 
 
+class Decay(NamedTuple):
+    """Weight decay of ``rate`` on all parameters but those at the indices ``free``, biases mostly."""
+
+    rate: float
+    free: NDArray[np.int64]
+
+    def add_gradient(self, theta: Vector, weight: float, into: Vector) -> None:
+        """Add ``(weight + rate) * theta`` to ``into [P]``, for the free ones ``weight * theta``."""
+        BLAS[theta.dtype].axpy(theta, into, a=weight + self.rate)
+        into[self.free] -= self.rate * theta[self.free]
+
+
 class StepRule(Protocol):
-    """A local optimiser at work on one hospital's ``theta [P]``."""
+    """A local optimiser at work on one hospital's ``theta [P]``.
+
+    The kernel does ``target <- keep * target + scale * gradient``; for parameters without weight decay the first factor
+    is ``keep + lift``.
+    """
 
     target: Vector
     keep: float
     scale: float
+    lift: float
 
     def finish(self) -> None:
         """Complete the step, once the batch's gradient is in ``target``."""
         ...
 
+    def moments(self) -> Moments:
+        """What a next visit may go on from."""
+        ...
+
 
 class Sgd:
-    """``theta <- (1 - lr w) theta - lr gradient + lr anchor``."""
+    """``theta <- (1 - lr w) theta - lr gradient + lr anchor``, where weight decay adds to ``w``."""
 
-    def __init__(self, theta: Vector, rate: float, weight: float, anchor: Vector | None) -> None:
+    def __init__(
+        self,
+        theta: Vector,
+        rate: float,
+        weight: float,
+        anchor: Vector | None,
+        decay: Decay | None,
+        moments: Moments,
+    ) -> None:
         self.target = theta
-        self.keep = 1.0 - rate * weight
+        self.keep = 1.0 - rate * (weight if decay is None else weight + decay.rate)
         self.scale = -rate
+        self.lift = 0.0 if decay is None else rate * decay.rate
         self._shift = None if anchor is None else np.multiply(anchor, rate, out=anchor)
 
     def finish(self) -> None:
@@ -82,42 +112,86 @@ class Sgd:
         if self._shift is not None:
             np.add(self.target, self._shift, self.target)
 
+    def moments(self) -> Moments:
+        """See ``StepRule``."""
+        return Moments()
+
+
+class Penalties:
+    """The gradient of what is minimised beside the loss: ``w theta - anchor``, and that of weight decay."""
+
+    def __init__(self, theta: Vector, weight: float, anchor: Vector | None, decay: Decay | None) -> None:
+        self._theta, self._weight, self._anchor, self._decay = theta, weight, anchor, decay
+        self._axpy = BLAS[theta.dtype].axpy
+
+    def add_gradient(self, into: Vector) -> None:
+        """Add it to ``into [P]``."""
+        if self._decay is not None:
+            self._decay.add_gradient(self._theta, self._weight, into)
+        elif self._anchor is not None:
+            self._axpy(self._theta, into, a=self._weight)
+        if self._anchor is not None:
+            np.subtract(into, self._anchor, into)
+
 
 class Momentum:
     """``v <- .9 v + gradient + w theta - anchor; theta <- theta - lr v``, ``v = 0`` at the start (torch's form)."""
 
-    def __init__(self, theta: Vector, rate: float, weight: float, anchor: Vector | None) -> None:
-        self.target = np.zeros_like(theta)
+    lift = 0.0
+
+    def __init__(
+        self,
+        theta: Vector,
+        rate: float,
+        weight: float,
+        anchor: Vector | None,
+        decay: Decay | None,
+        moments: Moments,
+    ) -> None:
+        self.target = _resumed(moments.first, theta)
         self.keep = MOMENTUM
         self.scale = 1.0
-        self._theta, self._rate, self._weight, self._anchor = theta, rate, weight, anchor
+        self._theta, self._rate = theta, rate
+        self._penalties = Penalties(theta, weight, anchor, decay)
         self._axpy = BLAS[theta.dtype].axpy
 
     def finish(self) -> None:
         """See ``StepRule``."""
-        if self._anchor is not None:
-            self._axpy(self._theta, self.target, a=self._weight)
-            np.subtract(self.target, self._anchor, self.target)
+        self._penalties.add_gradient(self.target)
         self._axpy(self.target, self._theta, a=-self._rate)
+
+    def moments(self) -> Moments:
+        """See ``StepRule``."""
+        return Moments(first=self.target)
 
 
 class Adam:
-    """Kingma and Ba 2015, Algorithm 1, with bias correction; the pull is part of the gradient."""
+    """Kingma and Ba 2015, Algorithm 1, with bias correction; pull and weight decay are part of the gradient."""
 
-    def __init__(self, theta: Vector, rate: float, weight: float, anchor: Vector | None) -> None:
+    lift = 0.0
+
+    def __init__(
+        self,
+        theta: Vector,
+        rate: float,
+        weight: float,
+        anchor: Vector | None,
+        decay: Decay | None,
+        moments: Moments,
+    ) -> None:
         self.target = np.zeros_like(theta)
         self.keep = 0.0
         self.scale = 1.0
-        self._theta, self._rate, self._weight, self._anchor = theta, rate, weight, anchor
-        self._first, self._second, self._steps = np.zeros_like(theta), np.zeros_like(theta), 0
+        self._theta, self._rate = theta, rate
+        self._penalties = Penalties(theta, weight, anchor, decay)
+        self._first, self._second = _resumed(moments.first, theta), _resumed(moments.second, theta)
+        self._steps = moments.steps
         self._axpy = BLAS[theta.dtype].axpy
 
     def finish(self) -> None:
         """See ``StepRule``."""
         gradient, first, second, axpy = self.target, self._first, self._second, self._axpy
-        if self._anchor is not None:
-            axpy(self._theta, gradient, a=self._weight)
-            np.subtract(gradient, self._anchor, gradient)
+        self._penalties.add_gradient(gradient)
         self._steps += 1
         np.multiply(first, BETA1, first)
         axpy(gradient, first, a=1 - BETA1)
@@ -130,12 +204,21 @@ class Adam:
         np.divide(first, gradient, gradient)
         axpy(gradient, self._theta, a=-self._rate / (1 - BETA1**self._steps))
 
+    def moments(self) -> Moments:
+        """See ``StepRule``."""
+        return Moments(self._first, self._second, self._steps)
+
+
+def _resumed(vector: Vector | None, theta: Vector) -> Vector:
+    """A moment of ``theta`` to work on: a copy of ``vector``, or zeros."""
+    return np.zeros_like(theta) if vector is None else vector.astype(theta.dtype)
+
 
 class Frozen:
     """``update``, after whose every step the parameters ``frozen [P]`` of ``theta`` are put back where they were."""
 
     def __init__(self, update: StepRule, theta: Vector, frozen: NDArray[np.bool_]) -> None:
-        self.target, self.keep, self.scale = update.target, update.keep, update.scale
+        self.target, self.keep, self.scale, self.lift = update.target, update.keep, update.scale, update.lift
         self._update, self._theta = update, theta
         self._frozen = np.flatnonzero(frozen)
         self._values = theta[self._frozen]
@@ -145,8 +228,12 @@ class Frozen:
         self._update.finish()
         self._theta[self._frozen] = self._values
 
+    def moments(self) -> Moments:
+        """See ``StepRule``."""
+        return self._update.moments()
 
-OPTIMIZERS: dict[str, Callable[[Vector, float, float, Vector | None], StepRule]] = {
+
+OPTIMIZERS: dict[str, Callable[[Vector, float, float, Vector | None, Decay | None, Moments], StepRule]] = {
     "sgd": Sgd,
     "momentum": Momentum,
     "adam": Adam,
@@ -173,16 +260,36 @@ def one_by_one(
 
 
 def begin(
-    optimizer: Optimizer, task: Task, theta: Vector, arrange: Callable[[Vector], Vector] | None = None
+    optimizer: Optimizer,
+    task: Task,
+    theta: Vector,
+    unpenalised: NDArray[np.bool_],
+    arrange: Callable[[Vector], Vector] | None = None,
 ) -> StepRule:
-    """A fresh optimiser state for ``task``; ``arrange`` brings a vector ``[P]`` into the order theta is kept in."""
+    """The optimiser for ``task``, whose model has weight decay on all but ``unpenalised [P]``.
+
+    ``arrange`` brings a vector ``[P]`` into the order that theta is kept in.
+    """
     weight, anchor = combined_pull(task, theta.dtype)
-    frozen = task.frozen
+    frozen, moments = task.frozen, task.moments or Moments()
     if arrange is not None:
-        anchor = None if anchor is None else arrange(anchor)
-        frozen = None if frozen is None else arrange(frozen)
-    update = OPTIMIZERS[optimizer.name](theta, float(task.learning_rate), weight, anchor)
+        anchor, frozen, first, second = (
+            None if vector is None else arrange(vector) for vector in (anchor, frozen, moments.first, moments.second)
+        )
+        unpenalised, moments = arrange(unpenalised), Moments(first, second, moments.steps)
+    decay = Decay(optimizer.weight_decay, np.flatnonzero(unpenalised)) if optimizer.weight_decay else None
+    update = OPTIMIZERS[optimizer.name](theta, float(task.learning_rate), weight, anchor, decay, moments)
     return update if frozen is None else Frozen(update, theta, frozen)
+
+
+def end(update: StepRule, task: Task, restore: Callable[[Vector], Vector] | None = None) -> None:
+    """Renew the task's moments, where it brought some; ``restore`` undoes what ``begin`` arranged."""
+    if task.moments is not None:
+        left = update.moments()
+        task.moments.first, task.moments.second = (
+            vector if vector is None or restore is None else restore(vector) for vector in (left.first, left.second)
+        )
+        task.moments.steps = left.steps
 
 
 def largest(tasks: Sequence[Task], batch_size: int) -> tuple[int, int]:

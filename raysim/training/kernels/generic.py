@@ -34,10 +34,11 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from raysim.core.errors import ConfigError
 from raysim.training.base import Layout, Model, Optimizer, Task, Vector
-from raysim.training.kernels.descent import MOMENTUM, combined_pull, rows_per_batch
+from raysim.training.kernels.descent import combined_pull, rows_per_batch
 from raysim.training.kernels.lookup import condense
 from raysim.training.kernels.torch_contrast import Contrasting
 from raysim.training.kernels.torch_losses import TORCH_LOSSES
+from raysim.training.kernels.torch_optimizers import leave, make_solver, resume
 from raysim.training.losses import LOG_LOSS, choose, row_losses
 
 EVALUATED = 1024
@@ -148,7 +149,7 @@ class ModuleModel:
         for task, theta in zip(tasks, thetas, strict=True):
             theta[:] = task.start
             if len(task.y) and task.epochs:
-                small = condense(task, self.layout, self._lookup) if self._lookup else None
+                small = condense(task, self.layout, self._lookup, optimizer) if self._lookup else None
                 if small is None:
                     theta[:] = self._visit(task, optimizer, self.layout)
                 else:
@@ -180,27 +181,39 @@ class ModuleModel:
         self._become(layout.split(flat))
         parameters = self._parameters
         weight, anchor = combined_pull(task, self._dtype)
-        anchors = [] if anchor is None else list(layout.split(self._send(anchor)).values())[: len(parameters)]
+        anchors: list[Tensor | None] = [None] * len(parameters)
+        if anchor is not None:
+            anchors = list(layout.split(self._send(anchor)).values())[: len(parameters)]
+        decays = [optimizer.weight_decay if layout.penalised(name) else 0.0 for name in layout.names]
+        pulls = [weight + decay for decay in decays[: len(parameters)]]
         held = None if task.frozen is None else self._indices(np.flatnonzero(task.frozen))
         kept = None if held is None else flat[held]
         solver = make_solver(optimizer.name, parameters, task.learning_rate)
+        if task.moments is not None:
+            resume(solver, parameters, layout, task.moments)
         row_loss, n = TORCH_LOSSES[self._loss], len(task.y)
         size = rows_per_batch(optimizer.batch_size, n)
         for epoch in range(task.epochs):
-            X, y = self._ordered(task, epoch, size)
+            X, y, weights = self._ordered(task, epoch, size)
             for low in range(0, n, size):
                 solver.zero_grad()
                 with _running(self._normed if min(size, n - low) == 1 else ()):
-                    loss = row_loss(self.module(X[low : low + size]), y[low : low + size]).mean()
+                    losses = row_loss(self.module(X[low : low + size]), y[low : low + size])
+                loss = (losses if weights is None else losses * weights[low : low + size]).mean()
                 if contrast is not None:
                     loss = loss + contrast.term(X[low : low + size])
                 torch.autograd.backward(loss)
-                for parameter, towards in zip(parameters, anchors, strict=False):
-                    pull = weight * parameter.detach() - towards
-                    parameter.grad = pull if parameter.grad is None else parameter.grad.add_(pull)
+                for parameter, factor, towards in zip(parameters, pulls, anchors, strict=True):
+                    if factor or towards is not None:
+                        pull = factor * parameter.detach()
+                        if towards is not None:
+                            pull = pull - towards
+                        parameter.grad = pull if parameter.grad is None else parameter.grad.add_(pull)
                 solver.step()
                 if held is not None and kept is not None:
                     flat[held] = kept
+        if task.moments is not None:
+            leave(solver, parameters, layout, task.moments)
 
     def _become(self, views: dict[str, Tensor]) -> None:
         """Put the module into training, with ``views`` as its parameters and buffers."""
@@ -218,17 +231,21 @@ class ModuleModel:
             views[name].clamp_(min=0.0)
         return views
 
-    def _ordered(self, task: Task, epoch: int, size: int) -> tuple[Tensor, Tensor]:
-        """The task's rows in the order of an epoch whose batches have ``size`` rows; seeds what the epoch draws."""
-        X, y = task.X, task.y
+    def _ordered(self, task: Task, epoch: int, size: int) -> tuple[Tensor, Tensor, Tensor | None]:
+        """The task's rows, labels and rows' weights in the order of an epoch; seeds what the epoch draws.
+
+        Its batches have ``size`` rows.
+        """
+        X, y, weights = task.X, task.y, task.weights
         if size < len(y) or self._draws:
             rng = task.batches(epoch)
             if size < len(y):
                 order = rng.permutation(len(y))
-                X, y = X[order], y[order]
+                X, y, weights = X[order], y[order], None if weights is None else weights[order]
             if self._draws:
                 torch.manual_seed(int(rng.integers(2**63 - 1)))
-        return self._send(X), self._indices(y) if self._loss == LOG_LOSS else self._send(y)
+        labels = self._indices(y) if self._loss == LOG_LOSS else self._send(y)
+        return self._send(X), labels, None if weights is None else self._send(weights)
 
     def _seeded(self, seed: int) -> nn.Module:
         with torch.random.fork_rng(devices=[]):
@@ -268,13 +285,6 @@ class Vmapped:
     def accumulate(self, theta: Tensor, X: Tensor, y: Tensor, weight: Tensor, into: Tensor) -> None:
         """See ``raysim.training.kernels.batched.Gradient``."""
         into += self._gradient(theta, X, y, weight)
-
-
-def make_solver(name: str, parameters: Sequence[nn.Parameter], rate: float) -> torch.optim.Optimizer:
-    """torch's own optimiser of that name, with its state fresh; fused, Adam takes a fifth of the time."""
-    if name == "adam":
-        return torch.optim.Adam(parameters, lr=rate, fused=True)
-    return torch.optim.SGD(parameters, lr=rate, momentum=MOMENTUM if name == "momentum" else 0.0, fused=True)
 
 
 def check(module: nn.Module, name: str, n_features: int, n_outputs: int) -> bool:

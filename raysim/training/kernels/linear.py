@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from raysim.training.base import Layout, Model, Optimizer, Task, Vector
-from raysim.training.kernels.descent import BLAS, begin, largest, one_by_one, rows_per_batch, softmax_residual
+from raysim.training.kernels.descent import BLAS, begin, end, largest, one_by_one, rows_per_batch, softmax_residual
 from raysim.training.losses import LOG_LOSS, REGRESSION, choose, residual, row_losses
 
 
@@ -72,7 +72,7 @@ class LinearModel:
         if any(task.contrast is not None for task in tasks):
             raise ValueError("a contrastive term needs a model with a layer below the last; a linear model has none")
         n, batch = largest(tasks, optimizer.batch_size)
-        buffers = _Buffers(n, batch, self._features, self.outputs, self._dtype, self._loss)
+        buffers = _Buffers(n, batch, self.layout, self._dtype, self._loss)
         descend = buffers.descend_single if self.outputs == 1 else buffers.descend_softmax
         return one_by_one(tasks, self.layout.size, self._dtype, lambda task, theta: descend(task, optimizer, theta))
 
@@ -85,7 +85,9 @@ class _Buffers:
     multiplication, cannot overflow, and the residual's half is made up for by the half in the rows.
     """
 
-    def __init__(self, n: int, batch: int, features: int, outputs: int, dtype: np.dtype[Any], loss: str) -> None:
+    def __init__(self, n: int, batch: int, layout: Layout, dtype: np.dtype[Any], loss: str) -> None:
+        outputs, features = layout.shapes[0]
+        self._unpenalised = layout.unpenalised
         self._logistic = loss == LOG_LOSS and outputs == 1
         self._loss = loss
         self._unit = 0.5 if self._logistic else 1.0
@@ -95,33 +97,50 @@ class _Buffers:
         self._z = np.empty((batch, outputs), dtype)
 
     def _fill(
-        self, task: Task, epoch: int, full: bool, rows: NDArray[Any], y: NDArray[Any], into: NDArray[Any]
+        self, task: Task, epoch: int, full: bool, rows: NDArray[Any], *columns: tuple[NDArray[Any], NDArray[Any]]
     ) -> None:
-        """Put the epoch's rows into ``rows [n, F+1]`` and its labels into ``into [n]``, in the epoch's order."""
+        """Put the epoch's rows into ``rows [n, F+1]``, in its order, and into each second of ``columns`` its first.
+
+        Those are pairs ``[n]``: of labels, and of rows' weights where they have some.
+        """
         X = task.X.astype(self._dtype, copy=False)
         if full:
             if epoch == 0:
                 np.multiply(X, self._unit, rows[:, :-1])
-                into[:] = y
+                for values, into in columns:
+                    into[:] = values
             return
-        order = task.batches(epoch).permutation(len(y))
+        n = len(rows)
+        order = task.batches(epoch).permutation(n)
         # mode="clip" only because "raise" makes numpy copy `out` first; a permutation is never out of range
-        X.take(order, 0, self._gathered[: len(y)], "clip")
-        np.multiply(self._gathered[: len(y)], self._unit, rows[:, :-1])
-        y.take(order, 0, into, "clip")
+        X.take(order, 0, self._gathered[:n], "clip")
+        np.multiply(self._gathered[:n], self._unit, rows[:, :-1])
+        for values, into in columns:
+            values.take(order, 0, into, "clip")
+
+    def _columns(
+        self, task: Task, targets: NDArray[Any]
+    ) -> tuple[NDArray[Any], NDArray[Any] | None, list[tuple[NDArray[Any], NDArray[Any]]]]:
+        """Memory ``[n]`` for an epoch's labels and its rows' weights (None without), and what to fill it from."""
+        labels = np.empty_like(targets)
+        if task.weights is None:
+            return labels, None, [(targets, labels)]
+        weights = task.weights.astype(self._dtype, copy=False)
+        ordered = np.empty_like(weights)
+        return labels, ordered, [(targets, labels), (weights, ordered)]
 
     def descend_single(self, task: Task, optimizer: Optimizer, theta: Vector) -> None:
         """LocalSGD on ``theta [F+1]``, in place."""
         n = len(task.y)
         size = rows_per_batch(optimizer.batch_size, n)
-        update = begin(optimizer, task, theta)
+        update = begin(optimizer, task, theta, self._unpenalised)
         target, scale, keep, finish = update.target, update.scale, update.keep, update.finish
-        gemv, z_all = self._blas.gemv, self._z[:, 0]
-        rows, labels = self._rows[:n], np.empty(n, self._dtype)
-        logistic, loss = self._logistic, self._loss
+        gemv, z_all, lift = self._blas.gemv, self._z[:, 0], update.lift
+        logistic, loss, rows = self._logistic, self._loss, self._rows[:n]
         targets = (2 * task.y - 1 if logistic else task.y).astype(self._dtype)
+        labels, weights, columns = self._columns(task, targets)
         for epoch in range(task.epochs):
-            self._fill(task, epoch, size == n, rows, targets, labels)
+            self._fill(task, epoch, size == n, rows, *columns)
             for low in range(0, n, size):
                 batch = rows[low : low + size]
                 b = len(batch)
@@ -132,8 +151,14 @@ class _Buffers:
                     np.subtract(z, labels[low : low + size], z)
                 else:
                     residual(loss, z, labels[low : low + size])
+                if weights is not None:
+                    np.multiply(z, weights[low : low + size], z)
+                spared = lift * target[-1] if lift else 0.0
                 gemv(scale / b, batch.T, z, keep, target, 0, 1, 0, 1, 0, 1)
+                if lift:
+                    target[-1] += spared
                 finish()
+        end(update, task)
 
     def descend_softmax(self, task: Task, optimizer: Optimizer, theta: Vector) -> None:
         """LocalSGD on ``theta [P]``, in place, through an augmented ``[C, F+1]`` copy."""
@@ -143,20 +168,30 @@ class _Buffers:
         def augmented(vector: Vector) -> Vector:
             return np.hstack([vector[: C * F].reshape(C, F), vector[C * F :, None]]).ravel()
 
+        def flattened(vector: Vector) -> Vector:
+            matrix = vector.reshape(C, F + 1)
+            return np.concatenate([matrix[:, :F].ravel(), matrix[:, F]])
+
         flat = augmented(theta)
         weights = flat.reshape(C, F + 1)
-        update = begin(optimizer, task, flat, augmented)
+        update = begin(optimizer, task, flat, self._unpenalised, augmented)
         target = update.target.reshape(C, F + 1).T
-        gemm, rows, labels = self._blas.gemm, self._rows[:n], np.empty(n, np.int64)
+        gemm, rows, lift = self._blas.gemm, self._rows[:n], update.lift
+        labels, row_weights, columns = self._columns(task, task.y)
         for epoch in range(task.epochs):
-            self._fill(task, epoch, size == n, rows, task.y, labels)
+            self._fill(task, epoch, size == n, rows, *columns)
             for low in range(0, n, size):
                 batch = rows[low : low + size]
                 b = len(batch)
                 z = self._z[:b]
                 np.matmul(batch, weights.T, z)
                 softmax_residual(z, labels[low : low + size])
+                if row_weights is not None:
+                    np.multiply(z, row_weights[low : low + size, None], z)
+                spared = lift * target[-1]
                 gemm(update.scale / b, batch.T, z.T, update.keep, target, 0, 1, 1)
+                if lift:
+                    target[-1] += spared
                 update.finish()
-        theta[: C * F] = weights[:, :F].ravel()
-        theta[C * F :] = weights[:, F]
+        theta[:] = flattened(flat)
+        end(update, task, flattened)

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from raysim.training.base import Layout, Task
+from raysim.training.base import Layout, Optimizer, Task
 
 
 @dataclass(frozen=True, eq=False)
@@ -25,13 +25,15 @@ class Condensed:
     index: NDArray[np.int64]
 
 
-def condense(task: Task, layout: Layout, table: str) -> Condensed | None:
+def condense(task: Task, layout: Layout, table: str, optimizer: Optimizer) -> Condensed | None:
     """``task`` on a smaller ``table [V, D]``, the tensor of the layout whose entries 0 to V - 1 its features number.
 
-    Entry 0 stays the first, for it may be padding. None where a feature is no entry's number, where a pull or a linear
-    term moves entries that are not looked up, or where the task has a contrastive term, which needs whole models.
+    Entry 0 stays the first, for it may be padding. None where a feature is no entry's number, where weight decay, a
+    pull, a linear term or the optimiser's earlier steps move entries that are not looked up, or where the task has a
+    contrastive term, which needs whole models.
     """
-    if task.contrast is not None:
+    moved = optimizer.weight_decay or (task.moments is not None and optimizer.name != "sgd")
+    if task.contrast is not None or moved:
         return None
     place = layout.names.index(table)
     V, D = layout.shapes[place]

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from raysim.training.base import ContrastTerm, Layout, Model, Optimizer, Task, Vector
 from raysim.training.kernels.contrast import add_gradient, directions
-from raysim.training.kernels.descent import BLAS, begin, largest, one_by_one, rows_per_batch, softmax_residual
+from raysim.training.kernels.descent import BLAS, begin, end, largest, one_by_one, rows_per_batch, softmax_residual
 from raysim.training.losses import LOG_LOSS, choose, residual, row_losses
 
 Layers = list[tuple[NDArray[Any], NDArray[Any]]]  # (weight [out, in], bias [out]) for each layer, the first one first
@@ -120,9 +120,12 @@ class MlpModel:
         if self._pairs[-1][1] == 2:
             y = (2 * y - 1).astype(self._dtype)
         size = rows_per_batch(optimizer.batch_size, n)
-        update = begin(optimizer, task, theta)
+        update = begin(optimizer, task, theta, self.layout.unpenalised)
         layers, targets = self._layers(theta), self._layers(update.target)
-        rows, labels = X, y
+        rows, labels, weights = X, y, None
+        if task.weights is not None:
+            weights = task.weights.astype(self._dtype, copy=False)
+        ordered = weights
         apart = None if task.contrast is None else self._apart(task.contrast, X)
         v = apart
         for epoch in range(task.epochs):
@@ -130,15 +133,19 @@ class MlpModel:
                 order = task.batches(epoch).permutation(n)
                 # mode="clip" only because "raise" makes numpy copy `out` first; a permutation is never out of range
                 rows, labels = X.take(order, 0, gathered[:n], "clip"), y.take(order)
+                ordered = None if weights is None else weights.take(order)
                 v = None if apart is None else apart.take(order, 0)
             for low in range(0, n, size):
                 batch = rows[low : low + size]
-                passes.forward(layers, batch, labels[low : low + size])
+                row_weights = None if ordered is None else ordered[low : low + size]
+                passes.forward(layers, batch, labels[low : low + size], row_weights)
                 contrast = None
                 if task.contrast is not None and v is not None:
                     contrast = task.contrast, v[low : low + size]
-                passes.backward(layers, batch, targets, update.scale / len(batch), update.keep, contrast)
+                keep = update.keep, update.keep + update.lift
+                passes.backward(layers, batch, targets, update.scale / len(batch), keep, contrast)
                 update.finish()
+        end(update, task)
 
     def _apart(self, term: ContrastTerm, X: NDArray[Any]) -> NDArray[Any] | None:
         """The rows' directions of a contrastive term, ``[n, width]``; None where both its models are one."""
@@ -177,8 +184,13 @@ class _Passes:
         self._bits, self._sign_bit = bits, np.array(8 * dtype.itemsize - 1, bits)
         self._ones, self._blas = np.ones(batch, dtype), BLAS[dtype]
 
-    def forward(self, layers: Layers, rows: NDArray[Any], labels: NDArray[Any]) -> None:
-        """Fill the activations and the last residual, the gradient of the summed loss by the outputs ``[b, C]``."""
+    def forward(
+        self, layers: Layers, rows: NDArray[Any], labels: NDArray[Any], weights: NDArray[Any] | None = None
+    ) -> None:
+        """Fill the activations and the last residual, the gradient of the summed loss by the outputs ``[b, C]``.
+
+        Each row's loss counts ``weights [b]`` times; once where None.
+        """
         a, b = rows, len(rows)
         for k, (weight, bias) in enumerate(layers):
             z = self._outputs[k][:b]
@@ -200,6 +212,8 @@ class _Passes:
         else:
             last[:] = z
             softmax_residual(last, labels)
+        if weights is not None:
+            np.multiply(last, weights[:, None], last)
 
     def backward(
         self,
@@ -207,10 +221,10 @@ class _Passes:
         rows: NDArray[Any],
         targets: Layers,
         scale: float,
-        keep: float,
+        keep: tuple[float, float],
         contrast: tuple[ContrastTerm, NDArray[Any]] | None = None,
     ) -> None:
-        """``target <- keep * target + scale * gradient`` of the summed loss, for every weight and bias.
+        """``target <- keep * target + scale * gradient`` of the summed loss; ``keep`` of weights, and of biases.
 
         ``targets`` may be the ``layers`` themselves: a layer's weights are read before its target is written.
         ``contrast``: a further term of the loss, and its rows' directions ``[b, width]``.
@@ -232,5 +246,5 @@ class _Passes:
             else:
                 a = rows
             weight, bias = targets[k]
-            self._blas.gemm(scale, a.T, residuals.T, keep, weight.T, 0, 1, 1)
-            self._blas.gemv(scale, residuals.T, self._ones[:b], keep, bias, 0, 1, 0, 1, 0, 1)
+            self._blas.gemm(scale, a.T, residuals.T, keep[0], weight.T, 0, 1, 1)
+            self._blas.gemv(scale, residuals.T, self._ones[:b], keep[1], bias, 0, 1, 0, 1, 0, 1)
