@@ -95,6 +95,27 @@ def test_kuberay_cluster_is_whole():
     _agrees_with_its_comment("deploy/kuberay.yaml", worker["maxReplicas"], has)
 
 
+def test_pods_run_as_nobody_and_only_their_own_cluster_reaches_them():
+    cluster, policy = load("deploy/kuberay.yaml"), load("deploy/networkpolicy.yaml")
+    for group in (cluster["spec"]["headGroupSpec"], *cluster["spec"]["workerGroupSpecs"]):
+        pod = group["template"]["spec"]
+        assert pod["securityContext"]["runAsNonRoot"] is True
+        assert f"--uid {pod['securityContext']['runAsUser']} " in (ROOT / "deploy" / "Dockerfile").read_text()
+        (container,) = pod["containers"]
+        assert container["securityContext"] == {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
+        assert re.fullmatch(r"[^:@]+@sha256:\w+", container["image"]), "an image is named by its digest"
+    assert policy["kind"] == "NetworkPolicy"
+    own = {"matchLabels": {"ray.io/cluster": cluster["metadata"]["name"]}}
+    assert policy["spec"]["podSelector"] == own
+    assert policy["spec"]["policyTypes"] == ["Ingress"]
+    assert policy["spec"]["ingress"] == [{"from": [{"podSelector": own}]}]
+
+
+def test_secrets_and_results_stay_out_of_the_image():
+    ignored = set((ROOT / ".dockerignore").read_text().splitlines())
+    assert {".git", ".venv", "runs", "mlflow.db", "data", ".env"} <= ignored
+
+
 def test_the_image_has_the_pins():
     assert "--constraint constraints.txt" in (ROOT / "deploy" / "Dockerfile").read_text()
 
