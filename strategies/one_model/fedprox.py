@@ -4,7 +4,14 @@ T. Li, A. K. Sahu, M. Zaheer, M. Sanjabi, A. Talwalkar, V. Smith: *Federated Opt
 MLSys 2020, Algorithm 2.
 
 Each participant minimises ``L_i(theta) + mu/2 * |theta - theta_global|^2``; a straggler may stop after fewer epochs and
-still counts. Traffic as federated averaging: P scalars down, P + 1 up per participant.
+still counts. With one full-batch step a round the pull has no gradient yet, and this is federated averaging.
+
+Deviations from Algorithm 2: there the server draws K hospitals with probabilities ``n_i / n`` and averages them with
+equal weights. Here it takes the configured selection and weighs by rows, as federated averaging does; with
+``selection: by_rows`` and ``weights: uniform`` it is the paper's. The gamma-inexact solutions of the paper are the
+configured epochs, or ``straggler_epochs``.
+
+Traffic as federated averaging: P scalars down, P + 1 up per participant.
 """
 
 from __future__ import annotations

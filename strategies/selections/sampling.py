@@ -1,4 +1,4 @@
-"""Who takes part in a round: all hospitals, a uniform sample, or small hospitals more often."""
+"""Who takes part in a round: all hospitals, a uniform sample, or large or small hospitals more often."""
 
 from __future__ import annotations
 
@@ -30,6 +30,24 @@ class Uniform(Selection):
     def pick(self, draw: Draw) -> Ids:
         count = cohort_size(len(draw.candidates), self.fraction, self.minimum)
         return np.sort(draw.rng.permutation(draw.candidates)[:count])
+
+
+@dataclass(frozen=True)
+class ByRows(Selection):
+    """Without replacement, each draw with probability proportional to training rows (FedProx, Algorithm 2).
+
+    With ``weights: uniform`` the average of such a cohort stands for all rows; by rows they would count twice.
+    """
+
+    fraction: float = 0.1
+    minimum: int = 10
+
+    def __post_init__(self) -> None:
+        check_size(self.fraction, self.minimum)
+
+    def pick(self, draw: Draw) -> Ids:
+        count = cohort_size(len(draw.candidates), self.fraction, self.minimum)
+        return weighted_sample(draw.candidates, np.log(draw.sizes), count, draw.rng)
 
 
 @dataclass(frozen=True)

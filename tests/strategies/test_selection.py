@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from raysim.strategies.base import Draw
-from raysim.strategies.selections.sampling import All, InverseSqrt, Uniform, cohort_size, weighted_sample
+from raysim.strategies.selections.sampling import All, ByRows, InverseSqrt, Uniform, cohort_size, weighted_sample
 
 
 def draw(ids: np.ndarray, sizes: np.ndarray, rng: np.random.Generator) -> Draw:
@@ -26,7 +26,7 @@ def test_all_takes_everybody():
     assert All().pick(draw(ids, np.array([3, 2, 1]), np.random.default_rng(0))).tolist() == [1, 4, 6]
 
 
-@pytest.mark.parametrize("selection", [Uniform(0.5, 1), InverseSqrt(0.5, 1)])
+@pytest.mark.parametrize("selection", [Uniform(0.5, 1), InverseSqrt(0.5, 1), ByRows(0.5, 1)])
 def test_a_sample_is_ascending_distinct_and_of_the_right_size(selection):
     ids = np.arange(100, 120)
     chosen = selection.pick(draw(ids, np.arange(1, 21), np.random.default_rng(3)))
@@ -44,6 +44,13 @@ def test_inverse_sqrt_draws_by_the_law_of_its_weights():
     assert shares == pytest.approx([0.5, 0.25, 0.25], abs=0.03)
 
 
+def test_by_rows_draws_by_the_law_of_its_weights():
+    """With one draw the chance of hospital i is n_i / sum, here 1/9 : 4/9 : 4/9."""
+    rng = np.random.default_rng(0)
+    draws = [int(ByRows(0.01, 1).pick(draw(np.arange(3), np.array([1, 4, 4]), rng))[0]) for _ in range(4000)]
+    assert np.bincount(draws, minlength=3) / 4000 == pytest.approx([1 / 9, 4 / 9, 4 / 9], abs=0.03)
+
+
 def test_without_replacement_the_second_draw_is_renormalised():
     """P(first 0, then 1) + P(first 1, then 0) for weights .5, .3, .2: .5 * .3/.5 + .3 * .5/.7."""
     rng = np.random.default_rng(1)
@@ -54,5 +61,6 @@ def test_without_replacement_the_second_draw_is_renormalised():
 
 @pytest.mark.parametrize(("fraction", "minimum"), [(0.0, 1), (1.5, 1), (0.5, 0)])
 def test_impossible_sizes_are_refused(fraction, minimum):
-    with pytest.raises(ValueError, match=r"fraction|minimum"):
-        Uniform(fraction, minimum)
+    for selection in (Uniform, ByRows, InverseSqrt):
+        with pytest.raises(ValueError, match=r"fraction|minimum"):
+            selection(fraction, minimum)
