@@ -10,11 +10,12 @@ An undefined figure is NaN, never 0 or 0.5. Definitions: ``docs/metrics.md``.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+
+from raysim.metrics.segments import Segments, cumulative, floating, sortable
 
 FIGURES = ("n", "events", "auroc", "auprc", "log_loss", "brier", "accuracy", "recall")
 ERRORS = ("n", "mae", "rmse", "r2", "bias")
@@ -50,9 +51,9 @@ def binary_figures(margins: ArrayLike, y: ArrayLike, offsets: ArrayLike) -> Floa
     ``events`` in an empty segment or one that holds a NaN margin. An infinite margin on the wrong side makes the log
     loss infinite. Raises ``ValueError`` for shapes that do not fit and for labels other than 0 and 1.
     """
-    z = _floating(margins)
+    z = floating(margins)
     labels = np.asarray(y)
-    segments = _Segments.of(offsets, z, labels, classes=2)
+    segments = Segments.of(offsets, z, labels, classes=2)
     positive = labels.astype(bool)
     out = np.full((segments.count, len(FIGURES)), np.nan)
     with np.errstate(all="ignore"):
@@ -84,12 +85,12 @@ def multiclass_figures(logits: ArrayLike, y: ArrayLike, offsets: ArrayLike) -> F
     no event. Equal infinities share the probability; a NaN logit, or a row of ``-inf`` alone, makes the segment's
     figures NaN.
     """
-    z = _floating(logits)
+    z = floating(logits)
     labels = np.asarray(y)
     if z.ndim != 2 or z.shape[1] < 2:
         raise ValueError(f"logits: shape {z.shape} is not [n, C] with at least 2 classes")
     classes = z.shape[1]
-    segments = _Segments.of(offsets, z, labels, classes)
+    segments = Segments.of(offsets, z, labels, classes)
     labels = labels.astype(np.int64)
     out = np.full((segments.count, len(FIGURES)), np.nan)
     with np.errstate(all="ignore"):
@@ -128,7 +129,7 @@ def regression_figures(predictions: ArrayLike, y: ArrayLike, offsets: ArrayLike)
     shapes that do not fit.
     """
     z, labels = np.asarray(predictions, dtype=np.float64), np.asarray(y, dtype=np.float64)
-    segments = _Segments.of(offsets, z, labels, classes=None)
+    segments = Segments.of(offsets, z, labels, classes=None)
     out = np.full((segments.count, len(ERRORS)), np.nan)
     with np.errstate(all="ignore"):
         n, ids = segments.lengths, segments.ids()
@@ -174,8 +175,8 @@ def score_histogram(margins: ArrayLike, y: ArrayLike) -> ScoreHistogram:
     labels = np.asarray(y)
     with np.errstate(all="ignore"):
         z = np.asarray(margins, dtype=np.float32)
-        _Segments.of([0, len(z)], z, labels, classes=2)
-        bins = (_sortable(z) >> 16).astype(np.int64)
+        Segments.of([0, len(z)], z, labels, classes=2)
+        bins = (sortable(z) >> 16).astype(np.int64)
     bins[np.isnan(z)] = _NAN_BIN
     return _sparse(np.bincount(2 * bins + labels.astype(np.int64), minlength=2 << 16).reshape(-1, 2))
 
@@ -206,57 +207,11 @@ def pooled_auroc(histograms: Iterable[ScoreHistogram]) -> tuple[float, float]:
     return twice / (2 * pairs), int(np.sum(total.positives * total.negatives)) / (2 * pairs)
 
 
-@dataclass(frozen=True, eq=False)
-class _Segments:
-    """Rows ``offsets[s]:offsets[s + 1]`` for each segment ``s``, and sums over them."""
-
-    offsets: NDArray[np.int64]
-    lengths: NDArray[np.int64]
-
-    @staticmethod
-    def of(offsets: ArrayLike, scores: Rows, y: Rows, classes: int | None) -> _Segments:
-        """Checked against the rows ``scores [n, ...]`` and ``y [n]``, with labels ``0..classes-1`` (None: real)."""
-        cuts = np.asarray(offsets, dtype=np.int64)
-        if y.ndim != 1 or scores.shape[:1] != y.shape:
-            raise ValueError(f"y: shape {y.shape} does not fit scores of shape {scores.shape}")
-        if cuts.ndim != 1 or len(cuts) == 0 or cuts[0] != 0 or cuts[-1] != len(y) or (np.diff(cuts) < 0).any():
-            raise ValueError(f"offsets: not an ascending cut of 0..{len(y)}")
-        if classes is not None and len(y) and not (y.min() >= 0 and y.max() < classes):
-            raise ValueError(f"y: labels {y.min()}..{y.max()} are not within 0..{classes - 1}")
-        return _Segments(cuts, np.diff(cuts))
-
-    @property
-    def count(self) -> int:
-        """S, empty segments included."""
-        return len(self.lengths)
-
-    def ids(self) -> NDArray[np.int64]:
-        """The segment of each row, ``[n]``."""
-        return np.repeat(np.arange(self.count), self.lengths)
-
-    def sums(self, values: Floats) -> Floats:
-        """The sum of ``values [n]`` over each segment, ``[S]``; depends on that segment's values alone."""
-        out = np.zeros(self.count)
-        full = self.lengths > 0  # reduceat has no empty segments, and those between full ones hold no rows
-        if full.any():
-            out[full] = np.add.reduceat(values, self.offsets[:-1][full])
-        return out
-
-    def counts(self, flags: NDArray[np.bool_]) -> NDArray[np.int64]:
-        """How many of ``flags [n]`` are set in each segment, ``[S]``."""
-        return np.diff(_cumulative(flags)[self.offsets])
-
-    def holding(self, flags: NDArray[np.bool_]) -> NDArray[np.bool_]:
-        """The segments that are empty or hold a set flag, ``[S]``."""
-        found: NDArray[np.bool_] = (self.lengths == 0) | (self.counts(flags) > 0)
-        return found
-
-
-def _ranking(scores: Rows, positive: NDArray[np.bool_], segments: _Segments) -> tuple[Floats, Floats]:
+def _ranking(scores: Rows, positive: NDArray[np.bool_], segments: Segments) -> tuple[Floats, Floats]:
     """AUROC by midranks and average precision with equal scores grouped, each ``[S]``."""
     ids = segments.ids()
     ranked, first = _ranked(scores, positive, ids)
-    seen = _cumulative(ranked)
+    seen = cumulative(ranked)
     edges = np.append(first, len(ranked))
     hits = np.diff(seen[edges])
     groups = np.flatnonzero(hits)  # runs of equal scores without a positive row add nothing to either figure
@@ -281,7 +236,7 @@ def _ranked(
     if scores.dtype == np.float32:
         # One integer holds segment, score and class: sorting plain integers is several times faster than an argsort.
         key = ids.astype(np.uint64) << np.uint64(33)
-        key |= _sortable(scores).astype(np.uint64) << np.uint64(1)
+        key |= sortable(scores).astype(np.uint64) << np.uint64(1)
         key |= positive
         key.sort()
         ranked: NDArray[np.bool_] = (key & np.uint64(1)).astype(bool)
@@ -292,13 +247,6 @@ def _ranked(
         ranked, ordered = np.take(positive, order), scores[order]
         new[1:] = (ordered[1:] != ordered[:-1]) | (ids[1:] != ids[:-1])
     return ranked, np.flatnonzero(new)
-
-
-def _sortable(scores: NDArray[np.float32]) -> NDArray[np.uint32]:
-    """Integers in the order of float32 numbers: all bits of a negative number are flipped, else the sign alone."""
-    bits = (scores + np.float32(0)).view(np.int32)  # adding 0 makes -0 and 0 one number
-    flip = (bits >> 31).view(np.uint32) | np.uint32(1 << 31)
-    return bits.view(np.uint32) ^ flip
 
 
 def _log_softmax(logits: Rows) -> Floats:
@@ -326,21 +274,7 @@ def _mean_of_defined(values: Floats) -> Floats:
     return mean
 
 
-def _cumulative(flags: NDArray[np.bool_]) -> NDArray[np.int64]:
-    """Flags set before each row, ``[n + 1]``."""
-    out = np.zeros(len(flags) + 1, dtype=np.int64)
-    np.cumsum(flags, out=out[1:])
-    return out
-
-
 def _sparse(dense: NDArray[np.int64]) -> ScoreHistogram:
     """The bins of ``dense [65536, 2]`` (negatives, positives) that hold rows."""
     bins = np.flatnonzero(dense.any(axis=1))
     return ScoreHistogram(bins.astype(np.uint16), dense[bins, 1], dense[bins, 0])
-
-
-def _floating(values: ArrayLike) -> Rows:
-    """As a contiguous float32 or float64 array: halves widen to float32, all else to float64."""
-    array = np.asarray(values)
-    kind = np.float32 if array.dtype in (np.float16, np.float32) else np.float64
-    return np.ascontiguousarray(array, dtype=kind)

@@ -1,0 +1,83 @@
+"""Rows of many hospitals back to back, cut into segments by offsets, and what is computed over each.
+
+Sums run over one segment at a time and counts are integers, so that a segment's figures are the same bit for bit
+whatever other segments are in the call.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+Rows = NDArray[Any]
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True, eq=False)
+class Segments:
+    """Rows ``offsets[s]:offsets[s + 1]`` for each segment ``s``, and sums over them."""
+
+    offsets: NDArray[np.int64]
+    lengths: NDArray[np.int64]
+
+    @staticmethod
+    def of(offsets: ArrayLike, scores: Rows, y: Rows, classes: int | None) -> Segments:
+        """Checked against the rows ``scores [n, ...]`` and ``y [n]``, with labels ``0..classes-1`` (None: real)."""
+        cuts = np.asarray(offsets, dtype=np.int64)
+        if y.ndim != 1 or scores.shape[:1] != y.shape:
+            raise ValueError(f"y: shape {y.shape} does not fit scores of shape {scores.shape}")
+        if cuts.ndim != 1 or len(cuts) == 0 or cuts[0] != 0 or cuts[-1] != len(y) or (np.diff(cuts) < 0).any():
+            raise ValueError(f"offsets: not an ascending cut of 0..{len(y)}")
+        if classes is not None and len(y) and not (y.min() >= 0 and y.max() < classes):
+            raise ValueError(f"y: labels {y.min()}..{y.max()} are not within 0..{classes - 1}")
+        return Segments(cuts, np.diff(cuts))
+
+    @property
+    def count(self) -> int:
+        """S, empty segments included."""
+        return len(self.lengths)
+
+    def ids(self) -> NDArray[np.int64]:
+        """The segment of each row, ``[n]``."""
+        return np.repeat(np.arange(self.count), self.lengths)
+
+    def sums(self, values: Floats) -> Floats:
+        """The sum of ``values [n]`` over each segment, ``[S]``; depends on that segment's values alone."""
+        out = np.zeros(self.count)
+        full = self.lengths > 0  # reduceat has no empty segments, and those between full ones hold no rows
+        if full.any():
+            out[full] = np.add.reduceat(values, self.offsets[:-1][full])
+        return out
+
+    def counts(self, flags: NDArray[np.bool_]) -> NDArray[np.int64]:
+        """How many of ``flags [n]`` are set in each segment, ``[S]``."""
+        return np.diff(cumulative(flags)[self.offsets])
+
+    def holding(self, flags: NDArray[np.bool_]) -> NDArray[np.bool_]:
+        """The segments that are empty or hold a set flag, ``[S]``."""
+        found: NDArray[np.bool_] = (self.lengths == 0) | (self.counts(flags) > 0)
+        return found
+
+
+def cumulative(flags: NDArray[np.bool_]) -> NDArray[np.int64]:
+    """Flags set before each row, ``[n + 1]``."""
+    out = np.zeros(len(flags) + 1, dtype=np.int64)
+    np.cumsum(flags, out=out[1:])
+    return out
+
+
+def sortable(scores: NDArray[np.float32]) -> NDArray[np.uint32]:
+    """Integers in the order of float32 numbers: all bits of a negative number are flipped, else the sign alone."""
+    bits = (scores + np.float32(0)).view(np.int32)  # adding 0 makes -0 and 0 one number
+    flip = (bits >> 31).view(np.uint32) | np.uint32(1 << 31)
+    return bits.view(np.uint32) ^ flip
+
+
+def floating(values: ArrayLike) -> Rows:
+    """As a contiguous float32 or float64 array: halves widen to float32, all else to float64."""
+    array = np.asarray(values)
+    kind = np.float32 if array.dtype in (np.float16, np.float32) else np.float64
+    return np.ascontiguousarray(array, dtype=kind)
