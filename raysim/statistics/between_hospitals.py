@@ -1,0 +1,83 @@
+"""The mean AUROC of hospitals, how far they spread around it, and each hospital's estimate drawn towards it.
+
+On the AUROC scale with the variances of the common curve, for which no hospital has to be left out. The interval of the
+spread that is printed is that of :mod:`raysim.statistics.noise_floor`; the one here takes Q to be chi-square, and is
+quick. Definitions: ``docs/statistics.md``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from raysim.statistics.common_curve import CommonCurve
+from raysim.statistics.levels import Z
+from raysim.statistics.spread import Mean, hartung_knapp, paule_mandel, prediction, q_profile, shrink
+
+Floats = NDArray[np.float64]
+
+FEWEST = 3
+"""Judged hospitals below which there are only the raw figures."""
+
+FEWEST_TO_PREDICT = 5
+"""Judged hospitals below which nothing is said of a further one."""
+
+
+@dataclass(frozen=True, eq=False)
+class BetweenHospitals:
+    """What ``H`` hospitals say of their mean and spread, on the scale of AUROC.
+
+    - ``hospitals``: how many are judged. ``mean``: their mean with its interval (Hartung and Knapp).
+    - ``tau``: the standard deviation of true AUROCs (Paule and Mandel), ``tau_low`` to ``tau_high`` its quick interval;
+      ``tau_logit``: about the same on the logit scale.
+    - ``predicted_low`` to ``predicted_high``: where a further hospital's true AUROC lies; NaN for fewer than five.
+    - ``shrunken [H]`` with ``shrunken_low`` and ``shrunken_high``: each hospital's estimate drawn towards the mean, NaN
+      where it is not judged.
+
+    Everything is NaN for fewer than three judged hospitals.
+    """
+
+    hospitals: int
+    mean: Mean
+    tau: float
+    tau_low: float
+    tau_high: float
+    tau_logit: float
+    predicted_low: float
+    predicted_high: float
+    shrunken: Floats
+    shrunken_low: Floats
+    shrunken_high: Floats
+
+
+def between_hospitals(curve: CommonCurve) -> BetweenHospitals:
+    """The random-effects summary of one model's AUROC at the judged hospitals of ``curve``."""
+    judged = curve.judged
+    hospitals = int(judged.sum())
+    shrunken = np.full((3, len(judged)), np.nan)
+    nan = float("nan")
+    if hospitals < FEWEST:
+        return BetweenHospitals(hospitals, Mean(nan, nan, nan, nan), nan, nan, nan, nan, nan, nan, *shrunken)
+    y, v = curve.auroc[judged], curve.variance[judged]
+    t = paule_mandel(y, v)
+    mean = hartung_knapp(y, v, t)
+    low, high = (float(np.sqrt(limit)) for limit in q_profile(y, v))
+    predicted = prediction(mean, t, hospitals) if hospitals >= FEWEST_TO_PREDICT else (nan, nan)
+    each = shrink(y, v, t, mean)
+    reach = Z * np.sqrt(each.variance)
+    shrunken[:, judged] = np.clip([each.estimate, each.estimate - reach, each.estimate + reach], 0.0, 1.0)
+    within = float(np.clip(mean.estimate, 0.0, 1.0))
+    tau = float(np.sqrt(t))
+    return BetweenHospitals(
+        hospitals,
+        mean,
+        tau,
+        low,
+        high,
+        tau / (within * (1 - within)) if 0 < within < 1 else nan,
+        float(np.clip(predicted[0], 0.0, 1.0)),
+        float(np.clip(predicted[1], 0.0, 1.0)),
+        *shrunken,
+    )

@@ -1,0 +1,96 @@
+"""Federations drawn at given counts: hospitals' AUROCs as chance alone, or chance and a true spread, would show them.
+
+Scores are normal with one shape for all hospitals. The same normal draws serve every spread, so that what differs
+between two spreads is due to the spread.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy.special import expit, logit, ndtri
+
+Floats = NDArray[np.float64]
+
+BLOCK = 1 << 21
+"""Scores, or AUROCs, that are held at a time: 16 MB."""
+
+GAP = 64.0
+"""Between the scores of one hospital and those of the next in one sorted array; normal scores are within half of it."""
+
+NODES, WEIGHTS = np.polynomial.hermite_e.hermegauss(64)
+
+
+class Drawn(NamedTuple):
+    """AUROCs of ``b`` federations at ``T`` true spreads, ``[T, b, H]`` each: ``observed`` on the rows, and ``true``."""
+
+    observed: Floats
+    true: Floats
+
+
+def centres(common: float, taus: ArrayLike) -> Floats:
+    """``mu [T]`` at which ``expit(mu + tau z)``, z standard normal, has the mean ``common``, for ``taus [T]``."""
+    spreads = np.asarray(taus, dtype=np.float64)
+    weights = WEIGHTS / WEIGHTS.sum()
+    # The mean falls short of expit(mu) towards 1/2, by a factor of the logit that is at most sqrt(1 + tau^2).
+    bound = np.abs(logit(common)) * np.sqrt(1 + spreads**2) + 1e-9
+    low, high = -bound, bound
+    for _ in range(60):
+        middle = (low + high) / 2
+        short = expit(middle[:, None] + spreads[:, None] * NODES) @ weights < common
+        low, high = np.where(short, middle, low), np.where(short, high, middle)
+    return np.asarray((low + high) / 2)
+
+
+def federations(
+    events: ArrayLike,
+    non_events: ArrayLike,
+    common: float,
+    event_sd: float,
+    taus: ArrayLike,
+    draws: int,
+    rng: np.random.Generator,
+) -> Iterator[Drawn]:
+    """``draws`` federations in blocks, of ``H`` hospitals with ``events [H]`` and ``non_events [H]``, all above 0.
+
+    At each of ``taus [T]`` a hospital's true AUROC is ``expit(mu + tau z)`` with mean ``common``; non-events' scores
+    are standard normal, events' have the standard deviation ``event_sd``. A tau of 0 is equal service.
+    """
+    m, n = np.asarray(events, dtype=np.int64), np.asarray(non_events, dtype=np.int64)
+    spreads = np.asarray(taus, dtype=np.float64)
+    mu = centres(common, spreads)
+    # Each row of the rarer class is looked up among the sorted rows of the other: few searches in many scores.
+    event_is_rarer = m <= n
+    rarer, commoner = np.minimum(m, n), np.maximum(m, n)
+    of_rarer, of_commoner = np.repeat(np.arange(len(m)), rarer), np.repeat(np.arange(len(m)), commoner)
+    first_rarer = np.cumsum(rarer) - rarer
+    first_commoner = np.cumsum(commoner) - commoner
+    size = max(1, min(draws, BLOCK // int(commoner.sum()), BLOCK // (len(m) * len(spreads))))
+    for start in range(0, draws, size):
+        block = min(size, draws - start)
+        pool, sought = (_ascending(rng.standard_normal((block, len(of))), of) for of in (of_commoner, of_rarer))
+        pool += GAP * of_commoner
+        z = rng.standard_normal((block, len(m)))
+        true = expit(mu[:, None, None] + spreads[:, None, None] * z)
+        shift = np.sqrt(1 + event_sd**2) * ndtri(true)
+        # An event beats non-events u < shift + sd e; a non-event u is beaten by all events but e < (u - shift) / sd.
+        offset = np.where(event_is_rarer, shift, -shift / event_sd)
+        scaled = np.where(event_is_rarer[of_rarer], event_sd, 1 / event_sd) * sought
+        observed = np.empty_like(true)
+        for b in range(block):
+            x = np.clip(offset[:, b, of_rarer] + scaled[b], -GAP / 2, GAP / 2) + GAP * of_rarer
+            below = np.searchsorted(pool[b], x.ravel()).reshape(x.shape) - first_commoner[of_rarer]
+            observed[:, b] = np.add.reduceat(below, first_rarer, axis=1)
+        observed /= m * n
+        yield Drawn(np.where(event_is_rarer, observed, 1 - observed), true)
+
+
+def _ascending(scores: Floats, hospital: NDArray[np.int64]) -> Floats:
+    """``scores [b, n]`` sorted within each hospital: looked up in order, they find what they need in the cache."""
+    scores += GAP * hospital
+    scores.sort(axis=1)
+    scores -= GAP * hospital
+    return scores

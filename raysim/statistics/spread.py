@@ -1,0 +1,169 @@
+"""How far hospitals truly differ, from an estimate ``y_i`` of each and its known variance ``v_i``.
+
+The model is ``y_i = mu_i + e_i`` with ``Var e_i = v_i`` and ``mu_i`` spread around ``mu`` with variance ``tau^2``.
+Arguments ``y`` and ``v`` are ``[k]``, finite, ``v > 0``; squares of the spread are called ``t``.
+
+Sources: DerSimonian and Laird 1986; Paule and Mandel 1982; REML as in Viechtbauer 2005; the Q-profile interval,
+Viechtbauer 2007; Hartung and Knapp 2001; prediction, Higgins, Thompson and Spiegelhalter 2009; shrinkage, Morris 1983.
+Definitions and what each covers: ``docs/statistics.md``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy.stats import chi2
+from scipy.stats import t as student
+
+from raysim.statistics.levels import LEVEL
+
+Floats = NDArray[np.float64]
+
+PRECISION = 1e-12
+"""Relative change at which iterations end."""
+
+STEPS = 10_000
+"""REML's fixed point is given up after so many steps; it takes some tens."""
+
+
+@dataclass(frozen=True)
+class Mean:
+    """The mean over hospitals: ``estimate``, its standard error ``se``, its interval from ``low`` to ``high``."""
+
+    estimate: float
+    se: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True)
+class Heterogeneity:
+    """Cochran's ``q`` at no spread with its chi-square ``p``, and ``i2``, the share of it beyond chance."""
+
+    q: float
+    p: float
+    i2: float
+
+
+def cochran_q(y: ArrayLike, v: ArrayLike, t: float = 0.0) -> float:
+    """``sum (y - mu)^2 / (v + t)`` around the mean weighted by ``1 / (v + t)``."""
+    y, v = _checked(y, v)
+    w = 1.0 / (v + t)
+    return float(w @ np.square(y - (w @ y) / w.sum()))
+
+
+def heterogeneity(y: ArrayLike, v: ArrayLike) -> Heterogeneity:
+    """Q with its chi-square test and I^2; NaN for fewer than two hospitals."""
+    y, v = _checked(y, v)
+    if len(y) < 2:
+        return Heterogeneity(float("nan"), float("nan"), float("nan"))
+    q, df = cochran_q(y, v), len(y) - 1
+    return Heterogeneity(q, float(chi2.sf(q, df)), max(0.0, (q - df) / q) if q > 0 else 0.0)
+
+
+def dersimonian_laird(y: ArrayLike, v: ArrayLike) -> float:
+    """``t`` by moments with weights ``1 / v``; NaN for fewer than two hospitals."""
+    y, v = _checked(y, v)
+    if len(y) < 2:
+        return float("nan")
+    w = 1.0 / v
+    return max(0.0, (cochran_q(y, v) - (len(y) - 1)) / float(w.sum() - w @ w / w.sum()))
+
+
+def paule_mandel(y: ArrayLike, v: ArrayLike) -> float:
+    """``t`` at which Q equals its expectation ``k - 1``; NaN for fewer than two hospitals."""
+    y, v = _checked(y, v)
+    return _root(y, v, len(y) - 1.0) if len(y) > 1 else float("nan")
+
+
+def reml(y: ArrayLike, v: ArrayLike) -> float:
+    """``t`` by restricted maximum likelihood, a fixed point from DerSimonian and Laird's; NaN for one hospital."""
+    y, v = _checked(y, v)
+    if len(y) < 2:
+        return float("nan")
+    t = dersimonian_laird(y, v)
+    for _ in range(STEPS):
+        w = 1.0 / (v + t)
+        residuals = np.square(y - (w @ y) / w.sum())
+        new = max(0.0, float(np.square(w) @ (residuals - v) / (w @ w) + 1.0 / w.sum()))
+        if abs(new - t) < PRECISION * max(t, float(v.min())):
+            return new
+        t = new
+    return t
+
+
+def q_profile(y: ArrayLike, v: ArrayLike) -> tuple[float, float]:
+    """The interval of ``t`` by the chi-square quantiles of Q, quick but too narrow where ``y`` is far from normal."""
+    y, v = _checked(y, v)
+    if len(y) < 2:
+        return float("nan"), float("nan")
+    tail, df = (1 - LEVEL) / 2, len(y) - 1
+    return _root(y, v, float(chi2.ppf(1 - tail, df))), _root(y, v, float(chi2.ppf(tail, df)))
+
+
+def hartung_knapp(y: ArrayLike, v: ArrayLike, t: float, *, conservative: bool = True) -> Mean:
+    """The mean with weights ``1 / (v + t)`` and a t interval on ``k - 1`` degrees of freedom.
+
+    Where Q is below its expectation the residuals say that the mean is surer than the variances allow; unless
+    ``conservative`` is off that is not believed. Limits are NaN for one hospital.
+    """
+    y, v = _checked(y, v)
+    w = 1.0 / (v + t)
+    df = len(y) - 1
+    mean = float(w @ y / w.sum())
+    if df < 1:
+        return Mean(mean, float("nan"), float("nan"), float("nan"))
+    scale = cochran_q(y, v, t) / df
+    se = float(np.sqrt((max(1.0, scale) if conservative else scale) / w.sum()))
+    reach = float(student.ppf((1 + LEVEL) / 2, df)) * se
+    return Mean(mean, se, mean - reach, mean + reach)
+
+
+def prediction(mean: Mean, t: float, hospitals: int) -> tuple[float, float]:
+    """Where a further hospital's true value lies, from the ``mean`` of ``hospitals``; NaN for fewer than three."""
+    if hospitals < 3:
+        return float("nan"), float("nan")
+    reach = float(student.ppf((1 + LEVEL) / 2, hospitals - 1)) * float(np.sqrt(t + mean.se**2))
+    return mean.estimate - reach, mean.estimate + reach
+
+
+@dataclass(frozen=True, eq=False)
+class Shrunken:
+    """Each hospital's estimate drawn towards the mean as far as chance explains it, ``[k]`` each.
+
+    Read one by one: the spread of these estimates is smaller than the true one, and their quantiles are no dispersion.
+    """
+
+    estimate: Floats
+    variance: Floats
+
+
+def shrink(y: ArrayLike, v: ArrayLike, t: float, mean: Mean) -> Shrunken:
+    """Empirical Bayes estimates with their posterior variance; all equal the mean where ``t`` is 0."""
+    y, v = _checked(y, v)
+    own = t / (t + v)
+    return Shrunken(mean.estimate + own * (y - mean.estimate), v * own + np.square((1 - own) * mean.se))
+
+
+def _root(y: Floats, v: Floats, target: float) -> float:
+    """``t`` with ``Q(t) = target``, by bisection, as Q falls in t; 0 where Q is below the target everywhere."""
+    if cochran_q(y, v) <= target:
+        return 0.0
+    low, high = 0.0, float(np.var(y)) + float(v.max())
+    while cochran_q(y, v, high) > target:
+        high *= 2.0
+    while high - low > PRECISION * high:
+        middle = (low + high) / 2
+        low, high = (middle, high) if cochran_q(y, v, middle) > target else (low, middle)
+    return (low + high) / 2
+
+
+def _checked(y: ArrayLike, v: ArrayLike) -> tuple[Floats, Floats]:
+    values, variances = np.asarray(y, dtype=np.float64), np.asarray(v, dtype=np.float64)
+    if values.ndim != 1 or values.shape != variances.shape or not len(values):
+        raise ValueError(f"y, v: shapes {values.shape} and {variances.shape} are not one [k] with hospitals in it")
+    if not np.isfinite(values).all() or not (np.isfinite(variances) & (variances > 0)).all():
+        raise ValueError("y, v: not all finite, or a variance that is not positive; leave such hospitals out")
+    return values, variances

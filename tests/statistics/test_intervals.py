@@ -1,0 +1,155 @@
+"""Intervals of single figures: worked numbers, limits, and what more rows do."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy.stats import binom
+
+from raysim.statistics.intervals import (
+    Interval,
+    auroc_interval,
+    clopper_pearson,
+    difference_interval,
+    hanley_mcneil,
+    logit_interval,
+    newcombe,
+    observed_over_expected,
+    score_interval,
+    share_interval,
+    wilson,
+)
+
+SHAPES = [
+    (1, 1, 16),
+    (0, 1, 16),
+    (0.5, 1, 16),
+    (0.75, 1, 16),
+    (1, 3, 30),
+    (0.8, 3, 30),
+    (0.3, 3, 20),
+    (1, 10, 100),
+    (0.8, 10, 100),
+    (0.8, 50, 500),
+    (0.9, 5, 7),
+]
+NEWCOMBE = [
+    (0.411168, 1),
+    (0, 0.588832),
+    (0.125316, 0.874684),
+    (0.245980, 0.961053),
+    (0.679870, 1),
+    (0.454014, 0.944539),
+    (0.100099, 0.640701),
+    (0.891317, 1),
+    (0.617926, 0.902859),
+    (0.726916, 0.855466),
+    (0.557890, 0.982353),
+]
+HANLEY_MCNEIL = [
+    (0.430358, 1),
+    (0, 0.617606),
+    (0.170775, 0.906605),
+    (0.287496, 0.974387),
+    (0.645, 1),
+    (0.460808, 0.959391),
+    (0.128582, 0.660716),
+    (0.845521, 1),
+    (0.606318, 0.918680),
+    (0.717153, 0.865324),
+    (0.555733, 0.983872),
+]
+
+aurocs = st.floats(0, 1).map(lambda a: round(a, 6))
+counts = st.integers(1, 400)
+
+
+def test_worked_variances():
+    assert newcombe(0.9, 5, 7) == pytest.approx(0.0098304853, abs=6e-11)
+    assert hanley_mcneil(0.9, 5, 7) == pytest.approx(0.0108147642, abs=6e-11)
+
+
+@pytest.mark.parametrize(("variance", "golden"), [(newcombe, NEWCOMBE), (hanley_mcneil, HANLEY_MCNEIL)])
+def test_worked_score_intervals(variance, golden):
+    a, m, n = np.array(SHAPES).T
+    limits = np.transpose(score_interval(a, m, n, variance))
+    assert limits == pytest.approx(np.array(golden), abs=6e-7)
+    at_an_end = np.isin(a, (0, 1))
+    assert ((limits == a[:, None]).any(axis=1) == at_an_end).all()  # exactly 0 or 1, and only there
+
+
+def test_worked_logit_interval():
+    assert logit_interval(0.9, 0.0082312925) == pytest.approx((0.555135, 0.984828), abs=6e-7)
+
+
+@given(aurocs, aurocs, counts, counts)
+def test_score_limits_hold_the_figure_ascend_with_it_and_narrow_with_rows(a, b, m, n):
+    a, b = min(a, b), max(a, b)
+    low, high = score_interval([a, b], m, n)
+    assert (low <= [a, b]).all()
+    assert (high >= [a, b]).all()
+    assert low[0] <= low[1] + 1e-12
+    assert high[0] <= high[1] + 1e-12
+    wide, narrow = (score_interval(a, m * k, n * k) for k in (1, 2))
+    assert narrow.high - narrow.low < wide.high - wide.low
+    for limit in (low[0], high[0]):
+        if 1e-6 < limit < 1 - 1e-6 and 0 < a < 1:
+            assert abs(a - limit) == pytest.approx(1.959963984540054 * np.sqrt(hanley_mcneil(limit, m, n)), rel=1e-6)
+
+
+def test_which_interval_is_printed():
+    a = [0.8, 0.8, 0.8, 1, 0.5, np.nan, 0.8]
+    v = [0.001, 0.001, 0.001, 0, 0, np.nan, np.nan]
+    m = [50, 49, 500, 60, 60, 0, 1]
+    n = [500, 500, 49, 60, 60, 10, 16]
+    found = auroc_interval(a, v, m, n)
+    assert found.by_logit.tolist() == [True, False, False, False, False, False, False]
+    logit, score = np.array(logit_interval(a, v)), np.array(score_interval(a, m, n))
+    np.testing.assert_array_equal(np.array(found[:2]), np.where(found.by_logit, logit, score))
+    assert np.isnan([found.low[5], found.high[5]]).all()
+    assert np.isfinite(found.low[[3, 4, 6]]).all()
+
+
+def test_undefined():
+    assert np.isnan(logit_interval([0, 1, 0.7, 0.7, np.nan], [0.1, 0.1, 0, np.nan, 0.1])).all()
+    assert np.isnan(score_interval([0.7, 0.7, np.nan], [0, 3, 3], [3, 0, 3])).all()
+    assert np.isnan([*wilson(0, 0), *clopper_pearson(0, 0), *share_interval(0, 0)]).all()
+    assert np.isnan(observed_over_expected(3, 0, 10)).all()
+
+
+def test_worked_shares():
+    assert wilson(4, 5) == pytest.approx((0.375535, 0.963776), abs=6e-7)
+    assert clopper_pearson(4, 5) == pytest.approx((0.283582, 0.994949), abs=6e-7)
+    assert clopper_pearson(0, 1) == pytest.approx((0, 0.975), abs=1e-12)
+    for limits in (wilson([0, 9], [9, 9]), clopper_pearson([0, 9], [9, 9])):
+        assert (limits.low[0], limits.high[1]) == (0, 1)
+        assert limits.high[0] == pytest.approx(1 - limits.low[1])
+
+
+@given(st.integers(0, 60), st.integers(1, 60))
+def test_clopper_pearson_inverts_the_binomial_test(x, n):
+    x = min(x, n)
+    low, high = clopper_pearson(x, n)
+    if x > 0:
+        assert binom.sf(x - 1, n, low) == pytest.approx(0.025)
+    if x < n:
+        assert binom.cdf(x, n, high) == pytest.approx(0.025)
+    np.testing.assert_array_equal(share_interval(x, n), (clopper_pearson if n < 10 else wilson)(x, n))
+
+
+def test_observed_over_expected():
+    ratio, n = 5 / 5.8, 12
+    reach = np.exp(1.959963984540054 * np.sqrt((1 - 5 / n) / 5))
+    assert observed_over_expected(5, 5.8, n) == pytest.approx((ratio / reach, ratio * reach))
+    assert observed_over_expected(0, 2, n) == pytest.approx((0, 3.6888794541 / 2))
+
+
+def test_the_difference_of_two_groups():
+    a, b = Interval(np.array(0.7), np.array(0.9)), Interval(np.array(0.5), np.array(0.8))
+    low, high = difference_interval(0.85, a, 0.6, b)
+    assert low == pytest.approx(0.25 - np.hypot(0.15, 0.2))
+    assert high == pytest.approx(0.25 + np.hypot(0.05, 0.1))
+    # Exchanged, the interval is its mirror image.
+    assert difference_interval(0.6, b, 0.85, a) == pytest.approx((-high, -low))

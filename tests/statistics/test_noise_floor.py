@@ -1,0 +1,243 @@
+"""Drawn federations against drawing them directly, and the floor against its definition by loops."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from scipy.special import expit, ndtri
+
+from raysim.metrics.equity import equity
+from raysim.statistics.common_curve import common_curve
+from raysim.statistics.dispersion import Dispersion
+from raysim.statistics.drawn import centres, federations
+from raysim.statistics.noise_floor import Estimate, auroc_range, invert, noise_floor, over_seeds, weighted_squares
+from tests.statistics.federations import sums
+
+EVENTS = np.array([1, 2, 6, 30, 5, 9, 3, 12, 40, 7, 15, 8])
+NON_EVENTS = np.array([16, 9, 4, 20, 50, 60, 2, 70, 90, 30, 15, 80])
+SIZES = 7 * (EVENTS + NON_EVENTS)
+
+
+def drawn(*arguments):
+    blocks = list(federations(*arguments))
+    return tuple(np.concatenate(parts, axis=1) for parts in zip(*blocks, strict=True))
+
+
+@pytest.mark.parametrize("sd", [1.0, 1.6])
+@pytest.mark.parametrize(("m", "n"), [(2, 5), (5, 2), (1, 3)])
+def test_draws_are_as_scores_drawn_directly(m, n, sd):
+    rng, draws = np.random.default_rng(5), 20_000
+    observed, true = drawn([m, m], [n, n], 0.8, sd, [0.0], draws, rng)
+    assert true == pytest.approx(0.8)
+    assert observed.shape == (1, draws, 2)
+    x = ndtri(0.8) * np.sqrt(1 + sd**2) + sd * rng.standard_normal((2 * draws, m, 1))
+    direct = (x > rng.standard_normal((2 * draws, 1, n))).mean(axis=(1, 2))
+    values = np.arange(m * n + 1) / (m * n)
+    shares, wanted = ((np.isclose(a.ravel()[:, None], values)).mean(axis=0) for a in (observed, direct))
+    assert shares.sum() == pytest.approx(1)
+    assert shares == pytest.approx(wanted, abs=4 * np.sqrt(0.25 * 2 / (2 * draws)))
+    assert np.corrcoef(observed[0].T)[0, 1] == pytest.approx(0, abs=4 / np.sqrt(draws))
+
+
+def test_a_true_spread_is_drawn_around_the_mean():
+    rng, taus = np.random.default_rng(6), [0.0, 0.5, 1.5]
+    observed, true = drawn([50] * 10, [200] * 10, 0.8, 1.2, taus, 2000, rng)
+    assert true.mean(axis=(1, 2)) == pytest.approx([0.8] * 3, abs=0.006)
+    assert np.log(true / (1 - true)).std(axis=(1, 2)) == pytest.approx(taus, rel=0.03)
+    assert observed.mean(axis=(1, 2)) == pytest.approx(true.mean(axis=(1, 2)), abs=0.002)
+    # The same patients at every spread: a hospital's surprise hardly changes with it.
+    surprise = observed - true
+    assert np.corrcoef(surprise[0].ravel(), surprise[1].ravel())[0, 1] > 0.9
+
+
+@pytest.mark.parametrize("common", [0.05, 0.5, 0.83])
+def test_centres_keep_the_mean(common):
+    taus = [0, 0.3, 1, 3]
+    z = ndtri((np.arange(100_000) + 0.5) / 100_000)
+    found = centres(common, taus)
+    assert [expit(mu + tau * z).mean() for mu, tau in zip(found, taus, strict=True)] == pytest.approx(
+        [common] * 4, abs=2e-5
+    )
+
+
+def test_figures_are_those_of_the_metrics():
+    auroc = np.random.default_rng(7).random((4, 12))
+    dispersion = Dispersion(EVENTS >= 5, np.log(SIZES))
+    figures = dispersion.figures(auroc)
+    for row in range(4):
+        wanted = equity(auroc[row], EVENTS, SIZES)
+        for name in ("std", "gini", "worst_decile", "p10", "size_bias"):
+            assert figures[name][row] == pytest.approx(wanted[name])
+        assert figures["lowest"][row] == auroc[row, EVENTS >= 5].min()
+    assert dispersion.figures(auroc[2]) == pytest.approx({name: values[2] for name, values in figures.items()})
+
+
+@pytest.mark.parametrize(
+    ("hospitals", "listed", "sizes", "names"),
+    [
+        (10, 1, "uneven", {"std", "gini", "lowest", "worst_decile", "p10", "size_bias"}),
+        (10, 1, "even", {"std", "gini", "lowest", "worst_decile", "p10"}),
+        (9, 1, "uneven", {"std", "gini", "lowest"}),
+        (9, 0, "uneven", {"std", "gini"}),
+        (1, 1, "uneven", set()),
+    ],
+)
+def test_few_hospitals_have_fewer_figures(hospitals, listed, sizes, names):
+    size = np.arange(hospitals) * (0.1 if sizes == "uneven" else 0.01)
+    dispersion = Dispersion(np.arange(hospitals) < listed, size)
+    assert set(dispersion.figures(np.linspace(0.5, 0.9, hospitals))) == names
+
+
+def test_the_floor_is_its_definition():
+    message = sums(np.random.default_rng(8), EVENTS, NON_EVENTS, 0.8, 1.3)
+    taus = (0, 0.4, 0.8, 1.6)
+    floor = noise_floor(message, SIZES, np.random.default_rng(9), draws=150, taus=taus, minimum_events=5)
+    curve = common_curve(message)
+    observed, true = drawn(EVENTS, NON_EVENTS, curve.common, curve.event_sd, taus, 150, np.random.default_rng(9))
+
+    def q(auroc):
+        w = 1 / curve.variance
+        return (w * (auroc - np.average(auroc, weights=w)) ** 2).sum()
+
+    chance = np.array([[q(a) for a in block] for block in observed])
+    assert (floor.q, floor.hospitals) == (pytest.approx(q(curve.auroc)), 12)
+    assert floor.p == pytest.approx(min(1, 2 * (1 + (chance[0] >= floor.q).sum()) / 151))
+    assert floor.tau == invert(floor.q, chance, taus)
+
+    def figure(auroc, name):
+        return auroc[EVENTS >= 5].min() if name == "lowest" else equity(auroc, EVENTS, SIZES)[name]
+
+    for name in ("std", "gini", "worst_decile", "p10", "lowest", "size_bias"):
+        found = floor.figures[name]
+        shown = np.array([[figure(a, name) for a in block] for block in observed])
+        noise_free = np.array([[figure(a, name) for a in block] for block in true]).mean(axis=1)
+        value, mean = figure(curve.auroc, name), shown[0].mean()
+        if name == "size_bias":
+            extreme = np.abs(shown[0] - mean) >= abs(value - mean)
+        else:
+            extreme = shown[0] >= value if name in ("std", "gini") else shown[0] <= value
+        assert (found.value, found.floor, found.beyond) == pytest.approx((value, mean, value - mean))
+        assert (found.low, found.high) == pytest.approx(tuple(np.quantile(shown[0], [0.025, 0.975])))
+        assert found.p == pytest.approx((1 + extreme.sum()) / 151)
+        if name == "size_bias":
+            assert np.isnan([*found.true, *found.excess]).all()
+            continue
+        for estimate, curve_of_it in ((found.true, noise_free), (found.excess, shown.mean(axis=1) - mean)):
+            wanted = [np.interp(t, taus, curve_of_it) for t in floor.tau]
+            assert sorted(estimate) == list(estimate) == pytest.approx(sorted(wanted), abs=1e-12)
+
+
+def test_inversion_by_hand():
+    # Of ten draws at each of five spreads, 0, 1, 4, 6 and all reach a Q of 1.
+    drawn_q = np.array([[2.0] * reach + [0.5] * (10 - reach) for reach in (0, 1, 4, 6, 10)])
+    found = invert(1.0, drawn_q, [0, 1, 2, 3, 4])
+    assert found == pytest.approx((0.25, 2.5, 3.9375))
+    assert invert(3.0, drawn_q, [0, 1, 2, 3, 4]) == (np.inf,) * 3
+    assert invert(0.1, drawn_q, [0, 1, 2, 3, 4]) == (0, 0, 0)
+    assert invert(2.0, drawn_q, [0, 1, 2, 3, 4]) == found  # a Q as large counts
+    # Shares that fall by chance are made to ascend.
+    uneven = np.array([[2.0] * reach + [0.5] * (10 - reach) for reach in (0, 5, 4, 10)])
+    assert invert(1.0, uneven, [0, 1, 2, 3]).estimate == 1
+
+
+def test_clear_differences_are_shown_and_their_size_estimated():
+    rng = np.random.default_rng(10)
+    events, non_events = np.full(40, 60), np.full(40, 200)
+    true = expit(1.5 + 0.6 * rng.standard_normal(40))
+    floor = noise_floor(sums(rng, events, non_events, true), events * 9, rng, draws=200)
+    assert floor.shown
+    assert floor.p <= 0.05
+    assert floor.tau.low < 0.6 < floor.tau.high
+    assert floor.visible < 0.4
+    worst = floor.figures["worst_decile"]
+    assert worst.true.low < np.sort(true)[:4].mean() < worst.true.high
+    assert worst.excess.high < 0
+    assert floor.sentence().startswith("Hospitals are served differently")
+
+
+def test_equal_service_is_not_called_unequal():
+    rng = np.random.default_rng(11)
+    floor = noise_floor(sums(rng, EVENTS, NON_EVENTS, 0.8), SIZES, rng, draws=200)
+    assert (floor.shown, floor.tau.low) == (False, 0)
+    assert floor.p > 0.05
+    assert floor.figures["std"].true.low == pytest.approx(0, abs=1e-12)
+    assert floor.figures["worst_decile"].excess.high == pytest.approx(0, abs=1e-12)
+    assert "can be shown" in floor.sentence()
+    assert "could not show any" in replace(floor, visible=np.inf).sentence()
+
+
+def test_the_power_is_the_share_of_draws_that_would_be_shown():
+    rng = np.random.default_rng(12)
+    message = sums(rng, EVENTS, NON_EVENTS, 0.8)
+    curve, taus = common_curve(message), (0, 0.5, 1.0, 2.0)
+    floor = noise_floor(message, SIZES, np.random.default_rng(1), draws=400, taus=taus)
+    observed, _ = drawn(EVENTS, NON_EVENTS, curve.common, curve.event_sd, taus, 400, np.random.default_rng(1))
+    q = weighted_squares(observed, 1 / curve.variance)
+    power = [np.mean([invert(one, q, taus).low > 0 for one in of_tau]) for of_tau in q]
+    assert power[0] <= 0.025
+    assert np.interp(floor.visible, taus, power) == pytest.approx(0.8, abs=0.005)
+
+
+def test_fewer_than_three_hospitals_have_no_floor():
+    rng = np.random.default_rng(13)
+    floor = noise_floor(sums(rng, [5, 9, 0], [30, 40, 9], 0.8), [40, 50, 9], rng)
+    assert (floor.hospitals, floor.figures, floor.shown) == (2, {}, False)
+    assert np.isnan([floor.q, floor.p, *floor.tau, floor.visible]).all()
+    assert "nothing can be said" in floor.sentence()
+
+
+def test_over_seeds_values_and_floors_are_averaged():
+    rng = np.random.default_rng(14)
+    floors = [
+        noise_floor(sums(rng, EVENTS[:k], NON_EVENTS[:k], 0.8), SIZES[:k], rng, draws=50, taus=(0,)) for k in (12, 9)
+    ]
+    found = over_seeds(floors)
+    assert set(found) == {"std", "gini", "lowest"}  # nine hospitals have no decile
+    assert found["gini"] == pytest.approx(
+        (
+            (floors[0].figures["gini"].value + floors[1].figures["gini"].value) / 2,
+            (floors[0].figures["gini"].floor + floors[1].figures["gini"].floor) / 2,
+        )
+    )
+
+
+def test_the_range_of_true_aurocs():
+    low, high = auroc_range(0.8, 0.5)
+    (mu,) = centres(0.8, [0.5])
+    assert (low, high) == pytest.approx((expit(mu - 0.98), expit(mu + 0.98)), abs=1e-5)
+    assert auroc_range(0.8, 0.0) == pytest.approx((0.8, 0.8))
+    assert np.isnan(auroc_range(0.8, np.inf)).all()
+
+
+def test_taus_that_do_not_ascend_from_0_are_refused():
+    message = sums(np.random.default_rng(0), EVENTS, NON_EVENTS, 0.8)
+    for taus in ((), (0.1, 0.2), (0, 0.2, 0.2)):
+        with pytest.raises(ValueError, match="taus"):
+            noise_floor(message, SIZES, np.random.default_rng(0), taus=taus)
+
+
+def test_an_infinite_spread_has_no_figures():
+    rng = np.random.default_rng(15)
+    floor = noise_floor(
+        sums(rng, [30, 40, 50], [100] * 3, [0.55, 0.8, 0.97]), [1000, 2000, 3000], rng, draws=200, taus=(0, 0.2)
+    )
+    assert floor.tau.high == np.inf
+    assert isinstance(floor.figures["std"].true, Estimate)
+    assert np.isnan(floor.figures["std"].true.high)
+
+
+def test_equal_figures_count_as_reached():
+    """With one event each an AUROC takes few values, and sums of the same ones differ by rounding alone."""
+    events, non_events = np.ones(12, dtype=int), np.full(12, 2)
+    message = sums(np.random.default_rng(16), events, non_events, 0.8)
+    floor = noise_floor(message, SIZES, np.random.default_rng(3), draws=400, taus=(0,))
+    curve = common_curve(message)
+    ((observed,), _) = drawn(events, non_events, curve.common, curve.event_sd, [0], 400, np.random.default_rng(3))
+    lower = [np.sort(a)[:2].sum() < np.sort(curve.auroc)[:2].sum() - 1e-6 for a in observed]
+    same = [abs(np.sort(a)[:2].sum() - np.sort(curve.auroc)[:2].sum()) < 1e-6 for a in observed]
+    assert np.sum(same) > 20
+    assert floor.figures["worst_decile"].p == pytest.approx((1 + np.sum(lower) + np.sum(same)) / 401)
+    spread, drawn_spread = curve.auroc.std(), observed.std(axis=1)
+    assert floor.figures["std"].p == pytest.approx((1 + (drawn_spread > spread - 1e-6).sum()) / 401)
