@@ -1,0 +1,104 @@
+"""The scientific core, and which tests matter for each of its modules.
+
+A mutant meets those of these tests that run its line. Tests on a real cluster and of whole commands are not among them:
+they cost minutes, and what they are about is not what is computed.
+"""
+
+from __future__ import annotations
+
+from fnmatch import fnmatch
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+
+IDENTITIES = ("strategies/test_identities",)
+VIRTUAL_TIME = ("virtual_time/*", "strategies/test_fedasync", "strategies/test_fedbuff")
+PATIENT_CLUSTERS = (
+    "strategies/test_patient_clusters",
+    "strategies/test_patient_divisions",
+    "strategies/test_gaussian_mixtures",
+)
+COALITIONS = ("strategies/test_coalitions", "strategies/test_cs_rcfl", "strategies/test_robust_*")
+SIGNATURES = ("strategies/test_signatures", "strategies/test_reclustering", *IDENTITIES)
+
+TESTS: dict[str, tuple[str, ...]] = {
+    "strategies/base.py": (
+        "strategies/test_selection*",
+        "strategies/test_asking_selections",
+        "core/test_exact",
+        "traffic/test_traffic",
+        *IDENTITIES,
+    ),
+    "strategies/problem.py": ("engine/test_patients", *IDENTITIES),
+    "strategies/questions.py": ("strategies/test_asking_selections", "strategies/test_fairfed", *IDENTITIES),
+    "strategies/asynchronous/*": ("strategies/test_fedasync", "strategies/test_fedbuff"),
+    "strategies/coalitions/*": COALITIONS,
+    "strategies/fairness/afl.py": ("strategies/test_afl", *IDENTITIES),
+    "strategies/fairness/simplex.py": ("strategies/test_afl",),
+    "strategies/fairness/fairfed.py": ("strategies/test_fairfed", *IDENTITIES),
+    "strategies/fairness/patient_groups.py": ("strategies/test_fairfed",),
+    "strategies/fairness/qfedavg.py": ("strategies/test_qfedavg", *IDENTITIES),
+    "strategies/hospital_clusters/cfl.py": ("strategies/test_cfl", *IDENTITIES),
+    "strategies/hospital_clusters/clust_psi.py": ("strategies/test_clust_psi", *IDENTITIES),
+    "strategies/hospital_clusters/fedsoft.py": ("strategies/test_fedsoft", *IDENTITIES),
+    "strategies/hospital_clusters/ifca.py": ("strategies/test_ifca", *IDENTITIES),
+    "strategies/hospital_clusters/centres.py": ("strategies/test_ifca", "strategies/test_fedsoft"),
+    "strategies/hospital_clusters/*": SIGNATURES,
+    "strategies/one_model/moon.py": ("strategies/test_moon", *IDENTITIES),
+    "strategies/one_model/scaffold.py": ("strategies/test_scaffold", *IDENTITIES),
+    "strategies/one_model/*": ("strategies/test_server_optimizers", *IDENTITIES),
+    "strategies/patient_clusters/*": PATIENT_CLUSTERS,
+    "strategies/personal/ditto.py": ("strategies/test_ditto", *IDENTITIES),
+    "strategies/personal/*": ("strategies/test_shared_body", *IDENTITIES),
+    "strategies/references/*": IDENTITIES,
+    "strategies/selections/*": ("strategies/test_selection*", "strategies/test_asking_selections", *IDENTITIES),
+    "strategies/shared/signatures.py": SIGNATURES,
+    "strategies/shared/reclustering.py": SIGNATURES,
+    "strategies/shared/clustering.py": ("strategies/test_silhouette", *SIGNATURES),
+    "strategies/shared/silhouette.py": ("strategies/test_silhouette", "strategies/test_clust_psi"),
+    "strategies/shared/psi.py": ("data/test_heterogeneity", "strategies/test_clust_psi"),
+    "strategies/shared/feature_bins.py": ("strategies/test_clust_psi",),
+    "strategies/shared/label_counts.py": ("strategies/test_clust_psi", "strategies/test_asking_selections"),
+    "strategies/shared/*": ("strategies/test_cfl", "strategies/test_clust_psi", *IDENTITIES),
+    "raysim/metrics/*": ("metrics/*",),
+    "raysim/core/exact.py": ("core/test_exact", *IDENTITIES),
+    "raysim/core/streams.py": ("core/test_streams", "training/test_kernels", *IDENTITIES),
+    "raysim/training/kernels/*": (
+        "training/test_kernels",
+        "training/test_terms",
+        "training/test_oracles",
+        "training/test_models",
+        "training/test_regression",
+        "training/test_contrast",
+        "training/test_networks",
+        "training/test_batch_statistics",
+    ),
+    "raysim/data/split.py": ("data/test_split", "data/test_build"),
+    "raysim/data/folds.py": ("data/test_folds",),
+    "raysim/data/preprocessing.py": ("data/test_preprocessing", "data/test_build"),
+    "raysim/data/heterogeneity.py": ("data/test_heterogeneity", "data/test_partition", "engine/test_regression"),
+    "raysim/virtual_time/*": VIRTUAL_TIME,
+    "raysim/traffic/*": ("traffic/*",),
+    "tune/pareto.py": ("tune/test_pareto", "tune/test_results"),
+}
+
+
+def core() -> list[str]:
+    """The modules that hold the science, by their path from the root."""
+    paths = (path.relative_to(ROOT).as_posix() for path in ROOT.rglob("*.py") if ".venv" not in path.parts)
+    return sorted(path for path in paths if _pattern(path) and (ROOT / path).stat().st_size)
+
+
+def tests_of(module: str) -> list[str]:
+    """The test files that matter for a module of the core; raises ``ValueError`` for another module."""
+    pattern = _pattern(module)
+    if pattern is None:
+        raise ValueError(f"--files: {module} is not of the core; name its tests in {Path(__file__).name}")
+    files = {
+        path.relative_to(ROOT).as_posix() for name in TESTS[pattern] for path in (ROOT / "tests").glob(f"{name}.py")
+    }
+    return sorted(file for file in files if Path(file).name.startswith("test_"))
+
+
+def _pattern(module: str) -> str | None:
+    return next((pattern for pattern in TESTS if fnmatch(module, pattern)), None)
