@@ -142,6 +142,29 @@ def test_labs(tmp_path: Path) -> None:
     assert {name: found[name] for name in DOMAINS["labs"]} == pytest.approx(expected)
 
 
+def test_oxygen_is_in_percent_also_where_it_was_charted_as_a_fraction(tmp_path: Path) -> None:
+    """Room air is 21 %, and 1.0 is pure oxygen; between the two ways of writing it nothing can be meant."""
+    cases = [
+        (1.0, 100),
+        (0.21, 21),
+        (0.5, 50),
+        (21, 21),
+        (100, 100),
+        (0.2, nan),
+        (1.01, nan),
+        (20.9, nan),
+        (100.1, nan),
+    ]
+    tables = {
+        "patient": [patient(stay) for stay in range(1, 10)],
+        "lab": [row(s, 60, "lab", labname="FiO2", labresult=value) for s, (value, _) in enumerate(cases, 1)],
+        "apacheApsVar": [row(s, 0, "apacheApsVar", fio2=value) for s, (value, _) in enumerate(cases, 1)],
+    }
+    X = read(tmp_path, tables).features
+    for name in ("fio2_min", "fio2_max", "fio2_mean", "apache_fio2"):
+        np.testing.assert_array_equal(X[name], [percent for _, percent in cases])
+
+
 def test_urine_is_a_rate(tmp_path: Path) -> None:
     def output(stay: int, offset: int, label: str, ml: float) -> dict[str, Any]:
         fields = {"cellpath": f"{OUT}|{label}", "celllabel": label, "cellvaluenumeric": ml}

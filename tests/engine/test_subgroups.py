@@ -14,6 +14,7 @@ from raysim.core.errors import ConfigError
 from raysim.data.federation import Federation
 from raysim.engine import subgroups
 from raysim.engine.job import check_job
+from raysim.metrics.labels import REGRESSION
 from raysim.report import patient_groups, tables
 from raysim.strategies.one_model.fedavg import FedAvg
 from tests.conftest import MakeFederation, job_of, play
@@ -104,6 +105,46 @@ def test_gaps_by_hand():
         },
         nan_ok=True,
     )
+
+
+def test_errors_of_all_hospitals_together_by_hand():
+    """Two groups at three hospitals, of actors that serve hospitals 2 and 0, and 1: all but R2 follows from theirs."""
+    figures = np.full((3, 2, len(REGRESSION.figures)), np.nan)
+    figures[:, :, 0] = [[3, 0], [1, 2], [4, 0]]
+    figures[:, 0, 1:] = [[0.5, 1.0, 0.9, -0.5], [3.0, 3.0, np.nan, 3.0], [1.0, 2.0, 0.1, 0.0]]
+    figures[1, 1, 1:] = [1.0, 1.5, 0.4, -1.0]
+    parts = [subgroups.GroupFigures(figures[[2, 0]], []), subgroups.GroupFigures(figures[[1]], [])]
+    ordered, together = subgroups.merged(parts, np.array([1, 2, 0]), REGRESSION)
+    np.testing.assert_array_equal(ordered, figures)
+    first = dict(zip(REGRESSION.figures, together[0], strict=True))
+    assert first == pytest.approx(
+        {
+            "n": 8,
+            "mae": (3 * 0.5 + 1 * 3.0 + 4 * 1.0) / 8,
+            "rmse": np.sqrt((3 * 1.0 + 1 * 9.0 + 4 * 4.0) / 8),
+            "r2": np.nan,
+            "bias": (3 * -0.5 + 1 * 3.0) / 8,
+        },
+        nan_ok=True,
+    )
+    assert together[1] == pytest.approx([2, 1.0, 1.5, np.nan, -1.0], nan_ok=True)
+
+
+def test_who_is_on_the_edge_of_a_band_is_in_the_older_one(federate: MakeFederation):
+    federation = federate([4], [7])
+    ages = np.array([50.0] * 4 + [np.nextafter(45, 0), 45, np.nextafter(65, 0), 65, 80, 0, np.inf])
+    np.savez(federation.folder / "patients.npz", age=ages)
+    outcome = play(Federation.open(federation.folder), FedAvg(), rounds=1, age_bands=(45.0, 65.0, 80.0))
+    assert outcome.grouping is not None
+    ((_, levels),) = outcome.grouping.levels
+    counts = outcome.groups["global"]["age"][1][:, 0]
+    assert dict(zip(levels, counts, strict=True)) == {
+        "under 45": 2,
+        "45 to under 65": 2,
+        "65 to under 80": 1,
+        "80 and over": 1,
+        "unknown": 1,
+    }
 
 
 def test_placement_changes_nothing(known: Federation):

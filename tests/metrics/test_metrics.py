@@ -146,6 +146,16 @@ def test_undefined_is_nan() -> None:
     assert all(math.isnan(v) for v in broken.values())
 
 
+def test_a_class_alone_ranks_against_nothing() -> None:
+    """Three rows of class 2, one of them called 0; then classes 0 and 1 of three, ranked without a fault."""
+    logits = np.array([[0.0, 0, 3], [2, 0, 1], [0, 1, 2], [3, 0, 1], [0, 3, 1], [2, 0, -1]])
+    alone, pair = (row(multiclass_figures(logits, [2, 2, 2, 0, 1, 0], [0, 3, 6]), s) for s in (0, 1))
+    assert math.isnan(alone["auroc"])
+    assert math.isnan(alone["auprc"]), "a precision of 1 whatever the scores are says nothing"
+    assert (alone["recall"], alone["accuracy"]) == (2 / 3, 2 / 3)
+    assert (pair["auroc"], pair["auprc"], pair["recall"]) == (1, 1, 1)
+
+
 def test_no_rows_and_no_segments() -> None:
     none = np.zeros(0)
     assert binary_figures(none, none.astype(int), [0]).shape == (0, len(FIGURES))

@@ -27,7 +27,7 @@ EXCUSED = Path(__file__).with_name("equivalent.yaml")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Exit code 0 where at least the ``--goal`` of mutants is killed, 1 below, 2 for a module that is not of the core."""
+    """Exit code 0 where the ``--goal`` is reached, 1 where fewer mutants are killed, 2 for a module not of the core."""
     options = _parser().parse_args(arguments)
     try:
         modules = [Path(file).as_posix() for file in options.files] or core()

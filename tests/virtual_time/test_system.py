@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from raysim.cluster.placement import Placement, balance
 from raysim.cluster.pool import LocalPool
+from raysim.core.streams import stream
 from raysim.data.federation import Federation
 from raysim.engine.coordinator import Coordinator
 from raysim.engine.job import Round, RunState
@@ -26,13 +27,15 @@ from raysim.strategies.one_model.fedadam import FedAdam
 from raysim.strategies.one_model.fedavg import FedAvg
 from raysim.strategies.one_model.fedprox import FedProx
 from raysim.strategies.one_model.scaffold import Scaffold
+from raysim.strategies.patient_clusters.kfed import KFed
+from raysim.strategies.personal.ditto import Ditto
 from raysim.strategies.references.centralized import Centralized
 from raysim.strategies.references.local import Local
 from raysim.strategies.selections.haccs import Haccs
 from raysim.strategies.selections.power_of_choice import PowerOfChoice
 from raysim.strategies.selections.sampling import Uniform
 from raysim.strategies.selections.superquantile import Superquantile
-from raysim.virtual_time.clock import Answers
+from raysim.virtual_time.clock import Answers, answers
 from raysim.virtual_time.hospitals import resolve
 from tests.conftest import MakeFederation, job_of, play, with_patients
 from tests.storage.test_checkpoint import same
@@ -75,6 +78,23 @@ def test_a_round_takes_as_long_as_its_slowest_hospital(federation):
     expected = 2 * 0.25 + MODEL / 12.5 + (MODEL + 4) / 2.5 + 3 * 13 / 2.0
     assert moments(outcome) == pytest.approx([expected, 2 * expected])
     assert [row.asked for row in outcome.rounds] == [6, 6]
+
+
+def test_a_visit_takes_as_long_as_all_its_phases(federation):
+    """Three epochs of the federated model and two of the hospital's own, in which it may have other epochs."""
+    slow = seconds(1, 2, 3, 4, 5, 6)
+    assert moments(play(federation, Ditto(epochs=2), epochs=3, rounds=2, system=slow)) == pytest.approx([30, 60])
+    assert moments(play(federation, Ditto(epochs=0), epochs=3, rounds=1, system=slow)) == pytest.approx([18])
+    uneven = FedProx(straggler_epochs={"h5": 1, "h3": 7})
+    assert moments(play(federation, uneven, epochs=3, rounds=1, system=slow)) == pytest.approx([7 * 4])
+
+
+def test_a_hospital_that_trains_groups_of_its_rows_trains_each_row_once(federation):
+    slow = seconds(1, 2, 3, 4, 5, 6)
+    outcome = play(federation, KFed(clusters=2), epochs=3, rounds=2, system=slow)
+    assert outcome.clusters_of_patients is not None
+    assert (outcome.clusters_of_patients > 0).sum() > len(SIZES), "some hospitals have rows in both groups"
+    assert moments(outcome) == pytest.approx([18, 36])
 
 
 def test_traffic_is_that_of_the_strategy(federation):
@@ -240,6 +260,28 @@ def test_who_drops_out_is_drawn_by_seed_round_and_hospital(federation):
     ]
     assert 0.5 < np.mean(sizes) / 6 < 0.8
     assert all(end - begin <= 2 for begin, end in zip([0, *moments(one)], moments(one), strict=False))
+
+
+def test_who_drops_out_is_given_up_at_a_uniform_moment_of_its_visit(federation):
+    """A round ends with the last answer, or when the last of the lost is: both draws are keyed by round and attempt."""
+    spent, chance = np.array([1.0, 2, 3, 4, 5, 60]), 0.5
+    lossy = seconds(*spent, dropout=chance)
+    for seed in range(6):
+        outcome = play(federation, FedAvg(), rounds=2, seed=seed, system=lossy)
+        for row, began, ended in zip(outcome.rounds, [0.0, *moments(outcome)], moments(outcome), strict=False):
+            lost, moment = stream(seed, "dropout", row.round, 0).random((2, 6))
+            there = lost >= chance
+            if there.any():
+                assert row.cohort_size == there.sum()
+                assert ended - began == pytest.approx(np.where(there, spent, moment * spent).max())
+
+
+def test_who_leaves_during_a_visit_is_lost_when_it_leaves():
+    """From second 10: done at 12, gone at 11 of 13, gone before it began, and to stay until the end of the visit."""
+    perfect = resolve(system(), tuple("abcd"), 1)
+    found = answers(perfect, 1, np.arange(4), 10.0, np.array([2.0, 3, 4, 5]), np.array([99.0, 11, 5, 15]), 1)
+    assert found.ends.tolist() == [12, 11, 10, 15]
+    assert found.lost.tolist() == [False, True, True, False]
 
 
 @given(
