@@ -90,6 +90,13 @@ def test_loads_differ_by_no_more_than_the_largest_hospital(rows, actors):
     assert max(loads) - min(loads) <= rows.max() + 1
 
 
+def test_hospitals_without_rows_are_spread_too():
+    """Each counts as one row more: 3 to 0 and 5 to 2 are made up for by hospitals without rows."""
+    assert [ids.tolist() for ids in balance(np.zeros(6, dtype=int), 3)] == [[0, 3], [1, 4], [2, 5]]
+    assert [ids.tolist() for ids in balance(np.array([3, 0, 0, 0, 0, 0, 0]), 2)] == [[0, 5], [1, 2, 3, 4, 6]]
+    assert [ids.tolist() for ids in balance(np.array([0, 5, 2, 0, 0, 0]), 2)] == [[1, 5], [0, 2, 3, 4]]
+
+
 def test_actors_go_to_nodes_in_proportion_to_what_fits_there():
     nodes = [Node("small", 4), Node("large", 8), Node("tiny", 0.5)]
     placement = place(ROWS, ResourcesSection(hospitals_per_actor=2, cpus_per_actor=1), nodes)
@@ -158,6 +165,17 @@ def test_cpu_work_leaves_machines_with_gpus_alone():
             ResourcesSection(hospitals_per_actor=4, gpus_per_actor=2),
             "4x4cpu+1gpu",
             r"resources.gpus_per_actor: 0 of 2 actors",
+        ),
+        # Where GPUs let no actor run, each is said to hold an even part of the CPUs, and one at most.
+        (
+            ResourcesSection(hospitals_per_actor=4, gpus_per_actor=2),
+            "1x1cpu,4x0cpu+1gpu",
+            r"resources.gpus_per_actor: 0 of 2 actors fit with 0.5 CPUs \+ 2 GPUs each, ",
+        ),
+        (
+            ResourcesSection(hospitals_per_actor=4, gpus_per_actor=2),
+            "4x4cpu+1gpu",
+            r"resources.gpus_per_actor: 0 of 2 actors fit with 1 CPU \+ 2 GPUs each, ",
         ),
         (
             ResourcesSection(gpus_per_actor=0.5),

@@ -47,6 +47,17 @@ def test_no_weights_overflow_below_the_largest_entry(scale):
     np.testing.assert_array_equal(units, added(weights[::-1], vectors[::-1]))
 
 
+def test_terms_are_rounded_to_the_nearest_unit_and_halves_to_the_even_one():
+    unit = 2.0**-44
+    terms = np.array([0.4, 0.6, 1.5, 2.5, -0.4, -0.6, -1.5, -2.5])
+    rounded = [0, 1, 2, 2, 0, -1, -2, -2]
+    assert added(np.array([1.0]), terms[None] * unit).tolist() == rounded
+    assert added(np.array([0.5]), terms[None] * 2 * unit).tolist() == rounded, "what is rounded is the weighted term"
+    assert decode(np.array([3, -1])).tolist() == [3 * unit, -unit]
+    three = added(np.array([1.0, 1.0, 1.0]), np.full((3, 1), 0.6 * unit))
+    assert three.tolist() == [3], "each term is rounded by itself, not the sum"
+
+
 def test_the_heaviest_sum_is_that_of_the_whole_chain():
     ids = np.arange(3)
     own = LocalProblem(start=ids, send="nothing", weight=np.full(3, 9.0))

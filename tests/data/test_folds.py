@@ -19,9 +19,10 @@ from raysim.cli.commands import compare_all
 from raysim.config.reading import read, validated
 from raysim.config.schema import Config
 from raysim.core.errors import ConfigError, DataError
+from raysim.core.streams import stream
 from raysim.data.build import build
 from raysim.data.folds import deal
-from raysim.data.split import Split
+from raysim.data.split import Split, number
 from raysim.report.terminal import comparison_table as terminal_table
 from tests.data.sources import fixed, records
 
@@ -72,6 +73,51 @@ def test_patients_of_many_stays_are_dealt_first() -> None:
     fold = deal(2, np.zeros(8, np.int64), ("a",), group, y, 0)
     assert fold[0] != fold[2]
     assert fold[4] != fold[6]
+
+
+@pytest.mark.parametrize("rare", [0, 1])
+def test_within_a_size_the_rarest_class_is_dealt_first(rare: int) -> None:
+    """Patients of 3, 2 and 2 stays in the class of fewest rows, of 3, 3 and 2 in the other.
+
+    The patients of 3 go to one fold, to the other and to the first. So do those of 2, the rare first: one to the fold
+    that has none of its class, which makes 5 : 6; one to the smaller, 7 : 6; and the common one to the other, 7 : 8. In
+    another order they make 9 : 6.
+    """
+    classes, stays = np.array([rare, rare, rare, 1 - rare, 1 - rare, 1 - rare]), np.array([3, 2, 2, 3, 3, 2])
+    group, y = np.repeat(np.arange(6), stays), np.repeat(classes, stays)
+    for seed in range(8):
+        fold = deal(2, np.zeros(15, np.int64), ("a",), group, y, seed)
+        assert sorted(np.bincount(fold).tolist()) == [7, 8]
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    rows=st.lists(st.tuples(st.integers(0, 2), st.integers(0, 9), st.integers(0, 2)), min_size=1, max_size=50),
+    folds=st.integers(2, 4),
+    seed=st.integers(0, 3),
+)
+def test_groups_are_dealt_as_a_plain_loop_deals_them(rows: list[tuple[int, int, int]], folds: int, seed: int) -> None:
+    home, group, y = np.array(rows, np.int64).T
+    dealt: dict[int, int] = {}
+    for h in range(3):
+        mine = [(g, c) for hospital, g, c in rows if hospital == h]
+        present = sorted({g for g, _ in mine})
+        size = {g: sum(other == g for other, _ in mine) for g in present}
+        last = {g: max(c for other, c in mine if other == g) for g in present}
+        rows_of = {c: sum(size[g] for g in present if last[g] == c) for c in last.values()}
+        rng = stream(seed, "folds", number(NAMES[h]))
+        preferred, order = rng.permutation(folds).tolist(), rng.permutation(len(present))
+        queue = sorted((present[i] for i in order), key=lambda g: (-size[g], rows_of[last[g]], last[g]))
+        held = np.zeros((3, folds), int)
+        for g in present:
+            if g in dealt:
+                held[last[g], dealt[g]] += size[g]
+        for g in queue:
+            if g not in dealt:
+                fullness = [(held[last[g], fold], held[:, fold].sum()) for fold in preferred]
+                dealt[g] = preferred[fullness.index(min(fullness))]
+                held[last[g], dealt[g]] += size[g]
+    assert deal(folds, home, NAMES, group, y, seed).tolist() == [dealt[g] for g in group.tolist()]
 
 
 def test_a_hospital_does_not_depend_on_the_others_and_draws_by_its_seed() -> None:

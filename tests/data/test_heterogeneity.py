@@ -31,6 +31,7 @@ from raysim.data.heterogeneity import (
     quantity,
 )
 from raysim.report.terminal import unlikeness_table
+from raysim.strategies.shared.psi import size_terms
 from tests.conftest import MakeFederation, store
 
 GOLDEN = np.array([[50, 30, 20], [10, 60, 30], [0, 5, 35], [40, 40, 20]])
@@ -202,6 +203,13 @@ def test_one_hospital_has_no_pairs():
     assert found["wpsi"] == found["emd_l1"] == 0
     nobody = label_metrics(np.zeros((3, 2), dtype=np.int64))
     assert np.isnan(list(nobody.values())).all()
+
+
+def test_psi_terms_of_sizes_keep_their_sign():
+    """Half, once and one and a half times the mean of 20."""
+    terms = size_terms(np.array([10, 20, 30]))
+    assert terms == pytest.approx([0.5 * np.log(0.5), 0, 0.5 * np.log(1.5)])
+    assert terms[0] < 0 < terms[2]
 
 
 def test_quantity_of_two_hospitals_by_hand():

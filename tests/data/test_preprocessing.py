@@ -144,6 +144,25 @@ def test_a_large_offset_does_not_eat_the_deviation() -> None:
     assert (Scaler.of(zero, sums(constant, zero.total / zero.count))(constant) == 0).all()
 
 
+def test_a_column_that_is_constant_but_for_rounding_is_zero_and_one_that_varies_a_little_is_not() -> None:
+    """The mean of 1,000 times 0.1 is not 0.1, so that the deviation is not 0."""
+    rows = 1000
+    constant, varied = np.full(rows, 0.1), 1e6 + np.tile([0.0, 1e-3], rows // 2)
+    assert sums(constant[:, None], constant.sum() / rows).squares[0] > 0
+    found = prepared(pd.DataFrame({"constant": constant, "varied": varied}), [True] * rows)
+    assert (found.X[:, 0] == 0).all()
+    np.testing.assert_allclose(found.X[:, 1], np.tile([-1, 1], rows // 2), rtol=1e-3)
+
+
+@pytest.mark.parametrize(("hospitals", "scalars"), [(1, 5), (2, 3), (4, 2), (5, 1), (9, 1), (0, 5)])
+def test_medians_cost_every_observed_value_shared_among_hospitals(hospitals: int, scalars: int) -> None:
+    """Five values of two features and three sums of each: a hospital sends so many of the values, rounded up."""
+    features = frame(a=[1, 2, 9, NAN], b=[NAN, 3, 4, NAN])
+    order, train = np.arange(4), np.ones(4, dtype=bool)
+    for method, sent in (("standard", 6), ("median", 6 + scalars)):
+        assert prepare(features, order, train, method, hospitals).scalars == sent
+
+
 @pytest.mark.parametrize("train", [[True, True, True], [True, False, True]])
 def test_infinite_values_are_refused(train: list[bool]) -> None:
     with pytest.raises(DataError, match=r"feature 'b' holds an infinite value.*correct it or leave it empty"):

@@ -47,6 +47,20 @@ def test_cuts_with_validation_and_rows_that_have_their_part() -> None:
     assert _parts(np.ones(2, np.int64), (0.5, 0.0), (8, 0, 0)).tolist() == [2, 2]
 
 
+def test_one_group_trains_however_large_it_is() -> None:
+    # Target 4 of 10: the end of the first group, 9, is farther away than the beginning, where nothing would train.
+    assert _parts(np.array([9, 1]), (0.4, 0.0), (0, 0, 0)).tolist() == [0, 2]
+    assert _parts(np.array([9, 1]), (0.4, 0.5), (0, 0, 0)).tolist() == [0, 2]
+    # A row that is placed is enough to train on.
+    assert _parts(np.array([9]), (0.4, 0.0), (1, 0, 0)).tolist() == [2]
+    # One that is placed elsewhere is not.
+    assert _parts(np.array([9]), (0.4, 0.0), (0, 0, 1)).tolist() == [0]
+    group = np.array([0] * 9 + [1])
+    for seed in range(6):
+        part = assign(Split(train=0.4, test=0.6), np.zeros(10, np.int64), names(1), group, seed)
+        assert (part == 0).any()
+
+
 @settings(max_examples=60, deadline=None)
 @given(
     home=st.lists(st.integers(0, 3), min_size=1, max_size=60),

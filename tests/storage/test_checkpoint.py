@@ -22,7 +22,7 @@ from raysim.engine.cadence import AUTO_SECONDS, Cadence
 from raysim.engine.coordinator import Coordinator
 from raysim.engine.job import Job, Outcome, RunState
 from raysim.engine.messages import ModelSpec, Work
-from raysim.storage.checkpoints import Checkpoints, Writer, decode, encode
+from raysim.storage.checkpoints import FORMAT, Checkpoints, Writer, decode, encode
 from raysim.strategies.base import Selection, State, Strategy
 from raysim.strategies.one_model.fedavg import FedAvg
 from raysim.strategies.selections.sampling import InverseSqrt, Uniform
@@ -239,6 +239,22 @@ def test_the_last_ones_are_kept_and_a_truncated_one_is_passed_over(standings, tm
         Checkpoints(str(folder), 2, "other").latest()
     checkpoints.clear()
     assert not list(folder.iterdir())
+
+
+@pytest.mark.parametrize("other", [FORMAT - 1, FORMAT + 1], ids=["older", "newer"])
+def test_a_checkpoint_of_another_version_is_passed_over_and_the_reason_said(
+    standings, other: int, monkeypatch, tmp_path
+):
+    """A newer one may mean something else by the same names, as an older one does."""
+    checkpoints = Checkpoints(str(tmp_path), 3, "f")
+    checkpoints.write(standings[0])
+    with monkeypatch.context() as version:
+        version.setattr("raysim.storage.checkpoints.FORMAT", other)
+        checkpoints.write(standings[1])
+    last, said = checkpoints.latest()
+    assert last is not None
+    assert last.round == 1
+    assert said == [f"checkpoint round-000002 is damaged (it has format {other}, and this version reads {FORMAT})"]
 
 
 def test_a_full_disk_is_one_line_and_leaves_the_checkpoint_before(standings, tmp_path: Path):

@@ -11,16 +11,22 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from raysim.cluster.placement import Placement, balance
+from raysim.cluster.pool import LocalPool
 from raysim.data.federation import Federation
+from raysim.engine.coordinator import Coordinator
+from raysim.engine.job import RunState
 from raysim.strategies.base import Draw, HospitalRows, LocalProblem, Update
 from raysim.strategies.one_model.fedavg import FedAvg
 from raysim.strategies.patient_clusters.kfed import KFed
+from raysim.strategies.personal.ditto import Ditto
 from raysim.strategies.selections.fedcls import FedCls, LabelPresence, place_in_group, presence_clusters
 from raysim.strategies.selections.haccs import Haccs, label_clusters, latency, scores
 from raysim.strategies.selections.power_of_choice import PowerOfChoice
 from raysim.strategies.selections.sampling import All, Uniform
 from raysim.strategies.selections.superquantile import Superquantile, weighted_quantile
-from tests.conftest import MakeFederation, play
+from raysim.strategies.shared.label_counts import LabelCounts
+from tests.conftest import MakeFederation, job_of, play
 from tests.strategies.test_battery import same
 from tests.strategies.test_clust_psi import hospital, view_of
 from tests.strategies.test_identities import SIZES, assert_different, assert_same
@@ -262,6 +268,51 @@ def test_what_is_noise_is_a_cluster_of_its_own():
     assert label_clusters(counts, "euclidean").tolist() == [0, 1, 0, 0, 2]
     assert label_clusters(counts[:1], "hellinger").tolist() == [0]
     assert label_clusters(np.zeros((3, 2)), "hellinger").tolist() == [0, 0, 0]
+
+
+def test_hospitals_at_a_quarter_of_euclids_distance_are_one_cluster_and_beyond_it_two():
+    """Shares of 100 rows that move by d from one class to the other are d sqrt(2) apart: .2404 and .2546."""
+    for moved, labels in ((17, [0, 0, 1]), (18, [0, 1, 2])):
+        counts = np.array([[50, 50], [50 - moved, 50 + moved], [100, 0]], dtype=np.float64)
+        assert label_clusters(counts, "euclidean").tolist() == labels
+
+
+@pytest.mark.parametrize("privacy_epsilon", [None, 0.25])
+def test_haccs_clusters_by_counts_with_the_noise_that_is_asked_for(privacy_epsilon):
+    """Thirty hospitals with the same labels are a cluster, and with noise they are several."""
+    rows = [replace(hospital([10, 10]), losses=np.ones((1, 20))) for _ in range(30)]
+    view, asked = view_of(rows), []
+    answers = view.ask
+    object.__setattr__(view, "ask", lambda question, **how: asked.append(question) or answers(question, **how))
+    found = set(Haccs(privacy_epsilon=privacy_epsilon).setup(view)["clusters"].tolist())
+    assert asked[0] == LabelCounts(privacy_epsilon)
+    assert (found == {0}) == (privacy_epsilon is None)
+
+
+def test_haccs_hears_the_loss_of_the_model_that_was_received(federation):
+    """With Ditto a hospital's own model is trained after the received one; what is told is of the received one, before
+    it is trained: in round t that of round t - 1.
+    """
+    run = {"batch_size": 0, "learning_rate": 0.5, "epochs": 3}
+    everybody = Haccs(fraction=1.0, minimum=1)
+    received = np.zeros(4)
+    for t in (1, 2, 3):
+        for strategy in (Ditto(lam=0.0, epochs=9), FedAvg()):
+            job = job_of(federation, strategy, selection=everybody, rounds=t, **run)
+            pool = LocalPool(Placement(balance(federation.totals, 2), 1, 0), "cpu")
+            standing = [event for event in Coordinator(pool).run(job, every=1) if isinstance(event, RunState)][-1]
+            assert standing.round == t
+            expected = [log_loss(federation, h, received) for h in range(len(SIZES))]
+            assert standing.memory["losses"] == pytest.approx(expected, abs=1e-12)
+        received = play(federation, FedAvg(), rounds=t, **run).bank[0]
+    assert expected[0] < np.log(2) - 0.05, "what is told changes from round to round"
+
+
+def log_loss(federation: Federation, h: int, theta: np.ndarray) -> float:
+    """The mean logistic loss of a hospital's training rows."""
+    rows = federation.rows(h, "train")
+    z = federation.X[rows].astype(np.float64) @ theta[:-1] + theta[-1]
+    return float(np.mean(np.log1p(np.exp(z)) - federation.y[rows] * z))
 
 
 def test_the_hellinger_distance_is_euclids_of_roots():

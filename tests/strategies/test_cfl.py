@@ -112,6 +112,52 @@ def test_a_cluster_is_split_only_if_every_condition_holds(change, splits):
     assert len(after.bank) == (4 if splits else 2)
 
 
+@pytest.mark.parametrize(
+    ("edge", "beyond"),
+    [
+        ({"eps1": 2.5}, {"eps1": np.nextafter(2.5, 3)}),
+        ({"eps2": 5.0}, {"eps2": np.nextafter(5, 0)}),
+        ({"gamma": 1.0}, {"gamma": 1 - 1e-9}),
+        ({"warmup": 1}, {"warmup": 0}),
+    ],
+)
+def test_on_its_threshold_a_cluster_stays_whole_and_beyond_it_it_is_split(edge, beyond):
+    """u = |1 - 1 + 1 + 1| / 4 * 5 = 2.5 and g = 5, without rounding; a = -1, and no round has been before."""
+    deltas = {0: V, 1: -V, 2: V, 3: V}
+    for change, models in ((edge, 2), (beyond, 4)):
+        assert len(rounds(replace(EAGER, **{"eps1": 9.0, **change}), [4] * 4, deltas)[0].bank) == models
+
+
+def test_parts_at_right_angles_are_split_below_the_root_of_a_half():
+    deltas = {0: V, 1: V, 2: np.array([4.0, 3.0])}
+    for gamma, models in ((0.7071, 4), (0.7072, 2)):
+        assert len(rounds(Cfl(eps1=9.0, eps2=0.1, gamma=gamma), [1] * 3, deltas)[0].bank) == models
+
+
+def test_warm_up_is_over_after_its_rounds():
+    deltas = {0: V, 1: -V, 2: V, 3: -V}
+    after = rounds(replace(EAGER, warmup=2), [4] * 4, deltas, deltas, deltas)
+    assert [len(state.bank) for state in after] == [2, 2, 4]
+
+
+def test_the_global_row_is_the_mean_of_all_hospitals_models_by_rows():
+    """A hospital without rows has no part in it, and neither has the parent's model, which nobody uses any more."""
+    sizes = [1, 2, 3, 10, 0]
+    before = rounds(
+        replace(EAGER, warmup=1, eps1=99.0),
+        sizes,
+        {i: V * (-1) ** i for i in range(4)},
+        {i: V * (-1) ** i for i in range(4)},
+    )
+    assert len(before[0].bank) == 2
+    assert before[0].bank[0] == pytest.approx(before[0].bank[1])
+    after = before[1]
+    assert len(after.bank) == 4
+    assert after.bank[2] == pytest.approx(after.bank[1] + V)
+    assert after.bank[3] == pytest.approx(after.bank[1] - V)
+    assert after.bank[0] == pytest.approx((4 * after.bank[2] + 12 * after.bank[3]) / 16)
+
+
 def test_two_hospitals_are_never_split():
     after = rounds(EAGER, [4, 4], {0: V, 1: -V})[0]
     assert members(after).tolist() == [1, 1]

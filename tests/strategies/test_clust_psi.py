@@ -14,7 +14,7 @@ from raysim.strategies.base import FederationView, HospitalRows, choose
 from raysim.strategies.hospital_clusters.clust_psi import ClustPsi
 from raysim.strategies.one_model.fedavg import FedAvg
 from raysim.strategies.selections.sampling import All, Uniform
-from raysim.strategies.shared.clustering import members
+from raysim.strategies.shared.clustering import kmeans, members
 from raysim.strategies.shared.feature_bins import FeatureCounts, FeatureQuantiles, ask_feature_counts, common_edges
 from raysim.strategies.shared.label_counts import LabelCounts, ask_label_counts
 from raysim.strategies.shared.psi import feature_terms
@@ -203,6 +203,51 @@ def test_several_aspects_can_be_clustered_by_at_once():
     told = [[40, 5, 5], [10, 20, 20], [41, 5, 5], [10, 20, 21], [400, 50, 50], [100, 200, 200]]
     found = clusters([hospital(counts) for counts in told], ClustPsi(by=("labels", "sizes"), clusters=4))
     assert found == [1, 2, 1, 2, 3, 4]
+
+
+def standardised(columns: np.ndarray) -> np.ndarray:
+    return (columns - columns.mean(axis=0)) / columns.std(axis=0)
+
+
+def by_hand(counts: list[list[int]]) -> tuple[np.ndarray, np.ndarray]:
+    """PSI of labels, of their classes, and of sizes, of hospitals and of one without skew, standardised over those."""
+    rows = np.array(counts, dtype=float)
+    n = rows.sum(axis=1)
+    pool, shares = rows.sum(axis=0) / n.sum() + 1e-6, rows / n[:, None] + 1e-6
+    terms = (pool - shares) * np.log(pool / shares)
+    ratio = n / n.mean()
+    raw = np.column_stack([terms.sum(axis=1), terms, np.abs(ratio - 1) * np.log(ratio)])
+    return standardised(raw), -raw.mean(axis=0) / raw.std(axis=0)
+
+
+def test_several_aspects_weigh_the_same_however_many_columns_they_have():
+    """Labels have four columns and sizes one. By size there are two clear groups, by labels only an even spread, which
+    would decide if each column weighed the same.
+    """
+    shares = [5, 15, 25, 35, 45, 55, 65, 75]
+    counts = [[n * (100 - s), n * s // 2, n * s // 2] for s, n in zip(shares, [2, 20] * 4, strict=True)]
+    assert clusters([hospital(c) for c in counts], ClustPsi(by=("labels", "sizes"), clusters=2)) == [1, 2] * 4
+    rows, _ = by_hand(counts)
+    halves = kmeans(rows, 2, np.random.default_rng(0)).tolist()
+    assert halves != [0, 1] * 4, "without weights it is not so"
+
+
+def test_a_hospital_without_rows_is_nearest_to_one_without_skew_where_aspects_are_weighted():
+    """Where its cluster would be another one without the weights, too."""
+    weights = np.array([1 / 2, 1 / 2, 1 / 2, 1 / 2, 1])
+    moved = 0
+    for seed in range(40):
+        counts = np.random.default_rng(seed).integers(1, 60, size=(7, 3)).tolist()
+        found = clusters([hospital(c) for c in [*counts, [0, 0, 0]]], ClustPsi(by=("labels", "sizes"), clusters=3))
+        rows, plain = by_hand(counts)
+        labels = np.array(found[:-1])
+        distances = [
+            [np.linalg.norm((rows * w)[labels == k].mean(axis=0) - plain * w) for k in (1, 2, 3)]
+            for w in (weights, np.ones(5))
+        ]
+        assert found[-1] == 1 + int(np.argmin(distances[0]))
+        moved += np.argmin(distances[0]) != np.argmin(distances[1])
+    assert moved
 
 
 def test_quantiles_of_hospitals_make_common_edges():

@@ -102,6 +102,29 @@ def test_each_centre_draws_by_importance_and_takes_the_plain_mean():
     assert drawn == {0, 1, 2, 3, 4, 5}
 
 
+def test_a_hospital_is_drawn_for_a_centre_as_often_as_its_rows_that_are_nearest_to_it():
+    """One of three each: ``u_ks n_k`` is 1, 6, 1 of 8 at the first centre, and 1, 2, 3 of 6 at the second."""
+    view = told([[0.5, 0.5], [0.75, 0.25], [0.25, 0.75]], [2, 8, 4])
+    how = FedSoft(clusters=2, fraction=0.5)
+    state = how.setup(view)
+    draws, rounds = np.zeros((3, 2)), 3000
+    for t in range(1, rounds + 1):
+        now = replace(view, round=t)
+        weight = how.problem(now, state, np.arange(3)).weight
+        assert weight.sum(axis=0).tolist() == [1, 1]
+        draws += weight
+    assert draws / rounds == pytest.approx(np.array([[1 / 8, 1 / 6], [6 / 8, 2 / 6], [1 / 8, 3 / 6]]), abs=0.03)
+
+
+def test_the_size_of_a_draw_is_rounded_up_but_for_what_floats_add():
+    """.07 * 100 is 7.000000000000001 and makes one for each of 7 centres; .08 * 100 / 7 makes two."""
+    view = told([[1.0] * 7] * 100, [5] * 100)
+    for fraction, count in ((0.07, 1), (0.08, 2), (0.14, 2), (0.15, 3)):
+        how = FedSoft(clusters=7, fraction=fraction)
+        weight = how.problem(view, how.setup(view), np.arange(100)).weight
+        assert (weight > 0).sum(axis=0).tolist() == [count] * 7
+
+
 def test_a_hospital_drawn_twice_counts_in_both_centres():
     view = told([[0.5, 0.5], [0.5, 0.5]], [3, 3])
     how = FedSoft(clusters=2, fraction=1.0)

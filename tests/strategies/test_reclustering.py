@@ -18,9 +18,11 @@ from raysim.strategies.hospital_clusters.chip import Chip
 from raysim.strategies.hospital_clusters.clustered import Clustered
 from raysim.strategies.hospital_clusters.hierarchical import Hierarchical
 from raysim.strategies.selections.sampling import Uniform
-from raysim.strategies.shared.clustering import ReclusteringState
+from raysim.strategies.shared.clustering import ReclusteringState, members
+from raysim.strategies.shared.reclustering import reclustered
 from tests.conftest import MakeFederation, job_of, play, store
 from tests.strategies.test_battery import same
+from tests.strategies.test_clust_psi import hospital, view_of
 from tests.strategies.test_identities import assert_different, assert_same
 
 SIZES = [9, 4, 13, 0, 1, 6, 8]
@@ -119,6 +121,21 @@ def test_clusters_that_no_signature_shows_are_found_by_losses(cls, block_scale, 
     assert found.cluster is not None
     assert found.cluster.tolist() == [1, 2, 2, 1, 1, 2, 2, 2]
     assert found.metrics["cluster"]["auroc"] > 0.9
+
+
+@pytest.mark.parametrize(("block_scale", "labels"), [(True, [1, 2] * 4), (False, [1, 1, 1, 1, 2, 2, 2, 2])])
+def test_scaled_losses_weigh_as_much_as_one_block_however_many_clusters_there_are(block_scale, labels):
+    """Losses under four models agree on an even spread, the signature has two clear groups that cut across it.
+
+    Unscaled, the four columns of losses decide; scaled by 1 / sqrt(4), they are one against one.
+    """
+    view = view_of([hospital([3, 3])] * 8)
+    losses = np.linspace(0.2, 0.9, 8)
+    object.__setattr__(view, "ask", lambda question, *, models, ids: [np.full(4, losses[i]) for i in ids])
+    state = ReclusteringState(
+        bank=np.zeros((5, 2)), cluster=np.array([1, 2, 3, 4] * 2), columns=np.tile([[-1.0], [1.0]], (4, 1))
+    )
+    assert members(reclustered(view, state, 2, block_scale, every=1)).tolist() == labels
 
 
 def test_asking_costs_k_models_down_and_k_losses_up_in_the_rounds_in_which_it_happens(federation):

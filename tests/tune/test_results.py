@@ -72,6 +72,15 @@ def test_the_reference_is_stated_configured_or_usual():
     assert choose(TRIALS, unusual).reference == (20.0, 0.5)
 
 
+def test_an_objective_that_is_turned_round_is_measured_from_the_worst_of_its_trials():
+    """Its usual reference is the worst on the other side: above .5 nobody is small, below .1 nobody is large."""
+    turned = Sweep(space={"a": {}}, trials=1, objectives={"auroc": "min", "size_bias_abs": "max"})
+    choice = choose(TRIALS, turned)
+    assert choice.reference == (0.90, 0.01)
+    # Boxes below .9 and above .01: trial 4 covers those of 2 and 3.
+    assert choice.hypervolume == pytest.approx(0.20 * 0.39)
+
+
 def test_nothing_to_recommend_is_said():
     choice = choose({6: TRIALS[6]}, SWEEP)
     assert choice.recommended is None

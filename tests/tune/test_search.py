@@ -67,6 +67,66 @@ def test_optuna_learns_and_is_told_of_earlier_trials_when_a_sweep_goes_on():
     assert best_of_next_ten(known) < 0.6 * best_of_next_ten([])
 
 
+BOUNDED = {
+    "whole": {"randint": [2, 4]},
+    "even": {"uniform": [-1, 3]},
+    "log": {"loguniform": [1e-4, 1e4]},
+    "step": {"quniform": [0, 1, 0.5]},
+}
+
+
+def test_optuna_s_random_trials_are_within_the_bounds_and_reach_them():
+    """The upper end of whole numbers is left out. Half of a log-uniform range is below its geometric mean, 1."""
+    space = parse(BOUNDED)
+    seen = []
+    for seed in range(12):
+        source = make_source(Sweep(space=BOUNDED, trials=9), space, seed, [])
+        seen += [source.propose(number) for number in range(1, 11)]
+    assert {params["whole"] for params in seen} == {2, 3}
+    assert {params["step"] for params in seen} == {0, 0.5, 1}
+    even, log = ([params[key] for params in seen] for key in ("even", "log"))
+    assert -1 <= min(even) < -0.8
+    assert 2.8 < max(even) <= 3
+    assert 1e-4 <= min(log) < 1e-3
+    assert 1e3 < max(log) <= 1e4
+    assert 40 < sum(value < 1 for value in log) < 80
+
+
+def test_optuna_remembers_trials_under_the_bounds_of_the_space():
+    """As it proposes them: it would not learn from a trial of another distribution."""
+    space = parse(BOUNDED)
+    sweep = Sweep(space=BOUNDED, trials=9, objectives={"auroc": "max"})
+    asked = make_source(sweep, space, 0, [])
+    asked.learn(1, [0.5]) if asked.propose(1) else None
+    known = finished(1, {"whole": 3, "even": 2.5, "log": 0.1, "step": 0.5}, 0.8)
+    told = make_source(sweep, space, 0, [known])
+    (first,), (second,) = (source._study.trials for source in (asked, told))  # type: ignore[attr-defined]
+    assert first.distributions == second.distributions
+    assert second.params == known.params
+    assert second.values == [0.8]
+    bounds = {key: (d.low, d.high, d.log) for key, d in second.distributions.items()}
+    assert bounds == {
+        "whole": (2, 3, False),
+        "even": (-1, 3, False),
+        "log": (1e-4, 1e4, True),
+        "step": (0, 1, False),
+    }
+
+
+def test_a_resumed_search_tries_nothing_again_and_goes_on_as_often_as_it_is_resumed():
+    """Random draws come first, and depend on how many trials are known: those of one seed do not come back."""
+    space = parse({"a": {"uniform": [0, 1]}})
+    sweep = Sweep(space={"a": {"uniform": [0, 1]}}, trials=9, objectives={"auroc": "max"})
+    tried: list[float] = []
+    for _ in range(3):
+        known = [finished(n, {"a": a}, 0.5) for n, a in enumerate(tried, 1)]
+        source = make_source(sweep, space, 7, known)
+        tried += [source.propose(len(known) + n)["a"] for n in (1, 2, 3)]
+    assert len(set(tried)) == 9
+    again = make_source(sweep, space, 7, [finished(n, {"a": a}, 0.5) for n, a in enumerate(tried[:3], 1)])
+    assert [again.propose(n)["a"] for n in (4, 5, 6)] == tried[3:6], "the same from the same journal"
+
+
 def test_optuna_remembers_every_kind_of_value():
     sweep, space = settings()
     known = [finished(n, make_source(sweep, space, n, []).propose(n), 0.8) for n in range(1, 12)]
