@@ -1,0 +1,44 @@
+"""How much the loss of a row of each class counts in training."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from raysim.core.errors import ConfigError
+
+ClassWeights = Literal["none", "balanced"] | tuple[float, ...]
+"""As configured: every row once, classes balanced over the federation, or a factor for each class."""
+
+FIELD = "training.class_weights"
+
+
+def check(weights: ClassWeights, classes: int) -> None:
+    """Raise ``ConfigError`` for weights that do not fit a label of ``classes`` (0: a real number)."""
+    if weights == "none":
+        return
+    if not classes:
+        raise ConfigError(f"{FIELD}: {_said(weights)} is for classes, this label is a number; set none")
+    if isinstance(weights, tuple) and len(weights) != classes:
+        raise ConfigError(
+            f"{FIELD}: {_said(weights)} has {len(weights)} weights, this label has {classes} classes; give one for each"
+        )
+
+
+def balanced(counts: NDArray[np.int64]) -> NDArray[np.float64]:
+    """``n / (C * n_c)`` as in scikit-learn, from all hospitals' training rows of each class ``counts [C]``.
+
+    Every class then weighs the same, and the mean weight of a row is 1 where all classes occur. A class without rows
+    has weight 1, which no row uses.
+    """
+    weights = np.ones(len(counts))
+    filled = counts > 0
+    weights[filled] = counts.sum() / (filled.sum() * counts[filled])
+    return weights
+
+
+def _said(weights: ClassWeights) -> Sequence[float] | str:
+    return list(weights) if isinstance(weights, tuple) else weights
