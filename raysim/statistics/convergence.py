@@ -1,0 +1,88 @@
+"""Whether a run's training loss stands still: converged, still falling, or diverged, by one rule for all runs.
+
+``L_0 .. L_K`` are the losses of the points of a curve, ``L_0`` that before training: each the mean over the training
+rows of all hospitals. A window has ``w = max(3, min(10, K // 4))`` points; ``m1`` is the mean of the last one, ``m0``
+that of the one before it. The noise of a point is ``s = MAD / .6745 / sqrt 2`` of the differences between neighbours
+within both windows, and ``se = s sqrt(2 / w)`` is that of ``m0 - m1``. ``best`` is the least mean of any window and
+``gain = L_0 - best``. ``ref`` is ``L_0`` or, where that is more, the loss of the best constant prediction. A run has
+
+- *diverged*, where a loss is not finite; where ``m1 > ref + 2 sqrt(se^2 + s^2) + .01 L_0``; where ``m1 - best`` is more
+  than ``max(.1 gain, .02 L_0) + 2 se`` and ``m1 > m0``; or where the last window has a loss above ``L_0`` and its range
+  is more than ``max(gain, .2 L_0)``;
+- else it is *falling*, where there are fewer than five points, or where ``m0 - m1 > max(.01 gain, 2 se, 1e-4 L_0)``;
+- else it has *converged*: its loss stands still. That need not be the least loss there is: federated averaging with
+  several local steps has a fixed point of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+Verdict = Literal["converged", "falling", "diverged"]
+
+LEAST_POINTS = 5
+"""With fewer nothing can be said to stand still."""
+
+
+@dataclass(frozen=True)
+class Convergence:
+    """What a curve of training losses says of its run."""
+
+    verdict: Verdict
+    notes: tuple[str, ...]
+    """``few_points``: fewer than five; ``no_progress``: it never came a thousandth below its start; ``oscillating``:
+    its end swings, where it does not fall."""
+    before: float
+    """The loss before training."""
+    last: float
+    """The loss of the last point."""
+    fall: float
+    """``(m0 - m1) / L_0``, how much it still fell from one window to the next; NaN with fewer than five points."""
+
+
+def convergence(losses: Sequence[float], constant: float = float("nan")) -> Convergence:
+    """The verdict on ``losses``, of which the first is that before training; ``constant``: that of the best constant.
+
+    Raises ``ValueError`` where there are no losses at all.
+    """
+    curve = np.asarray(losses, dtype=np.float64)
+    if not len(curve):
+        raise ValueError("losses: there are none; the loss before training is the first")
+    before, last = float(curve[0]), float(curve[-1])
+    if not np.isfinite(curve).all():
+        return Convergence("diverged", (), before, last, float("nan"))
+    if len(curve) < LEAST_POINTS:
+        return Convergence("falling", ("few_points",), before, last, float("nan"))
+    w = max(3, min(10, (len(curve) - 1) // 4))
+    end, earlier = curve[-w:], curve[-2 * w : -w]
+    m1, m0 = end.mean(), earlier.mean()
+    noise = _noise(np.diff(curve[-2 * w :]))
+    error = noise * np.sqrt(2 / w)
+    best = np.convolve(curve, np.full(w, 1 / w), "valid").min()
+    gain, swing = before - best, end.max() - end.min()
+    reference = max(before, constant) if np.isfinite(constant) else before
+    verdict: Verdict = "converged"
+    if (
+        m1 > reference + 2 * np.hypot(error, noise) + 0.01 * before
+        or (m1 - best > max(0.1 * gain, 0.02 * before) + 2 * error and m1 > m0)
+        or (end.max() > before and swing > max(gain, 0.2 * before))
+    ):
+        verdict = "diverged"
+    elif m0 - m1 > max(0.01 * gain, 2 * error, 1e-4 * before):
+        verdict = "falling"
+    notes = []
+    if gain < 0.001 * before:
+        notes.append("no_progress")
+    elif verdict != "falling" and (noise > 0.05 * gain or swing > 0.1 * gain):
+        notes.append("oscillating")
+    return Convergence(verdict, tuple(notes), before, last, float((m0 - m1) / before) if before else float("nan"))
+
+
+def _noise(differences: NDArray[np.float64]) -> float:
+    """The noise of one point, from ``differences`` of neighbours by their median absolute deviation."""
+    return float(np.median(np.abs(differences - np.median(differences))) / 0.6745 / np.sqrt(2))
