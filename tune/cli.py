@@ -5,6 +5,7 @@ Exit codes are those of ``raysim``, and 3 for a sweep that ended with trials tha
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -58,7 +59,10 @@ def ui(uri: Store = "sqlite:///mlflow.db", port: Port = 5000) -> None:
     if uri.startswith("sqlite:") and not sqlite_path(uri).exists():
         raise ConfigError(f"--uri: {sqlite_path(uri).absolute()} does not exist; run something first or name another")
     server = ["server", "--backend-store-uri", uri, "--host", "127.0.0.1", "--port", str(port)]
-    raise typer.Exit(subprocess.call([sys.executable, "-m", "mlflow", *server]))
+    # Neither MLflow nor the processes that it starts look for modules in the working directory.
+    raise typer.Exit(
+        subprocess.call([sys.executable, "-m", "mlflow", *server], env=os.environ | {"PYTHONSAFEPATH": "1"})
+    )
 
 
 def _console() -> Console:

@@ -12,6 +12,7 @@ from typing import Any
 
 from raysim.config.schema import Config
 from raysim.engine.pool import Pool
+from raysim.strategies.shared.importing import search_path
 from raysim.tune.journal import Journal
 from raysim.tune.plan import SweepPlan, draw_seed
 from raysim.tune.search import Proposals, make_source
@@ -59,7 +60,7 @@ def drive(
     scratch = folder / SCRATCH
     with _quiet(at_once):
         trainable = tune.with_resources(
-            tune.with_parameters(TrialProcess, plan=plan, pool=pool),
+            tune.with_parameters(TrialProcess, plan=plan, pool=pool, folders=search_path()),
             tune.PlacementGroupFactory([{"memory": MEMORY, _here(): SPECK}]),
         )
         listed: dict[str, Any] = {}

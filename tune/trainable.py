@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ from ray.tune import Trainable
 from raysim.cluster.pool import single_thread
 from raysim.engine.job import Round
 from raysim.engine.pool import Pool
+from raysim.strategies.shared.importing import search_last
 from raysim.tune.plan import SweepPlan
 from raysim.tune.trial import Trial, continued, figures
 
@@ -22,9 +24,13 @@ STANDINGS = "standings.pkl"
 
 
 class TrialProcess(Trainable):  # type: ignore[misc]
-    """Coordinates the trial that ``config`` describes: ``{trial: {number, params}}``."""
+    """Coordinates the trial that ``config`` describes: ``{trial: {number, params}}``.
 
-    def setup(self, config: dict[str, Any], plan: SweepPlan, pool: Pool) -> None:
+    ``folders`` may hold modules of the user's.
+    """
+
+    def setup(self, config: dict[str, Any], plan: SweepPlan, pool: Pool, folders: Sequence[str]) -> None:
+        search_last(folders)
         single_thread()
         self._plan, self._pool = plan, pool
         self._begin(config)

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import raysim
+from raysim.cluster import ray_private
 from raysim.cluster.placement import Placement
 from raysim.config.nodes import Node, amount, standing_nodes
 from raysim.core.errors import ResourceError
@@ -47,9 +48,11 @@ def start_ray(verbose: bool) -> None:
     # Ray's announced default, which also silences the announcement.
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
     address = os.environ.get("RAY_ADDRESS")
-    options: dict[str, Any] = {"log_to_driver": True}
+    options: dict[str, Any] = {"log_to_driver": verbose}
     if not verbose:
-        options = {"log_to_driver": False, "logging_level": logging.ERROR}
+        options["logging_level"] = logging.ERROR
+    if Path(raysim.__file__).parents[1] != Path.cwd():  # else it may be there alone that workers find raysim
+        options["job_config"] = ray_private.job_without_folders()
     if address:
         options["address"] = address
         _check_answers(address)
@@ -102,6 +105,11 @@ def live_nodes() -> tuple[Node, ...]:
     import ray
 
     return standing_nodes(ray.nodes(), ray.get_runtime_context().get_node_id())
+
+
+def this_machine() -> Node:
+    """What a Ray started here would have: cores as the container limits them, and GPUs as far as they are visible."""
+    return Node("this machine", *ray_private.cores_and_gpus())
 
 
 def reserve(placement: Placement, nodes: Sequence[Node]) -> Any:
@@ -191,15 +199,6 @@ def _check_answers(address: str) -> None:
     _check_greets(address)
 
 
-_GREET = """
-import sys
-from ray._private.authentication.authentication_token_setup import ensure_token_if_auth_enabled
-from ray._raylet import GcsClient
-ensure_token_if_auth_enabled(create_token_if_missing=False)
-GcsClient(address=sys.argv[1])
-"""
-
-
 def _check_greets(address: str) -> None:
     """Whether Ray answers there and takes our token.
 
@@ -207,7 +206,10 @@ def _check_greets(address: str) -> None:
     """
     try:
         done = subprocess.run(
-            [sys.executable, "-c", _GREET, address], capture_output=True, text=True, timeout=CONNECT_SECONDS
+            [sys.executable, "-P", ray_private.__file__, address],
+            capture_output=True,
+            text=True,
+            timeout=CONNECT_SECONDS,
         )
     except subprocess.TimeoutExpired:
         raise ResourceError(

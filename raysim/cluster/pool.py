@@ -21,6 +21,7 @@ from raysim.engine.hospitals import HospitalGroup
 from raysim.engine.messages import HospitalStates, Inquiry, PartialResult, RoundPlan, Work
 from raysim.engine.pool import StateReferences
 from raysim.strategies.base import POOLED, Floats, Ids
+from raysim.strategies.shared.importing import search_last, search_path
 
 T = TypeVar("T")
 
@@ -68,8 +69,9 @@ class HospitalActor:
     With each call comes what has been shipped to it; see :mod:`raysim.cluster.shipping`.
     """
 
-    def __init__(self, pools: bool, device: str, threads: int, *served: Ids) -> None:
-        """``served`` are the ids of its hospitals in one piece or several; see :data:`PIECE`."""
+    def __init__(self, folders: Sequence[str], pools: bool, device: str, threads: int, *served: Ids) -> None:
+        """``folders`` may hold modules of the user's. ``served`` are the ids of its hospitals, see :data:`PIECE`."""
+        search_last(folders)
         limit_threads(threads)
         self._resolved, self._seen = resolve_device(device)
         self._receiver = Receiver()
@@ -127,7 +129,7 @@ class RayPool:
         # Actors are pure, so a crashed one may restart and repeat the call that it was running. A long run may lose
         # many, but a call that fails again and again is given up.
         actor = ray.remote(max_restarts=-1, max_task_retries=3)(HospitalActor)
-        self.actors = []
+        self.actors, folders = [], search_path()
         for i, ids in enumerate(self.served):
             cpus, gpus = placement.share(i)
             options: dict[str, Any] = {"num_cpus": cpus, "num_gpus": gpus}
@@ -135,7 +137,7 @@ class RayPool:
                 options["scheduling_strategy"] = PlacementGroupSchedulingStrategy(group, placement.bundle(i))
             threads = max(1, int(cpus)) if i in placement.own else 1
             pieces = np.array_split(ids, -(-len(ids) // PIECE) or 1)
-            self.actors.append(actor.options(**options).remote(i == 0, device, threads, *pieces))
+            self.actors.append(actor.options(**options).remote(folders, i == 0, device, threads, *pieces))
 
     def wait(self, seconds: float) -> str | None:
         """Return once every actor is up, with a warning of one of them if there is any; sets ``places``.

@@ -40,16 +40,6 @@ def parse_nodes(text: str, *, started: bool = True) -> tuple[Node, ...]:
     return tuple(nodes)
 
 
-def this_machine() -> Node:
-    """What a Ray started here would have: cores as the container limits them, and GPUs as far as they are visible."""
-    from ray._private.accelerators import NvidiaGPUAcceleratorManager
-    from ray._private.utils import get_num_cpus
-
-    gpus = NvidiaGPUAcceleratorManager.get_current_node_num_accelerators()
-    visible = NvidiaGPUAcceleratorManager.get_current_process_visible_accelerator_ids()
-    return Node("this machine", get_num_cpus(), gpus if visible is None else min(gpus, len(visible)))
-
-
 def standing_nodes(described: Sequence[dict[str, Any]], own: str) -> tuple[Node, ...]:
     """Live nodes of what ``ray.nodes()`` lists: first the one with Ray's id ``own``, the others by address."""
     live = [entry for entry in described if entry["Alive"]]

@@ -6,15 +6,13 @@ Names come from the entry-point groups ``raysim.strategies``, ``raysim.selection
 
 from __future__ import annotations
 
-import importlib
 import re
-import sys
 from functools import cache
 from importlib.metadata import EntryPoint, entry_points
-from pathlib import Path
 from typing import Any
 
 from raysim.core.errors import ConfigError, nearest
+from raysim.strategies.shared.importing import by_path
 
 
 @cache
@@ -34,20 +32,14 @@ def load(kind: str, name: str, field: str) -> Any:
 
 
 def load_class(path: str, field: str) -> Any:
-    """The class at import path ``package.module.Class``; modules in the working directory are found."""
-    module_name, _, attribute = path.rpartition(".")
-    if not module_name:
-        raise ConfigError(f"{field}: '{path}' is not an import path; write module.Class")
-    here = str(Path.cwd())
-    if here not in sys.path:
-        sys.path.insert(0, here)
+    """The class at import path ``package.module.Class``; modules in the working directory are found, after all others.
+
+    ``field`` is named in the error.
+    """
     try:
-        return getattr(importlib.import_module(module_name), attribute)
-    except AttributeError:
-        raise ConfigError(f"{field}: module '{module_name}' has no '{attribute}'; check the name") from None
-    except Exception as error:  # whatever the user's module raises while it is imported
-        reason = f"{type(error).__name__}: {error}".splitlines()[0]
-        raise ConfigError(f"{field}: '{path}' cannot be imported ({reason}); run where it is importable") from None
+        return by_path(path)
+    except ValueError as error:
+        raise ConfigError(f"{field}: {error}") from None
 
 
 def _plain(name: str) -> str:

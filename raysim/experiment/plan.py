@@ -21,7 +21,7 @@ from rich.table import Table
 from raysim.cluster.placement import Placement
 from raysim.cluster.pool import LocalPool
 from raysim.config import plugins
-from raysim.config.nodes import Node, inventory, parse_nodes, this_machine
+from raysim.config.nodes import Node, inventory, parse_nodes
 from raysim.config.schema import PAPER_METHODS, Config, StrategySection
 from raysim.core.errors import ConfigError
 from raysim.data.federation import Federation
@@ -98,11 +98,11 @@ def available(nodes: str | None) -> tuple[Node, ...]:
             return parse_nodes(nodes)
         except ValueError as error:
             raise ConfigError(f"--nodes: {error}") from None
+    from raysim.cluster.connection import live_nodes, start_ray, this_machine
+
     if not os.environ.get("RAY_ADDRESS"):
         return (this_machine(),)
     import ray
-
-    from raysim.cluster.connection import live_nodes, start_ray
 
     start_ray(verbose=False)
     try:

@@ -9,6 +9,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from raysim.cluster.connection import live_nodes, reserve, start_ray
+from raysim.cluster.coordinator import CoordinatorActor
 from raysim.cluster.placement import Placement, balance, describe, place
 from raysim.cluster.pool import LocalPool, RayPool, cause_of
 from raysim.config.nodes import Node, parse_nodes
@@ -19,6 +20,7 @@ from raysim.engine.coordinator import Coordinator
 from raysim.engine.job import Event, Job, Round, RunState
 from raysim.engine.pool import Pool
 from raysim.strategies.base import Ids
+from raysim.strategies.shared.importing import search_path
 
 ACTOR_START_SECONDS = 120.0
 """How long hospital actors may take to come up before the run ends with an error instead of waiting on."""
@@ -186,7 +188,7 @@ class _OnRay:
         # The coordinator only adds up; it must be able to run beside actors that hold every core. It ships rows to
         # nodes that cannot read them, so it must be where this process has built the federation.
         here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
-        return ray.remote(num_cpus=0, scheduling_strategy=here)(Coordinator).remote(self.pool)
+        return ray.remote(num_cpus=0, scheduling_strategy=here)(CoordinatorActor).remote(search_path(), self.pool)
 
     def _restart(self, lost: str) -> None:
         import ray
@@ -194,7 +196,7 @@ class _OnRay:
         try:
             ray.kill(self.coordinator)
             self.coordinator = self._coordinate()
-            ray.get(self.coordinator.__ray_ready__.remote(), timeout=RESTART_SECONDS)
+            ray.get(self.coordinator.ready.remote(), timeout=RESTART_SECONDS)
         except (ray.exceptions.RayError, OSError, RuntimeError) as error:
             raise ResourceError(
                 f"resources: the coordinator was lost ({lost}) and cannot be started again ({type(error).__name__}); "

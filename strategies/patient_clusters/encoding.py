@@ -7,11 +7,8 @@ its own business, and no traffic.
 
 from __future__ import annotations
 
-import importlib
-import sys
 from collections.abc import Callable
 from functools import lru_cache
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -19,6 +16,7 @@ from numpy.typing import NDArray
 
 from raysim.strategies.base import Floats, Ids
 from raysim.strategies.patient_clusters.continuous import chosen
+from raysim.strategies.shared.importing import by_path
 
 
 def encoded(X: NDArray[Any], columns: Ids, encoder: str | None) -> Floats:
@@ -29,10 +27,10 @@ def encoded(X: NDArray[Any], columns: Ids, encoder: str | None) -> Floats:
     values = chosen(X, columns)
     if encoder is None:
         return values
-    found = np.asarray(load_encoder(encoder)(values), dtype=np.float64)
-    if found.ndim != 2 or len(found) != len(values):
-        raise ValueError(f"encoder: {encoder} made {found.shape} of {values.shape}; it must give a row for each row")
-    return found
+    codes = np.asarray(load_encoder(encoder)(values), dtype=np.float64)
+    if codes.ndim != 2 or len(codes) != len(values):
+        raise ValueError(f"encoder: {encoder} made {codes.shape} of {values.shape}; it must give a row for each row")
+    return codes
 
 
 def check_encoder(encoder: str | None) -> None:
@@ -44,14 +42,11 @@ def check_encoder(encoder: str | None) -> None:
 @lru_cache
 def load_encoder(path: str) -> Callable[[Floats], Any]:
     """The function at an import path, ``package.module.function``. Raises ``ValueError`` where there is none."""
-    module, _, name = path.rpartition(".")
-    if str(Path.cwd()) not in sys.path:  # a file beside the configuration is found like a strategy in one
-        sys.path.insert(0, str(Path.cwd()))
     try:
-        found = getattr(importlib.import_module(module), name)
-    except (ImportError, ValueError, AttributeError) as error:
-        raise ValueError(f"encoder: '{path}' cannot be imported ({error}); write package.module.function") from None
-    if not callable(found):
+        encoder = by_path(path)
+    except ValueError as error:
+        raise ValueError(f"encoder: {error}") from None
+    if not callable(encoder):
         raise ValueError(f"encoder: '{path}' is no function; name one that encodes rows")
-    function: Callable[[Floats], Any] = found
+    function: Callable[[Floats], Any] = encoder
     return function

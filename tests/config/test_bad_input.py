@@ -79,7 +79,7 @@ def settings(values: dict[str, object]) -> list[str]:
         ({"strategy": "{name: fedprox, mu_by_hospital: {nowhere: 1}}"}, "strategy.mu_by_hospital: no hospital is call"),
         ({"strategy": "{class: nowhere.Mine}"}, "strategy.class: 'nowhere.Mine' cannot be imported"),
         ({"strategy": "{class: pathlib.Path}"}, "strategy: 'Path' takes no configuration; make it a dataclass"),
-        ({"strategy": "{class: json.Mine}"}, "strategy.class: module 'json' has no 'Mine'"),
+        ({"strategy": "{class: json.Mine}"}, "strategy.class: 'json.Mine' cannot be imported (module 'json' in "),
         ({"model.name": "logistic"}, "model.name: 'logistic' is not a known name; did you mean 'logistic_regression'?"),
         ({"model": "{name: mlp, hiden: [8]}"}, "model.hiden: "),
         ({"data.source": "eicuu"}, "data.source: 'eicuu' is not a known name; did you mean 'eicu'?"),

@@ -1,0 +1,50 @@
+"""All that raysim uses of Ray's private parts, so that a new Ray that has changed them fails here.
+
+``pyproject.toml`` bounds the versions: 2.52 was the first with tokens. Run as a program, ``ray_private.py ADDRESS``
+asks whether Ray answers at an address and takes this machine's token; it must not import raysim then.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+
+def cores_and_gpus() -> tuple[float, int]:
+    """The cores that a Ray started here would find, as the container limits them, and the GPUs that are visible."""
+    from ray._private.accelerators import NvidiaGPUAcceleratorManager
+    from ray._private.utils import get_num_cpus
+
+    gpus = NvidiaGPUAcceleratorManager.get_current_node_num_accelerators()
+    visible = NvidiaGPUAcceleratorManager.get_current_process_visible_accelerator_ids()
+    return get_num_cpus(), gpus if visible is None else min(gpus, len(visible))
+
+
+def job_without_folders() -> Any:
+    """A job for ``ray.init`` whose workers look for modules where their Python does, and nowhere before.
+
+    Ray would have them look first into the folder of the driver's script and its working directory, where a file may
+    have the name of a module of Python, raysim or a library. Our actors look there last; see
+    :mod:`raysim.strategies.shared.importing`.
+    """
+    from ray.job_config import JobConfig
+
+    class Job(JobConfig):  # type: ignore[misc]
+        def _serialize(self) -> Any:
+            self._py_driver_sys_path.clear()
+            return super()._serialize()
+
+    return Job()
+
+
+def greet(address: str) -> None:
+    """Return where Ray answers at ``address`` and takes our token; else raise, write to stderr, or end the process."""
+    from ray._private.authentication.authentication_token_setup import ensure_token_if_auth_enabled
+    from ray._raylet import GcsClient  # type: ignore[attr-defined]
+
+    ensure_token_if_auth_enabled(create_token_if_missing=False)
+    GcsClient(address=address)
+
+
+if __name__ == "__main__":
+    greet(sys.argv[1])

@@ -1,0 +1,198 @@
+"""An installed raysim in a folder whose files have the names of raysim's parts, of libraries and of Python's modules.
+
+The wheel is built from this tree and installed into an environment of its own, which borrows the libraries of the one
+that runs the tests; nothing is fetched.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import sysconfig
+import venv
+import zipfile
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+
+OURS = ("strategies/__init__.py", "tune/__init__.py")
+"""What users call their own folders, too."""
+
+OTHERS = ("raysim/__init__.py", "ray/__init__.py", "numpy.py", "yaml.py", "typing.py", "statistics.py", "secrets.py")
+"""What stands in the way of everything where a working directory comes first."""
+
+MINE = '''
+"""A strategy of a user's, with a question and a state of its own, which travel to actors."""
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+import beside
+from raysim import Strategy
+from raysim.strategies.base import FederationView, Floats, HospitalRows, State, Update
+
+
+@dataclass(frozen=True)
+class Rows:
+    kind: ClassVar[str] = "rows"
+
+    def answer(self, rows: HospitalRows) -> Floats:
+        return np.array([len(rows.y) * beside.ONE])
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Counted(State):
+    rows: Floats
+
+
+@dataclass(frozen=True)
+class Mine(Strategy):
+    rate: float = 1.0
+
+    def setup(self, view: FederationView) -> Counted:
+        return Counted(bank=view.initial[None, :].copy(), rows=np.concatenate(view.ask(Rows())))
+
+    def aggregate(self, view: FederationView, state: State, update: Update) -> State:
+        assert isinstance(state, Counted) and (state.rows == view.sizes).all()
+        return super().aggregate(view, state, update)
+
+
+def encode(rows: Floats) -> Floats:
+    return rows[:, :2]
+'''
+
+SETTINGS = {
+    "data.hospitals": "4",
+    "data.rows": "200",
+    "data.features": "4",
+    "training.rounds": "2",
+    "tracking.uri": "none",
+    "selection": "all",
+}
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The wheel of this tree, links and all."""
+    source = tmp_path_factory.mktemp("source")
+    for name in ("raysim", "strategies", "tune"):
+        shutil.copytree(ROOT / name, source / name, symlinks=True, ignore=shutil.ignore_patterns("__pycache__"))
+    for name in ("pyproject.toml", "README.md", "LICENSE"):
+        shutil.copy(ROOT / name, source)
+    pip("wheel", "--no-build-isolation", "--wheel-dir", source / "made", source)
+    (made,) = (source / "made").glob("raysim-*.whl")
+    return made
+
+
+@pytest.fixture(scope="module")
+def programs(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of programs of an environment into which the wheel is installed."""
+    folder = tmp_path_factory.mktemp("installed")
+    venv.create(folder, symlinks=True)
+    libraries = [path for path in sys.path if Path(path).name in ("site-packages", "dist-packages")]
+    packages = Path(sysconfig.get_path("purelib", "venv", {"base": str(folder), "platbase": str(folder)}))
+    (packages / "libraries.pth").write_text("\n".join(libraries))
+    pip("--python", folder / "bin" / "python", "install", "--no-compile", wheel)
+    return folder / "bin"
+
+
+@pytest.fixture
+def here(tmp_path: Path) -> Path:
+    """A working directory with a user's strategy, and folders that have the names of ours."""
+    (tmp_path / "good.py").write_text(MINE)
+    (tmp_path / "beside.py").write_text("ONE = 1.0\n")
+    add(tmp_path, *OURS)
+    return tmp_path
+
+
+def add(folder: Path, *decoys: str) -> None:
+    for name in decoys:
+        (folder / name).parent.mkdir(exist_ok=True)
+        (folder / name).write_text(f"raise RuntimeError('{name} of the working directory was taken')\n")
+
+
+def pip(*arguments: str | Path) -> None:
+    offline = ["--quiet", "--disable-pip-version-check", "--no-deps", "--no-index"]
+    command, *rest = [str(argument) for argument in arguments]
+    done = subprocess.run([sys.executable, "-m", "pip", command, *rest, *offline], capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def said(folder: Path, *command: str | Path) -> str:
+    """What the command says in a folder, in which it must end well."""
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
+    environment = inherited | {"RAYSIM_CACHE": str(folder / "cache")}
+    done = subprocess.run([*map(str, command)], capture_output=True, text=True, cwd=folder, env=environment)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def run(programs: Path, folder: Path, *options: str, **changes: str) -> str:
+    settings = {**SETTINGS, "strategy": "{class: good.Mine}", **changes}
+    listed = [part for key, value in settings.items() for part in ("--set", f"{key}={value}")]
+    return said(folder, programs / "raysim", "run", *listed, *options)
+
+
+def test_the_wheel_holds_raysim_and_nothing_beside_it(wheel: Path):
+    names = zipfile.ZipFile(wheel).namelist()
+    assert {name.split("/")[0].rpartition(".")[2] or name for name in names} == {"raysim", "dist-info"}
+    for name in ("strategies/base.py", "strategies/one_model/fedavg.py", "tune/sweep.py", "py.typed"):
+        assert zipfile.ZipFile(wheel).read(f"raysim/{name}") == (ROOT / "raysim" / name).read_bytes(), name
+    kept = {path.relative_to(ROOT).as_posix() for path in (ROOT / "strategies").rglob("*.py")}
+    assert {f"raysim/{name}" for name in kept} <= {*names}
+
+
+def test_folders_with_the_names_of_ours_are_not_taken_for_ours(programs: Path, here: Path):
+    code = (
+        "import raysim, raysim.tune.pareto as p, good; print(raysim.Strategy, good.Mine(), raysim.__file__, p.__file__)"
+    )
+    answer = said(here, programs / "python", "-c", code)
+    assert "Mine(rate=1.0)" in answer
+    assert answer.count(str(programs.parent)) == 2
+
+
+def test_a_strategy_of_the_working_directory_runs_and_nothing_else_of_it_is_taken(programs: Path, here: Path):
+    add(here, *OTHERS)
+    assert "files:" in run(programs, here, "--in-process")
+    assert "files:" in run(programs, here, "--in-process", strategy="{name: cbfl, clusters: 2, encoder: good.encode}")
+
+
+def test_python_dash_m_raysim_puts_the_working_directory_last(programs: Path, here: Path):
+    """Where Python itself puts it first: what it has imported by then is taken from there, and nothing after."""
+    add(here, *(name for name in OTHERS if name not in ("raysim/__init__.py", "typing.py")))
+    assert "chip" in said(here, programs / "python", "-m", "raysim", "list", "strategies")
+    add(here, *OTHERS)
+    assert "chip" in said(here, programs / "python", "-P", "-m", "raysim", "list", "strategies")
+
+
+def test_actors_find_the_strategy_and_take_nothing_else(programs: Path, here: Path):
+    add(here, *OTHERS)
+    alone = run(programs, here, "--in-process", "--out", "alone")
+    assert "files:" in alone
+    run(programs, here, "--out", "actors", **{"resources.hospitals_per_actor": "2"})
+    for name in ("hospitals.csv", "egress.csv", "models.safetensors"):
+        assert (here / "alone" / name).read_bytes() == (here / "actors" / name).read_bytes(), name
+
+
+def test_a_users_file_is_checked_strictly_against_the_wheel(programs: Path, here: Path):
+    """``raysim.strategies`` and ``raysim.tune`` are typed where they are installed, by the one ``py.typed``."""
+    (here / "elsewhere").mkdir()
+    (here / "elsewhere" / "user.py").write_text(
+        "from raysim import LocalProblem, Strategy\n"
+        "from raysim.strategies.base import FederationView, Ids, State\n"
+        "from raysim.tune.pareto import hypervolume\n"
+        "class Mine(Strategy):\n"
+        "    def problem(self, view: FederationView, state: State, ids: Ids) -> LocalProblem:\n"
+        "        size: str = hypervolume([[1.0]], [True], [0.0])\n"
+        "        return super().problem(view, state, ids)\n"
+    )
+    mypy = [sys.executable, "-m", "mypy", "--strict", "--python-executable", str(programs / "python"), "user.py"]
+    done = subprocess.run(mypy, capture_output=True, text=True, cwd=here / "elsewhere")
+    assert [line.partition("error:")[2].strip() for line in done.stdout.splitlines() if "error:" in line] == [
+        'Incompatible types in assignment (expression has type "float", variable has type "str")  [assignment]'
+    ], done.stdout + done.stderr
