@@ -278,9 +278,18 @@ def fetch(refs: Any) -> Any:
 
 def cause_of(error: Any) -> Exception:
     """The exception that a remote call raised, without Ray's wrapping."""
+    import ray
+
     cause = error
     while getattr(cause, "cause", None) is not None and cause.cause is not cause:
         cause = cause.cause
+    last = _last_line(cause)
+    if isinstance(cause, ray.exceptions.RaySystemError) and last.startswith(("ModuleNotFoundError", "ImportError")):
+        # Ray could not unpickle an argument there.
+        return ResourceError(
+            f"resources: what the run refers to cannot be imported on every node ({last}); install the same modules on "
+            "all, or put them where PYTHONPATH says"
+        )
     return cause if isinstance(cause, Exception) else error
 
 

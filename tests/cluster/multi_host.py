@@ -266,10 +266,10 @@ def _jobs(hosts: dict[str, Host], work: Path, config: Path) -> None:
     _refused(head, "shared data that workers cannot read", "resources.data: shared, but", "resources.data=shared")
     _refused(head, "more CPUs than any node has", "resources.cpus_per_actor", "resources.cpus_per_actor=5")
     _refused(head, "a wrong token", "refuses this token", RAY_AUTH_TOKEN="0" * 32)
-    shutil.copy(ROOT / "raysim" / "registry.py", work / "registry.py")
+    shutil.copy(ROOT / "raysim" / "core" / "registry.py", work / "registry.py")
     with (work / "registry.py").open("a") as file:
         file.write("# another version\n")
-    hosts["worker2"].run("mount", "--bind", f"{work}/registry.py", str(ROOT / "raysim" / "registry.py"))
+    hosts["worker2"].run("mount", "--bind", f"{work}/registry.py", str(ROOT / "raysim" / "core" / "registry.py"))
     _refused(head, "other code on one node", f"on node {ADDRESSES['worker2']}")
 
 

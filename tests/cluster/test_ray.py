@@ -16,6 +16,7 @@ from raysim.cluster.pool import RayPool
 from raysim.config.nodes import Node
 from raysim.config.schema import EvaluationSection, ResourcesSection
 from raysim.core.errors import HospitalFailed, ResourceError, TrainingDiverged
+from raysim.core.registry import load_class
 from raysim.data.federation import Federation
 from raysim.engine.job import Job, Outcome, Round
 from raysim.engine.messages import ModelSpec, Work
@@ -87,6 +88,18 @@ def test_questions_are_answered_under_what_hospitals_keep(federate: MakeFederati
     assert isinstance(outcome, Outcome)
     np.testing.assert_array_equal(outcome.bank, alone.bank)
     assert (outcome.setup, outcome.traffic) == (alone.setup, alone.traffic)
+
+
+def test_a_module_that_the_driver_alone_has_is_named(federate: MakeFederation, tmp_path, monkeypatch):
+    """As where a node of a cluster lacks it: here it is gone by the time that actors look for it."""
+    monkeypatch.syspath_prepend(tmp_path)
+    path = tmp_path / "driver_alone.py"
+    path.write_text("from raysim import Strategy\n\n\nclass Mine(Strategy):\n    pass\n")
+    strategy = load_class("driver_alone.Mine", "strategy.class")()
+    path.unlink()
+    missing = r"cannot be imported on every node \(ModuleNotFoundError: No module named 'driver_alone'\); install"
+    with pytest.raises(ResourceError, match=missing):
+        run(federate(SIZES), strategy, ResourcesSection(hospitals_per_actor=4))
 
 
 def test_fractions_of_a_gpu_are_held_and_visible(federate: MakeFederation):

@@ -30,7 +30,6 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.func import functional_call, grad, vmap
-from torch.nn.modules.batchnorm import _BatchNorm
 
 from raysim.core.errors import ConfigError
 from raysim.training.base import Layout, Model, Optimizer, Task, Vector
@@ -40,6 +39,9 @@ from raysim.training.kernels.torch_contrast import Contrasting
 from raysim.training.kernels.torch_losses import TORCH_LOSSES
 from raysim.training.kernels.torch_optimizers import leave, make_solver, resume
 from raysim.training.losses import LOG_LOSS, choose, row_losses
+
+BATCH_NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm)
+"""What normalises by the rows of a batch, the lazy kinds among them, which derive from these."""
 
 EVALUATED = 1024
 """Rows that are evaluated at once: a network's activations may take a hundred times as much memory as its rows."""
@@ -109,7 +111,7 @@ class ModuleModel:
         self.batches = not (buffers or self._draws or self._lookup)
         self.module = module.to(self._device)
         self._parameters = list(self.module.parameters())
-        self._normed = [part for part in self.module.modules() if isinstance(part, _BatchNorm)]
+        self._normed = [part for part in self.module.modules() if isinstance(part, BATCH_NORMS)]
         self._variances = [name for name in carried if name.rpartition(".")[2] == "running_var"]
 
     def initial(self, rng: np.random.Generator) -> NDArray[np.float64]:
