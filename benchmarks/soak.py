@@ -151,7 +151,7 @@ class Soak:
 
     def config(self) -> Config:
         """The configuration of every run."""
-        return reading.read(self.folder / "c.yaml")
+        return reading.resolve(self.folder / "c.yaml")
 
 
 def workers(root: psutil.Process) -> list[psutil.Process]:

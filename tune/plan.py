@@ -7,10 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import TypeAdapter
-
 from raysim.config import plugins
-from raysim.config.reading import validated
+from raysim.config.overrides import laid_over
+from raysim.config.reading import checked, resolve
 from raysim.config.schema import Config
 from raysim.core.errors import ConfigError, RaysimError
 from raysim.core.streams import stream
@@ -20,7 +19,7 @@ from raysim.engine.job import Job, check_job
 from raysim.experiment.runs import make_job
 from raysim.tune.schedulers import perturbed
 from raysim.tune.settings import Pbt, Sweep, fitted, read_sweep
-from raysim.tune.spaces import Params, Space, apply, parse
+from raysim.tune.spaces import Params, Space, parse
 
 Part = Literal["validation", "test"]
 
@@ -48,9 +47,9 @@ class SweepPlan:
 
     def config(self, params: Params, part: Part) -> Config:
         """The configuration of a trial, judged on ``part``."""
-        tree = apply(self.tree, params)
-        tree["evaluation"] = {**(tree.get("evaluation") or {}), "part": part}
-        return validated(TypeAdapter(Config), tree, "")
+        config = checked(laid_over(self.tree, {**params, "evaluation.part": part}, "sweep.space."))
+        plugins.check_written_out(config.strategy, "strategy")
+        return resolve(config)
 
     def jobs(self, params: Params, part: Part) -> list[Job]:
         """The runs of a trial, one a seed."""
@@ -61,14 +60,7 @@ class SweepPlan:
 
     def frozen(self, params: Params, seed: int) -> dict[str, Any]:
         """The complete configuration of a trial on test rows, which ``raysim run`` takes as it is."""
-        config = self.config(params, "test")
-        tree = config.model_copy(update={"seed": seed}).frozen()
-        for key in ("strategies", "seeds", "reference"):
-            tree.pop(key, None)
-        tree["strategy"] |= plugins.fields_of(plugins.build_strategy(config.strategy))
-        tree["selection"] |= plugins.fields_of(plugins.build_selection(config.selection))
-        tree["data"] |= plugins.fields_of(plugins.build_source(config.data))
-        return tree
+        return self.config(params, "test").of_run(seed).frozen_run()
 
     def rounds(self) -> int:
         """The rounds of the longest trial, for a space may vary them."""
@@ -93,7 +85,7 @@ def make_plan(tree: Mapping[str, Any]) -> tuple[SweepPlan, Config]:
     """
     sweep = read_sweep(tree)
     base = {key: value for key, value in tree.items() if key != "sweep"}
-    config = validated(TypeAdapter(Config), base, "")
+    config = resolve(base, reads=("data",))
     plugins.check_written_out(config.strategy, "strategy")
     plan = SweepPlan(base, sweep, {seed: Path() for seed in config.seeds or (config.seed,)})
     plan.trials()

@@ -24,7 +24,8 @@ PLOTS = "plots"
 
 def write_sweep(folder: Path, plan: SweepPlan, config: Config) -> Path:
     """``sweep.yaml``: the complete sweep file, which resuming reads."""
-    tree = config.frozen() | {"sweep": plan.sweep.frozen()}
+    tree = {key: value for key, value in config.frozen().items() if key not in ("strategies", "reference")}
+    tree["sweep"] = plan.sweep.frozen()
     path = folder / "sweep.yaml"
     with replacing(path) as temporary:
         temporary.write_text(yaml.safe_dump(tree, sort_keys=False, allow_unicode=True))

@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import Field, FiniteFloat, TypeAdapter, field_validator, model_validator
 
-from raysim.config.reading import validated
+from raysim.config.checking import validated
 from raysim.core.errors import ConfigError, nearest
 from raysim.core.section import Section
 from raysim.engine import timing

@@ -186,29 +186,6 @@ def parse(tree: Any, where: str = "sweep.space") -> Space:
     return Space(_ordered(dimensions, where))
 
 
-def apply(tree: Mapping[str, Any], params: Params) -> dict[str, Any]:
-    """A copy of a configuration tree with the values of ``params`` at their dotted keys."""
-    return _merged(tree, sorted(params.items(), key=lambda item: item[0].count(".")))
-
-
-def _merged(tree: Mapping[str, Any], items: Sequence[tuple[str, Any]]) -> dict[str, Any]:
-    result = dict(tree)
-    for key, value in items:
-        *parents, last = key.split(".")
-        at = result
-        for i, parent in enumerate(parents):
-            below = at.get(parent)
-            if isinstance(below, str) and parent == "strategy":
-                below = {"name": below}
-            if below is not None and not isinstance(below, Mapping):
-                path = ".".join(parents[: i + 1])
-                raise ConfigError(f"sweep.space.{key}: goes through '{path}', which holds {below!r}; remove one")
-            at[parent] = dict(below or {})
-            at = at[parent]
-        at[last] = value
-    return result
-
-
 def _dimension(key: str, value: Any, where: str) -> Dimension:
     if (head := key.partition(".")[0]) in FIXED:
         raise ConfigError(f"{where}: '{head}' is the same for all trials: {FIXED[head]}")

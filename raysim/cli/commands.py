@@ -14,7 +14,7 @@ from rich.console import Console
 from rich.table import Table
 
 from raysim.config import plugins, reading
-from raysim.config.schema import PAPER_METHODS, Config, StrategySection
+from raysim.config.schema import Config
 from raysim.core import registry
 from raysim.core.errors import ConfigError
 from raysim.report.terminal import comparison_table, run_table, unlikeness_table
@@ -32,7 +32,8 @@ def run_one(
     """``raysim run``; with ``again``, the run in folder ``out`` goes on."""
     from raysim.experiment.runs import Experiment
 
-    experiment = Experiment(config, [config.strategy], [config.seed], out, again=again)
+    config = reading.resolve(config)
+    experiment = Experiment(config, [config], [config.seed], out, again=again)
     (result,) = experiment.play(console, in_process=in_process, verbose=verbose)
     console.print(run_table(result), markup=False)
     console.print(f"files: {result.folder}", soft_wrap=True, highlight=False, markup=False)
@@ -47,8 +48,8 @@ def compare_all(
     from raysim.report import patient_clusters, patient_groups, virtual_time
     from raysim.report.answer import answer
 
-    sections = config.strategies or tuple(StrategySection.model_validate(name) for name in PAPER_METHODS)
-    experiment = Experiment(config, sections, config.seeds or (config.seed,), out, again=again)
+    config = reading.resolve(config, reads=reading.COMPARISON)
+    experiment = Experiment(config, reading.compared(config), config.seeds or (config.seed,), out, again=again)
     comparison.check_reference(config.reference, [entry.label for entry in experiment.entries])
     tables: list[pd.DataFrame] = []
 
@@ -85,8 +86,8 @@ def resume_run(folder: Path, console: Console, *, in_process: bool, verbose: boo
         return
     # Relative paths of the configuration mean what they meant when it was started.
     with contextlib.chdir(ticket.working if Path(ticket.working).is_dir() else "."):
-        config = reading.read(folder / "config.yaml")
-        go_on = compare_all if ticket.kind == "compare" else run_one
+        config = reading.resolve(folder / "config.yaml", reads=())
+        go_on = run_one if ticket.kind == "run" else compare_all
         go_on(config, console, folder, in_process=in_process, verbose=verbose, again=True)
 
 

@@ -161,12 +161,12 @@ def _add_commands() -> None:
 
 
 def _configuration(path: Path | None, overrides: list[str] | None, seed: int | None) -> Config:
-    from raysim.config.reading import read
+    from raysim.config.reading import resolve
 
     settings = list(overrides or [])
     if seed is not None:
         settings += [f"seed={seed}", "seeds=[]"]
-    return read(path, settings)
+    return resolve(path, settings, reads=())
 
 
 def _console() -> Console:

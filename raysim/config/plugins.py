@@ -1,20 +1,23 @@
-"""From a section of the configuration to the strategy, selection or source that it names, made from its own keys."""
+"""From a section to the strategy, selection, source or model that it names, made from the section's own keys."""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+import inspect
+from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, get_type_hints
 
 from pydantic import BaseModel, TypeAdapter
+from pydantic_core import PydanticSerializationError, to_jsonable_python
 
-from raysim.config.reading import read, validated
-from raysim.config.schema import Config, DataSection, PlugIn, SelectionSection, StrategySection
+from raysim.config.checking import validated
+from raysim.config.schema import Config, DataSection, ModelSection, PlugIn, SelectionSection, StrategySection
 from raysim.config.sizes import SIZE_KEYS
 from raysim.core import registry
 from raysim.core.errors import ConfigError, nearest
 from raysim.data.federation import Federation
 from raysim.strategies.base import Selection, Strategy
+from raysim.training.models import configured, find_family
 
 if TYPE_CHECKING:
     from raysim.data.records import Source
@@ -23,7 +26,7 @@ if TYPE_CHECKING:
 def build_strategy(section: StrategySection, where: str = "strategy") -> Strategy:
     """The strategy of a section, made from the section's own keys and checked by its class.
 
-    Raises ``ConfigError`` for a section that names another configuration: :func:`taken_from` reads it, or nobody does.
+    Raises ``ConfigError`` for a section that still names another configuration.
     """
     check_written_out(section, where)
     strategy = construct(_plugin("strategies", section, where), section.own(), where)
@@ -70,43 +73,75 @@ def build_federation(section: DataSection, source: Source, seed: int) -> Federat
     return build(source, section.split, section.preprocessing, seed, minimum=section.minimum, largest=section.largest)
 
 
+def completed(config: Config, sections: Collection[str], where: str = "strategy") -> Config:
+    """``config`` with the own keys of the plug-ins of ``sections`` checked and filled in, as plain YAML types.
+
+    ``where`` is the field that its strategy stands in. ``strategies`` that are taken from elsewhere stay as they are.
+    """
+    whole: dict[str, Any] = {}
+    if "data" in sections:
+        whole["data"] = config.data.having(fields_of(build_source(config.data)))
+    if "model" in sections:
+        whole["model"] = config.model.having(_options(config.model))
+    if "selection" in sections:
+        whole["selection"] = config.selection.having(fields_of(build_selection(config.selection)))
+    if "strategy" in sections:
+        whole["strategy"] = _whole(config.strategy, where)
+    if "strategies" in sections:
+        whole["strategies"] = tuple(
+            section if section.from_path is not None else _whole(section, f"strategies.{i}")
+            for i, section in enumerate(config.strategies)
+        )
+    return config.replaced(**whole)
+
+
+def _whole(section: StrategySection, where: str) -> StrategySection:
+    return section.having(fields_of(build_strategy(section, where)))
+
+
+def _options(section: ModelSection) -> dict[str, Any]:
+    """The options of a model with its defaults, as far as these are plain YAML types.
+
+    Those of a module, which are the parameters of its class, are checked where it is made for the data's features.
+    """
+    own, cls = section.own(), find_family(section.class_path or section.name or "")
+    if dataclasses.is_dataclass(cls):
+        family = configured(cls, own)
+        options = own | {field.name: getattr(family, field.name) for field in dataclasses.fields(cls)}
+    else:
+        keywords = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+        parameters = inspect.signature(cls).parameters.items()
+        options = {name: each.default for name, each in parameters if each.kind in keywords} | own
+    return {name: value for name, value in map(_plain, options.items()) if value is not None or name in own}
+
+
+def _plain(item: tuple[str, Any]) -> tuple[str, Any]:
+    """A key with its value in YAML's types, or None where it has none in these."""
+    name, value = item
+    try:
+        return name, to_jsonable_python(value)
+    except PydanticSerializationError:
+        return name, None
+
+
 def fields_of(plugin: Any) -> dict[str, Any]:
-    """A plug-in's settings as plain YAML types, defaults included."""
-    tree: dict[str, Any] = TypeAdapter(type(plugin)).dump_python(plugin, mode="json", exclude_none=True)
-    return tree
+    """A plug-in's settings as plain YAML types, defaults included; what is unset by default is left out where it is."""
+    adapter: TypeAdapter[Any] = TypeAdapter(type(plugin))
+    tree: dict[str, Any] = adapter.dump_python(plugin, mode="json", exclude_none=True)
+    unset = {key for key, value in adapter.dump_python(plugin, mode="json").items() if value is None}
+    return tree | dict.fromkeys(unset - _unset_by_default(type(plugin)))
+
+
+def _unset_by_default(cls: Any) -> set[str]:
+    if dataclasses.is_dataclass(cls):
+        return {field.name for field in dataclasses.fields(cls) if field.default is None}
+    return {name for name, field in cls.model_fields.items() if field.default is None}
 
 
 def _plugin(kind: str, section: PlugIn, where: str) -> Any:
     if section.class_path is not None:
         return registry.load_class(section.class_path, f"{where}.class")
-    return registry.load(kind, section.name or section.default, f"{where}.name")
-
-
-def taken_from(config: Config, section: StrategySection, where: str) -> Config:
-    """``config`` with ``section`` as its strategy; what ``from`` names brings its training, selection and model.
-
-    Raises ``ConfigError`` where that configuration is about other data, for then a comparison would mean nothing.
-    """
-    if section.from_path is None:
-        return config.model_copy(update={"strategy": section})
-    if section.name or section.class_path or section.own():
-        raise ConfigError(f"{where}.from: '{section.from_path}' stands beside keys of its own; keep only a label")
-    other = read(section.from_path)
-    theirs, ours = described_data(other.data), described_data(config.data)
-    for key in [*ours, *theirs]:
-        if theirs.get(key) != ours.get(key):
-            raise ConfigError(
-                f"{where}.from: {section.from_path} is about other data (data.{key} is {theirs.get(key)!r}, here "
-                f"{ours.get(key)!r}); give the comparison the same data section"
-            )
-    strategy = other.strategy.model_copy(update={"label": section.label or other.strategy.label})
-    parts = {"training": other.training, "selection": other.selection, "model": other.model}
-    return config.model_copy(update={"strategy": strategy, **parts})
-
-
-def described_data(section: DataSection) -> dict[str, Any]:
-    """Everything that decides what rows there are, defaults of the source included."""
-    return section.model_dump(mode="json", exclude_none=True) | fields_of(build_source(section))
+    return registry.load(kind, section.name or "", f"{where}.name")
 
 
 def construct(cls: Any, own: Mapping[str, Any], where: str, beside: Sequence[str] = ()) -> Any:

@@ -9,18 +9,28 @@ from __future__ import annotations
 from collections.abc import Mapping
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, field_validator, model_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    FiniteFloat,
+    SerializerFunctionWrapHandler,
+    field_validator,
+    model_serializer,
+    model_validator,
+)
 
 from raysim.config.nodes import parse_nodes
 from raysim.config.system import SystemSection
+from raysim.core.defaults import default, table
 from raysim.core.errors import ConfigError
 from raysim.core.section import Section, Seed
 from raysim.data.split import Split
 
-PAPER_METHODS = ("fedavg", "fedprox", "fine_tuning", "hierarchical", "clustered", "chip", "local", "centralized")
-"""What ``compare`` runs where the configuration lists no strategies: CHiP-FL's Table 2 and the two bounds."""
+COMPARED = ("strategies", "seeds", "reference")
+"""The keys that are for ``compare`` alone."""
 
 
 class OpenSection(BaseModel):
@@ -32,6 +42,20 @@ class OpenSection(BaseModel):
         """The keys that belong to the plug-in."""
         return dict(self.__pydantic_extra__ or {})
 
+    def having(self, own: Mapping[str, Any]) -> Self:
+        """This section with ``own`` in place of the keys that belong to the plug-in."""
+        fields = {field.alias or name: getattr(self, name) for name, field in type(self).model_fields.items()}
+        return type(self).model_validate({**fields, **own})
+
+    def frozen(self) -> dict[str, Any]:
+        """The section as plain YAML types, defaults included."""
+        return self.model_dump(mode="json", by_alias=True, exclude_none=True)
+
+    @model_serializer(mode="wrap")
+    def _keep_unset_own_keys(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        # Unset, a plug-in's key need not be what it is by default.
+        return {**write(self), **{key: None for key, value in self.own().items() if value is None}}
+
 
 class DataSection(OpenSection):
     """``data``: the source and its keys, which hospitals are kept, how rows are split, and how features are prepared.
@@ -39,54 +63,63 @@ class DataSection(OpenSection):
     Kept are hospitals with at least ``minimum`` rows, and of these the ``largest`` so many; None keeps all.
     """
 
-    source: str = "synthetic"
-    minimum: int | None = Field(None, ge=1)
-    largest: int | None = Field(None, ge=1)
+    source: str = default("data.source")
+    minimum: int | None = default("data.minimum", ge=1)
+    largest: int | None = default("data.largest", ge=1)
     split: Split = Field(default_factory=Split)
-    preprocessing: Literal["standard", "median", "none"] = "standard"
+    preprocessing: Literal["standard", "median", "none"] = default("data.preprocessing")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _source_alone(cls, value: Any) -> Any:
+        return {"source": value} if isinstance(value, str) else value
 
 
 class PlugIn(OpenSection):
     """A part that names a plug-in by ``name``, or by import path as ``class: my_module.Mine``."""
 
-    default: ClassVar[str]
-    name: str | None = None
-    class_path: str | None = Field(None, alias="class")
+    name: str | None
+    class_path: str | None
 
     @model_validator(mode="before")
     @classmethod
-    def _one_of_both(cls, value: Any) -> Any:
+    def _one_plug_in(cls, value: Any) -> Any:
         if isinstance(value, str):
             return {"name": value}
-        if not isinstance(value, Mapping) or ("name" in value) != ("class" in value) or "from" in value:
+        if not isinstance(value, Mapping):
             return value
-        if "name" in value:
-            raise ValueError(f"'{value['class']}' as class stands beside the name '{value['name']}'; keep one of them")
-        return {**value, "name": cls.default}
+        name, path = value.get("name"), value.get("class")
+        if name is not None and path is not None:
+            raise ValueError(f"'{path}' as class stands beside the name '{name}'; keep one of them")
+        if path is not None or value.get("from") is not None:
+            return {"name": None, **value}  # else the name would be the default one
+        return {key: entry for key, entry in value.items() if key != "name" or entry is not None}
 
 
 class ModelSection(PlugIn):
     """``model``: which model, its options, and how it starts."""
 
-    default = "logistic_regression"
-    init: Literal["default", "zeros"] = "default"
+    name: str | None = default("model.name")
+    class_path: str | None = default("model.class", alias="class")
+    init: Literal["default", "zeros"] = default("model.init")
 
 
 class TrainingSection(Section):
     """``training``: LocalSGD of a round. ``batch_size`` 0 is the full batch; ``rounds`` 0 only sets the strategy up."""
 
-    rounds: int = Field(20, ge=0)
-    local_epochs: int = Field(1, ge=1)
-    batch_size: int = Field(512, ge=0)
-    optimizer: Literal["sgd", "momentum", "adam"] = "sgd"
-    learning_rate: float = Field(0.05, gt=0, allow_inf_nan=False)
-    precision: Literal["float32", "float64"] = "float32"
+    rounds: int = default("training.rounds", ge=0)
+    local_epochs: int = default("training.local_epochs", ge=1)
+    batch_size: int = default("training.batch_size", ge=0)
+    optimizer: Literal["sgd", "momentum", "adam"] = default("training.optimizer")
+    learning_rate: float = default("training.learning_rate", gt=0, allow_inf_nan=False)
+    precision: Literal["float32", "float64"] = default("training.precision")
 
 
 class SelectionSection(PlugIn):
     """``selection``: who takes part in a round."""
 
-    default = "inverse_sqrt"
+    name: str | None = default("selection.name")
+    class_path: str | None = default("selection.class", alias="class")
 
 
 class StrategySection(PlugIn):
@@ -96,9 +129,10 @@ class StrategySection(PlugIn):
     what a sweep recommends.
     """
 
-    default = "chip"
-    label: str | None = None
-    from_path: Path | None = Field(None, alias="from")
+    name: str | None = default("strategy.name")
+    class_path: str | None = default("strategy.class", alias="class")
+    label: str | None = default("strategy.label")
+    from_path: Path | None = default("strategy.from", alias="from")
 
 
 class EvaluationSection(Section):
@@ -108,10 +142,10 @@ class EvaluationSection(Section):
     empty list none), ``age_bands`` the ages in years at which bands begin.
     """
 
-    every: int = Field(1, ge=0)
-    part: Literal["validation", "test"] = "test"
-    groups: tuple[str, ...] | None = None
-    age_bands: tuple[FiniteFloat, ...] = (45.0, 65.0, 80.0)
+    every: int = default("evaluation.every", ge=0)
+    part: Literal["validation", "test"] = default("evaluation.part")
+    groups: tuple[str, ...] | None = default("evaluation.groups")
+    age_bands: tuple[FiniteFloat, ...] = default("evaluation.age_bands")
 
     @field_validator("age_bands")
     @classmethod
@@ -127,8 +161,8 @@ class OwnActor(Section):
     It computes with as many threads as it holds whole CPUs.
     """
 
-    cpus: float | None = Field(None, gt=0)
-    gpus: float | None = Field(None, ge=0)
+    cpus: float | None = default("resources.per_hospital.*.cpus", gt=0)
+    gpus: float | None = default("resources.per_hospital.*.gpus", ge=0)
 
 
 class ResourcesSection(Section):
@@ -142,14 +176,14 @@ class ResourcesSection(Section):
     ``autoscale`` describes nodes that an autoscaler may start where those that stand cannot run an actor.
     """
 
-    hospitals_per_actor: Literal["auto"] | int = "auto"
-    cpus_per_actor: float | None = Field(None, gt=0)
-    gpus_per_actor: float = Field(0, ge=0)
-    device: Literal["auto", "cpu", "cuda"] = "auto"
-    timeout: float = Field(1800.0, gt=0)
-    per_hospital: dict[str, OwnActor] = Field(default_factory=dict)
-    data: Literal["auto", "shared", "shipped"] = "auto"
-    autoscale: str | None = None
+    hospitals_per_actor: Literal["auto"] | int = default("resources.hospitals_per_actor")
+    cpus_per_actor: float | None = default("resources.cpus_per_actor", gt=0)
+    gpus_per_actor: float = default("resources.gpus_per_actor", ge=0)
+    device: Literal["auto", "cpu", "cuda"] = default("resources.device")
+    timeout: float = default("resources.timeout", gt=0)
+    per_hospital: dict[str, OwnActor] = default("resources.per_hospital")
+    data: Literal["auto", "shared", "shipped"] = default("resources.data")
+    autoscale: str | None = default("resources.autoscale")
 
     @field_validator("hospitals_per_actor")
     @classmethod
@@ -169,8 +203,8 @@ class ResourcesSection(Section):
 class TrackingSection(Section):
     """``tracking``: where MLflow records; ``uri: none`` records nowhere."""
 
-    uri: str = "sqlite:///mlflow.db"
-    experiment: str = "raysim"
+    uri: str = default("tracking.uri")
+    experiment: str = default("tracking.experiment")
 
 
 class CheckpointSection(Section):
@@ -180,9 +214,9 @@ class CheckpointSection(Section):
     The last ``keep`` stay. ``path`` is a folder or any URI that pyarrow knows; None is the run's own folder.
     """
 
-    every: Literal["auto"] | int = "auto"
-    keep: int = Field(2, ge=1)
-    path: str | None = None
+    every: Literal["auto"] | int = default("checkpoint.every")
+    keep: int = default("checkpoint.keep", ge=1)
+    path: str | None = default("checkpoint.path")
 
     @field_validator("every")
     @classmethod
@@ -193,26 +227,27 @@ class CheckpointSection(Section):
 
 
 class Config(Section):
-    """Everything a run needs. Defaults are CHiP-FL's job on a synthetic federation.
+    """Everything that a run or comparison needs; what is left out has the default of ``raysim/config/defaults.yaml``.
 
-    ``strategies``, ``seeds`` and ``reference`` (the label that others are compared with) are for ``compare``.
+    ``strategies`` (an empty list stands for the default ones), ``seeds`` and ``reference`` (the label that others are
+    compared with) are for ``compare``.
     """
 
-    name: str = "raysim"
-    seed: Seed = 42
-    seeds: tuple[Seed, ...] = ()
+    name: str = default("name")
+    seed: Seed = default("seed")
+    seeds: tuple[Seed, ...] = default("seeds")
     data: DataSection = Field(default_factory=DataSection)
-    model: ModelSection = Field(default_factory=lambda: ModelSection.model_validate({}))
+    model: ModelSection = Field(default_factory=ModelSection)
     training: TrainingSection = Field(default_factory=TrainingSection)
-    selection: SelectionSection = Field(default_factory=lambda: SelectionSection.model_validate({}))
-    strategy: StrategySection = Field(default_factory=lambda: StrategySection.model_validate({}))
-    strategies: tuple[StrategySection, ...] = ()
-    reference: str = "fedavg"
+    selection: SelectionSection = Field(default_factory=SelectionSection)
+    strategy: StrategySection = Field(default_factory=StrategySection)
+    strategies: tuple[StrategySection, ...] = default("strategies")
+    reference: str = default("reference")
     evaluation: EvaluationSection = Field(default_factory=EvaluationSection)
     resources: ResourcesSection = Field(default_factory=ResourcesSection)
     tracking: TrackingSection = Field(default_factory=TrackingSection)
     checkpoint: CheckpointSection = Field(default_factory=CheckpointSection)
-    system: SystemSection | None = None
+    system: SystemSection | None = default("system")
 
     @field_validator("name")
     @classmethod
@@ -220,6 +255,11 @@ class Config(Section):
         if not value or "/" in value or value.startswith("."):
             raise ValueError(f"'{value}' cannot name a folder; use letters, digits, - and _")
         return value
+
+    @field_validator("strategies", mode="before")
+    @classmethod
+    def _at_least_one_strategy(cls, value: Any) -> Any:
+        return table()["strategies"] if value in ([], ()) else value
 
     @model_validator(mode="after")
     def _fitting_seeds(self) -> Config:
@@ -235,6 +275,21 @@ class Config(Section):
             raise ConfigError(f"seeds: {list(self.seeds)} repeats a seed; name each once")
         return self
 
+    def replaced(self, **parts: Any) -> Config:
+        """This configuration with other parts, checked already; what the user has set stays known as that."""
+        changed = self.model_copy(update=parts)
+        changed.model_fields_set.intersection_update(self.model_fields_set)
+        return changed
+
+    def of_run(self, seed: int) -> Config:
+        """The configuration of the run with this seed: what is for ``compare`` alone is as if it were left out."""
+        default = Config()
+        return self.replaced(seed=seed, **{key: getattr(default, key) for key in COMPARED})
+
     def frozen(self) -> dict[str, Any]:
-        """The complete configuration as plain YAML types, defaults included."""
+        """The complete configuration as plain YAML types, defaults included; reading it again gives an equal one."""
         return self.model_dump(mode="json", by_alias=True, exclude_none=True)
+
+    def frozen_run(self) -> dict[str, Any]:
+        """The same of a single run's configuration, without what is for ``compare`` alone."""
+        return {key: value for key, value in self.frozen().items() if key not in COMPARED}

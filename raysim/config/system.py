@@ -14,6 +14,7 @@ from typing import Annotated, Any, Literal
 import numpy as np
 from pydantic import BeforeValidator, Field, FiniteFloat, field_validator, model_validator
 
+from raysim.core.defaults import default
 from raysim.core.section import Section
 
 DRAWS: dict[str, Any] = {
@@ -60,12 +61,12 @@ Amount = Annotated[float | dict[str, list[float]], BeforeValidator(_amount)]
 class Hospital(Section):
     """What is known of one hospital; None is what holds for all."""
 
-    rows_per_second: float | None = Field(None, gt=0)
-    downlink: float | None = Field(None, gt=0)
-    uplink: float | None = Field(None, gt=0)
-    latency: float | None = Field(None, ge=0, allow_inf_nan=False)
-    availability: float | None = Field(None, gt=0, le=1)
-    dropout: float | None = Field(None, ge=0, lt=1)
+    rows_per_second: float | None = default("system.hospitals.*.rows_per_second", gt=0)
+    downlink: float | None = default("system.hospitals.*.downlink", gt=0)
+    uplink: float | None = default("system.hospitals.*.uplink", gt=0)
+    latency: float | None = default("system.hospitals.*.latency", ge=0, allow_inf_nan=False)
+    availability: float | None = default("system.hospitals.*.availability", gt=0, le=1)
+    dropout: float | None = default("system.hospitals.*.dropout", ge=0, lt=1)
 
 
 LIMITS: dict[str, tuple[str, Any]] = {
@@ -101,11 +102,11 @@ class RoundsSection(Section):
       nothing.
     """
 
-    deadline: float | None = Field(None, gt=0)
-    late: Literal["drop", "discount"] = "drop"
-    over_selection: float = Field(0.0, ge=0, allow_inf_nan=False)
-    minimum_cohort: int = Field(1, ge=1)
-    retries: int = Field(0, ge=0)
+    deadline: float | None = default("system.rounds.deadline", gt=0)
+    late: Literal["drop", "discount"] = default("system.rounds.late")
+    over_selection: float = default("system.rounds.over_selection", ge=0, allow_inf_nan=False)
+    minimum_cohort: int = default("system.rounds.minimum_cohort", ge=1)
+    retries: int = default("system.rounds.retries", ge=0)
 
     @model_validator(mode="after")
     def _consistent(self) -> RoundsSection:
@@ -135,19 +136,19 @@ class SystemSection(Section):
     - ``target``: values of metrics; how long the headline model took to reach them is reported.
     """
 
-    rows_per_second: Amount | None = None
-    downlink: Amount | None = None
-    uplink: Amount | None = None
-    latency: Amount | None = None
-    availability: Amount | None = None
-    dropout: Amount | None = None
-    trace: Path | None = None
-    trace_period: float | None = Field(None, gt=0, allow_inf_nan=False)
-    table: Path | None = None
-    hospitals: dict[str, Hospital] = Field(default_factory=dict)
-    wait: float = Field(60.0, gt=0, allow_inf_nan=False)
+    rows_per_second: Amount | None = default("system.rows_per_second")
+    downlink: Amount | None = default("system.downlink")
+    uplink: Amount | None = default("system.uplink")
+    latency: Amount | None = default("system.latency")
+    availability: Amount | None = default("system.availability")
+    dropout: Amount | None = default("system.dropout")
+    trace: Path | None = default("system.trace")
+    trace_period: float | None = default("system.trace_period", gt=0, allow_inf_nan=False)
+    table: Path | None = default("system.table")
+    hospitals: dict[str, Hospital] = default("system.hospitals")
+    wait: float = default("system.wait", gt=0, allow_inf_nan=False)
     rounds: RoundsSection = Field(default_factory=RoundsSection)
-    target: dict[str, FiniteFloat] = Field(default_factory=dict)
+    target: dict[str, FiniteFloat] = default("system.target")
 
     @field_validator(*LIMITS)
     @classmethod

@@ -8,15 +8,16 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import model_validator
 
+from raysim.core.defaults import default, table
 from raysim.core.errors import DataError
-from raysim.core.section import Seed
+from raysim.core.section import Section, Seed
 from raysim.core.streams import stream
 from raysim.data.federation import PARTS
 
 
-class Split(BaseModel):
+class Split(Section):
     """``data.split``: fractions, drawn at each hospital; or folds; or a column of the data that names each row's part.
 
     - ``train``, ``validation``, ``test``: fractions that sum to 1; ``train`` and ``test`` above 0.
@@ -29,15 +30,13 @@ class Split(BaseModel):
     - ``column``: a column that holds ``train``, ``validation`` or ``test``; the other fields then stay unset.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    train: float = Field(0.8, allow_inf_nan=False)
-    validation: float = Field(0.0, allow_inf_nan=False)
-    test: float = Field(0.2, allow_inf_nan=False)
-    by: str | None = None
-    seed: Seed | None = None
-    folds: int | None = Field(None, ge=2)
-    column: str | None = None
+    train: float = default("data.split.train", allow_inf_nan=False)
+    validation: float = default("data.split.validation", allow_inf_nan=False)
+    test: float = default("data.split.test", allow_inf_nan=False)
+    by: str | None = default("data.split.by")
+    seed: Seed | None = default("data.split.seed")
+    folds: int | None = default("data.split.folds", ge=2)
+    column: str | None = default("data.split.column")
 
     @model_validator(mode="after")
     def _consistent(self) -> Split:
@@ -61,7 +60,7 @@ class Split(BaseModel):
 
     def _differs(self, name: str) -> bool:
         # Not "was given": a frozen configuration repeats the defaults.
-        return bool(getattr(self, name) != type(self).model_fields[name].default)
+        return bool(getattr(self, name) != table()[f"data.split.{name}"])
 
     def effective_seed(self, run: int) -> int | None:
         """The seed that decides the parts of a run with seed ``run``; None where a column does."""

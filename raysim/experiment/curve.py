@@ -21,6 +21,7 @@ from pydantic import Field, TypeAdapter
 from rich.console import Console
 
 from raysim.config import plugins, reading
+from raysim.config.checking import validated
 from raysim.config.schema import Config
 from raysim.core.errors import ConfigError
 from raysim.core.section import Section
@@ -70,7 +71,7 @@ def begin(
         write_curve(of, _finished(of, curve, lines, part), curve, lines, part)
         console.print(f"files: {of / FILE}, {of / PICTURE}", soft_wrap=True, highlight=False, markup=False)
         return
-    experiment = Experiment(config, config.strategies, config.seeds or (config.seed,), out)
+    experiment = Experiment(config, reading.compared(config), config.seeds or (config.seed,), out)
     labels = [entry.label for entry in experiment.entries]
     comparison.check_reference(config.reference, labels)
     figures = figures_of(next(iter(experiment.federations.values())).task, config.evaluation.part)
@@ -98,12 +99,12 @@ def read(path: Path, overrides: Sequence[str]) -> tuple[Config, Curve, dict[str,
     tree = reading.read_tree(path, overrides)
     if "curve" not in tree:
         raise ConfigError(f"curve: {path} has no such section; give it a field and values")
-    curve = reading.validated(TypeAdapter(Curve), tree.pop("curve"), "curve")
+    curve = validated(TypeAdapter(Curve), tree.pop("curve"), "curve")
     expanded: list[Any] = []
     lines: dict[str, tuple[str, float | None]] = {}
-    for k, section in enumerate(reading.validated(TypeAdapter(Config), tree, "").strategies):
+    for k, section in enumerate(reading.checked(tree).strategies):
         line = plugins.label(section)
-        own = section.model_dump(mode="json", by_alias=True, exclude_none=True)
+        own = section.frozen()
         curved = curve.field not in own and curve.field in plugins.strategy_keys(section, f"strategies.{k}")
         values: Sequence[float | int | None] = curve.values if curved else (None,)
         for value in values:
@@ -114,8 +115,7 @@ def read(path: Path, overrides: Sequence[str]) -> tuple[Config, Curve, dict[str,
         raise ConfigError(
             f"strategies: none leaves {curve.field} to the curve; list one that has this key and does not set it"
         )
-    tree["strategies"] = expanded
-    return reading.validated(TypeAdapter(Config), tree, ""), curve, lines
+    return reading.resolve({**tree, "strategies": expanded}, reads=reading.COMPARISON), curve, lines
 
 
 def write_curve(

@@ -22,7 +22,8 @@ from raysim.cluster.placement import Placement
 from raysim.cluster.pool import LocalPool
 from raysim.config import plugins
 from raysim.config.nodes import Node, inventory, parse_nodes
-from raysim.config.schema import PAPER_METHODS, Config, StrategySection
+from raysim.config.reading import compared, resolve
+from raysim.config.schema import Config
 from raysim.core.errors import ConfigError
 from raysim.data.federation import Federation
 from raysim.engine.coordinator import Coordinator
@@ -72,9 +73,8 @@ def show_plan(config: Config, nodes: str | None, console: Console) -> None:
     machines = available(nodes)
     placement, machines = place_live(federation.totals, config.resources, federation.hospitals, machines)
     traffic = {}
-    for where, section in _sections(config).items():
-        own = plugins.taken_from(config, section, where)
-        strategy, selection = plugins.build_strategy(own.strategy, where), plugins.build_selection(own.selection)
+    for own in _weighed(config):
+        strategy, selection = plugins.build_strategy(own.strategy), plugins.build_selection(own.selection)
         traffic[plugins.label(own.strategy)] = weigh(
             make_job(own, strategy, selection, federation.folder, seed), placement
         )
@@ -83,12 +83,11 @@ def show_plan(config: Config, nodes: str | None, console: Console) -> None:
     console.print(_rounds(traffic))
 
 
-def _sections(config: Config) -> dict[str, StrategySection]:
-    """The strategies to weigh, by the field that each stands in."""
-    if not config.strategies and "strategy" in config.model_fields_set:
-        return {"strategy": config.strategy}
-    listed = config.strategies or [StrategySection.model_validate(name) for name in PAPER_METHODS]
-    return {f"strategies.{i}": section for i, section in enumerate(listed)}
+def _weighed(config: Config) -> tuple[Config, ...]:
+    """The configuration of each strategy to weigh: of the one that is set, where none are listed, else of those."""
+    if "strategy" in config.model_fields_set and "strategies" not in config.model_fields_set:
+        return (resolve(config),)
+    return compared(config)
 
 
 def available(nodes: str | None) -> tuple[Node, ...]:

@@ -12,12 +12,11 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from rich.console import Console
 
 from raysim.config import plugins
-from raysim.config.schema import Config, StrategySection
+from raysim.config.schema import Config
 from raysim.core.errors import ConfigError, RaysimError, ResourceError
 from raysim.engine import timing
 from raysim.engine.job import Job, Outcome, Result, Round, RunState, check_job
@@ -50,15 +49,15 @@ Conclude = Callable[[Sequence[Result]], tuple[Mapping[str, float], Sequence[Path
 
 
 class Experiment:
-    """A configuration checked against its data, to run ``chosen`` strategies with each of ``seeds``.
+    """A configuration checked against its data, to run with each of ``seeds`` and each of ``configs``.
 
-    ``again``: what was stopped in folder ``out`` goes on there.
+    ``configs`` are whole, one a strategy. ``again``: what was stopped in folder ``out`` goes on there.
     """
 
     def __init__(
         self,
         config: Config,
-        chosen: Sequence[StrategySection],
+        configs: Sequence[Config],
         seeds: Sequence[int],
         out: Path | None,
         *,
@@ -67,8 +66,7 @@ class Experiment:
         self.config = config
         self._again = again
         self.seeds = seeds
-        # A single run leaves the configuration's list of strategies aside, and its errors must not name it.
-        self.entries = _entries(config, chosen, "strategies" if chosen is config.strategies else "strategy")
+        self.entries = _entries(configs)
         self._source = plugins.build_source(config.data)
         check_reachable(config.tracking.uri)
         if config.checkpoint.path is not None and config.checkpoint.every != 0:
@@ -132,17 +130,8 @@ class Experiment:
     def _opened(self, entry: Entry, seed: int, folder: Path) -> contextlib.AbstractContextManager[Opened]:
         federation = self.federations[seed]
         return resume.opened(
-            "run", folder, self.frozen(entry, seed), federation, federation.fingerprint, again=self._again
+            "run", folder, entry.config.of_run(seed).frozen_run(), federation, federation.fingerprint, again=self._again
         )
-
-    def frozen(self, entry: Entry, seed: int) -> dict[str, Any]:
-        """The complete configuration of one run, defaults of plug-ins included; ``raysim run`` takes it as it is."""
-        tree = entry.config.model_copy(update={"seed": seed}).frozen()
-        for key in ("strategies", "seeds", "reference"):
-            tree.pop(key, None)
-        for key, plugin in (("strategy", entry.strategy), ("selection", entry.selection), ("data", self._source)):
-            tree[key] |= plugins.fields_of(plugin)
-        return tree
 
     def _job(self, entry: Entry, seed: int) -> Job:
         return make_job(entry.config, entry.strategy, entry.selection, self.federations[seed].folder, seed)
@@ -161,7 +150,8 @@ class Experiment:
         # Only now: pages and plots take a second to import, which Ray's start hides.
         from raysim.experiment.comparison import write_run_page
 
-        federation, frozen, began = self.federations[seed], self.frozen(entry, seed), time.perf_counter()
+        federation, began = self.federations[seed], time.perf_counter()
+        frozen = entry.config.of_run(seed).frozen_run()
         part, precision = self.config.evaluation.part, entry.config.training.precision
         tags = {"strategy": entry.label, "seed": str(seed), "data": federation.fingerprint, RUN_TAG: run.ticket.id}
         services.display.begin(name, entry.config.training.rounds)
@@ -291,23 +281,23 @@ def folder_of(label: str) -> str:
     return re.sub(r"^\.+|[^\w.-]+", "_", label)
 
 
-def _entries(config: Config, sections: Sequence[StrategySection], where: str) -> list[Entry]:
-    """Strategies built and checked; their labels must differ, and so must the folders of their runs."""
-    built: dict[str, Entry] = {}
+def _entries(configs: Sequence[Config]) -> list[Entry]:
+    """Their labels must differ, and so must the folders of their runs."""
+    entries: dict[str, Entry] = {}
     folders: dict[str, str] = {}
-    for i, section in enumerate(sections):
-        field = where if where == "strategy" else f"{where}.{i}"
-        own = plugins.taken_from(config, section, field)
-        label = plugins.label(own.strategy)
-        if label in built:
-            raise ConfigError(f"{field}.label: '{label}' stands for two strategies; give one of them another label")
+    for i, config in enumerate(configs):
+        label = plugins.label(config.strategy)
+        if label in entries:
+            raise ConfigError(
+                f"strategies.{i}.label: '{label}' stands for two strategies; give one of them another label"
+            )
         folder = folder_of(label)
         other = folders.setdefault(folder.casefold(), label)  # some file systems do not tell case apart
         if other != label:
             raise ConfigError(
-                f"{field}.label: '{label}' and '{other}' would share the folder runs/{folder}; "
+                f"strategies.{i}.label: '{label}' and '{other}' would share the folder runs/{folder}; "
                 "give one of them a label that differs in letters or digits"
             )
-        strategy = plugins.build_strategy(own.strategy, field)
-        built[label] = Entry(label, own, strategy, plugins.build_selection(own.selection))
-    return list(built.values())
+        strategy, selection = plugins.build_strategy(config.strategy), plugins.build_selection(config.selection)
+        entries[label] = Entry(label, config, strategy, selection)
+    return list(entries.values())

@@ -8,13 +8,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import yaml
-from pydantic import TypeAdapter
 from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 
 from raysim.config.plugins import build_source, build_strategy
-from raysim.config.reading import read_tree, validated
+from raysim.config.reading import checked, read_tree
 from raysim.config.schema import Config
 from raysim.core.errors import ConfigError, DataError
 from raysim.data.sources.pooled import Pooled
@@ -42,7 +41,7 @@ def begin(path: Path, overrides: Sequence[str], out: Path | None, console: Conso
 
     tree = read_tree(path, overrides)
     study = read_study(tree)
-    config = validated(TypeAdapter(Config), {key: value for key, value in tree.items() if key != "study"}, "")
+    config = checked({key: value for key, value in tree.items() if key != "study"})
     _check_read(config)
     source = _source(config)
     strategy = build_strategy(study.strategy, "study.strategy") if study.strategy is not None else None

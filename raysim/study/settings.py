@@ -8,7 +8,7 @@ from typing import Any, Literal
 import numpy as np
 from pydantic import Field, TypeAdapter, field_validator
 
-from raysim.config.reading import validated
+from raysim.config.checking import validated
 from raysim.config.schema import StrategySection
 from raysim.core.errors import ConfigError, nearest
 from raysim.core.section import Section, Seed

@@ -118,7 +118,7 @@ def test_a_bad_setting(changes, message, capsys, monkeypatch):
     [
         (["run", "nowhere.yaml"], "nowhere.yaml: cannot be read (No such file or directory)"),
         (["run", "--set", "training.rounds"], "--set: 'training.rounds' is not key=value"),
-        (["run", "--set", "name=2024-13-45"], "--set: '2024-13-45' is not a YAML value; quote it"),
+        (["run", "--set", "name=2024-13-45"], "--set name: '2024-13-45' is not a YAML value; quote it"),
         (["run", "--out", "/proc/nowhere"], "--out: /proc/nowhere cannot be written into ("),
         (["compare", "--set", "reference=nobody"], "reference: 'nobody' is not among the strategies compared"),
         (["compare", "--set", "strategies=[chip, chip]"], "strategies.1.label: 'chip' stands for two strategies"),

@@ -6,12 +6,10 @@ from typing import Any
 
 import pytest
 import yaml
-from pydantic import TypeAdapter
 from rich.console import Console
 
 from raysim.cli import commands
 from raysim.config import reading
-from raysim.config.schema import Config
 from raysim.core.errors import ConfigError
 from raysim.data.federation import Federation
 from raysim.engine.job import check_job
@@ -34,7 +32,7 @@ def federation(federate: MakeFederation) -> Federation:
 
 def refused(values: Any) -> str:
     with pytest.raises(ConfigError) as error:
-        reading.validated(TypeAdapter(Config), {"system": values}, "")
+        reading.resolve({"system": values})
     return str(error.value)
 
 
@@ -165,4 +163,4 @@ def test_a_target_must_have_a_better_and_a_worse(tmp_path, monkeypatch):
         tree = yaml.safe_load(CONFIG) | {"system": {"target": {name: 1.0}}}
         (tmp_path / "c.yaml").write_text(yaml.safe_dump(tree))
         with pytest.raises(ConfigError, match=rf"^system.target: '{name}' is no metric to reach; "):
-            commands.compare_all(reading.read(tmp_path / "c.yaml"), Console(), None, in_process=True, verbose=False)
+            commands.compare_all(reading.resolve(tmp_path / "c.yaml"), Console(), None, in_process=True, verbose=False)

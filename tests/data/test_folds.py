@@ -12,12 +12,10 @@ import pandas as pd
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from pydantic import TypeAdapter
 from rich.console import Console
 
 from raysim.cli.commands import compare_all
-from raysim.config.reading import read, validated
-from raysim.config.schema import Config
+from raysim.config.reading import resolve
 from raysim.core.errors import ConfigError, DataError
 from raysim.core.streams import stream
 from raysim.data.build import build
@@ -157,13 +155,12 @@ def test_seeds_choose_the_fold_and_each_row_tests_once() -> None:
 
 
 def test_seeds_that_are_no_whole_cross_validation() -> None:
-    adapter = TypeAdapter(Config)
     tree = {"data": {"split": {"folds": 3}}}
     for seeds in ([], [0, 1, 2], [5, 4, 3, 0, 1, 2]):
-        validated(adapter, {**tree, "seeds": seeds}, "")
+        resolve({**tree, "seeds": seeds})
     for seeds in ([0, 1], [42, 0, 1], [0, 1, 2, 3], [0, 0, 1, 2]):
         with pytest.raises(ConfigError, match=r"^seeds: .* do not test once on each of 3 folds, .*; use \[0, 1, 2\]$"):
-            validated(adapter, {**tree, "seeds": seeds}, "")
+            resolve({**tree, "seeds": seeds})
 
 
 def test_a_comparison_over_folds_shows_their_interval(tmp_path: Path) -> None:
@@ -182,7 +179,7 @@ def test_a_comparison_over_folds_shows_their_interval(tmp_path: Path) -> None:
         "tracking": {"uri": "none"},
     }
     out, printed = tmp_path / "out", io.StringIO()
-    config = validated(TypeAdapter(Config), tree, "")
+    config = resolve(tree)
     compare_all(config, Console(file=printed, width=160), out, in_process=True, verbose=False)
     assert "2 strategies: mean ± 95 % interval over 3 folds" in printed.getvalue()
     assert "\n4 hospitals, " in "\n" + printed.getvalue()
@@ -201,7 +198,7 @@ def test_a_comparison_over_folds_shows_their_interval(tmp_path: Path) -> None:
     Console(file=(again := io.StringIO()), width=160).print(terminal_table(bare, "fedavg", 160))
     assert f"{bare.loc[1, 'auroc_difference']:+.4f}" in again.getvalue()
     # What a run leaves can be run again: it says its seed, and with it its fold.
-    left = read(out / "runs" / "local" / "seed-2" / "config.yaml")
+    left = resolve(out / "runs" / "local" / "seed-2" / "config.yaml")
     assert (left.seed, left.data.split.folds, left.data.largest) == (2, 3, 4)
 
 

@@ -116,7 +116,7 @@ def test_memory_grows_with_rows_and_with_pooled_ones(federate: MakeFederation):
 def test_the_tables_name_nodes_and_strategies(tmp_path, monkeypatch, actors):
     monkeypatch.setenv("RAYSIM_CACHE", str(tmp_path))
     settings = ["data.hospitals=40", "data.rows=2000", "strategies=[fedavg,chip]"]
-    config = reading.read(None, [*settings, f"resources.hospitals_per_actor={40 // actors}"])
+    config = reading.resolve(None, [*settings, f"resources.hospitals_per_actor={40 // actors}"])
     console = Console(width=160, record=True, file=(tmp_path / "out").open("w"))
     show_plan(config, "1x4cpu,1x2cpu", console)
     text = console.export_text()
@@ -136,7 +136,7 @@ def test_a_strategy_taken_from_elsewhere_is_weighed_with_its_own_model(tmp_path,
         "strategy": {"name": "fedprox", "label": "[tuned]"},
     }
     other.write_text(yaml.safe_dump(tree))
-    config = reading.read(None, [*data, f"strategies=[fedavg,{{from: {other}}}]"])
+    config = reading.resolve(None, [*data, f"strategies=[fedavg,{{from: {other}}}]"])
     console = Console(width=160, record=True, file=(tmp_path / "out").open("w"))
     show_plan(config, "1x2cpu", console)
     rows = [line.split() for line in console.export_text().splitlines()]

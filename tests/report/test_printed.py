@@ -113,7 +113,7 @@ def test_names_in_brackets_are_printed_as_they_are(tmp_path: Path, monkeypatch: 
         f"reference='{labels[1]}'",
         "tracking.uri=none",
     ]
-    config, out = reading.read(None, settings), tmp_path / "out"
+    config, out = reading.resolve(None, settings), tmp_path / "out"
     console = Console(file=io.StringIO(), width=200)
     describe_data(config, console)
     compare_all(config, console, out, in_process=True, verbose=False)

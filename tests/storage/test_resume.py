@@ -44,7 +44,7 @@ def here(tmp_path: Path, monkeypatch) -> Path:
 def start(tree: dict[str, Any], out: str, *, compare: bool = False) -> None:
     Path(f"{out}.yaml").write_text(yaml.safe_dump(tree))
     command = commands.compare_all if compare else commands.run_one
-    command(reading.read(Path(f"{out}.yaml")), Console(quiet=True), Path(out), in_process=True, verbose=False)
+    command(reading.resolve(Path(f"{out}.yaml")), Console(quiet=True), Path(out), in_process=True, verbose=False)
 
 
 def go_on(folder: Path | str) -> str:

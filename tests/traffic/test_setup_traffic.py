@@ -14,7 +14,7 @@ from rich.console import Console
 from raysim.cli import commands
 from raysim.cluster.placement import Placement, balance
 from raysim.cluster.pool import LocalPool
-from raysim.config.reading import read
+from raysim.config.reading import resolve
 from raysim.config.system import SystemSection
 from raysim.data.federation import Federation
 from raysim.engine.coordinator import Coordinator
@@ -326,7 +326,7 @@ tracking: {uri: "sqlite:///m.db"}
 def test_tables_summaries_and_mlflow_tell_both_apart(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "c.yaml").write_text(CONFIG)
-    commands.compare_all(read(tmp_path / "c.yaml"), Console(), tmp_path / "out", in_process=True, verbose=False)
+    commands.compare_all(resolve(tmp_path / "c.yaml"), Console(), tmp_path / "out", in_process=True, verbose=False)
     table = pd.read_csv(tmp_path / "out" / "comparison.csv").set_index("strategy")
     columns = ["bytes_down", "bytes_up", "bytes_setup_down", "bytes_setup_up"]
     found = {}

@@ -111,7 +111,7 @@ def test_the_recommended_configuration_can_be_run(tmp_path):
     path = results.write_recommended(tmp_path, plan, choose(chosen, plan.sweep))
     assert path is not None
     assert path.read_text().startswith("# recommended: trial 1")
-    config = reading.read(path)
+    config = reading.resolve(path)
     assert config.evaluation.part == "test"
     assert config.seed == 5
     assert plugins.build_strategy(config.strategy).lam == 0.125  # type: ignore[attr-defined]

@@ -8,9 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from raysim.config.overrides import laid_over
 from raysim.core.errors import ConfigError
 from raysim.core.streams import stream
-from raysim.tune.spaces import apply, parse
+from raysim.tune.spaces import parse
 
 KINDS = {
     "a": {"uniform": [-1, 2]},
@@ -103,13 +104,13 @@ def test_corners_try_both_ends_where_they_exist():
 
 def test_values_go_to_their_place_and_the_base_stays():
     base = {"strategy": "chip", "training": {"rounds": 2}}
-    tree = apply(base, {"strategy.personalization.epochs": 3, "training.rounds": 5, "strategy.lam": 1.0})
+    tree = laid_over(base, {"strategy.personalization.epochs": 3, "training.rounds": 5, "strategy.lam": 1.0}, "")
     assert tree == {
         "strategy": {"name": "chip", "personalization": {"epochs": 3}, "lam": 1.0},
         "training": {"rounds": 5},
     }
     assert base == {"strategy": "chip", "training": {"rounds": 2}}
-    whole = apply({"strategy": "chip"}, {"strategy": {"name": "fedprox", "mu": 1}, "strategy.label": "x"})
+    whole = laid_over({"strategy": "chip"}, {"strategy.label": "x", "strategy": {"name": "fedprox", "mu": 1}}, "")
     assert whole["strategy"] == {"name": "fedprox", "mu": 1, "label": "x"}
 
 

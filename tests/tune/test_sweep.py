@@ -97,7 +97,7 @@ def test_the_recommended_configuration_run_by_itself_gives_the_test_figures_that
     from raysim.cli.commands import run_one
 
     out, *_ = ended
-    recommended = reading.read(out / "recommended.yaml")
+    recommended = reading.resolve(out / "recommended.yaml")
     run_one(recommended, Console(file=io.StringIO()), tmp_path / "run", in_process=True, verbose=False)
     run = json.loads((tmp_path / "run" / "summary.json").read_text())
     kept = json.loads((out / "recommended" / "seed-3" / "summary.json").read_text())
@@ -113,7 +113,9 @@ def test_runs_on_test_rows_have_the_files_of_any_run(ended, tmp_path):
 
     out, *_ = ended
     alone = tmp_path / "run"
-    run_one(reading.read(out / "recommended.yaml"), Console(file=io.StringIO()), alone, in_process=True, verbose=False)
+    run_one(
+        reading.resolve(out / "recommended.yaml"), Console(file=io.StringIO()), alone, in_process=True, verbose=False
+    )
     to_go_on = {"resume.json", "checkpoints"}
     for seed in (3, 4):
         kept = out / "recommended" / f"seed-{seed}"

@@ -64,7 +64,9 @@ def test_curves_of_several_seeds_stand_between_evaluations():
 def test_a_comparison_shows_time_and_targets(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "c.yaml").write_text(CONFIG)
-    commands.compare_all(reading.read(tmp_path / "c.yaml"), Console(), tmp_path / "out", in_process=True, verbose=False)
+    commands.compare_all(
+        reading.resolve(tmp_path / "c.yaml"), Console(), tmp_path / "out", in_process=True, verbose=False
+    )
     table = pd.read_csv(tmp_path / "out" / "comparison.csv").set_index("strategy")
     assert table.loc["fedavg", "virtual_seconds"] > table.loc["fedbuff", "virtual_seconds"] > 0
     assert np.isnan(table.loc["centralized", "virtual_seconds"])
@@ -102,5 +104,5 @@ def test_without_a_system_the_tables_are_what_they_were(federation):
 def test_a_plan_says_how_long_a_round_takes(tmp_path):
     (tmp_path / "c.yaml").write_text(CONFIG)
     console = Console(record=True, width=200)
-    show_plan(reading.read(tmp_path / "c.yaml"), "2 cpu", console)
+    show_plan(reading.resolve(tmp_path / "c.yaml"), "2 cpu", console)
     assert "virtual seconds" in console.export_text()

@@ -1,0 +1,80 @@
+"""Checks values against sections and plug-ins: errors of one line that name the field, the value and the remedy."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, TypeVar, get_args
+
+from pydantic import TypeAdapter, ValidationError
+
+from raysim.core.errors import ConfigError, nearest
+
+T = TypeVar("T")
+
+
+def validated(adapter: TypeAdapter[T], value: Any, where: str, beside: Sequence[str] = ()) -> T:
+    """``value`` as the adapter's type, or a one-line :class:`ConfigError`; ``where`` is the field that holds it.
+
+    ``beside``: further keys known there, which are read elsewhere; a typing error may mean one of them.
+    """
+    try:
+        return adapter.validate_python(value)
+    except ValidationError as error:
+        raise ConfigError(_first_line(error, adapter, where, beside)) from None
+
+
+_WORDS = {
+    "greater_than_equal": "is not at least {ge}",
+    "greater_than": "is not greater than {gt}",
+    "less_than_equal": "is not at most {le}",
+    "less_than": "is not less than {lt}",
+    "finite_number": "is not a finite number",
+    "int_parsing": "is not a whole number",
+    "int_type": "is not a whole number",
+    "int_from_float": "is not a whole number",
+    "float_parsing": "is not a number",
+    "float_type": "is not a number",
+    "string_type": "is not text; quote it",
+    "literal_error": "is not one of {expected}",
+    "tuple_type": "is not a list",
+    "list_type": "is not a list",
+    "too_short": "is too short; at least {min_length} is needed",
+    "dict_type": "is not a group of keys",
+    "model_type": "is not a group of keys",
+    "dataclass_type": "is not a group of keys",
+    "bool_parsing": "is not true or false",
+}
+
+
+def _first_line(error: ValidationError, adapter: TypeAdapter[Any], where: str, beside: Sequence[str]) -> str:
+    first = error.errors()[0]
+    path = ".".join(str(part) for part in [*([where] if where else []), *first["loc"]] if not _is_branch(part))
+    if first["type"] == "extra_forbidden":
+        known = [*_keys_at(adapter, first["loc"][:-1]), *(beside if len(first["loc"]) == 1 else ())]
+        return f"{path}: unknown key; {nearest(str(first['loc'][-1]), known)}"
+    if first["type"] in ("missing", "missing_argument"):
+        return f"{path}: missing; add this key"
+    if first["type"] == "value_error":
+        text = str(first["ctx"]["error"])
+        # A plug-in's own check already names its field: "lam: -1 is not at least 0".
+        names_field = where and text.split(":")[0].replace("_", "").replace(".", "").isalnum() and ": " in text
+        return f"{path}.{text}" if names_field else f"{path}: {text}"
+    words = _WORDS.get(first["type"], "does not fit: " + first["msg"])
+    return f"{path}: {first['input']!r} {words.format(**first.get('ctx', {}))}"
+
+
+def _is_branch(part: Any) -> bool:
+    """Whether a part of an error's path names a branch of a union, which is no key."""
+    branches = ("literal[", "function-", "constrained-", "tuple[")
+    return isinstance(part, str) and (part.startswith(branches) or part in ("int", "float", "str"))
+
+
+def _keys_at(adapter: TypeAdapter[Any], path: Sequence[Any]) -> list[str]:
+    """The keys that the section at ``path`` knows."""
+    model: Any = adapter._type
+    for part in path:
+        if isinstance(part, str) and hasattr(model, "model_fields"):
+            model = next((f.annotation for n, f in model.model_fields.items() if part in (n, f.alias)), None)
+            model = next((choice for choice in get_args(model) if hasattr(choice, "model_fields")), model)
+    fields = getattr(model, "model_fields", {})
+    return [field.alias or name for name, field in fields.items()]

@@ -1,0 +1,49 @@
+"""Values at dotted keys, laid over a configuration's tree: what ``--set`` says, and what a sweep tries."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import yaml
+
+from raysim.core.errors import ConfigError
+
+PLUG_IN_KEYS = {"data": "source", "model": "name", "selection": "name", "strategy": "name"}
+"""The sections that may be written as the name of their plug-in alone, and the key that the name stands for."""
+
+
+def parsed(settings: Sequence[str]) -> dict[str, Any]:
+    """The values of ``--set`` by dotted key, of ``a.b=value`` each; of a key that is set again, the last."""
+    values = {}
+    for setting in settings:
+        key, equals, text = setting.partition("=")
+        if not equals or not all(key.split(".")):
+            raise ConfigError(f"--set: '{setting}' is not key=value; write for example training.rounds=5")
+        try:
+            values[key] = yaml.safe_load(text)
+        except (yaml.YAMLError, ValueError):  # a date that there is not is a ValueError
+            raise ConfigError(f"--set {key}: '{text}' is not a YAML value; quote it") from None
+    return values
+
+
+def laid_over(tree: Mapping[str, Any], values: Mapping[str, Any], where: str) -> dict[str, Any]:
+    """A copy of ``tree`` with ``values`` at their dotted keys: sections before what is in them, in whichever order.
+
+    Raises ``ConfigError``, which begins with ``where`` and the key, for a key in what is no section.
+    """
+    result = dict(tree)
+    for key, value in sorted(values.items(), key=lambda item: item[0].count(".")):
+        *parents, last = key.split(".")
+        at = result
+        for depth, parent in enumerate(parents, 1):
+            below = at.get(parent)
+            if isinstance(below, str) and parent in PLUG_IN_KEYS:
+                below = {PLUG_IN_KEYS[parent]: below}
+            if below is not None and not isinstance(below, Mapping):
+                path = ".".join(parents[:depth])
+                raise ConfigError(f"{where}{key}: goes through '{path}', which holds {below!r}; keep one of the two")
+            at[parent] = dict(below or {})
+            at = at[parent]
+        at[last] = value
+    return result

@@ -1,0 +1,57 @@
+"""Defaults of the configuration. They stand in two packaged YAML files, and nowhere else.
+
+``raysim/config/defaults.yaml`` is a whole configuration, the default one. ``raysim/config/optional.yaml`` has the keys
+of the sections that a configuration has only where they are written; ``*`` in it is any name.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+from typing import Any
+
+import yaml
+from pydantic import Field
+
+FILES = ("defaults.yaml", "optional.yaml")
+
+
+@dataclass(frozen=True)
+class Default:
+    """The default of the key at a dotted path; calling it gives a value of its own to each caller."""
+
+    key: str
+
+    def __call__(self) -> Any:
+        return copy.deepcopy(table()[self.key])
+
+
+def default(key: str, **field: Any) -> Any:
+    """A field of a section whose default stands in the YAML under ``key``; ``field`` as pydantic's ``Field`` takes it.
+
+    Raises ``KeyError`` as soon as the section is made, where the YAML has no such key.
+    """
+    if key not in table():
+        raise KeyError(f"{key}: has no default in {' or '.join(FILES)}")
+    return Field(default_factory=Default(key), validate_default=True, **field)
+
+
+@cache
+def table() -> Mapping[str, Any]:
+    """The defaults by dotted key. A mapping that has keys is not among them; one of names (``*``) is, and empty."""
+    package = files("raysim.config")
+    return {key: value for name in FILES for key, value in _leaves(yaml.safe_load((package / name).read_text()))}
+
+
+def _leaves(tree: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, Any]]:
+    for name, value in tree.items():
+        key = f"{above}{name}"
+        if not isinstance(value, Mapping) or not value:
+            yield key, value
+            continue
+        if "*" in value:
+            yield key, {}
+        yield from _leaves(value, f"{key}.")
