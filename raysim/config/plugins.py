@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import inspect
 from collections.abc import Collection, Mapping, Sequence
+from functools import cache
 from typing import TYPE_CHECKING, Any, get_type_hints
 
 from pydantic import BaseModel, TypeAdapter
@@ -126,10 +127,16 @@ def _plain(item: tuple[str, Any]) -> tuple[str, Any]:
 
 def fields_of(plugin: Any) -> dict[str, Any]:
     """A plug-in's settings as plain YAML types, defaults included; what is unset by default is left out where it is."""
-    adapter: TypeAdapter[Any] = TypeAdapter(type(plugin))
+    cls: Any = type(plugin)
+    adapter = _adapter(cls)
     tree: dict[str, Any] = adapter.dump_python(plugin, mode="json", exclude_none=True)
     unset = {key for key, value in adapter.dump_python(plugin, mode="json").items() if value is None}
-    return tree | dict.fromkeys(unset - _unset_by_default(type(plugin)))
+    return tree | dict.fromkeys(unset - _unset_by_default(cls))
+
+
+@cache
+def _adapter(cls: Any) -> TypeAdapter[Any]:
+    return TypeAdapter(cls)
 
 
 def _unset_by_default(cls: Any) -> set[str]:
@@ -153,7 +160,7 @@ def construct(cls: Any, own: Mapping[str, Any], where: str, beside: Sequence[str
         _refuse_unknown(cls, own, where, beside)
     elif not (isinstance(cls, type) and issubclass(cls, BaseModel)):
         raise ConfigError(f"{where}: '{getattr(cls, '__name__', cls)}' takes no configuration; make it a dataclass")
-    return validated(TypeAdapter(cls), dict(own), where, beside)
+    return validated(_adapter(cls), dict(own), where, beside)
 
 
 def label(section: StrategySection) -> str:
