@@ -64,8 +64,10 @@ def check_state(state: Any, view: FederationView) -> None:
     bank, size = state.bank, len(view.initial)
     if not isinstance(bank, np.ndarray) or bank.dtype.kind != "f" or bank.ndim != 2:
         raise Invalid(f"bank: {_shown(bank)} is no float array [M, {size}]; give a row for each model")
-    if not len(bank) or bank.shape[1] != size:
-        raise Invalid(f"bank: {len(bank)} models of {bank.shape[1]} parameters; give at least one of {size}")
+    if not len(bank):
+        raise Invalid("bank: no model; row 0 is the global one")
+    if bank.shape[1] != size:
+        raise Invalid(f"bank: rows of {bank.shape[1]} parameters; a model has {size}")
     if not np.isfinite(bank).all():
         row = int(np.flatnonzero(~np.isfinite(bank).all(axis=1))[0])
         raise Invalid(f"bank: row {row} is not finite; take smaller steps at the server")
@@ -280,7 +282,7 @@ def _check_upload(upload: Upload, field: str, entries: int, of: str) -> None:
         _check_array(f"{field}.into", upload.into, INTEGERS, entries, of)
         outside = upload.into[(upload.into < 0) | (upload.into >= upload.sums)]
         if len(outside):
-            raise Invalid(f"{field}.into: {outside[0]} is not among the {upload.sums} sums; raise sums, or name one")
+            raise Invalid(f"{field}.into: {outside[0]} is no sum; there are 0 to {upload.sums - 1}, so raise sums")
 
 
 def _check_traces(problem: LocalProblem, frame: Frame) -> None:
@@ -307,7 +309,7 @@ def _check_array(field: str, value: Any, kinds: str, length: int, of: str, colum
     if value.dtype.kind not in kinds:
         raise Invalid(f"{field}: holds {value.dtype}; {wanted}")
     if value.shape != shape:
-        count = f"{len(value)} values" if value.ndim == 1 else f"shape {list(value.shape)}"
+        count = f"{len(value)} value{'s' * (len(value) != 1)}" if value.ndim == 1 else f"shape {list(value.shape)}"
         raise Invalid(f"{field}: {count} for {length} {of}; give one for each" + (f" of {columns}" if columns else ""))
     if value.dtype.kind == "f" and not np.isfinite(value).all():
         at = int(np.flatnonzero(~np.isfinite(value).reshape(length, -1).all(axis=1))[0])
