@@ -110,7 +110,7 @@ def test_a_hospital_is_drawn_for_a_centre_as_often_as_its_rows_that_are_nearest_
     draws, rounds = np.zeros((3, 2)), 3000
     for t in range(1, rounds + 1):
         now = replace(view, round=t)
-        weight = how.problem(now, state, np.arange(3)).weight
+        weight = how.problem(now, state, np.arange(3)).upload.weight
         assert weight.sum(axis=0).tolist() == [1, 1]
         draws += weight
     assert draws / rounds == pytest.approx(np.array([[1 / 8, 1 / 6], [6 / 8, 2 / 6], [1 / 8, 3 / 6]]), abs=0.03)
@@ -121,7 +121,7 @@ def test_the_size_of_a_draw_is_rounded_up_but_for_what_floats_add():
     view = told([[1.0] * 7] * 100, [5] * 100)
     for fraction, count in ((0.07, 1), (0.08, 2), (0.14, 2), (0.15, 3)):
         how = FedSoft(clusters=7, fraction=fraction)
-        weight = how.problem(view, how.setup(view), np.arange(100)).weight
+        weight = how.problem(view, how.setup(view), np.arange(100)).upload.weight
         assert (weight > 0).sum(axis=0).tolist() == [count] * 7
 
 
