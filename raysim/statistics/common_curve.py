@@ -20,8 +20,8 @@ from raysim.statistics.intervals import hanley_mcneil
 
 Floats = NDArray[np.float64]
 
-FEWEST = 5
-"""Hospitals with two events and two non-events that the components are averaged over at least."""
+LEAST = 20
+"""Rows of the rarer class, beyond the first of each hospital, that the components are averaged over at least."""
 
 EDGE = 0.02
 """The common AUROC is kept this far from 0 and 1, where nothing could be drawn."""
@@ -40,8 +40,8 @@ class CommonCurve:
     - ``auroc [H]``: each hospital's own. ``variance [H]``: of that, under the common curve.
     - ``common``: the AUROC of all, the mean weighted by ``1 / variance``, within :data:`EDGE` of 0 and 1.
     - ``event_sd``: the standard deviation of events' scores over that of non-events' (sigma).
-    - ``matched``: whether ``variance`` and ``event_sd`` come from these hospitals; otherwise too few had two rows of
-      both classes, or all their AUROCs were 0 or 1, and Hanley and McNeil's variance and equal spreads stand in.
+    - ``matched``: whether ``variance`` and ``event_sd`` come from these hospitals; otherwise there were too few
+      rows, or all their AUROCs were 0 or 1, and Hanley and McNeil's variance and equal spreads stand in.
     """
 
     judged: NDArray[np.bool_]
@@ -93,7 +93,7 @@ def binormal_event_sd(auroc: float, event: float, non_event: float) -> float:
 def _pooled(pair: Floats, event: Floats, non_event: Floats, weight: Floats) -> tuple[float, float, float] | None:
     """The components' weighted means over the hospitals that have them; None for too few, or where no pair varies."""
     there = np.isfinite(pair) & (weight > 0)
-    if there.sum() < FEWEST:
+    if weight[there].sum() < LEAST:
         return None
     w = weight[there] / weight[there].sum()
     first, second, third = (float(w @ values[there]) for values in (pair, event, non_event))

@@ -1,7 +1,7 @@
-"""Federations drawn at given counts: hospitals' AUROCs as chance alone, or chance and a true spread, would show them.
+"""Federations drawn at given counts: hospitals' figures as chance alone, or chance and a true spread, would show them.
 
-Scores are normal with one shape for all hospitals. The same normal draws serve every spread, so that what differs
-between two spreads is due to the spread.
+For AUROC, scores are normal with one shape for all hospitals. The same normal draws serve every spread, so that what
+differs between two spreads is due to the spread.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ NODES, WEIGHTS = np.polynomial.hermite_e.hermegauss(64)
 
 
 class Drawn(NamedTuple):
-    """AUROCs of ``b`` federations at ``T`` true spreads, ``[T, b, H]`` each: ``observed`` on the rows, and ``true``."""
+    """Figures of ``b`` federations at ``T`` true spreads, ``[T, b, H]`` each: ``observed`` on rows, and ``true``."""
 
     observed: Floats
     true: Floats
@@ -86,6 +86,18 @@ def federations(
             observed[:, b] = np.add.reduceat(below, first_rarer, axis=1)
         observed /= m * n
         yield Drawn(np.where(event_is_rarer, observed, 1 - observed), true)
+
+
+def shares(rows: ArrayLike, common: float, taus: ArrayLike, draws: int, rng: np.random.Generator) -> Iterator[Drawn]:
+    """As :func:`federations`, of a share of each hospital's ``rows [H]``: a binomial draw at its true share."""
+    n = np.asarray(rows, dtype=np.int64)
+    spreads = np.asarray(taus, dtype=np.float64)
+    mu = centres(common, spreads)
+    size = max(1, min(draws, BLOCK // max(len(n) * len(spreads), 1)))
+    for start in range(0, draws, size):
+        z = rng.standard_normal((min(size, draws - start), len(n)))
+        true = expit(mu[:, None, None] + spreads[:, None, None] * z)
+        yield Drawn(rng.binomial(n, true) / n, true)
 
 
 def _ascending(scores: Floats, hospital: NDArray[np.int64]) -> Floats:

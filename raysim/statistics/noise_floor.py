@@ -12,40 +12,26 @@ was covered: ``docs/statistics.md``.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import expit
 
 from raysim.statistics.auroc import PairSums
-from raysim.statistics.common_curve import CommonCurve, common_curve
+from raysim.statistics.common_curve import common_curve
 from raysim.statistics.dispersion import WORSE_WHEN_LOWER, Dispersion
-from raysim.statistics.drawn import centres, federations
-from raysim.statistics.levels import LEVEL, POWER, Z
+from raysim.statistics.drawn import Drawn, centres, federations, shares
+from raysim.statistics.inversion import SAME, TAUS, Estimate, at, invert, visible
+from raysim.statistics.levels import LEVEL, Z
 
 Floats = NDArray[np.float64]
 
 FEWEST = 3
 """Judged hospitals below which nothing is said of their spread."""
 
-TAUS = (0, 0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1, 1.2, 1.5, 2, 3, 4)
-"""True spreads (standard deviations of the logit of AUROC) that are tried; between them is interpolated."""
-
 DRAWS = 1000
-
-SAME = 1e-9
-"""Figures this close are equal: hospitals with few rows have few values, and rounding must not part them."""
-
-
-class Estimate(NamedTuple):
-    """A figure with its 95 % interval."""
-
-    low: float
-    estimate: float
-    high: float
 
 
 @dataclass(frozen=True)
@@ -71,12 +57,12 @@ class Figure:
 
 @dataclass(frozen=True, eq=False)
 class NoiseFloor:
-    """The noise floor of one model's AUROC over hospitals.
+    """The noise floor of one model's AUROC, or another figure between 0 and 1, over hospitals.
 
-    - ``curve``: what the hospitals have in common. ``hospitals``: how many are judged.
+    - ``figure``: its name. ``common``: what all have under equal service. ``hospitals``: how many are judged.
     - ``q`` and ``p``: twice how often equal service shows a Q as large, as the interval of ``tau`` has two sides.
-    - ``tau``: the true standard deviation of hospitals' logit AUROC. Its ``high`` is infinite where every spread that
-      was tried is compatible with the data.
+    - ``tau``: the true standard deviation of the logit of hospitals' figure. Its ``high`` is infinite where every
+      spread that was tried is compatible with the data.
     - ``shown``: whether a difference between hospitals is shown: ``tau`` excludes 0, ``p`` is below .05.
     - ``visible``: the smallest tau that is shown in 80 % of such federations; infinite where none that was tried is.
     - ``figures``: by name, those of :class:`raysim.statistics.dispersion.Dispersion`.
@@ -84,7 +70,8 @@ class NoiseFloor:
     Fewer than three judged hospitals have no figures, and all numbers are NaN.
     """
 
-    curve: CommonCurve
+    figure: str
+    common: float
     hospitals: int
     q: float
     p: float
@@ -98,19 +85,19 @@ class NoiseFloor:
         if self.hospitals < FEWEST:
             return f"With {self.hospitals} judged hospitals nothing can be said of differences between hospitals."
         if self.shown:
-            low, high = auroc_range(self.curve.common, self.tau.estimate)
-            least, most = auroc_range(self.curve.common, self.tau.low)
+            low, high = true_range(self.common, self.tau.estimate)
+            least, most = true_range(self.common, self.tau.low)
             return (
-                f"Hospitals are served differently: the true AUROC of 95 % of them is estimated between {low:.2f} and "
-                f"{high:.2f}, and the data exclude that all lie within {least:.2f} to {most:.2f}."
+                f"Hospitals are served differently: the true {self.figure} of 95 % of them is estimated between "
+                f"{low:.2f} and {high:.2f}, and the data exclude that they lie within {least:.2f} to {most:.2f}."
             )
         nothing = f"No difference between hospitals beyond test noise can be shown (p = {self.p:.2f})"
         if np.isinf(self.visible):
             return f"{nothing}; these data could not show any."
-        low, high = auroc_range(self.curve.common, self.visible)
+        low, high = true_range(self.common, self.visible)
         return (
-            f"{nothing}; these data show a difference in four of five cases only where 95 % of hospitals' true AUROCs "
-            f"reach from {low:.2f} to {high:.2f}."
+            f"{nothing}; these data show a difference in four of five cases only where the true {self.figure} of 95 % "
+            f"of hospitals reaches from {low:.2f} to {high:.2f}."
         )
 
 
@@ -123,40 +110,88 @@ def noise_floor(
     draws: int = DRAWS,
     taus: Sequence[float] = TAUS,
 ) -> NoiseFloor:
-    """The floor of ``H`` hospitals from the sums that each sends.
+    """The floor of the AUROC at ``H`` hospitals from the sums that each sends.
 
     ``sizes [H]`` are all rows of each hospital (for ``size_bias``), ``minimum_events`` the events from which a hospital
     may be named the lowest; the test and the spread use every judged hospital. ``taus`` ascend from 0. Strategies that
     are compared share their draws when each comes with a generator of the same seed.
     """
-    if not len(taus) or taus[0] != 0 or np.any(np.diff(taus) <= 0):
-        raise ValueError(f"taus: {tuple(taus)} do not ascend from 0")
     curve = common_curve(sums)
     judged = curve.judged
-    hospitals = int(judged.sum())
-    if hospitals < FEWEST:
-        nothing = Estimate(*[float("nan")] * 3)
-        return NoiseFloor(curve, hospitals, float("nan"), float("nan"), nothing, False, float("nan"), {})
     events, non_events = sums.events[judged], sums.non_events[judged]
     dispersion = Dispersion(events >= minimum_events, np.log(np.asarray(sizes, dtype=np.float64)[judged]))
-    auroc, weights = curve.auroc[judged], 1.0 / curve.variance[judged]
+    drawn = federations(events, non_events, curve.common, curve.event_sd, taus, draws, rng)
+    return _against("AUROC", curve.auroc[judged], curve.variance[judged], curve.common, dispersion, drawn, taus)
 
-    q, shown_by_chance = weighted_squares(auroc, weights), []
-    observed: dict[str, list[Floats]] = {name: [] for name in dispersion.figures(auroc)}
-    true: dict[str, list[Floats]] = {name: [] for name in observed}
-    for block in federations(events, non_events, curve.common, curve.event_sd, taus, draws, rng):
-        shown_by_chance.append(weighted_squares(block.observed, weights))
-        for kept, values in ((observed, block.observed), (true, block.true)):
-            for name, figure in dispersion.figures(values).items():
-                kept[name].append(figure)
-    drawn_q = np.concatenate(shown_by_chance, axis=1)
-    p = min(1.0, 2.0 * _share_as_extreme(drawn_q[0] >= q - SAME * q))
+
+def share_floor(
+    figure: str,
+    successes: ArrayLike,
+    rows: ArrayLike,
+    sizes: ArrayLike,
+    rng: np.random.Generator,
+    *,
+    minimum_rows: int = 5,
+    draws: int = DRAWS,
+    taus: Sequence[float] = TAUS,
+) -> NoiseFloor:
+    """The floor of a share at ``H`` hospitals, as sensitivity: ``successes [H]`` of ``rows [H]``, binomial draws.
+
+    Hospitals without rows are not judged. Where all rows of all hospitals are successes, or none is, there is no spread
+    to be seen. The rest is as in :func:`noise_floor`.
+    """
+    x, n = np.asarray(successes, dtype=np.float64), np.asarray(rows, dtype=np.int64)
+    judged = n > 0
+    x, n = x[judged], n[judged]
+    common = float(x.sum() / n.sum()) if n.sum() else float("nan")
+    dispersion = Dispersion(n >= minimum_rows, np.log(np.asarray(sizes, dtype=np.float64)[judged]))
+    # One success, or failure, more than none keeps the weights finite where all hospitals are alike.
+    within = np.clip(common, 0.5 / max(n.sum(), 1), 1 - 0.5 / max(n.sum(), 1))
+    drawn = shares(n, within, taus, draws, rng)
+    return _against(figure, x / n, within * (1 - within) / n, common, dispersion, drawn, taus)
+
+
+def _against(
+    figure: str,
+    values: Floats,
+    variance: Floats,
+    common: float,
+    dispersion: Dispersion,
+    blocks: Iterable[Drawn],
+    taus: Sequence[float],
+) -> NoiseFloor:
+    """The floor of ``values [M]``, of variance ``variance [M]``, from draws at each of ``taus``."""
+    if not len(taus) or taus[0] != 0 or np.any(np.diff(taus) <= 0):
+        raise ValueError(f"taus: {tuple(taus)} do not ascend from 0")
+    if len(values) < FEWEST:
+        nan = float("nan")
+        return NoiseFloor(figure, common, len(values), nan, nan, Estimate(nan, nan, nan), False, nan, {})
+    weights = 1.0 / variance
+    mine = dispersion.figures(values)
+    chance = []
+    observed: dict[str, list[Floats]] = {name: [] for name in mine}
+    true: dict[str, list[Floats]] = {name: [] for name in mine}
+    for block in blocks:
+        chance.append(weighted_squares(block.observed, weights))
+        for kept, drawn in ((observed, block.observed), (true, block.true)):
+            for name, each in dispersion.figures(drawn).items():
+                kept[name].append(each)
+    q, drawn_q = float(weighted_squares(values, weights)), np.concatenate(chance, axis=1)
     tau = invert(q, drawn_q, taus)
-    figures = {
-        name: _figure(name, float(value), np.hstack(observed[name]), np.hstack(true[name]), tau, taus)
-        for name, value in dispersion.figures(auroc).items()
-    }
-    return NoiseFloor(curve, hospitals, float(q), p, tau, tau.low > 0, _visible(drawn_q, taus), figures)
+    return NoiseFloor(
+        figure,
+        common,
+        len(values),
+        q,
+        min(1.0, 2.0 * _share_as_extreme(drawn_q[0] >= q - SAME * q)),
+        tau,
+        tau.low > 0,
+        visible(drawn_q, taus),
+        {
+            name: _figure(name, float(mine[name]), np.hstack(observed[name]), np.hstack(true[name]), tau, taus)
+            for name in mine
+        },
+    )
 
 
 def weighted_squares(auroc: Floats, weights: Floats) -> Floats:
@@ -165,18 +200,7 @@ def weighted_squares(auroc: Floats, weights: Floats) -> Floats:
     return np.asarray(np.square(auroc - mean[..., None]) @ weights)
 
 
-def invert(q: Floats | float, drawn: Floats, taus: Sequence[float]) -> Estimate:
-    """The spreads at which ``q`` is neither too large nor too small, from draws of it ``[T, B]`` at ``taus [T]``.
-
-    A spread is in the interval when between 2.5 % and 97.5 % of its draws are at least ``q``; the estimate is where
-    half of them are. The shares are made to ascend, and interpolated linearly.
-    """
-    share = np.maximum.accumulate((drawn >= q - SAME * q).mean(axis=1))
-    tail = (1 - LEVEL) / 2
-    return Estimate(*(_crossing(share, taus, level) for level in (tail, 0.5, 1 - tail)))
-
-
-def auroc_range(common: float, tau: float) -> tuple[float, float]:
+def true_range(common: float, tau: float) -> tuple[float, float]:
     """Where the true AUROC of 95 % of hospitals lies, with mean ``common`` and the spread ``tau`` of their logits."""
     if not np.isfinite(tau):
         return float("nan"), float("nan")
@@ -210,8 +234,8 @@ def _figure(name: str, value: float, observed: Floats, true: Floats, tau: Estima
     if name == "size_bias":
         implied = excess = Estimate(*[float("nan")] * 3)
     else:
-        implied = _at(tau, taus, true.mean(axis=1))
-        excess = _at(tau, taus, observed.mean(axis=1) - floor)
+        implied = at(tau, taus, true.mean(axis=1))
+        excess = at(tau, taus, observed.mean(axis=1) - floor)
     if name in WORSE_WHEN_LOWER:  # more spread is a lower figure
         implied, excess = Estimate(*implied[::-1]), Estimate(*excess[::-1])
     return Figure(value, floor, float(low), float(high), _share_as_extreme(extreme), value - floor, implied, excess)
@@ -220,24 +244,3 @@ def _figure(name: str, value: float, observed: Floats, true: Floats, tau: Estima
 def _share_as_extreme(extreme: NDArray[np.bool_]) -> float:
     """The p-value, with the observed federation counted as one of the draws."""
     return float((1 + extreme.sum()) / (extreme.size + 1))
-
-
-def _crossing(share: Floats, taus: Sequence[float], level: float) -> float:
-    """Where an ascending ``share [T]`` reaches ``level``: 0 where it starts above it, infinite where it stays below."""
-    if share[0] >= level:
-        return 0.0
-    if share[-1] < level:
-        return float("inf")
-    after = int(np.argmax(share >= level))
-    part = (level - share[after - 1]) / (share[after] - share[after - 1])
-    return float(taus[after - 1] + part * (taus[after] - taus[after - 1]))
-
-
-def _at(tau: Estimate, taus: Sequence[float], values: Floats) -> Estimate:
-    """``values [T]`` at the three spreads, NaN at an infinite one."""
-    return Estimate(*(float(np.interp(t, taus, values)) if np.isfinite(t) else float("nan") for t in tau))
-
-
-def _visible(drawn: Floats, taus: Sequence[float]) -> float:
-    critical = np.quantile(drawn[0], (1 + LEVEL) / 2, method="higher")
-    return _crossing(np.maximum.accumulate((drawn > critical).mean(axis=1)), taus, POWER)

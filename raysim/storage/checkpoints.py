@@ -25,7 +25,7 @@ from raysim.storage.file_store import file_store, reason
 from raysim.traffic.ledger import Ledger
 from raysim.virtual_time.clock import Clock
 
-FORMAT = 5
+FORMAT = 4
 NAME = re.compile(r"round-(\d+)\.([0-9a-f]{32})\.safetensors")
 
 

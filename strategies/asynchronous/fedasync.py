@@ -30,15 +30,12 @@ from raysim.strategies.base import (
     Floats,
     Ids,
     LocalProblem,
-    Objective,
     Pull,
     State,
     Strategy,
     Update,
-    Upload,
     at_least,
     one_of,
-    sent_weights,
     within,
 )
 
@@ -69,15 +66,14 @@ class FedAsync(Strategy):
 
     def problem(self, view: FederationView, state: State, ids: Ids) -> LocalProblem:
         received = np.zeros_like(ids)
+        pulls = (Pull(self.rho, received),) if self.rho else ()
         weight = self.mixing * self._weight(staleness_of(view, ids))
-        return LocalProblem(
-            start=received,
-            upload=Upload(weight, what="parameters"),
-            objective=Objective(pulls=(Pull(self.rho, received),) if self.rho else ()),
-        )
+        return LocalProblem(start=received, weight=weight, pulls=pulls, send="parameters")
 
     def aggregate(self, view: FederationView, state: State, update: Update) -> State:
-        return replace(state, bank=(1.0 - sent_weights(update).sum()) * state.bank + update.sums)
+        if update.problem is None or update.problem.weight is None:
+            raise TypeError("the update does not say how much its model counts")
+        return replace(state, bank=(1.0 - update.problem.weight.sum()) * state.bank + update.sums)
 
     def _weight(self, staleness: Floats) -> Floats:
         if self.staleness == "polynomial":

@@ -14,18 +14,7 @@ from typing import Literal
 
 import numpy as np
 
-from raysim.strategies.base import (
-    FederationView,
-    Floats,
-    Ids,
-    LocalProblem,
-    State,
-    Update,
-    Upload,
-    at_least,
-    one_of,
-    own_state,
-)
+from raysim.strategies.base import FederationView, Floats, Ids, LocalProblem, State, Update, at_least, one_of, own_state
 from raysim.strategies.shared.weights import Weighting, check_weighting, hospital_weights
 
 InitialAccumulator = Literal["zero", "tau2"]
@@ -43,8 +32,7 @@ class AdaptiveState(State):
 
 def averaging_problem(view: FederationView, ids: Ids, weights: Weighting, minimum_weight: float) -> LocalProblem:
     """Every participant starts from the global model; the deltas are averaged as federated averaging would."""
-    weight = hospital_weights(view.sizes[ids], weights, minimum_weight)
-    return LocalProblem(start=np.zeros_like(ids), upload=Upload(weight))
+    return LocalProblem(start=np.zeros_like(ids), weight=hospital_weights(view.sizes[ids], weights, minimum_weight))
 
 
 def check_adaptive(

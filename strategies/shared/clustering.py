@@ -11,19 +11,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from raysim.strategies.base import (
-    FederationView,
-    Floats,
-    Ids,
-    LocalProblem,
-    Objective,
-    Pull,
-    State,
-    Update,
-    Upload,
-    at_least,
-    one_of,
-)
+from raysim.strategies.base import FederationView, Floats, Ids, LocalProblem, Pull, State, Update, at_least, one_of
 from raysim.strategies.shared.signatures import BLOCKS, Block, Signature, signature_matrix
 
 
@@ -117,13 +105,15 @@ def cluster_problem(view: FederationView, state: State, ids: Ids, lam: float, mu
 
     A hospital's delta goes into its cluster's sum with weight ``n_i / sum n_j`` over the cluster's participants.
     """
-    cluster = members(state)[ids]
+    own = members(state)[ids]
     sizes = view.sizes[ids].astype(np.float64)
-    participating = np.bincount(cluster, weights=sizes, minlength=len(state.bank))
+    participating = np.bincount(own, weights=sizes, minlength=len(state.bank))
     return LocalProblem(
-        start=cluster,
-        upload=Upload(sizes / participating[cluster], into=cluster - 1, sums=len(state.bank) - 1),
-        objective=Objective(pulls=(Pull(2.0 * lam, cluster), Pull(2.0 * mu, np.zeros_like(cluster)))),
+        start=own,
+        weight=sizes / participating[own],
+        into=own - 1,
+        sums=len(state.bank) - 1,
+        pulls=(Pull(2.0 * lam, own), Pull(2.0 * mu, np.zeros_like(own))),
     )
 
 

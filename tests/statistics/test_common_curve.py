@@ -36,7 +36,7 @@ def components(x, z):
 
 
 def test_variances_are_those_of_averaged_components():
-    events, non_events = EVENTS[:6], [*NON_EVENTS[:4], 11, 2]
+    events, non_events = EVENTS[:6], [*NON_EVENTS[:4], 12, 2]
     scores, y, cuts = scored(np.random.default_rng(1), events, non_events, 0.75, 1.4)
     scores = np.round(scores, 1)
     each, weights = [], []
@@ -83,20 +83,20 @@ def test_the_events_spread_stays_within_reason():
     assert binormal_event_sd(0.8, 0.0, 0.1) == pytest.approx(1 / 3)
 
 
-def test_too_few_hospitals_with_two_of_both_fall_back():
+def test_too_few_rows_of_the_rarer_class_fall_back():
     rng = np.random.default_rng(2)
-    four = common_curve(sums(rng, [4, 5, 6, 7, 1, 1], [20] * 6, 0.8))
-    five = common_curve(sums(rng, [4, 5, 6, 7, 2, 1], [20] * 6, 0.8))
-    assert (four.matched, five.matched) == (False, True)
-    assert four.event_sd == 1.0
-    m, n = np.array([4, 5, 6, 7, 1, 1]), 20
-    rough = np.average(four.auroc, weights=m * n / (m + n))
-    assert four.variance == pytest.approx(hanley_mcneil(rough, m, n))
-    assert four.common == pytest.approx(np.average(four.auroc, weights=1 / four.variance))
+    m = np.array([4, 5, 6, 8, 1, 1])  # 19 beyond the first of each
+    few = common_curve(sums(rng, m, [20] * 6, 0.8))
+    enough = common_curve(sums(rng, [4, 5, 6, 8, 2, 1], [20] * 6, 0.8))
+    assert (few.matched, enough.matched) == (False, True)
+    assert few.event_sd == 1.0
+    rough = np.average(few.auroc, weights=m * 20 / (m + 20))
+    assert few.variance == pytest.approx(hanley_mcneil(rough, m, 20))
+    assert few.common == pytest.approx(np.average(few.auroc, weights=1 / few.variance))
 
 
 def test_perfect_hospitals_fall_back_away_from_the_edge():
-    curve = common_curve(sums(np.random.default_rng(2), [4] * 8, [20] * 8, 1 - 1e-12))
+    curve = common_curve(sums(np.random.default_rng(2), [9] * 8, [20] * 8, 1 - 1e-12))
     assert (curve.auroc == 1).all()
     assert not curve.matched
     assert curve.common == 0.98

@@ -12,7 +12,8 @@ from raysim.metrics.equity import equity
 from raysim.statistics.common_curve import common_curve
 from raysim.statistics.dispersion import Dispersion
 from raysim.statistics.drawn import centres, federations
-from raysim.statistics.noise_floor import Estimate, auroc_range, invert, noise_floor, over_seeds, weighted_squares
+from raysim.statistics.inversion import Estimate, invert
+from raysim.statistics.noise_floor import noise_floor, over_seeds, share_floor, true_range, weighted_squares
 from tests.statistics.federations import sums
 
 EVENTS = np.array([1, 2, 6, 30, 5, 9, 3, 12, 40, 7, 15, 8])
@@ -204,11 +205,11 @@ def test_over_seeds_values_and_floors_are_averaged():
 
 
 def test_the_range_of_true_aurocs():
-    low, high = auroc_range(0.8, 0.5)
+    low, high = true_range(0.8, 0.5)
     (mu,) = centres(0.8, [0.5])
     assert (low, high) == pytest.approx((expit(mu - 0.98), expit(mu + 0.98)), abs=1e-5)
-    assert auroc_range(0.8, 0.0) == pytest.approx((0.8, 0.8))
-    assert np.isnan(auroc_range(0.8, np.inf)).all()
+    assert true_range(0.8, 0.0) == pytest.approx((0.8, 0.8))
+    assert np.isnan(true_range(0.8, np.inf)).all()
 
 
 def test_taus_that_do_not_ascend_from_0_are_refused():
@@ -241,3 +242,30 @@ def test_equal_figures_count_as_reached():
     assert floor.figures["worst_decile"].p == pytest.approx((1 + np.sum(lower) + np.sum(same)) / 401)
     spread, drawn_spread = curve.auroc.std(), observed.std(axis=1)
     assert floor.figures["std"].p == pytest.approx((1 + (drawn_spread > spread - 1e-6).sum()) / 401)
+
+
+def test_the_floor_of_shares():
+    """At 30 hospitals of 40 rows with one share, the standard deviation under equal service is the binomial one."""
+    rng = np.random.default_rng(17)
+    rows = np.full(30, 40)
+    equal = share_floor("sensitivity", rng.binomial(rows, 0.7), rows, rows, rng)
+    assert equal.figures["std"].floor == pytest.approx(np.sqrt(0.7 * 0.3 / 40), rel=0.1)
+    assert (equal.shown, equal.common) == (False, pytest.approx(0.7, abs=0.04))
+    true = expit(0.8 + 0.7 * rng.standard_normal(30))
+    spread = share_floor("sensitivity", rng.binomial(rows, true), rows, rows, rng)
+    assert spread.shown
+    assert spread.tau.low < 0.7 < spread.tau.high
+    assert "true sensitivity" in spread.sentence()
+
+
+def test_shares_by_hand_and_at_their_ends():
+    successes, rows = np.array([3, 0, 4, 2, 0]), np.array([4, 2, 8, 2, 0])
+    floor = share_floor("sensitivity", successes, rows, rows + 1, np.random.default_rng(0), draws=60)
+    p, share = 9 / 16, np.array([0.75, 0, 0.5, 1])
+    w = rows[:4] / (p * (1 - p))
+    assert (floor.hospitals, floor.common) == (4, p)
+    assert floor.q == pytest.approx((w * (share - p) ** 2).sum())
+    assert floor.figures["lowest"].value == 0.5  # the only one of five rows or more
+    for x in (np.zeros(5, dtype=int), rows):
+        end = share_floor("sensitivity", x, rows, rows + 1, np.random.default_rng(0), draws=60)
+        assert (end.q, end.shown, end.figures["std"].value) == (0, False, 0)

@@ -1,0 +1,94 @@
+"""How differently hospitals are calibrated: their intercepts in the large, and whether chance explains them.
+
+The test draws every hospital's events from the predictions, recalibrated once for all hospitals, and needs no minimum
+of events; the mean and the spread are of the hospitals whose own intercept is defined well enough. Definitions:
+``docs/statistics.md``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import expit
+
+from raysim.statistics.calibration import ENOUGH, Groups, calibration
+from raysim.statistics.spread import Mean, hartung_knapp, paule_mandel, q_profile
+
+Floats = NDArray[np.float64]
+
+NAN = float("nan")
+
+FEWEST = 3
+"""Hospitals below which nothing is said of their spread."""
+
+
+@dataclass(frozen=True, eq=False)
+class CalibrationSpread:
+    """Intercepts in the large of ``H`` hospitals.
+
+    - ``intercept [H]`` with ``se [H]``: NaN for fewer than ten events or non-events.
+    - ``hospitals``: how many have one. ``mean`` of them with its interval; ``tau``, their true standard deviation, with
+      ``tau_low`` to ``tau_high``. NaN for fewer than three.
+    - ``p``: how often equally calibrated hospitals, at these predictions, differ as much in observed and expected
+      events.
+    """
+
+    intercept: Floats
+    se: Floats
+    hospitals: int
+    mean: Mean
+    tau: float
+    tau_low: float
+    tau_high: float
+    p: float
+
+
+def calibration_spread(hospitals: Sequence[Groups], rng: np.random.Generator, draws: int = 1000) -> CalibrationSpread:
+    """The spread of calibration over ``hospitals``, each with its groups of rows. NaN where a prediction is 0 or 1."""
+    intercept, se = np.full((2, len(hospitals)), np.nan)
+    for h, groups in enumerate(hospitals):
+        events = groups.events.sum()
+        if min(events, groups.rows.sum() - events) >= ENOUGH:
+            own = calibration(groups).in_the_large
+            intercept[h], se[h] = own.estimate, own.se
+    defined = np.isfinite(intercept)
+    mean, tau, limits = Mean(NAN, NAN, NAN, NAN), NAN, (NAN, NAN)
+    if defined.sum() >= FEWEST:
+        y, v = intercept[defined], np.square(se[defined])
+        t = paule_mandel(y, v)
+        mean, tau, limits = hartung_knapp(y, v, t), float(np.sqrt(t)), q_profile(y, v)
+    return CalibrationSpread(
+        intercept,
+        se,
+        int(defined.sum()),
+        mean,
+        tau,
+        float(np.sqrt(limits[0])),
+        float(np.sqrt(limits[1])),
+        _chance(hospitals, rng, draws),
+    )
+
+
+def _chance(hospitals: Sequence[Groups], rng: np.random.Generator, draws: int) -> float:
+    """The p-value of the squared differences of observed and expected events, each in units of its own variance."""
+    full = [groups for groups in hospitals if len(groups.rows)]
+    if len(full) < FEWEST:
+        return NAN
+    together = Groups(*(np.concatenate(parts) for parts in zip(*full, strict=True)))
+    common = calibration(together).in_the_large.estimate
+    if not np.isfinite(common):
+        return NAN
+    p = expit(together.logit + common)
+    first = np.cumsum([0, *(len(groups.rows) for groups in full[:-1])])
+    expected, variance = (np.add.reduceat(together.rows * each, first) for each in (p, p * (1 - p)))
+
+    def statistic(events: Floats) -> Floats:
+        return np.asarray((np.square(np.add.reduceat(events, first, axis=-1) - expected) / variance).sum(axis=-1))
+
+    observed = statistic(together.events)
+    rows = together.rows.astype(np.int64)
+    reached = sum(int(statistic(rng.binomial(rows, p).astype(np.float64)) >= observed) for _ in range(draws))
+    return (1 + reached) / (draws + 1)

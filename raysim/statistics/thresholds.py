@@ -1,0 +1,125 @@
+"""What follows from acting on a prediction: counts at a threshold, sensitivity and the rest, and net benefit.
+
+A row is called when its score is at the threshold or above it. Counts at a fixed threshold are exact and add up over
+hospitals. Source of net benefit: Vickers and Elkin 2006. Definitions: ``docs/statistics.md``.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from raysim.statistics.calibration import Groups
+from raysim.statistics.intervals import share_interval
+from raysim.statistics.levels import Z
+
+Floats = NDArray[np.float64]
+
+NAN = float("nan")
+
+
+class Counts(NamedTuple):
+    """Rows called and not called by class; those of several hospitals add up."""
+
+    true_positive: int
+    false_positive: int
+    false_negative: int
+    true_negative: int
+
+    def __add__(self, other: object) -> Counts:
+        if not isinstance(other, Counts):
+            return NotImplemented
+        return Counts(*(a + b for a, b in zip(self, other, strict=True)))
+
+    @property
+    def rows(self) -> int:
+        """All of them."""
+        return sum(self)
+
+
+class Share(NamedTuple):
+    """A share with its interval and the counts that it is of; NaN of no rows."""
+
+    value: float
+    low: float
+    high: float
+    successes: int
+    of: int
+
+
+class Decision(NamedTuple):
+    """What :class:`Counts` say of acting at the threshold. ``ppv`` and ``npv`` depend on the ``prevalence``."""
+
+    sensitivity: Share
+    specificity: Share
+    ppv: Share
+    npv: Share
+    prevalence: float
+
+
+class NetBenefit(NamedTuple):
+    """Net benefit per row of acting on the model, with its interval, and on ``everyone``; acting on no one has 0."""
+
+    value: float
+    low: float
+    high: float
+    everyone: float
+
+
+def count(scores: ArrayLike, y: ArrayLike, threshold: float) -> Counts:
+    """The counts of rows with ``scores [n]`` (probabilities or margins) and ``y [n]`` at ``threshold``."""
+    called, events = np.asarray(scores, dtype=np.float64) >= threshold, np.asarray(y).astype(bool)
+    return Counts(
+        *(int(np.sum(rows)) for rows in (called & events, called & ~events, ~called & events, ~called & ~events))
+    )
+
+
+def decision(counts: Counts) -> Decision:
+    """Sensitivity, specificity and predictive values, each with its interval at a threshold that was fixed before."""
+    tp, fp, fn, tn = counts
+    return Decision(
+        _share(tp, tp + fn),
+        _share(tn, tn + fp),
+        _share(tp, tp + fp),
+        _share(tn, tn + fn),
+        (tp + fn) / counts.rows if counts.rows else NAN,
+    )
+
+
+def net_benefit(counts: Counts, probability: float) -> NetBenefit:
+    """True positives less false ones at the odds of the threshold ``probability``, within 0 and 1, per row."""
+    if not 0 < probability < 1:
+        raise ValueError(f"probability: {probability} is not between 0 and 1")
+    n, odds = counts.rows, probability / (1 - probability)
+    if not n:
+        return NetBenefit(NAN, NAN, NAN, NAN)
+    hit, alarm = counts.true_positive / n, counts.false_positive / n
+    value = hit - odds * alarm
+    reach = Z * float(np.sqrt(max(hit + odds**2 * alarm - value**2, 0.0) / n))
+    prevalence = (counts.true_positive + counts.false_negative) / n
+    return NetBenefit(value, value - reach, value + reach, prevalence - odds * (1 - prevalence))
+
+
+def threshold_at_specificity(groups: Groups, specificity: float) -> float:
+    """The smallest logit at which at least this share of the non-events of all hospitals is not called.
+
+    One threshold for all; choose it on validation rows, as on the tested rows it would flatter. Infinite where only
+    calling no one is specific enough; NaN without non-events, or with too few to tell such a specificity.
+    """
+    order = np.argsort(groups.logit)
+    logits, misses = groups.logit[order], (groups.rows - groups.events)[order]
+    n = float(misses.sum())
+    if not n or n * (1 - specificity) < 1:
+        return NAN
+    # Not called at a value are the non-events below it, and so none of those that share it.
+    values, first = np.unique(logits, return_index=True)
+    below = np.concatenate([[0.0], np.cumsum(misses)])[first] / n
+    enough = below >= specificity
+    return float(values[np.argmax(enough)]) if enough.any() else float("inf")
+
+
+def _share(successes: int, of: int) -> Share:
+    limits = share_interval(successes, of)
+    return Share(successes / of if of else NAN, float(limits.low), float(limits.high), successes, of)

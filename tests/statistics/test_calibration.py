@@ -1,0 +1,300 @@
+"""Calibration and decisions: worked numbers, definitions by loops, histograms against rows, and undefined cases."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy.optimize import minimize
+from scipy.special import expit, logit
+
+from raysim.metrics.measures import merge_histograms, score_histogram
+from raysim.statistics.calibration import (
+    Bins,
+    Groups,
+    binned,
+    brier,
+    calibration,
+    calibration_error,
+    from_histogram,
+    raw,
+)
+from raysim.statistics.calibration_spread import calibration_spread
+from raysim.statistics.spread import hartung_knapp, paule_mandel
+from raysim.statistics.thresholds import Counts, count, decision, net_benefit, threshold_at_specificity
+
+Y = [1] * 5 + [0] * 7
+P = [0.9, 0.8, 0.55, 0.4, 0.7, 0.6, 0.5, 0.4, 0.3, 0.2, 0.1, 0.35]
+
+predictions = st.lists(st.tuples(st.integers(1, 19), st.booleans()), min_size=1, max_size=40).map(
+    lambda drawn: (np.array([p / 20 for p, _ in drawn]), np.array([int(y) for _, y in drawn]))
+)
+
+
+def test_worked_calibration():
+    found = calibration(raw(P, Y))
+    assert (found.in_the_large.estimate, found.in_the_large.se) == pytest.approx(
+        (-0.3423456511, 0.6598773312), abs=6e-11
+    )
+    assert (found.intercept.estimate, found.intercept.se) == pytest.approx((-0.3887752826, 0.83298034), abs=6e-9)
+    assert (found.slope.estimate, found.slope.se) == pytest.approx((2.4218563900, 1.44994853), abs=1e-8)
+    assert found.slope.low == pytest.approx(2.4218563900 - 1.959963984540054 * 1.44994853)
+    assert found.slope.high == pytest.approx(2.4218563900 + 1.959963984540054 * 1.44994853)
+    assert (found.rows, found.events, found.expected) == (12, 5, pytest.approx(5.8))
+    assert found.ratio == pytest.approx(0.8620689655, abs=6e-11)
+    assert found.ratio_low < found.ratio < found.ratio_high
+
+
+def test_intercept_and_slope_maximise_the_likelihood():
+    rng = np.random.default_rng(0)
+    p, y = rng.uniform(0.05, 0.95, 200), rng.random(200) < 0.4
+    x = logit(p)
+
+    def loss(beta):
+        z = beta[0] + beta[1] * x
+        return np.logaddexp(0, z).sum() - z[y].sum()
+
+    best = minimize(loss, [0.0, 1.0], tol=1e-10)
+    found = calibration(raw(p, y))
+    assert (found.intercept.estimate, found.slope.estimate) == pytest.approx(best.x, abs=1e-4)
+    large = found.in_the_large.estimate
+    assert expit(x + large).sum() == pytest.approx(y.sum())
+
+
+@pytest.mark.parametrize(
+    ("p", "y"),
+    [
+        ([0.2, 0.4, 0.3], [0, 0, 0]),
+        ([0.2, 0.4, 0.3], [1, 1, 1]),
+        ([0.2, 0.3, 0.6, 0.7], [0, 0, 1, 1]),  # separated: only the slope is infinite
+        ([0.2, 1.0, 0.6, 0.7], [0, 1, 1, 0]),
+        ([0.2, np.nan, 0.6, 0.7], [0, 1, 1, 0]),
+        ([], []),
+    ],
+)
+def test_undefined_calibration(p, y):
+    found = calibration(raw(p, y))
+    assert np.isnan([found.slope.estimate, found.slope.low, found.intercept.se]).all()
+    separated = p == [0.2, 0.3, 0.6, 0.7]
+    assert np.isfinite(found.in_the_large.estimate) == separated
+
+
+def test_equal_predictions_have_no_slope():
+    found = calibration(raw([0.3] * 10, [1, 0] * 5))
+    assert np.isnan(found.slope.estimate)
+    assert found.in_the_large.estimate == pytest.approx(logit(0.5) - logit(0.3))
+
+
+def test_worked_brier():
+    found = brier(raw(P, Y), bins=5)
+    assert found.score == pytest.approx(0.1445833333, abs=6e-11)
+    assert (found.reliability, found.resolution) == pytest.approx((0.0288715278, 0.1180555556), abs=6e-11)
+    assert (found.uncertainty, found.remainder) == pytest.approx((0.2430555556, -0.0092881944), abs=6e-11)
+    assert binned(raw(P, Y), 5).rows.tolist() == [1, 3, 4, 2, 2]
+
+
+@given(predictions)
+def test_the_brier_score_is_its_definition_and_its_parts_add_up(drawn):
+    p, y = drawn
+    found = brier(raw(p, y))
+    assert found.score == pytest.approx(np.mean((p - y) ** 2))
+    assert found.score == pytest.approx(found.reliability - found.resolution + found.uncertainty + found.remainder)
+    constant = brier(raw(np.full(len(y), 0.3), y))
+    assert constant.remainder == pytest.approx(0, abs=1e-12)
+
+
+@given(predictions)
+def test_bins_are_right_open_and_the_last_is_closed(drawn):
+    p, y = drawn
+    sums = binned(raw(p, y))
+    edges = [(p * 20).round() // 2 == b for b in range(10)]  # tenths of halves, in whole numbers
+    assert sums.rows.tolist() == [inside.sum() for inside in edges]
+    assert sums.predicted == pytest.approx([p[inside].sum() for inside in edges])
+    assert sums.events.tolist() == [y[inside].sum() for inside in edges]
+    one = binned(raw([1.0, 0.0], [1, 0]))
+    assert (one.rows[9], one.rows[0]) == (1, 1)
+
+
+def test_worked_calibration_error():
+    sums = binned(raw(P, Y), 5)
+    assert np.abs(sums.events - sums.predicted).sum() / 12 == pytest.approx(0.1416666667, abs=6e-11)
+    many = Bins(*(20 * values for values in sums))
+    assert calibration_error(many, np.random.default_rng(0)).value == pytest.approx(0.1416666667, abs=6e-11)
+
+
+def test_the_error_of_calibrated_predictions_is_at_its_floor():
+    """Predicted 12 % of the time on average: the floor is about .053 with 100 rows and .018 with 1,000."""
+    rng = np.random.default_rng(1)
+    for rows, floor, high in ((100, 0.053, 0.085), (1000, 0.018, 0.027)):
+        p = expit(-2.4 + 1.0 * rng.standard_normal(rows))
+        found = calibration_error(binned(raw(p, rng.random(rows) < p)), rng)
+        assert found.floor == pytest.approx(floor, rel=0.25)
+        assert found.high == pytest.approx(high, rel=0.25)
+    biased = calibration_error(binned(raw(p, rng.random(rows) < expit(logit(p) + 1.5))), rng)
+    assert biased.value > biased.high
+    few = calibration_error(binned(raw(p[:99], np.zeros(99))), rng)
+    assert np.isnan([few.value, few.floor, few.high]).all()
+
+
+def test_histograms_against_rows():
+    rng = np.random.default_rng(2)
+    z = (rng.standard_normal(4000) * 3).astype(np.float32)
+    y = (rng.random(4000) < expit(0.8 * z)).astype(int)
+    parts = [score_histogram(z[h::3], y[h::3]) for h in range(3)]
+    groups = from_histogram(merge_histograms(parts))
+    assert groups.rows.sum() == 4000
+    assert groups.events.sum() == y.sum()
+    # Every margin is in the bin whose middle stands for it: within 1 %, and .00175 of a probability.
+    near = np.abs(z[:, None] - groups.logit).argmin(axis=1)
+    assert np.abs(groups.logit[near] - z).max() <= 0.004 * np.abs(z).max() + 1e-6
+    assert np.abs(expit(groups.logit[near]) - expit(z)).max() < 0.00175
+    rows = calibration(raw(expit(z.astype(float)), y))
+    binned_rows = calibration(groups)
+    assert binned_rows.slope.estimate == pytest.approx(rows.slope.estimate, rel=0.002)
+    assert binned_rows.in_the_large.estimate == pytest.approx(rows.in_the_large.estimate, abs=0.002)
+
+
+def test_a_histogram_of_infinite_margins_has_no_calibration():
+    groups = from_histogram(score_histogram(np.array([-1, 2, np.inf, 0.5]), np.array([0, 1, 1, 0])))
+    assert np.isnan(calibration(groups).slope.estimate)
+
+
+# --- over hospitals ---
+
+
+def hospitals(rng, rows, spread):
+    groups = []
+    for n, own in zip(rows, spread * rng.standard_normal(len(rows)), strict=True):
+        z = rng.standard_normal(n) - 0.5
+        groups.append(raw(expit(z), rng.random(n) < expit(z + 0.4 + own)))
+    return groups
+
+
+def test_the_spread_of_intercepts():
+    rng = np.random.default_rng(3)
+    rows = [15, 100, 200, 150, 90, 60, 300, 250]
+    groups = hospitals(rng, rows, 0.8)
+    found = calibration_spread(groups, rng, draws=200)
+    own = [calibration(g).in_the_large for g in groups]
+    enough = [min(g.events.sum(), n - g.events.sum()) >= 10 for g, n in zip(groups, rows, strict=True)]
+    assert 2 < sum(enough) < 8
+    assert np.isfinite(found.intercept).tolist() == enough
+    y, v = (
+        [f(c) for c, there in zip(own, enough, strict=True) if there] for f in (lambda c: c.estimate, lambda c: c.se**2)
+    )
+    assert found.tau == pytest.approx(np.sqrt(paule_mandel(y, v)))
+    assert found.mean == hartung_knapp(y, v, paule_mandel(y, v))
+    assert found.tau_low < found.tau < found.tau_high
+    assert found.p == 1 / 201
+
+
+def test_equally_calibrated_hospitals():
+    rng = np.random.default_rng(4)
+    found = calibration_spread(hospitals(rng, [40] * 12, 0.0), rng, draws=200)
+    assert found.p > 0.05
+    assert found.mean.low < 0.4 < found.mean.high
+
+
+def test_the_test_of_calibration_is_calibrated():
+    """Of 120 equal federations of tiny hospitals at most as many are called different as a 5 % test may call."""
+    rng = np.random.default_rng(5)
+    p = np.array([calibration_spread(hospitals(rng, [3, 8, 5, 12, 4], 0.0), rng, draws=99).p for _ in range(120)])
+    assert (p <= 0.05).sum() <= 13
+    assert p.mean() == pytest.approx(0.5, abs=0.1)
+
+
+def test_too_few_hospitals_have_no_spread_of_calibration():
+    rng = np.random.default_rng(6)
+    found = calibration_spread(hospitals(rng, [100, 100], 0.0), rng)
+    assert found.hospitals == 2
+    assert np.isnan([found.p, found.tau, found.tau_low, found.mean.estimate]).all()
+    perfect = [raw([0.0, 1.0], [0, 1])] * 4
+    assert np.isnan(calibration_spread(perfect, rng).p)
+
+
+# --- thresholds ---
+
+
+def test_worked_decisions():
+    at_2 = count(P, Y, 0.2)
+    assert at_2 == Counts(5, 6, 0, 1)
+    gain = net_benefit(at_2, 0.2)
+    assert (gain.value, gain.everyone) == pytest.approx((0.2916666667, 0.2708333333), abs=6e-11)
+    at_5 = count(P, Y, 0.5)
+    assert at_5 == Counts(4, 2, 1, 5)
+    gain = net_benefit(at_5, 0.5)
+    assert (gain.value, gain.everyone) == pytest.approx((0.1666666667, -0.1666666667), abs=6e-11)
+    found = decision(at_5)
+    values = [found.sensitivity.value, found.specificity.value, found.ppv.value, found.prevalence]
+    assert values == pytest.approx([0.8, 5 / 7, 2 / 3, 5 / 12])
+    assert (found.sensitivity.low, found.sensitivity.high) == pytest.approx((0.283582, 0.994949), abs=6e-7)
+    assert (found.npv.successes, found.npv.of) == (5, 6)
+    assert at_2 + at_5 == Counts(9, 8, 1, 6)
+
+
+def test_the_error_of_net_benefit_is_that_of_its_terms():
+    counts, t = Counts(30, 40, 10, 120), 0.25
+    odds = t / (1 - t)
+    terms = np.repeat([1.0, -odds, 0.0, 0.0], counts)
+    gain = net_benefit(counts, t)
+    assert gain.value == pytest.approx(terms.mean())
+    assert gain.high - gain.value == pytest.approx(1.959963984540054 * np.sqrt(terms.var() / 200))
+    assert gain.value - gain.low == pytest.approx(gain.high - gain.value)
+
+
+def test_undefined_decisions():
+    nothing = decision(Counts(0, 0, 0, 0))
+    assert np.isnan([share.value for share in nothing[:4]]).all()
+    assert np.isnan([nothing.prevalence, *net_benefit(Counts(0, 0, 0, 0), 0.5)]).all()
+    no_event = decision(Counts(0, 3, 0, 4))
+    assert np.isnan([no_event.sensitivity.value, no_event.sensitivity.low]).all()
+    for t in (0, 1, 1.5):
+        with pytest.raises(ValueError, match="probability"):
+            net_benefit(Counts(1, 1, 1, 1), t)
+
+
+@given(predictions, st.sampled_from([0.5, 0.8, 0.95]))
+def test_the_threshold_is_the_smallest_that_is_specific_enough(drawn, wanted):
+    p, y = drawn
+    n = int((y == 0).sum())
+    t = threshold_at_specificity(raw(p, y), wanted)
+    if n * (1 - wanted) < 1:
+        assert np.isnan(t)
+        return
+    z = logit(p)
+    candidates = [value for value in np.unique(z) if (z[y == 0] < value).mean() >= wanted]
+    assert t == pytest.approx(min(candidates)) if candidates else t == np.inf
+
+
+def test_thresholds_on_edges_of_histogram_bins_count_exactly():
+    rng = np.random.default_rng(7)
+    z, y = (rng.standard_normal(500) * 2).astype(np.float32), rng.random(500) < 0.3
+    histogram = score_histogram(z, y)
+    groups = from_histogram(histogram)
+    for b in (10, 100, len(histogram.bins) - 1):
+        edge = (groups.logit[b - 1] + groups.logit[b]) / 2  # between two middles, where no margin is within a bin
+        called = groups.logit >= edge
+        counts = count(
+            groups.logit.repeat(groups.rows.astype(int)),
+            np.concatenate(
+                [np.repeat([1, 0], [int(e), int(n - e)]) for e, n in zip(groups.events, groups.rows, strict=True)]
+            ),
+            edge,
+        )
+        assert counts.true_positive == groups.events[called].sum() == histogram.positives[b:].sum()
+        assert counts.false_positive == histogram.negatives[b:].sum()
+
+
+def test_groups_are_as_their_rows():
+    groups = Groups(np.array([-1.0, 0.5]), np.array([6.0, 4.0]), np.array([2.0, 3.0]))
+    rows = raw(expit(np.repeat([-1.0, 0.5], [6, 4])), [1, 1, 0, 0, 0, 0, 1, 1, 1, 0])
+    mine, theirs = calibration(groups), calibration(rows)
+    assert mine.slope.estimate == pytest.approx(theirs.slope.estimate)
+    assert mine.slope.se == pytest.approx(theirs.slope.se)
+    assert brier(groups).score == pytest.approx(brier(rows).score)
+
+
+def test_rows_that_do_not_fit():
+    with pytest.raises(ValueError, match="probabilities"):
+        raw([0.1, 0.2], [1])

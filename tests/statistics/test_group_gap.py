@@ -1,0 +1,47 @@
+"""Gaps between groups of patients: the floor as drawn directly, and who is a group."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from raysim.statistics.group_gap import group_difference, group_gap
+from raysim.statistics.intervals import Interval, auroc_interval, difference_interval
+from tests.statistics.federations import sums
+
+M, N = np.array([12, 6, 3]), np.array([60, 40, 15])
+
+
+def test_the_floor_is_what_equal_groups_show():
+    rng = np.random.default_rng(0)
+    found = group_gap([0.8, 0.78, 0.7], M, N, 1.3, rng, draws=4000)
+    events = np.tile(M, 4000)
+    drawn = sums(rng, events, np.tile(N, 4000), 0.79, 1.3)
+    gaps = np.ptp((drawn.first / 4 / events / np.tile(N, 4000)).reshape(4000, 3), axis=1)
+    assert (found.value, found.groups) == (pytest.approx(0.1), 3)
+    assert found.floor == pytest.approx(gaps.mean(), rel=0.05)
+    assert (found.low, found.high) == pytest.approx(tuple(np.quantile(gaps, [0.025, 0.975])), rel=0.12)
+    assert found.p == pytest.approx((gaps >= 0.1).mean(), abs=0.04)
+
+
+def test_a_clear_gap_is_beyond_it():
+    found = group_gap([0.9, 0.6], [200, 200], [900, 900], 1.0, np.random.default_rng(1), draws=200)
+    assert found.p == 1 / 201
+    assert found.value > found.high
+
+
+def test_groups_without_both_classes_are_none():
+    rng = np.random.default_rng(2)
+    found = group_gap([0.8, np.nan, 0.7, 0.1], [12, 3, 6, 0], [60, 9, 40, 5], 1.0, rng, draws=50)
+    assert (found.groups, found.value) == (2, pytest.approx(0.1))
+    one = group_gap([0.8, np.nan], [12, 0], [60, 9], 1.0, rng)
+    assert one.groups == 1
+    assert np.isnan(one[:5]).all()
+
+
+def test_two_groups_have_a_signed_difference():
+    a, v, m, n = (0.8, 0.7), (0.001, 0.01), (60, 12), (200, 50)
+    each = auroc_interval(a, v, m, n)
+    first, second = (Interval(each.low[g], each.high[g]) for g in (0, 1))
+    assert each.by_logit.tolist() == [True, False]
+    assert group_difference(a, v, m, n) == difference_interval(0.8, first, 0.7, second)

@@ -1,0 +1,54 @@
+"""The slope on size: worked numbers, exact lines, and who has none."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from scipy.stats import t as student
+
+from raysim.statistics.size_slope import size_slope
+
+A = [0.95, 0.91, 0.90, 0.88, 0.86, 0.93, 0.70, 0.92, 0.89, 0.85, 0.94, 0.87]
+N = [900, 500, 420, 300, 150, 700, 40, 610, 330, 120, 800, 200]
+V = [0.0004, 0.0008, 0.001, 0.0012, 0.0025, 0.0005, 0.009, 0.0006, 0.0011, 0.003, 0.0004, 0.002]
+
+
+def test_worked_numbers():
+    found = size_slope(A, V, N, 0.0)
+    assert (found.intercept, found.slope) == pytest.approx((0.5536719786, 0.0577831705), abs=6e-11)
+    assert found.se == pytest.approx(0.0150201, abs=6e-8)  # the residuals' scale, .088, does not narrow it
+    reach = student.ppf(0.975, 10) * found.se
+    assert (found.low, found.high) == pytest.approx((found.slope - reach, found.slope + reach))
+    assert found.doubling == pytest.approx(found.slope * np.log(2))
+    assert found.shown
+
+
+def test_residuals_widen_the_error():
+    found = size_slope(A, np.array(V) / 100, N, 0.0)
+    assert found.slope == pytest.approx(0.0577831705, abs=6e-11)
+    assert found.se == pytest.approx(0.00446556, abs=6e-9)  # as weighted least squares has it, whatever the unit of v
+
+
+def test_a_true_spread_evens_the_weights():
+    x = np.log(N)
+    plain = np.polyfit(x, A, 1)
+    assert size_slope(A, V, N, 1e6).slope == pytest.approx(plain[0], rel=1e-6)
+
+
+def test_a_line_is_found():
+    found = size_slope(0.5 - 0.03 * np.log(N), V, N, 0.001)
+    assert (found.slope, found.intercept) == pytest.approx((-0.03, 0.5))
+    assert found.high < 0.03
+
+
+def test_who_has_no_slope():
+    assert np.isnan(size_slope(A[:9], V[:9], N[:9], 0.0).slope)
+    assert np.isfinite(size_slope(A[:10], V[:10], N[:10], 0.0).slope)
+    alike = 100 + np.arange(12)
+    assert np.isnan([size_slope(A, V, alike, 0.0).low, size_slope(A, V, alike, 0.0).intercept]).all()
+    assert not size_slope(A, V, alike, 0.0).shown
+
+
+def test_hospitals_without_a_figure_are_left_out():
+    a, v, n = [*A, np.nan, 0.1, 0.1], [*V, 0.1, np.nan, 0.1], [*N, 10, 10, 0]
+    assert size_slope(a, v, n, 0.01) == size_slope(A, V, N, 0.01)
