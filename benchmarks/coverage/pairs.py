@@ -1,0 +1,55 @@
+"""Strategies compared: the difference of two, and of many at once."""
+
+from __future__ import annotations
+
+from itertools import combinations
+
+import numpy as np
+
+from benchmarks.coverage.tally import Tally
+from benchmarks.coverage.truth import Compared, Effects, compared
+from raysim.statistics.paired import Paired, paired
+from raysim.statistics.patients import patient_covariance, patient_sums
+from raysim.statistics.simultaneous import adjusted
+
+MODELS = 6
+
+
+def pairs(hospitals: int, seeds: int, effects: Effects, rng: np.random.Generator, draws: int) -> Tally:
+    """Two strategies, the second with the advantage: the interval for hospitals like these, and for these."""
+    tally = Tally()
+    for _ in range(draws):
+        drawn = compared(hospitals, seeds, 2, effects, rng)
+        (pair,) = _differences(drawn, [(1, 0)])
+        truth = float(effects.auroc(effects.advantage) - effects.auroc(0.0))
+        interval = pair.population()
+        tally.covers("hospitals like these", *interval, truth)
+        tally.add("difference shown", np.nan if np.isnan(interval.low) else interval.shows)
+        tally.add("width", interval.high - interval.low)
+        weights = np.where(np.isfinite(drawn.auroc).all(axis=0), drawn.rows, 0.0).sum(axis=0)
+        each = effects.auroc(effects.advantage, drawn.fixed[1]) - effects.auroc(0.0, drawn.fixed[0])
+        tally.covers("these hospitals", *pair.fixed(), float(weights @ each / weights.sum()))
+    return tally
+
+
+def families(hospitals: int, seeds: int, effects: Effects, rng: np.random.Generator, draws: int) -> Tally:
+    """Six equal strategies: all against the first, and all pairs, adjusted together."""
+    tally = Tally()
+    for _ in range(draws):
+        drawn = compared(hospitals, seeds, MODELS, effects, rng)
+        for name, against in (
+            ("against a reference", [(k, 0) for k in range(1, MODELS)]),
+            ("all pairs", list(combinations(range(MODELS), 2))),
+        ):
+            differences = _differences(drawn, against)
+            family = adjusted(differences, rng)
+            tally.add(f"any shown, {name}", any(interval.shows for interval in family.intervals))
+            tally.add(f"any shown without adjustment, {name}", any(pair.population().shows for pair in differences))
+    return tally
+
+
+def _differences(drawn: Compared, against: list[tuple[int, int]]) -> list[Paired]:
+    covariance = patient_covariance(drawn.placed, drawn.ids)
+    return [
+        paired(drawn.auroc[a], drawn.auroc[b], drawn.rows, patients=patient_sums(covariance, a, b)) for a, b in against
+    ]

@@ -1,0 +1,123 @@
+"""Predictions: calibration, thresholds, hospitals' sensitivity, and the verdict on a curve of losses."""
+
+from __future__ import annotations
+
+import numpy as np
+from scipy.special import expit, logit
+
+from benchmarks.coverage.tally import Tally
+from benchmarks.coverage.truth import shape, test_rows
+from raysim.statistics.calibration import binned, calibration, calibration_error, raw
+from raysim.statistics.calibration_spread import calibration_spread
+from raysim.statistics.convergence import convergence
+from raysim.statistics.noise_floor import share_floor
+from raysim.statistics.thresholds import count, decision, net_benefit
+
+SPREAD = 1.2
+"""Standard deviation of predicted logits."""
+
+
+SHARES = ("sensitivity", "specificity", "ppv", "npv")
+
+
+def calibrated(rows: int, prevalence: float, rng: np.random.Generator, draws: int) -> Tally:
+    """One hospital whose risks have twice the odds and less spread than predicted, and one that is well calibrated."""
+    tally = Tally()
+    offset, slope, threshold = np.log(2.0), 0.8, prevalence
+    centre = logit(prevalence) - 0.5
+    population = centre + SPREAD * rng.standard_normal(1_000_000)
+    risk = expit(offset + slope * population)
+    large = _in_the_large(population, risk)
+    called, odds = expit(population) >= threshold, threshold / (1 - threshold)
+    benefit = float(np.mean(called * (risk - odds * (1 - risk))))
+    shares = [
+        float(np.sum(called * risk) / risk.sum()),
+        float(np.sum(~called * (1 - risk)) / (1 - risk).sum()),
+        float(np.mean(risk[called])),
+        float(np.mean(1 - risk[~called])),
+    ]
+    ratio = float(risk.mean() / expit(population).mean())
+    for _ in range(draws):
+        z = centre + SPREAD * rng.standard_normal(rows)
+        y = rng.random(rows) < expit(offset + slope * z)
+        groups = raw(expit(z), y)
+        found = calibration(groups)
+        for name, coefficient, truth in (
+            ("in the large", found.in_the_large, large),
+            ("intercept", found.intercept, offset),
+            ("slope", found.slope, slope),
+        ):
+            tally.covers(name, coefficient.low, coefficient.high, truth)
+        tally.covers("observed over expected", found.ratio_low, found.ratio_high, ratio)
+        counts = count(expit(z), y, threshold)
+        gain = net_benefit(counts, threshold)
+        tally.covers("net benefit", gain.low, gain.high, benefit)
+        for name, share, truth in zip(
+            ("sensitivity", "specificity", "ppv", "npv"), decision(counts)[:4], shares, strict=True
+        ):
+            tally.covers(name, share.low, share.high, truth)
+        error = calibration_error(binned(raw(expit(z), rng.random(rows) < expit(z))), rng, 300)
+        tally.add("calibration error above its floor's 95 %, calibrated", error.value > error.high)
+    return tally
+
+
+def shares(hospitals: int, tau: float, rng: np.random.Generator, draws: int) -> Tally:
+    """Hospitals' sensitivity at one threshold, equal or truly spread."""
+    tally = Tally()
+    for _ in range(draws):
+        rows = test_rows(hospitals, rng)
+        events = rng.binomial(rows, shape(hospitals)[2])
+        hits = rng.binomial(events, expit(0.8 + tau * rng.standard_normal(hospitals)))
+        floor = share_floor("sensitivity", hits, events, rows, rng, draws=300)
+        tally.add("difference shown", np.nan if floor.hospitals < 3 else floor.shown)
+        tally.covers("true spread", floor.tau.low, floor.tau.high, tau)
+    return tally
+
+
+def chosen_shares(hospitals: int, rng: np.random.Generator, draws: int) -> Tally:
+    """Hospitals' calibration: equal, or with intercepts of standard deviation .4."""
+    tally = Tally()
+    for tau in (0.0, 0.4):
+        for _ in range(draws):
+            rows = test_rows(hospitals, rng)
+            centre = logit(shape(hospitals)[2]) - 0.5
+            groups = []
+            for n, own in zip(rows, 0.3 + tau * rng.standard_normal(hospitals), strict=True):
+                z = centre + SPREAD * rng.standard_normal(n)
+                groups.append(raw(expit(z), rng.random(n) < expit(z + own)))
+            found = calibration_spread(groups, rng, 200)
+            tally.add(f"difference shown, spread {tau}", found.p <= 0.05)
+            tally.covers(f"mean intercept, spread {tau}", found.mean.low, found.mean.high, 0.3)
+            tally.covers(f"spread of intercepts {tau}", found.tau_low, found.tau_high, tau)
+    return tally
+
+
+CURVES = {
+    "flat, noise .02: converged": (lambda t: 0.69 + 0 * t, 0.02, "converged"),
+    "decay 5, noise .02: converged": (lambda t: 0.4 + 0.29 * np.exp(-t / 5), 0.02, "converged"),
+    "decay 60, noise .02: falling": (lambda t: 0.4 + 0.29 * np.exp(-t / 60), 0.02, "falling"),
+    "decay 25, noise .01: falling": (lambda t: 0.4 + 0.29 * np.exp(-t / 25), 0.01, "falling"),
+    "decay 60, no noise: falling": (lambda t: 0.4 + 0.29 * np.exp(-t / 60), 0.0, "falling"),
+}
+"""Curves of 61 losses with their noise and the right verdict."""
+
+
+def curves(rng: np.random.Generator, draws: int) -> Tally:
+    """How often the verdict on a noisy curve is right."""
+    tally = Tally()
+    t = np.arange(61)
+    for name, (curve, noise, verdict) in CURVES.items():
+        for _ in range(draws):
+            found = convergence(list(curve(t) + noise * rng.standard_normal(len(t))))
+            tally.add(name, found.verdict == verdict)
+            tally.add(name.split(":")[0] + ": called diverged", found.verdict == "diverged")
+    return tally
+
+
+def _in_the_large(logits: np.ndarray, risk: np.ndarray) -> float:
+    """The intercept that makes predicted and true risks equal in the mean."""
+    low, high = -5.0, 5.0
+    for _ in range(60):
+        middle = (low + high) / 2
+        low, high = (middle, high) if expit(logits + middle).mean() < risk.mean() else (low, middle)
+    return (low + high) / 2

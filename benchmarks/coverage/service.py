@@ -1,0 +1,108 @@
+"""One model: intervals of AUROC, of its mean, spread and slope on size, the noise floor, and groups' gaps."""
+
+from __future__ import annotations
+
+import numpy as np
+from scipy.special import expit, ndtri
+
+from benchmarks.coverage.tally import Tally
+from benchmarks.coverage.truth import MEAN, Floats, Served, scored, served
+from raysim.statistics.auroc import delong, placements
+from raysim.statistics.between_hospitals import between_hospitals
+from raysim.statistics.common_curve import common_curve
+from raysim.statistics.dispersion import Dispersion
+from raysim.statistics.drawn import centres
+from raysim.statistics.group_gap import group_difference, group_gap
+from raysim.statistics.intervals import auroc_interval, newcombe, score_interval
+from raysim.statistics.noise_floor import noise_floor
+from raysim.statistics.size_slope import size_slope
+
+FLOOR_DRAWS = 300
+"""Draws of each floor: the error that so few add to a p-value is averaged out over federations."""
+
+
+def single(m: int, n: int, law: str, rng: np.random.Generator, draws: int) -> Tally:
+    """The AUROC of one hospital: the printed interval and Newcombe's fifth, by the true AUROC."""
+    tally = Tally()
+    y = np.tile(np.repeat([1, 0], [m, n]), draws)
+    cuts = (m + n) * np.arange(draws + 1)
+    for true in (0.6, 0.8, 0.95):
+        found = delong(placements(scored(law, np.full(len(y), true), y.astype(bool), rng), y, cuts))
+        printed = auroc_interval(found.auroc[0], found.variance[0], m, n)
+        other = score_interval(found.auroc[0], m, n, newcombe)
+        for name, low, high in (("printed", printed.low, printed.high), ("Newcombe 5", *other)):
+            for inside, width in zip((low <= true) & (true <= high), high - low, strict=True):
+                tally.add(f"{name}, AUROC {true}", inside)
+                tally.add(f"width of {name}, AUROC {true}", width)
+    return tally
+
+
+def service(hospitals: int, law: str, tau: float, rng: np.random.Generator, draws: int) -> Tally:
+    """Hospitals under one model, all equal (``tau`` 0) or truly different."""
+    tally = Tally()
+    centre = centres(MEAN, [tau])[0]
+    sd = float(np.std(expit(centre + tau * ndtri((np.arange(10_000) + 0.5) / 10_000)))) if tau else 0.0
+    for _ in range(draws):
+        federation = served(hospitals, law, tau, rng)
+        curve = common_curve(federation.sums)
+        judged = curve.judged
+        if judged.sum() < 3:
+            continue
+        true = federation.true[judged]
+        _floor(tally, federation, true, tau, rng)
+
+        found = between_hospitals(curve)
+        tally.covers("mean (Hartung-Knapp)", found.mean.low, found.mean.high, MEAN)
+        tally.covers("spread by Q-profile", found.tau_low, found.tau_high, sd)
+        further = float(expit(centre + tau * rng.standard_normal()))
+        tally.covers("a further hospital", found.predicted_low, found.predicted_high, further)
+        shrunken = (found.shrunken_low[judged] <= true) & (true <= found.shrunken_high[judged])
+        tally.add("share of hospitals, shrunken", float(shrunken.mean()))
+        own = delong(federation.placed)
+        raw = auroc_interval(own.auroc[0], own.variance[0], own.events, own.non_events)
+        tally.add("share of hospitals, own", float(((raw.low[judged] <= true) & (true <= raw.high[judged])).mean()))
+
+        slope = size_slope(curve.auroc, curve.variance, federation.sizes, found.tau**2)
+        tally.covers("slope on size", slope.low, slope.high, 0.0)
+        # A true slope would be added to the one that is found.
+        tally.add("true slope of .02 shown", np.nan if np.isnan(slope.slope) else slope.low + 0.02 > 0)
+    return tally
+
+
+def _floor(tally: Tally, federation: Served, true: Floats, tau: float, rng: np.random.Generator) -> None:
+    floor = noise_floor(federation.sums, federation.sizes, rng, draws=FLOOR_DRAWS)
+    tally.add("difference shown", floor.shown)
+    tally.covers("true spread", floor.tau.low, floor.tau.high, tau)
+    tally.add("spread has no upper limit", bool(np.isinf(floor.tau.high)))
+    judged = federation.sums.judged
+    dispersion = Dispersion(federation.sums.events[judged] >= 5, np.log(federation.sizes[judged]))
+    truth = dispersion.figures(true)
+    for name, figure in floor.figures.items():
+        if tau == 0:
+            tally.add(f"{name}: p <= .05", figure.p <= 0.05)
+        elif name != "size_bias":
+            tally.covers(f"true {name}", figure.true.low, figure.true.high, float(truth[name]))
+
+
+GROUPS = {"two even": (0.5, 0.5), "four uneven": (0.5, 0.3, 0.15, 0.05)}
+"""The share of patients in each group."""
+
+
+def groups(hospitals: int, law: str, kind: str, rng: np.random.Generator, draws: int) -> Tally:
+    """Groups of patients that are served alike, over all rows of all hospitals."""
+    tally = Tally()
+    shares = np.array(GROUPS[kind])
+    for _ in range(draws):
+        federation = served(hospitals, law, 0.0, rng)
+        total = int(np.diff(federation.placed.offsets).sum())
+        y = rng.permutation(federation.placed.event)
+        of = np.sort(rng.choice(len(shares), p=shares, size=total))
+        cuts = np.searchsorted(of, np.arange(len(shares) + 1))
+        found = delong(placements(scored(law, np.full(total, MEAN), y, rng), y, cuts))
+        a, v, m, n = found.auroc[0], found.variance[0], found.events, found.non_events
+        gap = group_gap(a, m, n, common_curve(federation.sums).event_sd, rng, FLOOR_DRAWS)
+        tally.add("gap: p <= .05", np.nan if gap.groups < 2 else gap.p <= 0.05)
+        if len(shares) == 2 and np.isfinite(a).all():
+            low, high = group_difference(tuple(a), tuple(v), tuple(m), tuple(n))
+            tally.covers("difference of two groups", float(low), float(high), 0.0)
+    return tally
