@@ -1,7 +1,7 @@
 """Plain values as named arrays and JSON, and back: how a strategy's state is kept without anything that executes.
 
 A state is a dataclass of arrays, numbers, texts, None, and tuples, lists and dicts of these; a field may itself be a
-dataclass if its annotation says which. Classes are never named by a file alone: the state's is looked up among the
+dataclass if its annotation says which. No file decides alone which class is made: the state's is looked up among the
 subclasses of ``State`` that the configured strategy has brought along, a field's is read from its annotation.
 """
 
@@ -11,13 +11,15 @@ import dataclasses
 import types
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from itertools import takewhile
 from typing import Any, Union, get_args, get_origin, get_type_hints
 
 import numpy as np
 from numpy.typing import NDArray
 
+from raysim.core import registry
 from raysim.core.errors import ConfigError
-from raysim.strategies.base import State
+from raysim.strategies.base import State, Strategy
 
 Arrays = dict[str, NDArray[Any]]
 
@@ -64,10 +66,19 @@ def unpack(node: Any, arrays: Mapping[str, NDArray[Any]], hint: Any = None) -> A
     return cls(**{key: unpack(item, arrays, hints.get(key)) for key, item in content.items()})
 
 
-def pack_state(state: State, arrays: Arrays) -> dict[str, Any]:
-    """A strategy's state with the name of its class. Raises ``ConfigError`` where it cannot be kept."""
-    with _kept(type(state).__name__):
-        return {"class": class_name(type(state)), "value": pack(state, "state", arrays, known=True)}
+def pack_state(state: State, arrays: Arrays, strategy: Strategy) -> dict[str, Any]:
+    """The state of ``strategy`` with the name of its class. Raises ``ConfigError`` where it cannot be kept.
+
+    The class is named in words that stay when modules move, ``{strategy: its registered name, class: its own name}``;
+    or by its import path, ``{class: module.Class}``, where the strategy is not registered.
+    """
+    cls = type(state)
+    named = {"class": f"{cls.__module__}.{cls.__qualname__}"}
+    registered = registry.name_of("strategies", type(strategy))
+    if registered is not None and _nearest(cls.__qualname__, strategy) == [cls]:
+        named = {"strategy": registered, "class": cls.__qualname__}
+    with _kept(cls.__name__):
+        return {**named, "value": pack(state, "state", arrays, known=True)}
 
 
 def pack_memory(memory: Any, arrays: Arrays) -> Any:
@@ -88,22 +99,41 @@ def _kept(what: str) -> Iterator[None]:
         ) from None
 
 
-def unpack_state(packed: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> State:
-    """The state that :func:`pack_state` packed. Raises ``ValueError`` for a class that no strategy brought along."""
-    known = {class_name(cls): cls for cls in _subclasses(State)}
-    if packed["class"] not in known:
-        raise ValueError(f"its state is a {packed['class']}, which the configured strategy does not have")
-    state: State = unpack(packed["value"], arrays, known[packed["class"]])
+def unpack_state(packed: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]], strategy: Strategy) -> State:
+    """The state that :func:`pack_state` packed. Raises ``ValueError`` for a class that ``strategy`` has not brought."""
+    name, registered = packed["class"], packed.get("strategy")
+    if registered is None:
+        classes = [cls for (module, own), cls in _states().items() if f"{module}.{own}" == name]
+    elif registered == registry.name_of("strategies", type(strategy)):
+        classes = _nearest(name, strategy)
+    else:
+        raise ValueError(f"its state is of the strategy '{registered}', which is not the configured one")
+    if len(classes) != 1:
+        raise ValueError(f"its state is a {name}, which the configured strategy does not have")
+    state: State = unpack(packed["value"], arrays, classes[0])
     return state
 
 
-def class_name(cls: type) -> str:
-    """The name that a file holds of a class."""
-    return f"{cls.__module__}.{cls.__qualname__}"
+def _nearest(name: str, strategy: Strategy) -> list[type[State]]:
+    """The states of that name whose modules have most in common with the strategy's: mostly the one of its module."""
+    home = type(strategy).__module__.split(".")
+    by_depth: dict[int, list[type[State]]] = {}
+    for (module, own), cls in _states().items():
+        if own == name:
+            common = takewhile(lambda pair: pair[0] == pair[1], zip(home, module.split("."), strict=False))
+            by_depth.setdefault(len(list(common)), []).append(cls)
+    return by_depth[max(by_depth)] if by_depth else []
 
 
-def _subclasses(cls: type[State]) -> list[type[State]]:
-    return [cls, *(below for child in cls.__subclasses__() for below in _subclasses(child))]
+def _states() -> dict[tuple[str, str], type[State]]:
+    """The kinds of state that modules have brought along, by module and name; of one defined again, the last."""
+
+    def all_of(cls: type[State]) -> Iterator[type[State]]:
+        yield cls
+        for child in cls.__subclasses__():
+            yield from all_of(child)
+
+    return {(cls.__module__, cls.__qualname__): cls for cls in all_of(State)}
 
 
 def _dataclass_of(hint: Any) -> Any:

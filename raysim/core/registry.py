@@ -42,5 +42,17 @@ def load_class(path: str, field: str) -> Any:
         raise ConfigError(f"{field}: {error}") from None
 
 
+def name_of(kind: str, cls: type) -> str | None:
+    """The name that ``cls`` is registered under, the first of several, or None: what stays where its module moves."""
+    places = {name: (entry.module, entry.attr) for name, entry in entries(kind).items()}
+    for name, place in places.items():
+        if place == (cls.__module__, cls.__qualname__):
+            return name
+    for name, (_, attribute) in places.items():
+        if attribute == cls.__qualname__ and entries(kind)[name].load() is cls:  # from where its module hands it on
+            return name
+    return None
+
+
 def _plain(name: str) -> str:
     return re.sub(r"[-_ ]", "", name.lower())

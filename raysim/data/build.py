@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import hashlib
+import json
 import logging
 from typing import TYPE_CHECKING, Any
 
@@ -55,7 +57,7 @@ def build(
         cache.check()
         records = _records(source, read)
         built = _build(records, split, preprocessing, seed, minimum, largest, _name(source))
-        built["meta"]["fingerprint"] = key
+        built["meta"]["fingerprint"] = fingerprint(built)
         folder = cache.store("federations", key, lambda making: write(making, **built))
     return Federation.open(folder)
 
@@ -178,6 +180,22 @@ def _build(
             "preprocessing_scalars": prepared.scalars,
         },
     }
+
+
+def fingerprint(built: dict[str, Any]) -> str:
+    """A digest of all that a run computes with: of rows and names, and not of the code or the places they came from.
+
+    So a run goes on after modules have moved, and is refused where the data have become others. Numbers count in single
+    precision: the last bits of a double are others on another processor, where a run may go on too.
+    """
+    summed = hashlib.blake2b(digest_size=16)
+    arrays = {name: built[name] for name in ("X", "y", "observed", "bounds")} | built["patients"]
+    names = ("hospitals", "features", "classes", "attributes", "preprocessing_scalars")
+    described = {name: (str(array.dtype), array.shape) for name, array in arrays.items()}
+    summed.update(json.dumps([described, {name: built["meta"][name] for name in names}]).encode())
+    for array in arrays.values():
+        summed.update(np.ascontiguousarray(array, np.float32 if array.dtype.kind == "f" else None).data)
+    return summed.hexdigest()
 
 
 def _hospitals(silo: NDArray[Any]) -> tuple[NDArray[np.int64], tuple[str, ...]]:

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from raysim.core import registry
 from raysim.core.errors import DataError
 
 if TYPE_CHECKING:
@@ -48,12 +49,16 @@ def digest(*parts: Any) -> str:
 
 
 def source_key(source: Source, files: Iterable[Path]) -> str:
-    """A name for what ``source.read()`` gives: its class and the code of it, its fields, and its files' content."""
+    """A name for what ``source.read()`` gives: its kind and the code of it, its fields, and its files' content.
+
+    Where the modules lie that hold the code is no part of it.
+    """
     from pydantic import TypeAdapter
 
-    fields = TypeAdapter(type(source)).dump_python(source, mode="json")
-    kind = f"{type(source).__module__}.{type(source).__qualname__}"
-    return digest(kind, _code(type(source).__module__), fields, [file_digest(path) for path in files])
+    cls = type(source)
+    fields = TypeAdapter(cls).dump_python(source, mode="json")
+    kind = registry.name_of("sources", cls) or f"{cls.__module__}.{cls.__qualname__}"
+    return digest(kind, _code(cls.__module__), fields, [file_digest(path) for path in files])
 
 
 def file_digest(path: Path) -> str:
@@ -156,18 +161,16 @@ def _writing() -> Any:
         ) from None
 
 
-def _code(module: str) -> str:
-    """Digest of the code that reads and builds, so that no entry outlives the program that made it."""
+def _code(module: str) -> list[str]:
+    """Digests of the code that reads and builds, so that no entry outlives the program that made it."""
     here = Path(__file__).parent
-    files = [*here.rglob("*.py"), *here.rglob("*.sql")]
-    own = getattr(sys.modules.get(module), "__file__", None)
-    if own and not Path(own).is_relative_to(here):
-        files.append(Path(own))
-    summed = hashlib.blake2b(digest_size=16)
-    for path in sorted(files):
-        if path.name not in ("describe.py", "heterogeneity.py"):
-            summed.update(path.name.encode() + path.read_bytes())
-    return summed.hexdigest()
+    files = {
+        path for folder in (here, here.parent / "core") for kind in ("*.py", "*.sql") for path in folder.rglob(kind)
+    }
+    if own := getattr(sys.modules.get(module), "__file__", None):
+        files.add(Path(own))
+    read = [path.read_bytes() for path in files if path.name not in ("describe.py", "heterogeneity.py")]
+    return sorted(hashlib.blake2b(content, digest_size=16).hexdigest() for content in read)
 
 
 def save_records(folder: Path, records: Records) -> None:

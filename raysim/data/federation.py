@@ -35,7 +35,7 @@ class Federation:
     - ``hospitals [H]``, ``features [F]`` and ``classes [C]`` are names; a real label has no classes.
     - ``patients``: patient attributes for fairness questions (``sex``, ``ethnicity``, ``age``), each ``[N]``.
     - ``attributes``: what is known of each hospital, ``{attribute: [H] texts}`` (``region``, ``beds``, ...).
-    - ``notes``: what each source read, a line each; ``fingerprint``: digest of configuration and content.
+    - ``notes``: what each source read, a line each; ``fingerprint``: digest of all rows and names.
     - ``columns``: what the source's feature columns held before preprocessing.
     - ``preprocessing_scalars``: what each hospital sent to fit the preprocessing (the mean over hospitals, rounded up,
       where it differs); ``warnings``: what the user should know of the data, a line each.

@@ -140,7 +140,7 @@ class JobRun:
             first, state = 0, self._setup(view)
         if cadence.on:
             # What cannot be kept is said now, not after hours.
-            pack_state(state, {})
+            pack_state(state, {}, strategy)
             pack_memory(view.memory, {})
         for t in range(first + 1, job.rounds + 1):
             start = time.perf_counter()

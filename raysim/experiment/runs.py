@@ -182,7 +182,7 @@ class Experiment:
     ) -> Outcome:
         """Play a run from its start or its last checkpoint, telling of its rounds and keeping its checkpoints."""
         section, since, outcome = self.config.checkpoint, None, None
-        checkpoints = Checkpoints(run.ticket.checkpoints, section.keep, run.ticket.fingerprint)
+        checkpoints = Checkpoints(run.ticket.checkpoints, section.keep, run.ticket.fingerprint, entry.strategy)
         if run.again:
             since, damaged = checkpoints.latest()
             where = f"round {since.round} of {entry.config.training.rounds}" if since else "the start"

@@ -21,7 +21,8 @@ from raysim.core.errors import ConfigError, ResourceError
 from raysim.core.packing import Arrays, pack, pack_memory, pack_state, unpack, unpack_state
 from raysim.engine.job import History, Round, RunState
 from raysim.engine.messages import HospitalStates
-from raysim.storage.file_store import file_store, reason
+from raysim.storage.file_store import FileStore, file_store, reason
+from raysim.strategies.base import Strategy
 from raysim.traffic.ledger import Ledger
 from raysim.virtual_time.clock import Clock
 
@@ -34,21 +35,25 @@ class Damaged(ValueError):
 
 
 class Checkpoints:
-    """The last ``keep`` checkpoints of one run at ``location``. ``fingerprint`` is of what the run computes."""
+    """The last ``keep`` checkpoints of one run of ``strategy`` at ``location``.
 
-    def __init__(self, location: str, keep: int, fingerprint: str) -> None:
+    ``fingerprint`` is of what the run computes.
+    """
+
+    def __init__(self, location: str, keep: int, fingerprint: str, strategy: Strategy) -> None:
         self.location = location
         self._files = file_store(location)
         self._keep = keep
         self._fingerprint = fingerprint
+        self._strategy = strategy
 
     def write(self, standing: RunState) -> None:
         """Add one, then remove those that are too many. Raises ``ResourceError`` where it cannot be written."""
-        content = encode(standing, self._fingerprint)
+        content = encode(standing, self._fingerprint, self._strategy)
         name = f"round-{standing.round:06d}.{_digest(content)}.safetensors"
         try:
             self._files.write(name, content)
-            others = [other for other in self._found() if other != (standing.round, name)]
+            others = [other for other in _listed(self._files) if other != (standing.round, name)]
             earlier = [round for round, _ in others if round < standing.round]
             last = earlier[len(earlier) - min(len(earlier), self._keep - 1) :]
             for round, other in others:
@@ -67,12 +72,12 @@ class Checkpoints:
         """
         said = []
         try:
-            found = self._found()
+            listed = _listed(self._files)
         except OSError as error:
             raise ConfigError(f"checkpoint: {self.location} cannot be read ({reason(error)})") from None
-        for _, name in reversed(found):
+        for _, name in reversed(listed):
             try:
-                standing, fingerprint = _checked(name, self._files.read(name))
+                standing, fingerprint = _checked(name, self._files.read(name), self._strategy)
             except (OSError, Damaged) as error:
                 said.append(f"checkpoint {name[:12]} is damaged ({reason(error)})")
                 continue
@@ -81,15 +86,18 @@ class Checkpoints:
             return standing, said
         return None, said
 
-    def clear(self) -> None:
-        """Remove all of them."""
-        for _, name in self._found():
-            self._files.remove(name)
 
-    def _found(self) -> list[tuple[int, str]]:
-        """Rounds and names, ascending."""
-        matches = [NAME.fullmatch(name) for name in self._files.names()]
-        return sorted((int(match[1]), match[0]) for match in matches if match)
+def clear(location: str) -> None:
+    """Remove all checkpoints at ``location``."""
+    files = file_store(location)
+    for _, name in _listed(files):
+        files.remove(name)
+
+
+def _listed(files: FileStore) -> list[tuple[int, str]]:
+    """Rounds and names of the checkpoints there, ascending."""
+    matches = [NAME.fullmatch(name) for name in files.names()]
+    return sorted((int(match[1]), match[0]) for match in matches if match)
 
 
 class Writer:
@@ -121,8 +129,8 @@ class Writer:
         self._writing = self._thread.submit(self._checkpoints.write, standing)
 
 
-def encode(standing: RunState, fingerprint: str) -> bytes:
-    """A standing as the content of a checkpoint."""
+def encode(standing: RunState, fingerprint: str, strategy: Strategy) -> bytes:
+    """A standing of a run of ``strategy`` as the content of a checkpoint."""
     from safetensors.numpy import save
 
     history = standing.history
@@ -136,7 +144,7 @@ def encode(standing: RunState, fingerprint: str) -> bytes:
         "seconds": history.seconds,
         "setup_down": history.setup_down,
         "models_held": history.models_held.tolist(),
-        "state": pack_state(standing.state, arrays),
+        "state": pack_state(standing.state, arrays, strategy),
         "memory": pack_memory(standing.memory, arrays),
         "kept": _pack_kept(standing.kept, arrays),
         "columns": pack_rounds(history.rounds, arrays),
@@ -146,7 +154,7 @@ def encode(standing: RunState, fingerprint: str) -> bytes:
     return save(arrays, {"raysim": json.dumps(header)})
 
 
-def decode(content: bytes) -> tuple[RunState, str]:
+def decode(content: bytes, strategy: Strategy) -> tuple[RunState, str]:
     """A checkpoint's standing, and the fingerprint of its run. Raises :class:`Damaged`."""
     try:
         arrays, header = read_tensors(content)
@@ -154,7 +162,7 @@ def decode(content: bytes) -> tuple[RunState, str]:
             raise Damaged(f"it has format {header['format']}, and this version reads {FORMAT}")
         standing = RunState(
             round=header["round"],
-            state=unpack_state(header["state"], arrays),
+            state=unpack_state(header["state"], arrays, strategy),
             kept=_unpack_kept(header["kept"], arrays),
             memory=unpack(header["memory"], arrays),
             history=History(
@@ -276,11 +284,11 @@ def _unpack_ledger(rows: Sequence[Sequence[Any]], arrays: Mapping[str, Any]) -> 
     return ledger
 
 
-def _checked(name: str, content: bytes) -> tuple[RunState, str]:
+def _checked(name: str, content: bytes, strategy: Strategy) -> tuple[RunState, str]:
     match = NAME.fullmatch(name)
     if match is None or _digest(content) != match[2]:
         raise Damaged("its content does not have the digest in its name")
-    return decode(content)
+    return decode(content, strategy)
 
 
 def _digest(content: bytes) -> str:

@@ -24,7 +24,8 @@ from raysim.core.errors import ConfigError, ResourceError
 from raysim.core.packing import Arrays, pack, unpack
 from raysim.data.federation import Federation
 from raysim.engine.job import Outcome
-from raysim.storage.checkpoints import Checkpoints, pack_rounds, read_tensors, unpack_rounds
+from raysim.storage import checkpoints
+from raysim.storage.checkpoints import pack_rounds, read_tensors, unpack_rounds
 from raysim.storage.results import replacing, write_config, write_json
 from raysim.tracking.client import flatten
 from raysim.traffic.ledger import Bytes, Ledger
@@ -209,7 +210,7 @@ def opened(
                 f"runs/*/seed-*/{FILE}"
             ):  # else a run of an earlier comparison would go on in this
                 other.unlink()
-            Checkpoints(place, 1, ticket.fingerprint).clear()
+            checkpoints.clear(place)
             write_config(folder, frozen, federation)
             ticket.save(folder)
         yield Opened(folder, ticket, False)

@@ -9,6 +9,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -17,7 +18,7 @@ from hypothesis import strategies as st
 
 from raysim.core.errors import DataError
 from raysim.data import cache
-from raysim.data.build import build
+from raysim.data.build import build, fingerprint
 from raysim.data.records import natural
 from raysim.data.sources.synthetic import Synthetic
 from raysim.data.sources.table import Table
@@ -132,8 +133,56 @@ def test_the_key_is_configuration_and_seed() -> None:
         build(SMALL, Split(train=0.5, test=0.5), "standard", 0),
         build(SMALL.model_copy(update={"seed": 1}), Split(), "standard", 0),
     ]
+    assert len({first.folder, *(other.folder for other in others)}) == 5
     assert len({first.fingerprint, *(other.fingerprint for other in others)}) == 5
-    assert first.fingerprint == first.folder.name
+
+
+@pytest.mark.parametrize(
+    ("path", "value"),
+    [
+        (("X",), np.zeros((3, 1), np.float32)),
+        (("y",), np.array([1, 1, 1])),
+        (("y",), np.array([0.0, 1.0, 1.0])),
+        (("observed",), np.zeros((3, 1), np.bool_)),
+        (("bounds",), np.array([[0, 1, 2, 3]])),
+        (("patients", "sex"), np.array(["F", "F", "F"])),
+        (("meta", "hospitals"), ["b"]),
+        (("meta", "features"), ["z"]),
+        (("meta", "classes"), ["yes", "no"]),
+        (("meta", "attributes"), {"beds": ["many"]}),
+        (("meta", "preprocessing_scalars"), 3),
+    ],
+    ids=lambda value: "-".join(value) if isinstance(value, tuple) else "",
+)
+def test_a_fingerprint_is_of_all_that_a_run_computes_with(path: tuple[str, ...], value: Any) -> None:
+    first, other = content(), content()
+    other["meta"]["notes"] = ["read elsewhere"]
+    assert fingerprint(first) == fingerprint(other)
+    inner = other if len(path) == 1 else other[path[0]]
+    inner[path[-1]] = value
+    assert fingerprint(first) != fingerprint(other)
+
+
+def test_a_fingerprint_is_the_same_where_a_processor_computes_other_last_bits() -> None:
+    first, other = content(), content()
+    first["y"] = np.array([0.1, 1.0, 2.5])
+    other["y"] = np.nextafter(first["y"], 9.0)
+    assert fingerprint(first) == fingerprint(other)
+    other["y"] = first["y"] + 1e-6
+    assert fingerprint(first) != fingerprint(other)
+
+
+def content() -> dict[str, Any]:
+    """What a federation of three rows is stored as."""
+    names = {"hospitals": ["a"], "features": ["x"], "classes": ["no", "yes"], "attributes": {"beds": ["few"]}}
+    return {
+        "X": np.ones((3, 1), np.float32),
+        "y": np.array([0, 1, 1]),
+        "observed": np.ones((3, 1), np.bool_),
+        "bounds": np.array([[0, 2, 2, 3]]),
+        "patients": {"sex": np.array(["F", "M", "F"])},
+        "meta": {**names, "preprocessing_scalars": 2, "notes": ["read here"]},
+    }
 
 
 def test_a_source_is_read_once_for_all_splits(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -170,8 +219,10 @@ def test_a_source_is_read_once_for_all_splits(tmp_path: Path, caplog: pytest.Log
     # Another content is another entry, even of the same size.
     file.write_text("two")
     os.utime(file, (1, 1))
-    assert build(source, halves, "standard", 0).fingerprint != first.fingerprint
+    other = build(source, halves, "standard", 0)
     assert Fixed.reads == ["cached", "cached"]
+    assert other.folder != first.folder
+    assert other.fingerprint == first.fingerprint  # the source gave the same rows again
 
 
 def test_a_large_file_is_hashed_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -204,8 +255,9 @@ def test_a_damaged_entry_is_built_again(damage: str) -> None:
         (first.folder / "complete.json").unlink()
     again = build(SMALL, Split(), "standard", 0)
     np.testing.assert_array_equal(again.X, X)
-    assert cache.find("federations", again.fingerprint) == again.folder
-    assert [path.name for path in again.folder.parent.iterdir()] == [again.fingerprint]
+    assert again.fingerprint == first.fingerprint
+    assert cache.find("federations", again.folder.name) == again.folder == first.folder
+    assert [*again.folder.parent.iterdir()] == [again.folder]
 
 
 def test_a_failed_build_leaves_nothing(cache_folder: Path) -> None:

@@ -22,9 +22,10 @@ from raysim.engine.cadence import AUTO_SECONDS, Cadence
 from raysim.engine.coordinator import Coordinator
 from raysim.engine.job import Job, Outcome, RunState
 from raysim.engine.messages import ModelSpec, Work
-from raysim.storage.checkpoints import FORMAT, Checkpoints, Writer, decode, encode
+from raysim.storage.checkpoints import FORMAT, Checkpoints, Writer, clear, decode, encode, read_tensors
 from raysim.strategies.base import Selection, State, Strategy
 from raysim.strategies.one_model.fedavg import FedAvg
+from raysim.strategies.references.local import Local
 from raysim.strategies.selections.sampling import InverseSqrt, Uniform
 from raysim.training.base import Optimizer
 from tests.conftest import MakeFederation, fitting, with_patients
@@ -91,7 +92,9 @@ def test_a_run_that_goes_on_from_any_checkpoint_ends_with_the_same_bits(federate
     standings = [event for event in events if isinstance(event, RunState)]
     assert [standing.round for standing in standings] == [1, 2, 3, 4]
     for standing in standings:
-        read, fingerprint = decode(encode(standing, "abc"))
+        content = encode(standing, "abc", planned.strategy)
+        assert read_tensors(content)[1]["state"]["strategy"] == strategy  # by its name, not by where its modules lie
+        read, fingerprint = decode(content, planned.strategy)
         assert fingerprint == "abc"
         assert read.history is not None
         assert read.history.seconds > 0
@@ -146,8 +149,8 @@ def test_a_state_of_many_kinds_comes_back_as_it_was():
         by_name={3: np.array(7), "b": [np.zeros((0, 2), dtype=np.int32)]},
     )
     arrays: dict[str, Any] = {}
-    packed = json.loads(json.dumps(pack_state(state, arrays)))
-    back = unpack_state(packed, arrays)
+    packed = json.loads(json.dumps(pack_state(state, arrays, Strategy())))
+    back = unpack_state(packed, arrays, Strategy())
     assert isinstance(back, Rich)
     assert isinstance(back.part, Part)
     assert back.part.count == 5
@@ -179,7 +182,7 @@ def test_a_dataclass_that_no_annotation_names_is_refused():
     """Reading it back could not tell which class it was."""
     state = Rich(bank=np.zeros((1, 2)), part=None, queue=(Part(np.zeros(1)),), by_name={})
     with pytest.raises(ConfigError, match=r"checkpoint: Rich cannot be kept, state/queue/0 holds Part; use arrays"):
-        pack_state(state, {})
+        pack_state(state, {}, Strategy())
 
 
 @pytest.mark.parametrize("memory", [{1, 2}, Part(np.zeros(1))])
@@ -201,7 +204,7 @@ def test_a_memory_that_cannot_be_kept_is_refused_at_once(memory, federate: MakeF
 def test_no_file_decides_which_class_is_made():
     packed = {"class": "subprocess.Popen", "value": {"fields": {"args": "true"}}}
     with pytest.raises(ValueError, match=r"subprocess.Popen, which the configured strategy does not have"):
-        unpack_state(packed, {})
+        unpack_state(packed, {}, Strategy())
     with pytest.raises(ValueError, match="no dataclass"):
         unpack(pack(Part(np.zeros(1)), "x", {}, known=True), {"x/weights": np.zeros(1)})
 
@@ -215,7 +218,7 @@ def standings(federate: MakeFederation) -> list[RunState]:
 @pytest.mark.parametrize("uri", [False, True])
 def test_the_last_ones_are_kept_and_a_truncated_one_is_passed_over(standings, tmp_path: Path, uri):
     folder = tmp_path / "a" / "b"
-    checkpoints = Checkpoints(folder.as_uri() if uri else str(folder), 2, "f")
+    checkpoints = Checkpoints(folder.as_uri() if uri else str(folder), 2, "f", Local())
     assert checkpoints.latest() == (None, [])
     for standing in standings:
         checkpoints.write(standing)
@@ -236,8 +239,8 @@ def test_the_last_ones_are_kept_and_a_truncated_one_is_passed_over(standings, tm
     checkpoints.write(standings[2])
     assert checkpoints.latest()[0].round == 3  # type: ignore[union-attr]
     with pytest.raises(ConfigError, match="is of another run"):
-        Checkpoints(str(folder), 2, "other").latest()
-    checkpoints.clear()
+        Checkpoints(str(folder), 2, "other", Local()).latest()
+    clear(checkpoints.location)
     assert not list(folder.iterdir())
 
 
@@ -246,7 +249,7 @@ def test_a_checkpoint_of_another_version_is_passed_over_and_the_reason_said(
     standings, other: int, monkeypatch, tmp_path
 ):
     """A newer one may mean something else by the same names, as an older one does."""
-    checkpoints = Checkpoints(str(tmp_path), 3, "f")
+    checkpoints = Checkpoints(str(tmp_path), 3, "f", Local())
     checkpoints.write(standings[0])
     with monkeypatch.context() as version:
         version.setattr("raysim.storage.checkpoints.FORMAT", other)
@@ -258,7 +261,7 @@ def test_a_checkpoint_of_another_version_is_passed_over_and_the_reason_said(
 
 
 def test_a_full_disk_is_one_line_and_leaves_the_checkpoint_before(standings, tmp_path: Path):
-    checkpoints = Checkpoints(str(tmp_path / "c"), 2, "f")
+    checkpoints = Checkpoints(str(tmp_path / "c"), 2, "f", Local())
     checkpoints.write(standings[0])
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     writer = Writer(checkpoints)

@@ -290,7 +290,9 @@ def test_a_run_that_goes_on_remembers_it(strategy, federation):
     assert isinstance(alone, Outcome)
     assert alone.setup.down > 0
     for standing in (event for event in events if isinstance(event, RunState)):
-        *_, outcome = Coordinator(pool).run(planned, decode(encode(standing, ""))[0])
+        *_, outcome = Coordinator(pool).run(
+            planned, decode(encode(standing, "", planned.strategy), planned.strategy)[0]
+        )
         assert isinstance(outcome, Outcome)
         assert (outcome.setup, outcome.traffic) == (alone.setup, alone.traffic)
         np.testing.assert_array_equal(outcome.bank, alone.bank)

@@ -78,7 +78,7 @@ def test_a_run_that_goes_on_knows_what_those_under_way_were_sent(federate):
     coordinator = Coordinator(LocalPool(Placement(balance(federation.totals, 1), 1, 0), "cpu"))
     *events, whole = coordinator.run(job, every=1)
     for standing in (event for event in events if isinstance(event, RunState)):
-        *_, again = coordinator.run(job, decode(encode(standing, "print"))[0])
+        *_, again = coordinator.run(job, decode(encode(standing, "print", job.strategy), job.strategy)[0])
         assert again.traffic == whole.traffic
 
 

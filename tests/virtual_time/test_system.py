@@ -342,7 +342,7 @@ def test_a_run_goes_on_from_every_checkpoint_with_who_is_under_way(case, federat
         assert max(len(standing.clock.hospital) for standing in checkpoints) > 0
         assert max(len(standing.clock.kept) for standing in checkpoints) > 1
     for standing in checkpoints:
-        since, _ = decode(encode(standing, "print"))
+        since, _ = decode(encode(standing, "print", strategy), strategy)
         *told, again = coordinator.run(job, since)
         same(whole, again)
         assert moments(whole) == moments(again)
