@@ -3,10 +3,66 @@
 from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
-__all__ = ["LocalProblem", "Strategy"]
 
 if TYPE_CHECKING:
-    from raysim.strategies.base import LocalProblem, Strategy
+    # What an author of a strategy or selection needs.
+    from raysim.strategies.base import (
+        LAST,
+        MIXTURE,
+        OWN,
+        POOLED,
+        Asynchrony,
+        Contrast,
+        Division,
+        Draw,
+        FederationView,
+        HospitalRows,
+        LocalProblem,
+        Objective,
+        Pull,
+        Question,
+        RowGroups,
+        Selection,
+        State,
+        Strategy,
+        Training,
+        Unfit,
+        Update,
+        Upload,
+        Variates,
+        Visit,
+        choose,
+        shares,
+    )
+
+__all__ = [
+    "LAST",
+    "MIXTURE",
+    "OWN",
+    "POOLED",
+    "Asynchrony",
+    "Contrast",
+    "Division",
+    "Draw",
+    "FederationView",
+    "HospitalRows",
+    "LocalProblem",
+    "Objective",
+    "Pull",
+    "Question",
+    "RowGroups",
+    "Selection",
+    "State",
+    "Strategy",
+    "Training",
+    "Unfit",
+    "Update",
+    "Upload",
+    "Variates",
+    "Visit",
+    "choose",
+    "shares",
+]
 
 
 def __getattr__(name: str) -> Any:

@@ -13,7 +13,6 @@ Shapes: ``N`` hospitals in the federation, ``H`` in the cohort, ``P`` scalars of
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, TypeVar
@@ -22,6 +21,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 # All names of the interface can be imported from here.
+from raysim.strategies.fields import Invalid as Invalid
+from raysim.strategies.fields import Unfit as Unfit
+from raysim.strategies.fields import at_least as at_least
+from raysim.strategies.fields import below_one as below_one
+from raysim.strategies.fields import one_of as one_of
+from raysim.strategies.fields import share_of_one as share_of_one
+from raysim.strategies.fields import within as within
 from raysim.strategies.problem import LAST as LAST
 from raysim.strategies.problem import MIXTURE as MIXTURE
 from raysim.strategies.problem import OWN as OWN
@@ -30,9 +36,14 @@ from raysim.strategies.problem import Contrast as Contrast
 from raysim.strategies.problem import Floats as Floats
 from raysim.strategies.problem import Ids as Ids
 from raysim.strategies.problem import LocalProblem as LocalProblem
+from raysim.strategies.problem import Mask as Mask
+from raysim.strategies.problem import Objective as Objective
 from raysim.strategies.problem import Pull as Pull
+from raysim.strategies.problem import RowGroups as RowGroups
 from raysim.strategies.problem import Update as Update
+from raysim.strategies.problem import Upload as Upload
 from raysim.strategies.problem import Variates as Variates
+from raysim.strategies.problem import Visit as Visit
 from raysim.strategies.questions import Ask as Ask
 from raysim.strategies.questions import Division as Division
 from raysim.strategies.questions import GroupSizes as GroupSizes
@@ -41,26 +52,21 @@ from raysim.strategies.questions import MeanLoss as MeanLoss
 from raysim.strategies.questions import Question as Question
 
 
-class Unfit(ValueError):
-    """Raised in ``setup`` for a federation with which the strategy is not defined, where that is found out by asking.
-
-    The message begins with the field: ``features: ...``.
-    """
-
-
 @dataclass(frozen=True, eq=False)
 class Draw:
-    """What a selection chooses from: ``candidates [M]``, ascending, with ``sizes [M]`` > 0 training rows.
-
-    ``memory`` is what the selection remembers, ``rng`` the stream of this draw. ``losses(ids)`` asks these candidates
-    for their mean training loss under the model that they would start from, ``[len(ids)]``.
-    """
+    """What a selection chooses from."""
 
     candidates: Ids
+    """The ids of M hospitals, ``[M]``, ascending."""
     sizes: Ids
+    """Their training rows, ``[M]``, each above 0."""
     rng: np.random.Generator
+    """The stream of this draw."""
     memory: Any
+    """What the selection remembers."""
     losses: Callable[[Ids], Floats]
+    """``losses(ids)`` asks these candidates for their mean training loss under the model that they would start from,
+    ``[len(ids)]``."""
 
 
 class Selection:
@@ -87,36 +93,40 @@ class Selection:
 
 @dataclass(frozen=True, eq=False)
 class FederationView:
-    """What the server knows of the federation, and how it asks for more.
-
-    ``names [N]``, ``sizes [N]`` training rows, ``classes`` of the label, ``initial [P]`` the common starting
-    parameters, of which ``parameters`` says by name where each tensor lies, in order, and ``measured`` which of them no
-    gradient moves (running statistics); ``local_epochs``, ``learning_rate`` and ``selection`` as configured, ``memory``
-    what the selection remembers. ``rng(purpose, *key)`` is a stream of the run's seed. ``ask(question)`` returns one
-    answer per hospital in id order; hospitals without training rows answer too.
-
-    Of unreliable hospitals, ``available [N]`` says which can be selected now, ``staleness [N]`` how often the global
-    model has changed since each hospital of the cohort received it, and ``round_seconds [N]`` how long a round takes
-    each; None where all are there, nobody is late, and no time passes. ``round`` (1, 2, ...) is the one whose cohort is
-    called, 0 before.
-    """
+    """What the server knows of the federation, and how it asks for more."""
 
     names: tuple[str, ...]
+    """The hospitals' names, in order of their ids."""
     sizes: Ids
+    """Training rows of each hospital, ``[N]``."""
     classes: int
+    """Of the label; 0 where it is a real number."""
     initial: Floats
+    """The common starting parameters, ``[P]``."""
     local_epochs: int
+    """As configured."""
     learning_rate: float
+    """As configured."""
     selection: Selection
+    """As configured."""
     memory: Any
+    """What the selection remembers."""
     rng: Callable[..., np.random.Generator]
+    """``rng(purpose, *key)``: a stream of the run's seed."""
     ask: Ask
+    """``ask(question)``: one answer per hospital in id order; hospitals without training rows answer too."""
     parameters: Mapping[str, slice] = field(default_factory=dict)
+    """Where each tensor of the model lies in its parameters, by name and in order."""
     measured: frozenset[str] = frozenset()
-    available: NDArray[np.bool_] | None = None
+    """The tensors that no gradient moves: running statistics."""
+    available: Mask | None = None
+    """Which hospitals can be selected now, ``[N]``; None where all are always there."""
     staleness: Ids | None = None
+    """How often the global model has changed since each hospital of the cohort received it, ``[N]``; None: never."""
     round_seconds: Floats | None = None
+    """How long a round takes each hospital, ``[N]``; None where no time passes."""
     round: int = 0
+    """The round that is played (1, 2, ...), 0 before the first."""
 
     @property
     def trainable(self) -> Ids:
@@ -132,14 +142,12 @@ class FederationView:
 
 @dataclass(frozen=True, eq=False)
 class State:
-    """What a strategy carries from round to round.
-
-    ``bank [M, P]``: the server's models, row 0 the global one. ``cluster [N]``: the bank row of each hospital's
-    cluster model, or None for strategies without clusters. Strategies that carry more derive from this class.
-    """
+    """What a strategy carries from round to round. Strategies that carry more derive from this class."""
 
     bank: Floats
+    """The server's models ``[M, P]``, and nothing else; row 0 is the global one."""
     cluster: Ids | None = None
+    """The bank row of each hospital's cluster model, ``[N]``, or None for strategies without clusters."""
 
 
 S = TypeVar("S", bound=State)
@@ -147,29 +155,30 @@ S = TypeVar("S", bound=State)
 
 @dataclass(frozen=True)
 class Training:
-    """What a run trains and how: the model's tensors by name, in order, and the configured optimiser's name.
-
-    ``classes`` of the label, 0 where it is a real number. ``patients()`` gives the attributes of all patients, as
-    :class:`HospitalRows` does those of one hospital.
-    """
+    """What a run trains and how."""
 
     parameters: Mapping[str, slice]
+    """The model's tensors by name, in order."""
     optimizer: str
+    """The configured optimiser's name."""
     classes: int = 2
+    """Of the label; 0 where it is a real number."""
     patients: Callable[[], Mapping[str, NDArray[Any]]] = dict
+    """``patients()``: the attributes of all patients, as :class:`HospitalRows` gives those of one hospital."""
 
 
 @dataclass(frozen=True)
 class Asynchrony:
-    """Rounds without a common start: ``concurrency`` hospitals are in training at any time, and the server renews its
-    model whenever ``buffer`` updates have arrived.
+    """Rounds without a common start: the server renews its model whenever a buffer of updates is full.
 
-    Both are at most the number of hospitals with training rows. A hospital starts from the model of its moment, and is
-    not asked again before its update has been used.
+    A hospital starts from the model of its moment, and is not asked again before its update has been used. Both numbers
+    are lowered to that of the hospitals with training rows.
     """
 
     concurrency: int
+    """How many hospitals are in training at any time."""
     buffer: int
+    """How many updates renew the model."""
 
 
 class Strategy:
@@ -216,10 +225,15 @@ class Strategy:
 
     def problem(self, view: FederationView, state: State, ids: Ids) -> LocalProblem:
         """What the cohort minimises."""
-        return LocalProblem(start=np.zeros_like(ids), weight=shares(view.sizes[ids]))
+        return LocalProblem(start=np.zeros_like(ids), upload=Upload(shares(view.sizes[ids])))
 
     def aggregate(self, view: FederationView, state: State, update: Update) -> State:
         """The state after a round in which at least one hospital trained."""
+        if update.sums.shape != state.bank.shape:
+            raise Invalid(
+                f"upload.sums: {len(update.sums)} for a bank of {len(state.bank)} models; give each model a sum, or "
+                "override aggregate"
+            )
         return replace(state, bank=state.bank + update.sums)
 
     def serve(self, view: FederationView, state: State) -> dict[str, Ids]:
@@ -239,7 +253,7 @@ class Strategy:
         """How hospitals' rows are cut into groups, for strategies whose models belong to groups of patients."""
         return None
 
-    def private(self, view: FederationView) -> NDArray[np.bool_] | None:
+    def private(self, view: FederationView) -> Mask | None:
         """The parameters ``[P]`` that never leave a hospital, or None.
 
         Wherever a model of the bank is a hospital's start or serves it, these are the hospital's own: those that it
@@ -262,26 +276,31 @@ def choose(
     """The configured selection among ``candidates`` (ascending, all with training rows).
 
     ``start [N]`` names the bank row that each hospital would start from (None: the global model). Raises
-    ``ValueError`` where that is none: the server has no such model to send with a question.
+    :class:`Invalid` where that is none, for the server has no such model to send with a question, and where the
+    selection picks others than its candidates.
     """
     if start is not None and (start[candidates] < 0).any():
-        raise ValueError("start: a selection needs rows of the bank, not OWN or MIXTURE")
+        raise Invalid("start: a selection needs rows of the bank, not OWN or MIXTURE")
     if view.available is not None:
         candidates = candidates[view.available[candidates]]
     if not len(candidates):
         return candidates
 
-    def losses(ids: Ids) -> Floats:
+    def losses_of(ids: Ids) -> Floats:
         rows = np.zeros_like(ids) if start is None else start[ids]
-        told = np.empty(len(ids))
+        losses = np.empty(len(ids))
         for row in np.unique(rows):
             # No hospital is sent a model that it would not start from.
             theirs = rows == row
-            told[theirs] = np.concatenate(view.ask(MeanLoss(), models=state.bank[row][None, :], ids=ids[theirs]))
-        return told
+            losses[theirs] = np.concatenate(view.ask(MeanLoss(), models=state.bank[row][None, :], ids=ids[theirs]))
+        return losses
 
-    draw = Draw(candidates, view.sizes[candidates], view.rng(purpose, *key), view.memory, losses)
-    return view.selection.pick(draw)
+    draw = Draw(candidates, view.sizes[candidates], view.rng(purpose, *key), view.memory, losses_of)
+    picked = view.selection.pick(draw)
+    if not (isinstance(picked, np.ndarray) and np.isin(picked, candidates).all() and (np.diff(picked) > 0).all()):
+        selection = type(view.selection).__name__
+        raise Invalid(f"select: selection {selection} picks {picked!r}; pick ascending ids out of the candidates")
+    return picked
 
 
 def shares(sizes: Ids) -> Floats:
@@ -289,24 +308,12 @@ def shares(sizes: Ids) -> Floats:
     return sizes / max(int(sizes.sum()), 1)
 
 
-def at_least(field: str, value: float, bound: float, *, finite: bool = True) -> None:
-    """Raise ``ValueError`` naming ``field`` unless ``value >= bound``, and where ``finite`` below infinity."""
-    if not value >= bound:
-        raise ValueError(f"{field}: {value} is not at least {bound}")
-    if finite and math.isinf(value):
-        raise ValueError(f"{field}: {value} is not finite; it must be at least {bound}")
-
-
-def within(field: str, value: float, low: float, high: float) -> None:
-    """Raise ``ValueError`` naming ``field`` unless ``low <= value <= high``."""
-    if not low <= value <= high:
-        raise ValueError(f"{field}: {value} is not between {low} and {high}")
-
-
-def one_of(field: str, value: str, known: Sequence[str]) -> None:
-    """Raise ``ValueError`` naming ``field`` unless ``value`` is among the ``known``."""
-    if value not in known:
-        raise ValueError(f"{field}: '{value}' is not one of {', '.join(known)}")
+def sent_weights(update: Update) -> Floats:
+    """The weights by which what hospitals sent was summed, ``[H]`` or ``[H, G]``."""
+    sent = None if update.problem is None else update.problem.sent
+    if sent is None or sent.weight is None:
+        raise TypeError("the update does not say how it was weighted")
+    return sent.weight
 
 
 def own_state(state: State, kind: type[S]) -> S:

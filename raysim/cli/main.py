@@ -153,10 +153,19 @@ def _terminated(number: int, frame: object) -> None:
 
 
 def _add_commands() -> None:
-    """Add the commands of the entry-point group ``raysim.commands``: functions whose modules import only typer."""
-    from importlib.metadata import entry_points
+    """Add the commands of the entry-point group ``raysim.commands``: functions whose modules import only typer.
 
-    for entry in sorted(entry_points(group="raysim.commands"), key=lambda entry: entry.name):
+    Raysim's own come first: another package cannot take the name of one of them.
+    """
+    from raysim.core.installed import registered
+
+    taken = {command.name or command.callback.__name__ for command in app.registered_commands if command.callback}
+    for entry in registered("commands"):
+        if entry.name in taken:
+            package = entry.dist.name if entry.dist else "another package"
+            print(f"raysim: the command '{entry.name}' of {package} is left out: the name is taken", file=sys.stderr)
+            continue
+        taken.add(entry.name)
         app.command(entry.name)(entry.load())
 
 

@@ -22,6 +22,10 @@ class ResourceError(RaysimError):
     """The configuration asks for more than the machine or cluster has."""
 
 
+class StrategyError(RaysimError):
+    """A strategy returned something that cannot be used; the message names it, the round and the field."""
+
+
 class TrainingDiverged(RaysimError):
     """A hospital's parameters stopped being finite numbers."""
 

@@ -8,26 +8,30 @@ from __future__ import annotations
 
 import re
 from functools import cache
-from importlib.metadata import EntryPoint, entry_points
+from importlib.metadata import EntryPoint
 from typing import Any
 
 from raysim.core.errors import ConfigError, nearest
+from raysim.core.installed import is_own, registered
 from raysim.strategies.shared.importing import by_path
 
 
 @cache
 def entries(kind: str) -> dict[str, EntryPoint]:
-    """The registered entry points of ``kind`` (``strategies``, ``selections``, ``models``, ``sources``) by name."""
-    return {entry.name: entry for entry in sorted(entry_points(group=f"raysim.{kind}"), key=lambda entry: entry.name)}
+    """The registered entry points of ``kind`` (``strategies``, ``selections``, ``models``, ``sources``) by name.
+
+    A name that raysim itself registers means the same whatever else is installed.
+    """
+    by_name = {entry.name: entry for entry in reversed(registered(kind))}
+    return dict(sorted(by_name.items()))
 
 
 def load(kind: str, name: str, field: str) -> Any:
     """The object registered as ``name``; case, ``-`` and ``_`` do not matter. ``field`` is named in the error."""
     known = entries(kind)
-    wanted = _plain(name)
-    for registered, entry in known.items():
-        if _plain(registered) == wanted:
-            return entry.load()
+    alike = [entry for entry in known.values() if _plain(entry.name) == _plain(name)]
+    for entry in sorted(alike, key=lambda entry: (entry.name != name, not is_own(entry))):
+        return entry.load()
     raise ConfigError(f"{field}: '{name}' is not a known name; {nearest(name, known)}")
 
 

@@ -118,7 +118,7 @@ class HospitalGroup:
         chunk = len(mine)
         if self._device == "cpu":
             chunk = max(1, CHUNK_BYTES // (plan.bank.shape[1] * plan.bank.itemsize))
-            if plan.problem is not None and plan.problem.part is not None:
+            if plan.problem is not None and plan.problem.groups is not None:
                 # The rows of a group are copied while they are trained on.
                 federation = self._federation(plan.work.federation, False)
                 rows = int(federation.sizes("train")[plan.ids[mine]].max())

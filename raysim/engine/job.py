@@ -6,7 +6,6 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from numpy.typing import NDArray
 
 from raysim.config.schema import EvaluationSection
@@ -15,7 +14,7 @@ from raysim.core.errors import ConfigError
 from raysim.data.federation import Federation
 from raysim.engine.messages import HospitalStates, Work
 from raysim.engine.subgroups import Grouping, grouping
-from raysim.strategies.base import Floats, Ids, Selection, State, Strategy, Training
+from raysim.strategies.base import Floats, Ids, Mask, Selection, State, Strategy, Training
 from raysim.traffic.ledger import Bytes, Ledger
 from raysim.training.base import Layout
 from raysim.virtual_time.clock import Clock
@@ -27,65 +26,90 @@ class Job:
     """One training run: a strategy with a seed."""
 
     work: Work
+    """What all rounds have in common, the seed among it."""
     strategy: Strategy
+    """The way of federating."""
     selection: Selection
+    """Who takes part, where the strategy leaves it to a selection."""
     rounds: int
+    """How many are played."""
     evaluation: EvaluationSection
+    """On which rows models are evaluated, and how often."""
     system: SystemSection | None = None
+    """How unreliable hospitals are; None: no time passes, and all are there."""
+    label: str = ""
+    """What errors call the strategy; its class where empty."""
+
+    @property
+    def name(self) -> str:
+        """What errors call the strategy."""
+        return self.label or type(self.strategy).__name__
 
 
 @dataclass(eq=False)
 class Round:
-    """A row of ``rounds.csv``. ``metrics`` maps each evaluated model served to its federation-level metrics.
+    """A row of ``rounds.csv``.
 
     A run without rounds has one row, round 0, with what its set-up took and sent: :attr:`Outcome.setup`.
-
-    Of unreliable hospitals: ``virtual_seconds`` from the run's beginning until the server had this round's models (NaN
-    where no federation could have them, None where no time passes), the ``asked`` hospitals, and the cohort's mean
-    ``staleness``.
     """
 
     round: int
+    """Its number: 1, 2, ..."""
     seconds: float
+    """That it took."""
     cohort_size: int
+    """How many hospitals' updates went into it."""
     bytes_down: int
+    """That hospitals received."""
     bytes_up: int
+    """That they sent."""
     metrics: dict[str, dict[str, float]] = field(default_factory=dict)
+    """Federation-level metrics by model served, where it was evaluated."""
     virtual_seconds: float | None = None
+    """From the run's beginning until the server had this round's models; NaN where no federation could have them, None
+    where no time passes."""
     asked: int = 0
+    """How many hospitals were called, where time passes."""
     staleness: float = 0.0
+    """The cohort's mean."""
 
 
 @dataclass(eq=False)
 class Outcome:
-    """What a finished run leaves.
-
-    ``figures`` per model served ``[N, len(task.figures)]``; ``metrics`` per model served, federation-level;
-    ``serve`` per model served, ``[N]`` or ``[N, G]`` bank rows or OWN; ``bank [M, P]`` with row 0 the global model;
-    ``cluster [N]`` bank rows or None; ``kept`` the hospitals' own models, of which only ``private [P]`` is used where
-    that is not None; ``setup`` what was exchanged before the first round; ``facts`` what the strategy has to tell;
-    ``clusters_of_patients [N, G]`` the training rows of each hospital in each group of its division, None without one;
-    ``groups`` figures by patient group (``grouping``), as :func:`subgroups.merged` gives them per model served and
-    attribute; ``seconds`` of all, set-up and last evaluation
-    included.
-    """
+    """What a finished run leaves."""
 
     rounds: list[Round]
+    """All of them, in order."""
     figures: dict[str, Floats]
+    """Per model served, each hospital's ``[N, len(task.figures)]``."""
     metrics: dict[str, dict[str, float]]
+    """Per model served, those of the federation."""
     serve: dict[str, Ids]
+    """Per model served, the bank row of each hospital ``[N]``, or of each group of its rows ``[N, G]``, or ``OWN``."""
     bank: Floats
+    """The server's models, ``[M, P]``; row 0 is the global one."""
     cluster: Ids | None
+    """The bank row of each hospital's cluster model, ``[N]``, or None."""
     kept: dict[int, NDArray[Any]]
+    """The hospitals' own models ``[P]`` by id; only their ``private`` parameters are used where there are such."""
     layout: Layout
+    """Where each tensor lies in a model's parameters."""
     ledger: Ledger
+    """Everything that ever left a hospital."""
     seconds: float
+    """Of all, set-up and last evaluation included."""
     setup: Bytes = field(default_factory=Bytes)
-    private: NDArray[np.bool_] | None = None
+    """What was exchanged before the first round."""
+    private: Mask | None = None
+    """The parameters that never left a hospital, ``[P]``, or None."""
     facts: dict[str, float] = field(default_factory=dict)
+    """What the strategy has to say beside its models."""
     clusters_of_patients: Ids | None = None
+    """The training rows of each hospital in each group of its division, ``[N, G]``; None without one."""
     grouping: Grouping | None = None
+    """The groups of patients that figures were asked for, or None."""
     groups: dict[str, dict[str, tuple[Floats, Floats]]] = field(default_factory=dict)
+    """Their figures per model served and attribute, as :func:`subgroups.merged` gives them."""
 
     @property
     def traffic(self) -> Bytes:
@@ -99,26 +123,33 @@ class Result:
     """A finished run of an experiment and the folder with its files."""
 
     label: str
+    """What tables call the strategy."""
     yardstick: bool
+    """Whether it only bounds what federating can reach."""
     seed: int
+    """Of the run."""
     federation: Federation
+    """That it ran on."""
     outcome: Outcome
+    """What it came to."""
     folder: Path
+    """Its files."""
 
 
 @dataclass(eq=False)
 class History:
-    """What a job has to show so far: its rounds (the last one not evaluated yet), what left hospitals, and seconds.
-
-    ``setup_down`` are the bytes that hospitals received before the first round, ``models_held [N]`` is that of
-    :class:`raysim.traffic.exchange.Traffic`.
-    """
+    """What a job has to show so far."""
 
     rounds: list[Round]
+    """Its rounds, the last one not evaluated yet."""
     ledger: Ledger
+    """What left hospitals."""
     seconds: float
+    """That it took."""
     setup_down: int
+    """Bytes that hospitals received before the first round."""
     models_held: Ids
+    """As :attr:`raysim.traffic.exchange.Traffic.models_held`, ``[N]``."""
 
     def copy(self) -> History:
         """One that a run may write on."""
@@ -132,18 +163,20 @@ class History:
 
 @dataclass(eq=False)
 class RunState:
-    """Where a job stands after ``round``: what it can go on from, with the same hyper-parameters or others.
-
-    ``memory`` is the selection's, ``clock`` what is under way between hospitals and server. With a ``history`` it is a
-    checkpoint: the job goes on as if it had never stopped.
-    """
+    """Where a job stands: what it can go on from, with the same hyper-parameters or others."""
 
     round: int
+    """After which round that is; 0 is before the first."""
     state: State
+    """The strategy's."""
     kept: HospitalStates | None
+    """What hospitals remember, None where no strategy has let them."""
     memory: Any = None
+    """What the selection remembers."""
     history: History | None = None
+    """With one it is a checkpoint: the job goes on as if it had never stopped."""
     clock: Clock | None = None
+    """What is under way between hospitals and server, where time passes."""
 
 
 Event = Round | Outcome | RunState

@@ -1,4 +1,7 @@
-"""A round's training at the hospitals of one process: each visit's chain of problems, and what it sends."""
+"""A round's training at the hospitals of one process: each visit's chain of problems, and what it sends.
+
+What it is told has been checked (:mod:`raysim.strategies.checks`): rows are in the bank, and entries fit the cohort.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +19,7 @@ from raysim.core.streams import stream
 from raysim.data.federation import Federation
 from raysim.engine.divisions import Groups
 from raysim.engine.messages import MODEL, VARIATE, HospitalStates, PartialResult, RoundPlan
-from raysim.strategies.base import LAST, MIXTURE, OWN, POOLED, LocalProblem, Variates
+from raysim.strategies.base import LAST, MIXTURE, OWN, POOLED, Floats, LocalProblem, Upload, Variates, Visit
 from raysim.training.base import ContrastTerm, Model, Optimizer, Task
 
 Parameters = NDArray[Any]
@@ -42,14 +45,9 @@ class LocalTraining:
             raise ValueError("the plan has no problem")
         self._plan, self._mine, self._model, self._open, self._groups = plan, mine, model, open, groups
         self._problem = plan.problem
-        if self._problem.part is not None and (
-            plan.private is not None or any(phase.keep or phase.variates is not None for phase in self._problem.chain)
-        ):
-            raise ValueError("a problem has parts, but what a hospital keeps is of all its rows")
-        self._kept = {hospital: dict(own) for hospital, own in kept.items()}
-        chain, size = plan.problem.chain, plan.bank.shape[1]
-        sends = any(phase.send != "nothing" or phase.variates is not None for phase in chain)
-        self._sums = ExactSum(max(phase.sums for phase in chain), size) if sends else None
+        self._kept = {hospital: dict(vectors) for hospital, vectors in kept.items()}
+        count = sum_count(plan.problem)
+        self._sums = ExactSum(count, plan.bank.shape[1]) if count else None
         self._limit = largest_entry(heaviest(plan.problem))
         self._deltas: list[Parameters] = []
         self._losses: list[float] = []
@@ -85,72 +83,65 @@ class LocalTraining:
     def _task(self, phase: LocalProblem, step: int, j: int, last: Parameters | None) -> Task:
         plan, hospital = self._plan, int(self._plan.ids[j])
         X, y = self._rows(hospital, j)
-        start = last if phase.start[j] == LAST else parameters(plan, int(phase.start[j]), hospital, self._kept)
-        if start is None:
-            raise ValueError("a problem starts from LAST, but there is none before it")
-        epochs = phase.epochs
-        if epochs is None:
-            epochs = plan.work.epochs
-        elif not isinstance(epochs, int):
-            epochs = int(epochs[j])
-        pulls = []
-        for pull in phase.pulls:
-            weight = pull.weight if isinstance(pull.weight, int | float) else float(pull.weight[j])
-            if weight:
-                pulls.append((weight, plan.bank[pull.towards[j]]))
+        if phase.start[j] == LAST and last is not None:
+            start = last
+        else:
+            start = parameters(plan, int(phase.start[j]), hospital, self._kept)
+        objective = phase.objective
+        weights = [(float(of_entry(pull.weight, j)), pull.towards[j]) for pull in objective.pulls]
         contrast = None
-        if phase.contrast is not None:
-            own = self._kept.get(hospital, {}).get(MODEL, start)
-            contrast = ContrastTerm(phase.contrast.weight, phase.contrast.temperature, start, own)
+        if objective.contrast is not None:
+            previous = self._kept.get(hospital, {}).get(MODEL, start)
+            contrast = ContrastTerm(objective.contrast.weight, objective.contrast.temperature, start, previous)
         linear = None
-        if phase.variates is not None:
-            linear = plan.bank[phase.variates.server] - self._variate(hospital)
+        if objective.variates is not None:
+            linear = objective.variates.server - self._variate(hospital)
         return Task(
             X=X,
             y=y,
             start=start,
-            pulls=pulls,
-            epochs=epochs,
-            learning_rate=self._rate(phase),
+            pulls=[(weight, plan.bank[row]) for weight, row in weights if weight],
+            epochs=plan.work.epochs if phase.visit.epochs is None else int(of_entry(phase.visit.epochs, j)),
+            learning_rate=self._rate(phase.visit),
             batches=partial(stream, plan.work.seed, self._purpose(step, j), plan.round, hospital),
             linear=linear,
-            frozen=phase.frozen,
+            frozen=objective.frozen,
             contrast=contrast,
         )
 
     def _rows(self, hospital: int, j: int) -> tuple[NDArray[Any], NDArray[Any]]:
-        federation, part = self._open(hospital == POOLED), self._problem.part
-        if part is not None:
+        federation, groups = self._open(hospital == POOLED), self._problem.groups
+        if groups is not None:
             with named(federation, hospital, f"dividing its rows in round {self._plan.round}"):
-                rows = self._groups.rows(federation, self._plan.division, hospital, "train", int(part[j]))
+                rows = self._groups.rows(federation, self._plan.division, hospital, "train", int(groups.group[j]))
             return federation.X[rows], federation.y[rows]
         if hospital == POOLED:
             everything = pooled_rows(federation)
             return federation.X[everything], federation.y[everything]
-        own = federation.rows(hospital, "train")
-        return federation.X[own], federation.y[own]
+        training = federation.rows(hospital, "train")
+        return federation.X[training], federation.y[training]
 
     def _purpose(self, step: int, j: int) -> str:
         """What a stream of batches is for: no two phases or groups share one, and the first are those of all rows."""
-        part = 0 if self._problem.part is None else int(self._problem.part[j])
-        return "batch" + (f" {step}" if step else "") + (f" of group {part}" if part else "")
+        group = 0 if self._problem.groups is None else int(self._problem.groups.group[j])
+        return "batch" + (f" {step}" if step else "") + (f" of group {group}" if group else "")
 
-    def _rate(self, phase: LocalProblem) -> float:
-        return self._plan.work.optimizer.learning_rate if phase.learning_rate is None else phase.learning_rate
+    def _rate(self, visit: Visit) -> float:
+        return self._plan.work.optimizer.learning_rate if visit.learning_rate is None else visit.learning_rate
 
-    def _optimizer(self, phase: LocalProblem) -> Optimizer:
+    def _optimizer(self, visit: Visit) -> Optimizer:
         usual = self._plan.work.optimizer
         return replace(
             usual,
-            name=usual.name if phase.optimizer is None else phase.optimizer,
-            batch_size=usual.batch_size if phase.batch_size is None else phase.batch_size,
+            name=usual.name if visit.optimizer is None else visit.optimizer,
+            batch_size=usual.batch_size if visit.batch_size is None else visit.batch_size,
         )
 
     def _loss(self, task: Task) -> float:
         return float(self._model.row_losses(self._model.logits(task.start, task.X), task.y).mean())
 
     def _trained(self, phase: LocalProblem, tasks: Sequence[Task], some: Sequence[int]) -> NDArray[Any]:
-        optimizer = self._optimizer(phase)
+        optimizer = self._optimizer(phase.visit)
         try:
             return self._model.train(tasks, optimizer)
         except RaysimError:
@@ -166,49 +157,61 @@ class LocalTraining:
         self, phase: LocalProblem, tasks: Sequence[Task], trained: NDArray[Any], some: Sequence[int]
     ) -> list[Parameters] | None:
         """The hospitals' control variates after the round (SCAFFOLD, options I and II); those without rows keep 0."""
-        if phase.variates is None:
+        variates = phase.objective.variates
+        if variates is None:
             return None
         moved = self._model.layout.trained
-        if phase.variates.renew == "gradient":
+        if variates.renew == "gradient":
             whole = [replace(task, pulls=(), linear=None, epochs=1, learning_rate=1.0) for task in tasks]
             trained = self._model.train(whole, Optimizer("sgd", 1.0, 0))
-        batch, renewed = self._optimizer(phase).batch_size, []
+        batch, renewed = self._optimizer(phase.visit).batch_size, []
         for task, end, j in zip(tasks, trained, some, strict=True):
-            own = self._variate(int(self._plan.ids[j])).copy()
+            variate = self._variate(int(self._plan.ids[j])).copy()
             steps = task.epochs * (-(-len(task.y) // batch) if batch else 1)
-            if phase.variates.renew == "gradient":
-                own[:moved] = (task.start - end)[:moved]
+            if variates.renew == "gradient":
+                variate[:moved] = (task.start - end)[:moved]
             elif steps and len(task.y):
                 slope = (task.start - end) / (steps * task.learning_rate)
-                own[:moved] += (slope - self._plan.bank[phase.variates.server])[:moved]
-            renewed.append(own)
+                variate[:moved] += (slope - variates.server)[:moved]
+            renewed.append(variate)
         return renewed
 
     def _leave(self, phase: LocalProblem, j: int, task: Task, theta: Parameters, variate: Parameters | None) -> None:
         """Add what the hospital sends, and note what it remembers."""
         delta = np.subtract(theta, task.start, dtype=np.float64)
-        private = self._plan.private
+        private, upload = self._plan.private, phase.upload
         if private is not None:
             delta[private] = 0.0
-        summed = phase.send != "nothing" and phase.weight is not None
-        self._check(delta, self._limit if summed and phase.send == "delta" else np.inf, j, task)
-        if summed:
-            sent = delta if phase.send == "delta" else np.where(private, 0.0, theta) if private is not None else theta
-            if phase.send == "parameters":
-                self._check(sent, self._limit, j, task)
-            self._add(phase, j, sent)
-        if phase.single:
-            self._deltas.append(delta)
-        if phase.keep:
+        summed = upload is not None and upload.weight is not None and upload.what == "delta"
+        self._check(delta, self._limit if summed else np.inf, j, task)
+        if upload is not None:
+            self._send(upload, j, delta, theta, task)
+        if phase.visit.keep:
             self._remember(j, MODEL, theta)
-        if variate is not None and phase.variates is not None:
-            self._vary(phase.variates, j, variate, task)
+        if variate is not None and phase.objective.variates is not None:
+            self._vary(phase.objective.variates, j, variate, task)
+
+    def _send(self, upload: Upload, j: int, delta: Floats, theta: Parameters, task: Task) -> None:
+        """Add entry ``j``'s vector to the sum, or sums, that it goes into, and put its delta aside where asked to."""
+        if upload.single:
+            self._deltas.append(delta)
+        if upload.weight is None or self._sums is None:
+            return
+        vector: Parameters = delta
+        if upload.what == "parameters":
+            vector = theta if self._plan.private is None else np.where(self._plan.private, 0.0, theta)
+            self._check(vector, self._limit, j, task)
+        if upload.weight.ndim == 1:
+            self._sums.add(0 if upload.into is None else int(upload.into[j]), float(upload.weight[j]), vector)
+            return
+        for group in np.flatnonzero(upload.weight[j]):
+            self._sums.add(int(group), float(upload.weight[j, group]), vector)
 
     def _vary(self, variates: Variates, j: int, variate: Parameters, task: Task) -> None:
         change = np.subtract(variate, self._variate(int(self._plan.ids[j])), dtype=np.float64)
         self._check(change, self._limit, j, task)
         if self._sums is not None:
-            self._sums.add(variates.into, float(variates.weight[j]), change)
+            self._sums.add(len(self._sums.units) - 1, float(variates.weight[j]), change)
         self._remember(j, VARIATE, variate)
 
     def _check(self, vector: NDArray[Any], limit: float, j: int, task: Task) -> None:
@@ -222,19 +225,9 @@ class LocalTraining:
             "lower it or scale the features"
         )
 
-    def _add(self, phase: LocalProblem, j: int, vector: NDArray[Any]) -> None:
-        """Add what entry ``j`` sends to the sum, or sums, that it goes into."""
-        if phase.weight is None or self._sums is None:
-            return
-        if phase.weight.ndim == 1:
-            self._sums.add(0 if phase.into is None else int(phase.into[j]), float(phase.weight[j]), vector)
-            return
-        for group in np.flatnonzero(phase.weight[j]):
-            self._sums.add(int(group), float(phase.weight[j, group]), vector)
-
     def _variate(self, hospital: int) -> Parameters:
-        own = self._kept.get(hospital, {}).get(VARIATE)
-        return np.zeros(self._plan.bank.shape[1], self._plan.bank.dtype) if own is None else own
+        variate = self._kept.get(hospital, {}).get(VARIATE)
+        return np.zeros(self._plan.bank.shape[1], self._plan.bank.dtype) if variate is None else variate
 
     def _remember(self, j: int, what: str, vector: Any) -> None:
         self._kept.setdefault(int(self._plan.ids[j]), {})[what] = vector.copy()
@@ -258,14 +251,15 @@ class named:
 
 def parameters(plan: RoundPlan, row: int, hospital: int, kept: HospitalStates) -> Parameters:
     """The parameters that a bank row, ``OWN`` or ``MIXTURE`` stands for at a hospital, its private ones included."""
-    own = kept.get(hospital, {}).get(MODEL)
-    if row == OWN and own is not None:
-        return own
+    model = kept.get(hospital, {}).get(MODEL)
+    if row == OWN and model is not None:
+        return model
+    shared: Parameters
     if row in (OWN, MIXTURE) and plan.mixture is not None:
-        found: Parameters = (plan.mixture[hospital] @ plan.bank).astype(plan.bank.dtype)
+        shared = (plan.mixture[hospital] @ plan.bank).astype(plan.bank.dtype)
     else:
-        found = plan.bank[max(row, 0)]
-    return with_private(found, plan.private, own)
+        shared = plan.bank[0 if row == OWN else row]
+    return with_private(shared, plan.private, model)
 
 
 def with_private(theta: Parameters, private: NDArray[np.bool_] | None, own: Parameters | None) -> Parameters:
@@ -273,23 +267,35 @@ def with_private(theta: Parameters, private: NDArray[np.bool_] | None, own: Para
     return theta if private is None or own is None else np.where(private, own, theta)
 
 
+def of_entry(value: Any, j: int) -> Any:
+    """What is said of entry ``j`` by ``value``, one for all or ``[H]``."""
+    return value[j] if isinstance(value, np.ndarray) else value
+
+
+def sum_count(problem: LocalProblem) -> int:
+    """How many sums come back of a problem: those of its upload, and behind them one of control variates."""
+    sent = problem.sent
+    return 0 if sent is None else sent.sums + (problem.objective.variates is not None)
+
+
 def heaviest(problem: LocalProblem) -> float:
     """The magnitudes of all weights in the sum where these come to most.
 
     They are the whole cohort's, so that what is refused does not depend on which process serves whom.
     """
-    totals = np.zeros(max(phase.sums for phase in problem.chain))
-    for phase in problem.chain:
-        if phase.send != "nothing" and phase.weight is not None:
-            weight = np.abs(phase.weight)
-            if weight.ndim == 1:
-                into = np.zeros(len(weight), dtype=np.int64) if phase.into is None else phase.into
-                totals += np.bincount(into, weights=weight, minlength=len(totals))
-            else:
-                totals[: weight.shape[1]] += weight.sum(axis=0)
-        if phase.variates is not None:
-            totals[phase.variates.into] += np.abs(phase.variates.weight).sum()
-    return float(totals.max())
+    totals = [0.0]
+    sent, variates = problem.sent, problem.objective.variates
+    if sent is not None and sent.weight is not None:
+        weight = np.abs(sent.weight)
+        if weight.ndim == 1:
+            into = np.zeros(len(weight), dtype=np.int64) if sent.into is None else sent.into
+            weight = np.bincount(into, weights=weight)
+        else:
+            weight = weight.sum(axis=0)
+        totals.append(float(weight.max()))
+    if variates is not None:
+        totals.append(float(np.abs(variates.weight).sum()))
+    return max(totals)
 
 
 def pooled_rows(federation: Federation) -> NDArray[np.int64]:

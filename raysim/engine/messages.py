@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from raysim.data.federation import Federation
 from raysim.engine.subgroups import GroupFigures, Grouping
-from raysim.strategies.base import Division, Floats, Ids, LocalProblem, Question
+from raysim.strategies.base import Division, Floats, Ids, LocalProblem, Mask, Question
 from raysim.training.base import Model, Optimizer
 from raysim.training.models import build_model
 
@@ -58,68 +58,84 @@ class Work:
     federation: str
     """Folder of the federation, mapped by each actor."""
     model: ModelSpec
+    """The model that is trained."""
     optimizer: Optimizer
+    """How, unless a problem says otherwise."""
     epochs: int
+    """For how many passes over its rows a hospital trains, unless a problem says otherwise."""
     seed: int
+    """Of all streams of the run."""
     precision: str
+    """Of hospitals' parameters: ``float32`` or ``float64``."""
 
 
 @dataclass(frozen=True, eq=False)
 class RoundPlan:
-    """One round for everybody: every actor takes from it what concerns the hospitals it serves.
-
-    ``bank [M, P]`` in the run's precision; ``ids [H]`` the cohort and ``problem`` what it minimises (or no one trains);
-    ``mixture [N, M]`` the weights of bank rows where ``MIXTURE`` is named; ``private [P]`` the parameters that never
-    leave a hospital; ``division`` how rows are cut into groups; ``losses`` asks for each trained hospital's mean loss
-    before training; ``serve`` the models to evaluate, ``{model served: [N] or [N, G] bank rows or OWN}``, on ``part``;
-    ``histograms`` asks for the pooled score histograms too, and ``groups`` for figures by patient group.
-    """
+    """One round for everybody: every actor takes from it what concerns the hospitals it serves."""
 
     work: Work
+    """What all rounds have in common."""
     round: int
+    """Its number, which keys the streams of batches."""
     bank: NDArray[Any]
+    """The server's models ``[M, P]``, in the run's precision."""
     ids: Ids
+    """The hospital of each entry of the problem, ``[H]``."""
     problem: LocalProblem | None
+    """What they minimise; None: nobody trains."""
     mixture: Floats | None = None
-    private: NDArray[np.bool_] | None = None
+    """The weights of bank rows where ``MIXTURE`` is named, ``[N, M]``."""
+    private: Mask | None = None
+    """The parameters that never leave a hospital, ``[P]``."""
     division: Division | None = None
+    """How rows are cut into groups."""
     losses: bool = False
+    """Whether each hospital that trains tells its mean loss before."""
     serve: dict[str, Ids] = field(default_factory=dict)
+    """The models to evaluate: ``{model served: bank rows or OWN, [N] or [N, G]}``."""
     part: str = "test"
+    """The rows that they are evaluated on."""
     histograms: bool = False
+    """Whether histograms of the scores are asked for too, from which figures of all rows together follow."""
     groups: Grouping | None = None
+    """The groups of patients whose figures are asked for too."""
 
 
 @dataclass(frozen=True, eq=False)
 class Inquiry:
-    """A question for everybody: every actor answers for those of hospitals ``ids`` (None: all) that it serves.
-
-    ``models [M, P]`` travel with it; of these the ``private [P]`` parameters are those that a hospital remembers.
-    """
+    """A question for everybody: every actor answers for those hospitals that it serves."""
 
     work: Work
+    """What all rounds have in common."""
     question: Question
+    """What is asked."""
     round: int
-    models: Floats | None = None
+    """In which it is asked; 0 before the first."""
+    models: NDArray[Any] | None = None
+    """The models that travel with it, ``[M, P]``."""
     ids: Ids | None = None
-    private: NDArray[np.bool_] | None = None
+    """Who is asked; None: all."""
+    private: Mask | None = None
+    """The parameters of the models that are those that a hospital remembers, ``[P]``."""
 
 
 @dataclass(eq=False)
 class PartialResult:
-    """What one actor sends back. Its parameters are sums: their size does not grow with the number of hospitals.
-
-    ``units [G, P]`` fixed-point sums of weighted deltas; ``ids [h]`` the hospitals that trained here, with ``deltas
-    [h, P]`` and ``losses [h]`` where these are asked for by hospital; ``figures`` per model served ``[h, columns]``
-    for the actor's hospitals in its order; ``histograms`` per model served; ``groups`` per model served and patient
-    attribute; ``seconds`` of computing.
-    """
+    """What one actor sends back. Its parameters are sums: their size does not grow with the number of hospitals."""
 
     units: NDArray[np.int64] | None = None
+    """The sums of weighted deltas in fixed point, ``[G, P]``, and of control variates behind them."""
     ids: Ids | None = None
+    """The hospitals of the ``h`` entries that trained here, ``[h]``."""
     deltas: Floats | None = None
+    """Their deltas one by one, ``[h, P]``, where these are asked for."""
     losses: Floats | None = None
+    """Their mean losses before training, ``[h]``, where these are asked for."""
     figures: dict[str, NDArray[np.float64]] = field(default_factory=dict)
+    """Per model served, the figures of the actor's hospitals in its order, ``[h, columns]``."""
     histograms: dict[str, Any] = field(default_factory=dict)
+    """Per model served, the histogram of its scores."""
     groups: dict[str, dict[str, GroupFigures]] = field(default_factory=dict)
+    """Per model served and attribute, the figures of groups of patients."""
     seconds: float = 0.0
+    """Of computing."""

@@ -29,6 +29,7 @@ from raysim.data.federation import Federation
 from raysim.engine.coordinator import Coordinator
 from raysim.engine.hospitals import CHUNK_BYTES
 from raysim.engine.job import Job, Round
+from raysim.engine.local_training import sum_count
 from raysim.engine.messages import HospitalStates, Inquiry, PartialResult, RoundPlan
 from raysim.engine.pool import StateReferences
 from raysim.experiment.runs import make_job
@@ -187,11 +188,10 @@ class _Scales:
             mine = plan.ids[np.isin(plan.ids, served) | ((plan.ids == POOLED) & pools)]
             size = plan.bank.shape[1]
             result.ids = mine if len(mine) else None
-            chain = problem.chain
-            if any(phase.send != "nothing" or phase.variates is not None for phase in chain) and len(mine):
+            if problem.sent is not None and len(mine):
                 # One number seen as many: a hundred nodes' sums would not fit into this process.
-                result.units = np.broadcast_to(np.int64(1), (max(phase.sums for phase in chain), size))
-            if any(phase.single for phase in chain) and len(mine):
+                result.units = np.broadcast_to(np.int64(1), (sum_count(problem), size))
+            if problem.sent is not None and problem.sent.single and len(mine):
                 result.deltas = np.broadcast_to(np.float64(1e-3), (len(mine), size))
             if plan.losses and len(mine):
                 result.losses = np.full(len(mine), 0.5)

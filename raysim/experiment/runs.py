@@ -273,6 +273,7 @@ def make_job(config: Config, strategy: Strategy, selection: Selection, federatio
         rounds=training.rounds,
         evaluation=config.evaluation,
         system=config.system,
+        label=plugins.label(config.strategy),
     )
 
 

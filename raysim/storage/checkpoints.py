@@ -26,7 +26,7 @@ from raysim.strategies.base import Strategy
 from raysim.traffic.ledger import Ledger
 from raysim.virtual_time.clock import Clock
 
-FORMAT = 4
+FORMAT = 5
 NAME = re.compile(r"round-(\d+)\.([0-9a-f]{32})\.safetensors")
 
 

@@ -12,30 +12,40 @@ from raysim.traffic.ledger import SCALAR_BYTES, Bytes, Ledger, downlink, named_r
 
 
 class Traffic:
-    """``down`` and ``up`` are the bytes of the round that :meth:`begin` began, round 0 being the set-up.
+    """Counts what a job's hospitals receive and send, round by round; round 0 is the set-up.
 
-    ``setup_down`` of the set-up are remembered; what it sent up is in the ledger. ``models_held [N]``: how many of the
-    models of its visit each hospital had when that began; a run that goes on has to know it of those under way.
-    ``size`` scalars of a model ever leave a hospital or reach it; with ``losses`` the selection hears those of
-    participants. A model that a hospital was asked about is not sent to it again for the visit that begins in that
-    round, however late its update comes.
+    A model that a hospital was asked about is not sent to it again for the visit that begins in that round, however
+    late its update comes.
     """
 
+    down: int
+    """Bytes that hospitals have received in this round."""
+    up: int
+    """Bytes that they have sent in it."""
+    ledger: Ledger
+    """Everything that has left hospitals."""
+    setup_down: int
+    """Bytes that hospitals received before the first round; what they sent is in the ledger."""
+    models_held: Ids
+    """How many of the models of its visit each hospital had when that began, ``[N]``: a run that goes on has to know it
+    of those under way."""
+
     def __init__(self, ledger: Ledger, strategy: Strategy, view: FederationView, size: int, losses: bool) -> None:
+        """``size`` scalars of a model travel. With ``losses`` the selection hears those of participants."""
         self.ledger = ledger
+        self.setup_down = 0
+        self.models_held = np.zeros(len(view.sizes), dtype=np.int64)
         self._strategy = strategy
         self._view = view
         self._size = size
         self._losses = losses
-        self.setup_down = 0
-        self.models_held = np.zeros(len(view.sizes), dtype=np.int64)
         self.begin(0)
 
     def begin(self, round: int) -> None:
         """From now on all that is exchanged belongs to this round."""
         self._round = round
         self.down, self.up = 0, 0
-        self._told: list[tuple[Floats, Ids]] = []
+        self._shown: list[tuple[Floats, Ids]] = []
 
     @property
     def setup(self) -> Bytes:
@@ -45,12 +55,12 @@ class Traffic:
     def hears_losses(self, problem: LocalProblem) -> bool:
         """Whether those who minimise it tell their losses before."""
         # Whoever sends nothing sends no loss either: fine-tuning, and hospitals without rows with it.
-        return any(phase.send != "nothing" for phase in problem.chain) and (problem.losses or self._losses)
+        return problem.sent is not None and (problem.sent.losses or self._losses)
 
     def asked(
         self, question: Question, ids: Ids, sizes: NDArray[np.int64], models: Floats | None
     ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Hospitals ``ids [h]`` have told ``sizes [h]`` scalars, of ``models`` where not None.
+        """Hospitals ``ids [h]`` have answered with ``sizes [h]`` scalars, about ``models`` where not None.
 
         Returns the bytes that each received, and sent, ``[h]``.
         """
@@ -58,7 +68,7 @@ class Traffic:
             self.up += self.ledger.add(self._round, question.kind, ids, sizes)
         received = carried(question, ids)
         if models is not None:
-            self._tell(models, ids)
+            self._show(models, ids)
             received = received + len(models) * self._size
         received = received * SCALAR_BYTES
         self.down += int(received.sum())
@@ -68,7 +78,7 @@ class Traffic:
 
     def trained(self, ids: Ids, problem: LocalProblem, state: State) -> None:
         """The cohort ``ids [H]`` has sent what it sends for ``problem``, having received what it names."""
-        ids = entries(ids, problem)
+        ids = problem.entries(ids)
         models = self._models(state)
         down, up = record_training(
             self.ledger, self._round, ids, problem, self._size, models, self.hears_losses(problem)
@@ -91,7 +101,7 @@ class Traffic:
 
         They are entered when the updates come.
         """
-        each, models = entries(ids, problem), self._models(state)
+        each, models = problem.entries(ids), self._models(state)
         hospitals, held = self._held(each, problem, state)
         self.models_held[hospitals] = held
         scratch = Ledger([(0, "model", each, downlink(problem, self._size, models) * SCALAR_BYTES)])
@@ -108,15 +118,15 @@ class Traffic:
         mixture = self._strategy.mixture(self._view, state)
         return len(state.bank) if mixture is None else int(mixture.any(axis=0).sum())
 
-    def _tell(self, models: Floats, ids: Ids) -> None:
+    def _show(self, models: Floats, ids: Ids) -> None:
         """Remember that hospitals ``ids [h]`` have received ``models [M, P]`` in this round, each model once."""
         for model in models:
-            for at, (known, told) in enumerate(self._told):
-                if np.array_equal(known, model):
-                    self._told[at] = (known, np.union1d(told, ids))
+            for at, (earlier, hospitals) in enumerate(self._shown):
+                if np.array_equal(earlier, model):
+                    self._shown[at] = (earlier, np.union1d(hospitals, ids))
                     break
             else:
-                self._told.append((model, ids))
+                self._shown.append((model, ids))
 
     def _held(self, ids: Ids, problem: LocalProblem, state: State) -> tuple[Ids, Ids]:
         """The hospitals ``[h]`` of the entries ``ids [H]``, and how many models that ``problem`` names they have.
@@ -127,11 +137,11 @@ class Traffic:
         held = np.zeros(len(hospitals), dtype=np.int64)
         # A mixture is of many, and names none by itself; nor do its pulls, which are to models that it is of.
         named = np.where(problem.start[:, None] == MIXTURE, -1, np.maximum(named_rows(problem), -1))
-        for model, told in self._told:
+        for model, holders in self._shown:
             # By what they hold: the same model may be in several rows, and old ones are behind the bank.
             same = np.append((state.bank == model).all(axis=1), False)
             needed = np.bincount(entry, weights=same[named].any(axis=1), minlength=len(hospitals)) > 0
-            held += needed & np.isin(hospitals, told)
+            held += needed & np.isin(hospitals, holders)
         return hospitals, held
 
 
@@ -139,8 +149,3 @@ def carried(question: Question, ids: Ids) -> NDArray[np.int64]:
     """The scalars that travel with a question to each of hospitals ``ids [h]``, ``[h]``."""
     scalars = np.asarray(getattr(question, "scalars", 0), dtype=np.int64)
     return scalars[ids] if scalars.ndim else np.full(len(ids), scalars)
-
-
-def entries(ids: Ids, problem: LocalProblem | None) -> Ids:
-    """The hospital of each entry of a round's problem: the cohort ``ids`` one by one, unless it says otherwise."""
-    return ids if problem is None or problem.hospitals is None else problem.hospitals

@@ -55,11 +55,9 @@ def named_rows(problem: LocalProblem) -> Ids:
     columns = []
     for phase in problem.chain:
         columns.append(phase.start)
-        for pull in phase.pulls:
+        for pull in phase.objective.pulls:
             # A pull without weight is not computed, so its target is not sent.
             columns.append(np.where(np.asarray(pull.weight) > 0, pull.towards, OWN))
-        if phase.variates is not None:
-            columns.append(np.full_like(phase.start, phase.variates.server))
     return np.stack(columns, axis=1)
 
 
@@ -67,15 +65,17 @@ def downlink(problem: LocalProblem, size: int, models: int) -> NDArray[np.int64]
     """Scalars that each hospital of a cohort receives, ``[H]``, out of a bank of ``models``.
 
     Every bank row that its problems name counts once, in the first of its entries that does; a mixture needs them all.
+    The server's control variate is one vector more.
     """
     rows = named_rows(problem)
-    owners = np.arange(len(rows)) if problem.hospitals is None else problem.hospitals
+    owners = problem.entries(np.arange(len(rows)))
     low, high = rows.min(initial=0), rows.max(initial=0)
     _, first = np.unique(owners[:, None] * (high - low + 1) + rows - low, return_index=True)
     fresh = np.zeros(rows.shape, dtype=np.bool_)
     fresh.ravel()[first] = True
     distinct: NDArray[np.int64] = (fresh & (rows >= 0)).sum(axis=1)
-    return np.where(problem.start == MIXTURE, models, distinct) * size
+    vectors = np.where(problem.start == MIXTURE, models, distinct) + (problem.objective.variates is not None)
+    return vectors * size
 
 
 def record_training(
@@ -92,8 +92,8 @@ def record_training(
     down = int(downlink(problem, size, models).sum()) * SCALAR_BYTES
     up = 0
     senders, entries = np.unique(ids, return_counts=True)
-    if any(phase.send != "nothing" for phase in problem.chain):
-        up += ledger.add(round, "update", senders, entries * (size + (problem.part is None) + losses))
-    if any(phase.variates is not None for phase in problem.chain):
+    if problem.sent is not None:
+        up += ledger.add(round, "update", senders, entries * (size + (problem.groups is None) + losses))
+    if problem.objective.variates is not None:
         up += ledger.add(round, "variate", senders, entries * size)
     return down, up

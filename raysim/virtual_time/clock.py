@@ -9,10 +9,9 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 import numpy as np
-from numpy.typing import NDArray
 
 from raysim.core.streams import stream
-from raysim.strategies.base import FederationView, Floats, Ids, LocalProblem, State
+from raysim.strategies.base import FederationView, Floats, Ids, LocalProblem, Mask, State
 from raysim.virtual_time.hospitals import System
 
 NOBODY: Ids = np.empty(0, dtype=np.int64)
@@ -20,22 +19,24 @@ NOBODY: Ids = np.empty(0, dtype=np.int64)
 
 @dataclass(frozen=True, eq=False)
 class Clock:
-    """Where virtual time stands, in plain values that a checkpoint keeps.
-
-    ``now`` in seconds (NaN: undefined, for what no federation could do), ``waits`` in a row that brought nothing. Under
-    way are ``F`` hospitals, ``hospital [F]``, in the order in which they started: from the global model after round
-    ``version [F]``, to end at ``ends [F]``, then ``lost [F]`` or with an update. ``models [V, P]`` are the global
-    models after rounds ``kept [V]``, those that somebody under way started from.
-    """
+    """Where virtual time stands, in plain values that a checkpoint keeps. ``F`` hospitals are under way."""
 
     now: float
+    """In seconds; NaN is undefined, for what no federation could do."""
     waits: int
+    """How many in a row have brought nothing."""
     hospital: Ids
+    """Who is under way, ``[F]``, in the order in which they started."""
     version: Ids
+    """From the global model after which round each started, ``[F]``."""
     ends: Floats
-    lost: NDArray[np.bool_]
+    """When each ends, ``[F]``."""
+    lost: Mask
+    """Whether that is without an update, ``[F]``."""
     kept: Ids
+    """The rounds whose global models somebody under way started from, ``[V]``."""
     models: Floats
+    """These models, ``[V, P]``."""
 
     @staticmethod
     def zero(parameters: int) -> Clock:
@@ -47,22 +48,22 @@ class Clock:
         """The same at another time."""
         return replace(self, now=now, waits=waits)
 
-    def started(self, ids: Ids, version: int, model: Floats, ends: Floats, lost: NDArray[np.bool_]) -> Clock:
+    def started(self, ids: Ids, version: int, model: Floats, ends: Floats, lost: Mask) -> Clock:
         """With hospitals ``ids [h]`` under way too, from ``model [P]``, the one after round ``version``."""
         if not len(ids):
             return self
-        known = version in self.kept
+        has_model = version in self.kept
         return replace(
             self,
             hospital=np.append(self.hospital, ids),
             version=np.append(self.version, np.full_like(ids, version)),
             ends=np.append(self.ends, ends),
             lost=np.append(self.lost, lost),
-            kept=self.kept if known else np.append(self.kept, version),
-            models=self.models if known else np.concatenate([self.models, model[None, :]]),
+            kept=self.kept if has_model else np.append(self.kept, version),
+            models=self.models if has_model else np.concatenate([self.models, model[None, :]]),
         )
 
-    def without(self, done: NDArray[np.bool_]) -> Clock:
+    def without(self, done: Mask) -> Clock:
         """Without those under way that are ``done [F]``; the models stay until :meth:`tidied`."""
         return replace(
             self,
@@ -87,39 +88,40 @@ class Clock:
             return state, problem
         models = self.models[[int(np.flatnonzero(self.kept == version)[0]) for version in old]]
         row = np.where(versions == round, 0, len(state.bank) + np.searchsorted(old, versions))
+        pulls = tuple(
+            replace(pull, towards=np.where(pull.towards == 0, row, pull.towards)) for pull in problem.objective.pulls
+        )
         moved = replace(
             problem,
             start=np.where(problem.start == 0, row, problem.start),
-            pulls=tuple(
-                replace(pull, towards=np.where(pull.towards == 0, row, pull.towards)) for pull in problem.pulls
-            ),
+            objective=replace(problem.objective, pulls=pulls),
         )
         return replace(state, bank=np.concatenate([state.bank, models])), moved
 
 
 def trained_rows(view: FederationView, ids: Ids, problem: LocalProblem) -> Floats:
     """Rows times epochs that each of hospitals ``ids [H]`` trains, ``[H]``."""
-    rows = np.zeros(len(ids))
+    rows, groups = np.zeros(len(ids)), problem.groups
     for phase in problem.chain:
-        epochs = np.asarray(view.local_epochs if phase.epochs is None else phase.epochs, dtype=float)
-        if phase.hospitals is not None:
+        epochs = np.asarray(view.local_epochs if phase.visit.epochs is None else phase.visit.epochs, dtype=float)
+        if groups is not None:
             # Its entries are groups of its rows: each row is in one of them.
-            entries = np.searchsorted(phase.hospitals, ids)
-            epochs = np.broadcast_to(epochs, phase.hospitals.shape)[np.minimum(entries, len(phase.hospitals) - 1)]
+            entries = np.searchsorted(groups.hospital, ids)
+            epochs = np.broadcast_to(epochs, groups.hospital.shape)[np.minimum(entries, len(groups.hospital) - 1)]
         rows += epochs * view.sizes[ids]
     return rows
 
 
 @dataclass(frozen=True, eq=False)
 class Answers:
-    """What becomes of a call to hospitals ``[H]`` at a moment: each ends at ``ends [H]``, ``lost [H]`` or with an
-    update.
-    """
+    """What becomes of a call to hospitals ``[H]`` at a moment."""
 
     ends: Floats
-    lost: NDArray[np.bool_]
+    """When each ends, ``[H]``."""
+    lost: Mask
+    """Whether that is without an update, ``[H]``."""
 
-    def taken(self, wanted: int, deadline: float, ids: Ids) -> tuple[NDArray[np.bool_], float]:
+    def taken(self, wanted: int, deadline: float, ids: Ids) -> tuple[Mask, float]:
         """Whose updates are taken, ``[H]``, and when the server goes on.
 
         That is when ``wanted`` updates are there, when everybody has answered or is known to be lost, or at the

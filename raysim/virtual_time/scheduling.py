@@ -38,19 +38,22 @@ Exchanged = Callable[[Ids, LocalProblem, State], tuple[Floats, Floats]]
 
 @dataclass(frozen=True, eq=False)
 class ScheduledCohort:
-    """A round's cohort ``ids [H]`` and what it minimises; ``problem`` names rows of the bank of ``state``.
-
-    ``asked`` hospitals were called for it. ``unused`` are those whose updates came and were too few to be used,
-    ``in_vain`` the bytes that went to hospitals whose updates never came; ``staleness`` is the cohort's mean.
-    """
+    """A round's cohort and what it minimises."""
 
     ids: Ids
+    """Who takes part, ``[H]``."""
     problem: LocalProblem | None
+    """What they minimise; None: nobody takes part."""
     state: State
+    """The state whose bank has the rows that the problem names."""
     asked: int = 0
+    """How many hospitals were called for it."""
     unused: tuple[tuple[Ids, LocalProblem], ...] = ()
+    """Those whose updates came and were too few to be used, and what they had minimised."""
     in_vain: int = 0
+    """The bytes that went to hospitals whose updates never came."""
     staleness: float = 0.0
+    """The cohort's mean."""
 
 
 class CohortScheduler(Protocol):
@@ -148,14 +151,9 @@ class ClockedScheduler:
         """What becomes of a call to ``ids [H]`` now, and the bytes down to and up from each."""
         down, up = self._exchanged(ids, problem, state)
         rows = trained_rows(view, ids, problem)
-        seconds = self._system.seconds(ids, rows, down, up) if sends(problem) else rows / self._system.rate[ids]
+        seconds = self._system.seconds(ids, rows, down, up) if problem.sent else rows / self._system.rate[ids]
         leaves = None if until is None else until[ids]
         return answers(self._system, self._seed, ids, self.clock.now, seconds, leaves, *key), down, up
-
-
-def sends(problem: LocalProblem) -> bool:
-    """Whether anything leaves the hospitals that minimise it."""
-    return any(phase.send != "nothing" for phase in problem.chain)
 
 
 def keyed(view: FederationView, attempt: int) -> Callable[..., np.random.Generator]:
@@ -165,8 +163,9 @@ def keyed(view: FederationView, attempt: int) -> Callable[..., np.random.Generat
 
 def check_one_model(state: State, problem: LocalProblem, what: str) -> None:
     """Raise ``ConfigError`` for old models of a strategy that has others than the global one; ``what`` needs them."""
-    phase, *others = problem.chain
-    if len(state.bank) > 1 or problem.sums > 1 or others or phase.hospitals is not None or phase.variates is not None:
+    several = problem.sent is not None and problem.sent.sums > 1
+    further = problem.then or problem.groups or problem.objective.variates
+    if len(state.bank) > 1 or several or further is not None:
         raise ConfigError(
             f"{what} is for strategies whose only model is the global one, from which all hospitals start"
         )

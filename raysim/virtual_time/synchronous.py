@@ -12,7 +12,7 @@ from raysim.config.sizes import sized
 from raysim.core.errors import ConfigError
 from raysim.strategies.base import POOLED, FederationView, Floats, Ids, LocalProblem, Question, State
 from raysim.virtual_time.clock import NOBODY, trained_rows
-from raysim.virtual_time.scheduling import ClockedScheduler, ScheduledCohort, check_one_model, keyed, sends
+from raysim.virtual_time.scheduling import ClockedScheduler, ScheduledCohort, check_one_model, keyed
 
 
 class SynchronousScheduler(ClockedScheduler):
@@ -30,7 +30,7 @@ class SynchronousScheduler(ClockedScheduler):
             if problem is None and not len(self.clock.hospital) and self._calls_nobody(seen, state, round):
                 self.clock = self.clock.at(self.clock.now)
                 return done
-            needed = rules.minimum_cohort if problem is None or sends(problem) else 1
+            needed = rules.minimum_cohort if problem is None or problem.sent else 1
             if problem is not None and self._wanted(ids, problem) < needed and not len(self.clock.hospital):
                 self._check_selection(seen)
                 self._wait(f"fewer than {needed} hospitals could be called")
@@ -77,13 +77,13 @@ class SynchronousScheduler(ClockedScheduler):
                 self._at(deadline)
             return ids, 0
         result, down, up = self._visit(view, ids, problem, state, until, *key)
-        if not sends(problem):
+        if problem.sent is None:
             deadline = np.inf
         taken, close = result.taken(self._wanted(ids, problem), deadline, ids)
         late = ~taken & ~result.lost & (rules.late == "discount")
         if late.any():
             check_one_model(state, problem, "system.rounds.late: discount")
-            if problem.weight is None:
+            if problem.sent is None or problem.sent.weight is None:
                 raise ConfigError(
                     "system.rounds.late: discount lowers the weights of late updates, and those of this strategy have "
                     "none; set late: drop"
@@ -124,16 +124,16 @@ class SynchronousScheduler(ClockedScheduler):
 
     def _wanted(self, ids: Ids, problem: LocalProblem) -> int:
         """How many updates of those called the server waits for."""
-        share = 1.0 + self._section.rounds.over_selection if sends(problem) else 1.0
+        share = 1.0 + self._section.rounds.over_selection if problem.sent else 1.0
         return int(np.ceil(len(ids) / share - 1e-9))
 
     def _measuring(self, view: FederationView, late: Ids = NOBODY) -> FederationView:
         """The view in which those called in this round have told already what they are asked, unlike the ``late``."""
 
         def ask(question: Question, *, models: Floats | None = None, ids: Ids | None = None) -> Sequence[Floats]:
-            untold = late if ids is None else np.intersect1d(ids, late)
-            if len(untold):
-                view.ask(question, models=models, ids=untold)
+            unheard = late if ids is None else np.intersect1d(ids, late)
+            if len(unheard):
+                view.ask(question, models=models, ids=unheard)
             return self._measure(question, models=models, ids=ids)
 
         return replace(view, ask=ask)
@@ -173,8 +173,9 @@ class SynchronousScheduler(ClockedScheduler):
 
 def discounted(problem: LocalProblem, factor: Floats) -> LocalProblem:
     """The problem with each hospital's weight times ``factor [H]``, all together as heavy as before."""
-    if problem.weight is None:
+    upload = problem.upload
+    if upload is None or upload.weight is None:
         raise ValueError("the problem has no weights to discount")
-    weight = problem.weight * factor
+    weight = upload.weight * (factor if upload.weight.ndim == 1 else factor[:, None])
     total = weight.sum()
-    return replace(problem, weight=weight * (problem.weight.sum() / total) if total else weight)
+    return replace(problem, upload=replace(upload, weight=weight * (upload.weight.sum() / total) if total else weight))

@@ -30,12 +30,15 @@ from raysim.strategies.base import (
     Floats,
     Ids,
     LocalProblem,
+    Objective,
     Pull,
     State,
     Strategy,
     Update,
+    Upload,
     at_least,
     one_of,
+    sent_weights,
     within,
 )
 
@@ -66,14 +69,15 @@ class FedAsync(Strategy):
 
     def problem(self, view: FederationView, state: State, ids: Ids) -> LocalProblem:
         received = np.zeros_like(ids)
-        pulls = (Pull(self.rho, received),) if self.rho else ()
         weight = self.mixing * self._weight(staleness_of(view, ids))
-        return LocalProblem(start=received, weight=weight, pulls=pulls, send="parameters")
+        return LocalProblem(
+            start=received,
+            upload=Upload(weight, what="parameters"),
+            objective=Objective(pulls=(Pull(self.rho, received),) if self.rho else ()),
+        )
 
     def aggregate(self, view: FederationView, state: State, update: Update) -> State:
-        if update.problem is None or update.problem.weight is None:
-            raise TypeError("the update does not say how much its model counts")
-        return replace(state, bank=(1.0 - update.problem.weight.sum()) * state.bank + update.sums)
+        return replace(state, bank=(1.0 - sent_weights(update).sum()) * state.bank + update.sums)
 
     def _weight(self, staleness: Floats) -> Floats:
         if self.staleness == "polynomial":

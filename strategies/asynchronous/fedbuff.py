@@ -21,7 +21,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from raysim.strategies.asynchronous.staleness import polynomial, staleness_of
-from raysim.strategies.base import Asynchrony, FederationView, Ids, LocalProblem, State, Strategy, at_least
+from raysim.strategies.base import Asynchrony, FederationView, Ids, LocalProblem, State, Strategy, Upload, at_least
 
 
 @dataclass(frozen=True)
@@ -46,4 +46,4 @@ class FedBuff(Strategy):
 
     def problem(self, view: FederationView, state: State, ids: Ids) -> LocalProblem:
         weight = polynomial(staleness_of(view, ids), self.exponent) * (self.server_learning_rate / len(ids))
-        return LocalProblem(start=np.zeros_like(ids), weight=weight)
+        return LocalProblem(start=np.zeros_like(ids), upload=Upload(weight))

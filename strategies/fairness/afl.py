@@ -14,7 +14,7 @@ Traffic: per hospital P scalars down; P, its loss and the number of its rows up.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
@@ -27,6 +27,8 @@ from raysim.strategies.base import (
     State,
     Strategy,
     Update,
+    Upload,
+    Visit,
     at_least,
     one_of,
     own_state,
@@ -75,17 +77,10 @@ class AgnosticFL(Strategy):
 
     def problem(self, view: FederationView, state: State, ids: Ids) -> LocalProblem:
         start, weight = np.zeros_like(ids), own_state(state, AgnosticState).mixture[ids]
-        if self.averaging == "model":
-            return LocalProblem(start=start, weight=weight, learning_rate=self.learning_rate, losses=True)
-        return LocalProblem(
-            start=start,
-            weight=weight,
-            epochs=1,
-            batch_size=0,
-            optimizer="sgd",
-            learning_rate=self.learning_rate,
-            losses=True,
-        )
+        visit = Visit(learning_rate=self.learning_rate)
+        if self.averaging == "gradient":
+            visit = replace(visit, epochs=1, batch_size=0, optimizer="sgd")
+        return LocalProblem(start=start, upload=Upload(weight, losses=True), visit=visit)
 
     def aggregate(self, view: FederationView, state: State, update: Update) -> AgnosticState:
         if update.losses is None:

@@ -34,6 +34,7 @@ from raysim.strategies.base import (
     Strategy,
     Training,
     Update,
+    Upload,
     at_least,
     own_state,
     shares,
@@ -129,7 +130,7 @@ class FairFed(Strategy):
         omega[ids] = renewed_weights(omega[ids], counts, self.beta)
         present = omega[ids].sum()
         weight = omega[ids] / present if present > 0 else shares(view.sizes[ids])
-        return FairProblem(start=np.zeros_like(ids), weight=weight, omega=omega)
+        return FairProblem(start=np.zeros_like(ids), upload=Upload(weight), omega=omega)
 
     def aggregate(self, view: FederationView, state: State, update: Update) -> FairState:
         if not isinstance(update.problem, FairProblem):

@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from raysim.strategies.base import FederationView, Ids, LocalProblem, State, Strategy, Update, at_least
+from raysim.strategies.base import FederationView, Ids, LocalProblem, State, Strategy, Update, Upload, at_least
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class QFedAvg(Strategy):
         at_least("q", self.q, 0)
 
     def problem(self, view: FederationView, state: State, ids: Ids) -> LocalProblem:
-        return LocalProblem(start=np.zeros_like(ids), single=True, losses=True)
+        return LocalProblem(start=np.zeros_like(ids), upload=Upload(single=True, losses=True))
 
     def aggregate(self, view: FederationView, state: State, update: Update) -> State:
         if update.deltas is None or update.losses is None:

@@ -33,6 +33,7 @@ from raysim.strategies.base import (
     State,
     Strategy,
     Update,
+    Upload,
     at_least,
     one_of,
     own_state,
@@ -91,7 +92,7 @@ class Cfl(Strategy):
         )
 
     def problem(self, view: FederationView, state: State, ids: Ids) -> LocalProblem:
-        return LocalProblem(start=members(state)[ids], single=True)
+        return LocalProblem(start=members(state)[ids], upload=Upload(single=True))
 
     def aggregate(self, view: FederationView, state: State, update: Update) -> CflState:
         state = own_state(state, CflState)

@@ -37,14 +37,19 @@ from raysim.strategies.base import (
     HospitalRows,
     Ids,
     LocalProblem,
+    Objective,
     Pull,
     State,
     Strategy,
     Update,
+    Upload,
+    Visit,
     at_least,
     choose,
     one_of,
     own_state,
+    sent_weights,
+    share_of_one,
 )
 from raysim.strategies.hospital_clusters.centres import centre_bank, initial_centres
 from raysim.strategies.selections.sampling import weighted_sample
@@ -86,12 +91,10 @@ class FedSoft(Strategy):
         at_least("clusters", self.clusters, 1)
         at_least("lam", self.lam, 0)
         at_least("every", self.every, 1)
-        if not 0 < self.floor <= 1:
-            raise ValueError(f"floor: {self.floor} is not in (0, 1]")
+        share_of_one("floor", self.floor)
         at_least("spread", self.spread, 0)
         one_of("selection", self.selection, ("importance", "configured"))
-        if not 0 < self.fraction <= 1:
-            raise ValueError(f"fraction: {self.fraction} is not in (0, 1]")
+        share_of_one("fraction", self.fraction)
         one_of("start", self.start, ("own", "mixture"))
 
     def setup(self, view: FederationView) -> SoftState:
@@ -115,17 +118,17 @@ class FedSoft(Strategy):
         total = into.sum(axis=0)
         return LocalProblem(
             start=np.full_like(ids, OWN if self.start == "own" else MIXTURE),
-            weight=into / np.where(total > 0, total, 1.0),  # nothing comes back of a centre's whole draw: it stays
-            sums=self.clusters,
-            pulls=tuple(Pull(self.lam * u[:, s], np.full_like(ids, 1 + s)) for s in range(self.clusters)),
-            keep=True,
-            send="parameters",
+            # A centre of whose draw nobody is there has no weights: it stays.
+            upload=Upload(into / np.where(total > 0, total, 1.0), sums=self.clusters, what="parameters"),
+            objective=Objective(
+                pulls=tuple(Pull(self.lam * u[:, s], np.full_like(ids, 1 + s)) for s in range(self.clusters))
+            ),
+            visit=Visit(keep=True),
         )
 
     def aggregate(self, view: FederationView, state: State, update: Update) -> SoftState:
-        if update.problem is None or update.problem.weight is None:
-            raise TypeError("the update does not say what went into which centre")
-        state, trained = own_state(state, SoftState), update.problem.weight.sum(axis=0) > 0
+        weight = sent_weights(update)
+        state, trained = own_state(state, SoftState), weight.sum(axis=0) > 0
         centres = np.where(trained[:, None], update.sums, state.bank[1:])
         rounds, importance = state.rounds + 1, state.importance
         if rounds % self.every == 0:
@@ -142,8 +145,8 @@ class FedSoft(Strategy):
     def _importance(self, view: FederationView, centres: Floats) -> Floats:
         """``u [N, S]`` under ``centres [S, P]``."""
         u = np.zeros((len(view.sizes), len(centres)))
-        told = np.stack(view.ask(NearestShares(), models=centres, ids=view.trainable))
-        u[view.trainable] = np.where(told > 0, told, self.floor)
+        nearest = np.stack(view.ask(NearestShares(), models=centres, ids=view.trainable))
+        u[view.trainable] = np.where(nearest > 0, nearest, self.floor)
         return u
 
     def _drawn(self, view: FederationView, state: State) -> NDArray[np.bool_]:

@@ -33,6 +33,8 @@ from raysim.strategies.base import (
     State,
     Strategy,
     Update,
+    Upload,
+    Visit,
     at_least,
     one_of,
 )
@@ -83,10 +85,8 @@ class Ifca(Strategy):
             weight = hospital_weights(sizes, self.weights, self.minimum_weight)
         return LocalProblem(
             start=rows,
-            weight=weight,
-            into=rows - 1,
-            sums=self.clusters,
-            epochs=1 if self.averaging == "gradient" else None,
+            upload=Upload(weight, into=rows - 1, sums=self.clusters),
+            visit=Visit(epochs=1 if self.averaging == "gradient" else None),
         )
 
     def aggregate(self, view: FederationView, state: State, update: Update) -> State:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from raysim.strategies.base import FederationView, Ids, LocalProblem, State, Strategy
+from raysim.strategies.base import FederationView, Ids, LocalProblem, State, Strategy, Upload
 from raysim.strategies.shared.weights import Weighting, check_weighting, hospital_weights
 
 
@@ -28,6 +28,5 @@ class FedAvg(Strategy):
         check_weighting(self.weights, self.minimum_weight)
 
     def problem(self, view: FederationView, state: State, ids: Ids) -> LocalProblem:
-        return LocalProblem(
-            start=np.zeros_like(ids), weight=hospital_weights(view.sizes[ids], self.weights, self.minimum_weight)
-        )
+        weight = hospital_weights(view.sizes[ids], self.weights, self.minimum_weight)
+        return LocalProblem(start=np.zeros_like(ids), upload=Upload(weight))

@@ -21,7 +21,17 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from raysim.strategies.base import FederationView, Ids, LocalProblem, State, Strategy, at_least
+from raysim.strategies.base import (
+    FederationView,
+    Ids,
+    LocalProblem,
+    Objective,
+    State,
+    Strategy,
+    Upload,
+    Visit,
+    at_least,
+)
 from raysim.strategies.shared.proximal import global_pull
 from raysim.strategies.shared.weights import Weighting, check_weighting, hospital_weights
 
@@ -53,9 +63,9 @@ class FedProx(Strategy):
     def problem(self, view: FederationView, state: State, ids: Ids) -> LocalProblem:
         return LocalProblem(
             start=np.zeros_like(ids),
-            weight=hospital_weights(view.sizes[ids], self.weights, self.minimum_weight),
-            pulls=(global_pull(view, ids, self.mu, self.mu_by_hospital),),
-            epochs=self._epochs(view, ids),
+            upload=Upload(hospital_weights(view.sizes[ids], self.weights, self.minimum_weight)),
+            objective=Objective(pulls=(global_pull(view, ids, self.mu, self.mu_by_hospital),)),
+            visit=Visit(epochs=self._epochs(view, ids)),
         )
 
     def _epochs(self, view: FederationView, ids: Ids) -> Ids | None:

@@ -17,7 +17,19 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from raysim.strategies.base import Contrast, FederationView, Ids, LocalProblem, State, Strategy, Training, at_least
+from raysim.strategies.base import (
+    Contrast,
+    FederationView,
+    Ids,
+    LocalProblem,
+    Objective,
+    State,
+    Strategy,
+    Training,
+    Upload,
+    Visit,
+    at_least,
+)
 from raysim.strategies.personal.heads import layers
 from raysim.strategies.shared.weights import Weighting, check_weighting, hospital_weights
 
@@ -47,7 +59,7 @@ class Moon(Strategy):
     def problem(self, view: FederationView, state: State, ids: Ids) -> LocalProblem:
         return LocalProblem(
             start=np.zeros_like(ids),
-            weight=hospital_weights(view.sizes[ids], self.weights, self.minimum_weight),
-            keep=True,
-            contrast=Contrast(self.mu, self.temperature) if self.mu else None,
+            upload=Upload(hospital_weights(view.sizes[ids], self.weights, self.minimum_weight)),
+            objective=Objective(contrast=Contrast(self.mu, self.temperature) if self.mu else None),
+            visit=Visit(keep=True),
         )

@@ -15,32 +15,40 @@ Traffic: per participant 2 P scalars down, 2 P + 1 up.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
 
 from raysim.strategies.base import (
     FederationView,
+    Floats,
     Ids,
     LocalProblem,
+    Objective,
     State,
     Strategy,
     Training,
     Update,
+    Upload,
     Variates,
     at_least,
     one_of,
+    own_state,
 )
 from raysim.strategies.shared.weights import Weighting, check_weighting, hospital_weights
 
 
+@dataclass(frozen=True, eq=False, kw_only=True)
+class VariateState(State):
+    """``variate [P]``: c."""
+
+    variate: Floats
+
+
 @dataclass(frozen=True)
 class Scaffold(Strategy):
-    """``server_rate``: η_g; ``renew`` variates from ``steps`` (option II) or the ``gradient`` (I); weights as FedAvg.
-
-    In the bank, row 1 is c.
-    """
+    """``server_rate``: η_g; ``renew`` variates from ``steps`` (option II) or ``gradient`` (I); weights as FedAvg."""
 
     server_rate: float = 1.0
     renew: Literal["steps", "gradient"] = "steps"
@@ -59,18 +67,20 @@ class Scaffold(Strategy):
                 "set sgd"
             )
 
-    def setup(self, view: FederationView) -> State:
-        return State(bank=np.stack([view.initial, np.zeros_like(view.initial)]))
+    def setup(self, view: FederationView) -> VariateState:
+        return VariateState(bank=view.initial[None, :].copy(), variate=np.zeros_like(view.initial))
 
     def problem(self, view: FederationView, state: State, ids: Ids) -> LocalProblem:
         mean = np.full(len(ids), 1.0 / len(view.sizes))
+        variates = Variates(own_state(state, VariateState).variate, weight=mean, renew=self.renew)
         return LocalProblem(
             start=np.zeros_like(ids),
-            weight=hospital_weights(view.sizes[ids], self.weights, self.minimum_weight),
-            sums=2,
-            variates=Variates(server=1, weight=mean, into=1, renew=self.renew),
+            upload=Upload(hospital_weights(view.sizes[ids], self.weights, self.minimum_weight)),
+            objective=Objective(variates=variates),
         )
 
-    def aggregate(self, view: FederationView, state: State, update: Update) -> State:
-        theta, variate = update.sums
-        return replace(state, bank=state.bank + np.stack([self.server_rate * theta, variate]))
+    def aggregate(self, view: FederationView, state: State, update: Update) -> VariateState:
+        if update.variates is None:
+            raise TypeError("the update has no control variates")
+        variate = own_state(state, VariateState).variate + update.variates
+        return VariateState(bank=state.bank + self.server_rate * update.sums, variate=variate)

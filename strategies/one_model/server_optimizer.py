@@ -14,7 +14,18 @@ from typing import Literal
 
 import numpy as np
 
-from raysim.strategies.base import FederationView, Floats, Ids, LocalProblem, State, Update, at_least, one_of, own_state
+from raysim.strategies.base import (
+    FederationView,
+    Floats,
+    Ids,
+    LocalProblem,
+    State,
+    Update,
+    Upload,
+    at_least,
+    one_of,
+    own_state,
+)
 from raysim.strategies.shared.weights import Weighting, check_weighting, hospital_weights
 
 InitialAccumulator = Literal["zero", "tau2"]
@@ -32,7 +43,8 @@ class AdaptiveState(State):
 
 def averaging_problem(view: FederationView, ids: Ids, weights: Weighting, minimum_weight: float) -> LocalProblem:
     """Every participant starts from the global model; the deltas are averaged as federated averaging would."""
-    return LocalProblem(start=np.zeros_like(ids), weight=hospital_weights(view.sizes[ids], weights, minimum_weight))
+    weight = hospital_weights(view.sizes[ids], weights, minimum_weight)
+    return LocalProblem(start=np.zeros_like(ids), upload=Upload(weight))
 
 
 def check_adaptive(

@@ -26,10 +26,13 @@ from raysim.strategies.base import (
     HospitalRows,
     Ids,
     LocalProblem,
+    Objective,
     Pull,
+    RowGroups,
     State,
     Strategy,
     Update,
+    Upload,
     at_least,
     own_state,
 )
@@ -105,14 +108,14 @@ class PatientClusters:
 
     def scores(self, x: Floats) -> Floats:
         """What is largest for a patient's cluster, ``[n, G]`` of ``x [n, d]``; to the last bit, of each row alone."""
-        found = np.empty((len(x), self.count))
+        scores = np.empty((len(x), self.count))
         for g in range(self.count):
             # No matrix products, in which a row's last bits depend on how many others there are.
             apart = x - self.means[g]
             if self.factors is not None:
                 apart = np.einsum("nd,ed->ne", apart, self.factors[g])
-            found[:, g] = self.offsets[g] - 0.5 * np.einsum("ne,ne->n", apart, apart)
-        return found
+            scores[:, g] = self.offsets[g] - 0.5 * np.einsum("ne,ne->n", apart, apart)
+        return scores
 
     def only(self, groups: Ids) -> PatientClusters:
         """These clusters alone; patients of others go to the most likely of them."""
@@ -199,22 +202,19 @@ def patient_problem(state: State, ids: Ids, lam: float = 0.0, mu: float = 0.0) -
     """
     rows = own_state(state, PatientState).rows[ids]
     at, cluster = np.nonzero(rows)
+    counts = rows[at, cluster]
     return LocalProblem(
-        hospitals=ids[at],
-        part=cluster,
-        rows=rows[at, cluster],
         start=1 + cluster,
-        weight=group_weights(rows[at, cluster], cluster, "samples", 0.0),
-        into=cluster,
-        sums=rows.shape[1],
-        pulls=(Pull(2.0 * lam, 1 + cluster), Pull(2.0 * mu, np.zeros_like(cluster))),
+        upload=Upload(group_weights(counts, cluster, "samples", 0.0), into=cluster, sums=rows.shape[1]),
+        objective=Objective(pulls=(Pull(2.0 * lam, 1 + cluster), Pull(2.0 * mu, np.zeros_like(cluster)))),
+        groups=RowGroups(ids[at], cluster, counts),
     )
 
 
 def patient_step(state: State, update: Update, alpha: float = 1.0) -> PatientState:
     """Every cluster's model moves by its hospitals' deltas, then by ``1 - alpha`` towards the mean of all."""
-    found = own_state(state, PatientState)
-    return replace(found, bank=two_levels(found.bank[1:] + update.sums, found.rows.sum(axis=0), alpha))
+    state = own_state(state, PatientState)
+    return replace(state, bank=two_levels(state.bank[1:] + update.sums, state.rows.sum(axis=0), alpha))
 
 
 class PatientClustering(Strategy):

@@ -23,10 +23,13 @@ from raysim.strategies.base import (
     Floats,
     Ids,
     LocalProblem,
+    Objective,
     Pull,
     State,
     Strategy,
     Update,
+    Upload,
+    Visit,
     at_least,
 )
 from raysim.strategies.shared.weights import Weighting, check_weighting, hospital_weights
@@ -58,16 +61,13 @@ class Ditto(Strategy):
 
     def problem(self, view: FederationView, state: State, ids: Ids) -> LocalProblem:
         received = np.zeros_like(ids)
-        own = LocalProblem(
+        personal = LocalProblem(
             start=np.full_like(ids, OWN),
-            pulls=(Pull(self.lam, received),),
-            epochs=self.epochs,
-            learning_rate=self.learning_rate,
-            keep=True,
-            send="nothing",
+            objective=Objective(pulls=(Pull(self.lam, received),)),
+            visit=Visit(epochs=self.epochs, learning_rate=self.learning_rate, keep=True),
         )
         weight = hospital_weights(view.sizes[ids], self.weights, self.minimum_weight)
-        return LocalProblem(start=received, weight=weight, then=own)
+        return LocalProblem(start=received, upload=Upload(weight), then=personal)
 
     def aggregate(self, view: FederationView, state: State, update: Update) -> State:
         return replace(state, bank=np.stack([state.bank[0] + update.sums[0], state.bank[1]]))

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from raysim.strategies.base import FederationView, Ids, LocalProblem, State, at_least
+from raysim.strategies.base import FederationView, Ids, LocalProblem, State, Upload, at_least
 from raysim.strategies.personal.heads import SharedBody
 from raysim.strategies.shared.weights import Weighting, check_weighting, hospital_weights
 
@@ -35,6 +35,5 @@ class FedPer(SharedBody):
         check_weighting(self.weights, self.minimum_weight)
 
     def problem(self, view: FederationView, state: State, ids: Ids) -> LocalProblem:
-        return LocalProblem(
-            start=np.zeros_like(ids), weight=hospital_weights(view.sizes[ids], self.weights, self.minimum_weight)
-        )
+        weight = hospital_weights(view.sizes[ids], self.weights, self.minimum_weight)
+        return LocalProblem(start=np.zeros_like(ids), upload=Upload(weight))

@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from raysim.strategies.base import LAST, FederationView, Ids, LocalProblem, State, at_least
+from raysim.strategies.base import LAST, FederationView, Ids, LocalProblem, Objective, State, Upload, Visit, at_least
 from raysim.strategies.personal.heads import SharedBody, head_mask
 from raysim.strategies.shared.weights import Weighting, check_weighting, hospital_weights
 
@@ -46,15 +46,14 @@ class FedRep(SharedBody):
         everyone = np.zeros_like(ids)
         body = LocalProblem(
             start=everyone,
-            weight=hospital_weights(view.sizes[ids], self.weights, self.minimum_weight),
-            frozen=head,
+            upload=Upload(hospital_weights(view.sizes[ids], self.weights, self.minimum_weight)),
+            objective=Objective(frozen=head),
         )
         if self.head_epochs == 0 or not head.any():
             return body
         return LocalProblem(
             start=everyone,
-            frozen=~head,
-            epochs=self.head_epochs,
-            send="nothing",
+            objective=Objective(frozen=~head),
+            visit=Visit(epochs=self.head_epochs),
             then=replace(body, start=np.full_like(ids, LAST)),
         )

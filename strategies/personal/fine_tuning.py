@@ -13,7 +13,19 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from raysim.strategies.base import OWN, FederationView, Ids, LocalProblem, Pull, State, Strategy, at_least, shares
+from raysim.strategies.base import (
+    OWN,
+    FederationView,
+    Ids,
+    LocalProblem,
+    Objective,
+    Pull,
+    State,
+    Strategy,
+    Upload,
+    at_least,
+    shares,
+)
 from raysim.strategies.shared.personalization import Personalization, fine_tune
 from raysim.strategies.shared.proximal import global_pull
 
@@ -32,7 +44,9 @@ class FineTuning(Strategy):
 
     def problem(self, view: FederationView, state: State, ids: Ids) -> LocalProblem:
         return LocalProblem(
-            start=np.zeros_like(ids), weight=shares(view.sizes[ids]), pulls=(global_pull(view, ids, self.mu, {}),)
+            start=np.zeros_like(ids),
+            upload=Upload(shares(view.sizes[ids])),
+            objective=Objective(pulls=(global_pull(view, ids, self.mu, {}),)),
         )
 
     def personalize(self, view: FederationView, state: State) -> LocalProblem:

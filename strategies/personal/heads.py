@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from raysim.strategies.base import FederationView, Ids, LocalProblem, State, Strategy, Training
+from raysim.strategies.base import FederationView, Ids, LocalProblem, Objective, State, Strategy, Training, Visit
 
 Mask = NDArray[np.bool_]
 
@@ -28,12 +28,12 @@ class SharedBody(Strategy):
     def check_training(self, training: Training) -> None:
         for name in self.head or ():
             if not _tensors(training.parameters, name):
-                known = [
+                names = [
                     name
                     for layer, tensors in layers(training.parameters).items()
                     for name in ([layer] if layer else tensors)
                 ]
-                raise ValueError(f"strategy.head: the model has no layer or tensor '{name}'; it has {', '.join(known)}")
+                raise ValueError(f"strategy.head: the model has no layer or tensor '{name}'; it has {', '.join(names)}")
 
     def private(self, view: FederationView) -> Mask | None:
         mask = head_mask(view, self.head)
@@ -43,7 +43,8 @@ class SharedBody(Strategy):
         if not self.final_head_epochs:
             return None
         start, body = np.zeros(len(view.sizes), dtype=np.int64), ~head_mask(view, self.head)
-        return LocalProblem(start=start, frozen=body, epochs=self.final_head_epochs, keep=True, send="nothing")
+        visit = Visit(epochs=self.final_head_epochs, keep=True)
+        return LocalProblem(start=start, objective=Objective(frozen=body), visit=visit)
 
     def serve(self, view: FederationView, state: State) -> dict[str, Ids]:
         return {"personal": np.zeros(len(view.sizes), dtype=np.int64)}
@@ -51,10 +52,10 @@ class SharedBody(Strategy):
 
 def layers(parameters: Mapping[str, slice]) -> dict[str, list[str]]:
     """The names of the model's tensors by layer, in order."""
-    found: dict[str, list[str]] = {}
+    tensors: dict[str, list[str]] = {}
     for name in parameters:
-        found.setdefault(name.rpartition(".")[0], []).append(name)
-    return found
+        tensors.setdefault(name.rpartition(".")[0], []).append(name)
+    return tensors
 
 
 def head_mask(view: FederationView, head: Sequence[str] | None) -> Mask:

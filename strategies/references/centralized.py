@@ -11,7 +11,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from raysim.strategies.base import POOLED, FederationView, Ids, LocalProblem, State, Strategy
+from raysim.strategies.base import POOLED, FederationView, Ids, LocalProblem, State, Strategy, Upload
 
 
 @dataclass(frozen=True)
@@ -27,4 +27,4 @@ class Centralized(Strategy):
         return np.array([POOLED])
 
     def problem(self, view: FederationView, state: State, ids: Ids) -> LocalProblem:
-        return LocalProblem(start=np.zeros_like(ids), weight=np.ones(1))
+        return LocalProblem(start=np.zeros_like(ids), upload=Upload(np.ones(1)))

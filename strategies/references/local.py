@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from raysim.strategies.base import OWN, FederationView, Ids, LocalProblem, State, Strategy
+from raysim.strategies.base import OWN, FederationView, Ids, LocalProblem, State, Strategy, Visit
 
 
 @dataclass(frozen=True)
@@ -24,7 +24,7 @@ class Local(Strategy):
         return view.trainable
 
     def problem(self, view: FederationView, state: State, ids: Ids) -> LocalProblem:
-        return LocalProblem(start=np.full_like(ids, OWN), keep=True, send="nothing")
+        return LocalProblem(start=np.full_like(ids, OWN), visit=Visit(keep=True))
 
     def serve(self, view: FederationView, state: State) -> dict[str, Ids]:
         return {"personal": np.full(len(view.sizes), OWN, dtype=np.int64)}

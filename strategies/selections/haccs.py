@@ -123,8 +123,8 @@ class Haccs(Selection):
         losses = memory["losses"].copy()
         # A hospital that trains on groups of its rows tells a loss for each of them.
         hospitals, entry = np.unique(update.ids, return_inverse=True)
-        told = None if update.problem is None else update.problem.rows
-        rows = np.ones(len(entry)) if told is None else told
+        groups = None if update.problem is None else update.problem.groups
+        rows = np.ones(len(entry)) if groups is None else groups.rows
         share = rows / np.bincount(entry, weights=rows)[entry]
         losses[hospitals] = np.bincount(entry, weights=share * update.losses)
         return {**memory, "losses": losses}

@@ -11,7 +11,19 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from raysim.strategies.base import FederationView, Floats, Ids, LocalProblem, Pull, State, Update, at_least, one_of
+from raysim.strategies.base import (
+    FederationView,
+    Floats,
+    Ids,
+    LocalProblem,
+    Objective,
+    Pull,
+    State,
+    Update,
+    Upload,
+    at_least,
+    one_of,
+)
 from raysim.strategies.shared.signatures import BLOCKS, Block, Signature, signature_matrix
 
 
@@ -105,15 +117,13 @@ def cluster_problem(view: FederationView, state: State, ids: Ids, lam: float, mu
 
     A hospital's delta goes into its cluster's sum with weight ``n_i / sum n_j`` over the cluster's participants.
     """
-    own = members(state)[ids]
+    cluster = members(state)[ids]
     sizes = view.sizes[ids].astype(np.float64)
-    participating = np.bincount(own, weights=sizes, minlength=len(state.bank))
+    participating = np.bincount(cluster, weights=sizes, minlength=len(state.bank))
     return LocalProblem(
-        start=own,
-        weight=sizes / participating[own],
-        into=own - 1,
-        sums=len(state.bank) - 1,
-        pulls=(Pull(2.0 * lam, own), Pull(2.0 * mu, np.zeros_like(own))),
+        start=cluster,
+        upload=Upload(sizes / participating[cluster], into=cluster - 1, sums=len(state.bank) - 1),
+        objective=Objective(pulls=(Pull(2.0 * lam, cluster), Pull(2.0 * mu, np.zeros_like(cluster)))),
     )
 
 

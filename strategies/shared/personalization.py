@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from raysim.strategies.base import Ids, LocalProblem, Pull, at_least
+from raysim.strategies.base import Ids, LocalProblem, Objective, Pull, Visit, at_least
 
 
 @dataclass(frozen=True)
@@ -21,6 +21,5 @@ class Personalization:
 
 def fine_tune(start: Ids, how: Personalization, pulls: tuple[Pull, ...] = ()) -> LocalProblem:
     """Every hospital continues from bank row ``start [N]`` and keeps the result; nothing is sent."""
-    return LocalProblem(
-        start=start, pulls=pulls, epochs=how.epochs, learning_rate=how.learning_rate, keep=True, send="nothing"
-    )
+    visit = Visit(epochs=how.epochs, learning_rate=how.learning_rate, keep=True)
+    return LocalProblem(start=start, objective=Objective(pulls), visit=visit)

@@ -206,11 +206,11 @@ def test_one_put_a_round_and_uplink_that_does_not_grow_with_hospitals(federate: 
 
 
 def _first_plan(federation: Federation, count: int) -> tuple[Job, pools.RoundPlan]:
-    from raysim.strategies.base import LocalProblem
+    from raysim.strategies.base import LocalProblem, Upload
 
     planned = job(federation, Strategy())
     ids = np.arange(count)
-    problem = LocalProblem(start=np.zeros_like(ids), weight=np.full(count, 1 / count))
+    problem = LocalProblem(start=np.zeros_like(ids), upload=Upload(np.full(count, 1 / count)))
     return planned, pools.RoundPlan(planned.work, 1, np.zeros((1, 4), dtype=np.float32), ids, problem)
 
 

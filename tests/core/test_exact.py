@@ -13,7 +13,7 @@ from raysim.data.federation import Federation
 from raysim.engine.local_training import heaviest
 from raysim.engine.messages import ModelSpec
 from raysim.strategies.asynchronous.fedbuff import FedBuff
-from raysim.strategies.base import LocalProblem, Strategy, Variates
+from raysim.strategies.base import LocalProblem, Objective, Strategy, Upload, Variates, Visit
 from raysim.strategies.one_model.fedavg import FedAvg
 from raysim.strategies.references.local import Local
 from tests.conftest import play, store
@@ -60,13 +60,14 @@ def test_terms_are_rounded_to_the_nearest_unit_and_halves_to_the_even_one():
 
 def test_the_heaviest_sum_is_that_of_the_whole_chain():
     ids = np.arange(3)
-    own = LocalProblem(start=ids, send="nothing", weight=np.full(3, 9.0))
-    into = LocalProblem(start=ids, weight=np.array([0.5, -1.0, 2.0]), into=np.array([0, 1, 1]), sums=2, then=own)
-    assert heaviest(into) == 3.0
-    each = LocalProblem(start=ids, weight=np.array([[1.0, 0.0], [1.0, 0.5], [0.25, 0.0]]), sums=2)
+    own = LocalProblem(start=ids, visit=Visit(keep=True))
+    weights = Upload(np.array([0.5, -1.0, 2.0]), into=np.array([0, 1, 1]), sums=2)
+    assert heaviest(LocalProblem(start=ids, upload=weights, then=own)) == 3.0
+    assert heaviest(LocalProblem(start=ids, then=LocalProblem(start=ids, upload=weights))) == 3.0
+    each = LocalProblem(start=ids, upload=Upload(np.array([[1.0, 0.0], [1.0, 0.5], [0.25, 0.0]]), sums=2))
     assert heaviest(each) == 2.25
-    varied = LocalProblem(start=ids, weight=np.full(3, 0.5), sums=2, variates=Variates(1, np.full(3, 2.0), 1))
-    assert heaviest(varied) == 6.0
+    variates = Objective(variates=Variates(np.zeros(2), np.full(3, 2.0)))
+    assert heaviest(LocalProblem(start=ids, upload=Upload(np.full(3, 0.5)), objective=variates)) == 6.0
     assert heaviest(own) == 0.0
     assert largest_entry(0.0) == np.inf
 

@@ -10,13 +10,13 @@ import pytest
 
 from raysim.cluster.placement import Placement, balance
 from raysim.cluster.pool import LocalPool
-from raysim.core.errors import ConfigError, HospitalFailed
+from raysim.core.errors import ConfigError, HospitalFailed, StrategyError
 from raysim.data.federation import Federation
 from raysim.engine import hospitals as engine
 from raysim.engine.coordinator import Coordinator
 from raysim.engine.divisions import HELD, Groups
 from raysim.experiment.plan import weigh
-from raysim.strategies.base import LocalProblem, State, Strategy, Unfit
+from raysim.strategies.base import LocalProblem, RowGroups, State, Strategy, Unfit, Upload, Visit
 from raysim.strategies.one_model.fedavg import FedAvg
 from raysim.strategies.selections.sampling import Uniform
 from tests.conftest import MakeFederation, job_of, play, store
@@ -52,11 +52,15 @@ class TwoGroups(Strategy):
         return BySign(self.bound, self.count)
 
     def problem(self, view, state, ids):
-        at, part = np.nonzero(state.rows[ids])
-        n = state.rows[ids][at, part]
-        weight = n / np.bincount(part, weights=n, minlength=2)[part]
+        rows = state.rows[ids][:, : self.count]
+        at, group = np.nonzero(rows)
+        n = rows[at, group]
+        weight = n / np.bincount(group, weights=n, minlength=2)[group]
         return LocalProblem(
-            1 + part, weight, hospitals=ids[at], part=part, into=part, sums=2, keep=self.keep, losses=True
+            start=1 + group,
+            upload=Upload(weight, into=group, sums=2, losses=True),
+            visit=Visit(keep=self.keep),
+            groups=RowGroups(ids[at], group, n),
         )
 
     def aggregate(self, view, state, update):
@@ -215,7 +219,7 @@ def test_a_division_that_names_groups_that_there_are_not(federation: Federation)
 
 
 def test_what_a_hospital_keeps_is_of_all_its_rows(federation: Federation):
-    with pytest.raises(ValueError, match="what a hospital keeps"):
+    with pytest.raises(StrategyError, match=r"'TwoGroups', round 1: groups: .* what it keeps is of all its rows"):
         play(federation, TwoGroups(keep=True))
 
 

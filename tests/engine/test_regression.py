@@ -6,6 +6,7 @@ import json
 import math
 import sqlite3
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -113,7 +114,8 @@ class Asks(Strategy):
 
     def problem(self, view: FederationView, state: State, ids: np.ndarray) -> LocalProblem:
         whole = super().problem(view, state, ids)
-        return LocalProblem(start=whole.start, weight=whole.weight, losses=True)
+        assert whole.upload is not None
+        return replace(whole, upload=replace(whole.upload, losses=True))
 
     def aggregate(self, view: FederationView, state: State, update: Any) -> State:
         self.heard.append(update.losses)

@@ -11,8 +11,8 @@ from scipy.optimize import minimize
 from raysim.cluster.placement import Placement, balance
 from raysim.cluster.pool import LocalPool
 from raysim.data.federation import Federation
-from raysim.engine.coordinator import JobRun
 from raysim.engine.job import Outcome
+from raysim.engine.job_run import JobRun
 from raysim.storage.results import models
 from raysim.strategies.base import Update
 from raysim.strategies.fairness.afl import AgnosticFL, AgnosticState
@@ -146,7 +146,7 @@ def test_23_the_mixture_stays_in_the_simplex_and_without_rows_at_zero(losses, as
         ids = how.select(view, state, 1)
         assert ids.tolist() == [0, 2, 3]
         problem = how.problem(view, state, ids)
-        assert problem.weight.sum() == pytest.approx(1)
+        assert problem.upload.weight.sum() == pytest.approx(1)
         state = how.aggregate(view, state, Update(ids, np.zeros((1, 2)), losses=np.array(told)))
         assert (state.mixture >= 0).all()
         assert state.mixture.sum() == pytest.approx(1)

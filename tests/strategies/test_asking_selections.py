@@ -16,7 +16,7 @@ from raysim.cluster.pool import LocalPool
 from raysim.data.federation import Federation
 from raysim.engine.coordinator import Coordinator
 from raysim.engine.job import RunState
-from raysim.strategies.base import Draw, HospitalRows, LocalProblem, Update
+from raysim.strategies.base import Draw, HospitalRows, LocalProblem, RowGroups, Update
 from raysim.strategies.one_model.fedavg import FedAvg
 from raysim.strategies.patient_clusters.kfed import KFed
 from raysim.strategies.personal.ditto import Ditto
@@ -227,7 +227,8 @@ def test_haccs_learns_losses_of_participants_only(federation):
 def test_haccs_remembers_the_mean_by_rows_of_a_hospitals_groups():
     told = memory([0] * 6, [0.5] * 6, [1.0] * 6)
     ids = np.array([3, 3, 3, 7])
-    problem = LocalProblem(start=np.array([1, 2, 3, 1]), hospitals=ids, part=np.arange(4), rows=np.array([6, 3, 1, 4]))
+    groups = RowGroups(ids, np.arange(4), np.array([6, 3, 1, 4]))
+    problem = LocalProblem(start=np.array([1, 2, 3, 1]), groups=groups)
     entries = Update(ids, np.zeros((3, 2)), losses=np.array([0.1, 0.2, 0.6, 0.4]), problem=problem)
     assert Haccs().observe(told, entries)["losses"][IDS] == pytest.approx([0.5, 0.18, 0.5, 0.4, 0.5, 0.5])
 

@@ -117,7 +117,7 @@ def test_who_counts_nothing_counts_by_rows_where_nobody_else_is_there():
     view = replace(view, ask=lambda question, *, models, ids: [counts for _ in ids])
     state = FairState(bank=np.zeros((1, 4)), omega=np.array([0.0, 0.0, 1.0]))
     problem = FairFed().problem(view, state, np.array([0, 1]))
-    assert problem.weight.tolist() == [0.75, 0.25]
+    assert problem.upload.weight.tolist() == [0.75, 0.25]
     assert problem.omega.tolist() == [0.0, 0.0, 1.0]
 
 

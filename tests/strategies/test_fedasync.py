@@ -89,7 +89,7 @@ def test_weights_by_hand():
         ({"staleness": "polynomial", "exponent": 0.5}, [0.6, 0.3, 0.2]),
         ({"staleness": "hinge", "slope": 10, "start": 4}, [0.6, 0.6, 0.6 / 41]),
     ):
-        assert FedAsync(**how).problem(view, state, ids).weight == pytest.approx(expected)
+        assert FedAsync(**how).problem(view, state, ids).upload.weight == pytest.approx(expected)
 
 
 @pytest.mark.parametrize("bad", [{"mixing": 1.1}, {"staleness": "linear"}, {"exponent": -1}, {"rho": -1}])

@@ -62,11 +62,11 @@ def test_it_is_the_papers_algorithm_on_a_simulation_of_events(buffer, federation
 def test_weights_by_hand():
     view = view_of([hospital([n, 0]) for n in (2, 3, 5)])
     ids, buff = np.arange(3), FedBuff(server_learning_rate=3.0)
-    assert buff.problem(view, buff.setup(view), ids).weight == pytest.approx([1, 1, 1])
+    assert buff.problem(view, buff.setup(view), ids).upload.weight == pytest.approx([1, 1, 1])
     object.__setattr__(view, "staleness", np.array([0, 3, 8]))
-    assert buff.problem(view, buff.setup(view), ids).weight == pytest.approx([1, 1 / 2, 1 / 3])
+    assert buff.problem(view, buff.setup(view), ids).upload.weight == pytest.approx([1, 1 / 2, 1 / 3])
     constant = FedBuff(server_learning_rate=3.0, exponent=0.0)
-    assert constant.problem(view, constant.setup(view), ids).weight == pytest.approx([1, 1, 1])
+    assert constant.problem(view, constant.setup(view), ids).upload.weight == pytest.approx([1, 1, 1])
 
 
 @pytest.mark.parametrize("bad", [{"buffer": 0}, {"server_learning_rate": -1}, {"exponent": -1}, {"concurrency": 0}])

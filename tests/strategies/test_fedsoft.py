@@ -73,13 +73,13 @@ def test_what_goes_into_a_centre_without_draws():
     view = told([[1.0, 0.0], [0.25, 0.75], [0.5, 0.5]], [2, 8, 4])
     how = FedSoft(clusters=2, floor=0.01, selection="configured", lam=0.2)
     problem = how.problem(view, how.setup(view), np.array([0, 1]))
-    assert problem.weight == pytest.approx(np.array([[2 / 4, 0.02 / 6.02], [2 / 4, 6 / 6.02]]))
-    assert problem.weight.sum(axis=0) == pytest.approx([1, 1])
-    assert [pull.weight.tolist() for pull in problem.pulls] == [
+    assert problem.upload.weight == pytest.approx(np.array([[2 / 4, 0.02 / 6.02], [2 / 4, 6 / 6.02]]))
+    assert problem.upload.weight.sum(axis=0) == pytest.approx([1, 1])
+    assert [pull.weight.tolist() for pull in problem.objective.pulls] == [
         pytest.approx([0.2, 0.05]),
         pytest.approx([0.002, 0.15]),
     ]
-    assert [pull.towards.tolist() for pull in problem.pulls] == [[1, 1], [2, 2]]
+    assert [pull.towards.tolist() for pull in problem.objective.pulls] == [[1, 1], [2, 2]]
     assert problem.start.tolist() == [OWN, OWN]
     assert replace(how, start="mixture").problem(view, how.setup(view), np.array([2])).start.tolist() == [MIXTURE]
 
@@ -97,7 +97,7 @@ def test_each_centre_draws_by_importance_and_takes_the_plain_mean():
         problem = how.problem(view, state, ids)
         assert ids.tolist() == sorted(set(ids.tolist()))
         assert (ids < 3).sum() == (ids >= 3).sum() == 2, "ceil(.6 * 6 / 2) for each centre"
-        assert problem.weight.tolist() == [[0.5, 0], [0.5, 0], [0, 0.5], [0, 0.5]]
+        assert problem.upload.weight.tolist() == [[0.5, 0], [0.5, 0], [0, 0.5], [0, 0.5]]
         drawn |= set(ids.tolist())
     assert drawn == {0, 1, 2, 3, 4, 5}
 
@@ -110,7 +110,7 @@ def test_a_hospital_is_drawn_for_a_centre_as_often_as_its_rows_that_are_nearest_
     draws, rounds = np.zeros((3, 2)), 3000
     for t in range(1, rounds + 1):
         now = replace(view, round=t)
-        weight = how.problem(now, state, np.arange(3)).weight
+        weight = how.problem(now, state, np.arange(3)).upload.weight
         assert weight.sum(axis=0).tolist() == [1, 1]
         draws += weight
     assert draws / rounds == pytest.approx(np.array([[1 / 8, 1 / 6], [6 / 8, 2 / 6], [1 / 8, 3 / 6]]), abs=0.03)
@@ -121,7 +121,7 @@ def test_the_size_of_a_draw_is_rounded_up_but_for_what_floats_add():
     view = told([[1.0] * 7] * 100, [5] * 100)
     for fraction, count in ((0.07, 1), (0.08, 2), (0.14, 2), (0.15, 3)):
         how = FedSoft(clusters=7, fraction=fraction)
-        weight = how.problem(view, how.setup(view), np.arange(100)).weight
+        weight = how.problem(view, how.setup(view), np.arange(100)).upload.weight
         assert (weight > 0).sum(axis=0).tolist() == [count] * 7
 
 
@@ -131,7 +131,7 @@ def test_a_hospital_drawn_twice_counts_in_both_centres():
     state = how.setup(view)
     for t in range(12):
         view = replace(view, round=t + 1)
-        weight = how.problem(view, state, how.select(view, state, t + 1)).weight
+        weight = how.problem(view, state, how.select(view, state, t + 1)).upload.weight
         assert weight.sum(axis=0) == pytest.approx([1, 1])
         assert set(np.unique(weight)) <= {0.0, 1.0}
 
@@ -161,7 +161,7 @@ def test_a_centre_of_which_nothing_comes_back_stays():
     assert how.select(view, state, 1).tolist() == [0, 1, 2, 3]
     back = np.array([2, 3])
     problem = how.problem(view, state, back)
-    assert problem.weight.tolist() == [[0, 0.5], [0, 0.5]]
+    assert problem.upload.weight.tolist() == [[0, 0.5], [0, 0.5]]
     later = how.aggregate(view, state, Update(back, np.array([[0.0, 0.0], [5.0, 8.0]]), problem=problem))
     assert later.bank.tolist() == [[3, 5], [1, 2], [5, 8]]
 
@@ -182,7 +182,7 @@ def test_centres_draw_among_those_who_are_there():
         here = replace(view, available=np.arange(8) % 2 == 0, round=t)
         ids = how.select(here, state, t)
         assert 1 <= len(ids) <= 2
-        assert how.problem(here, state, ids).weight.sum(axis=0).tolist() == [1, 1]
+        assert how.problem(here, state, ids).upload.weight.sum(axis=0).tolist() == [1, 1]
         drawn |= set(ids.tolist())
     assert drawn == {0, 2, 4, 6}
     nobody = replace(view, available=np.zeros(8, dtype=np.bool_), round=1)

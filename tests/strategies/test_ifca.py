@@ -55,11 +55,11 @@ def test_option_one_divides_by_the_cohort_and_option_two_by_the_cluster():
         how = Ifca(clusters=2, averaging=averaging)
         problem = how.problem(view, how.setup(view), np.arange(3))
         assert problem.start.tolist() == [1, 2, 1]
-        weights[averaging] = problem.weight
+        weights[averaging] = problem.upload.weight
     assert weights["model"] == pytest.approx([1 / 2, 1, 1 / 2])
     assert weights["gradient"] == pytest.approx([1 / 3] * 3)
     by_rows = Ifca(clusters=2, weights="samples")
-    assert by_rows.problem(view, by_rows.setup(view), np.arange(3)).weight == pytest.approx([2 / 7, 1, 5 / 7])
+    assert by_rows.problem(view, by_rows.setup(view), np.arange(3)).upload.weight == pytest.approx([2 / 7, 1, 5 / 7])
 
 
 def test_the_choice_is_the_smallest_mean_loss_and_the_first_of_equals():

@@ -9,11 +9,11 @@ from raysim.cluster.placement import Placement, balance
 from raysim.cluster.pool import LocalPool
 from raysim.core.errors import ConfigError
 from raysim.data.federation import Federation
-from raysim.engine.coordinator import JobRun
 from raysim.engine.job import Outcome, check_job
+from raysim.engine.job_run import JobRun
 from raysim.engine.messages import VARIATE, ModelSpec
 from raysim.strategies.one_model.fedavg import FedAvg
-from raysim.strategies.one_model.scaffold import Scaffold
+from raysim.strategies.one_model.scaffold import Scaffold, VariateState
 from raysim.strategies.selections.sampling import Uniform
 from tests.conftest import MakeFederation, job_of, play
 from tests.strategies.test_identities import SIZES, assert_different, assert_same
@@ -27,7 +27,7 @@ def federation(federate: MakeFederation) -> Federation:
 
 
 def variates(federation: Federation, strategy: Scaffold, **settings) -> tuple[Outcome, list[tuple[np.ndarray, dict]]]:
-    """The outcome, and after each round but the last c and the hospitals' own variates."""
+    """The outcome, and after each round but the last the server's variate c and the hospitals' own."""
     pool = LocalPool(Placement(balance(federation.totals, 2), 1, 0), "cpu")
     run = JobRun(pool, job_of(federation, strategy, **settings))
     seen = []
@@ -37,7 +37,9 @@ def variates(federation: Federation, strategy: Scaffold, **settings) -> tuple[Ou
         standing = run.standing()
         assert standing is not None
         own = {h: kept[VARIATE] for h, kept in (standing.kept or {}).items()}
-        seen.append((standing.state.bank[1], own))
+        assert isinstance(standing.state, VariateState)
+        assert len(standing.state.bank) == 1, "the bank holds models and nothing else"
+        seen.append((standing.state.variate, own))
     raise AssertionError("a run ends with its outcome")
 
 
@@ -97,18 +99,20 @@ def test_rounds_by_hand(renew, server_rate, federation):
         theta = theta + server_rate * (np.mean(ends, axis=0) - theta)
         own = renewed
     strategy = Scaffold(renew=renew, server_rate=server_rate)
-    outcome = play(federation, strategy, rounds=3, epochs=steps, learning_rate=rate, batch_size=0)
-    assert_same(outcome.bank, np.stack([theta, c]))
+    run = {"epochs": steps, "learning_rate": rate, "batch_size": 0}
+    assert_same(play(federation, strategy, rounds=3, **run).bank, theta[None, :])
+    _, seen = variates(federation, strategy, rounds=4, **run)
+    assert_same(seen[-1][0], c)
 
 
 def test_a_short_last_batch_is_a_step(federation):
     """Nine rows in batches of 4 are three steps: after one round c_i is the mean gradient of the steps taken."""
-    outcome, _ = variates(federation, Scaffold(), rounds=1, epochs=2, batch_size=4)
+    _, ((c, _),) = variates(federation, Scaffold(), rounds=2, epochs=2, batch_size=4)
     fedavg = play(federation, FedAvg(weights="uniform"), rounds=1, epochs=2, batch_size=4)
     steps = 2 * -(-np.array(SIZES) // 4)
     ends = np.stack([play(federation, _Only(h), rounds=1, epochs=2, batch_size=4).bank[0] for h in range(len(SIZES))])
     assert_same(ends.mean(axis=0), fedavg.bank[0])
-    assert_same(outcome.bank[1], (-ends / (0.1 * steps[:, None])).mean(axis=0))
+    assert_same(c, (-ends / (0.1 * steps[:, None])).mean(axis=0))
 
 
 class _Only(FedAvg):

@@ -10,8 +10,9 @@ import pytest
 from raysim.cluster.placement import Placement, balance
 from raysim.cluster.pool import LocalPool
 from raysim.config.system import SystemSection
-from raysim.engine.coordinator import Coordinator, JobRun
+from raysim.engine.coordinator import Coordinator
 from raysim.engine.job import RunState
+from raysim.engine.job_run import JobRun
 from raysim.storage.checkpoints import decode, encode
 from raysim.strategies.asynchronous.fedasync import FedAsync
 from raysim.strategies.hospital_clusters.chip import Chip

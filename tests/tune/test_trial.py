@@ -11,8 +11,8 @@ import pytest
 from raysim.cluster.placement import Placement, balance
 from raysim.cluster.pool import LocalPool
 from raysim.data.federation import Federation, write
-from raysim.engine.coordinator import JobRun
 from raysim.engine.job import Job, Outcome, Round
+from raysim.engine.job_run import JobRun
 from raysim.strategies.base import Strategy
 from raysim.training.base import Optimizer
 from raysim.tune.plan import make_plan

@@ -1,0 +1,15 @@
+"""What installed packages register for raysim. Imports nothing heavy: the command line begins with it."""
+
+from __future__ import annotations
+
+from importlib.metadata import EntryPoint, entry_points
+
+
+def registered(kind: str) -> list[EntryPoint]:
+    """The entry points of the group ``raysim.<kind>`` by name, raysim's own before those of other packages."""
+    return sorted(entry_points(group=f"raysim.{kind}"), key=lambda entry: (not is_own(entry), entry.name))
+
+
+def is_own(entry: EntryPoint) -> bool:
+    """Whether raysim itself registers it, and not another package."""
+    return entry.dist is not None and entry.dist.name == "raysim"

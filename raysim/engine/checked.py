@@ -1,0 +1,147 @@
+"""A strategy as the engine sees it: whatever it returns is checked once, where it is returned.
+
+Who calls it, the coordinator, a scheduler or the count of traffic, can then rely on shapes, rows and weights. A mistake
+of the strategy's author ends the run with a line that names the strategy, the round and the field.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+import numpy as np
+
+from raysim.core.errors import ConfigError, RaysimError, StrategyError
+from raysim.strategies import checks
+from raysim.strategies.base import (
+    Asynchrony,
+    Division,
+    FederationView,
+    Floats,
+    Ids,
+    Invalid,
+    LocalProblem,
+    Mask,
+    State,
+    Strategy,
+    Training,
+    Unfit,
+    Update,
+)
+
+
+class CheckedStrategy(Strategy):
+    """``strategy``, which errors call ``name``. Raises :class:`StrategyError` for what it should not return."""
+
+    def __init__(self, strategy: Strategy, name: str) -> None:
+        self._strategy = strategy
+        self._name = name
+        self._keeps_private = False
+
+    def check(self, names: Sequence[str], sizes: Ids) -> None:
+        self._strategy.check(names, sizes)
+
+    def check_training(self, training: Training) -> None:
+        self._strategy.check_training(training)
+
+    def uses_selection(self) -> bool:
+        return self._strategy.uses_selection()
+
+    def asynchrony(self) -> Asynchrony | None:
+        with self._calling("asynchrony"):
+            asynchrony = self._strategy.asynchrony()
+            checks.check_asynchrony(asynchrony)
+        return asynchrony
+
+    def setup(self, view: FederationView) -> State:
+        with self._calling("setup"):
+            try:
+                state = self._strategy.setup(view)
+            except Unfit as error:
+                raise ConfigError(f"strategy.{error}") from None
+            checks.check_state(state, view)
+        return state
+
+    def select(self, view: FederationView, state: State, round: int) -> Ids:
+        with self._calling("select", round):
+            ids = self._strategy.select(view, state, round)
+            checks.check_cohort(ids, len(view.sizes))
+        return ids
+
+    def problem(self, view: FederationView, state: State, ids: Ids) -> LocalProblem:
+        with self._calling("problem", view.round):
+            problem = self._strategy.problem(view, state, ids)
+            checks.check_problem(problem, ids, self._frame(view, state))
+        return problem
+
+    def aggregate(self, view: FederationView, state: State, update: Update) -> State:
+        with self._calling("aggregate", view.round):
+            later = self._strategy.aggregate(view, state, update)
+            checks.check_state(later, view)
+        return later
+
+    def serve(self, view: FederationView, state: State) -> dict[str, Ids]:
+        groups = checks.check_division(self.division(view, state))
+        with self._calling("serve", view.round):
+            serve = self._strategy.serve(view, state)
+            checks.check_serve(serve, view, len(state.bank), groups)
+        return serve
+
+    def mixture(self, view: FederationView, state: State) -> Floats | None:
+        with self._calling("mixture", view.round):
+            mixture = self._strategy.mixture(view, state)
+            checks.check_mixture(mixture, len(view.sizes), len(state.bank))
+        return mixture
+
+    def division(self, view: FederationView, state: State) -> Division | None:
+        with self._calling("division", view.round):
+            division = self._strategy.division(view, state)
+            checks.check_division(division)
+        return division
+
+    def private(self, view: FederationView) -> Mask | None:
+        with self._calling("private"):
+            private = self._strategy.private(view)
+            checks.check_private(private, len(view.initial))
+        self._keeps_private = private is not None
+        return private
+
+    def personalize(self, view: FederationView, state: State) -> LocalProblem | None:
+        with self._calling("personalize"):
+            problem = self._strategy.personalize(view, state)
+            if problem is not None:
+                checks.check_problem(problem, np.arange(len(view.sizes)), self._frame(view, state))
+                checks.check_personal(problem)
+        return problem
+
+    def facts(self, view: FederationView, state: State) -> dict[str, float]:
+        with self._calling("facts"):
+            facts = self._strategy.facts(view, state)
+            checks.check_facts(facts)
+        return facts
+
+    def _frame(self, view: FederationView, state: State) -> checks.Frame:
+        """What a problem made of this state has to fit."""
+        return checks.Frame(
+            hospitals=len(view.sizes),
+            size=len(view.initial),
+            models=len(state.bank),
+            mixes=self.mixture(view, state) is not None,
+            keeps=self._keeps_private,
+            groups=checks.check_division(self.division(view, state)),
+        )
+
+    @contextmanager
+    def _calling(self, method: str, round: int = 0) -> Iterator[None]:
+        """Give an error of the strategy its name, and the round or, outside of rounds, the method."""
+        where = f"strategy '{self._name}', " + (f"round {round}" if round else method)
+        try:
+            yield
+        except Invalid as error:
+            raise StrategyError(f"{where}: {error}") from None
+        except RaysimError:
+            raise
+        except Exception as error:
+            # Its traceback is what its author needs.
+            error.add_note(f"{where}: raised by {method}")
+            raise

@@ -1,0 +1,306 @@
+"""One job of the server's: the strategy's rounds over the hospitals, and what is told of them.
+
+A round is one message down and one up. The plan of round ``t`` first lets everybody evaluate the models that round
+``t - 1`` made, then train from them; so evaluation costs no message of its own.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from raysim.core.packing import pack_memory, pack_state
+from raysim.core.streams import stream
+from raysim.data.federation import Federation
+from raysim.engine.cadence import Cadence
+from raysim.engine.checked import CheckedStrategy
+from raysim.engine.evaluation import Evaluation, existing
+from raysim.engine.job import Event, History, Job, Outcome, Round, RunState
+from raysim.engine.merging import in_precision, merged
+from raysim.engine.messages import PartialResult, RoundPlan
+from raysim.engine.pool import Pool, StateReferences
+from raysim.engine.remote import RemoteHospitals
+from raysim.strategies.base import POOLED, FederationView, Floats, GroupSizes, Ids, LocalProblem, Question, State
+from raysim.traffic.exchange import Traffic
+from raysim.traffic.ledger import MEASURED, Ledger
+from raysim.virtual_time.clock import NOBODY, Clock
+from raysim.virtual_time.scheduling import ScheduledCohort
+from raysim.virtual_time.unreliable import check_progress, scheduler
+
+
+@dataclass(frozen=True, eq=False)
+class _Standing:
+    """Where a run stood before the round that is being played; see :class:`RunState`."""
+
+    round: int
+    state: State
+    remembered: StateReferences | None
+    memory: Any
+    clock: Clock | None
+
+
+class JobRun:
+    """One job while it is played, from its beginning or ``since`` an earlier standing."""
+
+    _state: State
+    """The strategy's, after the last round."""
+
+    def __init__(self, pool: Pool, job: Job, since: RunState | None = None) -> None:
+        work, strategy = job.work, CheckedStrategy(job.strategy, job.name)
+        self._job, self._strategy, self._since = job, strategy, since
+        self._federation = Federation.open(work.federation)
+        model = work.model.bind(self._federation, "cpu", work.precision)
+        self._layout = model.layout
+        view = FederationView(
+            names=self._federation.hospitals,
+            sizes=self._federation.sizes("train"),
+            classes=len(self._federation.classes),
+            initial=model.initial(stream(work.seed, "initial")),
+            local_epochs=work.epochs,
+            learning_rate=work.optimizer.learning_rate,
+            selection=job.selection,
+            memory=None,
+            rng=lambda purpose, *key: stream(work.seed, purpose, *key),
+            ask=self._ask,
+            parameters=model.layout.slices,
+            measured=model.layout.measured,
+        )
+        self._everyone = np.arange(len(view.sizes))
+        self._private = strategy.private(view)
+        self._hospitals = RemoteHospitals(pool, work, self._private, None if since is None else since.kept)
+        travels = self._layout.size - (0 if self._private is None else int(self._private.sum()))
+        hears_losses = strategy.uses_selection() and job.selection.hears_losses
+        self._traffic = Traffic(Ledger(), strategy, view, travels, hears_losses)
+        self._evaluation = Evaluation(self._federation, job.evaluation, np.argsort(np.concatenate(pool.served)))
+        clock = None if since is None else since.clock
+        self._scheduler, self._view = scheduler(
+            strategy, job.system, view, work.seed, self._traffic.exchanged, self._measure, clock
+        )
+        self._round = 0
+        self._rounds: list[Round] = []
+        self._began = 0.0
+        self._standing: _Standing | None = None
+
+    def standing(self) -> RunState | None:
+        """After the last round that was yielded; None before the first."""
+        stood = self._standing
+        if stood is None:
+            return None
+        kept = self._hospitals.states(stood.remembered)
+        return RunState(stood.round, stood.state, kept, stood.memory, clock=stood.clock)
+
+    def play(self) -> Iterator[Round | Outcome]:
+        """See :meth:`raysim.engine.coordinator.Coordinator.run`; without checkpoints."""
+        for event in self.events(Cadence(0)):
+            if not isinstance(event, RunState):
+                yield event
+
+    def events(self, cadence: Cadence) -> Iterator[Event]:
+        """See :meth:`raysim.engine.coordinator.Coordinator.run`."""
+        self._begin()
+        if cadence.on:
+            # What cannot be kept is said now, not after hours.
+            pack_state(self._state, {}, self._job.strategy)
+            pack_memory(self._view.memory, {})
+        for t in range(self._round + 1, self._job.rounds + 1):
+            yield from self._play_round(t)
+            if cadence.due(t):
+                yield self._checkpoint()
+                cadence.made()
+        yield from self._conclude()
+
+    def _begin(self) -> None:
+        """Set everything up, or go on where the run stood."""
+        self._began, since = time.perf_counter(), self._since
+        if since is not None and since.history is not None:
+            self._restore(since.history.copy())
+        else:
+            self._register()
+        if since is not None:
+            self._round, self._state = since.round, since.state
+            self._view = replace(self._view, memory=since.memory)
+            return
+        if self._strategy.uses_selection():
+            self._view = replace(self._view, memory=self._job.selection.setup(self._view))
+        self._state = self._strategy.setup(self._view)
+
+    def _restore(self, history: History) -> None:
+        self._rounds, self._began = history.rounds, self._began - history.seconds
+        self._traffic.ledger, self._traffic.setup_down = history.ledger, history.setup_down
+        self._traffic.models_held = history.models_held
+
+    def _register(self) -> None:
+        """Enter what the server knows of hospitals before anything begins."""
+        self._traffic.ledger.add(0, "size", self._everyone, 1)
+        if self._federation.preprocessing_scalars:
+            self._traffic.ledger.add(0, "preprocessing", self._everyone, self._federation.preprocessing_scalars)
+
+    def _play_round(self, t: int) -> Iterator[Round]:
+        """Hospitals evaluate the models of the round before, which is yielded, and the cohort trains from them."""
+        began = time.perf_counter()
+        self._enter(t)
+        cohort = self._scheduler.schedule(self._view, self._state, t)
+        evaluated = self._evaluation.due(t - 1) and bool(self._rounds)
+        serve = existing(self._serve(), self._hospitals.remembered) if evaluated else {}
+        partials = self._send(t, cohort.state, cohort.ids, cohort.problem, serve)
+        if self._rounds:
+            if evaluated:
+                self._rounds[-1].metrics = self._judge(t - 1, partials)[1]
+            yield self._rounds[-1]
+        self._account(cohort)
+        if cohort.problem is not None:
+            self._learn(cohort.ids, cohort.problem, partials)
+        self._rounds.append(self._row(t, cohort, began))
+
+    def _enter(self, t: int) -> None:
+        """Note where the run stands; from now on everything belongs to round ``t``."""
+        remembered, memory = self._hospitals.remembered, self._view.memory
+        self._standing = _Standing(t - 1, self._state, remembered, memory, self._scheduler.clock)
+        self._round = t
+        self._view = replace(self._view, round=t)
+        self._traffic.begin(t)
+
+    def _account(self, cohort: ScheduledCohort) -> None:
+        """Enter what the cohort exchanges, and what was sent to others in vain."""
+        self._traffic.in_vain(cohort.in_vain, cohort.unused, cohort.state)
+        if self._round == 1 and POOLED in cohort.ids:
+            scalars = self._view.sizes * (self._federation.X.shape[1] + 1)
+            self._traffic.ledger.add(0, "rows", self._everyone, scalars)
+        if cohort.problem is not None:
+            self._traffic.trained(cohort.ids, cohort.problem, cohort.state)
+
+    def _learn(self, ids: Ids, problem: LocalProblem, partials: Sequence[PartialResult]) -> None:
+        """Let the strategy make the next models of what came back, and the selection remember it."""
+        update = merged(partials, problem, ids, self._layout.size)
+        self._state = self._strategy.aggregate(self._view, self._state, update)
+        if self._strategy.uses_selection():
+            self._view = replace(self._view, memory=self._job.selection.observe(self._view.memory, update))
+
+    def _row(self, t: int, cohort: ScheduledCohort, began: float) -> Round:
+        """The round's row, with the virtual time where some passes."""
+        size = len(self._view.trainable) if POOLED in cohort.ids else len(cohort.ids)
+        row = Round(t, time.perf_counter() - began, size, self._traffic.down, self._traffic.up)
+        return self._dated(row, cohort)
+
+    def _dated(self, row: Round, cohort: ScheduledCohort) -> Round:
+        if self._job.system is None or self._scheduler.clock is None:
+            return row
+        return replace(row, virtual_seconds=self._scheduler.clock.now, asked=cohort.asked, staleness=cohort.staleness)
+
+    def _checkpoint(self) -> RunState:
+        """All that the run needs to go on after this round."""
+        kept = self._hospitals.states(self._hospitals.remembered)
+        seconds, traffic = time.perf_counter() - self._began, self._traffic
+        history = History(self._rounds, traffic.ledger, seconds, traffic.setup_down, traffic.models_held).copy()
+        return RunState(self._round, self._state, kept, self._view.memory, history, self._scheduler.clock)
+
+    def _conclude(self) -> Iterator[Event]:
+        """After the last round: hospitals' own models, the last evaluation, and the outcome."""
+        if self._job.system is not None:
+            check_progress([row.cohort_size for row in self._rounds], self._scheduler.clock, self._job.system)
+        self._personalize()
+        serve = self._serve()
+        partials = self._send(self._job.rounds + 1, self._state, NOBODY, None, serve, last=True)
+        figures, metrics = self._judge(self._job.rounds, partials)
+        if not self._job.rounds:
+            # A strategy without rounds has done all its work, and sent all it sends, while it was set up.
+            setup = self._traffic.setup
+            row = Round(0, time.perf_counter() - self._began, 0, setup.down, setup.up)
+            self._rounds.append(self._dated(row, ScheduledCohort(NOBODY, None, self._state)))
+        if self._rounds:
+            self._rounds[-1].metrics = metrics
+            yield self._rounds[-1]
+        yield self._outcome(figures, metrics, serve)
+
+    def _personalize(self) -> None:
+        """Let hospitals train what is their own and nobody else's, where the strategy has such a problem."""
+        problem = self._strategy.personalize(self._view, self._state)
+        if problem is not None:
+            after = self._job.rounds + 1
+            self._send(after, self._state, self._everyone, problem, {})
+            self._traffic.begin(after)
+            self._traffic.trained(self._everyone, problem, self._state)
+
+    def _outcome(
+        self, figures: dict[str, Floats], metrics: dict[str, dict[str, float]], serve: dict[str, Ids]
+    ) -> Outcome:
+        state = self._state
+        return Outcome(
+            rounds=self._rounds,
+            figures=figures,
+            metrics=metrics,
+            serve=serve,
+            bank=state.bank,
+            cluster=None if state.cluster is None else serve.get("cluster", state.cluster),
+            kept=self._hospitals.models(),
+            layout=self._layout,
+            ledger=self._traffic.ledger,
+            seconds=time.perf_counter() - self._began,
+            setup=self._traffic.setup,
+            private=self._private,
+            grouping=self._evaluation.grouping,
+            groups=self._evaluation.groups,
+            facts=self._strategy.facts(self._view, state),
+            clusters_of_patients=self._clusters_of_patients(),
+        )
+
+    def _clusters_of_patients(self) -> Ids | None:
+        division = self._strategy.division(self._view, self._state)
+        return None if division is None else np.stack(self._measure(GroupSizes(division))).astype(np.int64)
+
+    def _serve(self) -> dict[str, Ids]:
+        """Which models serve hospitals now; what these are asked for it is a measurement and no traffic."""
+        return self._strategy.serve(replace(self._view, ask=self._measure), self._state)
+
+    def _judge(
+        self, t: int, partials: Sequence[PartialResult]
+    ) -> tuple[dict[str, Floats], dict[str, dict[str, float]]]:
+        """Per model served after round ``t``: hospitals' figures in id order, and the federation's metrics."""
+        figures, metrics = self._evaluation.measured(partials)
+        self._traffic.ledger.add(t, MEASURED, self._everyone, self._evaluation.scalars(len(figures)))
+        return figures, metrics
+
+    def _send(
+        self,
+        t: int,
+        state: State,
+        ids: Ids,
+        problem: LocalProblem | None,
+        serve: dict[str, Ids],
+        *,
+        last: bool = False,
+    ) -> list[PartialResult]:
+        """Let hospitals evaluate what ``serve`` names, and ``ids`` minimise the ``problem``; ``last`` asks for more."""
+        precision = self._job.work.precision
+        plan = RoundPlan(
+            work=self._job.work,
+            round=t,
+            bank=state.bank.astype(precision),
+            ids=ids if problem is None else problem.entries(ids),
+            problem=None if problem is None else in_precision(problem, precision),
+            mixture=self._strategy.mixture(self._view, state),
+            private=self._private,
+            division=self._strategy.division(self._view, state),
+            losses=problem is not None and self._traffic.hears_losses(problem),
+            serve=serve,
+            part=self._job.evaluation.part,
+            histograms=last,
+            groups=self._evaluation.grouping if last else None,
+        )
+        return self._hospitals.play(plan)
+
+    def _ask(self, question: Question, *, models: Floats | None = None, ids: Ids | None = None) -> Sequence[Floats]:
+        """The answers of hospitals ``ids`` (None: all), with what asking costs."""
+        answers = self._measure(question, models=models, ids=ids)
+        asked = self._everyone if ids is None else ids
+        sizes = np.array([answer.size for answer in answers])
+        self._scheduler.questions_answered(asked, *self._traffic.asked(question, asked, sizes, models))
+        return answers
+
+    def _measure(self, question: Question, *, models: Floats | None = None, ids: Ids | None = None) -> Sequence[Floats]:
+        """The same without the traffic of asking."""
+        return self._hospitals.answers(question, self._round, models, ids)

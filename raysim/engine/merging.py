@@ -1,0 +1,50 @@
+"""A round's problem on its way to the actors, and what they send back, made one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from raysim.core.exact import decode
+from raysim.engine.local_training import sum_count
+from raysim.engine.messages import PartialResult
+from raysim.strategies.base import Ids, LocalProblem, Update
+
+
+def merged(partials: Sequence[PartialResult], problem: LocalProblem, ids: Ids, size: int) -> Update:
+    """The update of a cohort ``ids`` that minimised ``problem``, of models of ``size`` scalars, in order of ids.
+
+    Its sums are of integers, so that the order of processes does not matter.
+    """
+    total = np.zeros((max(sum_count(problem), 1), size), dtype=np.int64)
+    for partial in partials:
+        if partial.units is not None:
+            total += partial.units
+    trained = [partial for partial in partials if partial.ids is not None]
+    homes = [partial.ids for partial in trained if partial.ids is not None]
+    # Stable: the entries of one hospital stay in their order.
+    order = np.argsort(np.concatenate(homes), kind="stable") if homes else np.empty(0, dtype=np.int64)
+    deltas = [partial.deltas for partial in trained if partial.deltas is not None]
+    losses = [partial.losses for partial in trained if partial.losses is not None]
+    sums, variates = decode(total), None
+    if problem.objective.variates is not None:
+        sums, variates = sums[:-1], sums[-1]
+    return Update(
+        ids=problem.entries(ids),
+        sums=sums,
+        deltas=np.concatenate(deltas)[order] if deltas else None,
+        losses=np.concatenate(losses)[order] if losses else None,
+        variates=variates,
+        problem=problem,
+    )
+
+
+def in_precision(problem: LocalProblem, precision: str) -> LocalProblem:
+    """The problem as it is sent: the server's control variate, like the bank, in the precision of hospitals."""
+    variates = problem.objective.variates
+    if variates is None:
+        return problem
+    sent = replace(variates, server=variates.server.astype(precision))
+    return replace(problem, objective=replace(problem.objective, variates=sent))

@@ -1,0 +1,60 @@
+"""A job's hospitals as its server reaches them: through a pool of processes that hold nothing of the job."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from raysim.engine.messages import MODEL, HospitalStates, Inquiry, PartialResult, RoundPlan, Work
+from raysim.engine.pool import Pool, StateReferences
+from raysim.strategies.base import POOLED, Floats, Ids, Mask, Question
+
+
+class RemoteHospitals:
+    """All hospitals of a job, and what they remember of it: it travels with each message, or stays where it was made.
+
+    ``private [P]``: the parameters that never leave a hospital.
+    """
+
+    remembered: StateReferences | None
+    """What the hospitals of each process remember; None until the strategy lets them."""
+
+    def __init__(self, pool: Pool, work: Work, private: Mask | None, states: HospitalStates | None) -> None:
+        self._pool, self._work, self._private = pool, work, private
+        self._homes = np.concatenate(pool.served)
+        self.remembered = None if states is None else self._dealt(states)
+
+    def play(self, plan: RoundPlan) -> list[PartialResult]:
+        """Let everybody evaluate and train as the plan says."""
+        partials, memory = self._pool.round(plan, self.remembered)
+        problem = plan.problem
+        if self.remembered is not None or (problem is not None and (self._private is not None or problem.keeps)):
+            self.remembered = memory
+        return partials
+
+    def answers(self, question: Question, round: int, models: Floats | None, ids: Ids | None) -> Sequence[Floats]:
+        """The answers of hospitals ``ids`` (None: all), in that order, about ``models [M, P]``."""
+        sent = None if models is None else models.astype(self._work.precision)
+        memory = None if sent is None or self._private is None else self.remembered
+        inquiry = Inquiry(self._work, question, round, sent, ids, self._private)
+        answers = [answer for of_process in self._pool.ask(inquiry, memory) for answer in of_process]
+        asked = np.arange(len(self._homes)) if ids is None else ids
+        by_hospital = dict(zip(self._homes[np.isin(self._homes, asked)].tolist(), answers, strict=True))
+        return [by_hospital[hospital] for hospital in asked.tolist()]
+
+    def states(self, remembered: StateReferences | None) -> HospitalStates | None:
+        """What hospitals remember, or remembered, fetched."""
+        return None if remembered is None else self._pool.recall(remembered)
+
+    def models(self) -> dict[int, NDArray[Any]]:
+        """The hospitals' own models ``[P]``, by id."""
+        states = self.states(self.remembered) or {}
+        return {hospital: vectors[MODEL] for hospital, vectors in states.items() if MODEL in vectors}
+
+    def _dealt(self, states: HospitalStates) -> StateReferences:
+        """What each process's hospitals remember; what was learned on pooled rows is with the first process."""
+        served = [set(ids.tolist()) | ({POOLED} if i == 0 else set()) for i, ids in enumerate(self._pool.served)]
+        return [{hospital: states[hospital] for hospital in sorted(ids) if hospital in states} for ids in served]

@@ -1,0 +1,52 @@
+"""What is wrong with a field, said so that its author can mend it: every message begins with the field's name."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+
+class Unfit(ValueError):
+    """Raised in ``setup`` for a federation with which the strategy is not defined, where that is found out by asking.
+
+    The message begins with the field: ``features: ...``.
+    """
+
+
+class Invalid(ValueError):
+    """What a strategy or selection returned cannot be used: a mistake in its code.
+
+    The message begins with the field: ``upload.weight: ...``.
+    """
+
+
+def at_least(field: str, value: float, bound: float, *, finite: bool = True) -> None:
+    """Raise ``ValueError`` naming ``field`` unless ``value >= bound``, and where ``finite`` below infinity."""
+    if not value >= bound:
+        raise ValueError(f"{field}: {value} is not at least {bound}")
+    if finite and math.isinf(value):
+        raise ValueError(f"{field}: {value} is not finite; it must be at least {bound}")
+
+
+def within(field: str, value: float, low: float, high: float) -> None:
+    """Raise ``ValueError`` naming ``field`` unless ``low <= value <= high``."""
+    if not low <= value <= high:
+        raise ValueError(f"{field}: {value} is not between {low} and {high}")
+
+
+def below_one(field: str, value: float) -> None:
+    """Raise ``ValueError`` naming ``field`` unless ``0 <= value < 1``."""
+    if not 0 <= value < 1:
+        raise ValueError(f"{field}: {value} is not in [0, 1)")
+
+
+def share_of_one(field: str, value: float) -> None:
+    """Raise ``ValueError`` naming ``field`` unless ``0 < value <= 1``."""
+    if not 0 < value <= 1:
+        raise ValueError(f"{field}: {value} is not in (0, 1]")
+
+
+def one_of(field: str, value: str, choices: Sequence[str]) -> None:
+    """Raise ``ValueError`` naming ``field`` unless ``value`` is among the ``choices``."""
+    if value not in choices:
+        raise ValueError(f"{field}: '{value}' is not one of {', '.join(choices)}")

@@ -1,0 +1,158 @@
+"""A strategy that is written wrong ends a run with exit code 2 and one line that names it, the round and the field."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from raysim.cli import main as cli
+from raysim.cluster.placement import Placement, balance
+from raysim.cluster.pool import LocalPool
+from raysim.core.errors import HospitalFailed, StrategyError
+from raysim.engine.job import Round
+from raysim.engine.job_run import JobRun
+from raysim.strategies.base import FederationView, HospitalRows, State, Strategy
+from raysim.strategies.one_model.fedavg import FedAvg
+from tests.conftest import MakeFederation, job_of, play
+from tests.strategies import wrong
+
+SMALL = {
+    "data.hospitals": 5,
+    "data.rows": 300,
+    "training.rounds": 2,
+    "selection": "{name: all}",
+    "tracking.uri": "none",
+}
+
+LINES = {
+    "ForgetsWeight": "round 1: upload.weight: none, so that what hospitals send would be lost; give one for each, or "
+    "single=True",
+    "ForgetsUpload": "round 1: upload: nothing, and the result is not kept either, so that it is lost; give "
+    "Upload(weight), or Visit(keep=True)",
+    "DividesByZero": "round 1: upload.weight: not finite at place 0; give numbers",
+    "CountsFromOne": "round 1: start: 1 is no row of the bank; there are 0 to 0, or OWN",
+    "CountsFromTheEnd": "round 1: start: -1 is no row of the bank; there are 0 to 0, or OWN",
+    "StartsFromNothing": "round 1: start: LAST, but no problem is before this one; name a row of the bank",
+    "MixesNothing": "round 1: start: MIXTURE, but mixture gives None; define it, or name a row of the bank",
+    "SumsTooFew": "round 1: upload.into: 1 is no sum; there are 0 to 0, so raise sums",
+    "PullsToItself": "round 1: objective.pulls.0.towards: -2 is no row of the bank; there are 0 to 0",
+    "ForgetsComma": "round 1: objective.pulls: a Pull is no tuple of Pull; write (pull,)",
+    "Unsorted": "round 1: select: ids are not ascending, or name one twice; sort them, each once",
+    "InvitesStrangers": "round 1: select: 5 is no hospital's id; there are 0 to 4",
+    "Reshapes": "round 1: bank: rows of 68 parameters; a model has 69",
+    "Explodes": "round 2: bank: row 0 is not finite; take smaller steps at the server",
+    "ForgetsReturn": "round 1: state: None is no State; return one",
+    "AveragesAll": "round 1: upload.sums: 1 for a bank of 2 models; give each model a sum, or override aggregate",
+    "ServesNobody": "round 2: serve.global: 4 values for 5 hospitals; give one for each",
+    "ServesWhatIsNot": "round 2: serve.cluster: 1 is no row of the bank; there are 0 to 0, or OWN",
+    "SendsAtTheEnd": "personalize: upload: nothing is aggregated after the last round; leave it out",
+    "Wanders": "setup: cluster: 1 is no row of the bank; there are 0 to 0",
+}
+
+
+def refused(settings: dict[str, object], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> str:
+    """Run the command line in this process; check that it refuses properly, and return what it said."""
+    words = [word for key, value in (SMALL | settings).items() for word in ("--set", f"{key}={value}")]
+    monkeypatch.setattr(sys, "argv", ["raysim", "run", "--in-process", "--out", "out", *words])
+    with pytest.raises(SystemExit) as ended:
+        cli.main()
+    error = capsys.readouterr().err
+    assert ended.value.code == 2, error
+    (line,) = error.strip().splitlines()
+    assert not Path("out").exists(), "there is nothing to resume"
+    return line.removeprefix("raysim: ")
+
+
+@pytest.fixture(autouse=True)
+def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Work in an empty folder, where anything that is written would be seen."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("RAYSIM_CACHE", str(tmp_path / "cache"))
+
+
+@pytest.mark.parametrize("name", LINES)
+def test_a_mistake_is_answered_in_one_line(name, capsys, monkeypatch):
+    line = refused({"strategy.class": f"tests.strategies.wrong.{name}"}, capsys, monkeypatch)
+    assert line == f"strategy '{name}', {LINES[name]}"
+
+
+def test_the_line_has_the_label_and_counts(capsys, monkeypatch):
+    strategy = "{class: tests.strategies.wrong.WeighsEverybody, label: mine}"
+    three = "{name: uniform, fraction: 0.5, minimum: 3}"
+    line = refused({"strategy": strategy, "selection": three}, capsys, monkeypatch)
+    assert line == "strategy 'mine', round 1: upload.weight: 5 values for 3 hospitals; give one for each"
+
+
+def test_a_selection_that_picks_others_than_its_candidates(capsys, monkeypatch):
+    line = refused({"selection": "{class: tests.strategies.wrong.PicksStrangers}"}, capsys, monkeypatch)
+    assert "round 1: select: selection PicksStrangers picks array([1, 2, 3, 4, 5]); pick ascending ids out of" in line
+
+
+def test_every_mistake_is_tried():
+    written = {name for name, cls in vars(wrong).items() if getattr(cls, "__module__", "") == wrong.__name__}
+    assert written == {*LINES, "WeighsEverybody", "PicksStrangers"}
+
+
+@dataclass(frozen=True)
+class Stumbles(Strategy):
+    """Its own code raises."""
+
+    in_round: int = 2
+
+    def aggregate(self, view, state, update):
+        if view.round == self.in_round:
+            raise KeyError("momentum")
+        return super().aggregate(view, state, update)
+
+
+def test_an_error_of_its_own_code_keeps_its_traceback_and_says_where(federate: MakeFederation):
+    with pytest.raises(KeyError) as raised:
+        play(federate([6, 5]), Stumbles())
+    assert raised.value.__notes__ == ["strategy 'Stumbles', round 2: raised by aggregate"]
+    assert raised.traceback[-1].name == "aggregate"
+
+
+@dataclass(frozen=True)
+class Fails:
+    """Cannot be answered."""
+
+    kind = "fails"
+
+    def answer(self, rows: HospitalRows) -> np.ndarray:
+        raise RuntimeError("no disk")
+
+
+@dataclass(frozen=True)
+class AsksInVain(FedAvg):
+    def setup(self, view: FederationView) -> State:
+        view.ask(Fails())
+        return super().setup(view)
+
+
+def test_an_error_of_a_hospital_stays_that_hospitals(federate: MakeFederation):
+    with pytest.raises(HospitalFailed, match=r"^hospital 'h0' failed while answering 'fails': RuntimeError: no disk$"):
+        play(federate([6, 5]), AsksInVain())
+
+
+@dataclass(frozen=True)
+class LateMistake(FedAvg):
+    """Its mistake comes in round 3."""
+
+    def problem(self, view, state, ids):
+        return super().problem(view, state, ids if view.round < 3 else ids[:-1])
+
+
+def test_a_mistake_of_a_later_round_says_which(federate: MakeFederation):
+    """Round 1 has been told by then; round 2 would be once its models have been evaluated, in round 3."""
+    federation = federate([6, 5, 9])
+    pool = LocalPool(Placement(balance(federation.totals, 1), 1, 0), "cpu")
+    events = JobRun(pool, job_of(federation, LateMistake(), rounds=5)).play()
+    first = next(events)
+    assert isinstance(first, Round)
+    assert first.round == 1
+    with pytest.raises(StrategyError, match=r"^strategy 'LateMistake', round 3: start: 2 values for 3 hospitals; give"):
+        next(events)
