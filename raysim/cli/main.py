@@ -9,6 +9,7 @@ from __future__ import annotations
 import signal
 import sys
 from enum import StrEnum
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -152,10 +153,11 @@ def _terminated(number: int, frame: object) -> None:
     sys.exit(143)
 
 
+@cache
 def _add_commands() -> None:
     """Add the commands of the entry-point group ``raysim.commands``: functions whose modules import only typer.
 
-    Raysim's own come first: another package cannot take the name of one of them.
+    Raysim's own come first: another package cannot take the name of one of them. Once for each process.
     """
     from raysim.core.installed import registered
 
