@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import yaml
 
 from raysim.config.schema import Config
-from raysim.storage.results import replacing, write_csv, write_json
+from raysim.storage.manifest import Manifest
 from raysim.tune.choice import Choice, reason
 from raysim.tune.journal import Finished
 from raysim.tune.plan import SweepPlan
@@ -19,17 +19,12 @@ from raysim.tune.plan import SweepPlan
 if TYPE_CHECKING:
     import pandas as pd
 
-PLOTS = "plots"
 
-
-def write_sweep(folder: Path, plan: SweepPlan, config: Config) -> Path:
+def write_sweep(out: Manifest, plan: SweepPlan, config: Config) -> None:
     """``sweep.yaml``: the complete sweep file, which resuming reads."""
     tree = {key: value for key, value in config.frozen().items() if key not in ("strategies", "reference")}
     tree["sweep"] = plan.sweep.frozen()
-    path = folder / "sweep.yaml"
-    with replacing(path) as temporary:
-        temporary.write_text(yaml.safe_dump(tree, sort_keys=False, allow_unicode=True))
-    return path
+    out.text("sweep.yaml", yaml.safe_dump(tree, sort_keys=False, allow_unicode=True))
 
 
 def trials_table(finished: Mapping[int, Finished], choice: Choice) -> pd.DataFrame:
@@ -57,42 +52,35 @@ def trials_table(finished: Mapping[int, Finished], choice: Choice) -> pd.DataFra
     return pd.DataFrame(rows)
 
 
-def write_tables(folder: Path, finished: Mapping[int, Finished], choice: Choice) -> list[Path]:
+def write_tables(out: Manifest, finished: Mapping[int, Finished], choice: Choice) -> None:
     """``trials.csv``, and ``pareto.csv``: its rows that are not dominated, widest gaps first."""
     table = trials_table(finished, choice)
-    write_csv(folder / "trials.csv", table)
+    out.csv("trials.csv", table)
     on = table[table["pareto"] == True] if "pareto" in table else table[:0]  # noqa: E712  # empty means no
     if len(on):
         on = on.sort_values("crowding", ascending=False, kind="stable")
-    write_csv(folder / "pareto.csv", on.drop(columns=["status", "error", "pareto"], errors="ignore"))
-    return [folder / "trials.csv", folder / "pareto.csv"]
+    out.csv("pareto.csv", on.drop(columns=["status", "error", "pareto"], errors="ignore"))
 
 
-def write_plots(folder: Path, choice: Choice) -> Path | None:
-    """Every pair of objectives, and three of them in 3-D, in ``plots/``."""
+def write_plots(out: Manifest, choice: Choice) -> None:
+    """Every pair of objectives, and three of them in 3-D, in ``plots/``; nothing of one objective or an empty set."""
     if len(choice.sweep.names) < 2 or not choice.front.any():
-        return None
+        return
     from raysim.report.plots import save
     from raysim.tune import plots
 
-    (folder / PLOTS).mkdir(exist_ok=True)
     for name, figure in plots.all_figures(choice):
-        with replacing(folder / PLOTS / f"{name}.png") as temporary:
-            save(figure, temporary.with_suffix(".png"))
-            temporary.with_suffix(".png").replace(temporary)
-    return folder / PLOTS
+        with out.writing(f"plots/{name}.png") as path:
+            save(figure, path)
 
 
-def write_recommended(folder: Path, plan: SweepPlan, choice: Choice) -> Path | None:
+def write_recommended(out: Manifest, plan: SweepPlan, choice: Choice) -> None:
     """``recommended.yaml``: the knee's configuration on test rows, for ``raysim run``, and why it was chosen."""
     if choice.recommended is None:
-        return None
+        return
     comments = "".join(f"# {line}\n" for line in reason(choice))
     tree = plan.frozen(choice.recommended.params, plan.seeds[0])
-    path = folder / "recommended.yaml"
-    with replacing(path) as temporary:
-        temporary.write_text(comments + yaml.safe_dump(tree, sort_keys=False, allow_unicode=True))
-    return path
+    out.text("recommended.yaml", comments + yaml.safe_dump(tree, sort_keys=False, allow_unicode=True))
 
 
 def summary(
@@ -121,12 +109,6 @@ def summary(
             },
         }
     return tree
-
-
-def write_summary(folder: Path, tree: Mapping[str, Any]) -> Path:
-    """``summary.json``."""
-    write_json(folder / "summary.json", dict(tree))
-    return folder / "summary.json"
 
 
 def read_tested(path: Path, choice: Choice) -> dict[str, tuple[float, float]] | None:

@@ -20,6 +20,7 @@ from raysim.core.errors import ConfigError
 from raysim.data.federation import Federation
 from raysim.engine.job import Outcome, Result
 from raysim.experiment.session import Session, open_session
+from raysim.storage.manifest import Manifest
 from raysim.storage.results import choose_folder, write_run
 from raysim.storage.resume import held
 from raysim.tracking.client import check_reachable
@@ -46,8 +47,8 @@ def begin(path: Path, overrides: Sequence[str], out: Path | None, console: Conso
             raise ConfigError(
                 f"--out: {folder} holds a sweep; go on with 'raysim resume {folder}' or name another folder"
             )
-        results.write_sweep(folder, plan, config)
-        return SweepRun(folder, plan, config, console).play(verbose=verbose)
+        results.write_sweep(manifest := Manifest.begin(folder, "sweep"), plan, config)
+        return SweepRun(manifest, plan, config, console).play(verbose=verbose)
 
 
 def go_on(folder: Path, console: Console, *, failed: bool, verbose: bool) -> int:
@@ -57,8 +58,9 @@ def go_on(folder: Path, console: Console, *, failed: bool, verbose: bool) -> int
     folder = folder.absolute()
     # Relative paths of the configuration mean what they meant when it was started.
     with held(folder), contextlib.chdir(working(folder)):
+        out = Manifest.read(folder)
         plan, config = make_plan(read_tree(folder / "sweep.yaml"))
-        run = SweepRun(folder, plan, config, console)
+        run = SweepRun(out, plan, config, console)
         if failed:
             run.forget_failed()
         return run.play(verbose=verbose)
@@ -72,8 +74,9 @@ def is_sweep(folder: Path) -> bool:
 class SweepRun:
     """A sweep in its folder."""
 
-    def __init__(self, folder: Path, plan: SweepPlan, config: Config, console: Console) -> None:
-        self._folder = folder
+    def __init__(self, out: Manifest, plan: SweepPlan, config: Config, console: Console) -> None:
+        self._out = out
+        self._folder = folder = out.folder
         self._plan = plan
         self._config = config
         self._console = console
@@ -107,17 +110,19 @@ class SweepRun:
                             drive(plan, config, session.pool, journal, self._folder, [display, courier])
                     finally:
                         choice = choose(journal.trials, plan.sweep)
-                        results.write_tables(self._folder, journal.trials, choice)
+                        results.write_tables(self._out, journal.trials, choice)
                     if self._ended:
                         tested = self._test(session, choice)
             tree = results.summary(choice, journal.trials, self._total, tested)
-            written = [results.write_summary(self._folder, tree), *self._files(choice)]
+            self._out.json("summary.json", tree)
+            results.write_plots(self._out, choice)
+            results.write_recommended(self._out, plan, choice)
             if self._ended:
                 figures = {"hypervolume": choice.hypervolume, "pareto": float(choice.front.sum())}
                 if tested:
                     figures |= {f"test_{name}": mean for name, (mean, _) in tested.items()}
                 members = {trial.number: bool(on) for trial, on in zip(choice.trials, choice.front, strict=True)}
-                courier.conclude(members, figures, written)
+                courier.conclude(members, figures, self._out.paths())
         self._say(choice, tested, courier)
         if not self._ended:
             return INTERRUPTED
@@ -147,17 +152,6 @@ class SweepRun:
             markup=False,
         )
 
-    def _files(self, choice: Choice) -> list[Path]:
-        """Plots and the recommendation, and the tables written before."""
-        made = [
-            results.write_plots(self._folder, choice),
-            results.write_recommended(self._folder, self._plan, choice),
-            self._folder / "sweep.yaml",
-            self._folder / "trials.csv",
-            self._folder / "pareto.csv",
-        ]
-        return [path for path in made if path is not None]
-
     def _test(self, session: Session, choice: Choice) -> Mapping[str, tuple[float, float]] | None:
         """The recommended configuration with every seed on test rows, which no trial has seen; its runs are written."""
         if choice.recommended is None:
@@ -174,9 +168,11 @@ class SweepRun:
             assert isinstance(outcome, Outcome)
             folder = self._folder / "recommended" / f"seed-{seed}"
             frozen = self._plan.frozen(params, seed)
-            write_run(folder, federation, outcome, frozen, "test", precision, config.system)
+            out = Manifest.begin(folder, "run")
+            write_run(out, federation, outcome, frozen, "test", precision, config.system)
             run = Result(label, job.strategy.yardstick, seed, federation, outcome, folder)
-            write_run_page(folder, run, frozen, "test")
+            write_run_page(out, run, frozen, "test")
+            self._out.add(out)
             finals.append(headline(outcome.metrics))
             rounds[seed] = outcome.rounds
         return figures(finals, rounds)

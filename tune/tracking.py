@@ -13,7 +13,7 @@ import os
 import queue
 import subprocess
 import threading
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -25,7 +25,7 @@ from raysim import __version__
 from raysim.config.plugins import label
 from raysim.config.schema import Config
 from raysim.engine.job import Round
-from raysim.storage.results import write_json
+from raysim.storage.atomic import write_json
 from raysim.tracking.client import NOWHERE, Tracker
 from raysim.tune.journal import Finished
 from raysim.tune.plan import SweepPlan
@@ -83,9 +83,9 @@ class SweepTracker:
             if trial.number not in self._sent:
                 self._queue.put(trial)
 
-    def conclude(self, members: Mapping[int, bool], figures: Mapping[str, float], paths: Sequence[Path]) -> None:
-        """Send what is known at the end: who is in the Pareto set, the sweep's figures, and its files."""
-        self._queue.put((dict(members), dict(figures), list(paths)))
+    def conclude(self, members: Mapping[int, bool], figures: Mapping[str, float], files: Mapping[str, Path]) -> None:
+        """Send what is known at the end: who is in the Pareto set, the sweep's figures, and its files by name."""
+        self._queue.put((dict(members), dict(figures), dict(files)))
 
     def _work(self) -> None:
         for name, value in PATIENCE.items():
@@ -150,7 +150,7 @@ class SweepTracker:
                 f"trial {trial.number}, seed {seed}", {"seed": seed, **trial.params}, tags | {"level": "seed"}, run
             )
             tracker.rounds(nested, rounds)
-            tracker.finish(nested, headline(trial.finals.get(seed, {})), [], trial.error)
+            tracker.finish(nested, headline(trial.finals.get(seed, {})), {}, trial.error)
         if trial.error is not None:
             tracker.tag(run, {"error": trial.error[:5000]})
         tracker.end(run, {"completed": "FINISHED", "stopped": "KILLED", "failed": "FAILED"}[trial.status])
@@ -158,14 +158,14 @@ class SweepTracker:
         self._sent[trial.number] = run
         self._write()
 
-    def _conclude(self, members: Mapping[int, bool], figures: Mapping[str, float], paths: Sequence[Path]) -> None:
+    def _conclude(self, members: Mapping[int, bool], figures: Mapping[str, float], files: Mapping[str, Path]) -> None:
         tracker = self._store()
         assert self._run is not None
         for number, member in members.items():
             if number in self._sent:
                 tracker.tag(self._sent[number], {"pareto": str(member).lower()})
         tracker.metrics(self._run, [(name, value, 0) for name, value in figures.items()])
-        tracker.keep(self._run, paths)
+        tracker.keep(self._run, files)
         tracker.end(self._run, "FINISHED")
 
     def _write(self) -> None:

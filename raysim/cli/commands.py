@@ -6,7 +6,7 @@ import contextlib
 import inspect
 import re
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from raysim.engine.job import Result
+    from raysim.storage.manifest import Manifest
 
 
 def run_one(
@@ -53,10 +54,8 @@ def compare_all(
     comparison.check_reference(config.reference, [entry.label for entry in experiment.entries])
     tables: list[pd.DataFrame] = []
 
-    def conclude(results: Sequence[Result]) -> tuple[Mapping[str, float], Sequence[Path]]:
-        table, files = comparison.write_comparison(experiment.folder, config, results)
-        tables.extend((table, comparison.per_seed(results)))
-        return {}, files
+    def conclude(results: Sequence[Result], out: Manifest) -> None:
+        tables.extend((comparison.write_comparison(out, config, results), comparison.per_seed(results)))
 
     experiment.play(console, in_process=in_process, verbose=verbose, conclude=conclude)
     console.print(comparison_table(tables[0], config.reference, console.width), markup=False)
@@ -98,7 +97,7 @@ def describe_data(config: Config, console: Console, table: Path | None = None, e
     """
     from raysim.data.describe import render
     from raysim.data.heterogeneity import hospital_table
-    from raysim.storage.results import write_csv
+    from raysim.storage.atomic import replacing
 
     if table is not None and (table.is_dir() or not table.absolute().parent.is_dir()):
         raise ConfigError(f"--table: {table} is not a file in a folder that exists; name one, such as hospitals.csv")
@@ -110,7 +109,8 @@ def describe_data(config: Config, console: Console, table: Path | None = None, e
     if table is None:
         return
     try:
-        write_csv(table, hospital_table(federation, epsilon=smoothing))
+        with replacing(table) as path:
+            hospital_table(federation, epsilon=smoothing).to_csv(path, index=False)
     except OSError as error:
         raise ConfigError(f"--table: {table} cannot be written ({error.strerror}); name another file") from None
     console.print(f"\nfiles: {table}", soft_wrap=True, highlight=False, markup=False)

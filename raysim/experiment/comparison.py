@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 
 import pandas as pd
 import yaml
+from matplotlib.figure import Figure
 
 from raysim.config.schema import Config
 from raysim.core.errors import ConfigError
@@ -16,7 +16,8 @@ from raysim.engine.job import Result
 from raysim.report import accuracy, patient_clusters, patient_groups, plots, tables, virtual_time
 from raysim.report.drawn import Drawn
 from raysim.report.page import Provenance, comparison_page, run_page
-from raysim.storage.results import hospitals_table, provenance, replacing, traffic, write_config, write_csv
+from raysim.storage.manifest import Manifest
+from raysim.storage.results import hospitals_table, provenance, traffic, write_config
 
 
 def check_reference(reference: str, labels: Sequence[str]) -> None:
@@ -69,7 +70,7 @@ def stacked_files(results: Sequence[Result], name: str) -> pd.DataFrame | None:
     """The tables ``name`` in the folders of all runs, with ``strategy`` and ``seed`` in front; None where none has."""
     stacked = []
     for result in results:
-        if (result.folder / name).exists():
+        if name in Manifest.read(result.folder):
             table = tables.read_csv(result.folder / name)
             table.insert(0, "strategy", result.label)
             table.insert(1, "seed", result.seed)
@@ -102,31 +103,29 @@ def comparison_table(frame: pd.DataFrame, found: pd.DataFrame, *, folds: bool = 
 _DIFFERENCE = {"mean": "difference", "std": "difference_std", "low": "low", "high": "high"}
 
 
-def write_comparison(folder: Path, config: Config, results: Sequence[Result]) -> tuple[pd.DataFrame, list[Path]]:
-    """Write a comparison's files into ``folder``; returns the table and what to keep in MLflow."""
+def write_comparison(out: Manifest, config: Config, results: Sequence[Result]) -> pd.DataFrame:
+    """Write a comparison's files; returns its table."""
     frame, rounds = timed(per_seed(results), config, results), per_round(results)
     hospitals = per_hospital(results, config.evaluation.part)
-    write_csv(folder / "hospitals.csv", hospitals)
+    out.csv("hospitals.csv", hospitals)
     hospitals = for_plots(hospitals, config.evaluation.part)
     differences = tables.differences(frame, hospitals, config.reference)
     table = comparison_table(frame, differences, folds=config.data.split.folds is not None)
     federation = results[0].federation
-    write_csv(folder / "comparison.csv", table)
-    write_config(folder, config.frozen(), federation)
-    pictures = folder / "plots"
-    pictures.mkdir(exist_ok=True)
+    out.csv("comparison.csv", table)
+    write_config(out, config.frozen(), federation)
     for name, figure in (
         (f"{federation.task.headline}_by_size", plots.auroc_by_size(hospitals)),
         ("worst_decile_vs_size_bias", plots.worst_decile_vs_size_bias(table)),
         ("frontier_3d", plots.frontier_3d(table)),
         ("curves", plots.curves(rounds)),
     ):
-        plots.save(figure, pictures / f"{name}.png")
+        _picture(out, name, figure)
     part = config.evaluation.part
-    further = [*accuracy.drawn(hospitals), *drawn(frame, stacked_files(results, "patients.csv"), folder, part)]
-    further += [*time_drawn(config, results), *clusters_drawn(folder, results, frame, hospitals, config.reference)]
+    further = [*accuracy.drawn(hospitals), *drawn(frame, stacked_files(results, "patients.csv"), out, part)]
+    further += [*time_drawn(config, results), *clusters_drawn(out, results, frame, hospitals, config.reference)]
     for picture in further:
-        plots.save(picture.figure, pictures / f"{picture.name}.png")
+        _picture(out, picture.name, picture.figure)
     federations = {result.seed: result.federation for result in results}
     page = comparison_page(
         config.name,
@@ -139,16 +138,20 @@ def write_comparison(folder: Path, config: Config, results: Sequence[Result]) ->
         further=further,
         part=part,
     )
-    _write_page(folder, page)
-    files = ("comparison.csv", "hospitals.csv", "patients.csv", *CLUSTER_FILES, "config.yaml", "report.html", "plots")
-    return table, [folder / name for name in files if (folder / name).exists()]
+    out.text("report.html", page)
+    return table
 
 
-def drawn(frame: pd.DataFrame, patients: pd.DataFrame | None, folder: Path, part: str) -> list[Drawn]:
+def _picture(out: Manifest, name: str, figure: Figure) -> None:
+    with out.writing(f"plots/{name}.png") as path:
+        plots.save(figure, path)
+
+
+def drawn(frame: pd.DataFrame, patients: pd.DataFrame | None, out: Manifest, part: str) -> list[Drawn]:
     """Write what only some comparisons have, and draw it: equity between patient groups."""
     further = []
     if patients is not None:
-        write_csv(folder / "patients.csv", patients)
+        out.csv("patients.csv", patients)
         further.append(patient_groups.drawn(frame, patients, part))
     return further
 
@@ -158,7 +161,7 @@ CLUSTER_FILES = ("patient_clusters.csv", "feature_overlap.csv", "protocol.csv")
 
 
 def clusters_drawn(
-    folder: Path, results: Sequence[Result], frame: pd.DataFrame, hospitals: pd.DataFrame, reference: str
+    out: Manifest, results: Sequence[Result], frame: pd.DataFrame, hospitals: pd.DataFrame, reference: str
 ) -> list[Drawn]:
     """Write the files of clusters of patients and draw them, where a run has such clusters."""
     composition, overlap = (stacked_files(results, name) for name in CLUSTER_FILES[:2])
@@ -167,7 +170,7 @@ def clusters_drawn(
     protocol = patient_clusters.protocol(frame, hospitals, reference, overlap)
     for name, found in zip(CLUSTER_FILES, (composition, overlap, protocol), strict=True):
         if found is not None:
-            write_csv(folder / name, found)
+            out.csv(name, found)
     return [patient_clusters.drawn(composition)]
 
 
@@ -190,7 +193,7 @@ def time_drawn(config: Config, results: Sequence[Result]) -> list[Drawn]:
     return virtual_time.drawn(table, task.title, config.system.target.get(task.headline))
 
 
-def write_run_page(folder: Path, result: Result, frozen: Mapping[str, object], part: str) -> None:
+def write_run_page(out: Manifest, result: Result, frozen: Mapping[str, object], part: str) -> None:
     """Write a run's ``report.html``."""
     page = run_page(
         f"{result.label}, seed {result.seed}",
@@ -200,17 +203,12 @@ def write_run_page(folder: Path, result: Result, frozen: Mapping[str, object], p
         rounds=per_round([result]),
         part=part,
     )
-    _write_page(folder, page)
+    out.text("report.html", page)
 
 
 def for_plots(hospitals: pd.DataFrame, part: str) -> pd.DataFrame:
     """With the columns that plots and intervals read, whichever part was evaluated."""
     return hospitals.rename(columns={"n_total": "stays", f"n_{part}": "n_test", f"events_{part}": "events_test"})
-
-
-def _write_page(folder: Path, page: str) -> None:
-    with replacing(folder / "report.html") as path:
-        path.write_text(page, encoding="utf-8")
 
 
 def _provenance(frozen: Mapping[str, object], federations: Mapping[int, Federation], command: str) -> Provenance:

@@ -25,6 +25,7 @@ from raysim.config.checking import validated
 from raysim.config.schema import Config
 from raysim.core.errors import ConfigError
 from raysim.core.section import Section
+from raysim.storage.manifest import Manifest
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -68,7 +69,8 @@ def begin(
     config, curve, lines = read(path, overrides)
     if of is not None:
         part = config.evaluation.part
-        write_curve(of, _finished(of, curve, lines, part), curve, lines, part)
+        hospitals = _finished(of, curve, lines, part)
+        write_curve(Manifest.read(of), hospitals, curve, lines, part)
         console.print(f"files: {of / FILE}, {of / PICTURE}", soft_wrap=True, highlight=False, markup=False)
         return
     experiment = Experiment(config, reading.compared(config), config.seeds or (config.seed,), out)
@@ -80,12 +82,12 @@ def begin(
             f"curve.figure: '{curve.figure}' is not a figure of hospitals; name one of {', '.join(figures)}"
         )
 
-    def conclude(results: Sequence[Result]) -> tuple[Mapping[str, float], Sequence[Path]]:
-        _, files = comparison.write_comparison(experiment.folder, config, results)
+    def conclude(results: Sequence[Result], out: Manifest) -> None:
+        comparison.write_comparison(out, config, results)
         hospitals = comparison.per_hospital(results, config.evaluation.part)
-        return {}, [*files, write_curve(experiment.folder, hospitals, curve, lines, config.evaluation.part)]
+        write_curve(out, hospitals, curve, lines, config.evaluation.part)
 
-    experiment.play(console, in_process=in_process, verbose=verbose, conclude=conclude)
+    experiment.play(console, in_process=in_process, verbose=verbose, conclude=conclude, kind="curve")
     console.print(f"files: {experiment.folder}", soft_wrap=True, highlight=False, markup=False)
 
 
@@ -119,17 +121,16 @@ def read(path: Path, overrides: Sequence[str]) -> tuple[Config, Curve, dict[str,
 
 
 def write_curve(
-    folder: Path, hospitals: pd.DataFrame, curve: Curve, lines: Mapping[str, tuple[str, float | None]], part: str
-) -> Path:
-    """Write ``curve.csv`` and its picture into ``folder``; returns the table's path."""
+    out: Manifest, hospitals: pd.DataFrame, curve: Curve, lines: Mapping[str, tuple[str, float | None]], part: str
+) -> None:
+    """Write ``curve.csv`` and its picture."""
     from raysim.report import curve_plot as picture
     from raysim.report.plots import save
-    from raysim.storage.results import write_csv
 
     table = curve_table(hospitals[hospitals[f"n_{part}"] > 0], curve, lines)
-    write_csv(folder / FILE, table)
-    save(picture.curves(table, curve.field, curve.figure, curve.scale), folder / PICTURE)
-    return folder / FILE
+    out.csv(FILE, table)
+    with out.writing(PICTURE) as path:
+        save(picture.curves(table, curve.field, curve.figure, curve.scale), path)
 
 
 def _finished(folder: Path, curve: Curve, lines: Mapping[str, tuple[str, float | None]], part: str) -> pd.DataFrame:

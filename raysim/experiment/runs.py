@@ -9,9 +9,10 @@ from __future__ import annotations
 import contextlib
 import re
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 from rich.console import Console
 
@@ -26,6 +27,7 @@ from raysim.report.progress import RunProgress
 from raysim.storage import resume
 from raysim.storage.checkpoints import Checkpoints, Writer
 from raysim.storage.file_store import check as check_file_store
+from raysim.storage.manifest import Kind, Manifest
 from raysim.storage.results import choose_folder, write_run
 from raysim.storage.resume import Opened
 from raysim.strategies.base import Selection, Strategy
@@ -44,8 +46,8 @@ class Entry:
     selection: Selection
 
 
-Conclude = Callable[[Sequence[Result]], tuple[Mapping[str, float], Sequence[Path]]]
-"""Makes of all results the figures and files of the whole experiment."""
+Conclude = Callable[[Sequence[Result], Manifest], None]
+"""Makes of all results the files of the whole experiment."""
 
 
 class Experiment:
@@ -76,9 +78,16 @@ class Experiment:
         self._check()
 
     def play(
-        self, console: Console, *, in_process: bool, verbose: bool, conclude: Conclude | None = None
+        self,
+        console: Console,
+        *,
+        in_process: bool,
+        verbose: bool,
+        conclude: Conclude | None = None,
+        kind: Literal["compare", "curve"] = "compare",
     ) -> list[Result]:
-        """Run everything. Files are written and MLflow is told as each run ends; with ``conclude``, in nested runs.
+        """Run everything. Files are written and MLflow is told as each run ends; with ``conclude``, in nested runs of
+        an experiment of this ``kind``.
 
         In a folder that goes on, what is finished is not run again.
         """
@@ -86,7 +95,7 @@ class Experiment:
         try:
             if conclude is None:
                 return [self._run_alone(services, in_process, verbose)]
-            return self._run_all(services, in_process, verbose, conclude)
+            return self._run_all(services, in_process, verbose, conclude, kind)
         except ConfigError:
             raise
         except BaseException:
@@ -102,12 +111,14 @@ class Experiment:
             run.finish()
         return result
 
-    def _run_all(self, services: _RunServices, in_process: bool, verbose: bool, conclude: Conclude) -> list[Result]:
+    def _run_all(
+        self, services: _RunServices, in_process: bool, verbose: bool, conclude: Conclude, kind: Kind
+    ) -> list[Result]:
         frozen, results = self.config.frozen(), []
         first = next(iter(self.federations.values()))
         prints = {str(seed): federation.fingerprint for seed, federation in self.federations.items()}
         jobs = [(entry, seed) for seed in self.seeds for entry in self.entries]
-        with resume.opened("compare", self.folder, frozen, first, prints, again=self._again) as whole:
+        with resume.opened(kind, self.folder, frozen, first, prints, again=self._again) as whole:
             with (
                 services.ready(in_process, verbose, jobs=len(jobs)),
                 services.recorder.run(
@@ -119,9 +130,11 @@ class Experiment:
                     with self._opened(entry, seed, folder) as run:
                         results.append(self._run(services, entry, seed, run, f"{entry.label}, seed {seed}", parent))
                         run.finish(results[-1].outcome)
+                        whole.manifest.add(run.manifest)
                 services.display.conclude()
                 with resume.writing(self.folder):
-                    parent.done(*conclude(results))
+                    conclude(results, whole.manifest)
+                parent.done({}, whole.manifest.paths())
             whole.finish()
             for result in results:
                 (result.folder / resume.FINISHED).unlink(missing_ok=True)
@@ -163,12 +176,12 @@ class Experiment:
                 services.tell(record, finished.rounds)
             else:
                 with resume.writing(run.folder):
-                    write_run(run.folder, federation, outcome, frozen, part, precision, self.config.system)
-                    write_run_page(run.folder, result, frozen, part)
+                    write_run(run.manifest, federation, outcome, frozen, part, precision, self.config.system)
+                    write_run_page(run.manifest, result, frozen, part)
             model, headline = list(outcome.metrics.items())[-1]
             timed = timing.figures(outcome, self.config.system, federation.task)
             setup = {"bytes_setup_down": outcome.setup.down, "bytes_setup_up": outcome.setup.up}
-            record.done({**headline, **timed, **setup}, run.results())
+            record.done({**headline, **timed, **setup}, run.manifest.paths())
         kind, mean = federation.task, headline[federation.task.headline]
         digits = kind.decimals(mean) + 1
         services.display.end(

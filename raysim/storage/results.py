@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 import math
-import os
 import platform
 import tempfile
 import time
@@ -24,6 +22,7 @@ from raysim.data.federation import Federation
 from raysim.engine import subgroups, timing
 from raysim.engine.job import Outcome, Round
 from raysim.storage import patient_tables
+from raysim.storage.manifest import Manifest
 from raysim.strategies.base import OWN
 
 if TYPE_CHECKING:
@@ -136,7 +135,7 @@ def models(federation: Federation, outcome: Outcome) -> dict[str, Any]:
 
 
 def write_run(
-    folder: Path,
+    out: Manifest,
     federation: Federation,
     outcome: Outcome,
     frozen: Mapping[str, Any],
@@ -144,23 +143,22 @@ def write_run(
     precision: str,
     system: SystemSection | None = None,
 ) -> None:
-    """Write a run's files into ``folder``, each complete or not at all."""
+    """Write a run's files, each complete or not at all."""
     from safetensors.numpy import save_file
 
-    folder.mkdir(parents=True, exist_ok=True)
-    write_config(folder, frozen, federation)
-    write_csv(folder / "rounds.csv", rounds_table(outcome.rounds))
-    write_csv(folder / "hospitals.csv", hospitals_table(federation, outcome, part))
-    write_csv(folder / "egress.csv", egress_table(federation, outcome))
+    write_config(out, frozen, federation)
+    out.csv("rounds.csv", rounds_table(outcome.rounds))
+    out.csv("hospitals.csv", hospitals_table(federation, outcome, part))
+    out.csv("egress.csv", egress_table(federation, outcome))
     if outcome.grouping is not None:
-        write_csv(folder / "patients.csv", subgroups.table(federation, outcome.grouping, outcome.groups))
+        out.csv("patients.csv", subgroups.table(federation, outcome.grouping, outcome.groups))
     for name, table in patient_tables.tables(federation, outcome).items():
-        write_csv(folder / name, table)
+        out.csv(name, table)
     tensors = {key: tensor.astype(precision) for key, tensor in models(federation, outcome).items()}
-    with replacing(folder / "models.safetensors") as path:
+    with out.writing("models.safetensors") as path:
         save_file(tensors, path)
     timed = {} if system is None else timing.summary(outcome, system, federation.task)
-    write_json(folder / "summary.json", summary(federation, outcome) | {"part": part} | timed)
+    out.json("summary.json", summary(federation, outcome) | {"part": part} | timed)
 
 
 def summary(federation: Federation, outcome: Outcome) -> dict[str, Any]:
@@ -207,41 +205,11 @@ def provenance(federation: Federation) -> dict[str, Any]:
     return {"versions": versions, "platform": platform.platform(), "data": federation.fingerprint}
 
 
-def write_config(folder: Path, frozen: Mapping[str, Any], federation: Federation) -> None:
+def write_config(out: Manifest, frozen: Mapping[str, Any], federation: Federation) -> None:
     """``config.yaml``: the complete configuration, which can be run again, under comments on what made the numbers."""
     made_by = yaml.safe_dump(provenance(federation), sort_keys=False)
     comments = "".join(f"# {line}\n" for line in made_by.splitlines())
-    with replacing(folder / "config.yaml") as path:
-        path.write_text(comments + yaml.safe_dump(dict(frozen), sort_keys=False, allow_unicode=True))
-
-
-def write_csv(path: Path, table: pd.DataFrame) -> None:
-    """A table, without its index, complete or not at all."""
-    with replacing(path) as temporary:
-        table.to_csv(temporary, index=False)
-
-
-def write_json(path: Path, value: Any) -> None:
-    """Readable JSON, complete or not at all."""
-    with replacing(path) as temporary:
-        temporary.write_text(json.dumps(value, indent=2) + "\n")
-
-
-class replacing:
-    """``with replacing(path) as temporary``: what is written appears as ``path`` at once, and only if all went well."""
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self._temporary = path.with_name(f".{path.name}.{os.getpid()}")
-
-    def __enter__(self) -> Path:
-        return self._temporary
-
-    def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
-        if error is None:
-            os.replace(self._temporary, self._path)
-        else:
-            self._temporary.unlink(missing_ok=True)
+    out.text("config.yaml", comments + yaml.safe_dump(dict(frozen), sort_keys=False, allow_unicode=True))
 
 
 def _json(value: float) -> float | None:

@@ -24,9 +24,11 @@ from raysim.core.errors import ConfigError, ResourceError
 from raysim.core.packing import Arrays, pack, unpack
 from raysim.data.federation import Federation
 from raysim.engine.job import Outcome
-from raysim.storage import checkpoints
+from raysim.storage import checkpoints, manifest
+from raysim.storage.atomic import replacing, write_json
 from raysim.storage.checkpoints import pack_rounds, read_tensors, unpack_rounds
-from raysim.storage.results import replacing, write_config, write_json
+from raysim.storage.manifest import Kind, Manifest
+from raysim.storage.results import write_config
 from raysim.tracking.client import flatten
 from raysim.traffic.ledger import Bytes, Ledger
 from raysim.training.base import Layout
@@ -35,32 +37,6 @@ FILE = "resume.json"
 FINISHED = "finished.safetensors"
 CHECKPOINTS = "checkpoints"
 FORMAT = 1
-
-RESULTS = (
-    "rounds.csv",
-    "hospitals.csv",
-    "egress.csv",
-    "patients.csv",
-    "patient_clusters.csv",
-    "feature_overlap.csv",
-    "models.safetensors",
-    "summary.json",
-    "comparison.csv",
-    "protocol.csv",
-    "curve.csv",
-    "report.html",
-    "plots/auroc_by_size.png",
-    "plots/mae_by_size.png",
-    "plots/worst_decile_vs_size_bias.png",
-    "plots/frontier_3d.png",
-    "plots/curves.png",
-    "plots/accuracy_ecdf.png",
-    "plots/patient_groups.png",
-    "plots/patient_clusters.png",
-    "plots/virtual_time.png",
-    "plots/curve.png",
-)
-"""All that runs and comparisons may leave to be read. What begins in a folder must not find there what another left."""
 
 FREE = ("name", "resources", "tracking", "checkpoint")
 """Sections of a configuration that change no number, and may be changed before a run goes on."""
@@ -154,15 +130,12 @@ def writing(folder: Path) -> Iterator[None]:
 
 @dataclass(frozen=True, eq=False)
 class Opened:
-    """A run (or comparison) at work in its folder; ``again``: one that goes on."""
+    """A run (or comparison) at work in its folder, and the results that it leaves; ``again``: one that goes on."""
 
     folder: Path
     ticket: Ticket
+    manifest: Manifest
     again: bool
-
-    def results(self) -> list[Path]:
-        """Its files for others to keep: without checkpoints and what else is only there to go on."""
-        return sorted(path for path in self.folder.iterdir() if path.name not in (FILE, FINISHED, CHECKPOINTS))
 
     def finish(self, outcome: Outcome | None = None) -> None:
         """Note that nothing is left to do; with the ``outcome``, keep what a comparison needs of it."""
@@ -176,44 +149,45 @@ class Opened:
         return load_finished(self.folder) if self.again and self.ticket.finished else None
 
     def forget(self) -> None:
-        """Remove the files that are there only to go on, and the folder if nothing else is in it."""
-        for name in (FILE, "config.yaml"):
-            (self.folder / name).unlink(missing_ok=True)
+        """Remove all that it has written, and the folder if nothing else is in it."""
+        (self.folder / FILE).unlink(missing_ok=True)
+        self.manifest.remove()
         with contextlib.suppress(OSError):
             self.folder.rmdir()
 
 
 @contextlib.contextmanager
 def opened(
-    kind: str, folder: Path, frozen: Mapping[str, Any], federation: Federation, data: Any, *, again: bool
+    kind: Kind, folder: Path, frozen: Mapping[str, Any], federation: Federation, data: Any, *, again: bool
 ) -> Iterator[Opened]:
     """A run in ``folder``, in which nobody else works meanwhile; ``data`` is the fingerprint of its data.
 
-    One that is not to go on, or was never begun, begins: its configuration is written, and ``RESULTS`` of whatever was
-    in the folder before are removed, and the runs of an earlier comparison there cannot go on. Raises ``ConfigError``
-    where a run that goes on is not the one that was begun.
+    One that is not to go on, or was never begun, begins: what the manifests of an earlier run or comparison list there
+    is removed, and its configuration is written. Raises ``ConfigError`` where a run that goes on is not the one that
+    was begun.
     """
     settings = settings_of(frozen, data)
     with held(folder):
         if again and (folder / FILE).exists():
             ticket = read_ticket(folder)
             ticket.check(settings)
-            yield Opened(folder, ticket, True)
+            yield Opened(folder, ticket, Manifest.read(folder), True)
             return
         run_id = uuid.uuid4().hex
         place = _place(folder, frozen["checkpoint"].get("path"), f"{frozen['name']}-{run_id[:12]}")
         ticket = Ticket(kind, settings, place, os.getcwd(), run_id)
         with writing(folder):
-            for name in (FINISHED, *RESULTS):
-                (folder / name).unlink(missing_ok=True)
-            for other in folder.glob(
-                f"runs/*/seed-*/{FILE}"
-            ):  # else a run of an earlier comparison would go on in this
+            (folder / FINISHED).unlink(missing_ok=True)
+            # Else a run of an earlier comparison would go on in this one, or be taken for one of its runs.
+            for other in folder.glob(f"runs/*/seed-*/{FILE}"):
                 other.unlink()
+            for other in folder.glob(f"runs/*/seed-*/{manifest.NAME}"):
+                Manifest.read(other.parent).remove()
+            results = Manifest.begin(folder, kind)
             checkpoints.clear(place)
-            write_config(folder, frozen, federation)
+            write_config(results, frozen, federation)
             ticket.save(folder)
-        yield Opened(folder, ticket, False)
+        yield Opened(folder, ticket, results, False)
 
 
 def _place(folder: Path, path: str | None, name: str) -> str:

@@ -17,7 +17,8 @@ from raysim.config.reading import checked, read_tree
 from raysim.config.schema import Config
 from raysim.core.errors import ConfigError, DataError
 from raysim.data.sources.pooled import Pooled
-from raysim.storage.results import choose_folder, replacing, write_csv
+from raysim.storage.manifest import Manifest
+from raysim.storage.results import choose_folder
 from raysim.study.grid import cells, check_feasible, measure
 from raysim.study.predictors import ALL, importances
 from raysim.study.settings import Study, read_study
@@ -98,16 +99,14 @@ def _write(folder: Path, config: Config, study: Study, table: pd.DataFrame, foun
     read = config.model_dump(mode="json", exclude_none=True, include={*READ}, exclude={"data": {*PASSED_OVER}})
     own = study.model_dump(mode="json", by_alias=True, exclude_none=True)
     text = yaml.safe_dump(read | {"study": own}, sort_keys=False, allow_unicode=True)
-    pictures = folder / "plots"
-    pictures.mkdir(parents=True, exist_ok=True)
-    with replacing(folder / "config.yaml") as path:
-        path.write_text(text)
-    write_csv(folder / "study.csv", table)
-    write_csv(folder / "importances.csv", found)
+    out = Manifest.begin(folder, "study")
+    out.text("config.yaml", text)
+    out.csv("study.csv", table)
+    out.csv("importances.csv", found)
     for name, figure in study_plots.all_figures(table, found, study.candidates):
-        plots.save(figure, pictures / f"{name}.png")
-    with replacing(folder / "report.html") as path:
-        path.write_text(study_page(config.name, table, found, study, note, text), encoding="utf-8")
+        with out.writing(f"plots/{name}.png") as path:
+            plots.save(figure, path)
+    out.text("report.html", study_page(config.name, table, found, study, note, text))
 
 
 def _ranking(found: pd.DataFrame) -> Table:

@@ -143,15 +143,15 @@ class Tracker:
         ]
         self._log(run_id, values)
 
-    def finish(self, run_id: str, summary: Mapping[str, float], paths: Sequence[Path], error: str | None) -> None:
-        """Record final figures, keep the files and folders at ``paths``, and end the run; ``error`` marks it failed."""
+    def finish(self, run_id: str, summary: Mapping[str, float], files: Mapping[str, Path], error: str | None) -> None:
+        """Record final figures, :meth:`keep` files, and end the run; ``error`` marks it failed."""
         from mlflow.entities import Metric
 
         if run_id in self._closed:
             return
         now = int(time.time() * 1000)
         self._log(run_id, [Metric(k, v, now, 0) for k, v in summary.items() if math.isfinite(v)])
-        self.keep(run_id, paths)
+        self.keep(run_id, files)
         if error is not None:
             self._client.set_tag(run_id, "error", error)
         self._client.set_terminated(run_id, "FAILED" if error is not None else "FINISHED")
@@ -169,13 +169,10 @@ class Tracker:
 
         self._client.log_batch(run_id, tags=[RunTag(key, value) for key, value in tags.items()])
 
-    def keep(self, run_id: str, paths: Sequence[Path]) -> None:
-        """Keep files and folders with a run."""
-        for path in paths:
-            if path.is_dir():
-                self._client.log_artifacts(run_id, str(path), artifact_path=path.name)
-            else:
-                self._client.log_artifact(run_id, str(path))
+    def keep(self, run_id: str, files: Mapping[str, Path]) -> None:
+        """Keep files with a run, each under its name, which may have folders in it."""
+        for name, path in files.items():
+            self._client.log_artifact(run_id, str(path), artifact_path=posixpath.dirname(name) or None)
 
     def end(self, run_id: str, status: str) -> None:
         """Set how a run has ended: ``FINISHED``, ``FAILED`` or ``KILLED``."""

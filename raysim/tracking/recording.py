@@ -7,7 +7,7 @@ written at most once a second.
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from types import TracebackType
@@ -85,7 +85,7 @@ class Record:
         self._rounds: list[Round] = []
         self._flushed = time.monotonic()
         self._summary: Mapping[str, float] = {}
-        self._files: Sequence[Path] = ()
+        self._files: Mapping[str, Path] = {}
         above = parent.run_id if parent is not None else None
         self.run_id: Future[str] | None = recorder.do(
             lambda tracker: (tracker.go_on if again else tracker.start)(
@@ -108,8 +108,8 @@ class Record:
         if time.monotonic() - self._flushed >= FLUSH_SECONDS:
             self._flush()
 
-    def done(self, summary: Mapping[str, float], files: Sequence[Path]) -> None:
-        """The run's final figures and the files and folders to keep with it."""
+    def done(self, summary: Mapping[str, float], files: Mapping[str, Path]) -> None:
+        """The run's final figures, and the files to keep with it by name."""
         self._summary, self._files = summary, files
 
     def _flush(self) -> None:

@@ -20,7 +20,7 @@ from raysim.engine.job import Round
 from raysim.report import patient_groups, progress, virtual_time
 from raysim.report.tables import read_csv
 from raysim.report.terminal import comparison_table, titled
-from raysim.storage import resume
+from raysim.storage.manifest import Manifest
 from tests.report.pages import Page
 
 
@@ -124,10 +124,15 @@ def test_names_in_brackets_are_printed_as_they_are(tmp_path: Path, monkeypatch: 
     patients = read_csv(out / "patients.csv")
     assert set(patients["hospital"]) <= {"", "007", "73", "NA", "[/x]"}
     assert set(patients["group"]) == {"None", "[m]"}
-    made = {str(path.relative_to(out)) for path in out.rglob("*") if "runs" not in path.parts and path.is_file()}
-    assert made <= {*resume.RESULTS, "config.yaml", "resume.json"}, "what is not listed would outlast the comparison"
-    listed = {*resume.RESULTS, "config.yaml", "resume.json", "checkpoints"}
-    assert {path.name for path in out.glob("runs/*/seed-*/*")} <= listed
+    whole = Manifest.read(out)
+    runs = {f"runs/{folder}/seed-42/manifest.json" for folder in ("prox_mu_0.1_", "prox_mu_")}
+    assert {name for name in whole.files if name.startswith("runs/")} == runs
+    for manifest in (whole, *whole.below()):
+        made = {path.relative_to(manifest.folder).as_posix() for path in manifest.folder.rglob("*") if path.is_file()}
+        made = {name for name in made if manifest is not whole or not name.startswith("runs/")}
+        listed = {name for name in manifest.files if not name.startswith("runs/")}
+        assert made == {*listed, "manifest.json", "resume.json"}, "what is not listed would outlast the comparison"
+        assert not manifest.changed()
     summary = json.loads((out / "runs" / "prox_mu_0.1_" / "seed-42" / "summary.json").read_text())
     assert summary["part"] == "validation"
     assert "test rows" not in Page((out / "report.html").read_text()).text.lower()

@@ -16,10 +16,11 @@ from safetensors.numpy import load_file
 from raysim.cli import commands
 from raysim.config import reading
 from raysim.config.schema import Config
-from raysim.core.errors import ConfigError
+from raysim.core.errors import ConfigError, ResourceError
 from raysim.engine.job import Round
 from raysim.report.progress import RunProgress
 from raysim.storage import resume
+from raysim.storage.manifest import Manifest
 from tests.conftest import MakeFederation
 
 SMALL = {
@@ -189,16 +190,59 @@ def test_checkpoints_may_be_anywhere(here: Path, monkeypatch):
 
 
 def test_what_begins_removes_the_results_of_before_and_nothing_else(federate: MakeFederation, tmp_path: Path):
-    folder, others = tmp_path / "out", ("mine.csv", "plots/mine.png", "runs/local/seed-1/patients.csv")
-    for name in (*resume.RESULTS, "runs/local/seed-1/resume.json", *others):
+    folder, others = tmp_path / "out", ("mine.csv", "plots/mine.png", "runs/local/seed-1/patients.csv", "rounds.csv")
+    for name in (*others, "runs/local/seed-1/resume.json", "runs/fedavg/seed-1/resume.json"):
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
-        (folder / name).write_text("of before")
-    federation, frozen = federate([5, 5]), Config().frozen()
-    with resume.opened("compare", folder, frozen, federation, "test", again=False):
-        left = {str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()}
-    assert left == {*others, "config.yaml", "resume.json"}
+        (folder / name).write_text("of someone else")
+    whole, ended, stopped = (
+        Manifest.begin(folder / name, kind)
+        for name, kind in ((".", "compare"), ("runs/chip/seed-1", "run"), ("runs/fedavg/seed-1", "run"))
+    )
+    for manifest in (whole, ended, stopped):
+        manifest.text("egress.csv", "of before")
+        manifest.text("plots/curves.png", "of before")
+    whole.add(ended)  # the other one was stopped before it was whole
 
-    (folder / "rounds.csv").write_text("of this run")
+    federation, frozen = federate([5, 5]), Config().frozen()
+    with resume.opened("compare", folder, frozen, federation, "test", again=False) as run:
+        left = {str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()}
+        assert left == {*others, "config.yaml", "resume.json", "manifest.json"}
+        assert not (folder / "runs" / "chip").exists()
+        run.manifest.text("comparison.csv", "of this one")
+
     with resume.opened("compare", folder, frozen, federation, "test", again=True) as run:
         assert run.again
-        assert (folder / "rounds.csv").exists(), "one that goes on keeps what it has"
+        assert list(run.manifest.files) == ["config.yaml", "comparison.csv"]
+        assert (folder / "comparison.csv").exists(), "one that goes on keeps what it has"
+
+
+def test_a_folder_of_a_version_that_wrote_no_manifest_is_not_resumed(here: Path, monkeypatch):
+    tree = SMALL | {"strategies": ["fedavg", "local"], "tracking": {"uri": "none"}}
+    stopped(monkeypatch, tree, "out", 5, compare=True)
+    Path("out/manifest.json").unlink()
+    with pytest.raises(ConfigError) as error:
+        go_on("out")
+    said = str(error.value)
+    assert said.startswith(f"{here / 'out'}: its manifest.json, which lists what raysim wrote there, cannot be read")
+    assert "start again in another folder" in said
+    assert len(said.splitlines()) == 1
+
+
+def test_a_stop_between_two_files_leaves_none_that_is_not_listed(here: Path, monkeypatch):
+    """A run that is stopped as it writes its models has listed the results that are there; who begins anew in its
+    folder finds none of them."""
+    tree = SMALL | {"strategy": "fedavg", "tracking": {"uri": "none"}}
+    with monkeypatch.context() as patch:
+
+        def full(*_: Any) -> None:
+            raise OSError(28, "No space left on device")
+
+        patch.setattr("safetensors.numpy.save_file", full)
+        with pytest.raises(ResourceError, match="No space left on device"):
+            start(tree, "out")
+    manifest = Manifest.read(Path("out"))
+    assert list(manifest.files) == ["config.yaml", "rounds.csv", "hospitals.csv", "egress.csv", "patients.csv"]
+    made = {path.name for path in Path("out").iterdir() if path.is_file()}
+    assert made == {*manifest.files, "manifest.json", "resume.json"}
+    start(tree | {"training": {"rounds": 0}}, "out")
+    assert not Manifest.read(Path("out")).changed()

@@ -12,6 +12,7 @@ import yaml
 from raysim.config import plugins, reading
 from raysim.core.errors import ConfigError, DataError
 from raysim.engine.job import Round
+from raysim.storage.manifest import Manifest
 from raysim.tune import plots, results
 from raysim.tune.choice import choose, reason
 from raysim.tune.journal import Finished, Journal
@@ -90,7 +91,9 @@ def test_nothing_to_recommend_is_said():
 
 def test_tables_have_every_trial_and_the_pareto_set(tmp_path):
     choice = choose(TRIALS, SWEEP)
-    results.write_tables(tmp_path, TRIALS, choice)
+    out = Manifest.begin(tmp_path, "sweep")
+    results.write_tables(out, TRIALS, choice)
+    assert set(out.files) == {"trials.csv", "pareto.csv"}
     table = pd.read_csv(tmp_path / "trials.csv").set_index("trial")
     assert table["status"].tolist() == [*["completed"] * 4, "stopped", "failed", "completed"]
     assert table.loc[6, "error"] == "OSError: no"
@@ -102,14 +105,14 @@ def test_tables_have_every_trial_and_the_pareto_set(tmp_path):
     front = pd.read_csv(tmp_path / "pareto.csv")
     assert sorted(front["trial"]) == [1, 2, 3]
     assert front["trial"].iloc[-1] == 2  # the least lonely last
-    results.write_tables(tmp_path, {}, choose({}, SWEEP))
+    results.write_tables(out, {}, choose({}, SWEEP))
 
 
 def test_the_recommended_configuration_can_be_run(tmp_path):
     plan, _ = make_plan(small_tree(seeds=[5, 6]))
     chosen = {1: trial(1, 0.9, 0.1, **{"strategy.lam": 0.125})}
-    path = results.write_recommended(tmp_path, plan, choose(chosen, plan.sweep))
-    assert path is not None
+    results.write_recommended(Manifest.begin(tmp_path, "sweep"), plan, choose(chosen, plan.sweep))
+    path = tmp_path / "recommended.yaml"
     assert path.read_text().startswith("# recommended: trial 1")
     config = reading.resolve(path)
     assert config.evaluation.part == "test"
@@ -120,8 +123,7 @@ def test_the_recommended_configuration_can_be_run(tmp_path):
 def test_the_summary_says_what_the_choice_costs(tmp_path):
     choice = choose(TRIALS, SWEEP)
     tree = results.summary(choice, TRIALS, 9, {"auroc": (0.87, math.nan)})
-    results.write_summary(tmp_path, tree)
-    read = json.loads((tmp_path / "summary.json").read_text())
+    read = json.loads(json.dumps(tree))
     assert (read["completed"], read["stopped"], read["failed"], read["pareto"]) == (5, 1, 1, 3)
     assert read["recommended"]["costs"]["auroc"]["best_trial"] == 1
     assert read["recommended"]["test"] == {"auroc": {"mean": 0.87, "std": None}}
@@ -129,8 +131,8 @@ def test_the_summary_says_what_the_choice_costs(tmp_path):
 
 def test_the_frozen_sweep_reads_back_the_same(tmp_path):
     plan, config = make_plan(small_tree(sweep__scheduler={"name": "asha", "objective": "auroc"}))
-    path = results.write_sweep(tmp_path, plan, config)
-    again, config_again = make_plan(yaml.safe_load(path.read_text()))
+    results.write_sweep(Manifest.begin(tmp_path, "sweep"), plan, config)
+    again, config_again = make_plan(yaml.safe_load((tmp_path / "sweep.yaml").read_text()))
     assert (again.sweep, config_again) == (plan.sweep, config)
     assert again.folders == plan.folders
     assert again.jobs({"strategy.lam": 1}, "validation") == plan.jobs({"strategy.lam": 1}, "validation")
@@ -146,13 +148,15 @@ def test_pictures_of_every_pair_and_every_three(tmp_path):
         "size_bias_abs_worst_decile",
         "auroc_size_bias_abs_worst_decile",
     ]
-    folder = results.write_plots(tmp_path, choice)
-    assert folder is not None
-    assert sorted(path.stem for path in folder.iterdir()) == sorted(names)
+    out = Manifest.begin(tmp_path, "sweep")
+    results.write_plots(out, choose({}, sweep))
+    assert not out.files
+    results.write_plots(out, choice)
+    assert sorted(path.stem for path in (tmp_path / "plots").iterdir()) == sorted(names)
+    assert set(out.files) == {f"plots/{name}.png" for name in names}
     grey, _, coloured, *_ = plots.pair_figure(choice, 0, 1).axes[0].lines
     assert grey.get_xdata().tolist() == [0.7]  # type: ignore[union-attr]  # trial 4; trial 7 is undefined
     assert coloured.get_xdata() == pytest.approx([0.9, 0.88, 0.8])
-    assert results.write_plots(tmp_path, choose({}, sweep)) is None
 
 
 def test_a_journal_gives_back_what_was_written(tmp_path):

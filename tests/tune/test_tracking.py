@@ -37,7 +37,7 @@ def test_sweep_trial_and_seed_are_nested_runs_that_can_be_compared(sweep, tmp_pa
     with sweep() as courier:
         for each in (ONE, TWO, BAD):
             courier.finished(each)
-        courier.conclude({1: True, 2: False}, {"hypervolume": 0.25}, [tmp_path / "plots"])
+        courier.conclude({1: True, 2: False}, {"hypervolume": 0.25}, {"plots/a.png": tmp_path / "plots" / "a.png"})
     assert (courier.unsent, courier.error) == (0, "")
 
     from mlflow.tracking import MlflowClient

@@ -1,0 +1,174 @@
+"""What raysim wrote into a folder, and how each file looked: ``manifest.json``.
+
+.. code-block:: json
+
+    {"format": 1, "kind": "run", "version": "0.1.0", "files": {"rounds.csv": {"bytes": 812, "blake2b": "9f0c..."}}}
+
+``files`` are there to be read, by their paths in the folder; what is there only to go on is not among them. The runs
+of a comparison have manifests of their own, which stand in its ``files`` like any other: with their digests it covers
+all that they wrote. A file is listed just before it appears, so that one that is not listed is not raysim's, wherever a
+command was stopped. Digests are BLAKE2b of 32 bytes (``b2sum -l 256``).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path, PurePosixPath
+from typing import TYPE_CHECKING, Any, Literal
+
+from raysim import __version__
+from raysim.core.errors import ConfigError
+from raysim.storage.atomic import replacing, write_json
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+NAME = "manifest.json"
+FORMAT = 1
+
+Kind = Literal["run", "compare", "curve", "study", "sweep"]
+"""The commands that write into a folder."""
+
+
+class Manifest:
+    """The results of one command in its folder: writes them, lists them, and removes what it lists.
+
+    ``kind`` is the command, ``version`` raysim's when it began, ``files`` the listed ones: their ``bytes`` and
+    ``blake2b``.
+    """
+
+    def __init__(self, folder: Path, kind: str, version: str, files: Mapping[str, Mapping[str, Any]]) -> None:
+        self.folder = folder
+        self.kind = kind
+        self.version = version
+        self._files = dict(files)
+
+    @staticmethod
+    def begin(folder: Path, kind: Kind) -> Manifest:
+        """That of a command which begins in ``folder``: what an earlier one listed there is removed.
+
+        Raises ``ConfigError`` where the folder holds a sweep, whose trials would be lost.
+        """
+        folder.mkdir(parents=True, exist_ok=True)
+        if (folder / NAME).exists():
+            earlier = Manifest.read(folder)
+            if earlier.kind == "sweep":
+                raise ConfigError(f"--out: {folder} holds a sweep; name another folder")
+            earlier.remove()
+        manifest = Manifest(folder, kind, __version__, {})
+        manifest._write()
+        return manifest
+
+    @staticmethod
+    def read(folder: Path) -> Manifest:
+        """The manifest in ``folder``. Raises ``ConfigError`` where there is none that this version can use."""
+        path = folder / NAME
+        try:
+            tree = json.loads(path.read_text())
+            if tree["format"] != FORMAT:
+                raise ConfigError(f"{path}: has format {tree['format']}, and this version reads {FORMAT}")
+            files = {
+                _inside(name): {"bytes": int(e["bytes"]), "blake2b": str(e["blake2b"])}
+                for name, e in tree["files"].items()
+            }
+            return Manifest(folder, str(tree["kind"]), str(tree["version"]), files)
+        except OSError as error:
+            raise ConfigError(
+                f"{folder}: its {NAME}, which lists what raysim wrote there, cannot be read ({error.strerror}); "
+                "a version of raysim that wrote none may have begun it: start again in another folder"
+            ) from None
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise ConfigError(f"{path}: cannot be read ({error!r}); start again in another folder") from None
+
+    @property
+    def files(self) -> Mapping[str, Mapping[str, Any]]:
+        """``{path in the folder: {"bytes": size, "blake2b": digest}}``, in the order in which they were written."""
+        return self._files
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._files
+
+    @contextlib.contextmanager
+    def writing(self, name: str) -> Iterator[Path]:
+        """``with manifest.writing(name) as temporary``: what is written is listed, and appears as ``name``."""
+        path = self.folder / _inside(name)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with replacing(path) as temporary:
+            yield temporary
+            self._list(name, temporary)
+
+    def csv(self, name: str, table: pd.DataFrame) -> None:
+        """Write a table, without its index."""
+        with self.writing(name) as temporary:
+            table.to_csv(temporary, index=False)
+
+    def json(self, name: str, value: Any) -> None:
+        """Write readable JSON."""
+        self.text(name, json.dumps(value, indent=2) + "\n")
+
+    def text(self, name: str, text: str) -> None:
+        """Write a text."""
+        with self.writing(name) as temporary:
+            temporary.write_text(text, encoding="utf-8")
+
+    def add(self, below: Manifest) -> None:
+        """List the manifest of a folder below this one."""
+        path = below.folder / NAME
+        self._list(path.relative_to(self.folder).as_posix(), path)
+
+    def below(self) -> list[Manifest]:
+        """The manifests that it lists."""
+        return [Manifest.read((self.folder / name).parent) for name in self._files if name.endswith(f"/{NAME}")]
+
+    def paths(self) -> dict[str, Path]:
+        """The files of this folder for others to keep, by name: the listed ones, and the manifest itself."""
+        return {name: self.folder / name for name in (*self._files, NAME) if not name.endswith(f"/{NAME}")}
+
+    def changed(self) -> list[str]:
+        """The listed files that are missing or no longer look as they were written, those of folders below too."""
+        names = []
+        for name, entry in self._files.items():
+            path = self.folder / name
+            if not path.is_file() or _described(path) != entry:
+                names.append(name)
+            elif name.endswith(f"/{NAME}"):
+                inner = Manifest.read(path.parent)
+                names += [f"{PurePosixPath(name).parent}/{each}" for each in inner.changed()]
+        return names
+
+    def remove(self) -> None:
+        """Remove what it lists, then itself, and the folders that are empty then."""
+        for name in self._files:
+            path = self.folder / name
+            if name.endswith(f"/{NAME}") and path.exists():
+                Manifest.read(path.parent).remove()
+            path.unlink(missing_ok=True)
+            for parent in PurePosixPath(name).parents[:-1]:
+                with contextlib.suppress(OSError):  # something else is in it
+                    (self.folder / parent).rmdir()
+        (self.folder / NAME).unlink(missing_ok=True)
+
+    def _list(self, name: str, path: Path) -> None:
+        self._files[name] = _described(path)
+        self._write()
+
+    def _write(self) -> None:
+        tree = {"format": FORMAT, "kind": self.kind, "version": self.version, "files": self._files}
+        write_json(self.folder / NAME, tree)
+
+
+def _described(path: Path) -> dict[str, Any]:
+    with path.open("rb") as file:
+        digest = hashlib.file_digest(file, lambda: hashlib.blake2b(digest_size=32))
+    return {"bytes": path.stat().st_size, "blake2b": digest.hexdigest()}
+
+
+def _inside(name: str) -> str:
+    """``name``, which must be a path inside of the folder: a manifest may come from someone else."""
+    path = PurePosixPath(name)
+    if path.is_absolute() or ".." in path.parts or path.as_posix() != name or name == NAME:
+        raise ValueError(f"'{name}' is no path of a file in it")
+    return name
