@@ -47,6 +47,7 @@ def test_it_leaves_tables_pictures_a_page_and_its_configuration(folder):
     assert {str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()} == {
         "config.yaml",
         "importances.csv",
+        "manifest.json",
         "plots/clusters.png",
         "plots/importances.png",
         "plots/metrics.png",
