@@ -1,11 +1,14 @@
 # make run                the main job on the synthetic federation
 # make run DATA=FOLDER    the same on the eICU tables in FOLDER (demo or full); SILO=hospital for the full database
-# make test               the tests
+# make test               the tests; OPTIONS="tests/data -k folds" runs some of them
+# make docs               the documentation's commands alone, which make test runs too
 # make check              lint, types and tests, as in continuous integration
 PYTHON ?= python3
 VENV ?= .venv
 SILO ?= region_beds
 OPTIONS ?=
+# Test processes: one for each core, of which each takes a gigabyte of memory.
+WORKERS ?= logical --maxprocesses 4
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
@@ -21,7 +24,10 @@ run: $(VENV)/.installed
 	$(BIN)/raysim compare $(JOB) $(OPTIONS)
 
 test: $(VENV)/.installed-dev
-	$(BIN)/python -m pytest $(OPTIONS)
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup $(OPTIONS)
+
+docs: $(VENV)/.installed-dev
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup -m documentation $(OPTIONS)
 
 lint: $(VENV)/.installed-dev
 	$(BIN)/ruff check .

@@ -1,0 +1,10 @@
+"""The tests of raysim, in folders named as the rooms that they are about.
+
+Imported before anything else of them, hence before numpy and torch read how many threads they may use.
+"""
+
+import os
+
+# Products here are small: more threads than free cores cost tenfold, and test processes run side by side.
+for _name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
+    os.environ.setdefault(_name, "1")

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import os
+import sqlite3
+import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -10,7 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
 from raysim.cluster.placement import Placement, balance
 from raysim.cluster.pool import LocalPool
@@ -25,22 +28,100 @@ from raysim.strategies.base import Selection, Strategy
 from raysim.strategies.selections.sampling import All
 from raysim.training.base import Optimizer
 
+IN_CI = os.environ.get("CI", "").lower() in ("1", "true")
+"""Whether this is continuous integration: the same examples each time, and nothing missing that should be there."""
+
 # How long an example takes says more of the machine than of the code.
-settings.register_profile("raysim", deadline=None)
-settings.load_profile("raysim")
+settings.register_profile("raysim", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("ci", settings.get_profile("raysim"), derandomize=True, database=None, print_blob=True)
+settings.load_profile("ci" if IN_CI else "raysim")
 
 MakeFederation = Callable[..., Federation]
 
 MLP = ModelSpec("mlp", None, {"hidden": [6]}, "default")
 
 
+shared_ray = [pytest.mark.xdist_group("ray"), pytest.mark.usefixtures("ray_here")]
+"""For ``pytestmark`` of modules whose tests need a Ray and leave it as it was: they share one, on one test process."""
+
+
+@pytest.fixture(scope="module")
+def ray_here() -> None:
+    """A Ray with four CPUs and two GPUs that nobody has to own: to Ray they are numbers. See :data:`shared_ray`."""
+    import ray
+
+    for attempt in range(20):
+        if ray.is_initialized():
+            return
+        try:
+            ray.init(num_cpus=4, num_gpus=2, include_dashboard=False, log_to_driver=False, logging_level="FATAL")
+        except Exception as error:  # Ray's limit of half a minute is too short for a machine that is busy
+            if "timed out during startup" not in str(error) or attempt == 19:
+                raise
+            ray.shutdown()
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> None:
+    """Ends the shared Ray after the last of the tests in a row that need it."""
+    if "ray_here" in getattr(item, "fixturenames", ()) and "ray_here" not in getattr(nextitem, "fixturenames", ()):
+        import ray
+
+        ray.shutdown()
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """With ``--dist loadgroup``, the order of :mod:`tests.scheduling`."""
+    if config.getoption("dist") != "loadgroup":
+        return None
+    from tests.scheduling import ByFile
+
+    config.option.loadscopereorder = False
+    return ByFile(config, log)
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if hasattr(config, "workerinput"):  # in a process of several; one alone keeps the order of the files
+        from tests.scheduling import turn
+
+        items.sort(key=turn)
+
+
 @pytest.fixture(scope="session")
 def data_folder() -> Path:
-    """The folder of real open data, named by RAYSIM_DATA; tests that need it are skipped without."""
-    folder = os.environ.get("RAYSIM_DATA")
-    if not folder:
+    """The folder of real open data, named by RAYSIM_DATA.
+
+    Without it (``none`` says so aloud) tests that need it are skipped; in continuous integration they fail.
+    """
+    folder = os.environ.get("RAYSIM_DATA", "")
+    if folder in ("", "none"):
+        if IN_CI and not folder:
+            pytest.fail("RAYSIM_DATA does not name the folder of real data; RAYSIM_DATA=none goes without")
         pytest.skip("RAYSIM_DATA does not name a folder of real data")
     return Path(folder)
+
+
+@functools.cache
+def _empty_store() -> bytes:
+    """The file of an MLflow store that holds nothing yet; MLflow takes seconds to make one."""
+    from mlflow.tracking import MlflowClient
+
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "mlflow.db"
+        MlflowClient(f"sqlite:///{path}").search_experiments()
+        with sqlite3.connect(path) as store:
+            store.execute("pragma wal_checkpoint(truncate)")
+        store.close()
+        return path.read_bytes()
+
+
+def empty_store(folder: Path) -> Path:
+    """``folder``, with an MLflow store in which nothing is recorded yet, where there is none."""
+    path = folder / "mlflow.db"
+    if not path.exists():
+        path.write_bytes(_empty_store())
+    return folder
 
 
 @pytest.fixture

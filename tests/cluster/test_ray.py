@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
 from dataclasses import replace
 
 import numpy as np
@@ -29,17 +28,11 @@ from raysim.strategies.references.local import Local
 from raysim.strategies.selections.power_of_choice import PowerOfChoice
 from raysim.strategies.selections.sampling import InverseSqrt
 from raysim.training.base import Optimizer
-from tests.conftest import MakeFederation, play
+from tests.conftest import MakeFederation, play, shared_ray
+
+pytestmark = shared_ray
 
 SIZES = [30, 8, 21, 0, 14, 9, 17, 40]
-
-
-@pytest.fixture(scope="module", autouse=True)
-def cluster() -> Iterator[None]:
-    """A Ray with four CPUs and two GPUs that nobody has to own: to Ray they are numbers."""
-    ray.init(num_cpus=4, num_gpus=2, include_dashboard=False, log_to_driver=False, logging_level="ERROR")
-    yield
-    ray.shutdown()
 
 
 def job(federation: Federation, strategy: Strategy, **changes: object) -> Job:

@@ -25,16 +25,11 @@ from raysim.strategies.hospital_clusters.chip import Chip
 from raysim.strategies.references.centralized import Centralized
 from raysim.strategies.selections.sampling import InverseSqrt
 from raysim.training.base import Optimizer
-from tests.conftest import MakeFederation, play
+from tests.conftest import MakeFederation, play, shared_ray
+
+pytestmark = shared_ray
 
 SIZES = [30, 8, 21, 0, 14, 9]
-
-
-@pytest.fixture(scope="module", autouse=True)
-def cluster() -> Iterator[None]:
-    ray.init(num_cpus=4, num_gpus=2, include_dashboard=False, log_to_driver=False, logging_level="ERROR")
-    yield
-    ray.shutdown()
 
 
 def job(federation: Federation, strategy: Strategy) -> Job:

@@ -8,15 +8,14 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 import yaml
 
 from raysim.core import registry
-from tests.docs.commands import raysim
+from tests.commands import raysim
+from tests.conftest import empty_store
 
 ROOT = Path(__file__).parents[2]
 PAGES = sorted([*(ROOT / "docs").glob("*.md"), ROOT / "README.md"])
@@ -31,42 +30,32 @@ ELSEWHERE = ("make", "mlflow")  # other tests, or a browser, see to these
 READERS_OWN = ("my.yaml",)  # files that only the reader has
 
 
-@pytest.fixture(scope="module")
-def tried(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[dict[Path, Future[None]]]:
-    """The blocks of the pages asked for, two pages at a time, for most commands use one core; many commands first."""
-    asked = [item.callspec.params["page"] for item in request.session.items if item.function is test_every_block_works]
-    asked.sort(key=lambda page: -page.read_text().count("\n$ raysim"))
-    with ThreadPoolExecutor(2) as pool:
-        yield {page: pool.submit(follow, page, tmp_path_factory.mktemp(page.stem)) for page in asked}
-        pool.shutdown(cancel_futures=True)
-
-
-def follow(page: Path, folder: Path) -> None:
-    """Write the files of a page into ``folder`` and run its commands there, in their order."""
+@pytest.mark.documentation
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_every_block_works(page: Path, tmp_path: Path) -> None:
     for language, title, text in BLOCK.findall(page.read_text()):
         if title:
-            (folder / title).write_text(text)
+            (tmp_path / title).write_text(text)
         if language == "yaml":
             yaml.safe_load(text)
         elif language == "python":
             compile(text, title or str(page), "exec")
         elif language == "console":
             for line in re.findall(r"^\$ (.*)$", text, re.MULTILINE):
-                command = shlex.split(line)
-                if command[0] in ELSEWHERE or set(READERS_OWN) & set(command):
-                    continue
-                assert command[0] == "raysim", line
-                if command[1] in ("run", "compare", "curve"):
-                    command.append("--in-process")
-                code, said = raysim(command[1:], folder, {"RAYSIM_CACHE": str(folder / "cache")})
-                assert code == 0, f"{line}\n{said}"
+                try_out(line, tmp_path)
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
-def test_every_block_works(page, tried):
-    tried[page].result()
+def try_out(line: str, folder: Path) -> None:
+    """Run a command of the documentation in ``folder``."""
+    command = shlex.split(line)
+    if command[0] in ELSEWHERE or set(READERS_OWN) & set(command):
+        return
+    assert command[0] == "raysim", line
+    if command[1] in ("run", "compare", "curve"):
+        command.append("--in-process")
+    empty_store(folder)
+    code, said = raysim(command[1:], folder, {"RAYSIM_CACHE": str(folder / "cache")})
+    assert code == 0, f"{line}\n{said}"
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)

@@ -11,13 +11,11 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 
 import pandas as pd
 import pytest
-import ray
 import yaml
 from rich.console import Console
 
@@ -31,20 +29,15 @@ from raysim.tune.choice import choose
 from raysim.tune.journal import Finished
 from raysim.tune.plan import make_plan
 from raysim.tune.schedulers import make_scheduler
+from tests.conftest import shared_ray
 from tests.tune.conftest import small_tree
+
+pytestmark = shared_ray
 
 FILES = {
     *("journal.jsonl", "pareto.csv", "plots", "recommended", "recommended.yaml"),
     *("summary.json", "sweep.yaml", "trials.csv"),
 }
-
-
-@pytest.fixture(scope="module", autouse=True)
-def cluster() -> Iterator[None]:
-    """One Ray for all sweeps of this module."""
-    ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False, logging_level="ERROR")
-    yield
-    ray.shutdown()
 
 
 def begin(path: Path, out: Path) -> tuple[int, str]:

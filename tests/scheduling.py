@@ -1,0 +1,35 @@
+"""How tests are spread over several processes (pytest-xdist with ``--dist loadgroup``).
+
+The tests of a file stay together, for they share fixtures; those marked ``xdist_group`` stay with their group, and each
+page of the documentation is by itself. What takes longest begins first, so that all processes end together.
+"""
+
+from __future__ import annotations
+
+import pytest
+from xdist.scheduler import LoadGroupScheduling
+
+BY_THEMSELVES = ("tests/docs/test_docs.py::test_every_block_works",)
+
+LONGEST: tuple[str, ...] = ()
+"""What begins first: beginnings of test ids, or groups. Others follow as they are collected."""
+
+
+class ByFile(LoadGroupScheduling):
+    """Groups tests by their mark, else by their file."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        group = str(super()._split_scope(nodeid))
+        if group != nodeid or nodeid.startswith(BY_THEMSELVES):
+            return group
+        return nodeid.partition("::")[0]
+
+
+def turn(item: pytest.Item) -> int:
+    """When a test is due: smaller numbers first."""
+    mark = item.get_closest_marker("xdist_group")
+    group = mark.args[0] if mark else None
+    for number, name in enumerate(LONGEST):
+        if group == name or item.nodeid.startswith(name):
+            return number
+    return len(LONGEST)
