@@ -66,7 +66,11 @@ def _check_sqlite(uri: str) -> None:
         raise ConfigError(
             f"tracking.uri: {uri} cannot be written ({path.absolute()}); name a file in a folder that can"
         )
-    if path.exists() and path.stat().st_size and path.open("rb").read(15) != b"SQLite format 3":
+    if not path.exists() or not path.stat().st_size:
+        return
+    with path.open("rb") as file:
+        begins = file.read(15)
+    if begins != b"SQLite format 3":
         raise ConfigError(f"tracking.uri: {path.absolute()} is not a SQLite database; name another file")
 
 
