@@ -1,0 +1,321 @@
+"""Preprocessing that has been fitted: plain numbers and names, which turn rows of a source's columns into features.
+
+The same code prepares the rows of a federation and, from a run's ``preprocessing.json``, rows that came later: a value
+that is missing is filled, a category that training rows did not hold is 0 in all its columns.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from raysim.core.errors import DataError
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+Floats = NDArray[np.float64]
+
+FORMAT = 1
+
+CHUNK = 65_536
+"""Rows in float64 at once."""
+
+MISSING = -1
+"""Stands for a value that was not recorded, where the position of a category is expected."""
+
+
+@dataclass(frozen=True)
+class Numeric:
+    """A column of numbers: its feature is ``(value - mean) / scale``, of ``fill`` where the value is missing.
+
+    - ``scale``: infinite for a column that did not vary in training; its feature is 0.
+    - ``flagged``: whether a feature of its own says where values are missing.
+    """
+
+    name: str
+    mean: float = 0.0
+    scale: float = 1.0
+    fill: float = 0.0
+    flagged: bool = False
+
+    @property
+    def values(self) -> tuple[str, ...]:
+        """The names of its features, without the flag."""
+        return (self.name,)
+
+
+@dataclass(frozen=True)
+class Categorical:
+    """A column of texts: a feature of 0 and 1 for each of the ``categories`` that training rows hold.
+
+    ``flagged``: whether a feature of its own says where values are missing.
+    """
+
+    name: str
+    categories: tuple[str, ...] = ()
+    flagged: bool = False
+
+    @property
+    def values(self) -> tuple[str, ...]:
+        """The names of its features, without the flag."""
+        return tuple(f"{self.name}={category}" for category in self.categories)
+
+    def positions(self, written: Sequence[str]) -> NDArray[np.int64]:
+        """Where each text ``written [c]`` is among the categories, ``[c]``; ``len(categories)`` where it is not.
+
+        Texts that stand for the same number or truth value are the same, where all categories are such texts: a file
+        may say ``1.0`` or ``TRUE`` where another said ``1`` or ``True``.
+        """
+        known = {category: position for position, category in enumerate(self.categories)}
+        alike = _truth if set(known) <= {"True", "False"} else _number if all(map(_is_number, known)) else None
+        values = {} if alike is None else {alike(category): position for category, position in known.items()}
+        unseen = len(self.categories)
+        found = [known.get(text, unseen if alike is None else values.get(alike(text), unseen)) for text in written]
+        return np.array(found, np.int64)
+
+
+@dataclass(frozen=True)
+class Preprocessing:
+    """What was fitted on training rows, and what it was fitted on.
+
+    - ``method``: as :mod:`raysim.data.preprocessing` names it.
+    - ``columns``: the source's, in its order.
+    - ``hospital``, ``label``: what the source's columns of hospitals and labels are called.
+    - ``classes``: of the label, the event last where there are two; none of a real label.
+    """
+
+    method: str
+    columns: tuple[Numeric | Categorical, ...]
+    hospital: str = "hospital"
+    label: str = "label"
+    classes: tuple[str, ...] = ()
+
+    @cached_property
+    def values(self) -> tuple[str, ...]:
+        """The names of the features that hold values, ``[D]``."""
+        return tuple(name for column in self.columns for name in column.values)
+
+    @cached_property
+    def flags(self) -> tuple[str, ...]:
+        """The columns that have a flag, in order."""
+        return tuple(column.name for column in self.columns if column.flagged)
+
+    @property
+    def features(self) -> tuple[str, ...]:
+        """The names of all features, ``[F]``: values, then flags."""
+        return (*self.values, *(f"{name}_missing" for name in self.flags))
+
+    def transform(
+        self, table: RawColumns, order: NDArray[np.int64] | None = None
+    ) -> tuple[NDArray[np.float32], NDArray[np.bool_]]:
+        """Features ``X [n, F]`` and whether each value was recorded ``[n, D]``, of rows ``order [n]`` (None: all).
+
+        Raises ``DataError`` for values that are not finite float32 numbers and, with ``none``, for missing ones.
+        """
+        rows = np.arange(table.rows) if order is None else order
+        if self.method == "none":
+            refuse_missing(table, rows)
+        scaling = self._scaling(table)
+        lookups = [self._lookup(table, name) for name in table.categorical]
+        n, D = len(rows), len(self.values)
+        X, observed = np.zeros((n, D + len(self.flags)), np.float32), np.empty((n, D), np.bool_)
+        for at in slices(n):
+            self._fill(table, rows[at], X[at], observed[at], scaling, lookups)
+            if not (finite := np.isfinite(X[at]).all(axis=0)).all():
+                raise DataError(
+                    f"data: feature '{self.features[int(np.argmin(finite))]}' holds an infinite value or one beyond "
+                    "float32; correct it or leave it empty"
+                )
+        return X, observed
+
+    def _fill(
+        self,
+        table: RawColumns,
+        rows: NDArray[np.int64],
+        X: NDArray[np.float32],
+        observed: NDArray[np.bool_],
+        scaling: Floats,
+        lookups: Sequence[NDArray[np.int64]],
+    ) -> None:
+        """Write the features of ``rows [n]`` into ``X [n, F]`` (zeros so far) and ``observed [n, D]``."""
+        numbers = [self._first[name] for name in table.numeric]
+        values = table.values[rows]
+        missing = np.isnan(values)
+        with np.errstate(over="ignore", invalid="ignore"):  # refused by the caller, with its column
+            X[:, numbers] = scaled(values, *scaling)
+        observed[:, numbers] = ~missing
+        absent = dict(zip(table.numeric, missing.T, strict=True))
+        for name, codes, lookup in zip(table.categorical, table.codes, lookups, strict=True):
+            column = self._by_name[name]
+            written = codes[rows]
+            absent[name] = written < 0
+            if width := len(column.values):
+                at = slice(self._first[name], self._first[name] + width)
+                X[:, at] = np.where(written < 0, MISSING, lookup[written])[:, None] == np.arange(width)
+                observed[:, at] = (written >= 0)[:, None]
+        for k, name in enumerate(self.flags, start=len(self.values)):
+            X[:, k] = absent[name]
+
+    def _scaling(self, table: RawColumns) -> Floats:
+        """Mean, scale and what fills, of the table's numeric columns, ``[3, D]``."""
+        columns = [self._by_name[name] for name in table.numeric]
+        numbers = [(column.mean, column.scale, column.fill) for column in columns if isinstance(column, Numeric)]
+        return np.array(numbers).reshape(-1, 3).T
+
+    def _lookup(self, table: RawColumns, name: str) -> NDArray[np.int64]:
+        """From the codes of the table's column to positions among the categories; the last is never used."""
+        column = self._by_name[name]
+        written = table.categories[table.categorical.index(name)]
+        positions = column.positions(written) if isinstance(column, Categorical) else np.empty(0, np.int64)
+        return np.append(positions, MISSING)
+
+    @cached_property
+    def _by_name(self) -> Mapping[str, Numeric | Categorical]:
+        return {column.name: column for column in self.columns}
+
+    @cached_property
+    def _first(self) -> Mapping[str, int]:
+        """The position of each column's first feature."""
+        first, at = {}, 0
+        for column in self.columns:
+            first[column.name] = at
+            at += len(column.values)
+        return first
+
+    def tree(self) -> dict[str, Any]:
+        """As JSON values: ``preprocessing.json``. A scale of a column that did not vary is null."""
+        columns: list[dict[str, Any]] = []
+        for column in self.columns:
+            if isinstance(column, Numeric):
+                scale = column.scale if math.isfinite(column.scale) else None
+                told = {"mean": column.mean, "scale": scale, "fill": column.fill}
+                columns.append({"name": column.name, "kind": "numeric", **told, "flagged": column.flagged})
+            else:
+                named = {"categories": list(column.categories), "flagged": column.flagged}
+                columns.append({"name": column.name, "kind": "categorical", **named})
+        return {
+            "format": FORMAT,
+            "method": self.method,
+            "hospital": self.hospital,
+            "label": self.label,
+            "classes": list(self.classes),
+            "columns": columns,
+            "features": list(self.features),
+        }
+
+    @staticmethod
+    def of(tree: Mapping[str, Any]) -> Preprocessing:
+        """From what :meth:`tree` gave. Raises ``KeyError``, ``TypeError`` or ``ValueError`` for anything else."""
+        if tree["format"] != FORMAT:
+            raise ValueError(f"its format is {tree['format']}, and this version reads {FORMAT}")
+        columns: list[Numeric | Categorical] = []
+        for told in tree["columns"]:
+            name, flagged = told["name"], bool(told["flagged"])
+            if told["kind"] == "numeric":
+                scale = math.inf if told["scale"] is None else float(told["scale"])
+                columns.append(Numeric(name, float(told["mean"]), scale, float(told["fill"]), flagged))
+            else:
+                columns.append(Categorical(name, tuple(told["categories"]), flagged))
+        return Preprocessing(tree["method"], tuple(columns), tree["hospital"], tree["label"], tuple(tree["classes"]))
+
+
+@dataclass(frozen=True, eq=False)
+class RawColumns:
+    """The columns of ``N`` rows by kind, as a source gives them.
+
+    - ``order``: the names of all columns.
+    - ``numeric``: names of columns of numbers, whose ``values`` are ``[N, *]`` (NaN: missing).
+    - ``categorical``: names of columns of texts, with ``codes [N]`` into its ``categories`` each (-1: missing).
+    """
+
+    order: tuple[str, ...]
+    numeric: tuple[str, ...]
+    values: NDArray[Any]
+    categorical: tuple[str, ...] = ()
+    codes: tuple[NDArray[np.int64], ...] = ()
+    categories: tuple[tuple[str, ...], ...] = field(default=())
+
+    @property
+    def rows(self) -> int:
+        """N."""
+        return len(self.codes[0]) if self.codes else len(self.values)
+
+    @staticmethod
+    def of(features: pd.DataFrame) -> RawColumns:
+        """Of a frame of numbers and pandas categories. Raises ``DataError`` for a column that is neither."""
+        import pandas as pd
+
+        names = tuple(str(name) for name in features.columns)
+        is_text = [isinstance(dtype, pd.CategoricalDtype) for dtype in features.dtypes]
+        numeric = tuple(name for name, text in zip(names, is_text, strict=True) if not text)
+        categorical = tuple(name for name, text in zip(names, is_text, strict=True) if text)
+        if not names:
+            raise DataError("data: the source gives no feature; name at least one column")
+        # A frame of one float32 block is not copied.
+        numbers = features[list(numeric)] if categorical else features
+        try:
+            values: NDArray[Any] = numbers.to_numpy() if _one_block(numbers) else numbers.to_numpy(np.float64)
+        except (TypeError, ValueError) as error:
+            raise DataError(f"data: a feature is not numeric ({error}); make it a category or drop it") from None
+        return RawColumns(
+            order=names,
+            numeric=numeric,
+            values=values,
+            categorical=categorical,
+            codes=tuple(features[name].cat.codes.to_numpy().astype(np.int64) for name in categorical),
+            categories=tuple(tuple(str(c) for c in features[name].cat.categories) for name in categorical),
+        )
+
+
+def scaled(values: NDArray[Any], mean: Floats, scale: Floats, fill: Floats) -> Floats:
+    """``(value - mean) / scale`` of ``values [n, D]`` with ``fill`` in place of NaN; the others are ``[D]``."""
+    features: Floats = (np.where(np.isnan(values), fill, values) - mean) / scale
+    return features
+
+
+def refuse_missing(table: RawColumns, rows: NDArray[np.int64]) -> None:
+    """Raise ``DataError`` naming the first column that has missing values in ``rows [n]``."""
+    counts = np.zeros(len(table.numeric), np.int64)
+    for at in slices(len(rows)):
+        counts += np.isnan(table.values[rows[at]]).sum(axis=0)
+    missing = [*counts.tolist(), *(int((codes[rows] < 0).sum()) for codes in table.codes)]
+    for name, n in zip([*table.numeric, *table.categorical], missing, strict=True):
+        if n:
+            raise DataError(
+                f"data.preprocessing: none, but feature '{name}' has {n:,} missing values; "
+                "use standard, fill them, or drop the column"
+            )
+
+
+def slices(n: int) -> Iterator[slice]:
+    """Pieces of ``n`` rows, ``CHUNK`` each."""
+    return (slice(at, at + CHUNK) for at in range(0, n, CHUNK))
+
+
+def _one_block(frame: pd.DataFrame) -> bool:
+    dtypes = set(frame.dtypes)
+    return len(dtypes) == 1 and next(iter(dtypes)) in (np.dtype(np.float32), np.dtype(np.float64))
+
+
+def _number(text: str) -> float | None:
+    try:
+        return float(text)
+    except ValueError:
+        return None
+
+
+def _is_number(text: str) -> bool:
+    """Whether a text is how a number is written when a column of numbers becomes categories."""
+    value = _number(text)
+    return value is not None and text in (str(value), f"{value:.0f}")
+
+
+def _truth(text: str) -> bool | None:
+    return {"true": True, "false": False}.get(text.lower())
