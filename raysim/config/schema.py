@@ -139,13 +139,15 @@ class EvaluationSection(Section):
     """``evaluation``: every how many rounds all hospitals are evaluated (0: after the last only), on which part.
 
     After the last round also by patient group: ``groups`` are attributes of patients (None: all that the data knows, an
-    empty list none), ``age_bands`` the ages in years at which bands begin.
+    empty list none), ``age_bands`` the ages in years at which bands begin. With ``predictions`` what every model served
+    says of every row, of all parts, is written too; it is in the egress ledger.
     """
 
     every: int = default("evaluation.every", ge=0)
     part: Literal["validation", "test"] = default("evaluation.part")
     groups: tuple[str, ...] | None = default("evaluation.groups")
     age_bands: tuple[FiniteFloat, ...] = default("evaluation.age_bands")
+    predictions: bool = default("evaluation.predictions")
 
     @field_validator("age_bands")
     @classmethod

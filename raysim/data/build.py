@@ -6,6 +6,7 @@ import dataclasses
 import hashlib
 import json
 import logging
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -163,11 +164,20 @@ def _build(
     for warning in suspect:
         _log.warning(warning)
     known = sorted({attribute for name in names for attribute in records.attributes.get(name, {})})
+    fitted = replace(
+        prepared.preprocessing,
+        hospital=records.hospital_column,
+        label=records.label_column,
+        classes=tuple(records.classes),
+        na_values=records.na_values,
+    )
     return {
         "X": prepared.X,
         "y": records.y[order].astype(np.int64 if records.classes else np.float64),
         "observed": prepared.observed,
         "bounds": bounds.astype(np.int64),
+        "source_rows": order if records.row is None else records.row[order],
+        "preprocessing": fitted,
         "patients": {name: _plain(values[order]) for name, values in records.patients.items()},
         "meta": {
             "hospitals": names,

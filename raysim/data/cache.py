@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 _COMPLETE = "complete.json"
 _MAKING = ".making-"
 _ABANDONED = 24 * 3600  # seconds after which an unfinished entry is taken for one of a killed process
+_IN_WORDS = ("classes", "attributes", "notes", "warnings", "hospital_column", "label_column", "na_values")  # of records
 _RACY = 2.0  # seconds: a file this young can change again without its time of change moving
 
 
@@ -180,6 +181,7 @@ def save_records(folder: Path, records: Records) -> None:
     from pyarrow import feather
 
     columns: dict[str, Any] = {"y": records.y, "silo": records.silo, "group": records.group, "part": records.part}
+    columns["row"] = records.row
     columns |= {f"patient:{name}": values for name, values in records.patients.items()}
     for name, series in records.features.items():
         if isinstance(series.dtype, pd.CategoricalDtype):
@@ -191,7 +193,7 @@ def save_records(folder: Path, records: Records) -> None:
     present = {name: values for name, values in columns.items() if values is not None}
     arrays = [v if isinstance(v, pa.DictionaryArray) else pa.array(v, from_pandas=False) for v in present.values()]
     feather.write_feather(pa.table(arrays, names=list(present)), folder / "records.arrow", compression="uncompressed")
-    rest = {name: getattr(records, name) for name in ("classes", "attributes", "notes", "warnings")}
+    rest = {name: getattr(records, name) for name in _IN_WORDS}
     (folder / "records.json").write_text(json.dumps(rest | {"attributes": dict(rest["attributes"])}, default=dict))
 
 
@@ -222,9 +224,13 @@ def load_records(folder: Path) -> Records:
         silo=plain["silo"],
         group=plain.get("group"),
         part=plain.get("part"),
+        row=plain.get("row"),
         patients={k.removeprefix("patient:"): v for k, v in plain.items() if k.startswith("patient:")},
         classes=tuple(rest["classes"]),
         attributes=rest["attributes"],
         notes=tuple(rest["notes"]),
         warnings=tuple(rest["warnings"]),
+        na_values=tuple(rest["na_values"]),
+        hospital_column=rest["hospital_column"],
+        label_column=rest["label_column"],
     )

@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from raysim.data.columns import Column
+from raysim.data.fitted import Numeric, Preprocessing
 from raysim.metrics.labels import CLASSIFICATION, REGRESSION, TaskKind
 
 PARTS = ("train", "validation", "test")
@@ -95,6 +96,17 @@ class Federation:
         with np.load(self.folder / "patients.npz") as arrays:
             return {name: arrays[name] for name in arrays.files}
 
+    @cached_property
+    def source_rows(self) -> NDArray[np.int64]:
+        """Where each row stands in what the source has, from 0, ``[N]``."""
+        rows: NDArray[np.int64] = np.load(self.folder / "source_rows.npy")
+        return rows
+
+    @cached_property
+    def preprocessing(self) -> Preprocessing:
+        """What made features of the source's columns."""
+        return Preprocessing.of(json.loads((self.folder / "preprocessing.json").read_text()))
+
     def rows(self, hospital: int, part: str) -> slice:
         """Where ``part`` (``train``, ``validation`` or ``test``) of ``hospital`` lies in ``X`` and ``y``."""
         k = PARTS.index(part)
@@ -120,12 +132,22 @@ def write(
     bounds: NDArray[np.int64],
     patients: dict[str, NDArray[Any]],
     meta: dict[str, Any],
+    source_rows: NDArray[np.int64] | None = None,
+    preprocessing: Preprocessing | None = None,
 ) -> None:
-    """Store a federation's arrays in ``folder``, which must exist; ``meta`` holds the fields kept as JSON."""
+    """Store a federation's arrays in ``folder``, which must exist; ``meta`` holds the fields kept as JSON.
+
+    Without ``source_rows`` and ``preprocessing`` the source has these rows, and these features as they are.
+    """
+    if preprocessing is None:
+        columns = tuple(Numeric(name) for name in meta["features"])
+        preprocessing = Preprocessing("none", columns, classes=tuple(meta["classes"]))
     np.save(folder / "X.npy", X)
     np.save(folder / "y.npy", y)
     np.save(folder / "observed.npy", observed)
     np.save(folder / "bounds.npy", bounds)
+    np.save(folder / "source_rows.npy", np.arange(len(y)) if source_rows is None else source_rows)
+    (folder / "preprocessing.json").write_text(json.dumps(preprocessing.tree()))
     np.savez(folder / "patients.npz", **patients)  # type: ignore[arg-type]  # its stub has no open keywords
     (folder / "federation.json").write_text(json.dumps(meta))
 

@@ -89,6 +89,7 @@ class Preprocessing:
     - ``columns``: the source's, in its order.
     - ``hospital``, ``label``: what the source's columns of hospitals and labels are called.
     - ``classes``: of the label, the event last where there are two; none of a real label.
+    - ``na_values``: texts that stand for a missing value in the source, beside the usual ones.
     """
 
     method: str
@@ -96,6 +97,7 @@ class Preprocessing:
     hospital: str = "hospital"
     label: str = "label"
     classes: tuple[str, ...] = ()
+    na_values: tuple[str, ...] = ()
 
     @cached_property
     def values(self) -> tuple[str, ...]:
@@ -111,6 +113,13 @@ class Preprocessing:
     def features(self) -> tuple[str, ...]:
         """The names of all features, ``[F]``: values, then flags."""
         return (*self.values, *(f"{name}_missing" for name in self.flags))
+
+    @property
+    def scaling(self) -> tuple[Floats, Floats]:
+        """What is taken from each value and what it is then divided by, ``[D]`` each; 0 and 1 for categories."""
+        each = [(c.mean, c.scale) if isinstance(c, Numeric) else (0.0, 1.0) for c in self.columns for _ in c.values]
+        mean, scale = np.array(each).reshape(-1, 2).T
+        return mean, scale
 
     def transform(
         self, table: RawColumns, order: NDArray[np.int64] | None = None
@@ -206,6 +215,7 @@ class Preprocessing:
             "hospital": self.hospital,
             "label": self.label,
             "classes": list(self.classes),
+            "na_values": list(self.na_values),
             "columns": columns,
             "features": list(self.features),
         }
@@ -223,7 +233,14 @@ class Preprocessing:
                 columns.append(Numeric(name, float(told["mean"]), scale, float(told["fill"]), flagged))
             else:
                 columns.append(Categorical(name, tuple(told["categories"]), flagged))
-        return Preprocessing(tree["method"], tuple(columns), tree["hospital"], tree["label"], tuple(tree["classes"]))
+        return Preprocessing(
+            method=tree["method"],
+            columns=tuple(columns),
+            hospital=tree["hospital"],
+            label=tree["label"],
+            classes=tuple(tree["classes"]),
+            na_values=tuple(tree["na_values"]),
+        )
 
 
 @dataclass(frozen=True, eq=False)

@@ -28,6 +28,9 @@ class Records:
     - ``patients``: ``sex``, ``ethnicity`` (text), ``age`` (float years, NaN unknown) where known, each ``[N]``.
     - ``attributes``: ``{silo name: {attribute: text}}``.
     - ``notes``: what was read, a line each, for ``raysim describe``; ``warnings``: said once when it is read.
+    - ``row [N]`` or None: where each row stands in what the user has, from 0; None: as they come.
+    - ``na_values``: texts that stand for a missing value in it, beside the usual ones.
+    - ``hospital_column``, ``label_column``: what the columns of ``silo`` and ``y`` are called there.
     """
 
     features: pd.DataFrame
@@ -40,6 +43,10 @@ class Records:
     attributes: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
+    row: NDArray[np.int64] | None = None
+    na_values: tuple[str, ...] = ()
+    hospital_column: str = "hospital"
+    label_column: str = "label"
 
 
 class Source(Protocol):

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from raysim.config.schema import EvaluationSection
 from raysim.data.federation import Federation
@@ -25,7 +27,7 @@ class Evaluation:
     def __init__(self, federation: Federation, section: EvaluationSection, order: Ids) -> None:
         self.grouping = subgroups.grouping(federation, section.groups, section.age_bands)
         self.groups = {}
-        self._task, self._totals = federation.task, federation.totals
+        self._task, self._totals, self._bounds = federation.task, federation.totals, federation.bounds
         self._every, self._order = section.every, order
 
     def due(self, round: int) -> bool:
@@ -44,6 +46,18 @@ class Evaluation:
                 metrics[model]["pooled_auroc"], metrics[model]["pooled_auroc_bound"] = pooled_auroc(histograms)
             metrics[model] |= self._by_group(model, partials)
         return figures, metrics
+
+    def predictions(self, partials: Sequence[PartialResult]) -> dict[str, NDArray[Any]]:
+        """Per model served its outputs for all rows of the federation, in their order; nothing where none are asked."""
+        outputs: dict[str, NDArray[Any]] = {}
+        for model in partials[0].predictions:
+            # Back to back as actors' hospitals are, whose rows lie in the order of ids.
+            told = np.concatenate([partial.predictions[model] for partial in partials])
+            served = np.argsort(self._order)
+            rows = np.concatenate([np.arange(self._bounds[h, 0], self._bounds[h, 3]) for h in served.tolist()])
+            outputs[model] = np.empty_like(told)
+            outputs[model][rows] = told
+        return outputs
 
     def scalars(self, models: int) -> int:
         """How many numbers each hospital tells for the evaluation of so many models."""

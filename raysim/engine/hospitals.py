@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from raysim.core.streams import stream
-from raysim.data.federation import Federation
+from raysim.data.federation import PARTS, Federation
 from raysim.engine import subgroups
 from raysim.engine.divisions import Groups
 from raysim.engine.local_training import LocalTraining, named, parameters, with_private
@@ -144,24 +144,39 @@ class HospitalGroup:
             scores = []
             for hospital in part:
                 with named(federation, hospital, f"evaluating in round {plan.round}"):
-                    scores.append(self._scores(plan, model, federation, hospital, rows_of[hospital], kept))
+                    scores.append(self._scores(plan, plan.part, model, federation, hospital, rows_of[hospital], kept))
             logits = np.concatenate(scores)
             result.figures[name] = federation.task.measure(logits, y, offsets)
             if plan.histograms and federation.classes and logits.ndim == 1:
                 result.histograms[name] = metrics.score_histogram(logits, y)
             if plan.groups is not None:
                 result.groups[name] = subgroups.measure(plan.groups, federation, list(part), plan.part, logits, y)
+            if plan.predictions:
+                result.predictions[name] = np.concatenate(
+                    [
+                        self._scores(plan, each, model, federation, hospital, rows_of[hospital], kept)
+                        for hospital in part
+                        for each in PARTS
+                    ]
+                )
 
     def _scores(
-        self, plan: RoundPlan, model: Model, federation: Federation, hospital: int, served: Any, kept: HospitalStates
+        self,
+        plan: RoundPlan,
+        part: str,
+        model: Model,
+        federation: Federation,
+        hospital: int,
+        served: Any,
+        kept: HospitalStates,
     ) -> NDArray[Any]:
         """What the models that serve a hospital, one or one for each group ``[G]``, say of its rows ``[n]``."""
-        rows = federation.rows(hospital, plan.part)
+        rows = federation.rows(hospital, part)
         if np.ndim(served) == 0:
             return model.logits(parameters(plan, int(served), hospital, kept), federation.X[rows])
         scores = model.logits(parameters(plan, int(served[0]), hospital, kept), federation.X[rows])
         for group in range(1, len(served)):
-            inside = self._groups.rows(federation, plan.division, hospital, plan.part, group)
+            inside = self._groups.rows(federation, plan.division, hospital, part, group)
             if len(inside):
                 theta = parameters(plan, int(served[group]), hospital, kept)
                 scores[inside - rows.start] = model.logits(theta, federation.X[inside])

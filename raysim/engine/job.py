@@ -14,7 +14,7 @@ from raysim.core.errors import ConfigError
 from raysim.data.federation import Federation
 from raysim.engine.messages import HospitalStates, Work
 from raysim.engine.subgroups import Grouping, grouping
-from raysim.strategies.base import Floats, Ids, Mask, Selection, State, Strategy, Training
+from raysim.strategies.base import Division, Floats, Ids, Mask, Selection, State, Strategy, Training
 from raysim.traffic.ledger import Bytes, Ledger
 from raysim.training.base import Layout
 from raysim.virtual_time.clock import Clock
@@ -102,6 +102,12 @@ class Outcome:
     """What was exchanged before the first round."""
     private: Mask | None = None
     """The parameters that never left a hospital, ``[P]``, or None."""
+    mixture: Floats | None = None
+    """The weights of bank rows that make a hospital's model until it has its own, ``[N, M]``, or None."""
+    division: Division | None = None
+    """How rows are cut into the groups that models belong to, or None."""
+    predictions: dict[str, NDArray[Any]] = field(default_factory=dict)
+    """Per model served, its outputs for all rows ``[n]`` or ``[n, C]``, where these were asked for."""
     facts: dict[str, float] = field(default_factory=dict)
     """What the strategy has to say beside its models."""
     clusters_of_patients: Ids | None = None

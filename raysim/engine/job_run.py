@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from raysim.core.packing import pack_memory, pack_state
 from raysim.core.streams import stream
@@ -26,7 +27,7 @@ from raysim.engine.pool import Pool, StateReferences
 from raysim.engine.remote import RemoteHospitals
 from raysim.strategies.base import POOLED, FederationView, Floats, GroupSizes, Ids, LocalProblem, Question, State
 from raysim.traffic.exchange import Traffic
-from raysim.traffic.ledger import MEASURED, Ledger
+from raysim.traffic.ledger import MEASURED, PREDICTIONS, Ledger
 from raysim.virtual_time.clock import NOBODY, Clock
 from raysim.virtual_time.scheduling import ScheduledCohort
 from raysim.virtual_time.unreliable import check_progress, scheduler
@@ -214,7 +215,7 @@ class JobRun:
         if self._rounds:
             self._rounds[-1].metrics = metrics
             yield self._rounds[-1]
-        yield self._outcome(figures, metrics, serve)
+        yield self._outcome(figures, metrics, serve, self._predictions(partials))
 
     def _personalize(self) -> None:
         """Let hospitals train what is their own and nobody else's, where the strategy has such a problem."""
@@ -226,7 +227,11 @@ class JobRun:
             self._traffic.trained(self._everyone, problem, self._state)
 
     def _outcome(
-        self, figures: dict[str, Floats], metrics: dict[str, dict[str, float]], serve: dict[str, Ids]
+        self,
+        figures: dict[str, Floats],
+        metrics: dict[str, dict[str, float]],
+        serve: dict[str, Ids],
+        predictions: dict[str, NDArray[Any]],
     ) -> Outcome:
         state = self._state
         return Outcome(
@@ -242,6 +247,9 @@ class JobRun:
             seconds=time.perf_counter() - self._began,
             setup=self._traffic.setup,
             private=self._private,
+            mixture=self._strategy.mixture(self._view, state),
+            division=self._strategy.division(self._view, state),
+            predictions=predictions,
             grouping=self._evaluation.grouping,
             groups=self._evaluation.groups,
             facts=self._strategy.facts(self._view, state),
@@ -263,6 +271,14 @@ class JobRun:
         figures, metrics = self._evaluation.measured(partials)
         self._traffic.ledger.add(t, MEASURED, self._everyone, self._evaluation.scalars(len(figures)))
         return figures, metrics
+
+    def _predictions(self, partials: Sequence[PartialResult]) -> dict[str, NDArray[Any]]:
+        """Per model served what it says of every row, where that was asked for; it has left hospitals then."""
+        found = self._evaluation.predictions(partials)
+        for outputs in found.values():
+            scalars = self._federation.totals * int(np.prod(outputs.shape[1:]))
+            self._traffic.ledger.add(self._job.rounds, PREDICTIONS, self._everyone, scalars)
+        return found
 
     def _send(
         self,
@@ -290,6 +306,7 @@ class JobRun:
             part=self._job.evaluation.part,
             histograms=last,
             groups=self._evaluation.grouping if last else None,
+            predictions=last and self._job.evaluation.predictions,
         )
         return self._hospitals.play(plan)
 

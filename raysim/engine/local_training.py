@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -249,7 +249,18 @@ class named:
             raise HospitalFailed(f"hospital '{self._name}' failed while {self._doing}: {text}") from error
 
 
-def parameters(plan: RoundPlan, row: int, hospital: int, kept: HospitalStates) -> Parameters:
+class Models(Protocol):
+    """The server's models, ``bank [M, P]``; ``mixture [N, M]`` and ``private [P]`` as in :class:`RoundPlan`."""
+
+    @property
+    def bank(self) -> NDArray[Any]: ...
+    @property
+    def mixture(self) -> Floats | None: ...
+    @property
+    def private(self) -> NDArray[np.bool_] | None: ...
+
+
+def parameters(plan: Models, row: int, hospital: int, kept: HospitalStates) -> Parameters:
     """The parameters that a bank row, ``OWN`` or ``MIXTURE`` stands for at a hospital, its private ones included."""
     model = kept.get(hospital, {}).get(MODEL)
     if row == OWN and model is not None:

@@ -99,6 +99,8 @@ class RoundPlan:
     """Whether histograms of the scores are asked for too, from which figures of all rows together follow."""
     groups: Grouping | None = None
     """The groups of patients whose figures are asked for too."""
+    predictions: bool = False
+    """Whether what the models say of every row is asked for too, of all parts."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -137,5 +139,7 @@ class PartialResult:
     """Per model served, the histogram of its scores."""
     groups: dict[str, dict[str, GroupFigures]] = field(default_factory=dict)
     """Per model served and attribute, the figures of groups of patients."""
+    predictions: dict[str, NDArray[Any]] = field(default_factory=dict)
+    """Per model served, its outputs for all rows of the actor's hospitals in its order, ``[n]`` or ``[n, C]``."""
     seconds: float = 0.0
     """Of computing."""

@@ -17,7 +17,7 @@ from raysim.report import accuracy, patient_clusters, patient_groups, plots, tab
 from raysim.report.drawn import Drawn
 from raysim.report.page import Provenance, comparison_page, run_page
 from raysim.storage.manifest import Manifest
-from raysim.storage.results import hospitals_table, provenance, traffic, write_config
+from raysim.storage.results import SPLIT, hospitals_table, provenance, split_table, traffic, write_config
 
 
 def check_reference(reference: str, labels: Sequence[str]) -> None:
@@ -62,6 +62,16 @@ def per_hospital(results: Sequence[Result], part: str) -> pd.DataFrame:
         table = hospitals_table(result.federation, result.outcome, part)
         table.insert(0, "strategy", result.label)
         table.insert(1, "seed", result.seed)
+        stacked.append(table)
+    return pd.concat(stacked, ignore_index=True)
+
+
+def splits(results: Sequence[Result]) -> pd.DataFrame:
+    """``split.csv`` of a comparison: the split of each seed, which stands in front."""
+    stacked = []
+    for seed, federation in {result.seed: result.federation for result in results}.items():
+        table = split_table(federation)
+        table.insert(0, "seed", seed)
         stacked.append(table)
     return pd.concat(stacked, ignore_index=True)
 
@@ -113,6 +123,7 @@ def write_comparison(out: Manifest, config: Config, results: Sequence[Result]) -
     table = comparison_table(frame, differences, folds=config.data.split.folds is not None)
     federation = results[0].federation
     out.csv("comparison.csv", table)
+    out.rows(SPLIT, splits(results))
     write_config(out, config.frozen(), federation)
     for name, figure in (
         (f"{federation.task.headline}_by_size", plots.auroc_by_size(hospitals)),

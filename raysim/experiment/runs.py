@@ -28,7 +28,7 @@ from raysim.storage import resume
 from raysim.storage.checkpoints import Checkpoints, Writer
 from raysim.storage.file_store import check as check_file_store
 from raysim.storage.manifest import Kind, Manifest
-from raysim.storage.results import choose_folder, write_run
+from raysim.storage.results import SPLIT, choose_folder, split_table, write_run
 from raysim.storage.resume import Opened
 from raysim.strategies.base import Selection, Strategy
 from raysim.tracking.client import RUN_TAG, check_reachable
@@ -177,6 +177,8 @@ class Experiment:
             else:
                 with resume.writing(run.folder):
                     write_run(run.manifest, federation, outcome, frozen, part, precision, self.config.system)
+                    if parent is None:  # a comparison has one file of all its splits
+                        run.manifest.rows(SPLIT, split_table(federation))
                     write_run_page(run.manifest, result, frozen, part)
             model, headline = list(outcome.metrics.items())[-1]
             timed = timing.figures(outcome, self.config.system, federation.task)

@@ -18,16 +18,22 @@ import yaml
 from raysim import __version__
 from raysim.config.system import SystemSection
 from raysim.core.errors import ConfigError
-from raysim.data.federation import Federation
+from raysim.data.federation import PARTS, Federation
 from raysim.engine import subgroups, timing
 from raysim.engine.job import Outcome, Round
-from raysim.storage import patient_tables
+from raysim.metrics.predictions import predictions
+from raysim.storage import patient_tables, served
 from raysim.storage.manifest import Manifest
-from raysim.strategies.base import OWN
 
 if TYPE_CHECKING:
     import pandas as pd
 
+
+SPLIT = "split.csv"
+"""Which part each row of the source is in."""
+
+PREDICTIONS = "predictions.csv"
+"""What every model served says of every row, where ``evaluation.predictions`` asks for it."""
 
 VIRTUAL = ("virtual_seconds", "asked", "staleness")
 """What a round has to say where virtual time passes."""
@@ -92,6 +98,33 @@ def hospitals_table(federation: Federation, outcome: Outcome, part: str) -> pd.D
     return pd.concat(tables, ignore_index=True)
 
 
+def split_table(federation: Federation) -> pd.DataFrame:
+    """A row a row of the source, in its order: ``row`` (from 0), ``hospital`` and ``part``."""
+    import pandas as pd
+
+    names = np.array(federation.hospitals, dtype=object)
+    sizes = np.stack([federation.sizes(part) for part in PARTS], axis=1).ravel()
+    return pd.DataFrame(
+        {
+            "row": federation.source_rows,
+            "hospital": np.repeat(names, federation.totals),
+            "part": np.repeat(np.tile(np.array(PARTS, dtype=object), len(names)), sizes),
+        }
+    ).sort_values("row", ignore_index=True)
+
+
+def predictions_table(federation: Federation, outcome: Outcome) -> pd.DataFrame:
+    """A row a model served and row of the source: ``row, hospital, part, model`` and what :func:`predictions` names."""
+    import pandas as pd
+
+    order = np.argsort(federation.source_rows, kind="stable")
+    split, blocks = split_table(federation), []
+    for model, outputs in outcome.predictions.items():
+        said = predictions(outputs[order], federation.classes)
+        blocks.append(split.assign(model=model, **said))
+    return pd.concat(blocks, ignore_index=True)
+
+
 def egress_table(federation: Federation, outcome: Outcome) -> pd.DataFrame:
     """Everything that left a hospital: round, hospital, kind, bytes."""
     import pandas as pd
@@ -105,33 +138,6 @@ def egress_table(federation: Federation, outcome: Outcome) -> pd.DataFrame:
             "bytes": np.concatenate([sent for _, _, _, sent in outcome.ledger.entries]),
         }
     )
-
-
-def models(federation: Federation, outcome: Outcome) -> dict[str, Any]:
-    """The served models by name: ``global/<param>``, ``cluster/<k>/<param>``, ``personal/<hospital>/<param>``.
-
-    Another model that serves all hospitals goes by its own name.
-    """
-    vectors: dict[str, Any] = {}
-    alone = {int(rows.flat[0]): name for name, rows in outcome.serve.items() if (rows == rows.flat[0]).all()}
-    alone = {row: name for row, name in alone.items() if row > 0 and name not in ("cluster", "personal")}
-    for row in sorted({int(row) for rows in outcome.serve.values() for row in rows.flat}):
-        if row == OWN:
-            for hospital, theta in sorted(outcome.kept.items()):
-                vectors[f"personal/{federation.hospitals[hospital]}"] = theta
-        else:
-            vectors["global" if row == 0 else alone.get(row, f"cluster/{row - 1}")] = outcome.bank[row]
-    if outcome.private is not None:
-        # Each hospital's own parameters within the model that serves it.
-        rows = list(outcome.serve.values())[-1]
-        for hospital, theta in sorted(outcome.kept.items()):
-            shared = outcome.bank[max(int(rows[hospital]), 0)]
-            vectors[f"personal/{federation.hospitals[hospital]}"] = np.where(outcome.private, theta, shared)
-    return {
-        f"{owner}/{name}": np.ascontiguousarray(tensor)
-        for owner, theta in vectors.items()
-        for name, tensor in outcome.layout.split(theta).items()
-    }
 
 
 def write_run(
@@ -154,9 +160,17 @@ def write_run(
         out.csv("patients.csv", subgroups.table(federation, outcome.grouping, outcome.groups))
     for name, table in patient_tables.tables(federation, outcome).items():
         out.csv(name, table)
-    tensors = {key: tensor.astype(precision) for key, tensor in models(federation, outcome).items()}
-    with out.writing("models.safetensors") as path:
+    if outcome.predictions:
+        out.rows(PREDICTIONS, predictions_table(federation, outcome))
+    models = served.served(federation, outcome, precision)
+    tensors, serving = served.to_store(models, outcome.layout)
+    with out.writing(served.MODELS) as path:
         save_file(tensors, path)
+    out.json(served.SERVING, serving)
+    out.json(served.PREPROCESSING, federation.preprocessing.tree())
+    named = served.coefficients(federation, models.vectors, outcome.layout)
+    if named is not None:
+        out.csv(served.COEFFICIENTS, named)
     timed = {} if system is None else timing.summary(outcome, system, federation.task)
     out.json("summary.json", summary(federation, outcome) | {"part": part} | timed)
 

@@ -1,7 +1,7 @@
 """The egress ledger: everything that ever left a hospital, and what went to it.
 
-One entry is one kind of message of one round from some hospitals; a scalar counts 4 bytes. What the simulator measures
-for the experimenter (kind ``MEASURED``) is listed too, and is left out of the traffic.
+One entry is one kind of message of one round from some hospitals; a scalar counts 4 bytes. What hospitals tell the
+experimenter (kinds ``MEASURED`` and ``PREDICTIONS``) is listed too, and is left out of the traffic.
 """
 
 from __future__ import annotations
@@ -17,7 +17,10 @@ from raysim.strategies.base import MIXTURE, OWN, POOLED, Ids, LocalProblem
 SCALAR_BYTES = 4
 
 MEASURED = "metrics"
-"""The kind of what hospitals tell for the experimenter's sake alone."""
+"""The kind of the figures that hospitals tell for the experimenter's sake alone."""
+
+PREDICTIONS = "predictions"
+"""The kind of what models say of single rows, which leaves hospitals only where the experimenter asks for it."""
 
 
 @dataclass(frozen=True)
@@ -47,7 +50,9 @@ class Ledger:
 
     def sent(self, round: int) -> int:
         """All bytes that left hospitals in a round, as far as they are traffic."""
-        return sum(int(sent.sum()) for t, kind, _, sent in self.entries if t == round and kind != MEASURED)
+        return sum(
+            int(sent.sum()) for t, kind, _, sent in self.entries if t == round and kind not in (MEASURED, PREDICTIONS)
+        )
 
 
 def named_rows(problem: LocalProblem) -> Ids:

@@ -13,7 +13,7 @@ from raysim.cluster.pool import LocalPool
 from raysim.data.federation import Federation
 from raysim.engine.job import Outcome
 from raysim.engine.job_run import JobRun
-from raysim.storage.results import models
+from raysim.storage.served import named_tensors, served
 from raysim.strategies.base import Update
 from raysim.strategies.fairness.afl import AgnosticFL, AgnosticState
 from raysim.strategies.fairness.simplex import project_to_simplex
@@ -123,7 +123,7 @@ def loss(federation: Federation, h: int, theta: np.ndarray) -> float:
 
 def test_the_average_is_stored_under_its_name(federation):
     outcome = play(federation, AgnosticFL(), rounds=2)
-    stored = models(federation, outcome)
+    stored = named_tensors(served(federation, outcome, "float64").vectors, outcome.layout)
     assert set(stored) == {"global/weight", "global/bias", "average/weight", "average/bias"}
     assert stored["average/bias"][0] == outcome.bank[1, -1]
 

@@ -91,15 +91,10 @@ class Table(BaseModel):
 
     def files(self) -> Iterator[Path]:
         """The table itself. Raises ``DataError`` where it does not exist or has another format."""
+        from raysim.data.sources.table_file import check_table
+
         path = self.path.expanduser()
-        if not path.exists():
-            there = sorted(p.name for p in path.parent.iterdir()) if path.parent.is_dir() else []
-            hint = f"; {nearest(path.name, there)}" if 0 < len(there) <= 20 else "; check the path"
-            raise DataError(f"data.path: '{path}' does not exist{hint}")
-        if not path.is_file():
-            raise DataError(f"data.path: '{path}' is a folder; name a .csv, .csv.gz or .parquet file")
-        if not path.name.lower().endswith((".csv", ".csv.gz", ".parquet", ".pq")):
-            raise DataError(f"data.path: '{path}' is not .csv, .csv.gz or .parquet; convert it")
+        check_table(path, "data.path")
         yield path
 
     def read(self) -> Records:
@@ -114,7 +109,7 @@ class Table(BaseModel):
         if not table.num_rows:
             raise DataError(f"data.path: '{path}' has no rows; a table needs at least one below its column names")
         silo = texts(table, self.silo, "data.silo")
-        table, silo, chosen = self._keep(table, silo)
+        table, silo, kept, chosen = self._keep(table, silo)
         y, classes, label = self._labels(table) if self.task == "classification" else self._numbers(table)
         features = self._features(table)
         patients: dict[str, NDArray[Any]] = {}
@@ -130,6 +125,10 @@ class Table(BaseModel):
             silo=silo,
             group=None if self.group is None else texts(table, self.group, "data.group or data.split.by"),
             part=None if self.part is None else _parts(table, self.part),
+            row=kept,
+            na_values=tuple(self.na_values or ()),
+            hospital_column=self.silo,
+            label_column=self.label,
             patients=patients,
             notes=(
                 f"table: {table.num_rows:,} rows of {path}{chosen}, {features.shape[1]} feature columns; "
@@ -158,10 +157,12 @@ class Table(BaseModel):
                     hint = f"known: {', '.join(sorted(names)[:20])}, ... ({len(names)} columns)"
                 raise DataError(f"data.{field}: no column '{name}' in '{self.path}'; {hint}")
 
-    def _keep(self, table: pa.Table, silo: NDArray[Any]) -> tuple[pa.Table, NDArray[Any], str]:
-        """The rows of the chosen hospitals."""
+    def _keep(
+        self, table: pa.Table, silo: NDArray[Any]
+    ) -> tuple[pa.Table, NDArray[Any], NDArray[np.int64] | None, str]:
+        """The rows of the chosen hospitals, where they stand in the file (None: all are kept), and this in words."""
         if self.hospitals is None:
-            return table, silo, ""
+            return table, silo, None, ""
         there = set(silo.tolist())
         for name in self.hospitals:
             if name not in there:
@@ -170,7 +171,7 @@ class Table(BaseModel):
         kept = np.flatnonzero(np.isin(silo.astype(str), self.hospitals))
         if not len(kept):
             raise DataError("data.hospitals: an empty list keeps no hospital; name at least one, or remove the key")
-        return table.take(kept), silo[kept], f" ({len(self.hospitals)} chosen hospitals)"
+        return table.take(kept), silo[kept], kept, f" ({len(self.hospitals)} chosen hospitals)"
 
     def _numbers(self, table: pa.Table) -> tuple[NDArray[np.float64], tuple[str, ...], str]:
         """Real labels ``[N]``, no class names, and what they are in words."""

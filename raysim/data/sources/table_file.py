@@ -9,27 +9,42 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from raysim.core.errors import DataError
+from raysim.core.errors import DataError, nearest
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 
-def read_table(path: Path, as_text: Sequence[str], na_values: Sequence[str] | None = None) -> pa.Table:
+def check_table(path: Path, field: str) -> None:
+    """Raise ``DataError`` naming ``field`` where there is no file, or one of another format."""
+    if not path.exists():
+        there = sorted(p.name for p in path.parent.iterdir()) if path.parent.is_dir() else []
+        hint = f"; {nearest(path.name, there)}" if 0 < len(there) <= 20 else "; check the path"
+        raise DataError(f"{field}: '{path}' does not exist{hint}")
+    if not path.is_file():
+        raise DataError(f"{field}: '{path}' is a folder; name a .csv, .csv.gz or .parquet file")
+    if not path.name.lower().endswith((".csv", ".csv.gz", ".parquet", ".pq")):
+        raise DataError(f"{field}: '{path}' is not .csv, .csv.gz or .parquet; convert it")
+
+
+def read_table(
+    path: Path, as_text: Sequence[str], na_values: Sequence[str] | None = None, field: str = "data.path"
+) -> pa.Table:
     """The table at ``path``; columns ``as_text`` of a CSV stay as they are written (``007``), others are inferred.
 
     Empty fields and the usual spellings of "not available" are nulls; ``na_values`` are too, in every column, numbers
-    and texts alike. Raises ``DataError`` for unreadable files.
+    and texts alike. Raises ``DataError`` naming ``field`` for unreadable files.
     """
-    table = _parquet(path) if path.name.lower().endswith((".parquet", ".pq")) else _csv(path, as_text, na_values)
+    parquet = path.name.lower().endswith((".parquet", ".pq"))
+    table = _parquet(path, field) if parquet else _csv(path, as_text, na_values, field)
     names = table.column_names
     twice = next((name for name in names if names.count(name) > 1), None)
     if twice is not None:
-        raise DataError(f"data.path: '{path}' has two columns named '{twice}'; rename one")
-    return _without(table, na_values) if na_values else table
+        raise DataError(f"{field}: '{path}' has two columns named '{twice}'; rename one")
+    return without(table, na_values) if na_values else table
 
 
-def _without(table: pa.Table, na_values: Sequence[str]) -> pa.Table:
+def without(table: pa.Table, na_values: Sequence[str]) -> pa.Table:
     """The table with nulls for ``na_values``: texts as they are written, numbers by value (``-999`` is ``-999.0``)."""
     import pyarrow as pa
     import pyarrow.compute as pc
@@ -60,17 +75,17 @@ def _number(text: str) -> float | None:
         return None
 
 
-def _parquet(path: Path) -> pa.Table:
+def _parquet(path: Path, field: str) -> pa.Table:
     import pyarrow as pa
     from pyarrow import parquet
 
     try:
         return parquet.ParquetFile(path).read()
     except (pa.ArrowException, OSError) as error:
-        raise DataError(f"data.path: '{path}' is not readable Parquet ({_reason(error)}); write it again") from None
+        raise DataError(f"{field}: '{path}' is not readable Parquet ({_reason(error)}); write it again") from None
 
 
-def _csv(path: Path, as_text: Sequence[str], na_values: Sequence[str] | None) -> pa.Table:
+def _csv(path: Path, as_text: Sequence[str], na_values: Sequence[str] | None, field: str) -> pa.Table:
     import pyarrow as pa
     from pyarrow import csv as arrow_csv
 
@@ -86,12 +101,12 @@ def _csv(path: Path, as_text: Sequence[str], na_values: Sequence[str] | None) ->
             )
     except pa.ArrowInvalid as error:
         if "Empty CSV" in str(error):
-            raise DataError(f"data.path: '{path}' is empty; it needs a line of column names and rows") from None
-        raise DataError(f"data.path: '{path}' {_wrong_line(path, zipped) or _unreadable(error)}") from None
+            raise DataError(f"{field}: '{path}' is empty; it needs a line of column names and rows") from None
+        raise DataError(f"{field}: '{path}' {_wrong_line(path, zipped) or _unreadable(error)}") from None
     except (pa.ArrowException, OSError, EOFError) as error:
         what = "is a corrupt gzip file" if zipped else "cannot be read"
         remedy = "copy or compress it again" if zipped else "check the file"
-        raise DataError(f"data.path: '{path}' {what} ({_reason(error)}); {remedy}") from None
+        raise DataError(f"{field}: '{path}' {what} ({_reason(error)}); {remedy}") from None
 
 
 def _wrong_line(path: Path, zipped: bool) -> str | None:

@@ -1,0 +1,27 @@
+"""What a model says of rows, as probabilities: of the event, of each class, or a real label's prediction itself."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+
+def predictions(outputs: NDArray[Any], classes: Sequence[str]) -> dict[str, NDArray[np.float64]]:
+    """Columns ``[n]`` by name of a model's ``outputs``, ``[n]`` or ``[n, C]``.
+
+    - two classes: ``probability``, of the second one, the event;
+    - more: ``probability_<class>`` for each, which sum to 1;
+    - none (a real label): ``prediction``, in the label's unit.
+    """
+    values = outputs.astype(np.float64)
+    if not len(classes):
+        return {"prediction": values}
+    if values.ndim == 1:
+        with np.errstate(over="ignore"):
+            return {"probability": 1.0 / (1.0 + np.exp(-values))}
+    raised = np.exp(values - values.max(axis=1, keepdims=True))
+    shares = raised / raised.sum(axis=1, keepdims=True)
+    return {f"probability_{name}": share for name, share in zip(classes, shares.T, strict=True)}

@@ -1,0 +1,255 @@
+"""The models that a run served, and who is served by which: ``models.safetensors`` and ``serving.json``.
+
+Together with ``preprocessing.json`` and the model that ``config.yaml`` names they are enough to score rows again, those
+of the run and others. Vectors go by owner: ``global``, ``cluster/<k>``, ``personal/<hospital>``, or the name of the
+model served where one vector of another name serves everybody.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import sys
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from raysim.core.errors import ConfigError
+from raysim.core.packing import Arrays, class_name, pack, unpack
+from raysim.data.federation import Federation
+from raysim.engine.job import Outcome
+from raysim.engine.local_training import parameters
+from raysim.engine.messages import MODEL
+from raysim.strategies.base import OWN, Division
+from raysim.training.base import Layout
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+MODELS = "models.safetensors"
+SERVING = "serving.json"
+PREPROCESSING = "preprocessing.json"
+COEFFICIENTS = "coefficients.csv"
+FORMAT = 1
+
+DIVISION = "division"
+"""Arrays of a division stand in the file of models under names that begin with this."""
+
+Owners = str | tuple[str, ...]
+"""Whose vector serves a hospital: one owner for all its rows, or one for each group of them."""
+
+
+@dataclass(frozen=True, eq=False)
+class Served:
+    """What served whom, ``G`` groups of rows where models belong to groups of patients.
+
+    - ``vectors``: the parameters ``[P]`` by owner, in the run's precision.
+    - ``owners``: by model served, and by the hospital's name, whose vector that is. The headline model is the last.
+    - ``others``: who serves a hospital that the run did not know; None where no vector is everybody's.
+    - ``division``: cuts rows into the groups.
+    """
+
+    vectors: Mapping[str, NDArray[Any]]
+    owners: Mapping[str, Mapping[str, Owners]]
+    others: Owners | None
+    division: Division | None = None
+
+    @property
+    def headline(self) -> str:
+        """The model whose figures are a run's own."""
+        return list(self.owners)[-1]
+
+
+def served(federation: Federation, outcome: Outcome, precision: str) -> Served:
+    """Who was served by what in the last evaluation: with these vectors its figures come out again."""
+    bank = dataclasses.replace(outcome, bank=outcome.bank.astype(precision))
+    kept = {hospital: {MODEL: theta.astype(precision)} for hospital, theta in outcome.kept.items()}
+    names = _names(outcome)
+    vectors = {names[row]: bank.bank[row] for row in _stored_rows(outcome)}
+    owners: dict[str, dict[str, Owners]] = {}
+    for model, rows in reversed(outcome.serve.items()):
+        theirs: dict[str, Owners] = {}
+        for hospital, name in enumerate(federation.hospitals):
+            found = []
+            for row in np.atleast_1d(rows[hospital]).tolist():
+                owner = names[row] if row >= 0 and outcome.private is None else f"personal/{name}"
+                if owner.startswith("personal/"):
+                    theta = parameters(bank, row, hospital, kept)
+                    # Only where a strategy serves a hospital two models of its own is the name taken by another.
+                    if not np.array_equal(vectors.get(owner, theta), theta, equal_nan=True):
+                        owner = f"{model}/{name}"
+                    vectors[owner] = theta
+                found.append(owner)
+            theirs[name] = found[0] if rows.ndim == 1 else tuple(found)
+        owners[model] = theirs
+    ordered = {model: owners[model] for model in outcome.serve}
+    return Served(vectors, ordered, _others(outcome, ordered), outcome.division)
+
+
+def _names(outcome: Outcome) -> dict[int, str]:
+    """The owner that each row of the bank stands for."""
+    names = {0: "global"} | {row: f"cluster/{row - 1}" for row in range(1, len(outcome.bank))}
+    for model, rows in outcome.serve.items():
+        row = int(rows.flat[0])
+        if row > 0 and (rows == row).all() and model not in ("cluster", "personal"):
+            names[row] = model
+    return names
+
+
+def _stored_rows(outcome: Outcome) -> list[int]:
+    """Rows of the bank that served somebody by themselves, or in a mixture with others."""
+    rows = {int(row) for rows in outcome.serve.values() for row in rows.flat if row != OWN}
+    if outcome.mixture is not None and any((rows == OWN).any() for rows in outcome.serve.values()):
+        mixed = outcome.mixture > 0
+        rows |= set(np.flatnonzero(mixed[mixed.sum(axis=1) > 1].any(axis=0)).tolist())
+    return sorted(rows)
+
+
+def _others(outcome: Outcome, owners: Mapping[str, Mapping[str, Owners]]) -> Owners | None:
+    """The last model that serves all hospitals alike; or else the global one, where some hospitals are served it."""
+    if outcome.private is not None:
+        return None
+    for model in reversed(list(owners)):
+        theirs = set(owners[model].values())
+        alike = theirs.pop()
+        if not theirs and not str(alike).startswith("personal/"):
+            return alike
+    everybody = {owner for theirs in owners.values() for owner in theirs.values()}
+    return "global" if "global" in everybody else None
+
+
+def to_store(found: Served, layout: Layout) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
+    """The tensors of ``models.safetensors`` and the tree of ``serving.json``."""
+    arrays: Arrays = {}
+    tree = {
+        "format": FORMAT,
+        "hospitals": list(found.owners[found.headline]),
+        "models": {model: _told(theirs) for model, theirs in found.owners.items()},
+        "other_hospitals": found.others,
+        "division": _packed(found.division, arrays),
+    }
+    return named_tensors(found.vectors, layout) | arrays, tree
+
+
+def named_tensors(vectors: Mapping[str, NDArray[Any]], layout: Layout) -> dict[str, NDArray[Any]]:
+    """``<owner>/<parameter>`` for each tensor of each vector."""
+    return {
+        f"{owner}/{name}": np.ascontiguousarray(tensor)
+        for owner, theta in vectors.items()
+        for name, tensor in layout.split(theta).items()
+    }
+
+
+def read_served(folder: Path, layout: Layout, strategy: Callable[[], object]) -> Served:
+    """What :func:`to_store` gave to be stored, of a model with this layout.
+
+    ``strategy`` makes the run's strategy, so that the class of its division has been imported; it is called where there
+    is a division. Raises ``ConfigError`` where a file is missing or is not one of this version's.
+    """
+    from safetensors.numpy import load_file
+
+    try:
+        tree = json.loads((folder / SERVING).read_text())
+        if tree["format"] != FORMAT:
+            raise ValueError(f"its format is {tree['format']}, and this version reads {FORMAT}")
+        tensors = load_file(folder / MODELS)
+        owners = {model: _untold(told, tree["hospitals"]) for model, told in tree["models"].items()}
+        others = None if tree["other_hospitals"] is None else _owners(tree["other_hospitals"])
+        named = {owner for theirs in owners.values() for each in theirs.values() for owner in _each(each)}
+        vectors = {
+            owner: np.concatenate([tensors[f"{owner}/{name}"].ravel() for name in layout.names])
+            for owner in sorted(named | set(_each(others or ())))
+        }
+        if tree["division"] is not None:
+            strategy()
+        return Served(vectors, owners, others, _unpacked(tree["division"], tensors))
+    except OSError as error:
+        raise ConfigError(
+            f"{folder}: no models to score with ({error.strerror or error}); name the folder of a finished run"
+        ) from None
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise ConfigError(f"{folder / SERVING}: cannot be used ({error}); run again with this version") from None
+
+
+def coefficients(federation: Federation, vectors: Mapping[str, NDArray[Any]], layout: Layout) -> pd.DataFrame | None:
+    """Of a linear model, a row an owner and feature: ``model, feature, coefficient, per_unit``; None for others.
+
+    - ``coefficient``: of the feature as the model receives it, a numeric one in standard deviations.
+    - ``per_unit``: of the source's column in its own unit, 0 where it did not vary in training.
+    - the feature ``(intercept)`` comes last; of more than two classes there is a row for each ``class``.
+    """
+    import pandas as pd
+
+    if set(layout.names) != {"weight", "bias"}:
+        return None
+    outputs = layout.shapes[layout.names.index("weight")][0]
+    fitted, F = federation.preprocessing, len(federation.features)
+    means, scales = (np.pad(values, (0, F - len(values)), constant_values=k) for k, values in enumerate(fitted.scaling))
+    blocks = []
+    for owner, theta in vectors.items():
+        tensors = layout.split(theta.astype(np.float64))
+        weight, bias = tensors["weight"], tensors["bias"]
+        slope = weight / scales
+        constant = bias - slope @ means
+        block = pd.DataFrame(
+            {
+                "model": owner,
+                "feature": np.tile([*federation.features, "(intercept)"], outputs),
+                "coefficient": np.column_stack([weight, bias]).ravel(),
+                "per_unit": np.column_stack([slope, constant]).ravel(),
+            }
+        )
+        if outputs > 1:
+            block.insert(1, "class", np.repeat(federation.classes, F + 1))
+        blocks.append(block)
+    return pd.concat(blocks, ignore_index=True)
+
+
+def _told(theirs: Mapping[str, Owners]) -> Any:
+    """One owner for all hospitals stands by itself."""
+    owners = set(theirs.values())
+    return owners.pop() if len(owners) == 1 else dict(theirs)
+
+
+def _untold(told: Any, hospitals: Iterable[str]) -> dict[str, Owners]:
+    theirs = told if isinstance(told, dict) else dict.fromkeys(hospitals, told)
+    return {hospital: _owners(owner) for hospital, owner in theirs.items()}
+
+
+def _owners(told: str | list[str]) -> Owners:
+    return told if isinstance(told, str) else tuple(told)
+
+
+def _each(owners: Owners) -> Iterable[str]:
+    return (owners,) if isinstance(owners, str) else owners
+
+
+def _packed(division: Division | None, arrays: Arrays) -> Any:
+    """A division as JSON, its arrays among ``arrays``; null where there is none, or where it is no plain values."""
+    if division is None:
+        return None
+    own: Arrays = {}
+    try:
+        value = pack(division, DIVISION, own, known=True)
+    except TypeError as error:
+        return {"class": class_name(type(division)), "unkept": str(error)}
+    arrays |= own
+    return {"class": class_name(type(division)), "value": value}
+
+
+def _unpacked(tree: Mapping[str, Any] | None, arrays: Mapping[str, NDArray[Any]]) -> Division | None:
+    """The class is looked up among what the run's strategy has imported: a file alone never names what is executed."""
+    if tree is None:
+        return None
+    if "unkept" in tree:
+        raise ValueError(f"its strategy's division could not be kept: {tree['unkept']}")
+    module, _, name = tree["class"].rpartition(".")
+    cls = getattr(sys.modules.get(module), name, None)
+    if not (dataclasses.is_dataclass(cls) and callable(getattr(cls, "assign", None))):
+        raise ValueError(f"its groups are made by {tree['class']}, which the configured strategy does not have")
+    division: Division = unpack(tree["value"], arrays, cls)
+    return division

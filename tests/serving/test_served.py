@@ -1,0 +1,246 @@
+"""What a run stores of its models is all that served: every row of its tables comes out again from the files."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+
+import numpy as np
+import pandas as pd
+import pytest
+from safetensors.numpy import load_file
+
+from raysim.core import registry
+from raysim.core.errors import ConfigError
+from raysim.engine.job import Job, Outcome
+from raysim.serving.predictor import Predictor
+from raysim.storage.manifest import Manifest
+from raysim.storage.results import predictions_table, split_table, write_run
+from raysim.storage.served import coefficients, read_served, served
+from raysim.strategies.base import OWN, Strategy
+from raysim.strategies.hospital_clusters.fedsoft import FedSoft
+from raysim.strategies.one_model.fedavg import FedAvg
+from raysim.strategies.personal.ditto import Ditto
+from raysim.strategies.personal.fedper import FedPer
+from raysim.strategies.references.local import Local
+from raysim.strategies.selections.sampling import Uniform
+from tests.conftest import MLP, fitting, job_of, play, run, with_patients
+
+STRATEGIES = sorted(registry.entries("strategies"))
+UNEVEN = [9, 4, 13, 0, 1, 6, 8]
+
+
+def wrote(folder, federation, outcome: Outcome, precision: str = "float64") -> None:
+    write_run(Manifest.begin(folder, "run"), federation, outcome, {}, "test", precision)
+
+
+def opened(folder, federation, job: Job) -> Predictor:
+    """The files in ``folder`` with the job's model, without the configuration that a run has beside them."""
+    model = job.work.model.bind(federation, "cpu", job.work.precision)
+    return Predictor(folder, federation.preprocessing, model, read_served(folder, model.layout, lambda: None))
+
+
+@pytest.mark.parametrize("precision", ["float32", "float64"])
+@pytest.mark.parametrize("name", STRATEGIES)
+def test_every_row_of_the_tables_comes_out_again_from_the_files(name, precision, federate, tmp_path):
+    strategy: Strategy = registry.load("strategies", name, "strategy.name")()
+    if hasattr(strategy, "clusters"):
+        strategy = dataclasses.replace(strategy, clusters=3)
+    federation = with_patients(federate(UNEVEN, features=4))
+    # Two of seven a round, so that some have never been drawn when it ends.
+    settings = {"selection": Uniform(0.2, 2), "rounds": 2, "precision": precision, "predictions": True}
+    job = fitting(job_of(federation, strategy, **settings), federation)
+    outcome = run(federation, job, actors=2)
+    wrote(tmp_path, federation, outcome, precision)
+    predictor = opened(tmp_path, federation, job)
+    homes = np.repeat(np.array(federation.hospitals, object), federation.totals)
+    X, observed = np.asarray(federation.X), np.asarray(federation.observed)
+    offsets = np.concatenate([[0], np.cumsum(federation.sizes("test"))])
+    tested = np.concatenate([np.arange(len(X))[federation.rows(h, "test")] for h in range(len(UNEVEN))])
+    tolerance = 1e-5 if precision == "float32" else 1e-12
+    assert list(predictor.served.owners) == list(outcome.serve)
+    for model in outcome.serve:
+        outputs = predictor.outputs(X, observed, homes, model)
+        np.testing.assert_allclose(outputs, outcome.predictions[model], atol=tolerance, rtol=tolerance)
+        figures = federation.task.measure(outputs[tested], federation.y[tested], offsets)
+        np.testing.assert_allclose(figures, outcome.figures[model], atol=tolerance, rtol=tolerance)
+
+
+def test_a_mixture_is_stored_with_its_centres(federate, tmp_path):
+    federation = federate(UNEVEN)
+    outcome = play(federation, FedSoft(clusters=2, fraction=0.2), rounds=1)
+    never = [h for h in range(len(UNEVEN)) if h not in outcome.kept]
+    assert len(never) > 1
+    found = served(federation, outcome, "float64")
+    assert {"cluster/0", "cluster/1"} < set(found.vectors)
+    assert "global" not in found.vectors, "row 0 of its bank served nobody"
+    assert outcome.mixture is not None
+    for hospital in never:
+        own = found.vectors[f"personal/h{hospital}"]
+        weights = outcome.mixture[hospital]
+        np.testing.assert_allclose(own, weights[1] * outcome.bank[1] + weights[2] * outcome.bank[2], rtol=1e-12)
+    for hospital, theta in outcome.kept.items():
+        np.testing.assert_array_equal(found.vectors[f"personal/h{hospital}"], theta)
+    assert found.others is None, "no hospital that it did not know can be served"
+
+
+def test_hospitals_that_were_never_drawn_have_the_common_start(federate):
+    federation = federate(UNEVEN)
+    ditto = play(federation, Ditto(), rounds=1, selection=Uniform(0.2, 1), model=MLP)
+    never = next(h for h in (0, 1, 2) if h not in ditto.kept)
+    found = served(federation, ditto, "float64")
+    np.testing.assert_array_equal(found.vectors[f"personal/h{never}"], ditto.bank[1])
+    assert found.owners["personal"]["h3"] == "global", "without training rows it is served the global model"
+    assert found.others == "global"
+
+    shared = play(federation, FedPer(final_head_epochs=0), rounds=1, selection=Uniform(0.2, 1), model=MLP)
+    assert shared.private is not None
+    never = next(h for h in (0, 1, 2) if h not in shared.kept)
+    drawn = next(iter(shared.kept))
+    found = served(federation, shared, "float64")
+    np.testing.assert_array_equal(found.vectors[f"personal/h{never}"], shared.bank[0])
+    own = found.vectors[f"personal/h{drawn}"]
+    np.testing.assert_array_equal(own[~shared.private], shared.bank[0][~shared.private])
+    np.testing.assert_array_equal(own[shared.private], shared.kept[drawn][shared.private])
+    assert found.others is None, "the body alone is no model"
+
+
+def test_untrained_hospitals_of_local_are_told_apart_from_a_global_model(federate, tmp_path):
+    federation = federate(UNEVEN)
+    job = job_of(federation, Local())
+    outcome = run(federation, job, 1)
+    assert (outcome.serve["personal"] == OWN).all()
+    wrote(tmp_path, federation, outcome)
+    assert not any(name.startswith("global") for name in load_file(tmp_path / "models.safetensors"))
+    predictor = opened(tmp_path, federation, job)
+    assert predictor.owner("h3") == "personal/h3"
+    with pytest.raises(
+        ConfigError, match=r"--hospital: the personal model is not one for all hospitals; name one of h0"
+    ):
+        predictor.owner(None)
+
+
+def test_two_own_models_of_one_hospital_are_kept_apart(federate, tmp_path):
+    @dataclasses.dataclass(frozen=True)
+    class Both(FedPer):
+        """Serves the shared body with each hospital's head, and the first of two clusters' besides."""
+
+        def setup(self, view):
+            state = super().setup(view)
+            return dataclasses.replace(state, bank=np.stack([state.bank[0], state.bank[0] + 1]))
+
+        def aggregate(self, view, state, update):
+            return dataclasses.replace(state, bank=state.bank + update.sums)
+
+        def serve(self, view, state):
+            n = len(view.sizes)
+            return {"other": np.ones(n, np.int64), "personal": np.zeros(n, np.int64)}
+
+    federation = federate(UNEVEN)
+    job = job_of(federation, Both(), model=MLP, predictions=True)
+    outcome = run(federation, job, 1)
+    wrote(tmp_path, federation, outcome)
+    predictor = opened(tmp_path, federation, job)
+    assert predictor.owner("h0", "personal") == "personal/h0"
+    assert predictor.owner("h0", "other") == "other/h0"
+    homes = np.repeat(np.array(federation.hospitals, object), federation.totals)
+    for model in ("other", "personal"):
+        outputs = predictor.outputs(federation.X, federation.observed, homes, model)
+        np.testing.assert_allclose(outputs, outcome.predictions[model], atol=1e-12)
+
+
+def test_predictions_and_split_name_the_rows_of_the_source(federate):
+    federation = federate([2, 3], [1, 2])
+    # The source's rows come in another order than the federation's.
+    order = np.array([5, 0, 7, 1, 2, 3, 6, 4])
+    np.save(federation.folder / "source_rows.npy", order)
+    split = split_table(federation)
+    assert split["row"].tolist() == list(range(8))
+    assert split["hospital"].tolist() == ["h0", "h1", "h1", "h1", "h1", "h0", "h1", "h0"]
+    assert split["part"].tolist() == ["train", "train", "train", "train", "test", "train", "test", "test"]
+    outcome = play(federation, FedAvg(), predictions=True)
+    table = predictions_table(federation, outcome)
+    assert list(table.columns) == ["row", "hospital", "part", "model", "probability"]
+    pd.testing.assert_frame_equal(table[["row", "hospital", "part"]], split)
+    theta = outcome.bank[0]
+    margins = np.empty(8)
+    margins[order] = federation.X.astype(np.float64) @ theta[:-1] + theta[-1]
+    np.testing.assert_allclose(table["probability"], 1 / (1 + np.exp(-margins)), rtol=1e-12)
+
+
+def test_what_leaves_hospitals_with_predictions_is_in_the_ledger(federate):
+    federation = federate(UNEVEN, classes=3)
+    plain, asked = (play(federation, FedAvg(), predictions=told, rounds=2) for told in (False, True))
+    assert plain.predictions == {}
+    kinds = {kind: (round, ids, sent) for round, kind, ids, sent in asked.ledger.entries}
+    round, ids, sent = kinds["predictions"]
+    assert round == 2
+    assert ids.tolist() == list(range(7))
+    assert sent.tolist() == [4 * 3 * (n + 5) for n in UNEVEN]
+    assert "predictions" not in {kind for _, kind, _, _ in plain.ledger.entries}
+    assert plain.traffic == asked.traffic, "what the experimenter asks for is not what federating costs"
+    assert plain.setup == asked.setup
+
+
+def test_coefficients_have_names_and_units(federate):
+    federation = federate([9, 4], features=2)
+    tree = json.loads((federation.folder / "preprocessing.json").read_text())
+    tree["columns"][0] |= {"mean": 10.0, "scale": 4.0}
+    tree["columns"][1] |= {"mean": 3.0, "scale": None}
+    (federation.folder / "preprocessing.json").write_text(json.dumps(tree))
+    outcome = play(federation, FedAvg(), rounds=2)
+    theta = outcome.bank[0]
+    table = coefficients(federation, {"global": theta}, outcome.layout)
+    assert table is not None
+    assert table["model"].tolist() == ["global"] * 3
+    assert table["feature"].tolist() == ["x0", "x1", "(intercept)"]
+    np.testing.assert_array_equal(table["coefficient"], theta)
+    np.testing.assert_allclose(table["per_unit"], [theta[0] / 4, 0, theta[2] - theta[0] * 10 / 4])
+    assert coefficients(federation, {}, play(federation, FedAvg(), model=MLP).layout) is None
+
+
+def test_coefficients_of_several_classes(federate):
+    federation = federate([9, 4], features=2, classes=3)
+    outcome = play(federation, FedAvg(), rounds=2)
+    table = coefficients(federation, {"global": outcome.bank[0]}, outcome.layout)
+    assert table is not None
+    assert table["class"].tolist() == ["0"] * 3 + ["1"] * 3 + ["2"] * 3
+    tensors = outcome.layout.split(outcome.bank[0])
+    second = table[table["class"] == "1"]["coefficient"].tolist()
+    assert second == [*tensors["weight"][1].tolist(), tensors["bias"][1]]
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (None, "no models to score with"),
+        ("{", "cannot be used"),
+        ('{"format": 9}', "its format is 9, and this version reads 1"),
+        (
+            '{"format": 1, "hospitals": ["h0"], "models": {"global": "nobody"}, "other_hospitals": null}',
+            "cannot be used",
+        ),
+    ],
+)
+def test_files_that_cannot_be_used_are_refused_in_a_line(content, said, federate, tmp_path):
+    federation = federate([3, 4])
+    job = job_of(federation, FedAvg())
+    wrote(tmp_path, federation, run(federation, job, 1))
+    if content is None:
+        (tmp_path / "serving.json").unlink()
+    else:
+        (tmp_path / "serving.json").write_text(content)
+    with pytest.raises(ConfigError, match=said):
+        opened(tmp_path, federation, job)
+
+
+def test_a_division_whose_class_was_not_imported_is_not_made(federate, tmp_path):
+    federation = federate(UNEVEN, features=4)
+    job = job_of(federation, registry.load("strategies", "kfed", "")(clusters=2))
+    wrote(tmp_path, federation, run(federation, job, 1))
+    tree = json.loads((tmp_path / "serving.json").read_text())
+    for named in ("os.path", "os.system", "no_such.Thing"):
+        tree["division"]["class"] = named
+        (tmp_path / "serving.json").write_text(json.dumps(tree))
+        with pytest.raises(ConfigError, match=f"its groups are made by {named}, which the configured strategy"):
+            opened(tmp_path, federation, job)
