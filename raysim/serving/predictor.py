@@ -18,6 +18,7 @@ from raysim.data.new_rows import FIELD, read_new_rows
 from raysim.engine.messages import ModelSpec
 from raysim.metrics.predictions import predictions
 from raysim.storage.served import PREPROCESSING, Owners, Served, read_served
+from raysim.strategies.base import Strategy
 from raysim.training.base import Model
 from raysim.training.models import build_model
 
@@ -44,7 +45,7 @@ class Predictor:
         fitted = read_preprocessing(folder)
         model = bound_model(config, fitted)
 
-        def strategy() -> object:
+        def strategy() -> Strategy:
             return plugins.build_strategy(config.strategy)
 
         return Predictor(folder, fitted, model, read_served(folder, model.layout, strategy))

@@ -19,12 +19,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from raysim.core.errors import ConfigError
-from raysim.core.packing import Arrays, class_name, pack, unpack
+from raysim.core.packing import Arrays, pack, unpack
 from raysim.data.federation import Federation
 from raysim.engine.job import Outcome
 from raysim.engine.local_training import parameters
 from raysim.engine.messages import MODEL
-from raysim.strategies.base import OWN, Division
+from raysim.strategies.base import OWN, Division, Strategy
 from raysim.training.base import Layout
 
 if TYPE_CHECKING:
@@ -144,11 +144,11 @@ def named_tensors(vectors: Mapping[str, NDArray[Any]], layout: Layout) -> dict[s
     }
 
 
-def read_served(folder: Path, layout: Layout, strategy: Callable[[], object]) -> Served:
+def read_served(folder: Path, layout: Layout, strategy: Callable[[], Strategy]) -> Served:
     """What :func:`to_store` gave to be stored, of a model with this layout.
 
-    ``strategy`` makes the run's strategy, so that the class of its division has been imported; it is called where there
-    is a division. Raises ``ConfigError`` where a file is missing or is not one of this version's.
+    ``strategy`` makes the run's strategy, which knows its division; it is called where there is one. Raises
+    ``ConfigError`` where a file is missing or is not one of this version's.
     """
     from safetensors.numpy import load_file
 
@@ -164,9 +164,8 @@ def read_served(folder: Path, layout: Layout, strategy: Callable[[], object]) ->
             owner: np.concatenate([tensors[f"{owner}/{name}"].ravel() for name in layout.names])
             for owner in sorted(named | set(_each(others or ())))
         }
-        if tree["division"] is not None:
-            strategy()
-        return Served(vectors, owners, others, _unpacked(tree["division"], tensors))
+        told = tree["division"]
+        return Served(vectors, owners, others, None if told is None else _unpacked(told, tensors, strategy()))
     except OSError as error:
         raise ConfigError(
             f"{folder}: no models to score with ({error.strerror or error}); name the folder of a finished run"
@@ -229,27 +228,27 @@ def _each(owners: Owners) -> Iterable[str]:
 
 
 def _packed(division: Division | None, arrays: Arrays) -> Any:
-    """A division as JSON, its arrays among ``arrays``; null where there is none, or where it is no plain values."""
+    """A division as JSON, its arrays among ``arrays``; null where there is none. One of no plain values is not kept."""
     if division is None:
         return None
     own: Arrays = {}
+    name = type(division).__qualname__
     try:
         value = pack(division, DIVISION, own, known=True)
     except TypeError as error:
-        return {"class": class_name(type(division)), "unkept": str(error)}
+        return {"class": name, "not_kept": str(error)}
     arrays |= own
-    return {"class": class_name(type(division)), "value": value}
+    return {"class": name, "value": value}
 
 
-def _unpacked(tree: Mapping[str, Any] | None, arrays: Mapping[str, NDArray[Any]]) -> Division | None:
-    """The class is looked up among what the run's strategy has imported: a file alone never names what is executed."""
-    if tree is None:
-        return None
-    if "unkept" in tree:
-        raise ValueError(f"its strategy's division could not be kept: {tree['unkept']}")
-    module, _, name = tree["class"].rpartition(".")
-    cls = getattr(sys.modules.get(module), name, None)
-    if not (dataclasses.is_dataclass(cls) and callable(getattr(cls, "assign", None))):
-        raise ValueError(f"its groups are made by {tree['class']}, which the configured strategy does not have")
-    division: Division = unpack(tree["value"], arrays, cls)
-    return division
+def _unpacked(tree: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]], strategy: Strategy) -> Division:
+    """The class is one that the modules of the strategy's classes know: a file never names what is imported."""
+    name = tree["class"]
+    if "not_kept" in tree:
+        raise ValueError(f"its {name} could not be kept: {tree['not_kept']}")
+    for module in dict.fromkeys(sys.modules.get(cls.__module__) for cls in type(strategy).__mro__):
+        cls = getattr(module, name, None)
+        if dataclasses.is_dataclass(cls) and callable(getattr(cls, "assign", None)):
+            division: Division = unpack(tree["value"], arrays, cls)
+            return division
+    raise ValueError(f"its groups are made by {name}, which the configured strategy does not have")

@@ -37,7 +37,7 @@ def wrote(folder, federation, outcome: Outcome, precision: str = "float64") -> N
 def opened(folder, federation, job: Job) -> Predictor:
     """The files in ``folder`` with the job's model, without the configuration that a run has beside them."""
     model = job.work.model.bind(federation, "cpu", job.work.precision)
-    return Predictor(folder, federation.preprocessing, model, read_served(folder, model.layout, lambda: None))
+    return Predictor(folder, federation.preprocessing, model, read_served(folder, model.layout, lambda: job.strategy))
 
 
 @pytest.mark.parametrize("precision", ["float32", "float64"])
@@ -234,12 +234,12 @@ def test_files_that_cannot_be_used_are_refused_in_a_line(content, said, federate
         opened(tmp_path, federation, job)
 
 
-def test_a_division_whose_class_was_not_imported_is_not_made(federate, tmp_path):
+def test_a_division_that_the_strategy_does_not_know_is_not_made(federate, tmp_path):
     federation = federate(UNEVEN, features=4)
     job = job_of(federation, registry.load("strategies", "kfed", "")(clusters=2))
     wrote(tmp_path, federation, run(federation, job, 1))
     tree = json.loads((tmp_path / "serving.json").read_text())
-    for named in ("os.path", "os.system", "no_such.Thing"):
+    for named in ("os.path", "KFed", "LocalLabels", "dataclass"):
         tree["division"]["class"] = named
         (tmp_path / "serving.json").write_text(json.dumps(tree))
         with pytest.raises(ConfigError, match=f"its groups are made by {named}, which the configured strategy"):
