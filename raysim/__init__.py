@@ -1,8 +1,15 @@
 """raysim: federated learning across hospitals, simulated on Ray."""
 
+import os
 from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
+
+if not os.path.isdir(os.path.join(os.path.dirname(__file__), "strategies")):
+    raise ImportError(
+        "raysim/strategies is no folder: this checkout has lost its links; bring them back on a file system that has "
+        "links ('git config core.symlinks true', then 'git checkout .'), or install a wheel of raysim"
+    )
 
 if TYPE_CHECKING:
     # What an author of a strategy or selection needs.

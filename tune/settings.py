@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Literal
 
-from pydantic import Field, FiniteFloat, TypeAdapter, field_validator, model_validator
+from pydantic import Field, FiniteFloat, field_validator, model_validator
 
 from raysim.config.checking import validated
 from raysim.core.errors import ConfigError, nearest
@@ -108,7 +108,7 @@ class Sweep(Section):
         if not isinstance(tree, Mapping) or tree.get("name") not in SCHEDULERS:
             name = tree.get("name") if isinstance(tree, Mapping) else tree
             raise ValueError(f"'{name}' is not a scheduler; {nearest(str(name), SCHEDULERS)}")
-        return validated(TypeAdapter(SCHEDULERS[tree["name"]]), dict(tree), "sweep.scheduler")
+        return validated(SCHEDULERS[tree["name"]], dict(tree), "sweep.scheduler")
 
     @model_validator(mode="after")
     def _consistent(self) -> Sweep:
@@ -168,7 +168,7 @@ def read_sweep(tree: Mapping[str, Any]) -> Sweep:
     """The checked section of a sweep file's tree; every error is one line."""
     if "sweep" not in tree:
         raise ConfigError("sweep: missing; a sweep file says there what is searched, see docs/sweeps.md")
-    return validated(TypeAdapter(Sweep), tree["sweep"], "sweep")
+    return validated(Sweep, tree["sweep"], "sweep")
 
 
 def metric_names() -> Sequence[str]:

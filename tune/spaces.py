@@ -200,7 +200,7 @@ def _dimension(key: str, value: Any, where: str) -> Dimension:
     if not isinstance(bounds, list | tuple):
         raise ConfigError(f"{where}.{kind}: {bounds!r} is not a list")
     if not isinstance(when, Mapping):
-        raise ConfigError(f"{where}.when: {when!r} is not keys and values; write for example strategy.name: chip")
+        raise ConfigError(f"{where}.when: {when!r} is not keys and values; write for example training.optimizer: sgd")
     conditions = {str(k): tuple(v) if isinstance(v, list | tuple) else (v,) for k, v in when.items()}
     if kind in LISTS:
         if not bounds:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cache
 from typing import Any, TypeVar, get_args
 
 from pydantic import TypeAdapter, ValidationError
@@ -12,15 +13,23 @@ from raysim.core.errors import ConfigError, nearest
 T = TypeVar("T")
 
 
-def validated(adapter: TypeAdapter[T], value: Any, where: str, beside: Sequence[str] = ()) -> T:
-    """``value`` as the adapter's type, or a one-line :class:`ConfigError`; ``where`` is the field that holds it.
+def validated(kind: type[T], value: Any, where: str, beside: Sequence[str] = ()) -> T:
+    """``value`` as a ``kind`` of section or plug-in, or a one-line :class:`ConfigError`.
 
-    ``beside``: further keys known there, which are read elsewhere; a typing error may mean one of them.
+    ``where`` is the field that holds it. ``beside``: further keys known there, which are read elsewhere; a typing error
+    may mean one of them.
     """
     try:
-        return adapter.validate_python(value)
+        checked: T = adapter(kind).validate_python(value)  # type: ignore[arg-type]  # classes are hashable
+        return checked
     except ValidationError as error:
-        raise ConfigError(_first_line(error, adapter, where, beside)) from None
+        raise ConfigError(_first_line(error, kind, where, beside)) from None
+
+
+@cache
+def adapter(kind: Any) -> TypeAdapter[Any]:
+    """What checks values of a ``kind``, and writes them; made once."""
+    return TypeAdapter(kind)
 
 
 _WORDS = {
@@ -46,11 +55,11 @@ _WORDS = {
 }
 
 
-def _first_line(error: ValidationError, adapter: TypeAdapter[Any], where: str, beside: Sequence[str]) -> str:
+def _first_line(error: ValidationError, kind: Any, where: str, beside: Sequence[str]) -> str:
     first = error.errors()[0]
     path = ".".join(str(part) for part in [*([where] if where else []), *first["loc"]] if not _is_branch(part))
     if first["type"] == "extra_forbidden":
-        known = [*_keys_at(adapter, first["loc"][:-1]), *(beside if len(first["loc"]) == 1 else ())]
+        known = [*_keys_at(kind, first["loc"][:-1]), *(beside if len(first["loc"]) == 1 else ())]
         return f"{path}: unknown key; {nearest(str(first['loc'][-1]), known)}"
     if first["type"] in ("missing", "missing_argument"):
         return f"{path}: missing; add this key"
@@ -69,9 +78,9 @@ def _is_branch(part: Any) -> bool:
     return isinstance(part, str) and (part.startswith(branches) or part in ("int", "float", "str"))
 
 
-def _keys_at(adapter: TypeAdapter[Any], path: Sequence[Any]) -> list[str]:
-    """The keys that the section at ``path`` knows."""
-    model: Any = adapter._type
+def _keys_at(kind: Any, path: Sequence[Any]) -> list[str]:
+    """The keys that the section at ``path`` below ``kind`` knows."""
+    model = kind
     for part in path:
         if isinstance(part, str) and hasattr(model, "model_fields"):
             model = next((f.annotation for n, f in model.model_fields.items() if part in (n, f.alias)), None)

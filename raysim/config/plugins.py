@@ -5,13 +5,12 @@ from __future__ import annotations
 import dataclasses
 import inspect
 from collections.abc import Collection, Mapping, Sequence
-from functools import cache
 from typing import TYPE_CHECKING, Any, get_type_hints
 
-from pydantic import BaseModel, TypeAdapter
+from pydantic import BaseModel
 from pydantic_core import PydanticSerializationError, to_jsonable_python
 
-from raysim.config.checking import validated
+from raysim.config.checking import adapter, validated
 from raysim.config.schema import Config, DataSection, ModelSection, PlugIn, SelectionSection, StrategySection
 from raysim.config.sizes import SIZE_KEYS
 from raysim.core import registry
@@ -128,15 +127,9 @@ def _plain(item: tuple[str, Any]) -> tuple[str, Any]:
 def fields_of(plugin: Any) -> dict[str, Any]:
     """A plug-in's settings as plain YAML types, defaults included; what is unset by default is left out where it is."""
     cls: Any = type(plugin)
-    adapter = _adapter(cls)
-    tree: dict[str, Any] = adapter.dump_python(plugin, mode="json", exclude_none=True)
-    unset = {key for key, value in adapter.dump_python(plugin, mode="json").items() if value is None}
+    tree: dict[str, Any] = adapter(cls).dump_python(plugin, mode="json", exclude_none=True)
+    unset = {key for key, value in adapter(cls).dump_python(plugin, mode="json").items() if value is None}
     return tree | dict.fromkeys(unset - _unset_by_default(cls))
-
-
-@cache
-def _adapter(cls: Any) -> TypeAdapter[Any]:
-    return TypeAdapter(cls)
 
 
 def _unset_by_default(cls: Any) -> set[str]:
@@ -160,7 +153,8 @@ def construct(cls: Any, own: Mapping[str, Any], where: str, beside: Sequence[str
         _refuse_unknown(cls, own, where, beside)
     elif not (isinstance(cls, type) and issubclass(cls, BaseModel)):
         raise ConfigError(f"{where}: '{getattr(cls, '__name__', cls)}' takes no configuration; make it a dataclass")
-    return validated(_adapter(cls), dict(own), where, beside)
+    instance: Any = validated(cls, dict(own), where, beside)
+    return instance
 
 
 def label(section: StrategySection) -> str:

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from pydantic import TypeAdapter
 
 from raysim.config import plugins
 from raysim.config.checking import validated
@@ -65,7 +64,7 @@ def checked(tree: Mapping[str, Any]) -> Config:
     for command in registry.entries("commands"):
         if command in tree and command not in Config.model_fields:
             raise ConfigError(f"{command}: is read by 'raysim {command}'; use that command, or drop the section")
-    return validated(TypeAdapter(Config), tree, "")
+    return validated(Config, tree, "")
 
 
 def _loaded(path: Path) -> dict[str, Any]:

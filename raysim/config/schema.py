@@ -40,7 +40,7 @@ class OpenSection(BaseModel):
 
     def own(self) -> dict[str, Any]:
         """The keys that belong to the plug-in."""
-        return dict(self.__pydantic_extra__ or {})
+        return dict(self.model_extra or {})
 
     def having(self, own: Mapping[str, Any]) -> Self:
         """This section with ``own`` in place of the keys that belong to the plug-in."""

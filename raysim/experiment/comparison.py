@@ -119,7 +119,7 @@ def write_comparison(out: Manifest, config: Config, results: Sequence[Result]) -
     hospitals = per_hospital(results, config.evaluation.part)
     out.csv("hospitals.csv", hospitals)
     hospitals = for_plots(hospitals, config.evaluation.part)
-    differences = tables.differences(frame, hospitals, config.reference)
+    differences = tables.differences(frame, config.reference, hospitals)
     table = comparison_table(frame, differences, folds=config.data.split.folds is not None)
     federation = results[0].federation
     out.csv("comparison.csv", table)

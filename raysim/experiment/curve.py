@@ -17,7 +17,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from pydantic import Field, TypeAdapter
+from pydantic import Field
 from rich.console import Console
 
 from raysim.config import plugins, reading
@@ -101,7 +101,7 @@ def read(path: Path, overrides: Sequence[str]) -> tuple[Config, Curve, dict[str,
     tree = reading.read_tree(path, overrides)
     if "curve" not in tree:
         raise ConfigError(f"curve: {path} has no such section; give it a field and values")
-    curve = validated(TypeAdapter(Curve), tree.pop("curve"), "curve")
+    curve = validated(Curve, tree.pop("curve"), "curve")
     expanded: list[Any] = []
     lines: dict[str, tuple[str, float | None]] = {}
     for k, section in enumerate(reading.checked(tree).strategies):

@@ -68,9 +68,9 @@ def comparison_page(
     per_seed: pd.DataFrame,
     provenance: Provenance,
     *,
+    baseline: str,
     hospitals: pd.DataFrame | None = None,
     rounds: pd.DataFrame | None = None,
-    baseline: str = "fedavg",
     differences: pd.DataFrame | None = None,
     further: Sequence[Drawn] = (),
     part: str = "test",
@@ -81,7 +81,7 @@ def comparison_page(
     evaluated.
     """
     if differences is None:
-        differences = tables.differences(per_seed, hospitals, baseline)
+        differences = tables.differences(per_seed, baseline, hospitals)
     table, kind = tables.comparison(per_seed), reporting(per_seed)
     names = tables.labels(table)
     against = tables.baseline_of(table, baseline)

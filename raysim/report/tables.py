@@ -66,7 +66,7 @@ def comparison(per_seed: pd.DataFrame) -> pd.DataFrame:
 
 
 def differences(
-    per_seed: pd.DataFrame, hospitals: pd.DataFrame | None = None, baseline: str = "fedavg", seed: int = 0
+    per_seed: pd.DataFrame, baseline: str, hospitals: pd.DataFrame | None = None, seed: int = 0
 ) -> pd.DataFrame:
     """Every strategy and model minus the baseline: ``strategy, model, figure, mean, std, pairs, low, high``.
 

@@ -72,7 +72,7 @@ def chosen_clusters(strategy: Strategy, counts: NDArray[np.int64], seed: int) ->
         if question.kind != KNOWN:
             raise ConfigError(
                 f"study.strategy: {named} asks hospitals for '{question.kind}', a study knows their '{KNOWN}' alone; "
-                "name a strategy that clusters by these, such as clust_psi"
+                "name a strategy that clusters by these; see 'raysim list strategies'"
             )
         who = range(hospitals) if ids is None else ids
         return [question.answer(_labelled(counts[h], stream(seed, question.kind, 0, h))) for h in who]
@@ -95,7 +95,9 @@ def chosen_clusters(strategy: Strategy, counts: NDArray[np.int64], seed: int) ->
         raise ConfigError(f"study.strategy.{error}") from None
     cluster = strategy.setup(view).cluster
     if cluster is None:
-        raise ConfigError(f"study.strategy: {named} makes no clusters; name one that does, such as clust_psi")
+        raise ConfigError(
+            f"study.strategy: {named} makes no clusters; name one that does, see 'raysim list strategies'"
+        )
     return len(np.unique(cluster))
 
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any, Literal
 
 import numpy as np
-from pydantic import Field, TypeAdapter, field_validator
+from pydantic import Field, field_validator
 
 from raysim.config.checking import validated
 from raysim.config.schema import StrategySection
@@ -102,4 +102,4 @@ def read_study(tree: Mapping[str, Any]) -> Study:
     """The checked section of a study's tree; every error is one line."""
     if "study" not in tree:
         raise ConfigError("study: missing; a study's file says there over what the data is divided, see docs/study.md")
-    return validated(TypeAdapter(Study), tree["study"] or {}, "study")
+    return validated(Study, tree["study"] or {}, "study")

@@ -1,4 +1,4 @@
-"""Private parts of Ray, of which the next version may know nothing: all behind one file, and there."""
+"""Private parts of libraries, of which the next version may know nothing: Ray's behind one file, of others none."""
 
 from __future__ import annotations
 
@@ -60,8 +60,7 @@ def test_asking_an_address_imports_neither_raysim_nor_the_working_directory(tmp_
 
 def test_versions_are_bounded_where_private_parts_are_used():
     wanted = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["dependencies"]
-    (ray,) = (text for text in wanted if text.startswith("ray["))
-    assert ray.endswith(">=2.52,<3")
+    assert "ray[default,tune]>=2.52,<3" in wanted  # tokens, which we ask for, came with 2.52
     assert (2, 52) <= tuple(int(part) for part in metadata.version("ray").split(".")[:2]) < (3, 0)
 
 
@@ -69,7 +68,7 @@ def test_nothing_private_of_a_library_is_used_elsewhere():
     trees = {name: ast.parse((ROOT / name).read_text()) for name in modules()}
     ours = {name for tree in trees.values() for name in _given(tree)}
     used = [f"{path}:{line} {name}" for path, tree in trees.items() for line, name in _private(tree, ours)]
-    assert [place for place in used if not place.startswith((BEHIND, "raysim/config/reading.py"))] == []
+    assert [place for place in used if not place.startswith(BEHIND)] == []
     assert {place.split()[1] for place in used} >= {"_private", "_raylet", "_py_driver_sys_path"}
 
 
@@ -82,6 +81,7 @@ def test_nothing_private_of_a_library_is_used_elsewhere():
         ("import ray\nray._private", ["_private"]),
         ("import ray.util as u\nu._private", ["_private"]),
         ("adapter._type", ["_type"]),
+        ("section.__pydantic_extra__", ["__pydantic_extra__"]),
         ("self._private\nfrom raysim.x import _private\nx.__class__\nos._exit(1)", []),
     ],
 )
@@ -114,5 +114,6 @@ def _private(tree: ast.Module, ours: Collection[str]) -> Iterator[tuple[int, str
             of_library = isinstance(node.value, ast.Name) and node.value.id in libraries
             names = [node.attr] if of_library or node.attr not in ours else []
         for name in names:
-            if name.startswith("_") and not name.startswith("__") and name not in DOCUMENTED:
+            pythons = name.startswith("__") and not name.startswith("__pydantic")
+            if name.startswith("_") and not pythons and name not in DOCUMENTED:
                 yield node.lineno, name

@@ -147,6 +147,19 @@ def test_the_wheel_holds_raysim_and_nothing_beside_it(wheel: Path):
     assert {f"raysim/{name}" for name in kept} <= {*names}
 
 
+@pytest.mark.parametrize("there", [True, False])
+def test_a_checkout_without_links_says_so(tmp_path: Path, there):
+    """As git leaves it where a file system has no links: a file that holds the link's target; or as nothing."""
+    copied = tmp_path / "raysim"
+    shutil.copytree(ROOT / "raysim", copied, symlinks=True, ignore=shutil.ignore_patterns("strategies", "__pycache__"))
+    if there:
+        (copied / "strategies").write_text("../strategies")
+    done = subprocess.run([sys.executable, "-m", "raysim", "--help"], capture_output=True, text=True, cwd=tmp_path)
+    assert done.returncode != 0
+    last = done.stderr.strip().splitlines()[-1]
+    assert last.startswith("ImportError: raysim/strategies is no folder: this checkout has lost its links")
+
+
 def test_folders_with_the_names_of_ours_are_not_taken_for_ours(programs: Path, here: Path):
     code = (
         "import raysim, raysim.tune.pareto as p, good; print(raysim.Strategy, good.Mine(), raysim.__file__, p.__file__)"

@@ -190,7 +190,7 @@ def test_the_answer_recommends_the_lower_error() -> None:
 
 def test_differences_of_errors_have_intervals_on_the_right_side() -> None:
     per_seed, hospitals, _ = frames()
-    found = tables.differences(per_seed, hospitals).set_index(["strategy", "figure"])
+    found = tables.differences(per_seed, "fedavg", hospitals).set_index(["strategy", "figure"])
     for figure in ("mae", "worst_decile"):
         low, high = found.loc[("better", figure), ["low", "high"]]
         assert low <= found.loc[("better", figure), "mean"] <= high < 0
@@ -200,7 +200,7 @@ def test_differences_of_errors_have_intervals_on_the_right_side() -> None:
 
 def test_pages_speak_of_errors_and_never_of_auroc(tmp_path: Path) -> None:
     per_seed, hospitals, rounds = frames()
-    html = page.comparison_page("Errors", per_seed, PROVENANCE, hospitals=hospitals, rounds=rounds)
+    html = page.comparison_page("Errors", per_seed, PROVENANCE, hospitals=hospitals, rounds=rounds, baseline="fedavg")
     found = assert_sound(html)
     assert len(found.all("img")) == 4
     for said in (
@@ -253,7 +253,7 @@ def test_no_page_of_errors_fails(case: str, tmp_path: Path) -> None:
     if case == "empty":
         per_seed, rounds = per_seed[:1], rounds[:0]
     shown = None if case == "empty" else hospitals
-    html = page.comparison_page(case, per_seed, PROVENANCE, hospitals=shown, rounds=rounds)
+    html = page.comparison_page(case, per_seed, PROVENANCE, hospitals=shown, rounds=rounds, baseline="fedavg")
     found = assert_sound(html)
     if case == "undefined":
         assert "their predictions are not finite, so MAE is undefined there" in found.text

@@ -17,7 +17,9 @@ from tests.report.pages import PROVENANCE, SERVED, assert_sound, frames
 
 def test_the_page_of_a_comparison(tmp_path: Path) -> None:
     per_seed, hospitals, rounds = frames()
-    html = page.comparison_page("Six ways of federating", per_seed, PROVENANCE, hospitals=hospitals, rounds=rounds)
+    html = page.comparison_page(
+        "Six ways of federating", per_seed, PROVENANCE, hospitals=hospitals, rounds=rounds, baseline="fedavg"
+    )
     found = assert_sound(html)
     assert len(found.all("img")) == 4
     assert len(found.all("table")) == 2
@@ -64,10 +66,10 @@ def test_the_page_of_a_run() -> None:
 def test_pages_of_little_or_nothing() -> None:
     per_seed, hospitals, rounds = frames(seeds=1, hospitals=3)
     undefined = per_seed.assign(**dict.fromkeys(tables.FIGURES, math.nan))
-    found = assert_sound(page.comparison_page("Nothing defined", undefined, PROVENANCE))
+    found = assert_sound(page.comparison_page("Nothing defined", undefined, PROVENANCE, baseline="fedavg"))
     assert "No figure of this comparison is defined" in found.text
     one = per_seed[per_seed["strategy"] == "fedavg"]
-    found = assert_sound(page.comparison_page("One", one, PROVENANCE, hospitals=hospitals.iloc[:1]))
+    found = assert_sound(page.comparison_page("One", one, PROVENANCE, hospitals=hospitals.iloc[:1], baseline="fedavg"))
     assert "Only fedavg was run" in found.text
     assert "Difference from" not in found.text
     found = assert_sound(page.comparison_page("No baseline", per_seed, PROVENANCE, baseline="absent"))
@@ -141,7 +143,7 @@ def test_comparison_table() -> None:
 
 def test_differences_are_paired_and_do_not_depend_on_other_strategies() -> None:
     per_seed, hospitals, _ = frames()
-    found = tables.differences(per_seed, hospitals)
+    found = tables.differences(per_seed, "fedavg", hospitals)
     assert set(found["strategy"]) == {"fedprox", "chip", "clustered", "local"}
     row = found[(found["strategy"] == "local") & (found["figure"] == "auroc")].iloc[0]
     by_seed = per_seed.pivot_table(index="seed", columns=["strategy", "model"], values="auroc")
@@ -150,13 +152,14 @@ def test_differences_are_paired_and_do_not_depend_on_other_strategies() -> None:
     assert row["low"] < row["mean"] < row["high"] < 0
     fewer = tables.differences(
         per_seed[per_seed["strategy"] != "chip"].sample(frac=1, random_state=0),
+        "fedavg",
         hospitals.sample(frac=1, random_state=1),
     )
     again = fewer[(fewer["strategy"] == "local") & (fewer["figure"] == "auroc")].iloc[0]
     assert again[["mean", "low", "high"]].tolist() == pytest.approx(row[["mean", "low", "high"]].tolist(), abs=1e-12)
     assert found[found["figure"] == "gini"]["low"].isna().all()
-    assert tables.differences(per_seed)["low"].isna().all()
-    assert tables.differences(per_seed, hospitals, baseline="absent").empty
+    assert tables.differences(per_seed, "fedavg")["low"].isna().all()
+    assert tables.differences(per_seed, "absent", hospitals).empty
 
 
 @pytest.mark.parametrize("module", [answer, contents, plots])
@@ -202,7 +205,7 @@ def test_pages_say_which_part_was_evaluated_and_of_which_seed_the_data_are() -> 
     per_seed, hospitals, _ = frames(seeds=1, hospitals=8)
     of_seed = dataclasses.replace(PROVENANCE, of_seed=7)
     for html in (
-        page.comparison_page("Validated", per_seed, of_seed, hospitals=hospitals, part="validation"),
+        page.comparison_page("Validated", per_seed, of_seed, hospitals=hospitals, part="validation", baseline="fedavg"),
         page.run_page("Validated", per_seed.iloc[:1], of_seed, hospitals=hospitals, part="validation"),
     ):
         text = assert_sound(html).text
