@@ -1,0 +1,157 @@
+"""Writes docs/configuration.md: every key of a configuration, from the schema and the comments of its defaults.
+
+``python docs/reference.py`` writes the page anew; a test says where it is not what this makes of them.
+"""
+
+from __future__ import annotations
+
+import re
+import types
+from collections.abc import Iterator, Mapping
+from importlib.resources import files
+from pathlib import Path
+from typing import Any, Literal, Union, get_args, get_origin
+
+from pydantic import BaseModel
+from pydantic.fields import FieldInfo
+
+from raysim.config.schema import Config, PlugIn
+from raysim.config.system import LIMITS
+from raysim.core.defaults import FILES, table
+
+PAGE = Path(__file__).with_name("configuration.md")
+
+BEFORE = """# Configuration
+
+Every key of a configuration, with its default. The table is made of the schema and of the comments of
+[`defaults.yaml`](../raysim/config/defaults.yaml) and [`optional.yaml`](../raysim/config/optional.yaml), which are in
+the package: no default stands anywhere else.
+
+A configuration is laid over the defaults. Mappings merge, key by key; lists and single values take the place of the
+default. `--set a.b=value` is laid over both, sections before what is in them, so that the order of several makes no
+difference; of a key that is set twice the last counts. A section that only names its plug-in may be that name:
+`strategy: fedavg` is `strategy: {name: fedavg}`, `data: digits` is `data: {source: digits}`, and `--set` adds keys to
+it:
+
+```console
+$ raysim plan --nodes 1x2cpu --set model=mlp --set model.hidden=[8] --set strategy=fedprox --set strategy.mu=0.1
+```
+
+Further keys of `data`, `model`, `selection` and `strategy` belong to the source, model, selection or strategy that is
+named: `raysim list sources synthetic` prints them. The `config.yaml` in a run's folder is the whole configuration,
+these keys included, and gives the same run. `null` is "not set"; `NAME` is a hospital's name. The sections `sweep`,
+`study` and `curve` belong to the commands of these names, see [Sweeps](sweeps.md),
+[the metric study](study.md) and [coalitions](coalitions.md).
+
+| key | type | default | range | meaning |
+|---|---|---|---|---|
+"""
+
+
+def page() -> str:
+    """The whole page."""
+    return BEFORE + "".join(f"| {' | '.join(row)} |\n" for row in rows())
+
+
+def rows() -> Iterator[tuple[str, str, str, str, str]]:
+    """A row a section and key, in the order of the defaults: its key, type, default, range and meaning."""
+    fields, said = dict(_fields(Config)), _meanings()
+    for key in sorted(said, key=lambda key: _place(key, [*said])):
+        meaning, _, stated = said[key].partition(" Range: ")
+        shown = f"`{key.replace('*', 'NAME')}`"
+        if key not in table():
+            yield f"**{shown}**", "section", "", "", meaning
+            continue
+        field = fields[key]
+        bounds = ", ".join(filter(None, (stated.rstrip("."), _range(key, field))))
+        yield shown, _type(key, field.annotation), _default(table()[key]), bounds, meaning
+
+
+def _place(key: str, listed: list[str]) -> list[int]:
+    """Sorts keys of optional sections to the key that these stand for in the defaults."""
+    parts = key.split(".")
+    heads = [".".join(parts[: depth + 1]) for depth in range(len(parts))]
+    return [listed.index(head) for head in heads if head in listed]
+
+
+def _meanings() -> dict[str, str]:
+    """The comments above the keys of the YAML files, by dotted key."""
+    said: dict[str, list[str]] = {}
+    for name in FILES:
+        comment: list[str] = []
+        parents: list[str] = []
+        for line in (files("raysim.config") / name).read_text().splitlines():
+            if line.lstrip().startswith("#"):
+                comment.append(line.strip(" #"))
+            elif match := re.match(r'( *)"?([\w*]+)"?:', line):
+                parents = [*parents[: len(match[1]) // 2], match[2]]
+                said.setdefault(".".join(parents), []).extend(comment)
+                comment = []
+            else:
+                comment = []
+    return {key: " ".join(lines) for key, lines in said.items()}
+
+
+def _fields(model: type[BaseModel], place: str = "") -> Iterator[tuple[str, FieldInfo]]:
+    for name, field in model.model_fields.items():
+        key = f"{place}{field.alias or name}"
+        yield key, field
+        for kind in (field.annotation, *get_args(field.annotation)):
+            if isinstance(kind, type) and issubclass(kind, BaseModel):
+                below = f"{key}.*." if get_origin(field.annotation) is dict else f"{key}."
+                yield from _fields(kind, below)
+
+
+def _type(key: str, kind: Any) -> str:
+    if key.startswith("system.") and key.removeprefix("system.") in LIMITS:
+        return "number or distribution"
+    origin, arguments = get_origin(kind), get_args(kind)
+    if origin is Literal:
+        return ", ".join(f"`{value}`" for value in arguments)
+    if origin in (Union, types.UnionType):
+        return " or ".join(_type(key, each) for each in arguments if each is not type(None))
+    if origin is tuple:
+        return f"list of {_type(key, arguments[0])}".replace("number", "numbers")
+    if origin is dict:
+        return f"{_type(key, arguments[1])} by name"
+    if origin is not None:  # Annotated
+        return _type(key, arguments[0])
+    if isinstance(kind, type) and issubclass(kind, PlugIn):
+        return "name or section"
+    names: Mapping[Any, str] = {int: "whole number", float: "number", str: "text", Path: "file", bool: "yes or no"}
+    return names.get(kind, "section")
+
+
+def _default(value: Any) -> str:
+    if isinstance(value, list):
+        return f"`[{', '.join(map(str, value))}]`" if value else "`[]`"
+    return f"`{'null' if value is None else value}`"
+
+
+def _range(key: str, field: FieldInfo) -> str:
+    name = key.removeprefix("system.")
+    if key.startswith("system.") and name in LIMITS:
+        return str(LIMITS[name][0])
+    stated = []
+    for bound in (*field.metadata, *_inner(field.annotation)):
+        for limit, words in (("ge", "at least"), ("gt", "above"), ("le", "at most"), ("lt", "below")):
+            if (value := getattr(bound, limit, None)) is not None:
+                stated.append(f"{words} {_number(value)}")
+        if getattr(bound, "allow_inf_nan", None) is False:
+            stated.append("finite")
+    return ", ".join(stated)
+
+
+def _inner(kind: Any) -> Iterator[Any]:
+    """Bounds of what a list or an alternative holds."""
+    for argument in get_args(kind):
+        for part in getattr(argument, "__metadata__", ()):
+            yield from part.metadata if isinstance(part, FieldInfo) else (part,)
+
+
+def _number(value: float) -> str:
+    return "2^63" if value == 2**63 else f"{value:g}"
+
+
+if __name__ == "__main__":
+    PAGE.write_text(page(), encoding="utf-8")

@@ -1,0 +1,57 @@
+"""docs/configuration.md is what the schema and the packaged defaults say, key by key."""
+
+from __future__ import annotations
+
+import re
+import runpy
+from pathlib import Path
+
+import pytest
+import yaml
+
+from raysim.config.reading import resolve
+from raysim.core.defaults import table
+from raysim.core.errors import ConfigError
+
+DOCS = Path(__file__).parents[2] / "docs"
+
+
+def rows() -> dict[str, list[str]]:
+    """The cells behind each key of the page's table."""
+    lines = re.findall(r"^\| \**`(.+?)`\** \| (.*) \|$", (DOCS / "configuration.md").read_text(), re.MULTILINE)
+    return {key.replace("NAME", "*"): cells.split(" | ") for key, cells in lines}
+
+
+def test_the_page_is_what_the_schema_and_the_defaults_say():
+    assert runpy.run_path(str(DOCS / "reference.py"))["page"]() == (DOCS / "configuration.md").read_text(), (
+        "write it anew with python docs/reference.py"
+    )
+
+
+def test_every_key_stands_there_once_with_its_default_and_a_meaning():
+    cells = rows()
+    assert set(table()) <= set(cells)
+    for key, value in table().items():
+        kind, default, _, meaning = cells[key]
+        assert kind
+        assert meaning
+        assert yaml.safe_load(default.strip("`")) == value, key
+
+
+BOUNDED = [key for key, cells in rows().items() if "*" not in key and re.search(r"\d", cells[2])]
+
+
+@pytest.mark.parametrize("key", BOUNDED)
+def test_a_value_beyond_an_end_of_the_range_that_stands_there_is_refused(key: str):
+    kind, _, said, _ = rows()[key]
+    limits = re.findall(r"(at least|above|below|at most|greater than) (2\^63|[\d.]+)", said)
+    limits += [("at least", "0")] * said.startswith("0 to") + [("above", "0")] * said.startswith("in (0")
+    limits += [("below", "1")] * said.endswith("1)")
+    assert limits, said
+    for words, end in limits:
+        limit = 2**63 if end == "2^63" else float(end)
+        step = 1 if "whole" in kind else 0.001
+        outside = {"at least": limit - step, "at most": limit + step}.get(words, limit)
+        value = int(outside) if step == 1 else outside
+        with pytest.raises(ConfigError, match=re.escape(key.rpartition(".")[0] or key)):
+            resolve(None, [f"{key}={[value] if kind.startswith('list') else value}"])
