@@ -99,8 +99,8 @@ class GroupSizes:
     @property
     def scalars(self) -> int | Ids:
         """Those of the division."""
-        found: int | Ids = getattr(self.division, "scalars", 0)
-        return found
+        scalars: int | Ids = getattr(self.division, "scalars", 0)
+        return scalars
 
     def answer(self, rows: HospitalRows) -> Floats:
         groups = self.division.assign(rows.X, rows.observed, rows.hospital)

@@ -160,9 +160,10 @@ def tell(kind: str, name: str, console: Console) -> None:
 
 
 def _documentation(plugin: Any) -> str:
-    """Of a module that is about the plug-in alone, else of the plug-in itself, without marks of the markup."""
+    """Of a plug-in, without marks of the markup. A method's is its module's, after its own where several share one."""
     module = sys.modules[plugin.__module__]
     others = [entry for kind in ("strategies", "selections") for entry in registry.entries(kind).values()]
-    alone = sum(entry.module == module.__name__ for entry in others) == 1
-    text = inspect.cleandoc((module.__doc__ if alone else plugin.__doc__) or "undocumented")
+    methods = sum(entry.module == module.__name__ for entry in others)
+    texts = (plugin.__doc__ if methods != 1 else None, module.__doc__ if methods else None)
+    text = "\n\n".join(inspect.cleandoc(text) for text in texts if text) or "undocumented"
     return re.sub(r":\w+:`~?([^`]*)`", r"\1", text).replace("``", "")

@@ -30,8 +30,8 @@ class Groups:
         """
         if division is None:
             raise ValueError("the strategy names groups of rows, but its division is None")
-        found = self._of(federation, division)
-        if hospital not in found:
+        by_hospital = self._of(federation, division)
+        if hospital not in by_hospital:
             first, last = int(federation.bounds[hospital, 0]), int(federation.bounds[hospital, 3])
             groups: NDArray[np.int64] = np.asarray(
                 division.assign(federation.X[first:last], federation.observed[first:last], hospital), np.int64
@@ -40,8 +40,8 @@ class Groups:
                 len(groups) and not 0 <= groups.min() <= groups.max() < division.count
             ):
                 raise ValueError(f"{type(division).__name__} gives rows groups that are not 0..{division.count - 1}")
-            found[hospital] = groups
-        return found[hospital]
+            by_hospital[hospital] = groups
+        return by_hospital[hospital]
 
     def rows(
         self, federation: Federation, division: Division | None, hospital: int, part: str, group: int
@@ -57,8 +57,8 @@ class Groups:
         if division is not self._last[0]:  # asked for every hospital of a round, and it may hold many numbers
             self._last = division, hashlib.blake2b(pickle.dumps(division), digest_size=16).hexdigest()
         key = str(federation.folder), self._last[1]
-        found = self._held.setdefault(key, {})
+        by_hospital = self._held.setdefault(key, {})
         self._held.move_to_end(key)
         while len(self._held) > HELD:
             self._held.popitem(last=False)
-        return found
+        return by_hospital

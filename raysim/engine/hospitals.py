@@ -84,8 +84,9 @@ class HospitalGroup:
             with named(federation, hospital, f"answering '{question.kind}'"):
                 losses, outputs = np.empty((0, len(y))), []
                 if inquiry.models is not None:
-                    model, own = self.model(work), (kept or {}).get(hospital, {}).get(MODEL)
-                    outputs = [model.logits(with_private(theta, inquiry.private, own), X) for theta in inquiry.models]
+                    model, previous = self.model(work), (kept or {}).get(hospital, {}).get(MODEL)
+                    asked = [with_private(theta, inquiry.private, previous) for theta in inquiry.models]
+                    outputs = [model.logits(theta, X) for theta in asked]
                     losses = np.stack([model.row_losses(output, y) for output in outputs])
                 answers.append(
                     question.answer(

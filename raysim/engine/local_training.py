@@ -19,7 +19,7 @@ from raysim.core.streams import stream
 from raysim.data.federation import Federation
 from raysim.engine.divisions import Groups
 from raysim.engine.messages import MODEL, VARIATE, HospitalStates, PartialResult, RoundPlan
-from raysim.strategies.base import LAST, MIXTURE, OWN, POOLED, Floats, LocalProblem, Upload, Variates, Visit
+from raysim.strategies.base import LAST, MIXTURE, OWN, POOLED, Floats, LocalProblem, Mask, Upload, Variates, Visit
 from raysim.training.base import ContrastTerm, Model, Optimizer, Task
 
 Parameters = NDArray[Any]
@@ -273,9 +273,9 @@ def parameters(plan: Models, row: int, hospital: int, kept: HospitalStates) -> P
     return with_private(shared, plan.private, model)
 
 
-def with_private(theta: Parameters, private: NDArray[np.bool_] | None, own: Parameters | None) -> Parameters:
-    """``theta [P]`` with the ``private [P]`` parameters of a hospital's ``own``, if it has its own."""
-    return theta if private is None or own is None else np.where(private, own, theta)
+def with_private(theta: Parameters, private: Mask | None, kept: Parameters | None) -> Parameters:
+    """``theta [P]`` with the ``private [P]`` parameters of the model that a hospital has ``kept``, if it has."""
+    return theta if private is None or kept is None else np.where(private, kept, theta)
 
 
 def of_entry(value: Any, j: int) -> Any:

@@ -53,12 +53,16 @@ def grouping(federation: Federation, wanted: Sequence[str] | None, bands: Sequen
 
     Raises ``ConfigError`` for an attribute that the data does not know. None where there is nothing to group by.
     """
-    known = federation.patient_attributes
+    attributes = federation.patient_attributes
     for attribute in wanted or ():
-        if attribute not in known:
-            remedy = f"known: {', '.join(known)}" if known else "its source tells nothing of patients; leave it out"
+        if attribute not in attributes:
+            remedy = (
+                f"known: {', '.join(attributes)}"
+                if attributes
+                else "its source tells nothing of patients; leave it out"
+            )
             raise ConfigError(f"evaluation.groups: '{attribute}' is not known of these patients; {remedy}")
-    chosen = known if wanted is None else tuple(wanted)
+    chosen = attributes if wanted is None else tuple(wanted)
     if not chosen:
         return None
     return _grouping(str(federation.folder), federation.fingerprint, chosen, tuple(bands))
@@ -66,8 +70,8 @@ def grouping(federation: Federation, wanted: Sequence[str] | None, bands: Sequen
 
 @lru_cache(maxsize=16)
 def _grouping(folder: str, fingerprint: str, chosen: tuple[str, ...], bands: tuple[float, ...]) -> Grouping:
-    known = Federation.open(folder).patients
-    return Grouping(tuple((attribute, _ordered(known[attribute], bands)) for attribute in chosen), bands)
+    patients = Federation.open(folder).patients
+    return Grouping(tuple((attribute, _ordered(patients[attribute], bands)) for attribute in chosen), bands)
 
 
 def measure(
@@ -106,8 +110,8 @@ def _cells(
     home = np.repeat(np.arange(len(rows)), [r.stop - r.start for r in rows])
     names = _names(np.concatenate([federation.patients[attribute][r] for r in rows]), bands)
     position = {name: i for i, name in enumerate(levels)}
-    found, which = np.unique(names, return_inverse=True)
-    group = np.array([position[str(name)] for name in found], np.int64)[which.reshape(-1)]
+    occurring, which = np.unique(names, return_inverse=True)
+    group = np.array([position[str(name)] for name in occurring], np.int64)[which.reshape(-1)]
     cells = home * len(levels) + group
     counts = np.bincount(cells, minlength=len(rows) * len(levels))
     return np.argsort(cells, kind="stable"), np.concatenate([[0], np.cumsum(counts)])
@@ -151,16 +155,16 @@ def gaps(attribute: str, figures: Floats, together: Floats, task: TaskKind) -> d
     """
     column = {name: i for i, name in enumerate(task.figures)}
     headline = column[task.headline]
-    told = {f"{attribute}_gap": _spread(together[:, headline])}
+    metrics = {f"{attribute}_gap": _spread(together[:, headline])}
     for name in ("accuracy", "recall"):
         if name in column:
-            told[f"{attribute}_{name}_gap"] = _spread(together[:, column[name]])
+            metrics[f"{attribute}_{name}_gap"] = _spread(together[:, column[name]])
     within = np.array([_spread(row) for row in figures[:, :, headline]])
     defined = within[np.isfinite(within)]
-    told[f"{attribute}_gap_within"] = float(defined.mean()) if len(defined) else float("nan")
+    metrics[f"{attribute}_gap_within"] = float(defined.mean()) if len(defined) else float("nan")
     tested = figures[:, :, 0] > 0
-    told[f"{attribute}_undefined"] = float((tested & ~np.isfinite(figures[:, :, headline])).sum())
-    return told
+    metrics[f"{attribute}_undefined"] = float((tested & ~np.isfinite(figures[:, :, headline])).sum())
+    return metrics
 
 
 def table(
@@ -200,8 +204,8 @@ def _weighted(values: Floats, weights: Floats) -> Floats:
 
 
 def _spread(values: Floats) -> float:
-    known = values[np.isfinite(values)]
-    return float(known.max() - known.min()) if len(known) > 1 else float("nan")
+    defined = values[np.isfinite(values)]
+    return float(defined.max() - defined.min()) if len(defined) > 1 else float("nan")
 
 
 def _names(values: NDArray[Any], bands: tuple[float, ...]) -> NDArray[Any]:
@@ -209,9 +213,9 @@ def _names(values: NDArray[Any], bands: tuple[float, ...]) -> NDArray[Any]:
     if values.dtype.kind != "f":
         texts = values.astype(str)
         return np.where(texts == "", UNKNOWN, texts)
-    known = np.isfinite(values)
-    which = np.searchsorted(np.asarray(bands), np.where(known, values, 0.0), side="right")
-    return np.where(known, np.array(_band_names(bands))[which], UNKNOWN)
+    recorded = np.isfinite(values)
+    which = np.searchsorted(np.asarray(bands), np.where(recorded, values, 0.0), side="right")
+    return np.where(recorded, np.array(_band_names(bands))[which], UNKNOWN)
 
 
 def _band_names(bands: tuple[float, ...]) -> list[str]:
@@ -223,6 +227,6 @@ def _band_names(bands: tuple[float, ...]) -> list[str]:
 
 def _ordered(values: NDArray[Any], bands: tuple[float, ...]) -> tuple[str, ...]:
     """The groups that occur: age bands from young to old, others by name; those not known at last."""
-    found = set(_names(values, bands).tolist())
-    known = _band_names(bands) if values.dtype.kind == "f" else sorted(found - {UNKNOWN})
-    return tuple(name for name in [*known, UNKNOWN] if name in found)
+    occurring = set(_names(values, bands).tolist())
+    ordered = _band_names(bands) if values.dtype.kind == "f" else sorted(occurring - {UNKNOWN})
+    return tuple(name for name in [*ordered, UNKNOWN] if name in occurring)

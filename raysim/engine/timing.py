@@ -36,10 +36,10 @@ class Reached:
 
 def check_target(target: Mapping[str, float], task: TaskKind) -> None:
     """Raise ``ConfigError`` for a metric that rounds do not report, or of which neither more nor less is better."""
-    known = [name for name in task.reported() if name in (*LARGER, *SMALLER, *AS_HEADLINE)]
+    reachable = [name for name in task.reported() if name in (*LARGER, *SMALLER, *AS_HEADLINE)]
     for name in target:
-        if name not in known:
-            raise ConfigError(f"system.target: '{name}' is no metric to reach; {nearest(name, known)}")
+        if name not in reachable:
+            raise ConfigError(f"system.target: '{name}' is no metric to reach; {nearest(name, reachable)}")
 
 
 def reached(rounds: Sequence[Round], metric: str, value: float, task: TaskKind, before: int = 0) -> Reached:
@@ -48,8 +48,8 @@ def reached(rounds: Sequence[Round], metric: str, value: float, task: TaskKind, 
     """
     larger = metric in LARGER or (metric in AS_HEADLINE and task.larger)
     for row, moved in zip(rounds, moved_by(rounds, before), strict=True):
-        found = list(row.metrics.values())[-1].get(metric, math.nan) if row.metrics else math.nan
-        if found >= value if larger else found <= value:
+        reported = list(row.metrics.values())[-1].get(metric, math.nan) if row.metrics else math.nan
+        if reported >= value if larger else reported <= value:
             seconds = math.nan if row.virtual_seconds is None else row.virtual_seconds
             return Reached(row.round, seconds, float(moved))
     return Reached(0, math.nan, math.nan)
@@ -57,8 +57,8 @@ def reached(rounds: Sequence[Round], metric: str, value: float, task: TaskKind, 
 
 def moved_by(rounds: Sequence[Round], before: int) -> list[int]:
     """Bytes that hospitals had exchanged by the end of each round, ``before`` of them until the first."""
-    own = [row.bytes_down + row.bytes_up if row.round > 0 else 0 for row in rounds]
-    return [before + moved for moved in itertools.accumulate(own)]
+    exchanged = [row.bytes_down + row.bytes_up if row.round > 0 else 0 for row in rounds]
+    return [before + moved for moved in itertools.accumulate(exchanged)]
 
 
 def figures(outcome: Outcome, section: SystemSection | None, task: TaskKind) -> dict[str, float]:
@@ -68,13 +68,13 @@ def figures(outcome: Outcome, section: SystemSection | None, task: TaskKind) -> 
     if section is None or not outcome.rounds:
         return {}
     last = outcome.rounds[-1].virtual_seconds
-    found = {"virtual_seconds": math.nan if last is None else last}
+    timed = {"virtual_seconds": math.nan if last is None else last}
     for metric, value in section.target.items():
         when = reached(outcome.rounds, metric, value, task, outcome.setup.both)
-        found[f"{metric}_target_seconds"] = when.virtual_seconds
-        found[f"{metric}_target_bytes"] = when.bytes
-        found[f"{metric}_target_reached"] = float(when.round > 0)
-    return found
+        timed[f"{metric}_target_seconds"] = when.virtual_seconds
+        timed[f"{metric}_target_bytes"] = when.bytes
+        timed[f"{metric}_target_reached"] = float(when.round > 0)
+    return timed
 
 
 def summary(outcome: Outcome, section: SystemSection, task: TaskKind) -> dict[str, Any]:

@@ -71,7 +71,7 @@ def read_trace(path: Path, period: float | None, names: Sequence[str]) -> Trace:
         where, name = f"{field}: {path} line {line}", row["hospital"]
         if name not in index:
             raise ConfigError(f"{where}: no hospital is called '{name}'; {nearest(name, names)}")
-        own = intervals.setdefault(index[name], [])
+        presences = intervals.setdefault(index[name], [])
         if not row["from"] and not row["to"]:
             continue
         begin, end = number(row["from"], f"{where}, from"), number(row["to"], f"{where}, to")
@@ -79,11 +79,11 @@ def read_trace(path: Path, period: float | None, names: Sequence[str]) -> Trace:
             raise ConfigError(f"{where}: from {begin:g} to {end:g} is no time; give 0 <= from < to")
         if period is not None and end > period:
             raise ConfigError(f"{where}: to {end:g} is beyond system.trace_period {period:g}; raise that")
-        own.append((begin, end))
+        presences.append((begin, end))
     missing = next((name for name in names if index[name] not in intervals), None)
     if missing is not None:
         raise ConfigError(f"{field}: {path} has no line for hospital '{missing}'; add one")
-    merged = [(h, begin, end) for h, own in sorted(intervals.items()) for begin, end in joined(own)]
+    merged = [(h, begin, end) for h, times in sorted(intervals.items()) for begin, end in joined(times)]
     if not merged:
         raise ConfigError(f"{field}: {path} has nobody there at any time; give intervals")
     hospital = np.array([h for h, _, _ in merged], dtype=np.int64)

@@ -56,8 +56,8 @@ def resolve(section: SystemSection, names: Sequence[str], seed: int) -> System:
     for name in section.hospitals:
         if name not in where:
             raise ConfigError(f"system.hospitals: no hospital is called '{name}'; {nearest(name, names)}")
-    for name, own in [*tabled.items(), *section.hospitals.items()]:
-        for key, value in own.model_dump(exclude_none=True).items():
+    for name, hospital in [*tabled.items(), *section.hospitals.items()]:
+        for key, value in hospital.model_dump(exclude_none=True).items():
             values[key][where[name]] = value
     trace = None
     if section.trace is not None:
@@ -85,22 +85,22 @@ def _check_values(key: str, values: Floats, names: Sequence[str]) -> None:
 
 def _read_table(path: Path, names: Sequence[str]) -> dict[str, Hospital]:
     """What a CSV file knows of every hospital, by name."""
-    known: dict[str, Hospital] = {}
+    hospitals: dict[str, Hospital] = {}
     there = frozenset(names)
     for line, row in read_rows(path, "system.table", ("hospital",), tuple(LIMITS)):
-        where, name, own = f"system.table: {path} line {line}", row.pop("hospital"), {}
+        where, name, values = f"system.table: {path} line {line}", row.pop("hospital"), {}
         for key, text in row.items():
             if text:
-                own[key] = number(text, f"{where}, {key}")
+                values[key] = number(text, f"{where}, {key}")
                 words, fits = LIMITS[key]
-                if not fits(np.float64(own[key])):
-                    raise ConfigError(f"{where}, {key}: {own[key]:g} is not {words}")
+                if not fits(np.float64(values[key])):
+                    raise ConfigError(f"{where}, {key}: {values[key]:g} is not {words}")
         if name not in there:
             raise ConfigError(f"{where}: no hospital is called '{name}'; {nearest(name, names)}")
-        if name in known:
+        if name in hospitals:
             raise ConfigError(f"{where} names '{name}' again; keep one line")
-        known[name] = Hospital(**own)
-    missing = next((name for name in names if name not in known), None)
+        hospitals[name] = Hospital(**values)
+    missing = next((name for name in names if name not in hospitals), None)
     if missing is not None:
         raise ConfigError(f"system.table: {path} has no line for hospital '{missing}'; add one")
-    return known
+    return hospitals

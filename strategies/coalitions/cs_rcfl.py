@@ -94,16 +94,16 @@ class CsRcfl(Strategy):
         ids = view.trainable
         models = np.stack(view.ask(LinearModel(self._rule if self.robust else None), ids=ids))
         if self.clusters == "each":
-            labels, found = np.arange(len(ids)), None
+            labels, coalitions = np.arange(len(ids)), None
         else:
-            found = find_coalitions(
+            coalitions = find_coalitions(
                 self._losses(view, ids, models), self.clusters, view.rng("coalitions"), seconds=self.seconds
             )
-            labels = found.labels
+            labels = coalitions.labels
         bank = np.vstack([models.mean(axis=0), coalition_models(models, labels)])
         cluster = np.zeros(len(view.sizes), dtype=np.int64)
         cluster[ids] = 1 + labels
-        return _state(bank, cluster, found)
+        return _state(bank, cluster, coalitions)
 
     def uses_selection(self) -> bool:
         return False
@@ -117,12 +117,12 @@ class CsRcfl(Strategy):
     def facts(self, view: FederationView, state: State) -> dict[str, float]:
         if not isinstance(state, CoalitionState) or state.value is None or state.bound is None or state.seconds is None:
             return {}
-        found = Coalitions(members(state), state.value, state.bound, state.seconds)
+        coalitions = Coalitions(members(state), state.value, state.bound, state.seconds)
         return {
-            "coalition_cost": found.value,
-            "coalition_bound": found.bound,
-            "coalition_gap": found.gap,
-            "coalition_seconds": found.seconds,
+            "coalition_cost": coalitions.value,
+            "coalition_bound": coalitions.bound,
+            "coalition_gap": coalitions.gap,
+            "coalition_seconds": coalitions.seconds,
         }
 
     @property
@@ -140,7 +140,7 @@ class CsRcfl(Strategy):
         return losses
 
 
-def _state(bank: Floats, cluster: Ids, found: Coalitions | None) -> CoalitionState:
-    if found is None:
+def _state(bank: Floats, cluster: Ids, coalitions: Coalitions | None) -> CoalitionState:
+    if coalitions is None:
         return CoalitionState(bank, cluster)
-    return CoalitionState(bank, cluster, found.value, found.bound, found.seconds)
+    return CoalitionState(bank, cluster, coalitions.value, coalitions.bound, coalitions.seconds)

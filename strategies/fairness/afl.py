@@ -66,7 +66,7 @@ class AgnosticFL(Strategy):
 
     def setup(self, view: FederationView) -> AgnosticState:
         mixture = np.zeros(len(view.sizes))
-        mixture[view.trainable] = hospital_weights(view.sizes[view.trainable], self.start, 0.0)
+        mixture[view.trainable] = hospital_weights(view.sizes[view.trainable], self.start)
         return AgnosticState(bank=np.stack([view.initial, view.initial]), mixture=mixture)
 
     def uses_selection(self) -> bool:

@@ -35,8 +35,8 @@ def patient_groups(
     Raises ``ValueError`` where the data does not know the attribute.
     """
     if attribute not in patients:
-        known = f"it knows their {', '.join(patients)}" if patients else "it knows nothing of them"
-        raise ValueError(f"attribute: the data does not know the {attribute} of patients, {known}")
+        attributes = f"it knows their {', '.join(patients)}" if patients else "it knows nothing of them"
+        raise ValueError(f"attribute: the data does not know the {attribute} of patients, {attributes}")
     values = patients[attribute]
     if isinstance(privileged, str):
         inside, unknown = values == privileged, np.isin(np.char.lower(values.astype(str)), ("", "unknown"))
@@ -57,5 +57,5 @@ def check_patients(patients: Mapping[str, NDArray[Any]], attribute: Attribute, p
 
 
 def _range(ages: NDArray[Any]) -> str:
-    known = ages[~np.isnan(ages)]
-    return f"ages {known.min():g} to {known.max():g}" if len(known) else "no ages"
+    recorded = ages[~np.isnan(ages)]
+    return f"ages {recorded.min():g} to {recorded.max():g}" if len(recorded) else "no ages"

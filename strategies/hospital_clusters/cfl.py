@@ -31,7 +31,6 @@ from raysim.strategies.base import (
     Ids,
     LocalProblem,
     State,
-    Strategy,
     Update,
     Upload,
     at_least,
@@ -40,8 +39,7 @@ from raysim.strategies.base import (
     within,
 )
 from raysim.strategies.shared.clustering import members
-from raysim.strategies.shared.group_weights import group_weights
-from raysim.strategies.shared.weights import Weighting, check_weighting, hospital_weights
+from raysim.strategies.shared.weights import Weighted
 
 Linkage = Literal["single", "complete"]
 
@@ -62,7 +60,7 @@ class CflState(State):
 
 
 @dataclass(frozen=True)
-class Cfl(Strategy):
+class Cfl(Weighted):
     """``eps1``, ``eps2``, ``gamma``: ε1, ε2, γ; no split in the first ``warmup`` rounds; weights as FedAvg."""
 
     eps1: float = 1e-5
@@ -70,8 +68,6 @@ class Cfl(Strategy):
     gamma: float = 0.5
     warmup: int = 0
     linkage: Linkage = "single"
-    weights: Weighting = "samples"
-    minimum_weight: float = 0.01
 
     def __post_init__(self) -> None:
         at_least("eps1", self.eps1, 0, finite=False)
@@ -79,7 +75,7 @@ class Cfl(Strategy):
         within("gamma", self.gamma, 0, 1)
         at_least("warmup", self.warmup, 0)
         one_of("linkage", self.linkage, ("single", "complete"))
-        check_weighting(self.weights, self.minimum_weight)
+        super().__post_init__()
 
     def setup(self, view: FederationView) -> CflState:
         hospitals = len(view.sizes)
@@ -102,19 +98,19 @@ class Cfl(Strategy):
         last[update.ids] = update.deltas
         bank, parent, cluster, log = state.bank, state.parent, members(state).copy(), [*state.log]
         for row in np.unique(cluster[update.ids]):
-            own = view.trainable[cluster[view.trainable] == row]
-            if np.isnan(last[own]).any():
+            hospitals = view.trainable[cluster[view.trainable] == row]
+            if np.isnan(last[hospitals]).any():
                 continue
-            u, g = self._norms(view.sizes[own], last[own])
+            u, g = self._norms(view.sizes[hospitals], last[hospitals])
             log.append(np.array([state.rounds + 1, row, u, g]))
-            parts = self._parts(last[own]) if self._may_split(state, u, g, len(own)) else None
+            parts = self._parts(last[hospitals]) if self._may_split(state, u, g, len(hospitals)) else None
             if parts is not None:
-                first, second = own[~parts], own[parts]
+                first, second = hospitals[~parts], hospitals[parts]
                 # The hospitals without training rows; the others are moved right after.
                 larger = view.sizes[second].sum() > view.sizes[first].sum()
                 cluster[cluster == row] = len(bank) + larger
                 cluster[first], cluster[second] = len(bank), len(bank) + 1
-                last[own] = np.nan
+                last[hospitals] = np.nan
                 bank, parent = np.vstack([bank, bank[row], bank[row]]), np.append(parent, [row, row])
         bank = self._moved(view, bank, cluster, update.ids, update.deltas)
         return CflState(
@@ -145,7 +141,7 @@ class Cfl(Strategy):
 
     def _norms(self, sizes: Ids, deltas: Floats) -> tuple[float, float]:
         """``u`` and ``g`` of a cluster's hospitals, with ``sizes [h]`` and ``deltas [h, P]``."""
-        mean = hospital_weights(sizes, self.weights, self.minimum_weight) @ deltas
+        mean = self.weigh(sizes) @ deltas
         return float(np.linalg.norm(mean)), float(np.linalg.norm(deltas, axis=1).max())
 
     def _may_split(self, state: CflState, u: float, g: float, hospitals: int) -> bool:
@@ -160,11 +156,11 @@ class Cfl(Strategy):
 
     def _moved(self, view: FederationView, bank: Floats, cluster: Ids, ids: Ids, deltas: Floats) -> Floats:
         """Every cluster's model moved by its participants' deltas, under the mean of all by rows."""
-        weight = group_weights(view.sizes[ids], cluster[ids], self.weights, self.minimum_weight)
+        weight = self.weigh_groups(view.sizes[ids], cluster[ids])
         moved = bank.copy()
         for row in np.unique(cluster[ids]):
-            own = cluster[ids] == row
-            moved[row] += weight[own] @ deltas[own]
+            inside = cluster[ids] == row
+            moved[row] += weight[inside] @ deltas[inside]
         rows = np.bincount(cluster, weights=view.sizes, minlength=len(bank))
         moved[0] = (rows / rows.sum()) @ moved
         return moved

@@ -15,27 +15,18 @@ fine-tuning P down per hospital.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 
-from raysim.strategies.base import OWN, FederationView, Ids, LocalProblem, State, Strategy, Update, at_least, within
-from raysim.strategies.shared.clustering import (
-    check_clusters,
-    check_enough_hospitals,
-    cluster_problem,
-    cluster_steps,
-    clustered_state,
-    members,
-)
+from raysim.strategies.base import OWN, FederationView, Ids, LocalProblem, State, Update, at_least, within
+from raysim.strategies.hospital_clusters.by_signature import SignatureClustering
+from raysim.strategies.shared.clustering import cluster_problem, members
 from raysim.strategies.shared.personalization import Personalization, fine_tune
-from raysim.strategies.shared.reclustering import reclustered
-from raysim.strategies.shared.signatures import BLOCKS, Block
 
 
-@dataclass(frozen=True)
-class Chip(Strategy):
+@dataclass(frozen=True, kw_only=True)
+class Chip(SignatureClustering):
     """``lam``: λ and ``mu``: μ of eq. 1, ``alpha``: α of eq. 5, ``clusters``: K.
 
     ``signature`` names the blocks that hospitals are clustered by; ``block_scale`` gives each the same weight.
@@ -43,33 +34,22 @@ class Chip(Strategy):
     (:mod:`raysim.strategies.shared.reclustering`); 0, as in the paper, is never.
     """
 
-    clusters: int = 5
     lam: float = 0.5
     mu: float = 0.05
     alpha: float = 0.9
     personalization: Personalization = field(default_factory=Personalization)
-    signature: tuple[Block, ...] = BLOCKS
-    block_scale: bool = False
-    recluster_every: int = 0
 
     def __post_init__(self) -> None:
-        check_clusters(self.clusters, self.signature, self.recluster_every)
+        super().__post_init__()
         at_least("lam", self.lam, 0)
         at_least("mu", self.mu, 0)
         within("alpha", self.alpha, 0, 1)
-
-    def check(self, names: Sequence[str], sizes: Ids) -> None:
-        check_enough_hospitals(self.clusters, sizes)
-
-    def setup(self, view: FederationView) -> State:
-        return clustered_state(view, self.clusters, self.signature, self.block_scale, self.recluster_every)
 
     def problem(self, view: FederationView, state: State, ids: Ids) -> LocalProblem:
         return cluster_problem(view, state, ids, self.lam, self.mu)
 
     def aggregate(self, view: FederationView, state: State, update: Update) -> State:
-        state = cluster_steps(view, state, update, self.alpha)
-        return reclustered(view, state, self.clusters, self.block_scale, self.recluster_every)
+        return self.aggregated(view, state, update, self.alpha)
 
     def personalize(self, view: FederationView, state: State) -> LocalProblem:
         return fine_tune(members(state), self.personalization)

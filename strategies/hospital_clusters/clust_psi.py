@@ -126,7 +126,7 @@ class ClustPsi(Strategy):
         return np.sort(np.concatenate(drawn))
 
     def problem(self, view: FederationView, state: State, ids: Ids) -> LocalProblem:
-        return cluster_problem(view, state, ids, lam=0.0, mu=0.0)
+        return cluster_problem(view, state, ids)
 
     def aggregate(self, view: FederationView, state: State, update: Update) -> State:
         return cluster_steps(view, state, update, alpha=1.0)

@@ -10,49 +10,22 @@ Traffic: the signature once; per participant P scalars down, P + 1 up.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
-from raysim.strategies.base import FederationView, Ids, LocalProblem, State, Strategy, Update, choose
-from raysim.strategies.shared.clustering import (
-    check_clusters,
-    check_enough_hospitals,
-    cluster_problem,
-    cluster_steps,
-    clustered_state,
-)
-from raysim.strategies.shared.reclustering import reclustered
-from raysim.strategies.shared.signatures import BLOCKS, Block
+from raysim.strategies.base import FederationView, Ids, State, Update, choose
+from raysim.strategies.hospital_clusters.by_signature import SignatureClustering
 
 
-@dataclass(frozen=True)
-class Hierarchical(Strategy):
+@dataclass(frozen=True, kw_only=True)
+class Hierarchical(SignatureClustering):
     """``clusters``: K; ``signature`` and ``block_scale`` say what hospitals are clustered by.
 
     ``recluster_every``: r, after how many rounds they are clustered anew
     (:mod:`raysim.strategies.shared.reclustering`); 0 is never.
     """
 
-    clusters: int = 5
-    signature: tuple[Block, ...] = BLOCKS
-    block_scale: bool = False
-    recluster_every: int = 0
-
-    def __post_init__(self) -> None:
-        check_clusters(self.clusters, self.signature, self.recluster_every)
-
-    def check(self, names: Sequence[str], sizes: Ids) -> None:
-        check_enough_hospitals(self.clusters, sizes)
-
-    def setup(self, view: FederationView) -> State:
-        return clustered_state(view, self.clusters, self.signature, self.block_scale, self.recluster_every)
-
     def select(self, view: FederationView, state: State, round: int) -> Ids:
         return choose(view, state, view.trainable, "sample", round)
 
-    def problem(self, view: FederationView, state: State, ids: Ids) -> LocalProblem:
-        return cluster_problem(view, state, ids, lam=0.0, mu=0.0)
-
     def aggregate(self, view: FederationView, state: State, update: Update) -> State:
-        state = cluster_steps(view, state, update, alpha=0.0)
-        return reclustered(view, state, self.clusters, self.block_scale, self.recluster_every)
+        return self.aggregated(view, state, update, alpha=0.0)

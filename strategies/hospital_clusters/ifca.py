@@ -19,7 +19,7 @@ Traffic: per participant K P scalars down; its choice, P and the number of its r
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import ClassVar, Literal
 
 import numpy as np
@@ -31,7 +31,6 @@ from raysim.strategies.base import (
     Ids,
     LocalProblem,
     State,
-    Strategy,
     Update,
     Upload,
     Visit,
@@ -40,8 +39,7 @@ from raysim.strategies.base import (
 )
 from raysim.strategies.hospital_clusters.centres import centre_bank, initial_centres
 from raysim.strategies.shared.clustering import check_enough_hospitals, members
-from raysim.strategies.shared.group_weights import group_weights
-from raysim.strategies.shared.weights import Weighting, check_weighting, hospital_weights
+from raysim.strategies.shared.weights import Weighted, Weighting
 
 
 @dataclass(frozen=True)
@@ -55,20 +53,19 @@ class Nearest:
 
 
 @dataclass(frozen=True)
-class Ifca(Strategy):
+class Ifca(Weighted):
     """``clusters``: K; ``spread`` of the models' starts; weights as FedAvg, inside each cluster."""
 
     clusters: int = 5
     averaging: Literal["model", "gradient"] = "model"
     spread: float = 0.1
-    weights: Weighting = "uniform"
-    minimum_weight: float = 0.01
+    weights: Weighting = field(default="uniform", kw_only=True)
 
     def __post_init__(self) -> None:
         at_least("clusters", self.clusters, 1)
         one_of("averaging", self.averaging, ("model", "gradient"))
         at_least("spread", self.spread, 0)
-        check_weighting(self.weights, self.minimum_weight)
+        super().__post_init__()
 
     def check(self, names: Sequence[str], sizes: Ids) -> None:
         check_enough_hospitals(self.clusters, sizes)
@@ -79,10 +76,7 @@ class Ifca(Strategy):
 
     def problem(self, view: FederationView, state: State, ids: Ids) -> LocalProblem:
         rows, sizes = nearest(view, state, ids), view.sizes[ids]
-        if self.averaging == "model":
-            weight = group_weights(sizes, rows, self.weights, self.minimum_weight)
-        else:
-            weight = hospital_weights(sizes, self.weights, self.minimum_weight)
+        weight = self.weigh_groups(sizes, rows) if self.averaging == "model" else self.weigh(sizes)
         return LocalProblem(
             start=rows,
             upload=Upload(weight, into=rows - 1, sums=self.clusters),

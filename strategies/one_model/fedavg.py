@@ -11,22 +11,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import numpy as np
-
-from raysim.strategies.base import FederationView, Ids, LocalProblem, State, Strategy, Upload
-from raysim.strategies.shared.weights import Weighting, check_weighting, hospital_weights
+from raysim.strategies.shared.weights import Weighted
 
 
 @dataclass(frozen=True)
-class FedAvg(Strategy):
+class FedAvg(Weighted):
     """``weights``: by ``samples`` (the paper), ``uniform``, or a ``floor`` of ``minimum_weight`` for small sites."""
-
-    weights: Weighting = "samples"
-    minimum_weight: float = 0.01
-
-    def __post_init__(self) -> None:
-        check_weighting(self.weights, self.minimum_weight)
-
-    def problem(self, view: FederationView, state: State, ids: Ids) -> LocalProblem:
-        weight = hospital_weights(view.sizes[ids], self.weights, self.minimum_weight)
-        return LocalProblem(start=np.zeros_like(ids), upload=Upload(weight))

@@ -17,16 +17,13 @@ import numpy as np
 from raysim.strategies.base import (
     FederationView,
     Floats,
-    Ids,
-    LocalProblem,
     State,
-    Strategy,
     Update,
     at_least,
+    below_one,
     own_state,
 )
-from raysim.strategies.one_model.server_optimizer import averaging_problem, check_decay
-from raysim.strategies.shared.weights import Weighting, check_weighting
+from raysim.strategies.shared.weights import Weighted
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -37,24 +34,19 @@ class MomentumState(State):
 
 
 @dataclass(frozen=True)
-class FedAvgM(Strategy):
+class FedAvgM(Weighted):
     """``momentum``: β; ``server_learning_rate``: η_s; weights as FedAvg."""
 
     momentum: float = 0.7
     server_learning_rate: float = 1.0
-    weights: Weighting = "samples"
-    minimum_weight: float = 0.01
 
     def __post_init__(self) -> None:
-        check_decay("momentum", self.momentum)
+        below_one("momentum", self.momentum)
         at_least("server_learning_rate", self.server_learning_rate, 0)
-        check_weighting(self.weights, self.minimum_weight)
+        super().__post_init__()
 
     def setup(self, view: FederationView) -> MomentumState:
         return MomentumState(bank=view.initial[None, :].copy(), velocity=np.zeros_like(view.initial))
-
-    def problem(self, view: FederationView, state: State, ids: Ids) -> LocalProblem:
-        return averaging_problem(view, ids, self.weights, self.minimum_weight)
 
     def aggregate(self, view: FederationView, state: State, update: Update) -> MomentumState:
         velocity = self.momentum * own_state(state, MomentumState).velocity + update.sums[0]

@@ -27,24 +27,21 @@ from raysim.strategies.base import (
     LocalProblem,
     Objective,
     State,
-    Strategy,
     Upload,
     Visit,
     at_least,
 )
 from raysim.strategies.shared.proximal import global_pull
-from raysim.strategies.shared.weights import Weighting, check_weighting, hospital_weights
+from raysim.strategies.shared.weights import Weighted
 
 
 @dataclass(frozen=True)
-class FedProx(Strategy):
+class FedProx(Weighted):
     """``mu`` for all, ``mu_by_hospital`` by name for some; ``straggler_epochs`` by name; weights as FedAvg."""
 
     mu: float = 0.01
     mu_by_hospital: Mapping[str, float] = field(default_factory=dict)
     straggler_epochs: Mapping[str, int] = field(default_factory=dict)
-    weights: Weighting = "samples"
-    minimum_weight: float = 0.01
 
     def __post_init__(self) -> None:
         at_least("mu", self.mu, 0)
@@ -52,7 +49,7 @@ class FedProx(Strategy):
             at_least(f"mu_by_hospital.{name}", mu, 0)
         for name, epochs in self.straggler_epochs.items():
             at_least(f"straggler_epochs.{name}", epochs, 0)
-        check_weighting(self.weights, self.minimum_weight)
+        super().__post_init__()
 
     def check(self, names: Sequence[str], sizes: Ids) -> None:
         for key in ("mu_by_hospital", "straggler_epochs"):
@@ -63,7 +60,7 @@ class FedProx(Strategy):
     def problem(self, view: FederationView, state: State, ids: Ids) -> LocalProblem:
         return LocalProblem(
             start=np.zeros_like(ids),
-            upload=Upload(hospital_weights(view.sizes[ids], self.weights, self.minimum_weight)),
+            upload=Upload(self.weigh(view.sizes[ids])),
             objective=Objective(pulls=(global_pull(view, ids, self.mu, self.mu_by_hospital),)),
             visit=Visit(epochs=self._epochs(view, ids)),
         )

@@ -24,30 +24,27 @@ from raysim.strategies.base import (
     LocalProblem,
     Objective,
     State,
-    Strategy,
     Training,
     Upload,
     Visit,
     at_least,
 )
 from raysim.strategies.personal.heads import layers
-from raysim.strategies.shared.weights import Weighting, check_weighting, hospital_weights
+from raysim.strategies.shared.weights import Weighted
 
 
 @dataclass(frozen=True)
-class Moon(Strategy):
+class Moon(Weighted):
     """``mu``: μ, ``temperature``: τ; weights as FedAvg."""
 
     mu: float = 1.0
     temperature: float = 0.5
-    weights: Weighting = "samples"
-    minimum_weight: float = 0.01
 
     def __post_init__(self) -> None:
         at_least("mu", self.mu, 0)
         if not self.temperature > 0:
             raise ValueError(f"temperature: {self.temperature} is not greater than 0")
-        check_weighting(self.weights, self.minimum_weight)
+        super().__post_init__()
 
     def check_training(self, training: Training) -> None:
         if len(layers(training.parameters)) < 2:
@@ -59,7 +56,7 @@ class Moon(Strategy):
     def problem(self, view: FederationView, state: State, ids: Ids) -> LocalProblem:
         return LocalProblem(
             start=np.zeros_like(ids),
-            upload=Upload(hospital_weights(view.sizes[ids], self.weights, self.minimum_weight)),
+            upload=Upload(self.weigh(view.sizes[ids])),
             objective=Objective(contrast=Contrast(self.mu, self.temperature) if self.mu else None),
             visit=Visit(keep=True),
         )

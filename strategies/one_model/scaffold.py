@@ -15,7 +15,7 @@ Traffic: per participant 2 P scalars down, 2 P + 1 up.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 import numpy as np
@@ -27,7 +27,6 @@ from raysim.strategies.base import (
     LocalProblem,
     Objective,
     State,
-    Strategy,
     Training,
     Update,
     Upload,
@@ -36,7 +35,7 @@ from raysim.strategies.base import (
     one_of,
     own_state,
 )
-from raysim.strategies.shared.weights import Weighting, check_weighting, hospital_weights
+from raysim.strategies.shared.weights import Weighted, Weighting
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -47,18 +46,17 @@ class VariateState(State):
 
 
 @dataclass(frozen=True)
-class Scaffold(Strategy):
+class Scaffold(Weighted):
     """``server_rate``: η_g; ``renew`` variates from ``steps`` (option II) or ``gradient`` (I); weights as FedAvg."""
 
     server_rate: float = 1.0
     renew: Literal["steps", "gradient"] = "steps"
-    weights: Weighting = "uniform"
-    minimum_weight: float = 0.01
+    weights: Weighting = field(default="uniform", kw_only=True)
 
     def __post_init__(self) -> None:
         at_least("server_rate", self.server_rate, 0)
         one_of("renew", self.renew, ("steps", "gradient"))
-        check_weighting(self.weights, self.minimum_weight)
+        super().__post_init__()
 
     def check_training(self, training: Training) -> None:
         if training.optimizer != "sgd":
@@ -75,7 +73,7 @@ class Scaffold(Strategy):
         variates = Variates(own_state(state, VariateState).variate, weight=mean, renew=self.renew)
         return LocalProblem(
             start=np.zeros_like(ids),
-            upload=Upload(hospital_weights(view.sizes[ids], self.weights, self.minimum_weight)),
+            upload=Upload(self.weigh(view.sizes[ids])),
             objective=Objective(variates=variates),
         )
 

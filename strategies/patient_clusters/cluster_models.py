@@ -39,7 +39,7 @@ from raysim.strategies.base import (
 from raysim.strategies.patient_clusters.encoding import encoded
 from raysim.strategies.patient_clusters.gaussian_mixtures import Mixture
 from raysim.strategies.shared.clustering import two_levels
-from raysim.strategies.shared.group_weights import group_weights
+from raysim.strategies.shared.weights import group_weights
 
 FEWEST, MOST = 3, 8
 """Numbers of clusters among which the server searches."""
@@ -205,7 +205,7 @@ def patient_problem(state: State, ids: Ids, lam: float = 0.0, mu: float = 0.0) -
     counts = rows[at, cluster]
     return LocalProblem(
         start=1 + cluster,
-        upload=Upload(group_weights(counts, cluster, "samples", 0.0), into=cluster, sums=rows.shape[1]),
+        upload=Upload(group_weights(counts, cluster), into=cluster, sums=rows.shape[1]),
         objective=Objective(pulls=(Pull(2.0 * lam, 1 + cluster), Pull(2.0 * mu, np.zeros_like(cluster)))),
         groups=RowGroups(ids[at], cluster, counts),
     )

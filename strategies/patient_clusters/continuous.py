@@ -42,8 +42,8 @@ def ask_columns(view: FederationView, features: Features) -> Ids:
     Raises ``Unfit`` where no column is continuous. For all, one hospital tells how many there are.
     """
     asked = view.trainable if features == "continuous" else view.trainable[:1]
-    told = np.stack(view.ask(MoreThanTwoValues(), ids=asked))
-    columns = np.flatnonzero(told.any(axis=0)) if features == "continuous" else np.arange(told.shape[1])
+    several = np.stack(view.ask(MoreThanTwoValues(), ids=asked))
+    columns = np.flatnonzero(several.any(axis=0)) if features == "continuous" else np.arange(several.shape[1])
     if not len(columns):
         raise Unfit(
             f"features: {features}, but no feature takes more than two values at any hospital; use values, or a "

@@ -83,13 +83,13 @@ def best_mixture(rows: Floats, numbers: Iterable[int], rng: np.random.Generator)
     More components than distinct rows are reduced to these. Where none can be fitted, or all rows are alike, there is
     one component with a diagonal covariance.
     """
-    seed, distinct, found = int(rng.integers(2**31)), len(np.unique(rows, axis=0)), []
+    seed, distinct, fits = int(rng.integers(2**31)), len(np.unique(rows, axis=0)), []
     if distinct > 1:
         tried = sorted({min(k, distinct) for k in numbers})
-        found = [fit for k in tried if (fit := fitted(rows, k, seed)) is not None]
-    if not found:
+        fits = [fit for k in tried if (fit := fitted(rows, k, seed)) is not None]
+    if not fits:
         return one_component(rows)
-    mixture, _ = found[best_labels(rows, [labels for _, labels in found], rng)] if len(found) > 1 else found[0]
+    mixture, _ = fits[best_labels(rows, [labels for _, labels in fits], rng)] if len(fits) > 1 else fits[0]
     return mixture
 
 

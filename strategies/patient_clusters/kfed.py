@@ -77,14 +77,14 @@ class KFed(PatientClustering):
     def setup(self, view: FederationView) -> State:
         columns = ask_columns(view, self.features)
         answers = view.ask(LocalCentres(columns, self.local_clusters), ids=view.trainable)
-        told = [answer.reshape(-1, len(columns)) for answer in answers]
-        points = np.concatenate(told)
-        tried = [server_centres(told, k) for k in numbers_to_try(self.clusters, len(points))]
+        by_hospital = [answer.reshape(-1, len(columns)) for answer in answers]
+        points = np.concatenate(by_hospital)
+        tried = [server_centres(by_hospital, k) for k in numbers_to_try(self.clusters, len(points))]
         best = best_labels(points, [labels for labels, _ in tried], view.rng("silhouette"))
         labels, centres = tried[best]
         clusters = nearest_centres(columns, centres)
         if self.inherit:
-            home = np.repeat(view.trainable, [len(theirs) for theirs in told])
+            home = np.repeat(view.trainable, [len(theirs) for theirs in by_hospital])
             clusters = replace(clusters, local=LocalLabels(home, points, labels, len(view.sizes)))
         return patient_state(view, clusters)
 
@@ -115,10 +115,10 @@ def local_centres(rows: Floats, clusters: int, rng: np.random.Generator) -> Floa
     return lloyd(rows, start)[1]
 
 
-def server_centres(told: list[Floats], clusters: int) -> tuple[Ids, Floats]:
-    """The label of each of all hospitals' centres, ``told`` by hospital, and the server's centres (Algorithm 2)."""
-    points = np.concatenate(told)
-    first = told[int(np.argmax([len(centres) for centres in told]))]
+def server_centres(by_hospital: list[Floats], clusters: int) -> tuple[Ids, Floats]:
+    """The label of each of all hospitals' centres, ``by_hospital``, and the server's centres (Algorithm 2)."""
+    points = np.concatenate(by_hospital)
+    first = by_hospital[int(np.argmax([len(centres) for centres in by_hospital]))]
     clusters = min(clusters, len(np.unique(points, axis=0)))
     start = farthest_first(first, first[:1], min(clusters, len(np.unique(first, axis=0))))
     return lloyd(points, farthest_first(points, start, clusters))
@@ -126,11 +126,11 @@ def server_centres(told: list[Floats], clusters: int) -> tuple[Ids, Floats]:
 
 def farthest_first(points: Floats, start: Floats, count: int) -> Floats:
     """``start [s, d]`` and those of ``points [n, d]`` that are farthest from what is there already, ``[count, d]``."""
-    found = list(start)
-    while len(found) < count:
-        distances = np.linalg.norm(points[:, None, :] - np.stack(found), axis=2).min(axis=1)
-        found.append(points[distances.argmax()])
-    return np.stack(found)
+    centres = list(start)
+    while len(centres) < count:
+        distances = np.linalg.norm(points[:, None, :] - np.stack(centres), axis=2).min(axis=1)
+        centres.append(points[distances.argmax()])
+    return np.stack(centres)
 
 
 def lloyd(rows: Floats, start: Floats) -> tuple[Ids, Floats]:

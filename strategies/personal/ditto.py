@@ -26,17 +26,16 @@ from raysim.strategies.base import (
     Objective,
     Pull,
     State,
-    Strategy,
     Update,
     Upload,
     Visit,
     at_least,
 )
-from raysim.strategies.shared.weights import Weighting, check_weighting, hospital_weights
+from raysim.strategies.shared.weights import Weighted
 
 
 @dataclass(frozen=True)
-class Ditto(Strategy):
+class Ditto(Weighted):
     """``lam``: λ; ``epochs`` and ``learning_rate`` of hospitals' own models (None: as configured); weights as FedAvg.
 
     In the bank, row 1 is the common start.
@@ -45,8 +44,6 @@ class Ditto(Strategy):
     lam: float = 1.0
     epochs: int | None = 1
     learning_rate: float | None = None
-    weights: Weighting = "samples"
-    minimum_weight: float = 0.01
 
     def __post_init__(self) -> None:
         at_least("lam", self.lam, 0)
@@ -54,7 +51,7 @@ class Ditto(Strategy):
             at_least("epochs", self.epochs, 0)
         if self.learning_rate is not None:
             at_least("learning_rate", self.learning_rate, 0)
-        check_weighting(self.weights, self.minimum_weight)
+        super().__post_init__()
 
     def setup(self, view: FederationView) -> State:
         return State(bank=np.stack([view.initial, view.initial]))
@@ -66,7 +63,7 @@ class Ditto(Strategy):
             objective=Objective(pulls=(Pull(self.lam, received),)),
             visit=Visit(epochs=self.epochs, learning_rate=self.learning_rate, keep=True),
         )
-        weight = hospital_weights(view.sizes[ids], self.weights, self.minimum_weight)
+        weight = self.weigh(view.sizes[ids])
         return LocalProblem(start=received, upload=Upload(weight), then=personal)
 
     def aggregate(self, view: FederationView, state: State, update: Update) -> State:

@@ -14,26 +14,18 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import numpy as np
-
-from raysim.strategies.base import FederationView, Ids, LocalProblem, State, Upload, at_least
+from raysim.strategies.base import at_least
 from raysim.strategies.personal.heads import SharedBody
-from raysim.strategies.shared.weights import Weighting, check_weighting, hospital_weights
+from raysim.strategies.shared.weights import Weighted
 
 
 @dataclass(frozen=True)
-class FedPer(SharedBody):
+class FedPer(SharedBody, Weighted):
     """``head``: names of tensors or layers, None for the last layer (of a linear model the bias); weights as FedAvg."""
 
     head: tuple[str, ...] | None = None
     final_head_epochs: int = 0
-    weights: Weighting = "samples"
-    minimum_weight: float = 0.01
 
     def __post_init__(self) -> None:
         at_least("final_head_epochs", self.final_head_epochs, 0)
-        check_weighting(self.weights, self.minimum_weight)
-
-    def problem(self, view: FederationView, state: State, ids: Ids) -> LocalProblem:
-        weight = hospital_weights(view.sizes[ids], self.weights, self.minimum_weight)
-        return LocalProblem(start=np.zeros_like(ids), upload=Upload(weight))
+        super().__post_init__()

@@ -19,11 +19,11 @@ import numpy as np
 
 from raysim.strategies.base import LAST, FederationView, Ids, LocalProblem, Objective, State, Upload, Visit, at_least
 from raysim.strategies.personal.heads import SharedBody, head_mask
-from raysim.strategies.shared.weights import Weighting, check_weighting, hospital_weights
+from raysim.strategies.shared.weights import Weighted
 
 
 @dataclass(frozen=True)
-class FedRep(SharedBody):
+class FedRep(SharedBody, Weighted):
     """``head``: names of tensors or layers, None for the last layer (of a linear model the bias); weights as FedAvg.
 
     ``head_epochs``: as many as ``training.local_epochs``, which are the body's, where None.
@@ -32,21 +32,19 @@ class FedRep(SharedBody):
     head: tuple[str, ...] | None = None
     head_epochs: int | None = None
     final_head_epochs: int = 0
-    weights: Weighting = "samples"
-    minimum_weight: float = 0.01
 
     def __post_init__(self) -> None:
         if self.head_epochs is not None:
             at_least("head_epochs", self.head_epochs, 0)
         at_least("final_head_epochs", self.final_head_epochs, 0)
-        check_weighting(self.weights, self.minimum_weight)
+        super().__post_init__()
 
     def problem(self, view: FederationView, state: State, ids: Ids) -> LocalProblem:
         head = head_mask(view, self.head)
         everyone = np.zeros_like(ids)
         body = LocalProblem(
             start=everyone,
-            upload=Upload(hospital_weights(view.sizes[ids], self.weights, self.minimum_weight)),
+            upload=Upload(self.weigh(view.sizes[ids])),
             objective=Objective(frozen=head),
         )
         if self.head_epochs == 0 or not head.any():

@@ -21,10 +21,8 @@ from raysim.strategies.base import (
     State,
     Update,
     Upload,
-    at_least,
-    one_of,
 )
-from raysim.strategies.shared.signatures import BLOCKS, Block, Signature, signature_matrix
+from raysim.strategies.shared.signatures import Block, Signature, signature_matrix
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -35,16 +33,6 @@ class ReclusteringState(State):
 
     columns: Floats
     rounds: int = 0
-
-
-def check_clusters(clusters: int, blocks: Sequence[str], recluster_every: int) -> None:
-    """Raise ``ValueError`` for too small a number, or an unknown block of the signature."""
-    at_least("clusters", clusters, 1)
-    at_least("recluster_every", recluster_every, 0)
-    for block in blocks:
-        one_of("signature", block, BLOCKS)
-    if not blocks:
-        raise ValueError(f"signature: empty; name some of {', '.join(BLOCKS)}")
 
 
 def check_enough_hospitals(clusters: int, sizes: Ids) -> None:
@@ -112,7 +100,7 @@ def members(state: State) -> Ids:
     return state.cluster
 
 
-def cluster_problem(view: FederationView, state: State, ids: Ids, lam: float, mu: float) -> LocalProblem:
+def cluster_problem(view: FederationView, state: State, ids: Ids, lam: float = 0.0, mu: float = 0.0) -> LocalProblem:
     """Start from the cluster model; ``lam |theta - theta_k|^2 + mu |theta - theta_g|^2`` (eq. 1, without halves).
 
     A hospital's delta goes into its cluster's sum with weight ``n_i / sum n_j`` over the cluster's participants.

@@ -39,8 +39,8 @@ class FeatureQuantiles:
             low = np.floor(at).astype(np.int64)
             high = np.minimum(low + 1, np.maximum(seen - 1, 0))
             below, above = np.take_along_axis(values, low, axis=0), np.take_along_axis(values, high, axis=0)
-            known = np.broadcast_to(seen > 0, below.shape)
-            quantiles[known] = below[known] + ((at - low)[known]) * (above[known] - below[known])
+            recorded = np.broadcast_to(seen > 0, below.shape)
+            quantiles[recorded] = below[recorded] + ((at - low)[recorded]) * (above[recorded] - below[recorded])
         return np.concatenate([quantiles.ravel(), seen])
 
 

@@ -28,10 +28,10 @@ def reclustered(view: FederationView, state: State, clusters: int, block_scale: 
     if state.rounds % every:
         return state
     ids, previous = view.trainable, members(state) - 1
-    told = standardise(np.stack(view.ask(MeanLoss(), models=state.bank[1:], ids=ids)))
+    losses = standardise(np.stack(view.ask(MeanLoss(), models=state.bank[1:], ids=ids)))
     if block_scale:
-        told = told / np.sqrt(told.shape[1])
-    labels = kmeans(np.hstack([state.columns, told]), clusters, view.rng("clusters", state.rounds))
+        losses = losses / np.sqrt(losses.shape[1])
+    labels = kmeans(np.hstack([state.columns, losses]), clusters, view.rng("clusters", state.rounds))
     rows = np.zeros((labels.max() + 1, len(state.bank) - 1))
     np.add.at(rows, (labels, previous[ids]), view.sizes[ids])
     models = rows / rows.sum(axis=1, keepdims=True) @ state.bank[1:]

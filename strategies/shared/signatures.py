@@ -77,9 +77,9 @@ def signature_matrix(
 
 def fill_with_column_means(rows: Floats) -> Floats:
     """Replace NaN by the mean of the column's other entries (0 for a column of NaN only)."""
-    known = ~np.isnan(rows)
-    sums = np.where(known, rows, 0.0).sum(axis=0)
-    return np.where(known, rows, sums / np.maximum(known.sum(axis=0), 1))
+    observed = ~np.isnan(rows)
+    sums = np.where(observed, rows, 0.0).sum(axis=0)
+    return np.where(observed, rows, sums / np.maximum(observed.sum(axis=0), 1))
 
 
 def standardise(rows: Floats) -> Floats:

@@ -31,13 +31,13 @@ def mean_silhouette(distances: Floats, labels: Ids) -> float:
         return -1.0
     points = np.arange(len(labels))
     sums = distances @ np.eye(len(sizes))[labels]
-    own = sizes[labels]
-    a = sums[points, labels] / np.maximum(own - 1, 1)
+    members = sizes[labels]
+    a = sums[points, labels] / np.maximum(members - 1, 1)
     means = sums / sizes
     means[points, labels] = np.inf
     b = means.min(axis=1)
     larger = np.maximum(a, b)
-    defined = (own > 1) & (larger > 0)
+    defined = (members > 1) & (larger > 0)
     return float(np.divide(b - a, larger, out=np.zeros_like(a), where=defined).mean())
 
 
@@ -72,8 +72,8 @@ def best_clusters(
     if n <= search_sample:
         return _search(rows, rng, allow_one)
     drawn = np.sort(rng(0).permutation(n)[:search_sample])
-    found = int(_search(rows[drawn], rng, allow_one).max()) + 1
-    return kmeans(rows, found, rng(found))
+    clusters = int(_search(rows[drawn], rng, allow_one).max()) + 1
+    return kmeans(rows, clusters, rng(clusters))
 
 
 def _search(rows: Floats, rng: Callable[[int], np.random.Generator], allow_one: bool) -> Ids:

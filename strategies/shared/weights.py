@@ -2,16 +2,55 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
 
-from raysim.strategies.base import Floats, Ids, at_least, one_of, shares
+from raysim.strategies.base import (
+    FederationView,
+    Floats,
+    Ids,
+    LocalProblem,
+    State,
+    Strategy,
+    Upload,
+    at_least,
+    one_of,
+    shares,
+)
 
 Weighting = Literal["samples", "uniform", "floor"]
 
 
-def hospital_weights(sizes: Ids, weighting: Weighting, minimum: float) -> Floats:
+@dataclass(frozen=True, kw_only=True)
+class Weighted(Strategy):
+    """A strategy with keys for how much each hospital's delta counts in its averages.
+
+    ``weights``: by ``samples`` (federated averaging), ``uniform``, or a ``floor`` of ``minimum_weight`` for small
+    sites. All hospitals start from the global model unless the strategy has another ``problem``.
+    """
+
+    weights: Weighting = "samples"
+    minimum_weight: float = 0.01
+
+    def __post_init__(self) -> None:
+        one_of("weights", self.weights, ("samples", "uniform", "floor"))
+        at_least("minimum_weight", self.minimum_weight, 0)
+
+    def problem(self, view: FederationView, state: State, ids: Ids) -> LocalProblem:
+        return LocalProblem(start=np.zeros_like(ids), upload=Upload(self.weigh(view.sizes[ids])))
+
+    def weigh(self, sizes: Ids) -> Floats:
+        """Weights that sum to one over hospitals with ``sizes [H]`` training rows."""
+        return hospital_weights(sizes, self.weights, self.minimum_weight)
+
+    def weigh_groups(self, sizes: Ids, group: Ids) -> Floats:
+        """Weights that sum to one inside each ``group [H]``, ``[H]``."""
+        return group_weights(sizes, group, self.weights, self.minimum_weight)
+
+
+def hospital_weights(sizes: Ids, weighting: Weighting, minimum: float = 0.0) -> Floats:
     """Weights that sum to one over hospitals with ``sizes [H]`` training rows.
 
     ``samples``: in proportion to rows. ``uniform``: equal. ``floor``: in proportion to rows, but at least ``minimum``
@@ -26,7 +65,9 @@ def hospital_weights(sizes: Ids, weighting: Weighting, minimum: float) -> Floats
     return weights
 
 
-def check_weighting(weighting: str, minimum: float) -> None:
-    """Raise ``ValueError`` for an unknown weighting or a negative floor."""
-    one_of("weights", weighting, ("samples", "uniform", "floor"))
-    at_least("minimum_weight", minimum, 0)
+def group_weights(sizes: Ids, group: Ids, weighting: Weighting = "samples", minimum: float = 0.0) -> Floats:
+    """:func:`hospital_weights` inside each group: ``[H]``, from ``sizes [H]`` and ``group [H]``."""
+    weights = np.empty(len(sizes))
+    for label in np.unique(group):
+        weights[group == label] = hospital_weights(sizes[group == label], weighting, minimum)
+    return weights

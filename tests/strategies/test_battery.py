@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from raysim.config.plugins import construct
 from raysim.core import registry
 from raysim.core.errors import ConfigError
 from raysim.data.federation import Federation
@@ -65,6 +66,20 @@ def test_it_derives_from_no_other_strategy(strategy):
     others = {registry.load("strategies", name, "strategy.name") for name in STRATEGIES} - {type(strategy)}
     assert len(others) == len(STRATEGIES) - 1
     assert not others & set(type(strategy).__mro__)
+
+
+def test_weights_are_keys_at_its_own_level(strategy):
+    if not hasattr(strategy, "weights"):
+        assert not hasattr(strategy, "minimum_weight")
+        return
+    sizes, how = (
+        np.array([98, 1, 1]),
+        construct(type(strategy), {"weights": "floor", "minimum_weight": 0.1}, "strategy"),
+    )
+    np.testing.assert_allclose(how.weigh(sizes), np.array([0.98, 0.1, 0.1]) / 1.18)
+    for key, value in (("weights", "rows"), ("minimum_weight", -0.5)):
+        with pytest.raises(ConfigError, match=rf"^strategy\.{key}: "):
+            construct(type(strategy), {key: value}, "strategy")
 
 
 @pytest.mark.parametrize("precision", ["float32", "float64"])

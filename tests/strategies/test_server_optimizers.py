@@ -7,11 +7,9 @@ import pytest
 
 from raysim.data.federation import Federation
 from raysim.strategies.base import Strategy, Update
-from raysim.strategies.one_model.fedadagrad import FedAdagrad
-from raysim.strategies.one_model.fedadam import FedAdam
+from raysim.strategies.one_model.adaptive import FedAdagrad, FedAdam, FedYogi
 from raysim.strategies.one_model.fedavg import FedAvg
 from raysim.strategies.one_model.fedavgm import FedAvgM
-from raysim.strategies.one_model.fedyogi import FedYogi
 from raysim.strategies.selections.sampling import Uniform
 from tests.conftest import MakeFederation, play
 from tests.strategies.test_identities import SIZES, assert_different, assert_same

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from raysim.core.errors import ConfigError
 from raysim.core.streams import stream
 from raysim.engine.messages import ModelSpec
-from raysim.strategies.one_model.fedadagrad import FedAdagrad
+from raysim.strategies.one_model.adaptive import FedAdagrad
 from raysim.strategies.one_model.fedavg import FedAvg
 from raysim.strategies.one_model.fedprox import FedProx
 from raysim.training.base import Optimizer, Task

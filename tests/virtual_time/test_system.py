@@ -23,7 +23,7 @@ from raysim.strategies.coalitions.cs_rcfl import CsRcfl
 from raysim.strategies.fairness.fairfed import FairFed
 from raysim.strategies.hospital_clusters.chip import Chip
 from raysim.strategies.hospital_clusters.ifca import Ifca
-from raysim.strategies.one_model.fedadam import FedAdam
+from raysim.strategies.one_model.adaptive import FedAdam
 from raysim.strategies.one_model.fedavg import FedAvg
 from raysim.strategies.one_model.fedprox import FedProx
 from raysim.strategies.one_model.scaffold import Scaffold

@@ -248,12 +248,12 @@ def _follow(
     delta = scale
     for _ in range(STAGES):
         point = _newton(smooth(delta), point)
-        found = fit(point, delta)
+        latest = fit(point, delta)
         if best is not None:
             # Either side of an earlier certificate may be the better one.
-            better = found if found.value <= best.value else best
-            found = Fit(better.theta, better.value, max(found.bound, best.bound))
-        best = found
+            better = latest if latest.value <= best.value else best
+            latest = Fit(better.theta, better.value, max(latest.bound, best.bound))
+        best = latest
         if best.gap <= tolerance * (1 + abs(best.value)):
             break
         delta *= SHRINK

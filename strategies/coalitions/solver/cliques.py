@@ -79,7 +79,7 @@ def pace(all_cliques: Sequence[Cliques], penalty: float) -> None:
 
 def violated_triangles(Z: Floats, least: float, most: int) -> tuple[Ids, Floats]:
     """``(i, j, k) [m, 3]`` that ``Z [N, N]`` violates by more than ``least``, at most ``most`` for each i; how much."""
-    found, amounts = [np.zeros((0, 3), np.int64)], [np.zeros(0)]
+    violated, amounts = [np.zeros((0, 3), np.int64)], [np.zeros(0)]
     for i in range(len(Z)):
         amount = _triangles_of(Z, i)
         j, k = np.nonzero(amount > least)
@@ -87,9 +87,9 @@ def violated_triangles(Z: Floats, least: float, most: int) -> tuple[Ids, Floats]
         if len(by) > most:
             top = np.argpartition(-by, most)[:most]
             j, k, by = j[top], k[top], by[top]
-        found.append(np.column_stack([np.full(len(j), i), j, k]))
+        violated.append(np.column_stack([np.full(len(j), i), j, k]))
         amounts.append(by)
-    return np.concatenate(found), np.concatenate(amounts)
+    return np.concatenate(violated), np.concatenate(amounts)
 
 
 def violated_fours(Z: Floats, least: float, most: int) -> tuple[Ids, Floats]:
@@ -98,7 +98,7 @@ def violated_fours(Z: Floats, least: float, most: int) -> tuple[Ids, Floats]:
     For each i, the ``most`` triangles that are violated most, or nearest to it, are extended by their best l.
     """
     n = len(Z)
-    found, amounts = [np.zeros((0, 4), np.int64)], [np.zeros(0)]
+    violated, amounts = [np.zeros((0, 4), np.int64)], [np.zeros(0)]
     for i in range(n):
         amount = _triangles_of(Z, i)
         pairs = np.argpartition(-amount, most, axis=None)[:most] if most < n * n else np.arange(n * n)
@@ -109,9 +109,9 @@ def violated_fours(Z: Floats, least: float, most: int) -> tuple[Ids, Floats]:
         best = extended.argmax(axis=1) if len(rows) else rows
         by = extended[rows, best]
         three, first = np.unique(np.sort(np.column_stack([j, k, best])[by > least], axis=1), axis=0, return_index=True)
-        found.append(np.column_stack([np.full(len(three), i), three]))
+        violated.append(np.column_stack([np.full(len(three), i), three]))
         amounts.append(by[by > least][first])
-    return np.concatenate(found), np.concatenate(amounts)
+    return np.concatenate(violated), np.concatenate(amounts)
 
 
 def _triangles_of(Z: Floats, i: int) -> Floats:

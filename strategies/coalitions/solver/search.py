@@ -54,27 +54,29 @@ def _descend(symmetric: Floats, labels: Ids, coalitions: int) -> Ids:
     size, moving i from k to m changes the cost by
     ``(A_k - r_k(i) - L_ii)/(s_k - 1) - A_k/s_k + (A_m + r_m(i) + L_ii)/(s_m + 1) - A_m/s_m``.
     """
-    own = symmetric.diagonal()
+    diagonal = symmetric.diagonal()
     pair = 2 * symmetric
     np.fill_diagonal(pair, 0.0)
     labels = labels.copy()
     member = np.eye(coalitions)[labels]
     sizes = member.sum(axis=0)
     towards = pair @ member  # r, [N, K]
-    totals = (member * towards).sum(axis=0) / 2 + own @ member  # A, [K]
+    totals = (member * towards).sum(axis=0) / 2 + diagonal @ member  # A, [K]
     rows = np.arange(len(labels))
     least = -LEAST * max(float(np.abs(symmetric).max()), 1e-300)
     while True:
         at = towards[rows, labels]
         size = sizes[labels]
-        left = np.where(size > 1, (totals[labels] - at - own) / np.maximum(size - 1, 1) - totals[labels] / size, np.inf)
-        change = left[:, None] + (totals + towards + own[:, None]) / (sizes + 1) - totals / sizes
+        left = np.where(
+            size > 1, (totals[labels] - at - diagonal) / np.maximum(size - 1, 1) - totals[labels] / size, np.inf
+        )
+        change = left[:, None] + (totals + towards + diagonal[:, None]) / (sizes + 1) - totals / sizes
         change[rows, labels] = np.inf
         i, m = divmod(int(change.argmin()), coalitions)
         if change[i, m] < least:
             k = labels[i]
-            totals[k] -= towards[i, k] + own[i]
-            totals[m] += towards[i, m] + own[i]
+            totals[k] -= towards[i, k] + diagonal[i]
+            totals[m] += towards[i, m] + diagonal[i]
             sizes[k] -= 1
             sizes[m] += 1
             towards[:, k] -= pair[:, i]
@@ -82,7 +84,7 @@ def _descend(symmetric: Floats, labels: Ids, coalitions: int) -> Ids:
             labels[i] = m
             continue
         # What i's coalition gains by having j in its place, over its size; the other half is the transpose.
-        half = (towards[:, labels].T - pair + own[None, :] - (at + own)[:, None]) / size[:, None]
+        half = (towards[:, labels].T - pair + diagonal[None, :] - (at + diagonal)[:, None]) / size[:, None]
         swap = half + half.T
         swap[labels[:, None] == labels] = np.inf
         i, j = divmod(int(swap.argmin()), len(labels))

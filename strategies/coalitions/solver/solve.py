@@ -76,18 +76,18 @@ def find_coalitions(
         return result(np.zeros(n, np.int64) if coalitions == 1 else np.arange(n), np.inf)
     labels = search_coalitions(losses, coalitions, rng)
     bound = spectral_bound(losses, coalitions, coalition_cost(losses, labels), tolerance=tolerance, seconds=left())
-    found = result(labels, bound)
-    if found.gap <= tolerance or not left():
-        return found
+    searched = result(labels, bound)
+    if searched.gap <= tolerance or not left():
+        return searched
     if n <= ENUMERATED:
         exact = enumerate_coalitions(losses, coalitions, seconds=left())
-        return found if exact is None else result(exact, np.inf)
+        return searched if exact is None else result(exact, np.inf)
     if n <= PROGRAMMED:
         other, programmed = size_indexed(losses, coalitions, seconds=left())
-        if other is not None and coalition_cost(losses, other) < found.value:
+        if other is not None and coalition_cost(losses, other) < searched.value:
             labels = other
         return result(labels, max(bound, programmed))
-    return found
+    return searched
 
 
 def coalition_models(models: Floats, labels: Ids) -> Floats:

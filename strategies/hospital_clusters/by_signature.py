@@ -1,0 +1,56 @@
+"""Hospitals that are clustered by their signatures, once or every few rounds: what CHiP-FL and its baselines share.
+
+CHiP-FL (Zhou), section 4 and appendix A. Traffic: ``C + 3 D`` scalars up once (the signature), and what
+:mod:`raysim.strategies.shared.reclustering` says where clusters change.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from raysim.strategies.base import FederationView, Ids, LocalProblem, State, Strategy, Update, at_least, one_of
+from raysim.strategies.shared.clustering import (
+    check_enough_hospitals,
+    cluster_problem,
+    cluster_steps,
+    clustered_state,
+)
+from raysim.strategies.shared.reclustering import reclustered
+from raysim.strategies.shared.signatures import BLOCKS, Block
+
+
+@dataclass(frozen=True, kw_only=True)
+class SignatureClustering(Strategy):
+    """A strategy with a model for each of its clusters of hospitals.
+
+    ``clusters``: K. ``signature`` names the blocks that hospitals are clustered by; ``block_scale`` gives each the same
+    weight. ``recluster_every``: r, after how many rounds they are clustered anew; 0 is never.
+    """
+
+    clusters: int = 5
+    signature: tuple[Block, ...] = BLOCKS
+    block_scale: bool = False
+    recluster_every: int = 0
+
+    def __post_init__(self) -> None:
+        at_least("clusters", self.clusters, 1)
+        at_least("recluster_every", self.recluster_every, 0)
+        for block in self.signature:
+            one_of("signature", block, BLOCKS)
+        if not self.signature:
+            raise ValueError(f"signature: empty; name some of {', '.join(BLOCKS)}")
+
+    def check(self, names: Sequence[str], sizes: Ids) -> None:
+        check_enough_hospitals(self.clusters, sizes)
+
+    def setup(self, view: FederationView) -> State:
+        return clustered_state(view, self.clusters, self.signature, self.block_scale, self.recluster_every)
+
+    def problem(self, view: FederationView, state: State, ids: Ids) -> LocalProblem:
+        return cluster_problem(view, state, ids)
+
+    def aggregated(self, view: FederationView, state: State, update: Update, alpha: float) -> State:
+        """The state after a round: both levels of aggregation, clusters drawn to the global model by ``1 - alpha``."""
+        state = cluster_steps(view, state, update, alpha)
+        return reclustered(view, state, self.clusters, self.block_scale, self.recluster_every)
