@@ -7,6 +7,7 @@ import pytest
 
 from raysim.core.streams import stream
 from raysim.data.federation import Federation
+from raysim.strategies.base import OWN
 from raysim.strategies.one_model.fedavg import FedAvg
 from raysim.strategies.personal.ditto import Ditto
 from raysim.strategies.selections.sampling import Uniform
@@ -103,7 +104,7 @@ def test_who_never_took_part_has_the_common_start_and_who_has_no_rows_the_federa
     federation = federate([9, 8, 0, 7], [5, 6, 4, 8])
     outcome = play(federation, Ditto(), rounds=1, selection=Uniform(0.1, 1))
     (took_part,) = outcome.kept
-    assert outcome.serve["personal"].tolist() == [-1, -1, 0, -1]
+    assert outcome.serve["personal"].tolist() == [OWN, OWN, 0, OWN]
     for h in {0, 1, 3} - {took_part}:
         # From zeros every row's loss is log 2.
         assert outcome.figures["personal"][h][log_loss()] == pytest.approx(np.log(2))
