@@ -20,8 +20,8 @@ from queue import SimpleQueue
 import yaml
 
 from tests.mutation.mutants import Mutant, mutants
-from tests.mutation.rooms import ROOT, core, tests_of
-from tests.mutation.trials import Copy, Test, Trial
+from tests.mutation.rooms import ROOT, core, files_judging
+from tests.mutation.trials import FORKS, HEAVY, Copy, MeasuredTest, Trial
 
 EXCUSED = Path(__file__).with_name("equivalent.yaml")
 
@@ -31,11 +31,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = _parser().parse_args(arguments)
     try:
         modules = [Path(file).as_posix() for file in options.files] or core()
-        wanted = {module: tests_of(module) for module in modules}
+        wanted = {module: files_judging(module) for module in modules}
     except ValueError as error:
         print(error, file=sys.stderr)
         return 2
     os.environ |= {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
+    FORKS.set_forkserver_preload(HEAVY)
     excused = {(e["file"], e["before"], e["after"]) for e in yaml.safe_load(EXCUSED.read_text()) or []}
     chosen = sample(
         {
@@ -90,10 +91,10 @@ def sample(made: dict[str, list[Mutant]], count: int | None, seed: int) -> list[
 
 def _measured(
     pool: ThreadPoolExecutor, copies: SimpleQueue[Copy], files: Sequence[str], modules: Sequence[str]
-) -> dict[str, list[Test]]:
+) -> dict[str, list[MeasuredTest]]:
     """The tests of each file that pass without a mutation; the others are named and left out."""
 
-    def one(file: str) -> list[Test]:
+    def one(file: str) -> list[MeasuredTest]:
         copy = copies.get()
         try:
             return copy.measured(file, modules)
@@ -110,7 +111,7 @@ def _measured(
     return tests
 
 
-def _tried(copies: SimpleQueue[Copy], mutant: Mutant, tests: Sequence[Test]) -> tuple[Mutant, Trial | None]:
+def _tried(copies: SimpleQueue[Copy], mutant: Mutant, tests: Sequence[MeasuredTest]) -> tuple[Mutant, Trial | None]:
     """A mutant before the tests that run its line; None where none does.
 
     What stands outside functions is run when a module is imported, before any test: all tests judge it.

@@ -90,7 +90,7 @@ def core() -> list[str]:
     return sorted(path for path in paths if _pattern(path) and (ROOT / path).stat().st_size)
 
 
-def tests_of(module: str) -> list[str]:
+def files_judging(module: str) -> list[str]:
     """The test files that matter for a module of the core; raises ``ValueError`` for another module."""
     pattern = _pattern(module)
     if pattern is None:

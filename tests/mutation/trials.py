@@ -39,8 +39,9 @@ HEAVY = [
     "sklearn.metrics",
     "torch",
 ]
+"""What all trials import and no mutant changes."""
+
 FORKS = multiprocessing.get_context("forkserver")
-FORKS.set_forkserver_preload(HEAVY)
 
 FACTOR, SPARE = 5.0, 20.0
 """A trial may take so many times the processor's seconds that its tests took without a mutation, and so many more."""
@@ -53,7 +54,7 @@ PATIENCE = 20.0
 
 
 @dataclass
-class Test:
+class MeasuredTest:
     """A test as measured without mutations: the processor's seconds, and the lines that it runs by module."""
 
     name: str
@@ -83,14 +84,14 @@ class Copy:
                 (folder / name).parent.mkdir(parents=True, exist_ok=True)
                 shutil.copy2(ROOT / name, folder / name, follow_symlinks=False)
 
-    def measured(self, file: str, modules: Sequence[str]) -> list[Test]:
+    def measured(self, file: str, modules: Sequence[str]) -> list[MeasuredTest]:
         """The tests of a file, run without a mutation, with the lines of ``modules`` that each ran."""
         measured = self._run(_measure, (file, tuple(modules)), None)
         if measured is None:
             raise RuntimeError(f"{file}: its tests ended the process that ran them")
-        return [Test(*test) for test in measured]
+        return [MeasuredTest(*test) for test in measured]
 
-    def tried(self, module: str, source: str, tests: Sequence[Test]) -> Trial:
+    def tried(self, module: str, source: str, tests: Sequence[MeasuredTest]) -> Trial:
         """What ``tests`` say of a module whose text is ``source``, until the first fails; the fastest come first."""
         compile(source, module, "exec")  # a mutant that cannot be read would pass for killed
         path = self.folder / module
@@ -207,11 +208,11 @@ class _Recorder:
     def __init__(self, folder: Path, modules: frozenset[str]) -> None:
         self._folder, self._modules = folder, modules
         self._names: dict[CodeType, str | None] = {}
-        self.tests: dict[str, Test] = {}
-        self._running: Test | None = None
+        self.tests: dict[str, MeasuredTest] = {}
+        self._running: MeasuredTest | None = None
 
     def pytest_runtest_logstart(self, nodeid: str) -> None:
-        self._running = self.tests[nodeid] = Test(nodeid, -time.process_time())
+        self._running = self.tests[nodeid] = MeasuredTest(nodeid, -time.process_time())
         threading.settrace(self._called)
         sys.settrace(self._called)
 

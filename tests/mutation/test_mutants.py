@@ -1,0 +1,103 @@
+"""The mutants of a small module by hand, what a sample is made of, and whether the core's tests are still there."""
+
+from __future__ import annotations
+
+import ast
+from collections import Counter
+from fnmatch import fnmatch
+
+import pytest
+
+from tests.mutation.__main__ import sample
+from tests.mutation.mutants import Mutant, mutants
+from tests.mutation.rooms import ROOT, TESTS, core, files_judging
+
+
+def afters(source: str) -> list[str]:
+    """What becomes of the line of a module that has one."""
+    made = mutants("m.py", source)
+    for mutant in made:
+        ast.parse(mutant.source)
+        assert (mutant.line, mutant.before) == (1, source)
+    return [mutant.after for mutant in made]
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ("x = a + b", ["x = a - b"]),
+        ("x += a // b", ["x -= a // b", "x += a / b"]),
+        ("x = a ** b & c", ["x = a * b & c", "x = a ** b | c"]),
+        ("x = a < b", ["x = a <= b", "x = a >= b"]),
+        ("x = a is None", ["x = a is not None"]),
+        ("x = a not in b", ["x = a in b"]),
+        ("x = a and b and c", ["x = a or b and c", "x = a and b or c"]),
+        ("x = not a", ["x = a"]),
+        ("x = -a", ["x = a"]),
+        ("x = 0", ["x = 1"]),
+        ("x = 5", ["x = 4", "x = 6"]),
+        ("x = 0.25", ["x = 0.5"]),
+        ("x = 1e-12", ["x = 1.0"]),
+        ("x = True", ["x = False"]),
+        ("x = b if a else c", ["x = b", "x = b if not a else c", "x = c"]),
+        ("x = np.minimum(a, b)", ["x = np.maximum(a, b)"]),
+        ("x = a.sum(axis=1)", ["x = a.mean(axis=1)", "x = a.sum(axis=0)"]),
+        ("x = a.any(axis=-1)", ["x = a.all(axis=-1)", "x = a.any(axis=0)"]),
+        ("x = np.sqrt(a)", ["x = a"]),
+        ("x = a[i]", ["x = a[i - 1]"]),
+        ("x = a[i:n]", ["x = a[i + 1:n]", "x = a[i:n - 1]"]),
+        ("x = range(n)", ["x = range(n - 1)"]),
+    ],
+)
+def test_mutants_of_a_line(line: str, expected: list[str]) -> None:
+    assert sorted(afters(line)) == sorted(expected)
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        '"""From 1 to 2."""',
+        "from a import b",
+        "x: Literal[1, 2]",
+        "raise ValueError(f'{a + 1} is not 2')",
+        "x = f'{a + 1}'",
+        "x = 'a - b'",
+        "x = zip(a, b, strict=True)",
+        "if TYPE_CHECKING: import a",
+        "class A(B[1]): pass",
+    ],
+)
+def test_what_computes_nothing_has_no_mutants(source: str) -> None:
+    assert afters(source) == []
+
+
+def test_lines_stay_where_they_are() -> None:
+    source = "def f(é):\n    # a comment, é\n    return (é  # before\n        + 2)\n"
+    made = mutants("m.py", source)
+    assert [(m.line, m.before, m.after) for m in made] == [
+        (4, "+ 2)", "- 2)"),
+        (4, "+ 2)", "+ 1)"),
+        (4, "+ 2)", "+ 3)"),
+    ]
+    assert all(m.source.count("\n") == 4 for m in made)
+
+
+def test_a_sample_takes_modules_in_turn_and_depends_on_its_seed_alone() -> None:
+    made = {
+        name: [Mutant(name, i, "", "", f"{name}{i}") for i in range(count)] for name, count in (("a", 50), ("b", 2))
+    }
+    chosen = sample(made, 9, 4)
+    assert Counter(mutant.file for mutant in chosen) == {"a": 7, "b": 2}
+    assert [(m.file, m.line) for m in chosen] == sorted((m.file, m.line) for m in chosen)
+    assert chosen == sample(made, 9, 4) != sample(made, 9, 5)
+    assert len(sample(made, None, 0)) == len(sample(made, 99, 0)) == 52
+
+
+def test_every_module_of_the_core_has_tests_and_every_name_is_of_some() -> None:
+    modules = core()
+    assert [module for module in modules if not files_judging(module)] == []
+    assert [pattern for pattern in TESTS if not any(fnmatch(module, pattern) for module in modules)] == []
+    missing = {name for names in TESTS.values() for name in names if not list((ROOT / "tests").glob(f"{name}.py"))}
+    assert missing == set()
+    with pytest.raises(ValueError, match=r"^--files: raysim/cli/main\.py is not of the core"):
+        files_judging("raysim/cli/main.py")
