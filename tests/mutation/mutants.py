@@ -171,7 +171,7 @@ class _Edits:
             yield begin, end, str(value + 1)
             if value:
                 yield begin, end, str(value - 1)
-        else:
+        elif isinstance(value, float):
             yield begin, end, "1.0" if value < SMALL else repr(2 * value)
 
     def _calls(self, node: ast.Call, func: ast.expr, args: list[ast.expr]) -> Iterator[Edit]:

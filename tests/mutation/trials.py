@@ -222,7 +222,7 @@ class _Recorder:
 
     def pytest_runtest_logfinish(self, nodeid: str) -> None:
         sys.settrace(None)
-        threading.settrace(None)  # type: ignore[arg-type]
+        threading.settrace(None)
         self.tests[nodeid].seconds += time.process_time()
         self._running = None
 
