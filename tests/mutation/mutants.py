@@ -130,8 +130,8 @@ class _Edits:
                 sign, other = ARITHMETIC[type(op)]
                 yield from self._between(target, value, f"{sign}=", [f"{other}="])
             case ast.Compare(left=left, ops=ops, comparators=comparators):
-                for a, op, b in zip([left, *comparators], ops, comparators, strict=False):
-                    sign, others = COMPARISONS[type(op)]
+                for a, comparison, b in zip([left, *comparators], ops, comparators, strict=False):
+                    sign, others = COMPARISONS[type(comparison)]
                     yield from self._between(a, b, sign, others)
             case ast.BoolOp(op=op, values=values):
                 sign, other = ("and", "or") if isinstance(op, ast.And) else ("or", "and")
