@@ -103,10 +103,10 @@ def _measured(
 
     tests = {}
     for file, of_file in zip(files, pool.map(one, files), strict=True):
-        tests[file] = [test for test in of_file if test.passed]
+        tests[file] = [test for test in of_file if test.outcome == "passed"]
         print(f"{file}: {len(tests[file])} tests, {sum(t.seconds for t in of_file):.0f} s", flush=True)
         for test in of_file:
-            if not test.passed:
+            if test.outcome == "failed":
                 print(f"    left out, as it does not pass without a mutation: {test.name}", flush=True)
     return tests
 

@@ -55,11 +55,14 @@ PATIENCE = 20.0
 
 @dataclass
 class MeasuredTest:
-    """A test as measured without mutations: the processor's seconds, and the lines that it runs by module."""
+    """A test as measured without mutations: the processor's seconds, and the lines that it runs by module.
+
+    ``outcome``: passed, failed or skipped.
+    """
 
     name: str
     seconds: float = 0.0
-    passed: bool = False
+    outcome: str = "failed"
     lines: dict[str, set[int]] = field(default_factory=dict)
 
 
@@ -192,14 +195,14 @@ class _Chosen:
             self.failed.append(report.nodeid)
 
 
-def _measure(file: str, modules: Sequence[str]) -> list[tuple[str, float, bool, dict[str, set[int]]]]:
+def _measure(file: str, modules: Sequence[str]) -> list[tuple[str, float, str, dict[str, set[int]]]]:
     recorder = _Recorder(Path.cwd(), frozenset(modules))
     _pytest([file], recorder)
     import raysim
 
     if not Path(raysim.__file__).is_relative_to(Path.cwd()):
         raise RuntimeError(f"the tests ran {raysim.__file__}, not the copy in {Path.cwd()}")
-    return [(test.name, test.seconds, test.passed, test.lines) for test in recorder.tests.values()]
+    return [(test.name, test.seconds, test.outcome, test.lines) for test in recorder.tests.values()]
 
 
 class _Recorder:
@@ -217,8 +220,8 @@ class _Recorder:
         sys.settrace(self._called)
 
     def pytest_runtest_logreport(self, report: Any) -> None:
-        if report.when == "call":
-            self.tests[report.nodeid].passed = report.passed
+        if report.when == "call" or report.skipped:
+            self.tests[report.nodeid].outcome = report.outcome
 
     def pytest_runtest_logfinish(self, nodeid: str) -> None:
         sys.settrace(None)
