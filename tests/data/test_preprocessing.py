@@ -165,7 +165,7 @@ def test_medians_cost_every_observed_value_shared_among_hospitals(hospitals: int
         assert prepare(features, order, train, method, hospitals).scalars == sent
 
 
-@pytest.mark.parametrize("train", [[True, True, True], [True, False, True]])
+@pytest.mark.parametrize("train", [[True, True, True], [True, False, True], [True, False, False]])
 def test_infinite_values_are_refused(train: list[bool]) -> None:
     with pytest.raises(DataError, match=r"feature 'b' holds an infinite value.*correct it or leave it empty"):
         prepared(frame(a=[1, 2, 3], b=[1, np.inf, -np.inf]), train)

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from raysim.data.split import Split, _parts, assign
+from raysim.data.split import Split, _parts, assign, number
 
 THIRDS = Split(train=0.5, validation=0.25, test=0.25)
 
@@ -109,6 +109,15 @@ def test_a_hospital_does_not_depend_on_the_others() -> None:
     np.testing.assert_array_equal(part[20:40], alone)
     assert not np.array_equal(part[:20], part[20:40])
     assert not np.array_equal(alone, assign(Split(), np.zeros(20, np.int64), ("b",), None, 1))
+
+
+def test_a_hospital_s_number_is_that_of_every_version() -> None:
+    """Its splits hang on it, which are to be had again from the same seed."""
+    assert [number(name) for name in ("h0", "Klinik für Innere", "")] == [
+        1427616564335838459,
+        9077440963443929010,
+        6510301506637419378,
+    ]
 
 
 def test_defaults() -> None:

@@ -36,7 +36,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(error, file=sys.stderr)
         return 2
     os.environ |= {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
-    FORKS.set_forkserver_preload(HEAVY)
+    FORKS.set_forkserver_preload([*HEAVY, Copy.__module__])
     excused = {(e["file"], e["before"], e["after"]) for e in yaml.safe_load(EXCUSED.read_text()) or []}
     chosen = sample(
         {

@@ -61,6 +61,7 @@ TESTS: dict[str, tuple[str, ...]] = {
     "strategies/shared/feature_bins.py": ("strategies/test_clust_psi",),
     "strategies/shared/label_counts.py": ("strategies/test_clust_psi", "strategies/test_asking_selections"),
     "strategies/shared/*": ("strategies/test_cfl", "strategies/test_clust_psi", *IDENTITIES),
+    "raysim/metrics/labels.py": ("metrics/*", "tune/test_results"),
     "raysim/metrics/*": ("metrics/*",),
     "raysim/core/exact.py": ("core/test_exact", *IDENTITIES),
     "raysim/core/streams.py": ("core/test_streams", "training/test_kernels", *IDENTITIES),

@@ -37,6 +37,15 @@ def test_a_buffer_of_all_equally_fast_hospitals_is_federated_averaging(system, f
     assert_different(slower.bank, averaged.bank)
 
 
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_the_first_to_start_are_those_that_federated_averaging_would_select(seed, federation):
+    run = {"rounds": 1, "epochs": 2, "seed": seed}
+    averaged = play(federation, FedAvg(weights="uniform"), selection=Uniform(0.1, 3), **run)
+    # Its size is that of the room there is, whatever the selection says of a round's.
+    outcome = play(federation, FedBuff(buffer=3, concurrency=3), selection=Uniform(0.9, 1), **run)
+    assert_same(outcome.bank, averaged.bank)
+
+
 def test_a_buffer_of_one_without_staleness_is_fedasync_with_whole_mixing(federation):
     run = {"rounds": 5, "selection": Uniform(0.5, 2)}
     one = play(federation, FedBuff(buffer=1, concurrency=1), **run)
