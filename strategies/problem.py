@@ -114,6 +114,8 @@ class Visit:
     """Which optimiser."""
     keep: bool = False
     """Whether it remembers its parameters afterwards, as its own model."""
+    carry: bool = False
+    """Whether its optimiser goes on where that of its last such visit stopped; else it is fresh."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -184,7 +186,9 @@ class LocalProblem:
     @property
     def keeps(self) -> bool:
         """Whether a hospital remembers anything of the chain."""
-        return any(phase.visit.keep or phase.objective.variates is not None for phase in self.chain)
+        return any(
+            phase.visit.keep or phase.visit.carry or phase.objective.variates is not None for phase in self.chain
+        )
 
     def entries(self, ids: Ids) -> Ids:
         """The hospital of each entry, ``[H]``: the cohort ``ids`` one by one, or the hospitals of its groups."""

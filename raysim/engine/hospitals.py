@@ -24,6 +24,7 @@ from raysim.engine.messages import MODEL, HospitalStates, Inquiry, PartialResult
 from raysim.metrics import measures as metrics
 from raysim.strategies.base import POOLED, Floats, HospitalRows, Ids
 from raysim.training.base import Model
+from raysim.training.class_weights import row_weights
 
 CHUNK_BYTES = 32 * 2**20
 """Parameters of hospitals trained in one call of a kernel on a CPU, so that they stay within its caches and memory."""
@@ -88,6 +89,8 @@ class HospitalGroup:
                     asked = [with_private(theta, inquiry.private, previous) for theta in inquiry.models]
                     outputs = [model.logits(theta, X) for theta in asked]
                     losses = np.stack([model.row_losses(output, y) for output in outputs])
+                    weights = row_weights(work.class_weights, y)
+                    losses = losses if weights is None else losses * weights
                 answers.append(
                     question.answer(
                         HospitalRows(

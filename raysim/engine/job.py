@@ -16,6 +16,7 @@ from raysim.engine.messages import HospitalStates, Work
 from raysim.engine.subgroups import Grouping, grouping
 from raysim.strategies.base import Division, Floats, Ids, Mask, Selection, State, Strategy, Training
 from raysim.traffic.ledger import Bytes, Ledger
+from raysim.training import class_weights
 from raysim.training.base import Layout
 from raysim.virtual_time.clock import Clock
 from raysim.virtual_time.unreliable import check_system
@@ -197,6 +198,7 @@ def check_job(job: Job, federation: Federation) -> None:
         raise ConfigError(f"strategy.{error}") from None
     layout = job.work.model.bind(federation, "cpu", job.work.precision).layout
     classes = len(federation.classes)
+    class_weights.check(job.work.class_weights, classes)
     training = Training(layout.slices, job.work.optimizer.name, classes, lambda: federation.patients)
     try:
         job.strategy.check_training(training)

@@ -21,13 +21,16 @@ from raysim.engine.cadence import Cadence
 from raysim.engine.checked import CheckedStrategy
 from raysim.engine.evaluation import Evaluation, existing
 from raysim.engine.job import Event, History, Job, Outcome, Round, RunState
+from raysim.engine.local_training import pooled_rows
 from raysim.engine.merging import in_precision, merged
-from raysim.engine.messages import PartialResult, RoundPlan
+from raysim.engine.messages import PartialResult, RoundPlan, Work
 from raysim.engine.pool import Pool, StateReferences
 from raysim.engine.remote import RemoteHospitals
 from raysim.strategies.base import POOLED, FederationView, Floats, GroupSizes, Ids, LocalProblem, Question, State
+from raysim.strategies.shared.label_counts import LabelCounts
 from raysim.traffic.exchange import Traffic
 from raysim.traffic.ledger import MEASURED, PREDICTIONS, Ledger
+from raysim.training.class_weights import balanced
 from raysim.virtual_time.clock import NOBODY, Clock
 from raysim.virtual_time.scheduling import ScheduledCohort
 from raysim.virtual_time.unreliable import check_progress, scheduler
@@ -51,9 +54,10 @@ class JobRun:
     """The strategy's, after the last round."""
 
     def __init__(self, pool: Pool, job: Job, since: RunState | None = None) -> None:
-        work, strategy = job.work, CheckedStrategy(job.strategy, job.name)
-        self._job, self._strategy, self._since = job, strategy, since
-        self._federation = Federation.open(work.federation)
+        self._federation = Federation.open(job.work.federation)
+        work, strategy = weighted(job.work, self._federation), CheckedStrategy(job.strategy, job.name)
+        self._balanced = work is not job.work
+        self._job, self._strategy, self._since = replace(job, work=work), strategy, since
         model = work.model.bind(self._federation, "cpu", work.precision)
         self._layout = model.layout
         view = FederationView(
@@ -139,6 +143,8 @@ class JobRun:
         self._traffic.ledger.add(0, "size", self._everyone, 1)
         if self._federation.preprocessing_scalars:
             self._traffic.ledger.add(0, "preprocessing", self._everyone, self._federation.preprocessing_scalars)
+        if self._balanced:
+            self._traffic.ledger.add(0, LabelCounts.kind, self._everyone, len(self._federation.classes))
 
     def _play_round(self, t: int) -> Iterator[Round]:
         """Hospitals evaluate the models of the round before, which is yielded, and the cohort trains from them."""
@@ -321,3 +327,11 @@ class JobRun:
     def _measure(self, question: Question, *, models: Floats | None = None, ids: Ids | None = None) -> Sequence[Floats]:
         """The same without the traffic of asking."""
         return self._hospitals.answers(question, self._round, models, ids)
+
+
+def weighted(work: Work, federation: Federation) -> Work:
+    """``work`` with the weights that ``balanced`` classes come to, over the training rows of all hospitals."""
+    if work.class_weights != "balanced":
+        return work
+    counts = np.bincount(federation.y[pooled_rows(federation)], minlength=len(federation.classes))
+    return replace(work, class_weights=tuple(balanced(counts).tolist()))

@@ -18,9 +18,10 @@ from raysim.core.exact import ExactSum, largest_entry
 from raysim.core.streams import stream
 from raysim.data.federation import Federation
 from raysim.engine.divisions import Groups
-from raysim.engine.messages import MODEL, VARIATE, HospitalStates, PartialResult, RoundPlan
+from raysim.engine.messages import FIRST, MODEL, SECOND, STEPS, VARIATE, HospitalStates, PartialResult, RoundPlan
 from raysim.strategies.base import LAST, MIXTURE, OWN, POOLED, Floats, LocalProblem, Mask, Upload, Variates, Visit
-from raysim.training.base import ContrastTerm, Model, Optimizer, Task
+from raysim.training.base import ContrastTerm, Model, Moments, Optimizer, Task
+from raysim.training.class_weights import row_weights
 
 Parameters = NDArray[Any]
 
@@ -107,7 +108,15 @@ class LocalTraining:
             linear=linear,
             frozen=objective.frozen,
             contrast=contrast,
+            weights=row_weights(plan.work.class_weights, y),
+            moments=self._moments(hospital) if phase.visit.carry else None,
         )
+
+    def _moments(self, hospital: int) -> Moments:
+        """Where the hospital's optimiser stopped; a kernel may write on it."""
+        memory = self._kept.get(hospital, {})
+        steps = memory.get(STEPS)
+        return Moments(memory.get(FIRST), memory.get(SECOND), 0 if steps is None else int(steps[0]))
 
     def _rows(self, hospital: int, j: int) -> tuple[NDArray[Any], NDArray[Any]]:
         federation, groups = self._open(hospital == POOLED), self._problem.groups
@@ -138,7 +147,8 @@ class LocalTraining:
         )
 
     def _loss(self, task: Task) -> float:
-        return float(self._model.row_losses(self._model.logits(task.start, task.X), task.y).mean())
+        losses = self._model.row_losses(self._model.logits(task.start, task.X), task.y)
+        return float((losses if task.weights is None else losses * task.weights).mean())
 
     def _trained(self, phase: LocalProblem, tasks: Sequence[Task], some: Sequence[int]) -> NDArray[Any]:
         optimizer = self._optimizer(phase.visit)
@@ -163,7 +173,8 @@ class LocalTraining:
         moved = self._model.layout.trained
         if variates.renew == "gradient":
             whole = [replace(task, pulls=(), linear=None, epochs=1, learning_rate=1.0) for task in tasks]
-            trained = self._model.train(whole, Optimizer("sgd", 1.0, 0))
+            decay = self._plan.work.optimizer.weight_decay
+            trained = self._model.train(whole, Optimizer("sgd", 1.0, 0, decay))
         batch, renewed = self._optimizer(phase.visit).batch_size, []
         for task, end, j in zip(tasks, trained, some, strict=True):
             variate = self._variate(int(self._plan.ids[j])).copy()
@@ -188,6 +199,8 @@ class LocalTraining:
             self._send(upload, j, delta, theta, task)
         if phase.visit.keep:
             self._remember(j, MODEL, theta)
+        if task.moments is not None:
+            self._carry(j, task.moments)
         if variate is not None and phase.objective.variates is not None:
             self._vary(phase.objective.variates, j, variate, task)
 
@@ -228,6 +241,13 @@ class LocalTraining:
     def _variate(self, hospital: int) -> Parameters:
         variate = self._kept.get(hospital, {}).get(VARIATE)
         return np.zeros(self._plan.bank.shape[1], self._plan.bank.dtype) if variate is None else variate
+
+    def _carry(self, j: int, moments: Moments) -> None:
+        for what, vector in ((FIRST, moments.first), (SECOND, moments.second)):
+            if vector is not None:
+                self._remember(j, what, vector)
+        if moments.steps:
+            self._remember(j, STEPS, np.array([moments.steps]))
 
     def _remember(self, j: int, what: str, vector: Any) -> None:
         self._kept.setdefault(int(self._plan.ids[j]), {})[what] = vector.copy()

@@ -12,6 +12,7 @@ from raysim.data.federation import Federation
 from raysim.engine.subgroups import GroupFigures, Grouping
 from raysim.strategies.base import Division, Floats, Ids, LocalProblem, Mask, Question
 from raysim.training.base import Model, Optimizer
+from raysim.training.class_weights import ClassWeights
 from raysim.training.models import build_model
 
 if TYPE_CHECKING:
@@ -22,6 +23,9 @@ HospitalStates = dict[int, dict[str, NDArray[Any]]]
 
 MODEL, VARIATE = "model", "variate"
 """A hospital's own model, and its control variate."""
+
+FIRST, SECOND, STEPS = "first moment", "second moment", "steps"
+"""Where its optimiser stopped; see :class:`raysim.training.base.Moments`."""
 
 
 @dataclass(frozen=True)
@@ -67,6 +71,8 @@ class Work:
     """Of all streams of the run."""
     precision: str
     """Of hospitals' parameters: ``float32`` or ``float64``."""
+    class_weights: ClassWeights = "none"
+    """What the loss of a row of each class counts; the server replaces ``balanced`` before it sends any work."""
 
 
 @dataclass(frozen=True, eq=False)

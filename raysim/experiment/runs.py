@@ -278,10 +278,11 @@ def make_job(config: Config, strategy: Strategy, selection: Selection, federatio
         work=Work(
             federation=str(federation),
             model=ModelSpec.of(config.model),
-            optimizer=Optimizer(training.optimizer, training.learning_rate, training.batch_size),
+            optimizer=Optimizer(training.optimizer, training.learning_rate, training.batch_size, training.weight_decay),
             epochs=training.local_epochs,
             seed=seed,
             precision=training.precision,
+            class_weights=training.class_weights,
         ),
         strategy=strategy,
         selection=selection,

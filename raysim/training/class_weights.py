@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -38,6 +38,16 @@ def balanced(counts: NDArray[np.int64]) -> NDArray[np.float64]:
     filled = counts > 0
     weights[filled] = counts.sum() / (filled.sum() * counts[filled])
     return weights
+
+
+def row_weights(weights: ClassWeights, y: NDArray[Any]) -> NDArray[np.float64] | None:
+    """What the loss of each row with labels ``y [n]`` counts, ``[n]``; None where every row counts once."""
+    if weights == "none":
+        return None
+    if weights == "balanced":
+        raise ValueError(f"{FIELD}: the server has not said what balanced comes to")
+    each: NDArray[np.float64] = np.asarray(weights)[y]
+    return each
 
 
 def _said(weights: ClassWeights) -> Sequence[float] | str:

@@ -1,7 +1,8 @@
 """All rows in one place: the upper bound that federating gives up for privacy.
 
-Trains on the pooled training rows of all hospitals for the same number of epochs. Traffic: every training row leaves
-its hospital once.
+Trains on the pooled training rows of all hospitals for the same number of epochs, as one would who had them: rows are
+shuffled in every epoch, and the optimiser goes on from round to round. Traffic: every training row leaves its hospital
+once.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from raysim.strategies.base import POOLED, FederationView, Ids, LocalProblem, State, Strategy, Upload
+from raysim.strategies.base import POOLED, FederationView, Ids, LocalProblem, State, Strategy, Upload, Visit
 
 
 @dataclass(frozen=True)
@@ -27,4 +28,4 @@ class Centralized(Strategy):
         return np.array([POOLED])
 
     def problem(self, view: FederationView, state: State, ids: Ids) -> LocalProblem:
-        return LocalProblem(start=np.zeros_like(ids), upload=Upload(np.ones(1)))
+        return LocalProblem(start=np.zeros_like(ids), upload=Upload(np.ones(1)), visit=Visit(carry=True))
