@@ -104,6 +104,8 @@ def check_problem(problem: Any, ids: Ids, frame: Frame) -> None:
     while phase is not None:
         _check_phase(phase, before, path, entries, of, frame)
         before, phase, path = phase, phase.then, f"{path}then."
+    if sum(step.visit.carry for step in problem.chain) > 1:
+        raise Invalid("visit.carry: two problems of a chain carry the optimiser of the one hospital; let one do so")
     _check_traces(problem, frame)
 
 

@@ -6,14 +6,11 @@ source's keys) is checked by the plug-in's own class.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from itertools import pairwise
 from pathlib import Path
-<<<<<<< HEAD
 from typing import Any, Literal, Self
-=======
-from typing import Annotated, Any, ClassVar, Literal
->>>>>>> be88d32 (Weight decay and class weights of the configuration; the references' optimisers go on from round to round)
 
 from pydantic import (
     BaseModel,
@@ -111,23 +108,26 @@ class ModelSection(PlugIn):
 class TrainingSection(Section):
     """``training``: LocalSGD of a round. ``batch_size`` 0 is the full batch; ``rounds`` 0 only sets the strategy up."""
 
-<<<<<<< HEAD
     rounds: int = default("training.rounds", ge=0)
     local_epochs: int = default("training.local_epochs", ge=1)
     batch_size: int = default("training.batch_size", ge=0)
     optimizer: Literal["sgd", "momentum", "adam"] = default("training.optimizer")
     learning_rate: float = default("training.learning_rate", gt=0, allow_inf_nan=False)
+    weight_decay: float = default("training.weight_decay", ge=0, allow_inf_nan=False)
+    class_weights: Literal["none", "balanced"] | tuple[float, ...] = default("training.class_weights")
     precision: Literal["float32", "float64"] = default("training.precision")
-=======
-    rounds: int = Field(20, ge=0)
-    local_epochs: int = Field(1, ge=1)
-    batch_size: int = Field(512, ge=0)
-    optimizer: Literal["sgd", "momentum", "adam"] = "sgd"
-    learning_rate: float = Field(0.05, gt=0, allow_inf_nan=False)
-    weight_decay: float = Field(0.0, ge=0, allow_inf_nan=False)
-    class_weights: Literal["none", "balanced"] | tuple[Annotated[float, Field(ge=0, allow_inf_nan=False)], ...] = "none"
-    precision: Literal["float32", "float64"] = "float32"
->>>>>>> be88d32 (Weight decay and class weights of the configuration; the references' optimisers go on from round to round)
+
+    @field_validator("class_weights", mode="before")
+    @classmethod
+    def _weights(cls, value: Any) -> Any:
+        if not isinstance(value, list | tuple):
+            if value not in ("none", "balanced"):
+                raise ValueError(f"{value!r} is not none, balanced or a list with a weight for each class")
+            return value
+        for weight in value:
+            if isinstance(weight, bool) or not isinstance(weight, int | float) or not 0 <= weight < math.inf:
+                raise ValueError(f"{weight!r} is no number of at least 0")
+        return value
 
 
 class SelectionSection(PlugIn):

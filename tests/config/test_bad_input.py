@@ -53,6 +53,16 @@ def settings(values: dict[str, object]) -> list[str]:
         ({"training.rounds": "many"}, "training.rounds: 'many' is not a whole number"),
         ({"training.rounds": -1}, "training.rounds: -1 is not at least 0"),
         ({"training.batch_size": -1}, "training.batch_size: -1 is not at least 0"),
+        ({"training.weight_decay": -1}, "training.weight_decay: -1 is not at least 0"),
+        ({"training.class_weights": "[1, -2]"}, "training.class_weights: -2 is no number of at least 0"),
+        (
+            {"training.class_weights": "even"},
+            "training.class_weights: 'even' is not none, balanced or a list with a weight for each class",
+        ),
+        (
+            {"training.class_weights": "[1, 2, 3]"},
+            "training.class_weights: [1.0, 2.0, 3.0] has 3 weights, this label has 2 classes; give one for each",
+        ),
         ({"training.learning_rate": 0}, "training.learning_rate: 0 is not greater than 0"),
         ({"training.learning_rate": ".nan"}, "training.learning_rate: nan is not a finite number"),
         ({"training.optimizer": "sdg"}, "training.optimizer: 'sdg' is not one of 'sgd', 'momentum' or 'adam'"),

@@ -79,6 +79,7 @@ def test_sentinels_are_distinct_and_fit_into_arrays_of_rows():
         problem(upload=None, then=LocalProblem(start=np.full(3, LAST), upload=Upload(WEIGHT))),
         problem(then=LocalProblem(start=np.array([LAST, OWN, 0]), visit=KEPT)),
         problem(visit=Visit(epochs=np.array([0, 1, 2]), learning_rate=0.0, batch_size=0, optimizer="adam")),
+        problem(visit=Visit(carry=True), then=LocalProblem(start=np.full(3, LAST), visit=KEPT)),
         problem(visit=Visit(epochs=np.int64(2), learning_rate=np.float64(0.5))),  # type: ignore[arg-type]
         problem(objective=Objective((Pull(0.0, START), Pull(np.array([0.0, 1.0, 2.0]), START)))),
         problem(objective=Objective(variates=Variates(np.zeros(4), WEIGHT, "gradient"))),
@@ -196,6 +197,10 @@ def test_what_is_right_only_for_some_passes_for_these():
         (problem(visit=Visit(learning_rate=-0.1)), "visit.learning_rate: -0.1 is no number of at least 0"),
         (problem(visit=Visit(learning_rate=np.inf)), "visit.learning_rate: inf is no number of at least 0"),
         (problem(visit=Visit(batch_size=-1)), "visit.batch_size: -1 is no whole number of at least 0"),
+        (
+            problem(visit=Visit(carry=True), then=LocalProblem(np.full(3, LAST), visit=Visit(keep=True, carry=True))),
+            "visit.carry: two problems of a chain carry the optimiser of the one hospital; let one do so",
+        ),
         (problem(visit=Visit(optimizer="adamw")), "visit.optimizer: 'adamw' is not one of sgd, momentum, adam"),
         (problem(upload=None), "upload: nothing, and the result is not kept either, so that it is lost"),
         (problem(then=LocalProblem(start=START)), "then.upload: nothing, and the result is not kept either"),
