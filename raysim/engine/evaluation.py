@@ -1,8 +1,9 @@
-"""Evaluation: which models are measured when, and what hospitals' figures come to for the federation."""
+"""Evaluation: which models are measured when, and what hospitals' figures and losses come to for the federation."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -11,9 +12,30 @@ from numpy.typing import NDArray
 from raysim.config.schema import EvaluationSection
 from raysim.data.federation import Federation
 from raysim.engine import subgroups
+from raysim.engine.job import Round
+from raysim.engine.losses import LOSS_SCALARS, TrainingLosses
 from raysim.engine.messages import PartialResult
 from raysim.metrics.measures import pooled_auroc
 from raysim.strategies.base import OWN, Floats, Ids
+from raysim.traffic.exchange import Traffic
+from raysim.traffic.ledger import MEASURED
+
+LOSS_POINTS = 20
+"""The training loss is taken at least at so many rounds, at all of a shorter run's."""
+
+
+@dataclass(frozen=True, eq=False)
+class Measured:
+    """What hospitals are asked to measure, beside training: nothing by default."""
+
+    serve: Mapping[str, Ids] = field(default_factory=dict)
+    """The models whose figures are asked for, on the evaluated part."""
+    losses_of: Mapping[str, Ids] = field(default_factory=dict)
+    """The models whose losses are asked for."""
+    loss_parts: tuple[str, ...] = ("train",)
+    """The rows on which losses are asked for."""
+    last: bool = False
+    """Whether these are the models that all ends with, of which more is asked."""
 
 
 class Evaluation:
@@ -23,29 +45,56 @@ class Evaluation:
     """The groups of patients whose figures are asked for at the end, or None."""
     groups: dict[str, dict[str, tuple[Floats, Floats]]]
     """Their figures per model served and attribute, as :func:`subgroups.merged` gives them."""
+    losses: TrainingLosses
+    """Training losses, beside those of the rounds."""
 
-    def __init__(self, federation: Federation, section: EvaluationSection, order: Ids) -> None:
+    def __init__(
+        self, federation: Federation, section: EvaluationSection, order: Ids, rounds: int, traffic: Traffic
+    ) -> None:
         self.grouping = subgroups.grouping(federation, section.groups, section.age_bands)
         self.groups = {}
+        self.losses = TrainingLosses()
         self._task, self._totals, self._bounds = federation.task, federation.totals, federation.bounds
-        self._every, self._order = section.every, order
+        self._every, self._order, self._rounds, self._traffic = section.every, order, rounds, traffic
 
     def due(self, round: int) -> bool:
-        """Whether the models that ``round`` made are evaluated, beside those of the last one."""
-        return round > 0 and self._every > 0 and round % self._every == 0
+        """Whether anything is measured after a ``round`` that is not the last."""
+        return self._evaluated(round) or round % max(1, self._rounds // LOSS_POINTS) == 0
 
-    def measured(self, partials: Sequence[PartialResult]) -> tuple[dict[str, Floats], dict[str, dict[str, float]]]:
-        """Per model served: hospitals' figures in id order ``[N, len(task.figures)]``, and the federation's metrics."""
+    def after(self, round: int, serve: Mapping[str, Ids]) -> Measured:
+        """What is measured after a round in which something is due, of the models that ``serve``."""
+        return Measured(serve if self._evaluated(round) else {}, self._tracked(serve))
+
+    def at_the_end(self, serve: Mapping[str, Ids]) -> Measured:
+        """What is measured of the models that all ends with."""
+        return Measured(serve, self._tracked(serve), last=True)
+
+    def begin(self, partials: Sequence[PartialResult], constant: float) -> None:
+        """Enter the training losses before training; ``constant`` is that of the best constant prediction."""
+        losses = {model: float(means[0]) for model, means in self._means(partials).items()}
+        self.losses = TrainingLosses(losses, constant=constant)
+        self._tell(0, LOSS_SCALARS * len(losses))
+
+    def enter(self, row: Round, partials: Sequence[PartialResult]) -> dict[str, Floats]:
+        """Enter a round's metrics and training loss, as far as these were asked for.
+
+        Returns hospitals' figures per model served, in id order ``[N, len(task.figures)]``.
+        """
         figures: dict[str, Floats] = {}
-        metrics: dict[str, dict[str, float]] = {}
         for model in partials[0].figures:
             figures[model] = np.concatenate([partial.figures[model] for partial in partials])[self._order]
-            metrics[model] = self._task.summarise(figures[model], self._totals)
+            row.metrics[model] = self._task.summarise(figures[model], self._totals)
             histograms = [partial.histograms[model] for partial in partials if model in partial.histograms]
             if histograms:
-                metrics[model]["pooled_auroc"], metrics[model]["pooled_auroc_bound"] = pooled_auroc(histograms)
-            metrics[model] |= self._by_group(model, partials)
-        return figures, metrics
+                pooled, bound = pooled_auroc(histograms)
+                row.metrics[model] |= {"pooled_auroc": pooled, "pooled_auroc_bound": bound}
+            row.metrics[model] |= self._by_group(model, partials)
+        if figures:
+            self._tell(row.round, len(self._task.figures) * len(figures))
+        for means in self._means(partials).values():
+            row.training_loss = float(means[0])
+            self._tell(row.round, LOSS_SCALARS)
+        return figures
 
     def predictions(self, partials: Sequence[PartialResult]) -> dict[str, NDArray[Any]]:
         """Per model served its outputs for all rows of the federation, in their order; nothing where none are asked."""
@@ -59,9 +108,28 @@ class Evaluation:
             outputs[model][rows] = told
         return outputs
 
-    def scalars(self, models: int) -> int:
-        """How many numbers each hospital tells for the evaluation of so many models."""
-        return len(self._task.figures) * models
+    def _evaluated(self, round: int) -> bool:
+        return self._every > 0 and round % self._every == 0
+
+    def _tracked(self, serve: Mapping[str, Ids]) -> dict[str, Ids]:
+        """Of the models that serve, the one whose training loss is taken; none where the first losses were not."""
+        if self.losses.model is None and serve and self.losses.before:
+            self.losses = replace(self.losses, model=list(serve)[-1])
+        return {model: rows for model, rows in serve.items() if model == self.losses.model}
+
+    def _means(self, partials: Sequence[PartialResult]) -> dict[str, Floats]:
+        """Per model, its mean loss over the rows of all hospitals by part, ``[parts]``; NaN where there are no rows."""
+        means = {}
+        for model in partials[0].loss_sums:
+            # In the order of ids, so that the order of processes does not matter.
+            sums = np.concatenate([partial.loss_sums[model] for partial in partials])[self._order].sum(axis=0)
+            with np.errstate(all="ignore"):
+                means[model] = sums[:, 0] / sums[:, 1]
+        return means
+
+    def _tell(self, round: int, scalars: int) -> None:
+        """Every hospital has told so many numbers for the experimenter's sake."""
+        self._traffic.ledger.add(round, MEASURED, np.arange(len(self._totals)), scalars)
 
     def _by_group(self, model: str, partials: Sequence[PartialResult]) -> dict[str, float]:
         """Note the figures of groups of patients, where they were asked for; returns the gaps between groups."""

@@ -19,12 +19,11 @@ from raysim.core.streams import stream
 from raysim.data.federation import PARTS, Federation
 from raysim.engine import subgroups
 from raysim.engine.divisions import Groups
-from raysim.engine.local_training import LocalTraining, named, parameters, with_private
+from raysim.engine.local_training import LocalTraining, named, parameters, weighted_losses, with_private
 from raysim.engine.messages import MODEL, HospitalStates, Inquiry, PartialResult, RoundPlan, Work
 from raysim.metrics import measures as metrics
 from raysim.strategies.base import POOLED, Floats, HospitalRows, Ids
 from raysim.training.base import Model
-from raysim.training.class_weights import row_weights
 
 CHUNK_BYTES = 32 * 2**20
 """Parameters of hospitals trained in one call of a kernel on a CPU, so that they stay within its caches and memory."""
@@ -63,6 +62,8 @@ class HospitalGroup:
         result = PartialResult()
         if plan.serve:
             self._evaluate(plan, kept, result)
+        for name, rows_of in plan.losses_of.items():
+            result.loss_sums[name] = self._loss_sums(plan, kept, rows_of)
         if plan.problem is not None:
             kept = self._train(plan, kept, result)
         result.seconds = time.perf_counter() - began
@@ -88,9 +89,7 @@ class HospitalGroup:
                     model, previous = self.model(work), (kept or {}).get(hospital, {}).get(MODEL)
                     asked = [with_private(theta, inquiry.private, previous) for theta in inquiry.models]
                     outputs = [model.logits(theta, X) for theta in asked]
-                    losses = np.stack([model.row_losses(output, y) for output in outputs])
-                    weights = row_weights(work.class_weights, y)
-                    losses = losses if weights is None else losses * weights
+                    losses = np.stack([weighted_losses(model, work, output, y) for output in outputs])
                 answers.append(
                     question.answer(
                         HospitalRows(
@@ -164,6 +163,21 @@ class HospitalGroup:
                     ]
                 )
 
+    def _loss_sums(self, plan: RoundPlan, kept: HospitalStates, rows_of: Ids) -> NDArray[np.float64]:
+        """The sum of the losses that training minimises, and the number of rows, by hospital and part."""
+        work = plan.work
+        federation, model = self._federation(work.federation, False), self.model(work)
+        sums = np.zeros((len(self.served), len(plan.loss_parts), 2))
+        for i, hospital in enumerate(self.served.tolist()):
+            for k, part in enumerate(plan.loss_parts):
+                y = federation.y[federation.rows(hospital, part)]
+                if len(y):
+                    with named(federation, hospital, f"measuring its losses in round {plan.round}"):
+                        z = self._scores(plan, part, model, federation, hospital, rows_of[hospital], kept)
+                        losses = weighted_losses(model, work, z, y)
+                    sums[i, k] = losses.sum(), len(y)
+        return sums
+
     def _scores(
         self,
         plan: RoundPlan,
@@ -174,7 +188,7 @@ class HospitalGroup:
         served: Any,
         kept: HospitalStates,
     ) -> NDArray[Any]:
-        """What the models that serve a hospital, one or one for each group ``[G]``, say of its rows ``[n]``."""
+        """What the models that serve a hospital, one or one for each group ``[G]``, say of a part's rows ``[n]``."""
         rows = federation.rows(hospital, part)
         if np.ndim(served) == 0:
             return model.logits(parameters(plan, int(served), hospital, kept), federation.X[rows])

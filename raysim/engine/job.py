@@ -12,8 +12,10 @@ from raysim.config.schema import EvaluationSection
 from raysim.config.system import SystemSection
 from raysim.core.errors import ConfigError
 from raysim.data.federation import Federation
+from raysim.engine.losses import TrainingLosses
 from raysim.engine.messages import HospitalStates, Work
 from raysim.engine.subgroups import Grouping, grouping
+from raysim.statistics.convergence import Convergence
 from raysim.strategies.base import Division, Floats, Ids, Mask, Selection, State, Strategy, Training
 from raysim.traffic.ledger import Bytes, Ledger
 from raysim.training import class_weights
@@ -73,6 +75,8 @@ class Round:
     """How many hospitals were called, where time passes."""
     staleness: float = 0.0
     """The cohort's mean."""
+    training_loss: float | None = None
+    """Mean loss over the training rows of all hospitals, where it was taken; see :class:`TrainingLosses`."""
 
 
 @dataclass(eq=False)
@@ -109,6 +113,8 @@ class Outcome:
     """How rows are cut into the groups that models belong to, or None."""
     predictions: dict[str, NDArray[Any]] = field(default_factory=dict)
     """Per model served, its outputs for all rows ``[n]`` or ``[n, C]``, where these were asked for."""
+    losses: TrainingLosses = field(default_factory=TrainingLosses)
+    """Training losses, beside those of the rounds."""
     facts: dict[str, float] = field(default_factory=dict)
     """What the strategy has to say beside its models."""
     clusters_of_patients: Ids | None = None
@@ -117,6 +123,11 @@ class Outcome:
     """The groups of patients that figures were asked for, or None."""
     groups: dict[str, dict[str, tuple[Floats, Floats]]] = field(default_factory=dict)
     """Their figures per model served and attribute, as :func:`subgroups.merged` gives them."""
+
+    @property
+    def convergence(self) -> Convergence | None:
+        """Whether the training loss stands still; None where none was taken."""
+        return self.losses.convergence(self.rounds)
 
     @property
     def traffic(self) -> Bytes:
@@ -157,6 +168,8 @@ class History:
     """Bytes that hospitals received before the first round."""
     models_held: Ids
     """As :attr:`raysim.traffic.exchange.Traffic.models_held`, ``[N]``."""
+    losses: TrainingLosses = field(default_factory=TrainingLosses)
+    """Training losses, beside those of the rounds."""
 
     def copy(self) -> History:
         """One that a run may write on."""

@@ -19,9 +19,10 @@ from raysim.core.streams import stream
 from raysim.data.federation import Federation
 from raysim.engine.cadence import Cadence
 from raysim.engine.checked import CheckedStrategy
-from raysim.engine.evaluation import Evaluation, existing
+from raysim.engine.evaluation import Evaluation, Measured, existing
 from raysim.engine.job import Event, History, Job, Outcome, Round, RunState
 from raysim.engine.local_training import pooled_rows
+from raysim.engine.losses import constant_loss
 from raysim.engine.merging import in_precision, merged
 from raysim.engine.messages import PartialResult, RoundPlan, Work
 from raysim.engine.pool import Pool, StateReferences
@@ -29,11 +30,14 @@ from raysim.engine.remote import RemoteHospitals
 from raysim.strategies.base import POOLED, FederationView, Floats, GroupSizes, Ids, LocalProblem, Question, State
 from raysim.strategies.shared.label_counts import LabelCounts
 from raysim.traffic.exchange import Traffic
-from raysim.traffic.ledger import MEASURED, PREDICTIONS, Ledger
+from raysim.traffic.ledger import PREDICTIONS, Ledger
 from raysim.training.class_weights import balanced
 from raysim.virtual_time.clock import NOBODY, Clock
 from raysim.virtual_time.scheduling import ScheduledCohort
 from raysim.virtual_time.unreliable import check_progress, scheduler
+
+NOTHING = Measured()
+"""Hospitals only train."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -80,7 +84,8 @@ class JobRun:
         travels = self._layout.size - (0 if self._private is None else int(self._private.sum()))
         hears_losses = strategy.uses_selection() and job.selection.hears_losses
         self._traffic = Traffic(Ledger(), strategy, view, travels, hears_losses)
-        self._evaluation = Evaluation(self._federation, job.evaluation, np.argsort(np.concatenate(pool.served)))
+        order = np.argsort(np.concatenate(pool.served))
+        self._evaluation = Evaluation(self._federation, job.evaluation, order, job.rounds, self._traffic)
         clock = None if since is None else since.clock
         self._scheduler, self._view = scheduler(
             strategy, job.system, view, work.seed, self._traffic.exchanged, self._measure, clock
@@ -132,11 +137,21 @@ class JobRun:
         if self._strategy.uses_selection():
             self._view = replace(self._view, memory=self._job.selection.setup(self._view))
         self._state = self._strategy.setup(self._view)
+        if self._job.rounds:
+            self._measure_the_start()
+
+    def _measure_the_start(self) -> None:
+        """Training losses of the models that all begins with."""
+        partials = self._send(0, self._state, NOBODY, None, Measured(losses_of=self._serve()))
+        labels = self._federation.y[pooled_rows(self._federation)]
+        constant = constant_loss(labels, self._view.classes, self._job.work.class_weights)
+        self._evaluation.begin(partials, constant)
 
     def _restore(self, history: History) -> None:
         self._rounds, self._began = history.rounds, self._began - history.seconds
         self._traffic.ledger, self._traffic.setup_down = history.ledger, history.setup_down
         self._traffic.models_held = history.models_held
+        self._evaluation.losses = history.losses
 
     def _register(self) -> None:
         """Enter what the server knows of hospitals before anything begins."""
@@ -151,12 +166,12 @@ class JobRun:
         began = time.perf_counter()
         self._enter(t)
         cohort = self._scheduler.schedule(self._view, self._state, t)
-        evaluated = self._evaluation.due(t - 1) and bool(self._rounds)
-        serve = existing(self._serve(), self._hospitals.remembered) if evaluated else {}
-        partials = self._send(t, cohort.state, cohort.ids, cohort.problem, serve)
+        measured = NOTHING
+        if self._rounds and self._evaluation.due(t - 1):
+            measured = self._evaluation.after(t - 1, existing(self._serve(), self._hospitals.remembered))
+        partials = self._send(t, cohort.state, cohort.ids, cohort.problem, measured)
         if self._rounds:
-            if evaluated:
-                self._rounds[-1].metrics = self._judge(t - 1, partials)[1]
+            self._evaluation.enter(self._rounds[-1], partials)
             yield self._rounds[-1]
         self._account(cohort)
         if cohort.problem is not None:
@@ -202,8 +217,9 @@ class JobRun:
         """All that the run needs to go on after this round."""
         kept = self._hospitals.states(self._hospitals.remembered)
         seconds, traffic = time.perf_counter() - self._began, self._traffic
-        history = History(self._rounds, traffic.ledger, seconds, traffic.setup_down, traffic.models_held).copy()
-        return RunState(self._round, self._state, kept, self._view.memory, history, self._scheduler.clock)
+        losses = self._evaluation.losses
+        history = History(self._rounds, traffic.ledger, seconds, traffic.setup_down, traffic.models_held, losses)
+        return RunState(self._round, self._state, kept, self._view.memory, history.copy(), self._scheduler.clock)
 
     def _conclude(self) -> Iterator[Event]:
         """After the last round: hospitals' own models, the last evaluation, and the outcome."""
@@ -211,24 +227,25 @@ class JobRun:
             check_progress([row.cohort_size for row in self._rounds], self._scheduler.clock, self._job.system)
         self._personalize()
         serve = self._serve()
-        partials = self._send(self._job.rounds + 1, self._state, NOBODY, None, serve, last=True)
-        figures, metrics = self._judge(self._job.rounds, partials)
+        measured = self._evaluation.at_the_end(serve)
+        partials = self._send(self._job.rounds + 1, self._state, NOBODY, None, measured)
         if not self._job.rounds:
             # A strategy without rounds has done all its work, and sent all it sends, while it was set up.
             setup = self._traffic.setup
             row = Round(0, time.perf_counter() - self._began, 0, setup.down, setup.up)
             self._rounds.append(self._dated(row, ScheduledCohort(NOBODY, None, self._state)))
-        if self._rounds:
-            self._rounds[-1].metrics = metrics
-            yield self._rounds[-1]
-        yield self._outcome(figures, metrics, serve, self._predictions(partials))
+        # One that goes on from its last round has no row of it.
+        row = self._rounds[-1] if self._rounds else Round(self._job.rounds, 0.0, 0, 0, 0)
+        figures = self._evaluation.enter(row, partials)
+        yield from self._rounds[-1:]
+        yield self._outcome(figures, row.metrics, serve, self._predictions(partials))
 
     def _personalize(self) -> None:
         """Let hospitals train what is their own and nobody else's, where the strategy has such a problem."""
         problem = self._strategy.personalize(self._view, self._state)
         if problem is not None:
             after = self._job.rounds + 1
-            self._send(after, self._state, self._everyone, problem, {})
+            self._send(after, self._state, self._everyone, problem, NOTHING)
             self._traffic.begin(after)
             self._traffic.trained(self._everyone, problem, self._state)
 
@@ -258,6 +275,7 @@ class JobRun:
             predictions=predictions,
             grouping=self._evaluation.grouping,
             groups=self._evaluation.groups,
+            losses=self._evaluation.losses,
             facts=self._strategy.facts(self._view, state),
             clusters_of_patients=self._clusters_of_patients(),
         )
@@ -269,14 +287,6 @@ class JobRun:
     def _serve(self) -> dict[str, Ids]:
         """Which models serve hospitals now; what these are asked for it is a measurement and no traffic."""
         return self._strategy.serve(replace(self._view, ask=self._measure), self._state)
-
-    def _judge(
-        self, t: int, partials: Sequence[PartialResult]
-    ) -> tuple[dict[str, Floats], dict[str, dict[str, float]]]:
-        """Per model served after round ``t``: hospitals' figures in id order, and the federation's metrics."""
-        figures, metrics = self._evaluation.measured(partials)
-        self._traffic.ledger.add(t, MEASURED, self._everyone, self._evaluation.scalars(len(figures)))
-        return figures, metrics
 
     def _predictions(self, partials: Sequence[PartialResult]) -> dict[str, NDArray[Any]]:
         """Per model served what it says of every row, where that was asked for; it has left hospitals then."""
@@ -292,11 +302,9 @@ class JobRun:
         state: State,
         ids: Ids,
         problem: LocalProblem | None,
-        serve: dict[str, Ids],
-        *,
-        last: bool = False,
+        measured: Measured,
     ) -> list[PartialResult]:
-        """Let hospitals evaluate what ``serve`` names, and ``ids`` minimise the ``problem``; ``last`` asks for more."""
+        """Let hospitals measure what is asked for, and ``ids`` minimise the ``problem``."""
         precision = self._job.work.precision
         plan = RoundPlan(
             work=self._job.work,
@@ -308,11 +316,13 @@ class JobRun:
             private=self._private,
             division=self._strategy.division(self._view, state),
             losses=problem is not None and self._traffic.hears_losses(problem),
-            serve=serve,
+            serve=dict(measured.serve),
             part=self._job.evaluation.part,
-            histograms=last,
-            groups=self._evaluation.grouping if last else None,
-            predictions=last and self._job.evaluation.predictions,
+            losses_of=dict(measured.losses_of),
+            loss_parts=measured.loss_parts,
+            histograms=measured.last,
+            groups=self._evaluation.grouping if measured.last else None,
+            predictions=measured.last and self._job.evaluation.predictions,
         )
         return self._hospitals.play(plan)
 

@@ -18,7 +18,7 @@ from raysim.core.exact import ExactSum, largest_entry
 from raysim.core.streams import stream
 from raysim.data.federation import Federation
 from raysim.engine.divisions import Groups
-from raysim.engine.messages import FIRST, MODEL, SECOND, STEPS, VARIATE, HospitalStates, PartialResult, RoundPlan
+from raysim.engine.messages import FIRST, MODEL, SECOND, STEPS, VARIATE, HospitalStates, PartialResult, RoundPlan, Work
 from raysim.strategies.base import LAST, MIXTURE, OWN, POOLED, Floats, LocalProblem, Mask, Upload, Variates, Visit
 from raysim.training.base import ContrastTerm, Model, Moments, Optimizer, Task
 from raysim.training.class_weights import row_weights
@@ -147,8 +147,8 @@ class LocalTraining:
         )
 
     def _loss(self, task: Task) -> float:
-        losses = self._model.row_losses(self._model.logits(task.start, task.X), task.y)
-        return float((losses if task.weights is None else losses * task.weights).mean())
+        outputs = self._model.logits(task.start, task.X)
+        return float(weighted_losses(self._model, self._plan.work, outputs, task.y).mean())
 
     def _trained(self, phase: LocalProblem, tasks: Sequence[Task], some: Sequence[int]) -> NDArray[Any]:
         optimizer = self._optimizer(phase.visit)
@@ -296,6 +296,12 @@ def parameters(plan: Models, row: int, hospital: int, kept: HospitalStates) -> P
 def with_private(theta: Parameters, private: Mask | None, kept: Parameters | None) -> Parameters:
     """``theta [P]`` with the ``private [P]`` parameters of the model that a hospital has ``kept``, if it has."""
     return theta if private is None or kept is None else np.where(private, kept, theta)
+
+
+def weighted_losses(model: Model, work: Work, outputs: NDArray[Any], y: NDArray[Any]) -> NDArray[np.float64]:
+    """What training minimises the mean of: the loss of each row ``[n]`` times the weight of its class."""
+    losses, weights = model.row_losses(outputs, y), row_weights(work.class_weights, y)
+    return losses if weights is None else losses * weights
 
 
 def of_entry(value: Any, j: int) -> Any:

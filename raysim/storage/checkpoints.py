@@ -7,6 +7,7 @@ before it is used. Every draw of a run is keyed by seed, purpose, round and hosp
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import json
 import re
@@ -20,13 +21,14 @@ import numpy as np
 from raysim.core.errors import ConfigError, ResourceError
 from raysim.core.packing import Arrays, pack, pack_memory, pack_state, unpack, unpack_state
 from raysim.engine.job import History, Round, RunState
+from raysim.engine.losses import TrainingLosses
 from raysim.engine.messages import HospitalStates
 from raysim.storage.file_store import FileStore, file_store, reason
 from raysim.strategies.base import Strategy
 from raysim.traffic.ledger import Ledger
 from raysim.virtual_time.clock import Clock
 
-FORMAT = 5
+FORMAT = 6
 NAME = re.compile(r"round-(\d+)\.([0-9a-f]{32})\.safetensors")
 
 
@@ -144,6 +146,7 @@ def encode(standing: RunState, fingerprint: str, strategy: Strategy) -> bytes:
         "seconds": history.seconds,
         "setup_down": history.setup_down,
         "models_held": history.models_held.tolist(),
+        "losses": dataclasses.asdict(history.losses),
         "state": pack_state(standing.state, arrays, strategy),
         "memory": pack_memory(standing.memory, arrays),
         "kept": _pack_kept(standing.kept, arrays),
@@ -171,6 +174,7 @@ def decode(content: bytes, strategy: Strategy) -> tuple[RunState, str]:
                 seconds=header["seconds"],
                 setup_down=header["setup_down"],
                 models_held=np.array(header["models_held"], dtype=np.int64),
+                losses=TrainingLosses(**header["losses"]),
             ),
             clock=unpack(header["clock"], arrays, Clock),
         )
@@ -211,6 +215,8 @@ def pack_rounds(rounds: Sequence[Round], arrays: Arrays) -> list[list[str]]:
     arrays["rounds/head"] = np.array(head, dtype=np.int64).reshape(-1, 4)
     arrays["rounds/seconds"] = np.array([row.seconds for row in rounds], dtype=np.float64)
     arrays["rounds/values"], arrays["rounds/present"] = values, present
+    losses = [(row.round, row.training_loss) for row in rounds if row.training_loss is not None]
+    arrays["rounds/losses"] = np.array(losses, dtype=np.float64).reshape(-1, 2)
     timed = [[row.virtual_seconds, row.asked, row.staleness] for row in rounds if row.virtual_seconds is not None]
     arrays["rounds/timed"] = np.array(timed, dtype=np.float64).reshape(-1, 3)
     return [list(column) for column in columns]
@@ -231,6 +237,9 @@ def unpack_rounds(columns: Sequence[Sequence[str]], arrays: Mapping[str, Any]) -
             if there:
                 row.metrics.setdefault(model, {})[name] = value
         rounds.append(row)
+    losses = {int(round): loss for round, loss in arrays["rounds/losses"].tolist()}
+    for row in rounds:
+        row.training_loss = losses.get(row.round)
     # All rows of a run are timed, or none.
     for row, (seconds, asked, staleness) in zip(rounds, arrays["rounds/timed"].tolist(), strict=False):
         row.virtual_seconds, row.asked, row.staleness = seconds, int(asked), staleness

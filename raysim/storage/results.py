@@ -56,7 +56,7 @@ def choose_folder(out: Path | None, name: str) -> Path:
 
 
 def rounds_table(rounds: Iterable[Round]) -> pd.DataFrame:
-    """A row a round: time, cohort, traffic, and ``<model>_<metric>`` for every model evaluated in it.
+    """A row a round: time, cohort, traffic, training loss, and ``<model>_<metric>`` for every model evaluated in it.
 
     Of unreliable hospitals also the columns ``VIRTUAL``; see :class:`Round`.
     """
@@ -69,6 +69,7 @@ def rounds_table(rounds: Iterable[Round]) -> pd.DataFrame:
             "cohort_size": row.cohort_size,
             "bytes_down": row.bytes_down,
             "bytes_up": row.bytes_up,
+            "training_loss": math.nan if row.training_loss is None else row.training_loss,
         }
         | ({} if row.virtual_seconds is None else {name: getattr(row, name) for name in VIRTUAL})
         | {f"{model}_{name}": value for model, metrics in row.metrics.items() for name, value in metrics.items()}
@@ -194,6 +195,22 @@ def summary(federation: Federation, outcome: Outcome) -> dict[str, Any]:
         "parameters": outcome.layout.size,
         "data": federation.fingerprint,
         "facts": {name: _json(value) for name, value in outcome.facts.items()},
+        **converged(outcome),
+    }
+
+
+def converged(outcome: Outcome) -> dict[str, Any]:
+    """Whether the training loss stands still, and the losses that say so; all null where none was taken."""
+    found, model = outcome.convergence, outcome.losses.model
+    if found is None:
+        return {"convergence": None}
+    return {
+        "convergence": found.verdict,
+        "convergence_notes": list(found.notes),
+        "training_loss_of": model,
+        "training_loss_before": _json(found.before),
+        "training_loss": _json(found.last),
+        "training_loss_fall": _json(found.fall),
     }
 
 

@@ -24,6 +24,7 @@ from raysim.core.errors import ConfigError, ResourceError
 from raysim.core.packing import Arrays, pack, unpack
 from raysim.data.federation import Federation
 from raysim.engine.job import Outcome
+from raysim.engine.losses import TrainingLosses
 from raysim.storage import checkpoints, manifest
 from raysim.storage.atomic import replacing, write_json
 from raysim.storage.checkpoints import pack_rounds, read_tensors, unpack_rounds
@@ -209,6 +210,7 @@ def save_finished(folder: Path, outcome: Outcome) -> None:
         "cluster": pack(outcome.cluster, "cluster", arrays),
         "seconds": outcome.seconds,
         "setup": dataclasses.astuple(outcome.setup),
+        "losses": dataclasses.asdict(outcome.losses),
     }
     with replacing(folder / FINISHED) as path:
         path.write_bytes(save(arrays, {"raysim": json.dumps(header)}))
@@ -230,6 +232,7 @@ def load_finished(folder: Path) -> Outcome | None:
             ledger=Ledger(),
             seconds=header["seconds"],
             setup=Bytes(*header["setup"]),
+            losses=TrainingLosses(**header["losses"]),
         )
     except (OSError, ValueError, KeyError, TypeError):
         return None

@@ -145,6 +145,8 @@ class Tracker:
             for name in ("virtual_seconds", "asked", "staleness")
             if row.virtual_seconds is not None and math.isfinite(row.virtual_seconds)
         ]
+        losses = [(row.round, row.training_loss) for row in rounds if row.training_loss is not None]
+        values += [Metric("training_loss", loss, now, round) for round, loss in losses if math.isfinite(loss)]
         self._log(run_id, values)
 
     def finish(self, run_id: str, summary: Mapping[str, float], files: Mapping[str, Path], error: str | None) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import resource
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -60,7 +60,7 @@ def same(a: Outcome, b: Outcome) -> None:
     for model, figures in a.figures.items():
         np.testing.assert_array_equal(figures, b.figures[model])
     rows = [
-        [(r.round, r.cohort_size, r.bytes_down, r.bytes_up, repr(r.metrics)) for r in outcome.rounds]
+        [(r.round, r.cohort_size, r.bytes_down, r.bytes_up, r.training_loss, repr(r.metrics)) for r in outcome.rounds]
         for outcome in (a, b)
     ]
     assert rows[0] == rows[1]
@@ -68,7 +68,7 @@ def same(a: Outcome, b: Outcome) -> None:
         [(t, kind, ids.tolist(), sent.tolist()) for t, kind, ids, sent in outcome.ledger.entries] for outcome in (a, b)
     ]
     assert ledgers[0] == ledgers[1]
-    assert (a.setup, a.traffic) == (b.setup, b.traffic)
+    assert (a.setup, a.traffic, a.losses) == (b.setup, b.traffic, b.losses)
 
 
 def options(kind: str) -> list[str]:
@@ -101,6 +101,17 @@ def test_a_run_that_goes_on_from_any_checkpoint_ends_with_the_same_bits(federate
         *rounds, outcome = played(federation, planned, read, every=0)
         assert [row.round for row in rounds] == list(range(standing.round, 5))
         same(outcome, alone)
+
+
+@pytest.mark.parametrize("optimizer", ["momentum", "adam"])
+@pytest.mark.parametrize("strategy", ["local", "centralized"])
+def test_an_optimiser_that_goes_on_goes_on_from_a_checkpoint(federate: MakeFederation, strategy, optimizer):
+    federation, planned = both(federate, strategy, "all")
+    planned = replace(planned, work=replace(planned.work, optimizer=Optimizer(optimizer, 0.1, 4, 0.1)))
+    *events, alone = played(federation, planned)
+    for standing in (event for event in events if isinstance(event, RunState)):
+        read, _ = decode(encode(standing, "abc", planned.strategy), planned.strategy)
+        same(played(federation, planned, read, every=0)[-1], alone)
 
 
 def test_checkpoints_change_no_result(federate: MakeFederation):

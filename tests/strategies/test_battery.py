@@ -52,6 +52,7 @@ def same(a: Outcome, b: Outcome) -> None:
     assert a.figures.keys() == b.figures.keys()
     for model, figures in a.figures.items():
         np.testing.assert_array_equal(figures, b.figures[model])
+    assert [row.training_loss for row in a.rounds] == [row.training_loss for row in b.rounds]
 
 
 def test_it_is_an_immutable_value_with_documented_source(strategy):
@@ -89,6 +90,16 @@ def test_placement_changes_nothing(strategy, federate: MakeFederation, precision
     alone = play(federation, strategy, actors=1, **settings)
     for actors in (2, 7):
         same(alone, play(federation, strategy, actors=actors, **settings))
+
+
+def test_its_training_loss_is_taken_in_every_round_and_before(strategy, federate: MakeFederation):
+    outcome = play(federate(UNEVEN, features=4), strategy, rounds=3)
+    if not any(row.round for row in outcome.rounds):
+        return  # it has no rounds
+    curve = outcome.losses.curve(outcome.rounds)
+    assert sorted(curve) == [0, 1, 2, 3]
+    assert np.isfinite(list(curve.values())).all()
+    assert outcome.convergence is not None
 
 
 def test_the_seed_decides_everything_and_matters(strategy, federate: MakeFederation):

@@ -1,0 +1,61 @@
+"""Training losses of a run: means over the training rows of all hospitals, of what training minimises without terms.
+
+They are measurements for the experimenter: hospitals tell a sum and a number of rows beside the figures of an
+evaluation, and nothing of it decides anything.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from raysim.statistics.convergence import Convergence, convergence
+from raysim.training.class_weights import ClassWeights, row_weights
+
+if TYPE_CHECKING:
+    from raysim.engine.job import Round
+
+
+LOSS_SCALARS = 4
+"""What a hospital tells for one: a sum of losses as float64 and a number of rows as int64."""
+
+
+@dataclass(frozen=True)
+class TrainingLosses:
+    """What is known of a run's training losses beside those of its rounds."""
+
+    before: Mapping[str, float] = field(default_factory=dict)
+    """Those before training, by model served."""
+    model: str | None = None
+    """The model served whose losses the rounds have: the last of those that existed when they were first taken."""
+    constant: float = float("nan")
+    """That of the best prediction that is the same for all rows; NaN where the label is a number."""
+
+    def curve(self, rounds: Sequence[Round]) -> dict[int, float]:
+        """The losses by round, 0 before training; empty where none were taken."""
+        if self.model is None or self.model not in self.before:
+            return {}
+        taken = {row.round: row.training_loss for row in rounds if row.training_loss is not None}
+        return {0: self.before[self.model], **taken}
+
+    def convergence(self, rounds: Sequence[Round]) -> Convergence | None:
+        """What they say of the run; None where none were taken."""
+        curve = self.curve(rounds)
+        return convergence(list(curve.values()), self.constant) if curve else None
+
+
+def constant_loss(y: NDArray[Any], classes: int, weights: ClassWeights) -> float:
+    """The mean loss over labels ``y [n]`` of the best prediction that is the same for all rows; NaN for real labels.
+
+    With weights ``w`` of classes whose shares are ``p`` that is ``-sum_c w_c p_c log q_c`` with ``q_c`` as ``w_c p_c``.
+    """
+    if not classes or not len(y):
+        return float("nan")
+    each = row_weights(weights, np.arange(classes))
+    mass = np.bincount(y, minlength=classes) / len(y) * (1.0 if each is None else each)
+    mass = mass[mass > 0]
+    return float(-(mass * np.log(mass / mass.sum())).sum())
