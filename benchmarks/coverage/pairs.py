@@ -21,9 +21,8 @@ def pairs(hospitals: int, seeds: int, effects: Effects, rng: np.random.Generator
     for _ in range(draws):
         drawn = compared(hospitals, seeds, 2, effects, rng)
         (pair,) = _differences(drawn, [(1, 0)])
-        truth = float(effects.auroc(effects.advantage) - effects.auroc(0.0))
         interval = pair.population()
-        tally.covers("hospitals like these", *interval, truth)
+        tally.covers("hospitals like these", *interval, _truth(effects))
         tally.add("difference shown", np.nan if np.isnan(interval.low) else interval.shows)
         tally.add("width", interval.high - interval.low)
         weights = np.where(np.isfinite(drawn.auroc).all(axis=0), drawn.rows, 0.0).sum(axis=0)
@@ -33,19 +32,30 @@ def pairs(hospitals: int, seeds: int, effects: Effects, rng: np.random.Generator
 
 
 def families(hospitals: int, seeds: int, effects: Effects, rng: np.random.Generator, draws: int) -> Tally:
-    """Six equal strategies: all against the first, and all pairs, adjusted together."""
+    """Six strategies, the last with the advantage: all against the first, and all pairs, adjusted together."""
     tally = Tally()
     for _ in range(draws):
         drawn = compared(hospitals, seeds, MODELS, effects, rng)
         for name, against in (
             ("against a reference", [(k, 0) for k in range(1, MODELS)]),
-            ("all pairs", list(combinations(range(MODELS), 2))),
+            ("all pairs", list(combinations(range(MODELS - 1, -1, -1), 2))),
         ):
             differences = _differences(drawn, against)
-            family = adjusted(differences, rng)
-            tally.add(f"any shown, {name}", any(interval.shows for interval in family.intervals))
-            tally.add(f"any shown without adjustment, {name}", any(pair.population().shows for pair in differences))
+            intervals = adjusted(differences)
+            equal = [k for k, (a, _) in enumerate(against) if a < MODELS - 1 or not effects.advantage]
+            tally.add(f"any equal one shown, {name}", any(intervals[k].shows for k in equal))
+            tally.add(f"the same unadjusted, {name}", any(differences[k].population().shows for k in equal))
+            truth = [0.0 if k in equal else _truth(effects) for k in range(len(against))]
+            inside = [low <= value <= high for (low, high), value in zip(intervals, truth, strict=True)]
+            tally.add(f"all intervals hold the truth, {name}", all(inside))
+            if effects.advantage:
+                better = [intervals[k].low > 0 for k in range(len(against)) if k not in equal]
+                tally.add(f"advantage shown, {name}", float(np.mean(better)))
     return tally
+
+
+def _truth(effects: Effects) -> float:
+    return float(effects.auroc(effects.advantage) - effects.auroc(0.0))
 
 
 def _differences(drawn: Compared, against: list[tuple[int, int]]) -> list[Paired]:

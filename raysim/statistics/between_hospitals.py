@@ -14,7 +14,8 @@ from numpy.typing import NDArray
 
 from raysim.statistics.common_curve import CommonCurve
 from raysim.statistics.levels import Z
-from raysim.statistics.spread import Mean, hartung_knapp, paule_mandel, prediction, q_profile, shrink
+from raysim.statistics.shrinkage import posterior
+from raysim.statistics.spread import Mean, hartung_knapp, paule_mandel, prediction, q_profile
 
 Floats = NDArray[np.float64]
 
@@ -34,7 +35,7 @@ class BetweenHospitals:
       ``tau_logit``: about the same on the logit scale.
     - ``predicted_low`` to ``predicted_high``: where a further hospital's true AUROC lies; NaN for fewer than five.
     - ``shrunken [H]`` with ``shrunken_low`` and ``shrunken_high``: each hospital's estimate drawn towards the mean, NaN
-      where it is not judged.
+      where it is not judged. To be read one by one: their spread is smaller than the true one.
 
     Everything is NaN for fewer than three judged hospitals.
     """
@@ -65,9 +66,8 @@ def between_hospitals(curve: CommonCurve) -> BetweenHospitals:
     mean = hartung_knapp(y, v, t)
     low, high = (float(np.sqrt(limit)) for limit in q_profile(y, v))
     predicted = prediction(mean, t, hospitals) if hospitals >= FEWEST_TO_PREDICT else (nan, nan)
-    each = shrink(y, v, t, mean)
-    reach = Z * np.sqrt(each.variance)
-    shrunken[:, judged] = np.clip([each.estimate, each.estimate - reach, each.estimate + reach], 0.0, 1.0)
+    each = posterior(y, v)
+    shrunken[:, judged] = np.clip([each.mean, each.mean - Z * each.sd, each.mean + Z * each.sd], 0.0, 1.0)
     within = float(np.clip(mean.estimate, 0.0, 1.0))
     tau = float(np.sqrt(t))
     return BetweenHospitals(

@@ -43,8 +43,8 @@ def invert(q: float, drawn: Floats, taus: Sequence[float]) -> Estimate:
 
 
 def at(tau: Estimate, taus: Sequence[float], values: Floats) -> Estimate:
-    """``values [T]`` at the three spreads, NaN at an infinite one."""
-    return Estimate(*(float(np.interp(t, taus, values)) if np.isfinite(t) else float("nan") for t in tau))
+    """``values [T]`` at the three spreads; at one without a limit, those of the largest that was tried."""
+    return Estimate(*(float(np.interp(t, taus, values)) for t in tau))
 
 
 def visible(drawn: Floats, taus: Sequence[float]) -> float:

@@ -3,10 +3,12 @@
 Another time there are other hospitals, other patients and other training seeds. The default interval is for hospitals
 like these (``population``): it asks what a federation should use. The interval for these very hospitals (``fixed``)
 takes hospitals as given. Differences between hospitals contain those between patients, so that a variance is the larger
-of the two and not their sum.
+of the two and not their sum. Seeds are few, and their variance is uncertain by itself: each part of an interval has the
+t quantile of its own degrees of freedom, so that it covers whichever part is the larger.
 
-Sources: the cluster-robust variance HC2 with Satterthwaite's degrees of freedom, Bell and McCaffrey 2002; re-splits of
-the same rows, Nadeau and Bengio 2003. Definitions: ``docs/statistics.md``.
+Sources: the cluster-robust variance HC2 with its degrees of freedom, Bell and McCaffrey 2002; the interval from
+variances of unequal certainty, Banerjee 1961; re-splits of the same rows, Nadeau and Bengio 2003. Definitions:
+``docs/statistics.md``.
 """
 
 from __future__ import annotations
@@ -30,6 +32,14 @@ EQUIVALENT = 0.01
 FEW_HOSPITALS = 10
 """Below so many there is no bootstrap, no decile and no slope, and degrees of freedom are shown."""
 
+ENOUGH_SEEDS = 5
+"""Below so many the uncertainty of their variance is most of an interval's width."""
+
+SMALLEST_P = 1e-12
+"""P-values are not told apart below this."""
+
+BISECTIONS = 50
+
 
 class Limits(NamedTuple):
     """The limits of an interval; NaN where there is none."""
@@ -52,8 +62,7 @@ class Paired:
     - ``hospital_variance`` (V_h): of hospitals, with their patients and their share of training noise in it; NaN for
       one hospital. ``patient_variance`` (V_p): of patients alone; NaN where it was not given. ``seed_variance`` (V_s):
       of training seeds; 0 for one seed, which is then no part of the interval.
-    - ``hospital_df``: the degrees of freedom of V_h. ``hospital_parts [H]`` and ``seed_parts [S]``: whose squares add
-      up to V_h and V_s.
+    - ``df``: the degrees of freedom of V_h, at least 1; NaN for one hospital. Those of V_s are one less than seeds.
     """
 
     difference: float
@@ -63,9 +72,7 @@ class Paired:
     hospital_variance: float
     patient_variance: float
     seed_variance: float
-    hospital_df: float
-    hospital_parts: Floats
-    seed_parts: Floats
+    df: float
 
     @property
     def equal(self) -> bool:
@@ -78,34 +85,30 @@ class Paired:
         return self._largest() + self.seed_variance if self.hospitals > 1 else NAN
 
     @property
-    def df(self) -> float:
-        """The degrees of freedom of :attr:`variance`, at least 1."""
+    def p(self) -> float:
+        """Of no difference for hospitals like these, two-sided; 1 for equal models, NaN without an interval."""
+        if self.equal or self.difference == 0:
+            return 1.0
         if not self.variance > 0:
             return NAN
-        within = self._largest() ** 2 / self.hospital_df
-        seeds = self.seed_variance**2 / (self.seeds - 1) if self.seeds > 1 else 0.0
-        return max(1.0, self.variance**2 / (within + seeds))
-
-    @property
-    def p(self) -> float:
-        """Of no difference for hospitals like these, two-sided; 1 for equal models, NaN for one hospital."""
-        if self.equal:
-            return 1.0
-        return float(2 * student.sf(abs(self.difference) / np.sqrt(self.variance), self.df))
+        low, high = np.log(SMALLEST_P), 0.0
+        for _ in range(BISECTIONS):
+            middle = (low + high) / 2
+            low, high = (low, middle) if self._reach(float(np.exp(middle))) < abs(self.difference) else (middle, high)
+        return float(np.exp(high))
 
     def population(self, alpha: float = ALPHA) -> Limits:
         """The interval for hospitals like these; NaN for one hospital, or where nothing varies."""
         if self.equal:
             return Limits(0.0, 0.0)
-        reach = float(student.isf(alpha / 2, self.df)) * float(np.sqrt(self.variance))
+        reach = self._reach(alpha) if self.variance > 0 else NAN
         return Limits(self.difference - reach, self.difference + reach)
 
     def fixed(self) -> Limits:
         """The interval for these very hospitals: other patients and seeds; NaN where V_p was not given."""
         if self.equal:
             return Limits(0.0, 0.0)
-        seeds = float(student.isf(ALPHA / 2, self.seeds - 1)) if self.seeds > 1 else 0.0
-        reach = float(np.sqrt(Z**2 * self.patient_variance + seeds**2 * self.seed_variance))
+        reach = float(np.sqrt(Z**2 * self.patient_variance + self._seed_reach(ALPHA / 2)))
         return Limits(self.difference - reach, self.difference + reach)
 
     @property
@@ -113,7 +116,7 @@ class Paired:
         """The smallest difference that would be shown in 80 % of such comparisons; 0 for equal models."""
         if self.equal:
             return 0.0
-        return float((student.isf(ALPHA / 2, self.df) + student.ppf(POWER, self.df)) * np.sqrt(self.variance))
+        return self._reach(ALPHA) + self._reach(2 * (1 - POWER)) if self.variance > 0 else NAN
 
     def notes(self) -> list[str]:
         """What a reader must be told beside the interval for hospitals like these."""
@@ -126,7 +129,17 @@ class Paired:
             notes.append("fewer than 2 degrees of freedom: almost nothing can be shown")
         if self.seeds == 1:
             notes.append("one training seed: what another would change is not included")
+        elif self.seeds < ENOUGH_SEEDS:
+            notes.append(f"{self.seeds} training seeds: what they change is itself uncertain; more narrow it")
         return notes
+
+    def _reach(self, alpha: float) -> float:
+        """Half the width of the interval for hospitals like these at a level of ``1 - alpha``."""
+        hospitals = float(student.isf(alpha / 2, self.df)) ** 2 * self._largest()
+        return float(np.sqrt(hospitals + self._seed_reach(alpha / 2)))
+
+    def _seed_reach(self, tail: float) -> float:
+        return float(student.isf(tail, self.seeds - 1)) ** 2 * self.seed_variance if self.seeds > 1 else 0.0
 
     def _largest(self) -> float:
         return float(np.nanmax([0.0, self.hospital_variance, self.patient_variance]))
@@ -155,8 +168,7 @@ def paired(
     hospitals, seeds = int(there.any(axis=0).sum()), int(there.any(axis=1).sum())
     total = r.sum()
     if total == 0:
-        nothing = np.zeros(d.shape[1]), np.zeros(d.shape[0])
-        return Paired(NAN, NAN, 0, 0, NAN, NAN, NAN, NAN, *nothing)
+        return Paired(NAN, NAN, 0, 0, NAN, NAN, NAN, NAN)
     theta = float((r * d).sum() / total)
     parts = r * np.where(there, d - theta, 0.0) / total
     if not d.any():
@@ -175,9 +187,7 @@ def paired(
         float(by_hospital @ by_hospital) if many else NAN,
         NAN if patients is None else float(np.asarray(patients)[there.any(axis=0)].sum() / total**2),
         float(by_seed @ by_seed),
-        float(1.0 / (share @ share) - 1.0) if many else NAN,
-        by_hospital if many else np.zeros_like(share),
-        by_seed,
+        max(1.0, float(1.0 / (share @ share) - 1.0)) if many else NAN,
     )
 
 

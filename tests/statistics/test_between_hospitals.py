@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from scipy.integrate import quad
 
 from raysim.statistics.between_hospitals import between_hospitals
 from raysim.statistics.common_curve import common_curve
-from raysim.statistics.spread import hartung_knapp, paule_mandel, prediction, q_profile, shrink
+from raysim.statistics.shrinkage import posterior
+from raysim.statistics.spread import Mean, hartung_knapp, paule_mandel, prediction, q_profile, shrink
 from tests.statistics.federations import sums
 
 EVENTS, NON_EVENTS = [20, 1, 60, 30, 12, 0, 25], [80, 16, 90, 30, 70, 9, 300]
@@ -26,11 +28,11 @@ def test_it_is_paule_mandel_with_hartung_knapp_on_the_common_variances():
     assert found.tau_logit == pytest.approx(found.tau / (mean.estimate * (1 - mean.estimate)))
     low, high = prediction(mean, t, 6)
     assert (found.predicted_low, found.predicted_high) == (max(low, 0), min(high, 1))
-    each = shrink(y, v, t, mean)
-    assert found.shrunken[curve.judged] == pytest.approx(each.estimate)
-    reach = 1.959963984540054 * np.sqrt(each.variance)
-    assert found.shrunken_high[curve.judged] == pytest.approx(np.minimum(each.estimate + reach, 1))
-    assert found.shrunken_low[curve.judged] == pytest.approx(each.estimate - reach)
+    each = posterior(y, v)
+    assert found.shrunken[curve.judged] == pytest.approx(each.mean)
+    reach = 1.959963984540054 * each.sd
+    assert found.shrunken_high[curve.judged] == pytest.approx(np.minimum(each.mean + reach, 1))
+    assert found.shrunken_low[curve.judged] == pytest.approx(each.mean - reach)
     assert np.isnan([found.shrunken[5], found.shrunken_low[5], found.shrunken_high[5]]).all()
 
 
@@ -42,3 +44,35 @@ def test_few_hospitals(hospitals, summary, predicts):
     assert found.hospitals == hospitals
     assert np.isfinite(found.mean.estimate) == np.isfinite(found.tau) == np.isfinite(found.shrunken).all() == summary
     assert np.isfinite(found.predicted_low) == np.isfinite(found.predicted_high) == predicts
+
+
+def test_the_posterior_is_the_integral_over_spreads():
+    y, v = np.array([0.9, 0.7, 0.82, 0.6]), np.array([0.004, 0.01, 0.001, 0.02])
+
+    def density(tau):
+        w = 1 / (v + tau**2)
+        mu = w @ y / w.sum()
+        return np.sqrt(np.prod(w) / w.sum()) * np.exp(-0.5 * w @ (y - mu) ** 2)
+
+    def centre(tau, i):
+        return shrink(y, v, tau**2, Mean((w := 1 / (v + tau**2)) @ y / w.sum(), w.sum() ** -0.5, 0, 0)).estimate[i]
+
+    def variance(tau, i):
+        w = 1 / (v + tau**2)
+        return shrink(y, v, tau**2, Mean(w @ y / w.sum(), w.sum() ** -0.5, 0, 0)).variance[i]
+
+    total, _ = quad(density, 0, 0.5)
+    found = posterior(y, v)
+    for i in range(4):
+        mean = quad(lambda tau, i=i: density(tau) * centre(tau, i), 0, 0.5)[0] / total
+        square = quad(lambda tau, i=i: density(tau) * (variance(tau, i) + centre(tau, i) ** 2), 0, 0.5)[0] / total
+        assert found.mean[i] == pytest.approx(mean, rel=1e-4)
+        assert found.sd[i] == pytest.approx(np.sqrt(square - mean**2), rel=1e-3)
+
+
+def test_shrunken_estimates_lie_between_the_mean_and_their_own():
+    y, v = np.array([0.9, 0.7, 0.82, 0.6]), np.array([0.004, 0.01, 0.001, 0.02])
+    found = posterior(y, v)
+    assert found.mean.std() < y.std()
+    assert abs(y - found.mean).argmax() == 3  # the least certain moves most
+    assert (found.sd < np.sqrt(v)).all()

@@ -12,7 +12,7 @@ from raysim.metrics.equity import equity
 from raysim.statistics.common_curve import common_curve
 from raysim.statistics.dispersion import Dispersion
 from raysim.statistics.drawn import centres, federations
-from raysim.statistics.inversion import Estimate, invert
+from raysim.statistics.inversion import invert
 from raysim.statistics.noise_floor import noise_floor, over_seeds, share_floor, true_range, weighted_squares
 from tests.statistics.federations import sums
 
@@ -219,14 +219,15 @@ def test_taus_that_do_not_ascend_from_0_are_refused():
             noise_floor(message, SIZES, np.random.default_rng(0), taus=taus)
 
 
-def test_an_infinite_spread_has_no_figures():
+def test_a_spread_without_limit_has_the_figures_of_the_largest_tried():
     rng = np.random.default_rng(15)
-    floor = noise_floor(
-        sums(rng, [30, 40, 50], [100] * 3, [0.55, 0.8, 0.97]), [1000, 2000, 3000], rng, draws=200, taus=(0, 0.2)
-    )
+    message = sums(rng, [30, 40, 50], [100] * 3, [0.55, 0.8, 0.97])
+    floor = noise_floor(message, [1000, 2000, 3000], np.random.default_rng(1), draws=200, taus=(0, 0.2))
     assert floor.tau.high == np.inf
-    assert isinstance(floor.figures["std"].true, Estimate)
-    assert np.isnan(floor.figures["std"].true.high)
+    curve = common_curve(message)
+    counts = message.events, message.non_events
+    _, true = drawn(*counts, curve.common, curve.event_sd, (0, 0.2), 200, np.random.default_rng(1))
+    assert floor.figures["std"].true.high == pytest.approx(true[1].std(axis=1).mean())
 
 
 def test_equal_figures_count_as_reached():

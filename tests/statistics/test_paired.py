@@ -65,7 +65,15 @@ def test_the_parts_are_their_sums():
     df_h = 1 / sum(share**2 for share in h) - 1
     largest = max(v_h, v_p)
     assert pair.variance == pytest.approx(largest + v_s)
-    assert pair.df == pytest.approx((largest + v_s) ** 2 / (largest**2 / df_h + v_s**2 / 2))
+    assert pair.df == pytest.approx(df_h)
+    reaches = [
+        math.sqrt(student.ppf(q, df_h) ** 2 * largest + student.ppf(q, 2) ** 2 * v_s) for q in (0.975, 0.995, 0.8)
+    ]
+    assert pair.population() == pytest.approx((theta - reaches[0], theta + reaches[0]))
+    assert pair.population(0.01) == pytest.approx((theta - reaches[1], theta + reaches[1]))
+    assert pair.visible == pytest.approx(reaches[0] + reaches[2])
+    low, high = pair.population(pair.p)
+    assert min(abs(low), abs(high)) == pytest.approx(0, abs=1e-9)  # the p-value is where the interval ends at 0
     reach = math.sqrt(norm.ppf(0.975) ** 2 * v_p + student.ppf(0.975, 2) ** 2 * v_s)
     assert pair.fixed() == pytest.approx((theta - reach, theta + reach))
     assert pair.unweighted == pytest.approx(
@@ -81,13 +89,18 @@ def test_the_larger_of_hospitals_and_patients_counts():
 
 
 def test_degrees_of_freedom_are_at_least_one():
-    seeds = np.array([[0.1, 0.1, 0.1], [-0.1, -0.1, -0.1]])
-    pair = simple(seeds, np.ones((2, 3)))
-    assert pair.hospital_variance == pytest.approx(0, abs=1e-30)
-    assert pair.df == 1
     two = simple([[0.1, -0.2]], [[99, 1]])
-    assert two.hospital_df < 1
+    assert 1 / (0.99**2 + 0.01**2) - 1 < 1
     assert two.df == 1
+
+
+def test_seeds_alone_have_their_own_degrees_of_freedom():
+    """Hospitals agree, and seeds do not: the interval is that of a mean of seeds."""
+    by_seed = np.array([0.1, 0.3, -0.1])
+    pair = simple(np.repeat(by_seed[:, None], 3, axis=1), np.ones((3, 3)))
+    assert pair.hospital_variance == pytest.approx(0, abs=1e-30)
+    reach = student.ppf(0.975, 2) * by_seed.std(ddof=1) / math.sqrt(3)
+    assert pair.population() == pytest.approx((0.1 - reach, 0.1 + reach))
 
 
 @given(st.permutations(range(5)), st.floats(0.1, 50))
@@ -146,10 +159,12 @@ def test_notes():
         "fewer than 2 degrees of freedom: almost nothing can be shown",
         "one training seed: what another would change is not included",
     ]
-    twice = np.tile(np.arange(10.0), (2, 1))
-    assert simple(twice, np.ones((2, 10))).notes() == []
-    (note,) = simple(twice[:, :9], np.ones((2, 9))).notes()
+    often = np.tile(np.arange(10.0), (5, 1))
+    assert simple(often, np.ones((5, 10))).notes() == []
+    (note,) = simple(often[:, :9], np.ones((5, 9))).notes()
     assert note.startswith("9 hospitals")
+    (note,) = simple(often[:4], np.ones((4, 10))).notes()
+    assert note.startswith("4 training seeds")
 
 
 def test_hospitals_without_enough_events_are_not_in_the_unweighted_mean():
