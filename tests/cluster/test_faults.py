@@ -289,8 +289,8 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "held.py").write_text(HELD)
     strategy = {"class": "held.Held", "clusters": 2, "hold": str(folder / "hold")}
     (folder / "c.yaml").write_text(yaml.safe_dump(RUN | {"strategy": strategy}))
-    code, said = raysim(["run", "c.yaml", "--out", "whole", "--in-process"], folder, environment(folder))
-    assert code == 0, said
+    done = raysim(["run", "c.yaml", "--out", "whole", "--in-process"], folder, environment(folder))
+    assert done.code == 0, done.err
     return folder
 
 
@@ -322,9 +322,9 @@ def test_a_driver_that_ends_leaves_a_folder_that_goes_on_and_no_process(
         assert f"'raysim resume {out.name}' goes on" in said
     assert not (out / "models.safetensors").exists()
     hold.unlink()
-    resumed, said = in_a_process(resume_here, [str(out)], undisturbed, environment(undisturbed))
-    assert resumed == 0, said
-    assert "goes on from round" in said
+    resumed = in_a_process(resume_here, [str(out)], undisturbed, environment(undisturbed))
+    assert resumed.code == 0, resumed.err
+    assert "goes on from round" in resumed.out
     for name in ("models.safetensors", "hospitals.csv", "egress.csv"):
         assert (out / name).read_bytes() == (undisturbed / "whole" / name).read_bytes(), name
     tables = [pd.read_csv(folder / "rounds.csv").drop(columns="seconds") for folder in (out, undisturbed / "whole")]

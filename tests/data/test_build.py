@@ -282,7 +282,7 @@ def test_two_processes_build_at_once() -> None:
     builders = [context.Process(target=_build_small, args=(barrier, folders)) for _ in range(2)]
     for process in builders:
         process.start()
-    built = {folders.get(timeout=60) for _ in builders}
+    built = {folders.get(timeout=600) for _ in builders}
     for process in builders:
         process.join()
         assert process.exitcode == 0

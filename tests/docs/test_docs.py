@@ -54,8 +54,8 @@ def try_out(line: str, folder: Path) -> None:
     if command[1] in ("run", "compare", "curve"):
         command.append("--in-process")
     empty_store(folder)
-    code, said = raysim(command[1:], folder, {"RAYSIM_CACHE": str(folder / "cache")})
-    assert code == 0, f"{line}\n{said}"
+    done = raysim(command[1:], folder, {"RAYSIM_CACHE": str(folder / "cache")})
+    assert done.code == 0, f"{line}\n{done.out}{done.err}"
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)

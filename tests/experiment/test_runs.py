@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sqlite3
 import subprocess
 import sys
@@ -11,6 +12,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+import ray
 import yaml
 from mlflow.entities import Run
 from mlflow.tracking import MlflowClient
@@ -21,7 +23,10 @@ from raysim.storage.results import hospitals_table
 from raysim.strategies.hospital_clusters.fedsoft import FedSoft
 from raysim.strategies.one_model.fedavg import FedAvg
 from raysim.strategies.references.local import Local
-from tests.conftest import play
+from tests.commands import raysim
+from tests.conftest import empty_store, play, shared_ray
+
+pytestmark = shared_ray
 
 SMALL = {
     "data": {"source": "synthetic", "hospitals": 12, "rows": 900, "features": 6},
@@ -30,33 +35,43 @@ SMALL = {
 }
 
 
-def command(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    done = subprocess.run(
-        [sys.executable, "-m", "raysim", *arguments],
-        cwd=folder,
-        env={"PATH": "/usr/bin:/bin", "HOME": str(folder), "RAYSIM_CACHE": str(folder / "cache")},
-        capture_output=True,
-        text=True,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done
+def environment(folder: Path) -> dict[str, str]:
+    return {"HOME": str(folder), "RAYSIM_CACHE": str(folder / "cache")}
+
+
+def command(folder: Path, *arguments: str, **settings: str) -> None:
+    """``raysim`` with ``arguments``, run in ``folder``; it must succeed."""
+    done = raysim(arguments, empty_store(folder), environment(folder) | settings)
+    assert done.code == 0, done.out + done.err
 
 
 @pytest.fixture(scope="module")
 def ran(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, subprocess.CompletedProcess[str]]:
-    """``raysim run`` of CHiP-FL on Ray, in a folder of its own."""
+    """``raysim run`` of CHiP-FL on a Ray of its own, in a folder of its own, where nothing was before."""
     folder = tmp_path_factory.mktemp("run")
     (folder / "c.yaml").write_text(yaml.safe_dump(SMALL | {"strategy": {"name": "chip", "clusters": 3}}))
-    return folder, command(folder, "run", "c.yaml", "--out", "out")
+    done = subprocess.run(
+        [sys.executable, "-m", "raysim", "run", "c.yaml", "--out", "out"],
+        cwd=folder,
+        env={name: value for name, value in os.environ.items() if name != "RAY_ADDRESS"} | environment(folder),
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return folder, done
 
 
 @pytest.fixture(scope="module")
-def compared(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, subprocess.CompletedProcess[str]]:
-    """``raysim compare`` of three strategies with two seeds, on Ray."""
+def compared(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of ``raysim compare`` of three strategies with two seeds, on a Ray that stands."""
     folder = tmp_path_factory.mktemp("compare")
     strategies = ["fedavg", {"name": "chip", "clusters": 3}, "local"]
-    (folder / "c.yaml").write_text(yaml.safe_dump(SMALL | {"strategies": strategies, "seeds": [1, 2]}))
-    return folder, command(folder, "compare", "c.yaml", "--out", "out")
+    resources = {"hospitals_per_actor": 6}
+    tree = SMALL | {"strategies": strategies, "seeds": [1, 2], "resources": resources}
+    (folder / "c.yaml").write_text(yaml.safe_dump(tree))
+    address = ray.get_runtime_context().gcs_address
+    command(folder, "compare", "c.yaml", "--out", "out", RAY_ADDRESS=address)
+    return folder
 
 
 def test_a_run_prints_its_table_and_no_chatter(ran):
@@ -147,7 +162,7 @@ def test_a_run_is_in_mlflow(ran):
 
 
 def test_a_comparison_has_a_row_for_every_strategy_and_model(compared):
-    folder = compared[0] / "out"
+    folder = compared / "out"
     table = pd.read_csv(folder / "comparison.csv")
     assert table.columns[0] == "strategy"
     assert {"auroc", "worst_decile", "gini", "std", "size_bias"} <= set(table.columns)
@@ -170,7 +185,7 @@ def test_a_comparison_has_a_row_for_every_strategy_and_model(compared):
 
 
 def test_a_comparison_leaves_plots_and_one_page(compared):
-    folder = compared[0] / "out"
+    folder = compared / "out"
     for name in ("auroc_by_size", "worst_decile_vs_size_bias", "frontier_3d", "curves"):
         assert (folder / "plots" / f"{name}.png").read_bytes()[:8] == b"\x89PNG\r\n\x1a\n"
     page = (folder / "report.html").read_text()
@@ -180,8 +195,7 @@ def test_a_comparison_leaves_plots_and_one_page(compared):
 
 
 def test_a_comparison_is_nested_in_mlflow(compared):
-    folder, _ = compared
-    everything = runs(folder)
+    everything = runs(compared)
     parents = [run for run in everything if "mlflow.parentRunId" not in run.data.tags]
     children = [run for run in everything if "mlflow.parentRunId" in run.data.tags]
     assert len(parents) == 1
@@ -190,7 +204,7 @@ def test_a_comparison_is_nested_in_mlflow(compared):
     assert {(run.data.tags["strategy"], run.data.tags["seed"]) for run in children} == {
         (strategy, seed) for strategy in ("fedavg", "chip", "local") for seed in ("1", "2")
     }
-    client = MlflowClient(f"sqlite:///{folder / 'mlflow.db'}")
+    client = MlflowClient(f"sqlite:///{compared / 'mlflow.db'}")
     kept = {artifact.path for artifact in client.list_artifacts(parents[0].info.run_id)}
     assert {"comparison.csv", "report.html", "plots"} <= kept
 

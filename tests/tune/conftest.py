@@ -29,6 +29,7 @@ SMALL: Tree = {
     "selection": {"name": "all"},
     "strategy": {"name": "chip", "clusters": 2},
     "tracking": {"uri": "none"},
+    "resources": {"hospitals_per_actor": 6},
     "sweep": {
         "trials": 4,
         "searcher": "random",
