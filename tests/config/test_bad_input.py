@@ -28,8 +28,8 @@ def refused(arguments: Sequence[str], capsys: pytest.CaptureFixture[str], monkey
     """Run the command line; check that it refuses properly, and return what it said."""
     before = {path for path in Path.cwd().iterdir() if path.name != "cache"}
     monkeypatch.setattr(sys, "argv", ["raysim", *arguments])
-    with monkeypatch.context() as patch, pytest.raises(SystemExit) as ended:
-        patch.setattr(time, "sleep", _waits)
+    monkeypatch.setattr(time, "sleep", _waits)
+    with pytest.raises(SystemExit) as ended:
         cli.main()
     said = capsys.readouterr()
     assert ended.value.code == 2, said
