@@ -1,1 +1,4 @@
-"""The mathematics: one published way of federating per file, on plain arrays. ``base`` holds the interface."""
+"""The mathematics: a published method in each file.
+
+On plain arrays; ``base`` holds the interface.
+"""

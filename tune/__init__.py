@@ -1,1 +1,1 @@
-"""Search spaces, sweeps on Ray Tune, and the choice among their trials."""
+"""Sweeps on Ray Tune, and the choice among trials."""

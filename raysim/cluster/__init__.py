@@ -1,0 +1,1 @@
+"""Ray: nodes, placement, actors, rows on their way."""

@@ -1,0 +1,1 @@
+"""Errors, random streams, registry, exact sums."""

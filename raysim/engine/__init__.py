@@ -1,0 +1,1 @@
+"""A round: what is sent, trained, merged, evaluated."""

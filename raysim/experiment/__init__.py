@@ -1,0 +1,1 @@
+"""A run, a comparison, a curve, a plan."""

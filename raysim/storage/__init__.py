@@ -1,0 +1,1 @@
+"""Checkpoints, a run's files, and going on from them."""

@@ -1,1 +1,4 @@
-"""Which measure of unlikeness tells how data was divided, and how many clusters are chosen; nothing is trained."""
+"""Which measure tells how data was divided.
+
+It tells also how many clusters are chosen. Nothing is trained here.
+"""

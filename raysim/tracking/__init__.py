@@ -1,0 +1,1 @@
+"""Runs, rounds and trials as MLflow records them."""

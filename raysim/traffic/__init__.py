@@ -1,0 +1,1 @@
+"""What leaves a hospital: the ledger."""

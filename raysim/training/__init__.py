@@ -1,1 +1,4 @@
-"""Local training: what a hospital minimises, computed fast. Models by family, kernels by model and device."""
+"""What a hospital minimises, computed fast.
+
+Models by family, kernels by model and device.
+"""

@@ -1,0 +1,1 @@
+"""A clock of the simulation: late and lost hospitals."""
