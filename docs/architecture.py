@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 from html import escape
+from itertools import pairwise
 from pathlib import Path
 
 import grimp
@@ -82,11 +83,12 @@ def rows_of(depth: dict[str, int], shown: list[tuple[str, str]]) -> tuple[list[l
     rows: list[list[Slot]] = [sorted(room for room in depth if depth[room] == top - i) for i in range(top + 1)]
     paths: list[list[Slot]] = []
     for above, below in shown:
-        passed: list[Slot] = [(above, below, row) for row in range(top - depth[above] + 1, top - depth[below])]
-        for slot in passed:
-            rows[slot[2]].append(slot)  # type: ignore[call-overload]
-        paths.append([above, *passed, below])
-    steps = [step for path in paths for step in zip(path, path[1:], strict=False)]
+        path: list[Slot] = [above]
+        for row in range(top - depth[above] + 1, top - depth[below]):
+            path.append((above, below, row))
+            rows[row].append((above, below, row))
+        paths.append([*path, below])
+    steps = [step for path in paths for step in pairwise(path)]
     for sweep in range(8):  # a slot goes where its neighbours in the row before are: down, up, and again
         down = sweep % 2 == 0
         for i in range(1, len(rows)) if down else range(len(rows) - 2, -1, -1):

@@ -6,19 +6,21 @@ without Ray where they can, which gives the same results sooner.
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
+import sys
 from pathlib import Path
 
 import pytest
 import yaml
 
 from raysim.core import registry
-from tests.commands import raysim
+from tests.commands import in_a_process, raysim
 from tests.conftest import empty_store
 
 ROOT = Path(__file__).parents[2]
-PAGES = sorted([*(ROOT / "docs").glob("*.md"), ROOT / "README.md"])
+PAGES = sorted([*(ROOT / "docs").glob("*.md"), ROOT / "README.md", ROOT / "CONTRIBUTING.md"])
 BLOCK = re.compile(r"^```(\w+)(?: title=(\S+))?\n(.*?)^```", re.MULTILINE | re.DOTALL)
 NAMED = {
     "strategies": "strategies.md",
@@ -26,7 +28,7 @@ NAMED = {
     "models": "models.md",
     "sources": "data.md",
 }  # where everything of a kind is listed
-ELSEWHERE = ("make", "mlflow")  # other tests, or a browser, see to these
+ELSEWHERE = ("make", "mlflow", "pre-commit")  # other tests, or a browser, see to these
 READERS_OWN = ("my.yaml",)  # files that only the reader has
 
 
@@ -50,12 +52,21 @@ def try_out(line: str, folder: Path) -> None:
     command = shlex.split(line)
     if command[0] in ELSEWHERE or set(READERS_OWN) & set(command):
         return
+    if command[:3] == ["python", "-m", "pytest"]:
+        tested = in_a_process(run_tests, [*command[3:], f"--rootdir={folder}"], folder, {})
+        assert tested.code == 0, tested.out + tested.err
+        return
     assert command[0] == "raysim", line
     if command[1] in ("run", "compare", "curve"):
         command.append("--in-process")
     empty_store(folder)
     done = raysim(command[1:], folder, {"RAYSIM_CACHE": str(folder / "cache")})
     assert done.code == 0, f"{line}\n{done.out}{done.err}"
+
+
+def run_tests(*arguments: str) -> None:
+    """``python -m pytest`` with ``arguments``, which finds what a page tells to write."""
+    sys.exit(pytest.main([*arguments, "--config-file", os.devnull, "-p", "no:cacheprovider"]))
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
