@@ -1,1 +1,4 @@
-"""A finished run put to use: rows that it has not seen are scored, and its models leave raysim."""
+"""A finished run put to use: new rows are scored.
+
+Its models leave raysim too.
+"""
