@@ -9,7 +9,7 @@ import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import pytest
@@ -36,6 +36,8 @@ settings.register_profile("raysim", deadline=None, suppress_health_check=[Health
 settings.register_profile("ci", settings.get_profile("raysim"), derandomize=True, database=None, print_blob=True)
 settings.load_profile("ci" if IN_CI else "raysim")
 
+T = TypeVar("T")
+
 MakeFederation = Callable[..., Federation]
 
 MLP = ModelSpec("mlp", None, {"hidden": [6]}, "default")
@@ -50,15 +52,23 @@ def ray_here() -> None:
     """A Ray with four CPUs and two GPUs that nobody has to own: to Ray they are numbers. See :data:`shared_ray`."""
     import ray
 
-    for attempt in range(20):
-        if ray.is_initialized():
-            return
+    if not ray.is_initialized():
+        options = {"include_dashboard": False, "log_to_driver": False, "logging_level": "FATAL"}
+        patiently(lambda: ray.init(address="local", num_cpus=4, num_gpus=2, **options))
+
+
+def patiently(start: Callable[[], T]) -> T:
+    """What ``start`` gives, which begins a Ray: the half a minute that Ray allows is too short for a busy machine."""
+    import ray
+
+    for _ in range(20):
         try:
-            ray.init(num_cpus=4, num_gpus=2, include_dashboard=False, log_to_driver=False, logging_level="FATAL")
-        except Exception as error:  # Ray's limit of half a minute is too short for a machine that is busy
-            if "timed out during startup" not in str(error) or attempt == 19:
+            return start()
+        except Exception as error:
+            if "timed out during startup" not in str(error):
                 raise
             ray.shutdown()
+    return start()
 
 
 @pytest.hookimpl(trylast=True)

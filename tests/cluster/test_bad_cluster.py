@@ -18,6 +18,7 @@ from raysim.config.schema import ResourcesSection
 from raysim.core.errors import ResourceError
 from raysim.experiment.session import place_live
 from tests.commands import in_a_process
+from tests.conftest import patiently
 
 
 @pytest.fixture
@@ -153,9 +154,10 @@ def three_nodes(monkeypatch) -> Iterator[None]:
     from ray.cluster_utils import Cluster
 
     monkeypatch.setenv("RAY_AUTH_MODE", "disabled")
-    nodes = Cluster(initialize_head=True, head_node_args={"num_cpus": 4, "include_dashboard": False})
+    head = {"num_cpus": 4, "include_dashboard": False}
+    nodes = patiently(lambda: Cluster(initialize_head=True, head_node_args=head))
     for _ in range(2):
-        nodes.add_node(num_cpus=2)
+        patiently(lambda: nodes.add_node(num_cpus=2))
     ray.init(address=nodes.address, log_to_driver=False, logging_level="ERROR")
     yield
     ray.shutdown()
