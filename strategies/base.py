@@ -185,7 +185,7 @@ class Strategy:
     """A way of federating. Derive from this class, make it a frozen dataclass, and override what differs."""
 
     yardstick: ClassVar[bool] = False
-    """Whether it only bounds what federating can reach. Reports show a yardstick and never recommend it."""
+    """Whether it is no way of federating, but a reference beside them. Reports show it and never recommend it."""
 
     def check(self, names: Sequence[str], sizes: Ids) -> None:
         """Raise ``ValueError`` for hyper-parameters that do not fit hospitals with these names and training rows.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import inspect
+import json
 import re
 import sys
 from collections.abc import Sequence
@@ -47,7 +48,6 @@ def compare_all(
     from raysim.experiment import comparison
     from raysim.experiment.runs import Experiment
     from raysim.report import patient_clusters, patient_groups, virtual_time
-    from raysim.report.answer import answer
 
     config = reading.resolve(config, reads=reading.COMPARISON)
     experiment = Experiment(config, reading.compared(config), config.seeds or (config.seed,), out, again=again)
@@ -67,9 +67,8 @@ def compare_all(
     for shown in filter(None, further):
         console.print()
         console.print(shown, markup=False)
-    said = answer(tables[1])
     console.print()
-    for sentence in filter(None, (said.lead, said.front, said.caution)):
+    for sentence in json.loads((experiment.folder / "answer.json").read_text())["reasons"]:
         console.print(sentence, highlight=False, markup=False)
     console.print(f"files: {experiment.folder}", soft_wrap=True, highlight=False, markup=False)
 

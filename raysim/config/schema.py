@@ -155,7 +155,8 @@ class EvaluationSection(Section):
 
     After the last round also by patient group: ``groups`` are attributes of patients (None: all that the data knows, an
     empty list none), ``age_bands`` the ages in years at which bands begin. With ``predictions`` what every model served
-    says of every row, of all parts, is written too; it is in the egress ledger.
+    says of every row, of all parts, is written too; it is in the egress ledger. A hospital may be named the lowest from
+    ``minimum_events`` events in its rows on; the tests of spread use every judged hospital.
     """
 
     every: int = default("evaluation.every", ge=0)
@@ -163,6 +164,7 @@ class EvaluationSection(Section):
     groups: tuple[str, ...] | None = default("evaluation.groups")
     age_bands: tuple[FiniteFloat, ...] = default("evaluation.age_bands")
     predictions: bool = default("evaluation.predictions")
+    minimum_events: int = default("evaluation.minimum_events", ge=1)
 
     @field_validator("age_bands")
     @classmethod

@@ -16,6 +16,7 @@ from raysim.engine.job import Round
 from raysim.engine.losses import LOSS_SCALARS, TrainingLosses
 from raysim.engine.messages import PartialResult
 from raysim.metrics.measures import pooled_auroc
+from raysim.statistics.auroc import PairSums
 from raysim.strategies.base import OWN, Floats, Ids
 from raysim.traffic.exchange import Traffic
 from raysim.traffic.ledger import MEASURED
@@ -38,6 +39,10 @@ class Measured:
     """Whether these are the models that all ends with, of which more is asked."""
 
 
+PAIR_SUMS = 8
+"""Numbers of 4 bytes that a hospital's sums over pairs take."""
+
+
 class Evaluation:
     """Of one job's models. ``order [N]`` brings actors' hospitals, back to back, into the order of ids."""
 
@@ -47,6 +52,8 @@ class Evaluation:
     """Their figures per model served and attribute, as :func:`subgroups.merged` gives them."""
     losses: TrainingLosses
     """Training losses, beside those of the rounds."""
+    pairs: dict[str, PairSums]
+    """Per model served, what each hospital's rows say of the variance of its AUROC; asked for at the end."""
 
     def __init__(
         self, federation: Federation, section: EvaluationSection, order: Ids, rounds: int, traffic: Traffic
@@ -54,6 +61,7 @@ class Evaluation:
         self.grouping = subgroups.grouping(federation, section.groups, section.age_bands)
         self.groups = {}
         self.losses = TrainingLosses()
+        self.pairs = {}
         self._task, self._totals, self._bounds = federation.task, federation.totals, federation.bounds
         self._every, self._order, self._rounds, self._traffic = section.every, order, rounds, traffic
 
@@ -88,9 +96,14 @@ class Evaluation:
             if histograms:
                 pooled, bound = pooled_auroc(histograms)
                 row.metrics[model] |= {"pooled_auroc": pooled, "pooled_auroc_bound": bound}
+            pairs = [partial.pairs[model] for partial in partials if model in partial.pairs]
+            if pairs:
+                sums = zip(*pairs, strict=True)
+                self.pairs[model] = PairSums(*(np.concatenate(each)[self._order] for each in sums))
             row.metrics[model] |= self._by_group(model, partials)
         if figures:
-            self._tell(row.round, len(self._task.figures) * len(figures))
+            # The sums over pairs, of which there are some at the end only, are four of 8 bytes.
+            self._tell(row.round, len(self._task.figures) * len(figures) + PAIR_SUMS * len(self.pairs))
         for means in self._means(partials).values():
             row.training_loss = float(means[0])
             self._tell(row.round, LOSS_SCALARS)

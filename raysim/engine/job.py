@@ -15,6 +15,7 @@ from raysim.data.federation import Federation
 from raysim.engine.losses import TrainingLosses
 from raysim.engine.messages import HospitalStates, Work
 from raysim.engine.subgroups import Grouping, grouping
+from raysim.statistics.auroc import PairSums
 from raysim.statistics.convergence import Convergence
 from raysim.strategies.base import Division, Floats, Ids, Mask, Selection, State, Strategy, Training
 from raysim.traffic.ledger import Bytes, Ledger
@@ -123,6 +124,8 @@ class Outcome:
     """The groups of patients that figures were asked for, or None."""
     groups: dict[str, dict[str, tuple[Floats, Floats]]] = field(default_factory=dict)
     """Their figures per model served and attribute, as :func:`subgroups.merged` gives them."""
+    pairs: dict[str, PairSums] = field(default_factory=dict)
+    """Per model served, the sums over pairs of test rows of each hospital, ``[N]`` each; none without two classes."""
 
     @property
     def convergence(self) -> Convergence | None:
@@ -143,7 +146,7 @@ class Result:
     label: str
     """What tables call the strategy."""
     yardstick: bool
-    """Whether it only bounds what federating can reach."""
+    """Whether its strategy is no way of federating, but a reference beside them."""
     seed: int
     """Of the run."""
     federation: Federation

@@ -275,6 +275,7 @@ class JobRun:
             predictions=predictions,
             grouping=self._evaluation.grouping,
             groups=self._evaluation.groups,
+            pairs=self._evaluation.pairs,
             losses=self._evaluation.losses,
             facts=self._strategy.facts(self._view, state),
             clusters_of_patients=self._clusters_of_patients(),

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from raysim.data.federation import Federation
 from raysim.engine.subgroups import GroupFigures, Grouping
+from raysim.statistics.auroc import PairSums
 from raysim.strategies.base import Division, Floats, Ids, LocalProblem, Mask, Question
 from raysim.training.base import Model, Optimizer
 from raysim.training.class_weights import ClassWeights
@@ -106,7 +107,8 @@ class RoundPlan:
     part: str = "test"
     """The rows that they are evaluated on."""
     histograms: bool = False
-    """Whether histograms of the scores are asked for too, from which figures of all rows together follow."""
+    """Whether histograms of the scores are asked for too, from which figures of all rows together follow, and the sums
+    over pairs of rows, from which the variance of each hospital's AUROC does."""
     groups: Grouping | None = None
     """The groups of patients whose figures are asked for too."""
     predictions: bool = False
@@ -150,6 +152,8 @@ class PartialResult:
     ``[h, parts, 2]``."""
     histograms: dict[str, Any] = field(default_factory=dict)
     """Per model served, the histogram of its scores."""
+    pairs: dict[str, PairSums] = field(default_factory=dict)
+    """Per model served, the sums over pairs of rows of the actor's hospitals in its order, ``[h]`` each."""
     groups: dict[str, dict[str, GroupFigures]] = field(default_factory=dict)
     """Per model served and attribute, the figures of groups of patients."""
     predictions: dict[str, NDArray[Any]] = field(default_factory=dict)

@@ -13,7 +13,8 @@ from raysim.core.errors import ConfigError
 from raysim.data.federation import PARTS, Federation
 from raysim.engine import timing
 from raysim.engine.job import Result
-from raysim.report import accuracy, patient_clusters, patient_groups, plots, tables, virtual_time
+from raysim.report import accuracy, noise, patient_clusters, patient_groups, plots, tables, virtual_time
+from raysim.report.answer import answer
 from raysim.report.drawn import Drawn
 from raysim.report.page import Provenance, comparison_page, run_page
 from raysim.storage.manifest import Manifest
@@ -121,8 +122,13 @@ def write_comparison(out: Manifest, config: Config, results: Sequence[Result]) -
     hospitals = for_plots(hospitals, config.evaluation.part)
     differences = tables.differences(frame, config.reference, hospitals)
     table = comparison_table(frame, differences, folds=config.data.split.folds is not None)
+    floors = noise.floors(results, config.evaluation.minimum_events)
+    said = answer(frame, hospitals, config.reference, floors=floors)
+    if floors:
+        out.csv("noise.csv", noise.table(floors))
     federation = results[0].federation
     out.csv("comparison.csv", table)
+    out.json("answer.json", said.as_json())
     out.rows(SPLIT, splits(results))
     write_config(out, config.frozen(), federation)
     for name, figure in (
@@ -146,6 +152,7 @@ def write_comparison(out: Manifest, config: Config, results: Sequence[Result]) -
         rounds=rounds,
         baseline=config.reference,
         differences=differences,
+        said=said,
         further=further,
         part=part,
     )

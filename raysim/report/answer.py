@@ -1,81 +1,205 @@
-"""What a comparison says, in plain words, computed from its numbers.
+"""What a comparison says, in plain words, from what its intervals show and never from means alone.
 
-A difference counts as found only when it is larger than its own spread: the gap between two strategies is taken seed by
-seed, and where its mean is no larger than its standard deviation over seeds, the two are called equal. With one seed
-only the same figures are.
+"No difference can be shown with these data" is an answer. Who is recommended is decided in
+:mod:`raysim.report.evidence`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from raysim.metrics.equity import paired_difference, pareto_front
 from raysim.metrics.labels import reporting
-from raysim.report.tables import KEYS, comparison, complete, labels
-
-
-def questions(table: pd.DataFrame) -> tuple[tuple[str, str, str, bool, int], ...]:
-    """Figure, the question it answers, its name, whether larger is better, decimals."""
-    kind = reporting(table)
-    digits = kind.decimals(table[kind.headline])
-    worst = f"{kind.title} of the worst decile"
-    return (
-        (kind.headline, "Most accurate on average", f"mean {kind.title}", kind.larger, digits),
-        ("worst_decile", "Best for the worst-served hospitals", worst, kind.larger, digits),
-        ("size_bias_abs", "Least dependent on hospital size", "absolute size bias", False, digits + 1),
-    )
-
-
-@dataclass(frozen=True)
-class Finding:
-    """The answer to one question: who is best, its figure, and who is no different."""
-
-    question: str
-    figure: str
-    winner: str
-    value: str
-    superlative: str
-    equal: tuple[str, ...]
-    note: str
+from raysim.report.evidence import Evidence, Key, evidence
+from raysim.statistics.noise_floor import NoiseFloor
+from raysim.statistics.paired import Limits
 
 
 @dataclass(frozen=True)
 class Answer:
-    """One sentence, the findings behind it, and the strategies that no other dominates."""
+    """The answer of a comparison."""
 
     lead: str
-    findings: tuple[Finding, ...]
-    front: str
+    """One sentence."""
+    reasons: tuple[str, ...]
+    """The sentences behind it."""
     caution: str
+    """What limits it, or nothing."""
+    recommended: str | None
+    """The label of the strategy (and model) to take: of those that no other is shown to be better than, the one that
+    moves the fewest bytes. None where nothing can be compared."""
+    difference_shown: bool
+    """Whether any strategy is shown to differ from the reference, or without one, from another."""
+
+    @property
+    def sentences(self) -> tuple[str, ...]:
+        """Everything that it says, in order."""
+        return tuple(filter(None, (self.lead, *self.reasons, self.caution)))
+
+    def as_json(self) -> dict[str, Any]:
+        """What ``answer.json`` holds."""
+        return {
+            "recommended": self.recommended,
+            "difference_shown": self.difference_shown,
+            "reasons": list(self.sentences),
+        }
 
 
-def answer(per_seed: pd.DataFrame) -> Answer:
-    """The answer of a comparison; ``per_seed`` as in :mod:`raysim.report.tables`."""
-    rows = complete(per_seed)
-    if not rows["yardstick"].all():
-        rows = rows[~rows["yardstick"]]
-    table = comparison(rows)
-    names = labels(table)
-    seeds = rows["seed"].nunique()
-    asked = questions(table)
-    findings = tuple(_finding(rows, table, names, seeds, *question) for question in asked)
-    figures = table[[figure for figure, *_ in asked]].to_numpy(float)
-    known = np.logical_and.reduce(np.isfinite(figures), axis=1)
-    front = ""
-    if known.sum() > 1:
-        values = figures * [1 if larger else -1 for _, _, _, larger, _ in asked]
-        best = [name for name, there in zip(names, pareto_front(values), strict=True) if there]
-        front = f"Not dominated (no other is as good on all three figures and better on one): {listed(best)}."
-    caution = ""
-    if seeds < 2:
-        caution = "One seed was run, so the spread over seeds is unknown: read small differences as no difference."
-    elif seeds < 5:
-        caution = f"{seeds} seeds give a rough idea of the spread only."
-    return Answer(_lead(findings, names, seeds), findings, front, caution)
+def answer(
+    per_seed: pd.DataFrame,
+    hospitals: pd.DataFrame,
+    reference: str,
+    floors: Mapping[Key, NoiseFloor] | None = None,
+) -> Answer:
+    """The answer of a comparison; arguments as those of :func:`raysim.report.evidence.evidence`.
+
+    ``floors`` as :func:`raysim.report.noise.floors` gives them: what is said of the spread between hospitals.
+    """
+    shown = evidence(per_seed, hospitals, reference)
+    if shown is None:
+        title = reporting(per_seed).title
+        lead = f"No {title} of this comparison is defined, so it says nothing about the strategies."
+        return Answer(lead, (), "", None, False)
+    best = shown.entries[shown.best].name
+    if len(shown.entries) == 1 and len(shown.entries[0].members) == 1:
+        return Answer(f"Only {best} was run, so there is nothing to compare it with.", (), "", None, False)
+    reasons = (
+        *_equal(shown),
+        *_price(shown),
+        *_worse(shown),
+        *_others(shown),
+        *_visible(shown),
+        *_references(shown),
+        *_spread(shown, floors or {}),
+    )
+    return Answer(_lead(shown), reasons, _caution(shown), best, shown.difference_shown)
+
+
+def _lead(shown: Evidence) -> str:
+    figure, best, name = f"mean {shown.kind.title}", shown.best, shown.entries[shown.best].name
+    if len(shown.entries) == 1:
+        return f"All ways of federating ended with equal models, so there is no difference between them; take {name}."
+    if not shown.better.any():
+        return (
+            f"No difference in {figure} between the {len(shown.entries)} ways of federating can be shown with these "
+            f"data; {name} moves the fewest bytes."
+        )
+    if shown.base is not None and shown.better[best, shown.base]:
+        return f"{name}: {_words(shown, best, shown.base)} {figure} against {shown.entries[shown.base].name}."
+    if len(shown.unbeaten) == 1:
+        return (
+            f"{name} is shown to have a better {figure} than another way of federating, and none a better one than it."
+        )
+    return (
+        f"{name}: no other way of federating is shown to have a better {figure}, and of the {len(shown.unbeaten)} of "
+        "which that holds it moves the fewest bytes."
+    )
+
+
+def _equal(shown: Evidence) -> list[str]:
+    groups = [entry for entry in shown.entries if len(entry.members) > 1]
+    return [f"{listed(_members(entry.members))} ended with equal models and count as one." for entry in groups]
+
+
+def _members(keys: Sequence[tuple[str, str]]) -> list[str]:
+    alone = len({strategy for strategy, _ in keys}) == len(keys)
+    return [strategy if alone else f"{strategy} ({model})" for strategy, model in keys]
+
+
+def _price(shown: Evidence) -> list[str]:
+    """What the recommended one costs against the reference."""
+    if shown.base is None or shown.base == shown.best:
+        return []
+    own, base = shown.entries[shown.best], shown.entries[shown.base]
+    return [f"It moves {own.bytes / base.bytes:.2g} times the bytes of {base.name}."] if base.bytes > 0 else []
+
+
+def _worse(shown: Evidence) -> list[str]:
+    best, name = shown.best, shown.entries[shown.best].name
+    beaten = [i for i in range(len(shown.entries)) if i not in shown.unbeaten]
+    from_best = [f"{shown.entries[i].name}: {_words(shown, i, best)}" for i in beaten if shown.better[best, i]]
+    others = [shown.entries[i].name for i in beaten if not shown.better[best, i]]
+    sentences = [f"Shown to be worse than {name}: {'; '.join(from_best)}."] if from_best else []
+    if others:
+        sentences.append(f"Shown to be worse than some other, but not than {name}: {listed(others)}.")
+    return sentences
+
+
+def _others(shown: Evidence) -> list[str]:
+    best = shown.best
+    rest = [f"{shown.entries[i].name}: {_words(shown, i, best)}" for i in shown.unbeaten if i != best]
+    return [f"Not shown to differ from {shown.entries[best].name}: {'; '.join(rest)}."] if rest else []
+
+
+def _visible(shown: Evidence) -> list[str]:
+    """Which difference could have been seen at all, beside a finding of none."""
+    best = shown.best
+    against = shown.base if shown.base not in (None, best) else next((i for i in shown.unbeaten if i != best), None)
+    if against is None:
+        return []
+    pair = shown.differences[min(best, against), max(best, against)]
+    if shown.between(best, against)[1].shows or not np.isfinite(pair.visible):
+        return []
+    return [
+        f"A difference of {pair.visible:.{_digits(shown)}f} from {shown.entries[against].name} would have been shown "
+        "in four of five such comparisons."
+    ]
+
+
+def _references(shown: Evidence) -> list[str]:
+    """What training alone, or in one place, reaches: no way of federating, and no bound either."""
+    sentences = []
+    for entry, pair in zip(shown.references, shown.of_references, strict=True):
+        interval = pair.population()
+        value = signed(pair.difference, interval, _digits(shown))
+        if not interval.shows:
+            verdict = "no difference is shown"
+        else:
+            verdict = "it is better" if (interval.low > 0) == shown.kind.larger else "it is worse"
+        name = entry.name.removesuffix(" *")
+        sentences.append(f"For reference, {name} against {shown.entries[shown.best].name}: {value}; {verdict}.")
+    return sentences
+
+
+def _spread(shown: Evidence, floors: Mapping[Key, NoiseFloor]) -> list[str]:
+    """Whether the recommended model serves hospitals differently, beyond what test noise explains."""
+    entry = shown.entries[shown.best]
+    return [f"{entry.name}: {floors[entry.key].sentence()}"] if entry.key in floors else []
+
+
+def _caution(shown: Evidence) -> str:
+    """What a reader must know of the intervals: of the one that the lead is about, and of all together."""
+    if not shown.differences:
+        return ""
+    against = next(iter({0, 1} - {shown.best})) if shown.base in (None, shown.best) else shown.base
+    notes = shown.differences[min(shown.best, against), max(shown.best, against)].notes()
+    if len(shown.differences) > 1:
+        notes.append(f"intervals hold together for all {len(shown.differences)} pairs, by Holm's procedure")
+    text = "; ".join(notes)
+    return text[:1].upper() + text[1:] + "." if text else ""
+
+
+def _digits(shown: Evidence) -> int:
+    return shown.kind.decimals([pair.difference for pair in shown.differences.values()])
+
+
+def _words(shown: Evidence, i: int, j: int) -> str:
+    return signed(*shown.between(i, j), _digits(shown))
+
+
+def signed(value: float, interval: Limits, digits: int) -> str:
+    """A difference with its interval.
+
+    >>> signed(0.0031, Limits(0.0019, 0.0042), 3), signed(-0.0004, Limits(float("nan"), float("nan")), 3)
+    ('+0.003 (+0.002 to +0.004)', '-0.000, without an interval')
+    """
+    if not np.isfinite(interval.low):
+        return f"{value:+.{digits}f}, without an interval"
+    return f"{value:+.{digits}f} ({interval.low:+.{digits}f} to {interval.high:+.{digits}f})"
 
 
 def listed(names: Sequence[str]) -> str:
@@ -96,79 +220,3 @@ def plus_minus(mean: float, std: float, digits: int) -> str:
     if not np.isfinite(mean):
         return "undefined"
     return f"{mean:.{digits}f} ± {std:.{digits}f}" if np.isfinite(std) else f"{mean:.{digits}f}"
-
-
-def _finding(
-    rows: pd.DataFrame,
-    table: pd.DataFrame,
-    names: list[str],
-    seeds: int,
-    figure: str,
-    question: str,
-    name: str,
-    larger: bool,
-    digits: int,
-) -> Finding:
-    values = table[figure].to_numpy(float)
-    if not np.isfinite(values).any():
-        return Finding(question, name, "undefined", "", "", (), f"The {name} is undefined for every strategy.")
-    best = int(np.nanargmax(values if larger else -values))
-    by_key = {key: group.set_index("seed")[figure] for key, group in rows.groupby(KEYS, sort=False)}
-    keys = list(zip(table["strategy"], table["model"], strict=True))
-    equal, apart, unknown = [], [], []
-    for k, key in enumerate(keys):
-        if k == best:
-            continue
-        gap = paired_difference(*by_key[keys[best]].align(by_key[key], join="inner"))
-        if gap.pairs < min(seeds, 2):
-            unknown.append(names[k])
-        elif abs(gap.mean) <= (gap.std if seeds > 1 else 0.0):
-            equal.append(names[k])
-        else:
-            apart.append(names[k])
-    spread = table[f"{figure}_std"].to_numpy(float)[best]
-    value = plus_minus(values[best], spread, digits)
-    note = _note(equal, apart, unknown, seeds)
-    return Finding(question, name, names[best], value, "highest" if larger else "smallest", tuple(equal), note)
-
-
-def _note(equal: Sequence[str], apart: Sequence[str], unknown: Sequence[str], seeds: int) -> str:
-    """What is known of the others' differences from the best: within the spread, beyond it, or undefined."""
-    said = []
-    if equal and seeds > 1:
-        said.append(f"{listed(equal)} {_differ(equal)} from it by no more than the spread over seeds.")
-    elif equal:
-        said.append(f"{listed(equal)} {'has' if len(equal) == 1 else 'have'} the same.")
-    elif apart and seeds > 1:
-        others = listed(apart) if unknown else "Every other"
-        what = _differ(apart) if unknown else "differs"
-        said.append(f"{others} {what} from it by more than the spread over seeds.")
-    if unknown:
-        why = ": fewer than two seeds define both" if seeds > 1 else ""
-        said.append(f"The difference from {listed(unknown)} is undefined{why}.")
-    return " ".join(said)
-
-
-def _differ(names: Sequence[str]) -> str:
-    return "differs" if len(names) == 1 else "differ"
-
-
-def _lead(findings: Sequence[Finding], names: list[str], seeds: int) -> str:
-    defined = [f for f in findings if f.value]
-    if not defined:
-        return "No figure of this comparison is defined, so it says nothing about the strategies."
-    if len(names) == 1:
-        return f"Only {names[0]} was run, so there is nothing to compare it with."
-    tied = [{f.winner, *f.equal} for f in defined]
-    if all(len(t) == len(names) for t in tied):
-        same = "The differences are within the spread over seeds" if seeds > 1 else "All figures are the same"
-        return f"{same}: this comparison does not separate the strategies."
-    everywhere = [name for name in names if all(name in t for t in tied)]
-    count = {1: "the one figure", 2: "both figures", 3: "all three figures"}[len(defined)]
-    if everywhere:
-        outright = all(f.winner == everywhere[0] and not f.equal for f in defined)
-        verb = "is" if len(everywhere) == 1 else "are"
-        how = "best" if outright or seeds < 2 else "best, or within the spread over seeds of the best,"
-        return f"{listed(everywhere)} {verb} {how} on {count}."
-    parts = [f"{f.winner} has the {f.superlative} {f.figure}" for f in defined]
-    return f"No way of federating is best on {count}: {listed(parts)}."

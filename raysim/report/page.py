@@ -19,7 +19,7 @@ from matplotlib.figure import Figure
 from raysim.metrics.equity import worst_decile
 from raysim.metrics.labels import reporting
 from raysim.report import accuracy, plots, tables
-from raysim.report.answer import answer, plus_minus
+from raysim.report.answer import Answer, answer, plus_minus
 from raysim.report.contents import (
     body_rows,
     columns,
@@ -72,14 +72,18 @@ def comparison_page(
     hospitals: pd.DataFrame | None = None,
     rounds: pd.DataFrame | None = None,
     differences: pd.DataFrame | None = None,
+    said: Answer | None = None,
     further: Sequence[Drawn] = (),
     part: str = "test",
 ) -> str:
     """The page of a comparison, as HTML text; frames as in :mod:`raysim.report.tables` and :func:`plots.curves`.
 
-    ``differences`` as :func:`tables.differences` gives them, where they are known already; ``part`` of the rows was
-    evaluated.
+    ``differences`` as :func:`tables.differences` gives them and ``said``, the answer, where they are known already;
+    ``part`` of the rows was evaluated. Without ``hospitals`` nothing can be compared.
     """
+    if said is None:
+        nothing = pd.DataFrame(columns=[*tables.KEYS, "seed", "hospital", "n_test", reporting(per_seed).headline])
+        said = answer(per_seed, nothing if hospitals is None else hospitals, baseline)
     if differences is None:
         differences = tables.differences(per_seed, baseline, hospitals)
     table, kind = tables.comparison(per_seed), reporting(per_seed)
@@ -109,7 +113,7 @@ def comparison_page(
         provenance=provenance,
         task=kind,
         part=part,
-        answer=answer(per_seed),
+        answer=said,
         columns=[heading for _, heading, *_ in columns(table)],
         body=body_rows(table, names),
         several=len(provenance.seeds) > 1,

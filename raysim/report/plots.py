@@ -132,7 +132,7 @@ def worst_decile_vs_size_bias(comparison: pd.DataFrame) -> Figure:
         Line2D([], [], ls="", **_mark(False, False)),
         Line2D([], [], ls="", **_mark(False, True)),
     ]
-    legend = ["not dominated", "dominated: another is as good on both and better on one", "* yardstick"]
+    legend = ["not dominated", "dominated: another is as good on both and better on one", "* reference"]
     ax.legend(marks, legend, loc="lower left", bbox_to_anchor=(0, 1), ncols=3, frameon=False, fontsize=9)
     points = _pixels(ax, x[kept], y[kept])
     arms = [*zip(_pixels(ax, (x - dx)[kept], y[kept]), _pixels(ax, (x + dx)[kept], y[kept]), strict=True)]
@@ -189,7 +189,7 @@ def frontier_3d(comparison: pd.DataFrame) -> Figure:
         Line2D([], [], ls="", **_mark(False, False)),
         Line2D([], [], ls="", **_mark(False, True)),
     ]
-    legend = ["on the frontier", "dominated: another is as good on all three and better on one", "* yardstick"]
+    legend = ["on the frontier", "dominated: another is as good on all three and better on one", "* reference"]
     figure.legend(marks, legend, loc="upper left", ncols=3, frameon=False, fontsize=9)
     feet = points.copy()
     feet[:, 2] = floor
@@ -326,7 +326,7 @@ def _with_bias(comparison: pd.DataFrame) -> pd.DataFrame:
 
 
 def _mark(front: bool, aside: bool) -> dict[str, Any]:
-    """How a point is drawn: on the front, dominated, or aside as a yardstick."""
+    """How a point is drawn: on the front, dominated, or aside as a reference."""
     if aside:
         return {"marker": "D", "ms": 6, "color": "none", "mec": INK}
     return {

@@ -19,10 +19,14 @@ from numpy.typing import NDArray
 from raysim.core.streams import stream
 from raysim.metrics.equity import paired_difference, paired_interval, pareto_front
 from raysim.metrics.labels import CLASSIFICATION, reporting
+from raysim.statistics.paired import Paired, paired
 
 KEYS = ["strategy", "model"]
 NAMES = (*KEYS, "hospital", "attribute", "group")
 """Columns that hold names, which may look like numbers or like what is missing."""
+
+MANY_HOSPITALS = 30
+"""From so many judged hospitals on, resampling them says how far a difference of the worst decile is chance."""
 
 EQUITY = ("worst_decile", "gini", "std", "size_bias", "size_bias_abs")
 FIGURES = (CLASSIFICATION.headline, *EQUITY)
@@ -70,9 +74,11 @@ def differences(
 ) -> pd.DataFrame:
     """Every strategy and model minus the baseline: ``strategy, model, figure, mean, std, pairs, low, high``.
 
-    ``mean`` and ``std`` are over pairs of equal seeds; ``low`` and ``high`` the 95 % paired bootstrap interval over
-    hospitals, for the mean AUROC (MAE) and the worst decile and where ``hospitals`` is given, else NaN. The baseline is
-    that strategy's ``global`` model or, without one, its first. No rows when the baseline was not run.
+    ``mean`` and ``std`` are over pairs of equal seeds. ``low`` and ``high``, where ``hospitals`` is given, are a 95 %
+    interval: of the mean AUROC (MAE) for hospitals like these (:meth:`raysim.statistics.paired.Paired.population`), of
+    the worst decile the paired bootstrap over hospitals, from :data:`MANY_HOSPITALS` on. NaN else. Each holds by
+    itself; the answer's hold together. The baseline is that strategy's ``global`` model or, without one, its first. No
+    rows when the baseline was not run.
     """
     figures, kind = complete(per_seed), reporting(per_seed)
     names = ["strategy", "model", "figure", "mean", "std", "pairs", "low", "high"]
@@ -91,9 +97,13 @@ def differences(
             low = high = float("nan")
             if hospitals is not None and figure in kind.intervals:
                 sides = _paired_hospitals(hospitals, (str(strategy), str(model)), against)
-                # A stream for each row and figure: adding a strategy does not move another's interval.
-                rng = stream(seed, f"interval/{strategy}/{model}/{figure}")
-                low, high = paired_interval(*sides, rng, figure=figure, larger=kind.larger)
+                difference = paired(*sides)
+                if figure == kind.headline:
+                    low, high = difference.population()
+                elif difference.hospitals >= MANY_HOSPITALS:
+                    # A stream for each row and figure: adding a strategy does not move another's interval.
+                    rng = stream(seed, f"interval/{strategy}/{model}/{figure}")
+                    low, high = paired_interval(*sides, rng, figure=figure, larger=kind.larger)
             rows.append((strategy, model, figure, *found, low, high))
     return pd.DataFrame(rows, columns=names)
 
@@ -169,6 +179,15 @@ def _of(table: pd.DataFrame, strategy: str, model: str) -> pd.DataFrame:
     return table[(table["strategy"] == strategy) & (table["model"] == model)]
 
 
+def paired_models(hospitals: pd.DataFrame, first: tuple[str, str], second: tuple[str, str]) -> Paired:
+    """The difference ``first - second`` of the headline figure of two models, each a strategy and what it served.
+
+    ``hospitals`` has a row for each hospital, seed and model, with ``n_test`` rows. Nothing of it is NaN where no
+    hospital has the figure of both: then it is over no hospital.
+    """
+    return paired(*_paired_hospitals(hospitals, first, second))
+
+
 def _paired_hospitals(
     hospitals: pd.DataFrame, own: tuple[str, str], against: tuple[str, str]
 ) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
@@ -179,6 +198,10 @@ def _paired_hospitals(
         table = table.assign(seed=0)
     left, right = _of(table, *own), _of(table, *against)[["hospital", "seed", figure]]
     pairs = left.merge(right, on=["hospital", "seed"], suffixes=("", "_base"))
+    if pairs.empty:
+        return np.empty((0, 0)), np.empty((0, 0)), np.empty((0, 0))
     wide = pairs.pivot(index="seed", columns="hospital", values=[figure, f"{figure}_base", "n_test"])
     ours, theirs, rows = (wide[name].to_numpy(float) for name in (figure, f"{figure}_base", "n_test"))
+    # An error that is not finite is undefined.
+    ours, theirs = (np.where(np.isfinite(values), values, np.nan) for values in (ours, theirs))
     return ours, theirs, rows

@@ -88,7 +88,7 @@ def comparison_table(rows: pd.DataFrame, reference: str, width: int) -> Table:
         against = [_difference(row, kind.headline, digits, beside)] if width >= ROOM_FOR_DIFFERENCES else []
         table.add_row(name, *cells, *against)
     if rows["yardstick"].any():
-        table.caption = "* a yardstick: it bounds what federating can reach"
+        table.caption = "* a reference, no way of federating"
         table.caption_justify = "left"
     return table
 

@@ -22,8 +22,11 @@ from raysim.data.federation import PARTS, Federation
 from raysim.engine import subgroups, timing
 from raysim.engine.job import Outcome, Round
 from raysim.metrics.predictions import predictions
+from raysim.statistics.auroc import PairSums, delong_of_sums
+from raysim.statistics.intervals import auroc_interval
 from raysim.storage import patient_tables, served
 from raysim.storage.manifest import Manifest
+from raysim.strategies.base import Floats
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -84,6 +87,7 @@ def hospitals_table(federation: Federation, outcome: Outcome, part: str) -> pd.D
     task, tables = federation.task, []
     for model, figures in outcome.figures.items():
         columns = dict(zip(task.figures, figures.T, strict=True))
+        intervals = _intervals(outcome.pairs.get(model))
         head = {
             "hospital": federation.hospitals,
             "n_train": federation.sizes("train"),
@@ -95,7 +99,7 @@ def hospitals_table(federation: Federation, outcome: Outcome, part: str) -> pd.D
             else pd.array([row - 1 if row > 0 else None for row in outcome.cluster.tolist()], dtype="Int64"),
             "model": model,
         }
-        tables.append(pd.DataFrame(head | columns | {"n_total": federation.totals}))
+        tables.append(pd.DataFrame(head | columns | intervals | {"n_total": federation.totals}))
     return pd.concat(tables, ignore_index=True)
 
 
@@ -124,6 +128,15 @@ def predictions_table(federation: Federation, outcome: Outcome) -> pd.DataFrame:
         said = predictions(outputs[order], federation.classes)
         blocks.append(split.assign(model=model, **said))
     return pd.concat(blocks, ignore_index=True)
+
+
+def _intervals(sums: PairSums | None) -> dict[str, Floats]:
+    """``auroc_low`` and ``auroc_high``, the 95 % interval of each AUROC over patients; NaN without one."""
+    if sums is None:
+        return {}
+    auroc, variance = delong_of_sums(sums)
+    interval = auroc_interval(auroc, variance, sums.events, sums.non_events)
+    return {"auroc_low": interval.low, "auroc_high": interval.high}
 
 
 def egress_table(federation: Federation, outcome: Outcome) -> pd.DataFrame:

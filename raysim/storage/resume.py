@@ -25,6 +25,7 @@ from raysim.core.packing import Arrays, pack, unpack
 from raysim.data.federation import Federation
 from raysim.engine.job import Outcome
 from raysim.engine.losses import TrainingLosses
+from raysim.statistics.auroc import PairSums
 from raysim.storage import checkpoints, manifest
 from raysim.storage.atomic import replacing, write_json
 from raysim.storage.checkpoints import pack_rounds, read_tensors, unpack_rounds
@@ -206,6 +207,7 @@ def save_finished(folder: Path, outcome: Outcome) -> None:
     header = {
         "columns": pack_rounds(outcome.rounds, arrays),
         "figures": pack(outcome.figures, "figures", arrays),
+        "pairs": pack({model: np.stack(sums) for model, sums in outcome.pairs.items()}, "pairs", arrays),
         "metrics": outcome.metrics,
         "cluster": pack(outcome.cluster, "cluster", arrays),
         "seconds": outcome.seconds,
@@ -223,6 +225,7 @@ def load_finished(folder: Path) -> Outcome | None:
         return Outcome(
             rounds=unpack_rounds(header["columns"], arrays),
             figures=unpack(header["figures"], arrays),
+            pairs={model: PairSums(*sums) for model, sums in unpack(header["pairs"], arrays).items()},
             metrics=header["metrics"],
             serve={},
             bank=np.empty((0, 0)),

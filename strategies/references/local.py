@@ -1,4 +1,4 @@
-"""Every hospital alone: the lower bound that federating has to beat.
+"""Every hospital alone: the reference that federating has to beat.
 
 Each hospital trains on its own rows for as many epochs as a federated participant of every round would, with the same
 streams, and uses its own model. Its optimiser goes on from round to round, for nothing interrupts it. No traffic.
@@ -7,6 +7,7 @@ streams, and uses its own model. Its optimiser goes on from round to round, for 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 
@@ -16,6 +17,8 @@ from raysim.strategies.base import OWN, FederationView, Ids, LocalProblem, State
 @dataclass(frozen=True)
 class Local(Strategy):
     """No hyper-parameters of its own."""
+
+    yardstick: ClassVar[bool] = True
 
     def uses_selection(self) -> bool:
         return False

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.metrics import roc_auc_score
 
-from raysim.statistics.auroc import PairSums, delong, pair_sums, placements, u_statistics
+from raysim.statistics.auroc import PairSums, delong, delong_of_sums, pair_sums, placements, u_statistics
 
 Y = [1] * 5 + [0] * 7
 A = [0.9, 0.8, 0.55, 0.4, 0.7, 0.6, 0.5, 0.4, 0.3, 0.2, 0.1, 0.35]
@@ -195,3 +195,16 @@ def test_what_does_not_fit_is_refused():
         placements([0.0, 1, 2], [0, 1, 2], [0, 3])
     with pytest.raises(ValueError, match="offsets"):
         placements([0.0, 1, 2], [0, 1, 0], [0, 2])
+
+
+@given(st.integers(0, 2**32 - 1))
+def test_delong_from_what_hospitals_send_is_delong_from_the_rows(seed):
+    rng = np.random.default_rng(seed)
+    counts = rng.integers(0, 9, size=5)
+    offsets = np.concatenate([[0], np.cumsum(counts)])
+    y = rng.integers(0, 2, size=offsets[-1])
+    scores = rng.integers(0, 5, size=offsets[-1]).astype(np.float32)  # ties in plenty
+    auroc, variance = delong_of_sums(pair_sums(scores, y, offsets))
+    rows = delong(placements(scores[None, :], y, offsets))
+    np.testing.assert_allclose(auroc, rows.auroc[0], rtol=1e-12)
+    np.testing.assert_allclose(variance, rows.variance[0], rtol=1e-9, atol=1e-15)

@@ -1,0 +1,158 @@
+"""What a comparison shows of its strategies: paired differences, and the claims that hold together.
+
+Differences are those of the headline figure (AUROC, or MAE) between two models at the same hospitals, weighted by test
+rows, with intervals for hospitals like these, in which patients and training seeds vary too
+(:mod:`raysim.statistics.paired`). Claims come from intervals that hold together for all pairs of strategies
+(:mod:`raysim.statistics.simultaneous`). Strategies that ended with equal models are one entry. References
+(``yardstick``) are no ways of federating and take no part in the claims.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import combinations
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from raysim.metrics.labels import TaskKind, reporting
+from raysim.report.tables import KEYS, baseline_of, comparison, complete, labels, paired_models
+from raysim.statistics.paired import Limits, Paired
+from raysim.statistics.simultaneous import adjusted
+
+Key = tuple[str, str]
+"""A strategy and the model that it serves."""
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A way of federating: one model, or several that ended equal."""
+
+    name: str
+    """The label of the first of its members that moves the fewest bytes."""
+    key: Key
+    """That member."""
+    bytes: float
+    """What it moves, set-up included, on average over seeds."""
+    members: tuple[Key, ...]
+    """Every strategy and model that it stands for."""
+
+
+@dataclass(frozen=True, eq=False)
+class Evidence:
+    """What ``E`` entries are shown to be to each other."""
+
+    kind: TaskKind
+    """Of the headline figure."""
+    entries: tuple[Entry, ...]
+    """In the order in which they first appear."""
+    references: tuple[Entry, ...]
+    """Models that are no ways of federating, such as local training."""
+    differences: dict[tuple[int, int], Paired]
+    """``entries[i] - entries[j]`` for ``i < j``."""
+    intervals: dict[tuple[int, int], Limits]
+    """Their intervals, which hold together."""
+    better: NDArray[np.bool_]
+    """``[i, j]``: whether i is shown to be better than j, ``[E, E]``."""
+    base: int | None
+    """The entry that has the reference strategy; None where it was not run, or is no way of federating."""
+    of_references: tuple[Paired, ...]
+    """Each reference less the recommended entry."""
+
+    @property
+    def unbeaten(self) -> list[int]:
+        """The entries than which no other is shown to be better."""
+        return _unbeaten(self.better)
+
+    @property
+    def best(self) -> int:
+        """Of these, the one that moves the fewest bytes, and of several such the first: the one to recommend."""
+        return _cheapest(self.entries, self.better)
+
+    @property
+    def difference_shown(self) -> bool:
+        """Whether any entry is shown to differ from the reference strategy, or without one, from another."""
+        if self.base is None:
+            return bool(self.better.any())
+        return bool(self.better[self.base].any() or self.better[:, self.base].any())
+
+    def between(self, i: int, j: int) -> tuple[float, Limits]:
+        """``entries[i] - entries[j]`` with its interval."""
+        if i < j:
+            return self.differences[i, j].difference, self.intervals[i, j]
+        interval = self.intervals[j, i]
+        return -self.differences[j, i].difference, Limits(-interval.high, -interval.low)
+
+
+def evidence(per_seed: pd.DataFrame, hospitals: pd.DataFrame, reference: str) -> Evidence | None:
+    """What the runs of a comparison show; None where no hospital has the headline figure of any strategy.
+
+    ``per_seed`` and ``hospitals`` as in :mod:`raysim.report.tables`; ``reference`` is the strategy that others are
+    compared with. Where all are references, they are compared themselves.
+    """
+    rows = complete(per_seed)
+    table, kind = comparison(rows), reporting(per_seed)
+    keys: list[Key] = list(zip(table["strategy"], table["model"], strict=True))
+    names = dict(zip(keys, labels(table), strict=True))
+    traffic = _bytes(rows, keys)
+    aside = [key for key, yardstick in zip(keys, table["yardstick"], strict=True) if yardstick]
+    aside = [] if len(aside) == len(keys) else aside
+    entries = _entries(hospitals, [key for key in keys if key not in aside], names, traffic)
+    if not entries:
+        return None
+    pairs = list(combinations(range(len(entries)), 2))
+    differences = [paired_models(hospitals, entries[i].key, entries[j].key) for i, j in pairs]
+    intervals = adjusted(differences)
+    better = np.zeros((len(entries), len(entries)), dtype=np.bool_)
+    for (i, j), interval in zip(pairs, intervals, strict=True):
+        if interval.shows:
+            winner, loser = (i, j) if (interval.low > 0) == kind.larger else (j, i)
+            better[winner, loser] = True
+    against = baseline_of(table, reference)
+    base = next((i for i, entry in enumerate(entries) if against in entry.members), None)
+    references = _entries(hospitals, aside, names, traffic)
+    best = entries[_cheapest(entries, better)].key
+    return Evidence(
+        kind=kind,
+        entries=tuple(entries),
+        references=tuple(references),
+        differences=dict(zip(pairs, differences, strict=True)),
+        intervals=dict(zip(pairs, intervals, strict=True)),
+        better=better,
+        base=base,
+        of_references=tuple(paired_models(hospitals, entry.key, best) for entry in references),
+    )
+
+
+def _unbeaten(better: NDArray[np.bool_]) -> list[int]:
+    return [i for i in range(len(better)) if not better[:, i].any()]
+
+
+def _cheapest(entries: Sequence[Entry], better: NDArray[np.bool_]) -> int:
+    return min(_unbeaten(better), key=lambda i: (entries[i].bytes, i))
+
+
+def _entries(hospitals: pd.DataFrame, keys: list[Key], names: dict[Key, str], traffic: dict[Key, float]) -> list[Entry]:
+    """One entry for each judged model, or group of equal ones."""
+    groups: list[list[Key]] = []
+    for key in keys:
+        if not paired_models(hospitals, key, key).hospitals:
+            continue
+        same = next((group for group in groups if paired_models(hospitals, group[0], key).equal), None)
+        if same is None:
+            groups.append([key])
+        else:
+            same.append(key)
+    cheapest = [min(group, key=lambda key: (traffic[key], keys.index(key))) for group in groups]
+    return [Entry(names[key], key, traffic[key], tuple(group)) for key, group in zip(cheapest, groups, strict=True)]
+
+
+def _bytes(rows: pd.DataFrame, keys: list[Key]) -> dict[Key, float]:
+    """What each model's strategy moves, set-up included: the mean over seeds; 0 where the table does not say."""
+    columns = [name for name in ("bytes_down", "bytes_up", "bytes_setup_down", "bytes_setup_up") if name in rows]
+    if not columns:
+        return dict.fromkeys(keys, 0.0)
+    means = rows.assign(moved=rows[columns].astype(float).sum(axis=1)).groupby(KEYS, sort=False)["moved"].mean()
+    return {key: float(means[key]) for key in keys}

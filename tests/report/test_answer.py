@@ -1,0 +1,157 @@
+"""What a comparison claims, and what it does not."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from raysim.report.answer import answer
+from raysim.report.evidence import evidence
+from raysim.report.tables import differences
+
+NOISE = {"auroc": 0.01, "mae": 0.02}
+
+
+def frames(
+    means: dict[str, float],
+    *,
+    hospitals: int = 20,
+    seeds: int = 3,
+    figure: str = "auroc",
+    traffic: dict[str, int] | None = None,
+    aside: tuple[str, ...] = (),
+    noise: float = 0.01,
+) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """``per_seed`` and ``hospitals`` of strategies with these true means; equal means with noise 0 are equal models."""
+    rng = np.random.default_rng(5)
+    rows = rng.integers(20, 200, hospitals)
+    base = rng.normal(0, 0.03, (seeds, hospitals))
+    per_seed, by_hospital = [], []
+    for strategy, mean in means.items():
+        values = mean + base + rng.normal(0, noise, (seeds, hospitals))
+        for seed in range(seeds):
+            key = {"strategy": strategy, "model": "global", "seed": seed}
+            columns = {"hospital": [f"h{i}" for i in range(hospitals)], "n_test": rows, figure: values[seed]}
+            by_hospital.append(pd.DataFrame({**key, **columns}))
+            moved = {"bytes_down": (traffic or {}).get(strategy, 100), "bytes_up": 0}
+            mean_over = float(np.average(values[seed], weights=rows))
+            per_seed.append({**key, figure: mean_over, "yardstick": strategy in aside, "undefined": 0, **moved})
+    return pd.DataFrame(per_seed), pd.concat(by_hospital, ignore_index=True)
+
+
+def test_a_true_difference_is_found_and_the_better_one_recommended():
+    said = answer(*frames({"fedavg": 0.80, "chip": 0.84, "clustered": 0.76}), "fedavg")
+    assert said.recommended == "chip"
+    assert said.difference_shown
+    assert said.lead.startswith("chip: +0.04")
+    assert said.lead.endswith("mean AUROC against fedavg.")
+    worse = next(reason for reason in said.reasons if reason.startswith("Shown to be worse than chip"))
+    assert "fedavg: -0.04" in worse
+    assert "clustered: -0.08" in worse
+    assert said.as_json() == {"recommended": "chip", "difference_shown": True, "reasons": list(said.sentences)}
+
+
+def test_no_difference_is_an_answer_and_says_what_could_have_been_seen():
+    said = answer(*frames({"fedavg": 0.80, "chip": 0.8001}, noise=0.02, traffic={"chip": 170}), "fedavg")
+    assert not said.difference_shown
+    assert said.recommended == "fedavg"
+    assert said.lead == (
+        "No difference in mean AUROC between the 2 ways of federating can be shown with these data; fedavg moves the "
+        "fewest bytes."
+    )
+    assert any("would have been shown in four of five such comparisons" in reason for reason in said.reasons)
+
+
+def test_equal_models_are_one_entry():
+    per_seed, hospitals = frames({"fedavg": 0.8, "fedprox": 0.8, "chip": 0.7}, noise=0.0)
+    said = answer(per_seed, hospitals, "fedprox")
+    assert "fedavg and fedprox ended with equal models and count as one." in said.reasons
+    found = evidence(per_seed, hospitals, "fedprox")
+    assert found is not None
+    assert [entry.name for entry in found.entries] == ["fedavg", "chip"]
+    assert found.base == 0
+    alone = answer(*frames({"fedavg": 0.8, "fedprox": 0.8}, noise=0.0), "fedavg")
+    assert not alone.difference_shown
+    assert alone.lead.startswith("All ways of federating ended with equal models")
+
+
+def test_a_reference_is_never_recommended_and_may_be_beaten():
+    means = {"fedavg": 0.80, "chip": 0.83, "local": 0.7, "centralized": 0.86}
+    said = answer(*frames(means, aside=("local", "centralized")), "fedavg")
+    assert said.recommended == "chip"
+    local, centralized = (reason for reason in said.reasons if reason.startswith("For reference"))
+    assert local.startswith("For reference, local against chip: -0.1")
+    assert local.endswith("it is worse.")
+    assert centralized.endswith("it is better.")
+    beaten = answer(*frames(means | {"centralized": 0.75}, aside=("local", "centralized")), "fedavg")
+    assert any(
+        reason.startswith("For reference, centralized") and reason.endswith("worse.") for reason in beaten.reasons
+    )
+
+
+def test_of_those_not_shown_worse_the_one_that_moves_least_is_taken():
+    means = {"fedavg": 0.80, "chip": 0.8002, "afl": 0.8001, "clustered": 0.7}
+    per_seed, hospitals = frames(means, traffic={"fedavg": 300, "chip": 200, "afl": 100, "clustered": 1}, noise=0.02)
+    found = evidence(per_seed, hospitals, "fedavg")
+    assert found is not None
+    assert [found.entries[i].name for i in found.unbeaten] == ["fedavg", "chip", "afl"]
+    assert found.entries[found.best].name == "afl"
+    assert answer(per_seed, hospitals, "fedavg").difference_shown, "clustered differs from the reference"
+
+
+def test_a_smaller_error_is_better():
+    said = answer(*frames({"fedavg": 3.0, "chip": 2.8}, figure="mae", noise=0.02), "fedavg")
+    assert said.recommended == "chip"
+    assert said.lead.startswith("chip: -0.1")
+    assert said.lead.endswith("mean MAE against fedavg.")
+
+
+def test_nothing_defined_and_nothing_to_compare():
+    per_seed, hospitals = frames({"fedavg": 0.8, "chip": 0.9})
+    hospitals["auroc"] = np.nan
+    nothing = answer(per_seed, hospitals, "fedavg")
+    assert (nothing.recommended, nothing.difference_shown) == (None, False)
+    assert nothing.lead.startswith("No AUROC of this comparison is defined")
+    alone = answer(*frames({"fedavg": 0.8}), "fedavg")
+    assert alone.recommended is None
+    assert alone.lead == "Only fedavg was run, so there is nothing to compare it with."
+
+
+def test_few_hospitals_are_said_to_be_few():
+    said = answer(*frames({"fedavg": 0.80, "chip": 0.805, "afl": 0.79}, hospitals=4, seeds=1), "fedavg")
+    assert "4 hospitals" in said.caution
+    assert "Holm's procedure" in said.caution
+    assert "one training seed" in said.caution
+
+
+def test_the_order_of_rows_changes_nothing():
+    per_seed, hospitals = frames({"fedavg": 0.80, "chip": 0.84, "clustered": 0.76})
+    shuffled = answer(per_seed, hospitals.sample(frac=1, random_state=1), "fedavg")
+    assert shuffled == answer(per_seed, hospitals, "fedavg")
+
+
+@pytest.mark.parametrize(("hospitals", "there"), [(4, False), (29, False), (30, True)])
+def test_no_interval_of_a_worst_decile_from_few_hospitals(hospitals, there):
+    per_seed, by_hospital = frames({"fedavg": 0.8, "chip": 0.82}, hospitals=hospitals)
+    per_seed["worst_decile"] = 0.6
+    found = differences(per_seed, "fedavg", by_hospital).set_index("figure")
+    assert np.isfinite(found.loc["worst_decile", "low"]) == there
+    assert np.isfinite(found.loc["auroc", "low"])
+
+
+def test_equal_models_are_never_called_different():
+    """Strategies that differ by chance alone: at most 5 % of comparisons find a difference; 60 of them, at most 7."""
+    shown = 0
+    for draw in range(60):
+        rng = np.random.default_rng(draw)
+        by_hospital, per_seed = [], []
+        for strategy in ("fedavg", "a", "b", "c"):
+            for seed in range(2):
+                values = 0.8 + rng.normal(0, 0.05, 20)
+                key = {"strategy": strategy, "model": "global", "seed": seed}
+                names = [f"h{i}" for i in range(20)]
+                by_hospital.append(pd.DataFrame({**key, "hospital": names, "n_test": 50, "auroc": values}))
+                per_seed.append({**key, "auroc": values.mean()})
+        shown += answer(pd.DataFrame(per_seed), pd.concat(by_hospital), "fedavg").difference_shown
+    assert shown <= 7
