@@ -35,7 +35,7 @@ from tests.tune.conftest import small_tree
 pytestmark = shared_ray
 
 FILES = {
-    *("journal.jsonl", "pareto.csv", "plots", "recommended", "recommended.yaml"),
+    *("journal.jsonl", "manifest.json", "pareto.csv", "plots", "recommended", "recommended.yaml"),
     *("summary.json", "sweep.yaml", "trials.csv"),
 }
 
