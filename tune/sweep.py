@@ -21,7 +21,7 @@ from raysim.data.federation import Federation
 from raysim.engine.job import Outcome, Result
 from raysim.experiment.session import Session, open_session
 from raysim.storage.manifest import Manifest
-from raysim.storage.results import choose_folder, write_run
+from raysim.storage.results import SPLIT, choose_folder, split_table, write_run
 from raysim.storage.resume import held
 from raysim.tracking.client import check_reachable
 from raysim.tune import results
@@ -171,6 +171,7 @@ class SweepRun:
             out = Manifest.begin(folder, "run")
             write_run(out, federation, outcome, frozen, "test", precision, config.system)
             run = Result(label, job.strategy.yardstick, seed, federation, outcome, folder)
+            out.rows(SPLIT, split_table(federation))
             write_run_page(out, run, frozen, "test")
             self._out.add(out)
             finals.append(headline(outcome.metrics))
