@@ -100,7 +100,7 @@ def test_the_rule_knows_imports(code):
     "code",
     [
         "from raysim.strategies.base import Strategy",
-        "from raysim.strategies import State, psi",
+        "from raysim.strategies import base, questions",
         "from raysim.strategies.shared import psi",
         "from ..strategies.base import Strategy",
         "import raysim.tune.sweep",
