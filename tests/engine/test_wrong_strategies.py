@@ -47,8 +47,8 @@ LINES = {
     "Explodes": "round 2: bank: row 0 is not finite; take smaller steps at the server",
     "ForgetsReturn": "round 1: state: None is no State; return one",
     "AveragesAll": "round 1: upload.sums: 1 for a bank of 2 models; give each model a sum, or override aggregate",
-    "ServesNobody": "round 2: serve.global: 4 values for 5 hospitals; give one for each",
-    "ServesWhatIsNot": "round 2: serve.cluster: 1 is no row of the bank; there are 0 to 0, or OWN",
+    "ServesNobody": "serve: serve.global: 4 values for 5 hospitals; give one for each",
+    "ServesWhatIsNot": "serve: serve.cluster: 1 is no row of the bank; there are 0 to 0, or OWN",
     "SendsAtTheEnd": "personalize: upload: nothing is aggregated after the last round; leave it out",
     "Wanders": "setup: cluster: 1 is no row of the bank; there are 0 to 0",
 }

@@ -14,7 +14,7 @@ from raysim.core.errors import ConfigError
 from raysim.data.federation import Federation
 from raysim.engine.job import check_job
 from raysim.engine.messages import ModelSpec
-from raysim.storage.results import models
+from raysim.storage.served import named_tensors, served
 from raysim.strategies.one_model.fedavg import FedAvg
 from raysim.strategies.personal.fedper import FedPer
 from raysim.strategies.personal.fedrep import FedRep
@@ -143,7 +143,7 @@ def test_the_head_never_leaves_a_hospital(strategy, model, federation):
 def test_what_serves_a_hospital_is_the_last_body_with_its_own_head(strategy, federation):
     outcome = play(federation, strategy, rounds=2, epochs=2, selection=Uniform(0.4, 1), model=MLP)
     assert outcome.private is not None
-    stored = models(federation, outcome)
+    stored = named_tensors(served(federation, outcome, "float64").vectors, outcome.layout)
     for h, name in enumerate(federation.hospitals):
         theta = np.where(outcome.private, outcome.kept[h] if h in outcome.kept else outcome.bank[0], outcome.bank[0])
         parts = outcome.layout.split(theta)
