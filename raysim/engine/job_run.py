@@ -237,7 +237,8 @@ class JobRun:
         # One that goes on from its last round has no row of it.
         row = self._rounds[-1] if self._rounds else Round(self._job.rounds, 0.0, 0, 0, 0)
         figures = self._evaluation.enter(row, partials)
-        yield from self._rounds[-1:]
+        if self._rounds:  # not "yield from": Ray sends into generators, and a list takes nothing
+            yield self._rounds[-1]
         yield self._outcome(figures, row.metrics, serve, self._predictions(partials))
 
     def _personalize(self) -> None:
