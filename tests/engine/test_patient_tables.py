@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from pathlib import Path
 
 import numpy as np
@@ -81,7 +82,7 @@ def test_a_comparison_leaves_the_protocol(tmp_path: Path, monkeypatch):
         "strategies=[local, fedavg, kfed, {name: fedgmc, clusters: 3}]",
         "tracking.uri=none",
     ]
-    console = Console(width=160, record=True, file=(tmp_path / "out").open("w"))
+    console = Console(width=160, record=True, file=io.StringIO())
     out = tmp_path / "found"
     commands.compare_all(reading.resolve(None, settings), console, out, in_process=True, verbose=False)
     protocol = pd.read_csv(out / "protocol.csv").set_index("strategy")
