@@ -32,7 +32,7 @@ def test_two_trials_compared_in_mlflow_show_their_own_parameters(tmp_path):
     for lam, auroc in ((0.123, 0.811), (4.567, 0.822)):
         run = tracker.start(f"trial {len(runs) + 1}", {"strategy": {"lam": lam}}, {})
         tracker.rounds(run, [Round(t, 0.1, 5, 10, 20, {"global": {"auroc": auroc - 0.1 / t}}) for t in (1, 2, 3)])
-        tracker.finish(run, {"auroc": auroc}, [], None)
+        tracker.finish(run, {"auroc": auroc}, {}, None)
         runs.append(run)
     experiment = MlflowClient(store).get_experiment_by_name("raysim")
     assert experiment is not None

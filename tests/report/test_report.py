@@ -25,7 +25,7 @@ def test_the_page_of_a_comparison(tmp_path: Path) -> None:
     assert len(found.all("table")) == 2
     for said in (
         "mean AUROC",
-        "Shown to be worse than",
+        "Not shown to differ from",
         "Intervals hold together for all",
         "Difference from fedavg",
         "2 of 40 hospitals with test rows are undefined under at least one seed",
