@@ -7,7 +7,7 @@ from itertools import combinations
 import numpy as np
 
 from benchmarks.coverage.tally import Tally
-from benchmarks.coverage.truth import Compared, Effects, compared
+from benchmarks.coverage.truth import Compared, Effects, Floats, compared
 from raysim.statistics.paired import Paired, paired
 from raysim.statistics.patients import patient_covariance, patient_sums
 from raysim.statistics.simultaneous import adjusted
@@ -20,7 +20,7 @@ def pairs(hospitals: int, seeds: int, effects: Effects, rng: np.random.Generator
     tally = Tally()
     for _ in range(draws):
         drawn = compared(hospitals, seeds, 2, effects, rng)
-        (pair,) = _differences(drawn, [(1, 0)])
+        (pair,) = _differences(drawn, patient_covariance(drawn.placed, drawn.ids), [(1, 0)])
         interval = pair.population()
         tally.covers("hospitals like these", *interval, _truth(effects))
         tally.add("difference shown", np.nan if np.isnan(interval.low) else interval.shows)
@@ -36,11 +36,12 @@ def families(hospitals: int, seeds: int, effects: Effects, rng: np.random.Genera
     tally = Tally()
     for _ in range(draws):
         drawn = compared(hospitals, seeds, MODELS, effects, rng)
+        covariance = patient_covariance(drawn.placed, drawn.ids)
         for name, against in (
             ("against a reference", [(k, 0) for k in range(1, MODELS)]),
             ("all pairs", list(combinations(range(MODELS - 1, -1, -1), 2))),
         ):
-            differences = _differences(drawn, against)
+            differences = _differences(drawn, covariance, against)
             intervals = adjusted(differences)
             equal = [k for k, (a, _) in enumerate(against) if a < MODELS - 1 or not effects.advantage]
             tally.add(f"any equal one shown, {name}", any(intervals[k].shows for k in equal))
@@ -58,8 +59,7 @@ def _truth(effects: Effects) -> float:
     return float(effects.auroc(effects.advantage) - effects.auroc(0.0))
 
 
-def _differences(drawn: Compared, against: list[tuple[int, int]]) -> list[Paired]:
-    covariance = patient_covariance(drawn.placed, drawn.ids)
+def _differences(drawn: Compared, covariance: Floats, against: list[tuple[int, int]]) -> list[Paired]:
     return [
         paired(drawn.auroc[a], drawn.auroc[b], drawn.rows, patients=patient_sums(covariance, a, b)) for a, b in against
     ]

@@ -68,7 +68,7 @@ def shares(hospitals: int, tau: float, rng: np.random.Generator, draws: int) -> 
         rows = test_rows(hospitals, rng)
         events = rng.binomial(rows, shape(hospitals)[2])
         hits = rng.binomial(events, expit(0.8 + tau * rng.standard_normal(hospitals)))
-        floor = share_floor("sensitivity", hits, events, rows, rng, draws=300)
+        floor = share_floor("sensitivity", hits, events, rows, rng, draws=200)
         tally.add("difference shown", np.nan if floor.hospitals < 3 else floor.shown)
         tally.covers("true spread", floor.tau.low, floor.tau.high, tau)
     return tally

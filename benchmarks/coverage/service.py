@@ -17,7 +17,7 @@ from raysim.statistics.intervals import auroc_interval, newcombe, score_interval
 from raysim.statistics.noise_floor import noise_floor
 from raysim.statistics.size_slope import size_slope
 
-FLOOR_DRAWS = 300
+FLOOR_DRAWS = 200
 """Draws of each floor: the error that so few add to a p-value is averaged out over federations."""
 
 

@@ -40,7 +40,7 @@ EFFECTS = {
 
 def cells(hospitals: list[int]) -> Iterator[Cell]:
     """All cells for these numbers of hospitals, the quick ones first."""
-    for m, n in ((1, 16), (3, 30), (10, 100), (50, 500)):
+    for m, n in ((1, 16), (3, 30), (5, 50), (10, 100), (20, 200), (50, 500)):
         for law in ("equal", "unequal", "exponential"):
             yield Cell("single", f"{m} and {n} rows, {law}", partial(single, m, n, law))
     for n, prevalence in ((100, 0.2), (300, 0.1), (1000, 0.1)):

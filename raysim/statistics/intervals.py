@@ -23,8 +23,9 @@ Variance = Callable[[Floats, Floats, Floats], Floats]
 BISECTIONS = 60
 """Halvings of an interval within 0..1: to the last bit of a limit."""
 
-MANY_EVENTS = 50
-"""From so many rows of the rarer class, the logit interval covers; below it, only the score interval does."""
+ENOUGH = 2.5
+"""Rows of the rarer class times the distance of the AUROC from the nearer of 0 and 1: from here on the logit interval
+covers, whatever the scores' shape; below, the score interval does better."""
 
 FEW_ROWS = 10
 """Below so many rows Wilson's interval of a share covers too little, and Clopper and Pearson's is printed."""
@@ -91,11 +92,11 @@ class AurocInterval(NamedTuple):
 def auroc_interval(
     auroc: ArrayLike, variance: ArrayLike, events: ArrayLike, non_events: ArrayLike, score: Variance = hanley_mcneil
 ) -> AurocInterval:
-    """The interval that is printed: DeLong's on the logit scale where both classes have :data:`MANY_EVENTS` rows or
-    more and the AUROC is neither 0 nor 1, otherwise the score interval with the variance ``score``.
+    """The interval that is printed: DeLong's on the logit scale where the rarer class has enough rows for how far the
+    AUROC is from 0 and 1 (:data:`ENOUGH`), otherwise the score interval with the variance ``score``.
     """
     a, v, m, n = np.broadcast_arrays(*(_floats(x) for x in (auroc, variance, events, non_events)))
-    by_logit = (np.minimum(m, n) >= MANY_EVENTS) & (a > 0) & (a < 1) & (v > 0)
+    by_logit = (np.minimum(m, n) * np.minimum(a, 1 - a) >= ENOUGH) & (v > 0)
     wide, scored = logit_interval(a, v), score_interval(a, m, n, score)
     return AurocInterval(
         np.where(by_logit, wide.low, scored.low), np.where(by_logit, wide.high, scored.high), np.asarray(by_logit)

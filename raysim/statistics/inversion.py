@@ -16,7 +16,7 @@ from raysim.statistics.levels import LEVEL, POWER
 
 Floats = NDArray[np.float64]
 
-TAUS = (0, 0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1, 1.2, 1.5, 2, 3, 4)
+TAUS = (0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.65, 0.8, 1, 1.25, 1.6, 2.2, 4)
 """True spreads (standard deviations of the logit of AUROC) that are tried; between them is interpolated."""
 
 SAME = 1e-9

@@ -13,12 +13,13 @@ variances of unequal certainty, Banerjee 1961; re-splits of the same rows, Nadea
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.stats import t as student
+from scipy.special import stdtrit
 
 from raysim.statistics.levels import ALPHA, POWER, Z
 
@@ -91,11 +92,11 @@ class Paired:
             return 1.0
         if not self.variance > 0:
             return NAN
-        low, high = np.log(SMALLEST_P), 0.0
+        low, high = math.log(SMALLEST_P), 0.0
         for _ in range(BISECTIONS):
             middle = (low + high) / 2
-            low, high = (low, middle) if self._reach(float(np.exp(middle))) < abs(self.difference) else (middle, high)
-        return float(np.exp(high))
+            low, high = (low, middle) if self._reach(math.exp(middle)) < abs(self.difference) else (middle, high)
+        return math.exp(high)
 
     def population(self, alpha: float = ALPHA) -> Limits:
         """The interval for hospitals like these; NaN for one hospital, or where nothing varies."""
@@ -108,7 +109,7 @@ class Paired:
         """The interval for these very hospitals: other patients and seeds; NaN where V_p was not given."""
         if self.equal:
             return Limits(0.0, 0.0)
-        reach = float(np.sqrt(Z**2 * self.patient_variance + self._seed_reach(ALPHA / 2)))
+        reach = math.sqrt(Z**2 * self.patient_variance + self._seed_reach(ALPHA / 2))
         return Limits(self.difference - reach, self.difference + reach)
 
     @property
@@ -135,14 +136,15 @@ class Paired:
 
     def _reach(self, alpha: float) -> float:
         """Half the width of the interval for hospitals like these at a level of ``1 - alpha``."""
-        hospitals = float(student.isf(alpha / 2, self.df)) ** 2 * self._largest()
-        return float(np.sqrt(hospitals + self._seed_reach(alpha / 2)))
+        hospitals = float(stdtrit(self.df, alpha / 2)) ** 2 * self._largest()
+        return math.sqrt(hospitals + self._seed_reach(alpha / 2))
 
     def _seed_reach(self, tail: float) -> float:
-        return float(student.isf(tail, self.seeds - 1)) ** 2 * self.seed_variance if self.seeds > 1 else 0.0
+        return float(stdtrit(self.seeds - 1, tail)) ** 2 * self.seed_variance if self.seeds > 1 else 0.0
 
     def _largest(self) -> float:
-        return float(np.nanmax([0.0, self.hospital_variance, self.patient_variance]))
+        variances = (self.hospital_variance, self.patient_variance)
+        return max((variance for variance in variances if not math.isnan(variance)), default=0.0)
 
 
 def paired(
@@ -205,5 +207,5 @@ def resplit_interval(differences: ArrayLike, test_share: float) -> Limits:
     d = np.asarray(differences, dtype=np.float64)
     if len(d) < 2:
         return Limits(NAN, NAN)
-    reach = float(student.isf(ALPHA / 2, len(d) - 1) * np.sqrt((1 / len(d) + test_share) * d.var(ddof=1)))
+    reach = float(-stdtrit(len(d) - 1, ALPHA / 2) * np.sqrt((1 / len(d) + test_share) * d.var(ddof=1)))
     return Limits(float(d.mean()) - reach, float(d.mean()) + reach)

@@ -40,8 +40,8 @@ def test_groups_without_both_classes_are_none():
 
 
 def test_two_groups_have_a_signed_difference():
-    a, v, m, n = (0.8, 0.7), (0.001, 0.01), (60, 12), (200, 50)
+    a, v, m, n = (0.8, 0.9), (0.001, 0.01), (60, 12), (200, 50)
     each = auroc_interval(a, v, m, n)
     first, second = (Interval(each.low[g], each.high[g]) for g in (0, 1))
     assert each.by_logit.tolist() == [True, False]
-    assert group_difference(a, v, m, n) == difference_interval(0.8, first, 0.7, second)
+    assert group_difference(a, v, m, n) == difference_interval(0.8, first, 0.9, second)

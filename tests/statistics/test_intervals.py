@@ -6,8 +6,10 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from scipy.special import ndtri
 from scipy.stats import binom
 
+from raysim.statistics.auroc import delong, placements
 from raysim.statistics.intervals import (
     Interval,
     auroc_interval,
@@ -100,16 +102,30 @@ def test_score_limits_hold_the_figure_ascend_with_it_and_narrow_with_rows(a, b, 
 
 
 def test_which_interval_is_printed():
-    a = [0.8, 0.8, 0.8, 1, 0.5, np.nan, 0.8]
-    v = [0.001, 0.001, 0.001, 0, 0, np.nan, np.nan]
-    m = [50, 49, 500, 60, 60, 0, 1]
-    n = [500, 500, 49, 60, 60, 10, 16]
+    a = [0.75, 0.25, 0.75, 0.76, 1, 0.5, np.nan, 0.8, 0.7]
+    v = [0.001, 0.001, 0.001, 0.001, 0, 0, np.nan, np.nan, 0.001]
+    m = [10, 500, 9, 10, 60, 60, 0, 1, 1000]
+    n = [500, 10, 500, 500, 60, 60, 10, 16, 8]
     found = auroc_interval(a, v, m, n)
-    assert found.by_logit.tolist() == [True, False, False, False, False, False, False]
+    assert found.by_logit.tolist() == [True, True, False, False, False, False, False, False, False]
     logit, score = np.array(logit_interval(a, v)), np.array(score_interval(a, m, n))
     np.testing.assert_array_equal(np.array(found[:2]), np.where(found.by_logit, logit, score))
-    assert np.isnan([found.low[5], found.high[5]]).all()
-    assert np.isfinite(found.low[[3, 4, 6]]).all()
+    assert np.isnan([found.low[6], found.high[6]]).all()
+    assert np.isfinite(found.low[[4, 5, 7]]).all()
+
+
+def test_the_printed_interval_covers():
+    """Of 3,000 hospitals whose scores are far from normal, in cells where one rule alone covers .73 or .92."""
+    rng = np.random.default_rng(0)
+    for auroc, law in ((0.95, "exponential"), (0.6, "unequal")):
+        y = np.tile(np.repeat([1, 0], [10, 100]), 3000)
+        noise = rng.standard_normal(len(y))
+        scores = np.where(y == 1, ndtri(auroc) * np.sqrt(1 + 1.5**2) + 1.5 * noise, noise)
+        if law == "exponential":
+            scores = rng.exponential(size=len(y)) * np.where(y == 1, auroc / (1 - auroc), 1)
+        found = delong(placements(scores, y, 110 * np.arange(3001)))
+        low, high, _ = auroc_interval(found.auroc[0], found.variance[0], 10, 100)
+        assert 0.93 < ((low <= auroc) & (auroc <= high)).mean() < 0.98
 
 
 def test_undefined():
