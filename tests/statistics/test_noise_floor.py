@@ -139,8 +139,8 @@ def test_inversion_by_hand():
     assert invert(0.1, drawn_q, [0, 1, 2, 3, 4]) == (0, 0, 0)
     assert invert(2.0, drawn_q, [0, 1, 2, 3, 4]) == found  # a Q as large counts
     # Shares that fall by chance are made to ascend.
-    uneven = np.array([[2.0] * reach + [0.5] * (10 - reach) for reach in (0, 5, 4, 10)])
-    assert invert(1.0, uneven, [0, 1, 2, 3]).estimate == 1
+    uneven = np.array([[2.0] * reach + [0.5] * (10 - reach) for reach in (0, 9, 4, 10)])
+    assert invert(1.0, uneven, [0, 1, 2, 3]).high == pytest.approx(2.75)
 
 
 def test_clear_differences_are_shown_and_their_size_estimated():
