@@ -5,7 +5,7 @@ round to round is an explicit value, :class:`State`. The engine calls, once a ro
 ``problem`` and ``aggregate``; before the first round ``setup``, after the last ``personalize``; ``serve`` says which
 model each hospital uses. Every method has a default, and the defaults together are federated averaging. What
 hospitals minimise, and what comes back, is told in :mod:`raysim.strategies.problem`; what the server may ask hospitals
-beside that, in :mod:`raysim.strategies.questions`.
+beside that, in :mod:`raysim.strategies.questions`; what a strategy is given, in :mod:`raysim.strategies.view`.
 
 Shapes: ``N`` hospitals in the federation, ``H`` in the cohort, ``P`` scalars of a model, ``M`` models in the bank,
 ``G`` sums that hospitals' deltas go into. Server-side arrays are float64.
@@ -13,12 +13,11 @@ Shapes: ``N`` hospitals in the federation, ``H`` in the cohort, ``P`` scalars of
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar, TypeVar
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import ClassVar, TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 # All names of the interface can be imported from here.
 from raysim.strategies.fields import Invalid as Invalid
@@ -50,121 +49,13 @@ from raysim.strategies.questions import GroupSizes as GroupSizes
 from raysim.strategies.questions import HospitalRows as HospitalRows
 from raysim.strategies.questions import MeanLoss as MeanLoss
 from raysim.strategies.questions import Question as Question
-
-
-@dataclass(frozen=True, eq=False)
-class Draw:
-    """What a selection chooses from."""
-
-    candidates: Ids
-    """The ids of M hospitals, ``[M]``, ascending."""
-    sizes: Ids
-    """Their training rows, ``[M]``, each above 0."""
-    rng: np.random.Generator
-    """The stream of this draw."""
-    memory: Any
-    """What the selection remembers."""
-    losses: Callable[[Ids], Floats]
-    """``losses(ids)`` asks these candidates for their mean training loss under the model that they would start from,
-    ``[len(ids)]``."""
-
-
-class Selection:
-    """Which hospitals take part in a round. Derive from it, make it a frozen dataclass, and define ``pick``."""
-
-    hears_losses: ClassVar[bool] = False
-    """Whether participants also send their mean training loss under the model they received."""
-
-    def check_training(self, training: Training) -> None:
-        """As :meth:`Strategy.check_training`."""
-
-    def setup(self, view: FederationView) -> Any:
-        """What the selection remembers before the first round; may ask hospitals. Plain values and arrays only."""
-        return None
-
-    def pick(self, draw: Draw) -> Ids:
-        """Ascending ids out of the candidates."""
-        raise NotImplementedError
-
-    def observe(self, memory: Any, update: Update) -> Any:
-        """What it remembers after a round."""
-        return memory
-
-
-@dataclass(frozen=True, eq=False)
-class FederationView:
-    """What the server knows of the federation, and how it asks for more."""
-
-    names: tuple[str, ...]
-    """The hospitals' names, in order of their ids."""
-    sizes: Ids
-    """Training rows of each hospital, ``[N]``."""
-    classes: int
-    """Of the label; 0 where it is a real number."""
-    initial: Floats
-    """The common starting parameters, ``[P]``."""
-    local_epochs: int
-    """As configured."""
-    learning_rate: float
-    """As configured."""
-    selection: Selection
-    """As configured."""
-    memory: Any
-    """What the selection remembers."""
-    rng: Callable[..., np.random.Generator]
-    """``rng(purpose, *key)``: a stream of the run's seed."""
-    ask: Ask
-    """``ask(question)``: one answer per hospital in id order; hospitals without training rows answer too."""
-    parameters: Mapping[str, slice] = field(default_factory=dict)
-    """Where each tensor of the model lies in its parameters, by name and in order."""
-    measured: frozenset[str] = frozenset()
-    """The tensors that no gradient moves: running statistics."""
-    available: Mask | None = None
-    """Which hospitals can be selected now, ``[N]``; None where all are always there."""
-    staleness: Ids | None = None
-    """How often the global model has changed since each hospital of the cohort received it, ``[N]``; None: never."""
-    round_seconds: Floats | None = None
-    """How long a round takes each hospital, ``[N]``; None where no time passes."""
-    round: int = 0
-    """The round that is played (1, 2, ...), 0 before the first."""
-
-    @property
-    def trainable(self) -> Ids:
-        """Ids of the hospitals that have training rows, ascending."""
-        return np.flatnonzero(self.sizes > 0)
-
-    @property
-    def present(self) -> Ids:
-        """Those of them that can be selected now."""
-        ids = self.trainable
-        return ids if self.available is None else ids[self.available[ids]]
-
-
-@dataclass(frozen=True, eq=False)
-class State:
-    """What a strategy carries from round to round. Strategies that carry more derive from this class."""
-
-    bank: Floats
-    """The server's models ``[M, P]``, and nothing else; row 0 is the global one."""
-    cluster: Ids | None = None
-    """The bank row of each hospital's cluster model, ``[N]``, or None for strategies without clusters."""
-
+from raysim.strategies.view import Draw as Draw
+from raysim.strategies.view import FederationView as FederationView
+from raysim.strategies.view import Selection as Selection
+from raysim.strategies.view import State as State
+from raysim.strategies.view import Training as Training
 
 S = TypeVar("S", bound=State)
-
-
-@dataclass(frozen=True)
-class Training:
-    """What a run trains and how."""
-
-    parameters: Mapping[str, slice]
-    """The model's tensors by name, in order."""
-    optimizer: str
-    """The configured optimiser's name."""
-    classes: int = 2
-    """Of the label; 0 where it is a real number."""
-    patients: Callable[[], Mapping[str, NDArray[Any]]] = dict
-    """``patients()``: the attributes of all patients, as :class:`HospitalRows` gives those of one hospital."""
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,6 @@ from contextlib import contextmanager
 import numpy as np
 
 from raysim.core.errors import ConfigError, RaysimError, StrategyError
-from raysim.strategies import checks
 from raysim.strategies.base import (
     Asynchrony,
     Division,
@@ -28,6 +27,8 @@ from raysim.strategies.base import (
     Unfit,
     Update,
 )
+from raysim.strategies.checks import answers
+from raysim.strategies.checks.problem import Frame, check_personal, check_problem
 
 
 class CheckedStrategy(Strategy):
@@ -50,7 +51,7 @@ class CheckedStrategy(Strategy):
     def asynchrony(self) -> Asynchrony | None:
         with self._calling("asynchrony"):
             asynchrony = self._strategy.asynchrony()
-            checks.check_asynchrony(asynchrony)
+            answers.check_asynchrony(asynchrony)
         return asynchrony
 
     def setup(self, view: FederationView) -> State:
@@ -59,50 +60,50 @@ class CheckedStrategy(Strategy):
                 state = self._strategy.setup(view)
             except Unfit as error:
                 raise ConfigError(f"strategy.{error}") from None
-            checks.check_state(state, view)
+            answers.check_state(state, view)
         return state
 
     def select(self, view: FederationView, state: State, round: int) -> Ids:
         with self._calling("select", round):
             ids = self._strategy.select(view, state, round)
-            checks.check_cohort(ids, len(view.sizes))
+            answers.check_cohort(ids, len(view.sizes))
         return ids
 
     def problem(self, view: FederationView, state: State, ids: Ids) -> LocalProblem:
         with self._calling("problem", view.round):
             problem = self._strategy.problem(view, state, ids)
-            checks.check_problem(problem, ids, self._frame(view, state))
+            check_problem(problem, ids, self._frame(view, state))
         return problem
 
     def aggregate(self, view: FederationView, state: State, update: Update) -> State:
         with self._calling("aggregate", view.round):
             later = self._strategy.aggregate(view, state, update)
-            checks.check_state(later, view)
+            answers.check_state(later, view)
         return later
 
     def serve(self, view: FederationView, state: State) -> dict[str, Ids]:
-        groups = checks.check_division(self.division(view, state))
+        groups = answers.check_division(self.division(view, state))
         with self._calling("serve", view.round):
             serve = self._strategy.serve(view, state)
-            checks.check_serve(serve, view, len(state.bank), groups)
+            answers.check_serve(serve, view, len(state.bank), groups)
         return serve
 
     def mixture(self, view: FederationView, state: State) -> Floats | None:
         with self._calling("mixture", view.round):
             mixture = self._strategy.mixture(view, state)
-            checks.check_mixture(mixture, len(view.sizes), len(state.bank))
+            answers.check_mixture(mixture, len(view.sizes), len(state.bank))
         return mixture
 
     def division(self, view: FederationView, state: State) -> Division | None:
         with self._calling("division", view.round):
             division = self._strategy.division(view, state)
-            checks.check_division(division)
+            answers.check_division(division)
         return division
 
     def private(self, view: FederationView) -> Mask | None:
         with self._calling("private"):
             private = self._strategy.private(view)
-            checks.check_private(private, len(view.initial))
+            answers.check_private(private, len(view.initial))
         self._keeps_private = private is not None
         return private
 
@@ -110,25 +111,24 @@ class CheckedStrategy(Strategy):
         with self._calling("personalize"):
             problem = self._strategy.personalize(view, state)
             if problem is not None:
-                checks.check_problem(problem, np.arange(len(view.sizes)), self._frame(view, state))
-                checks.check_personal(problem)
+                check_problem(problem, np.arange(len(view.sizes)), self._frame(view, state))
+                check_personal(problem)
         return problem
 
     def facts(self, view: FederationView, state: State) -> dict[str, float]:
         with self._calling("facts"):
             facts = self._strategy.facts(view, state)
-            checks.check_facts(facts)
+            answers.check_facts(facts)
         return facts
 
-    def _frame(self, view: FederationView, state: State) -> checks.Frame:
+    def _frame(self, view: FederationView, state: State) -> Frame:
         """What a problem made of this state has to fit."""
-        return checks.Frame(
-            hospitals=len(view.sizes),
+        return Frame(
             size=len(view.initial),
             models=len(state.bank),
             mixes=self.mixture(view, state) is not None,
             keeps=self._keeps_private,
-            groups=checks.check_division(self.division(view, state)),
+            groups=answers.check_division(self.division(view, state)),
         )
 
     @contextmanager

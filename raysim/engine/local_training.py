@@ -1,6 +1,6 @@
 """A round's training at the hospitals of one process: each visit's chain of problems, and what it sends.
 
-What it is told has been checked (:mod:`raysim.strategies.checks`): rows are in the bank, and entries fit the cohort.
+The problem has been checked (:mod:`raysim.strategies.checks`): its rows are in the bank, its entries fit the cohort.
 """
 
 from __future__ import annotations

@@ -22,6 +22,7 @@ COALITIONS = ("strategies/test_coalitions", "strategies/test_cs_rcfl", "strategi
 SIGNATURES = ("strategies/test_signatures", "strategies/test_reclustering", *IDENTITIES)
 
 TESTS: dict[str, tuple[str, ...]] = {
+    "strategies/view.py": ("strategies/test_asking_selections", "virtual_time/test_system"),
     "strategies/base.py": (
         "strategies/test_selection*",
         "strategies/test_asking_selections",
@@ -30,7 +31,7 @@ TESTS: dict[str, tuple[str, ...]] = {
         *IDENTITIES,
     ),
     "strategies/problem.py": ("engine/test_patients", "strategies/test_checks", *IDENTITIES),
-    "strategies/checks.py": ("strategies/test_checks",),
+    "strategies/checks/*": ("strategies/test_checks",),
     "strategies/questions.py": ("strategies/test_asking_selections", "strategies/test_fairfed", *IDENTITIES),
     "strategies/asynchronous/*": ("strategies/test_fedasync", "strategies/test_fedbuff"),
     "strategies/coalitions/*": COALITIONS,

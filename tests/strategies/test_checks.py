@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import raysim
-from raysim.strategies import base, checks
+from raysim.strategies import base
 from raysim.strategies.base import (
     LAST,
     MIXTURE,
@@ -33,11 +33,13 @@ from raysim.strategies.base import (
     Visit,
     choose,
 )
+from raysim.strategies.checks import answers
+from raysim.strategies.checks.problem import Frame, check_personal, check_problem
 
 IDS = np.array([0, 2, 3])
 """The cohort, of five hospitals; there are two models of four parameters."""
 
-FRAME = checks.Frame(hospitals=5, size=4, models=2)
+FRAME = Frame(size=4, models=2)
 VIEW: Any = SimpleNamespace(sizes=np.array([5, 0, 3, 9, 1]), initial=np.zeros(4))
 START, WEIGHT = np.array([0, 1, 0]), np.array([0.5, -0.25, 0.75])
 RIGHT = LocalProblem(start=START, upload=Upload(WEIGHT))
@@ -87,14 +89,14 @@ def test_sentinels_are_distinct_and_fit_into_arrays_of_rows():
     ],
 )
 def test_what_is_right_passes(right):
-    checks.check_problem(right, IDS, FRAME)
+    check_problem(right, IDS, FRAME)
 
 
 def test_what_is_right_only_for_some_passes_for_these():
-    checks.check_problem(problem(start=np.array([MIXTURE, 0, OWN])), IDS, replace(FRAME, mixes=True))
-    checks.check_problem(problem(upload=None), IDS, replace(FRAME, keeps=True))
-    checks.check_problem(groups(), IDS, replace(FRAME, groups=3))
-    checks.check_problem(LocalProblem(np.zeros(1, np.int64), Upload(np.ones(1))), np.array([POOLED]), FRAME)
+    check_problem(problem(start=np.array([MIXTURE, 0, OWN])), IDS, replace(FRAME, mixes=True))
+    check_problem(problem(upload=None), IDS, replace(FRAME, keeps=True))
+    check_problem(groups(), IDS, replace(FRAME, groups=3))
+    check_problem(LocalProblem(np.zeros(1, np.int64), Upload(np.ones(1))), np.array([POOLED]), FRAME)
 
 
 @pytest.mark.parametrize(
@@ -219,7 +221,7 @@ def test_what_is_right_only_for_some_passes_for_these():
 )
 def test_a_mistake_is_named_by_its_field(wrong, message):
     with pytest.raises(Invalid) as raised:
-        checks.check_problem(wrong, IDS, FRAME)
+        check_problem(wrong, IDS, FRAME)
     assert str(raised.value).startswith(message)
     assert "\n" not in str(raised.value)
 
@@ -258,6 +260,8 @@ def test_a_mistake_is_named_by_its_field(wrong, message):
         ),
         (groups(rows=np.array([1, 2, -1, 1])), replace(FRAME, groups=3), "groups.rows: -1 is no number of rows"),
         (problem(groups={}), replace(FRAME, groups=3), "groups: {} is no RowGroups"),
+        (replace(groups(), visit=None), replace(FRAME, groups=3), "visit: None is no Visit"),
+        (replace(groups(), then={}), replace(FRAME, groups=3), "then: {} is no LocalProblem"),
         (
             LocalProblem(IDS[:0], Upload(WEIGHT[:0]), groups=RowGroups(IDS[:0], IDS[:0], IDS[:0])),
             replace(FRAME, groups=3),
@@ -272,7 +276,7 @@ def test_a_mistake_is_named_by_its_field(wrong, message):
 )
 def test_a_mistake_about_groups_of_rows_is_named_by_its_field(wrong, frame, message):
     with pytest.raises(Invalid) as raised:
-        checks.check_problem(wrong, IDS, frame)
+        check_problem(wrong, IDS, frame)
     assert str(raised.value).startswith(message)
 
 
@@ -290,9 +294,9 @@ def test_a_mistake_about_groups_of_rows_is_named_by_its_field(wrong, frame, mess
 )
 def test_a_cohort_that_is_none(ids, message):
     for right in (IDS, IDS[:0], np.array([POOLED]), np.arange(5)):
-        checks.check_cohort(right, 5)
+        answers.check_cohort(right, 5)
     with pytest.raises(Invalid) as raised:
-        checks.check_cohort(ids, 5)
+        answers.check_cohort(ids, 5)
     assert str(raised.value).startswith(message)
 
 
@@ -315,9 +319,9 @@ BANK = np.zeros((2, 4))
     ],
 )
 def test_a_state_that_does_not_fit(state, message):
-    checks.check_state(State(BANK, cluster=np.array([0, 1, 1, 1, 0])), VIEW)
+    answers.check_state(State(BANK, cluster=np.array([0, 1, 1, 1, 0])), VIEW)
     with pytest.raises(Invalid) as raised:
-        checks.check_state(state, VIEW)
+        answers.check_state(state, VIEW)
     assert str(raised.value).startswith(message)
 
 
@@ -346,42 +350,42 @@ EVERYONE = np.zeros(5, dtype=np.int64)
     ],
 )
 def test_models_served_that_are_not_there(serve, groups, message):
-    checks.check_serve({"global": EVERYONE, "personal": EVERYONE + OWN, "cluster": EVERYONE + 1}, VIEW, 2, None)
-    checks.check_serve({"group": np.ones((5, 3), np.int64)}, VIEW, 2, 3)
+    answers.check_serve({"global": EVERYONE, "personal": EVERYONE + OWN, "cluster": EVERYONE + 1}, VIEW, 2, None)
+    answers.check_serve({"group": np.ones((5, 3), np.int64)}, VIEW, 2, 3)
     with pytest.raises(Invalid) as raised:
-        checks.check_serve(serve, VIEW, 2, groups)
+        answers.check_serve(serve, VIEW, 2, groups)
     assert str(raised.value).startswith(message)
 
 
 def test_what_else_a_strategy_returns():
-    checks.check_mixture(None, 5, 2)
-    checks.check_mixture(np.ones((5, 2)), 5, 2)
+    answers.check_mixture(None, 5, 2)
+    answers.check_mixture(np.ones((5, 2)), 5, 2)
     with pytest.raises(Invalid, match=r"^mixture: shape \[5, 3\] for 5 hospitals; give one for each of 2$"):
-        checks.check_mixture(np.ones((5, 3)), 5, 2)
-    checks.check_private(None, 4)
-    checks.check_private(np.ones(4, np.bool_), 4)
+        answers.check_mixture(np.ones((5, 3)), 5, 2)
+    answers.check_private(None, 4)
+    answers.check_private(np.ones(4, np.bool_), 4)
     with pytest.raises(Invalid, match=r"^private: 3 values for 4 parameters"):
-        checks.check_private(np.ones(3, np.bool_), 4)
-    checks.check_asynchrony(None)
-    checks.check_asynchrony(Asynchrony(1, 1))
+        answers.check_private(np.ones(3, np.bool_), 4)
+    answers.check_asynchrony(None)
+    answers.check_asynchrony(Asynchrony(1, 1))
     with pytest.raises(Invalid, match=r"^asynchrony\.concurrency: 0 is no whole number of at least 1"):
-        checks.check_asynchrony(Asynchrony(0, 1))
+        answers.check_asynchrony(Asynchrony(0, 1))
     with pytest.raises(Invalid, match=r"^asynchrony\.buffer: 0 is no whole number of at least 1"):
-        checks.check_asynchrony(Asynchrony(1, 0))
-    checks.check_facts({})
-    checks.check_facts({"gap": np.float64(0.5), "n": 3})
+        answers.check_asynchrony(Asynchrony(1, 0))
+    answers.check_facts({})
+    answers.check_facts({"gap": np.float64(0.5), "n": 3})
     with pytest.raises(Invalid, match=r"^facts\.gap: 'none' is no number$"):
-        checks.check_facts({"gap": "none"})
+        answers.check_facts({"gap": "none"})
     with pytest.raises(Invalid, match=r"^facts: None is no mapping"):
-        checks.check_facts(None)
-    assert checks.check_division(None) is None
-    assert checks.check_division(SimpleNamespace(count=3)) == 3  # type: ignore[arg-type]
+        answers.check_facts(None)
+    assert answers.check_division(None) is None
+    assert answers.check_division(SimpleNamespace(count=3)) == 3  # type: ignore[arg-type]
     for count in (0, None, 1.5):
         with pytest.raises(Invalid, match=r"^division\.count: .* is no number of groups; give at least 1$"):
-            checks.check_division(SimpleNamespace(count=count))  # type: ignore[arg-type]
-    checks.check_personal(problem(upload=None, visit=KEPT))
+            answers.check_division(SimpleNamespace(count=count))  # type: ignore[arg-type]
+    check_personal(problem(upload=None, visit=KEPT))
     with pytest.raises(Invalid, match=r"^upload: nothing is aggregated after the last round"):
-        checks.check_personal(problem(upload=None, then=RIGHT))
+        check_personal(problem(upload=None, then=RIGHT))
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,110 @@
+"""Whether what else a strategy returns can be used: each check raises :class:`Invalid` naming field and remedy."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from numbers import Integral, Real
+from typing import Any
+
+import numpy as np
+
+from raysim.strategies.base import Asynchrony, Division, FederationView, State
+from raysim.strategies.checks.values import (
+    INTEGERS,
+    NUMBERS,
+    TRUTHS,
+    check_array,
+    check_count,
+    check_kind,
+    check_rows,
+    shown,
+)
+from raysim.strategies.fields import Invalid
+from raysim.strategies.problem import OWN, POOLED
+
+
+def check_state(state: Any, view: FederationView) -> None:
+    """Raise :class:`Invalid` for a state whose models or clusters do not fit the federation."""
+    if not isinstance(state, State):
+        raise Invalid(f"state: {shown(state)} is no State; return one")
+    bank, size = state.bank, len(view.initial)
+    if not isinstance(bank, np.ndarray) or bank.dtype.kind != "f" or bank.ndim != 2:
+        raise Invalid(f"bank: {shown(bank)} is no float array [M, {size}]; give a row for each model")
+    if not len(bank):
+        raise Invalid("bank: no model; row 0 is the global one")
+    if bank.shape[1] != size:
+        raise Invalid(f"bank: rows of {bank.shape[1]} parameters; a model has {size}")
+    if not np.isfinite(bank).all():
+        row = int(np.flatnonzero(~np.isfinite(bank).all(axis=1))[0])
+        raise Invalid(f"bank: row {row} is not finite; take smaller steps at the server")
+    if state.cluster is not None:
+        check_array("cluster", state.cluster, INTEGERS, len(view.sizes), "hospitals")
+        check_rows("cluster", state.cluster, len(bank))
+
+
+def check_cohort(ids: Any, hospitals: int) -> None:
+    """Raise :class:`Invalid` for a cohort that is not ascending ids of hospitals, or ``[POOLED]``."""
+    if not isinstance(ids, np.ndarray) or ids.ndim != 1 or ids.dtype.kind not in INTEGERS:
+        raise Invalid(f"select: {shown(ids)} is no array of ids; return ascending ids, or [POOLED]")
+    if not len(ids) or (len(ids) == 1 and ids[0] == POOLED):
+        return
+    outside = ids[(ids < 0) | (ids >= hospitals)]
+    if len(outside):
+        raise Invalid(f"select: {outside[0]} is no hospital's id; there are 0 to {hospitals - 1}")
+    if (ids[1:] <= ids[:-1]).any():
+        raise Invalid("select: ids are not ascending, or name one twice; sort them, each once")
+
+
+def check_serve(serve: Any, view: FederationView, models: int, groups: int | None) -> None:
+    """Raise :class:`Invalid` for models served that do not exist, or not for everybody."""
+    if not isinstance(serve, Mapping) or not serve:
+        raise Invalid(f"serve: {shown(serve)} names no model; return {{name: a bank row, or OWN, for each hospital}}")
+    hospitals = len(view.sizes)
+    for name, rows in serve.items():
+        field = f"serve.{name}"
+        if isinstance(rows, np.ndarray) and rows.ndim == 2:
+            if groups is None:
+                raise Invalid(f"{field}: a model for each group of rows, but division gives None")
+            check_array(field, rows, INTEGERS, hospitals, "hospitals", columns=groups)
+        else:
+            check_array(field, rows, INTEGERS, hospitals, "hospitals")
+        check_rows(field, rows, models, OWN)
+
+
+def check_mixture(mixture: Any, hospitals: int, models: int) -> None:
+    """Raise :class:`Invalid` for weights that are not one for each hospital and model."""
+    if mixture is not None:
+        check_array("mixture", mixture, NUMBERS, hospitals, "hospitals", columns=models)
+
+
+def check_private(private: Any, size: int) -> None:
+    """Raise :class:`Invalid` for anything but a truth value for each parameter."""
+    if private is not None:
+        check_array("private", private, TRUTHS, size, "parameters")
+
+
+def check_asynchrony(asynchrony: Any) -> None:
+    """Raise :class:`Invalid` for numbers of hospitals and updates below one."""
+    if asynchrony is not None:
+        check_kind("asynchrony", asynchrony, Asynchrony)
+        check_count("asynchrony.concurrency", asynchrony.concurrency, least=1)
+        check_count("asynchrony.buffer", asynchrony.buffer, least=1)
+
+
+def check_facts(facts: Any) -> None:
+    """Raise :class:`Invalid` for anything but numbers by name: they are written down when all has been computed."""
+    if not isinstance(facts, Mapping) or not all(isinstance(name, str) for name in facts):
+        raise Invalid(f"facts: {shown(facts)} is no mapping of names to numbers; return one, or {{}}")
+    for name, value in facts.items():
+        if not isinstance(value, Real):
+            raise Invalid(f"facts.{name}: {shown(value)} is no number")
+
+
+def check_division(division: Division | None) -> int | None:
+    """The number of its groups, or None. Raises :class:`Invalid` where that is not at least one."""
+    if division is None:
+        return None
+    count = getattr(division, "count", None)
+    if not isinstance(count, Integral) or count < 1:
+        raise Invalid(f"division.count: {shown(count)} is no number of groups; give at least 1")
+    return int(count)

@@ -1,0 +1,73 @@
+"""Checks of single values: arrays, rows of the bank, numbers. Each raises :class:`Invalid` naming the field."""
+
+from __future__ import annotations
+
+import math
+from numbers import Integral, Real
+from typing import Any
+
+import numpy as np
+
+from raysim.strategies.fields import Invalid
+from raysim.strategies.problem import Ids, RowSentinel
+
+INTEGERS, NUMBERS, TRUTHS = "iu", "iuf", "b"
+"""Kinds of numpy types."""
+
+WORDS = {INTEGERS: "whole numbers", NUMBERS: "numbers", TRUTHS: "truth values"}
+
+
+def check_array(field: str, value: Any, kinds: str, length: int, of: str, columns: int | None = None) -> None:
+    """Raise :class:`Invalid` unless ``value`` is a finite array ``[length]``, or ``[length, columns]``."""
+    shape = (length,) if columns is None else (length, columns)
+    wanted = f"give an array of {WORDS[kinds]}, one for each" + (f" and column of {columns}" if columns else "")
+    if not isinstance(value, np.ndarray):
+        raise Invalid(f"{field}: {shown(value)} for {length} {of}; {wanted}")
+    if value.dtype.kind not in kinds:
+        raise Invalid(f"{field}: holds {value.dtype}; {wanted}")
+    if value.shape != shape:
+        count = f"{len(value)} value{'s' * (len(value) != 1)}" if value.ndim == 1 else f"shape {list(value.shape)}"
+        raise Invalid(f"{field}: {count} for {length} {of}; give one for each" + (f" of {columns}" if columns else ""))
+    if value.dtype.kind == "f" and not np.isfinite(value).all():
+        at = int(np.flatnonzero(~np.isfinite(value).reshape(length, -1).all(axis=1))[0])
+        raise Invalid(f"{field}: not finite at place {at}; give numbers")
+
+
+def check_rows(field: str, rows: Ids, models: int, *sentinels: RowSentinel) -> None:
+    """Raise :class:`Invalid` unless all are rows of the bank, or one of the ``sentinels``."""
+    if not rows.size or (rows.min() >= 0 and rows.max() < models):
+        return
+    allowed = (rows >= 0) & (rows < models)
+    for sentinel in sentinels:
+        allowed |= rows == sentinel
+    if not allowed.all():
+        names = "".join(f", or {sentinel.name}" for sentinel in sentinels)
+        raise Invalid(f"{field}: {rows[~allowed][0]} is no row of the bank; there are 0 to {models - 1}{names}")
+
+
+def check_kind(field: str, value: Any, kind: type) -> None:
+    if not isinstance(value, kind):
+        raise Invalid(f"{field}: {shown(value)} is no {kind.__name__}; give one, or leave it out")
+
+
+def check_number(field: str, value: Any, *, above: bool = False) -> None:
+    if not isinstance(value, Real) or not math.isfinite(value) or value < 0 or (above and value == 0):
+        raise Invalid(f"{field}: {shown(value)} is no number {'above' if above else 'of at least'} 0")
+
+
+def check_count(field: str, value: Any, *, least: int = 0) -> None:
+    if not isinstance(value, Integral) or value < least:
+        raise Invalid(f"{field}: {shown(value)} is no whole number of at least {least}")
+
+
+def check_choice(field: str, value: Any, choices: tuple[str, ...]) -> None:
+    if value not in choices:
+        raise Invalid(f"{field}: {shown(value)} is not one of {', '.join(choices)}")
+
+
+def shown(value: Any) -> str:
+    """A value in a message: short, and in one line."""
+    if isinstance(value, np.ndarray):
+        return f"an array {list(value.shape)} of {value.dtype}"
+    text = " ".join(repr(value).split())
+    return text if len(text) <= 40 else f"a {type(value).__name__}"
