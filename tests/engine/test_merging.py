@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from raysim.core.exact import ExactSum
-from raysim.engine.evaluation import Evaluation, existing
+from raysim.engine.evaluation import existing
 from raysim.engine.merging import in_precision, merged
 from raysim.engine.messages import PartialResult
 from raysim.strategies.base import OWN, LocalProblem, Objective, RowGroups, Upload, Variates, Visit
@@ -100,14 +100,6 @@ def test_control_variates_follow_the_precision_of_a_run(federate: MakeFederation
     )
     apart = np.abs(single - double).max()
     assert 1e-9 < apart < 1e-5
-
-
-@pytest.mark.parametrize(("every", "due"), [(0, []), (1, [1, 2, 3, 4]), (2, [2, 4]), (3, [3])])
-def test_models_are_evaluated_every_so_many_rounds(every, due, federate: MakeFederation):
-    from raysim.config.schema import EvaluationSection
-
-    evaluation = Evaluation(federate([3, 4]), EvaluationSection(every=every), np.arange(2))
-    assert [t for t in range(5) if evaluation.due(t)] == due
 
 
 def test_own_models_are_evaluated_once_hospitals_have_kept_some():
