@@ -15,7 +15,7 @@ LONGEST: tuple[str, ...] = ()
 """What begins first: beginnings of test ids, or groups. Others follow as they are collected."""
 
 
-class ByFile(LoadGroupScheduling):
+class ByFile(LoadGroupScheduling):  # type: ignore[misc]
     """Groups tests by their mark, else by their file."""
 
     def _split_scope(self, nodeid: str) -> str:

@@ -11,6 +11,7 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from threading import Timer
 from typing import Any
@@ -255,6 +256,7 @@ def test_data_that_goes_bad_names_the_hospital_and_the_run_goes_on_once_it_is_go
 HELD = """
 import itertools, pathlib, time
 from dataclasses import dataclass
+from functools import partial
 from raysim.strategies.hospital_clusters.chip import Chip
 
 AGGREGATED = itertools.count(1)
@@ -345,11 +347,15 @@ def driven(folder: Path, out: Path) -> subprocess.Popen[str]:
             # A shell in the background lets its children ignore Ctrl-C.
             preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
         )
-        until(lambda at=driver: len(list(out.glob("checkpoints/round-*"))) > 1 or at.poll() is not None)
+        until(partial(_held_or_ended, driver, out))
         if driver.poll() is None:
             return driver
         said = driver.communicate()[0]
         assert "timed out during startup" in said, said  # Ray takes half a minute at most, a busy machine longer
+
+
+def _held_or_ended(driver: subprocess.Popen[str], out: Path) -> bool:
+    return len(list(out.glob("checkpoints/round-*"))) > 1 or driver.poll() is not None
 
 
 def resume_here(folder: str) -> None:

@@ -116,4 +116,4 @@ def _private(tree: ast.Module, ours: Collection[str]) -> Iterator[tuple[int, str
         for name in names:
             pythons = name.startswith("__") and not name.startswith("__pydantic")
             if name.startswith("_") and not pythons and name not in DOCUMENTED:
-                yield node.lineno, name
+                yield getattr(node, "lineno", 0), name

@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 import ray
 
-from raysim.cluster import pool as pools
 from raysim.cluster.placement import Placement, place
 from raysim.cluster.pool import RayPool
 from raysim.config.nodes import Node
@@ -19,7 +18,7 @@ from raysim.core.errors import HospitalFailed, ResourceError, TrainingDiverged
 from raysim.core.registry import load_class
 from raysim.data.federation import Federation
 from raysim.engine.job import Job, Outcome
-from raysim.engine.messages import ModelSpec, Work
+from raysim.engine.messages import ModelSpec, RoundPlan, Work
 from raysim.experiment.session import Session, open_session
 from raysim.strategies.base import HospitalRows, Strategy
 from raysim.strategies.hospital_clusters.chip import Chip
@@ -199,13 +198,13 @@ def test_one_put_a_round_and_uplink_that_does_not_grow_with_hospitals(federate: 
     assert sizes[6] == sizes[24]
 
 
-def _first_plan(federation: Federation, count: int) -> tuple[Job, pools.RoundPlan]:
+def _first_plan(federation: Federation, count: int) -> tuple[Job, RoundPlan]:
     from raysim.strategies.base import LocalProblem, Upload
 
     planned = job(federation, Strategy())
     ids = np.arange(count)
     problem = LocalProblem(start=np.zeros_like(ids), upload=Upload(np.full(count, 1 / count)))
-    return planned, pools.RoundPlan(planned.work, 1, np.zeros((1, 4), dtype=np.float32), ids, problem)
+    return planned, RoundPlan(planned.work, 1, np.zeros((1, 4), dtype=np.float32), ids, problem)
 
 
 def test_a_killed_actor_comes_back_and_the_result_is_the_same(federate: MakeFederation):

@@ -158,7 +158,7 @@ def imports(code: str, path: str) -> Iterator[tuple[int, str]]:
         for name in spelled:
             imported = isinstance(node, ast.Import | ast.ImportFrom)
             if _of_a_room(name) or (imported and _not_the_interface(name)):
-                yield node.lineno, name
+                yield getattr(node, "lineno", 0), name
                 break
 
 

@@ -208,7 +208,7 @@ SIZES = {"a": 3, "b": 8, "c": 5, "d": 8, "e": 2}
 @pytest.fixture
 def uneven() -> Any:
     silo = [name for name, n in SIZES.items() for _ in range(n)]
-    return fixed(records({"x": np.arange(26)}, [0, 1] * 13, silo), "uneven")
+    return fixed(records({"x": range(26)}, [0, 1] * 13, silo), "uneven")
 
 
 def test_the_largest_hospitals(uneven: Any) -> None:

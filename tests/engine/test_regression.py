@@ -213,7 +213,7 @@ def raysim(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> None:
 def test_a_comparison_on_a_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
     monkeypatch.setenv("RAYSIM_CACHE", str(tmp_path / "cache"))
     monkeypatch.setenv("COLUMNS", "160")
-    tree = {
+    tree: dict[str, Any] = {
         "data": {"source": "table", "path": str(write_table(tmp_path)), "silo": "site", "label": "cost"},
         "model": {"name": "linear_regression"},
         "training": {"rounds": 8, "batch_size": 16, "learning_rate": 0.1},

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 import pytest
@@ -18,7 +19,7 @@ from raysim.storage.results import hospitals_table
 from raysim.strategies.one_model.fedavg import FedAvg
 from tests.conftest import MakeFederation, play
 
-SETTINGS = {
+SETTINGS: dict[str, Any] = {
     "name": "small",
     "data": {"source": "synthetic", "hospitals": 6, "rows": 400, "features": 4},
     "training": {"rounds": 1},

@@ -192,7 +192,7 @@ def test_differences_of_errors_have_intervals_on_the_right_side() -> None:
     low, high = found.loc[("better", "mae"), ["low", "high"]]
     assert low <= found.loc[("better", "mae"), "mean"] <= high < 0
     assert found.loc[("worse", "mae"), "low"] > 0
-    assert found.loc[("worse", "rmse")][["low", "high"]].isna().all()
+    assert found.loc[("worse", "rmse"), ["low", "high"]].isna().all()
 
 
 def test_pages_speak_of_errors_and_never_of_auroc(tmp_path: Path) -> None:

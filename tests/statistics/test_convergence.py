@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,7 +15,7 @@ from raysim.statistics.convergence import convergence
 
 t = np.arange(61)
 DECAY = 0.4 + 0.29 * np.exp(-t / 5)
-CURVES = {
+CURVES: dict[str, Any] = {
     "decayed": (DECAY, "converged", ()),
     "decaying": (0.4 + 0.29 * np.exp(-t / 40), "falling", ()),
     "twenty full-batch steps": (0.399 + 0.294 * np.exp(-t[:21] / 30), "falling", ()),

@@ -23,7 +23,7 @@ from raysim.storage import resume
 from raysim.storage.manifest import Manifest
 from tests.conftest import MakeFederation
 
-SMALL = {
+SMALL: dict[str, Any] = {
     "data": {"source": "synthetic", "hospitals": 8, "rows": 400, "features": 4},
     "training": {"rounds": 7, "batch_size": 32},
     "selection": {"fraction": 0.5, "minimum": 2},

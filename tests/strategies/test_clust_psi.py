@@ -93,6 +93,9 @@ def test_14_equal_distributions_of_labels_are_one_cluster_and_fedavg(federate, t
 class Only(FedAvg):
     """Federated averaging among some hospitals, with the whole federation's streams; ``key`` as the cluster draws."""
 
+    ids: np.ndarray
+    key: tuple[int, ...]
+
     def __init__(self, ids: np.ndarray, key: tuple[int, ...]) -> None:
         super().__init__()
         object.__setattr__(self, "ids", ids)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -80,7 +81,8 @@ def by_hand(omega: list[float], counts: np.ndarray, beta: float) -> list[float]:
 def test_rounds_by_hand(beta, federation):
     """Weights by hand, and a full-batch step of every hospital; with the larger beta some weights are clipped."""
     total = sum(SIZES)
-    omega, theta = [n / total for n in SIZES], np.zeros(4)
+    omega: Any = [n / total for n in SIZES]
+    theta: Any = np.zeros(4)
     clipped = False
     for _ in range(3):
         omega = by_hand(omega, np.stack([counted(federation, h, theta) for h in range(6)]), beta)
@@ -172,7 +174,7 @@ def test_it_narrows_the_gap_that_one_large_hospital_makes(federate):
     gaps = []
     for how in (FedAvg(), FairFed(beta=0.5)):
         theta = play(federation, how, **run).bank[0]
-        counts = sum(counted(federation, h, theta) for h in range(5))
+        counts = np.sum([counted(federation, h, theta) for h in range(5)], axis=0)
         gaps.append(abs(counts[3] / counts[2] - counts[5] / counts[4]))
     assert gaps[1] < gaps[0]
 

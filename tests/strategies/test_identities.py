@@ -111,6 +111,8 @@ def test_12_chip_with_alpha_one_and_no_pulls_is_fedavg_inside_each_cluster(feder
 class _Only(FedAvg):
     """Federated averaging among some hospitals, with the whole federation's streams."""
 
+    ids: tuple[int, ...]
+
     def __init__(self, ids: tuple[int, ...]) -> None:
         super().__init__()
         object.__setattr__(self, "ids", ids)

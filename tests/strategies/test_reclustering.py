@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -34,7 +35,7 @@ def federation(federate: MakeFederation) -> Federation:
     return federate(SIZES, [5] * 7)
 
 
-def states(federation: Federation, strategy: Strategy, **settings) -> tuple[list[ReclusteringState], Outcome]:
+def states(federation: Federation, strategy: Strategy, **settings) -> tuple[list[Any], Outcome]:
     """The state after each round but the last, and the outcome."""
     run = JobRun(
         LocalPool(Placement(balance(federation.totals, 2), 1, 0), "cpu"), job_of(federation, strategy, **settings)
@@ -62,7 +63,8 @@ def test_it_is_off_unless_it_is_asked_for(cls, federation):
 def test_13_the_global_model_stays_the_mean_of_the_clusters_by_rows(cls, every, federation):
     strategy = cls(clusters=3, recluster_every=every, signature=("size", "prevalence"))
     seen, outcome = states(federation, strategy, rounds=6, selection=Uniform(0.5, 2), learning_rate=0.5)
-    for state in [*seen, outcome]:
+    states_of: list[Any] = [*seen, outcome]
+    for state in states_of:
         assert state.cluster is not None
         assert state.cluster.max() == len(state.bank) - 1
         rows = np.bincount(state.cluster - 1, weights=SIZES)

@@ -118,6 +118,8 @@ def test_a_short_last_batch_is_a_step(federation):
 class _Only(FedAvg):
     """Federated averaging of one hospital."""
 
+    hospital: int
+
     def __init__(self, hospital: int) -> None:
         super().__init__()
         object.__setattr__(self, "hospital", hospital)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -124,7 +125,7 @@ def test_a_rescaled_feature_makes_the_same_clusters():
 def test_chip_clusters_by_the_blocks_that_are_named(block):
     """Six hospitals: three differ from three in one block alone, and without it they are one cluster."""
     spread = np.array([0.0, 0, 2, 2])
-    alike = {"counts": [2, 2], "X": spread, "observed": np.ones(4, dtype=np.bool_)}
+    alike: dict[str, Any] = {"counts": [2, 2], "X": spread, "observed": np.ones(4, dtype=np.bool_)}
     other = dict(alike)
     if block == "size":
         other |= {"counts": [4, 4], "X": np.tile(spread, 2), "observed": np.ones(8, dtype=np.bool_)}

@@ -337,8 +337,8 @@ def test_tables_summaries_and_mlflow_tell_both_apart(tmp_path, monkeypatch):
         summary = json.loads((folder / "summary.json").read_text())
         found[label] = {name: summary[name] for name in columns}
         assert table.loc[label, columns].to_dict() == found[label]
-        egress = pd.read_csv(folder / "egress.csv")
-        egress = egress[egress["kind"] != "metrics"].groupby(egress["round"] > 0)["bytes"].sum()
+        told = pd.read_csv(folder / "egress.csv")
+        egress = told[told["kind"] != "metrics"].groupby(told["round"] > 0)["bytes"].sum()
         assert (summary["bytes_setup_up"], summary["bytes_up"]) == (egress[False], egress.get(True, 0))
         rounds = pd.read_csv(folder / "rounds.csv")
         assert summary["bytes_down"] == rounds.loc[rounds["round"] > 0, "bytes_down"].sum()
