@@ -33,11 +33,13 @@ def run_one(
 ) -> None:
     """``raysim run``; with ``again``, the run in folder ``out`` goes on."""
     from raysim.experiment.runs import Experiment
+    from raysim.report import training
 
     config = reading.resolve(config)
     experiment = Experiment(config, [config], [config.seed], out, again=again)
     (result,) = experiment.play(console, in_process=in_process, verbose=verbose)
     console.print(run_table(result), markup=False)
+    console.print(training.of_run(result), soft_wrap=True, highlight=False, markup=False)
     console.print(f"files: {result.folder}", soft_wrap=True, highlight=False, markup=False)
 
 

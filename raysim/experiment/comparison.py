@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping, Sequence
 
 import pandas as pd
@@ -13,7 +14,7 @@ from raysim.core.errors import ConfigError
 from raysim.data.federation import PARTS, Federation
 from raysim.engine import timing
 from raysim.engine.job import Result
-from raysim.report import accuracy, noise, patient_clusters, patient_groups, plots, tables, virtual_time
+from raysim.report import accuracy, noise, patient_clusters, patient_groups, plots, tables, training, virtual_time
 from raysim.report.answer import answer
 from raysim.report.drawn import Drawn
 from raysim.report.page import Provenance, comparison_page, run_page
@@ -124,6 +125,8 @@ def write_comparison(out: Manifest, config: Config, results: Sequence[Result]) -
     table = comparison_table(frame, differences, folds=config.data.split.folds is not None)
     floors = noise.floors(results, config.evaluation.minimum_events)
     said = answer(frame, hospitals, config.reference, floors=floors)
+    # First what makes its figures less than they seem.
+    said = dataclasses.replace(said, reasons=(*training.sentences(results), *said.reasons))
     if floors:
         out.csv("noise.csv", noise.table(floors))
     federation = results[0].federation
@@ -141,6 +144,7 @@ def write_comparison(out: Manifest, config: Config, results: Sequence[Result]) -
     part = config.evaluation.part
     further = [*accuracy.drawn(hospitals), *drawn(frame, stacked_files(results, "patients.csv"), out, part)]
     further += [*time_drawn(config, results), *clusters_drawn(out, results, frame, hospitals, config.reference)]
+    further += training.drawn(results)
     for picture in further:
         _picture(out, picture.name, picture.figure)
     federations = {result.seed: result.federation for result in results}
@@ -219,6 +223,8 @@ def write_run_page(out: Manifest, result: Result, frozen: Mapping[str, object], 
         _provenance(frozen, {result.seed: result.federation}, "raysim run config.yaml"),
         hospitals=for_plots(per_hospital([result], part), part),
         rounds=per_round([result]),
+        further=training.drawn([result]),
+        training=training.of_run(result),
         part=part,
     )
     out.text("report.html", page)

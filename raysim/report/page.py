@@ -106,7 +106,7 @@ def comparison_page(
         ),
     ]
     pictures += _size_picture(hospitals) + _curves_picture(rounds)
-    pictures += [Picture(drawn.title, png(drawn.figure), drawn.caption, drawn.alt) for drawn in further]
+    pictures += _further_pictures(further)
     return render(
         "comparison.html.j2",
         title=title,
@@ -134,11 +134,13 @@ def run_page(
     *,
     hospitals: pd.DataFrame | None = None,
     rounds: pd.DataFrame | None = None,
+    further: Sequence[Drawn] = (),
+    training: str = "",
     part: str = "test",
 ) -> str:
     """The page of one run, as HTML text: ``per_model`` has a row a model served, columns as ``per_seed``.
 
-    ``part`` of the rows was evaluated.
+    ``part`` of the rows was evaluated; ``training`` says whether the model is trained.
     """
     table = tables.comparison(per_model)
     names = [str(model) for model in table["model"]]
@@ -148,12 +150,12 @@ def run_page(
         provenance=provenance,
         task=reporting(per_model),
         part=part,
-        lead=run_lead(table, names),
+        lead=[*run_lead(table, names), *filter(None, [training])],
         columns=[heading for _, heading, *_ in columns(table)],
         body=body_rows(table, names),
         undefined=undefined_sentence(hospitals, table, part),
         worst=worst_served(hospitals, part),
-        pictures=_size_picture(hospitals) + _curves_picture(rounds),
+        pictures=_size_picture(hospitals) + _curves_picture(rounds) + _further_pictures(further),
     )
 
 
@@ -180,6 +182,10 @@ def png(figure: Figure) -> str:
     buffer = io.BytesIO()
     figure.savefig(buffer, format="png", dpi=plots.DPI, facecolor="white")
     return "data:image/png;base64," + base64.b64encode(buffer.getvalue()).decode("ascii")
+
+
+def _further_pictures(further: Sequence[Drawn]) -> list[Picture]:
+    return [Picture(drawn.title, png(drawn.figure), drawn.caption, drawn.alt) for drawn in further]
 
 
 def _size_picture(hospitals: pd.DataFrame | None) -> list[Picture]:

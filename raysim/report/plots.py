@@ -198,13 +198,14 @@ def frontier_3d(comparison: pd.DataFrame) -> Figure:
     return figure
 
 
-def curves(rounds: pd.DataFrame) -> Figure:
-    """The mean AUROC (or MAE) by round: a line a strategy (and model, if there is the column), a band of one deviation.
+def curves(rounds: pd.DataFrame, metric: str | None = None, title: str = "") -> Figure:
+    """A metric by round: a line a strategy (and model, if there is the column), a band of one deviation over seeds.
 
-    ``rounds`` has ``strategy, seed, round`` and ``auroc`` or ``mae``; rounds where that is missing (not evaluated) are
-    skipped.
+    ``rounds`` has ``strategy, seed, round`` and the ``metric``, called ``title``; None is the mean AUROC (or MAE) over
+    hospitals. Rounds where it is missing (not evaluated) are skipped.
     """
-    metric, title = reporting(rounds).headline, reporting(rounds).title
+    if metric is None:
+        metric, title = reporting(rounds).headline, f"mean {reporting(rounds).title} over hospitals"
     table = rounds if "model" in rounds else rounds.assign(model="global")
     table = table[table[metric].notna()]
     lines = list(table.groupby(KEYS, sort=False)) if len(table) else []
@@ -213,7 +214,7 @@ def curves(rounds: pd.DataFrame) -> Figure:
     ax = figure.add_axes((0.095, 0.125, 0.68, 0.84))
     plain(ax)
     ax.set_xlabel("round", fontsize=10, color=INK)
-    ax.set_ylabel(f"mean {title} over hospitals", fontsize=10, color=INK)
+    ax.set_ylabel(title, fontsize=10, color=INK)
     ends = []
     for k, (_, group) in enumerate(lines):
         colour, stroke = PALETTE[k % len(PALETTE)], STROKES[k // len(PALETTE) % len(STROKES)]

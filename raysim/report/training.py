@@ -1,0 +1,135 @@
+"""Whether the models that a page tells of are trained: sentences, and the curves of their training losses."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+import pandas as pd
+
+from raysim.engine.job import Outcome, Result
+from raysim.report.answer import listed
+from raysim.report.drawn import Drawn
+from raysim.report.plots import curves
+from raysim.statistics.convergence import Convergence
+
+
+def sentences(results: Sequence[Result]) -> tuple[str, ...]:
+    """What is to be known of the training behind these runs before their figures are read."""
+    verdicts = _verdicts(results)
+    return tuple(filter(None, (_diverged(verdicts), _falling(verdicts), _idle(verdicts))))
+
+
+def of_run(result: Result) -> str:
+    """How far one run is trained, in a sentence; empty where no loss was taken."""
+    found, rounds = result.outcome.convergence, _played(result.outcome)
+    if found is None:
+        return ""
+    said = f"The training loss went from {found.before:.4g} to {found.last:.4g} in {rounds} rounds"
+    if found.verdict == "diverged":
+        return f"{said}: it diverged. Lower training.learning_rate, or scale the features."
+    if found.verdict == "falling":
+        few = "few_points" in found.notes
+        why = "too few to say more" if few else f"by {_percent(found)} of its start over the last points"
+        return f"{said}: still falling ({why}). More rounds or a larger learning rate may change the figures."
+    return f"{said}, and stands still." + (" It never came below its start." if "no_progress" in found.notes else "")
+
+
+def losses_by_round(results: Sequence[Result]) -> pd.DataFrame:
+    """``strategy, model, seed, round, training_loss``; round 0 is before training."""
+    return pd.DataFrame(
+        [
+            (result.label, "", result.seed, round, loss)
+            for result in results
+            for round, loss in result.outcome.losses.curve(result.outcome.rounds).items()
+        ],
+        columns=["strategy", "model", "seed", "round", "training_loss"],
+    )
+
+
+def drawn(results: Sequence[Result]) -> list[Drawn]:
+    """The curves of training losses; nothing where no run has one."""
+    table = losses_by_round(results)
+    finite = table[np.isfinite(table["training_loss"].astype(float))]
+    if finite.empty:
+        return []
+    ends = finite[finite["round"] == finite.groupby(["strategy", "seed"])["round"].transform("max")]
+    said = "; ".join(f"{label} ends at {loss:.4g}" for label, loss in _means(ends))
+    return [
+        Drawn(
+            "training_loss",
+            "Training loss by round",
+            curves(finite, "training_loss", "mean training loss over rows"),
+            "What training minimises, over the training rows of all hospitals, before training (round 0) and after "
+            "rounds. A curve that still falls at its end is of a model that is not trained yet.",
+            f"Line plot of the training loss by round. {said}.",
+        )
+    ]
+
+
+def _verdicts(results: Sequence[Result]) -> dict[str, list[tuple[int, Convergence]]]:
+    """By label, the seeds whose training loss was taken, with what it says."""
+    verdicts: dict[str, list[tuple[int, Convergence]]] = {}
+    for result in results:
+        found = result.outcome.convergence
+        if found is not None:
+            verdicts.setdefault(result.label, []).append((result.seed, found))
+    return verdicts
+
+
+def _diverged(verdicts: dict[str, list[tuple[int, Convergence]]]) -> str:
+    said = []
+    for label, of_seed in verdicts.items():
+        seeds = [seed for seed, found in of_seed if found.verdict == "diverged"]
+        if seeds:
+            worst = next(found for seed, found in of_seed if seed == seeds[0])
+            where = f", seed {seeds[0]}" if len(of_seed) > 1 else ""
+            said.append(f"{label} (training loss {worst.before:.3g} to {worst.last:.3g}{where})")
+    if not said:
+        return ""
+    return f"Diverged, so that their figures say nothing: {listed(said)}. Lower training.learning_rate."
+
+
+def _falling(verdicts: dict[str, list[tuple[int, Convergence]]]) -> str:
+    falling, short = [], []
+    for label, of_seed in verdicts.items():
+        if any(found.verdict == "diverged" for _, found in of_seed):
+            continue
+        unfinished = [found for _, found in of_seed if found.verdict == "falling"]
+        if any("few_points" in found.notes for found in unfinished):
+            short.append(label)
+        elif unfinished:
+            falling.append(f"{label} {_percent(max(unfinished, key=lambda found: found.fall))}")
+    said = []
+    if falling:
+        said.append(
+            f"Not trained to the end (the training loss still fell, by so much of its start over the last points): "
+            f"{listed(falling)}. More rounds or a larger learning rate may change which is best."
+        )
+    if short:
+        said.append(f"Too few rounds to say whether they are trained: {listed(short)}.")
+    return " ".join(said)
+
+
+def _idle(verdicts: dict[str, list[tuple[int, Convergence]]]) -> str:
+    idle = [
+        label
+        for label, of_seed in verdicts.items()
+        if all(found.verdict == "converged" and "no_progress" in found.notes for _, found in of_seed)
+    ]
+    return f"The training loss never came below its start: {listed(idle)}." if idle else ""
+
+
+def _percent(found: Convergence) -> str:
+    return f"{100 * found.fall:.2g} %"
+
+
+def _played(outcome: Outcome) -> int:
+    return max((row.round for row in outcome.rounds), default=0)
+
+
+def _means(ends: pd.DataFrame) -> Iterator[tuple[str, float]]:
+    for label, loss in ends.groupby("strategy", sort=False)["training_loss"].mean().items():
+        if math.isfinite(loss):
+            yield str(label), float(loss)

@@ -1,0 +1,92 @@
+"""What is said of the training behind figures, from runs whose training is known."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from raysim.data.federation import Federation
+from raysim.engine.job import Result
+from raysim.engine.losses import TrainingLosses
+from raysim.report import training
+from raysim.strategies.one_model.fedavg import FedAvg
+from tests.conftest import MakeFederation, play
+
+
+def result(federation: Federation, label: str, strategy: Any, seed: int = 1, **settings: Any) -> Result:
+    outcome = play(federation, strategy, seed=seed, **settings)
+    return Result(label, False, seed, federation, outcome, Path())
+
+
+def with_losses(one: Result, losses: list[float], label: str | None = None) -> Result:
+    """The result with another curve; the first is before training."""
+    rounds = [replace(row, training_loss=loss) for row, loss in zip(one.outcome.rounds, losses[1:], strict=True)]
+    outcome = replace(one.outcome, rounds=rounds, losses=TrainingLosses({"global": losses[0]}, "global"))
+    return replace(one, outcome=outcome, label=label or one.label)
+
+
+@pytest.fixture
+def run(federate: MakeFederation) -> Result:
+    return result(federate([9, 7, 14]), "fedavg", FedAvg(), rounds=6)
+
+
+def test_a_run_that_still_falls(run: Result) -> None:
+    falling = with_losses(run, [0.7, 0.65, 0.6, 0.55, 0.5, 0.45, 0.4])
+    # The last windows of three: (.5 + .45 + .4)/3 and (.65 + .6 + .55)/3, .15 of .7.
+    assert training.of_run(falling) == (
+        "The training loss went from 0.7 to 0.4 in 6 rounds: still falling (by 21 % of its start over the last "
+        "points). More rounds or a larger learning rate may change the figures."
+    )
+    flat = with_losses(run, [0.7, *[0.69] * 6], "flat")
+    assert training.sentences([falling, flat])[0] == (
+        "Not trained to the end (the training loss still fell, by so much of its start over the last points): "
+        "fedavg 21 %. More rounds or a larger learning rate may change which is best."
+    )
+
+
+def test_a_run_that_diverged(run: Result) -> None:
+    wild = with_losses(run, [0.7, 1.0, 3.0, 5.0, 8.0, 9.0, 10.9])
+    assert training.of_run(wild) == (
+        "The training loss went from 0.7 to 10.9 in 6 rounds: it diverged. Lower training.learning_rate, or scale the "
+        "features."
+    )
+    assert training.sentences([wild])[0] == (
+        "Diverged, so that their figures say nothing: fedavg (training loss 0.7 to 10.9). Lower training.learning_rate."
+    )
+    seeds = [replace(with_losses(run, [0.7] * 7), seed=0), replace(wild, seed=3)]
+    assert training.sentences(seeds)[0].count("seed 3") == 1
+
+
+def test_runs_that_stand_still_and_runs_that_never_moved(run: Result) -> None:
+    flat = with_losses(run, [0.7] * 7)
+    assert training.of_run(flat) == (
+        "The training loss went from 0.7 to 0.7 in 6 rounds, and stands still. It never came below its start."
+    )
+    assert training.sentences([flat]) == ("The training loss never came below its start: fedavg.",)
+
+
+def test_too_few_rounds(federate: MakeFederation) -> None:
+    short = result(federate([9, 7]), "fedavg", FedAvg(), rounds=3)
+    assert training.sentences([short]) == ("Too few rounds to say whether they are trained: fedavg.",)
+    assert "in 3 rounds: still falling (too few to say more)." in training.of_run(short)
+
+
+def test_without_rounds_there_is_nothing_to_say(federate: MakeFederation) -> None:
+    none = result(federate([9, 7]), "fedavg", FedAvg(), rounds=0)
+    assert training.of_run(none) == ""
+    assert training.sentences([none]) == ()
+    assert training.drawn([none]) == []
+
+
+def test_the_picture_has_every_point(run: Result) -> None:
+    (drawn,) = training.drawn([run, with_losses(run, [0.7, 0.6, float("nan"), 0.5, 0.5, 0.5, 0.5], "other")])
+    (axes,) = drawn.figure.axes
+    first, second = (line.get_xydata() for line in axes.lines)
+    curve = run.outcome.losses.curve(run.outcome.rounds)
+    np.testing.assert_allclose(first, list(curve.items()))
+    assert [x for x, _ in second] == [0, 1, 3, 4, 5, 6]
+    assert drawn.alt == f"Line plot of the training loss by round. fedavg ends at {curve[6]:.4g}; other ends at 0.5."
