@@ -11,6 +11,9 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 
+DEFAULTS = "strategies/test_paper_defaults"
+"""Judges every module of strategies."""
+
 IDENTITIES = ("strategies/test_identities",)
 VIRTUAL_TIME = ("virtual_time/*", "strategies/test_fedasync", "strategies/test_fedbuff")
 PATIENT_CLUSTERS = (

@@ -1,0 +1,74 @@
+"""What a strategy or selection does unless it is told otherwise: the values of its paper, which results hang on."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import pytest
+
+from raysim.core import registry
+
+WEIGHTED = {"weights": "samples", "minimum_weight": 0.01}
+COHORT = {"fraction": 0.1, "minimum": 10}
+FINE_TUNING = {"personalization.epochs": 1, "personalization.learning_rate": 0.03}
+SIGNED = {
+    "clusters": 5,
+    "signature": ("size", "prevalence", "missingness", "mean", "std"),
+    "block_scale": False,
+    "recluster_every": 0,
+}
+
+STRATEGIES: dict[str, dict[str, Any]] = {
+    "afl": {"ascent": 0.1, "learning_rate": None, "averaging": "gradient", "start": "uniform"},
+    "cbfl": {"clusters": None, "features": "continuous", "encoder": None},
+    "cfl": WEIGHTED | {"eps1": 1e-5, "eps2": 0.1, "gamma": 0.5, "warmup": 0, "linkage": "single"},
+    "chip": SIGNED | FINE_TUNING | {"lam": 0.5, "mu": 0.05, "alpha": 0.9},
+    "clust_psi": {"by": ("labels",), "clusters": None, "allow_one": False, "bins": 10, "search_sample": 200},
+    "clustered": SIGNED,
+    "cs_rcfl": {"clusters": 3, "radius": 0.5, "small": 100, "folds": 5, "kappa": 1.0, "robust": False, "seconds": 60.0},
+    "ditto": WEIGHTED | {"lam": 1.0, "epochs": 1, "learning_rate": None},
+    "fairfed": {"attribute": "sex", "privileged": "Male", "beta": 1.0, "positive": 1},
+    "fedadagrad": WEIGHTED | {"server_learning_rate": 0.3162, "beta_1": 0.0, "tau": 0.1},
+    "fedadam": WEIGHTED | {"server_learning_rate": 0.001, "beta_1": 0.9, "beta_2": 0.99, "tau": 0.001},
+    "fedasync": {"mixing": 0.6, "exponent": 0.5, "slope": 10.0, "start": 4.0, "rho": 0.005, "concurrency": 10},
+    "fedavg": WEIGHTED,
+    "fedavgm": WEIGHTED | {"momentum": 0.7, "server_learning_rate": 1.0},
+    "fedbuff": {"buffer": 10, "server_learning_rate": 1.0, "exponent": 0.5, "concurrency": 10},
+    "fedgmc": {"clusters": None, "virtual": "per_component", "samples": 10, "lam": 0.0, "mu": 0.0, "alpha": 1.0},
+    "fedper": WEIGHTED | {"head": None, "final_head_epochs": 0},
+    "fedprox": WEIGHTED | {"mu": 0.01},
+    "fedrep": WEIGHTED | {"head": None, "head_epochs": None, "final_head_epochs": 0},
+    "fedsoft": {"clusters": 5, "lam": 0.1, "every": 2, "floor": 1e-4, "spread": 0.1, "fraction": 0.5},
+    "fedyogi": WEIGHTED | {"server_learning_rate": 0.001, "beta_1": 0.9, "beta_2": 0.99, "tau": 0.01},
+    "fine_tuning": FINE_TUNING | {"mu": 0.01, "prox": 0.0},
+    "hierarchical": SIGNED,
+    "ifca": WEIGHTED | {"weights": "uniform", "clusters": 5, "averaging": "model", "spread": 0.1},
+    "kfed": {"clusters": None, "local_clusters": 4, "inherit": False},
+    "moon": WEIGHTED | {"mu": 1.0, "temperature": 0.5},
+    "qfedavg": {"q": 1.0},
+    "scaffold": WEIGHTED | {"weights": "uniform", "server_rate": 1.0, "renew": "steps"},
+}
+SELECTIONS: dict[str, dict[str, Any]] = {
+    "by_rows": COHORT,
+    "fedcls": COHORT | {"tau": 0.1},
+    "haccs": COHORT | {"rho": 0.95, "loss_power": 1.0, "metric": "hellinger", "privacy_epsilon": None},
+    "inverse_sqrt": COHORT,
+    "power_of_choice": {"candidates": 8, "fraction": 0.1, "minimum": 1},
+    "superquantile": COHORT | {"level": 0.5},
+    "uniform": COHORT,
+}
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "expected"),
+    [("strategies", *item) for item in STRATEGIES.items()] + [("selections", *item) for item in SELECTIONS.items()],
+)
+def test_defaults_are_the_papers(kind, name, expected):
+    values = dataclasses.asdict(registry.load(kind, name, name)())
+    for key, value in expected.items():
+        *parents, last = key.split(".")
+        at = values
+        for parent in parents:
+            at = at[parent]
+        assert at[last] == value, key
