@@ -6,7 +6,7 @@ import functools
 import os
 import sqlite3
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
@@ -19,6 +19,7 @@ from raysim.cluster.placement import Placement, balance
 from raysim.cluster.pool import LocalPool
 from raysim.config.schema import EvaluationSection
 from raysim.config.system import SystemSection
+from raysim.core import host
 from raysim.core.errors import ConfigError
 from raysim.data.federation import Federation, write
 from raysim.engine.coordinator import Coordinator
@@ -96,6 +97,13 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         from tests.scheduling import turn
 
         items.sort(key=turn)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def one_thread() -> Iterator[None]:
+    """Compute as raysim does: with more threads sums come out in another order."""
+    with host.threads(1):
+        yield
 
 
 @pytest.fixture(scope="session")

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import contextlib
-import logging
-import os
 import shutil
-from collections.abc import Iterator, Sequence
+import signal
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from raysim.config.schema import Config
+from raysim.core import host
 from raysim.engine.pool import Pool
 from raysim.strategies.shared.importing import search_path
 from raysim.tune.journal import Journal
@@ -32,6 +31,9 @@ QUIET = {
 }
 """Ray Tune's own logging, saving and warnings, off: they cost more than a trial."""
 
+
+CAUGHT = (signal.SIGINT, signal.SIGUSR1)
+"""Signals for which Ray Tune leaves a handler of its own."""
 
 SPECK = 0.001
 """How much of a node a trial takes, only so that it is there: rows are shipped from where the federation was built."""
@@ -58,7 +60,8 @@ def drive(
     source = make_source(plan.sweep, space, draw_seed(config), journal.trials.values())
     at_once = concurrency(plan, pool, len(numbers))
     scratch = folder / SCRATCH
-    with _quiet(at_once):
+    quiet = QUIET | {"TUNE_MAX_PENDING_TRIALS_PG": str(at_once)}
+    with host.environment(quiet), host.quiet("ray.tune", "ray.train", "ray.air"), host.signals(*CAUGHT):
         trainable = tune.with_resources(
             tune.with_parameters(TrialProcess, plan=plan, pool=pool, folders=search_path()),
             tune.PlacementGroupFactory([{"memory": MEMORY, _here(): SPECK}]),
@@ -99,23 +102,3 @@ def _here() -> str:
     import ray
 
     return f"node:{ray.util.get_node_ip_address()}"
-
-
-@contextlib.contextmanager
-def _quiet(at_once: int) -> Iterator[None]:
-    before = {name: os.environ.get(name) for name in QUIET}
-    os.environ.update(QUIET | {"TUNE_MAX_PENDING_TRIALS_PG": str(at_once)})
-    loggers = [logging.getLogger(name) for name in ("ray.tune", "ray.train", "ray.air")]
-    levels = [logger.level for logger in loggers]
-    for logger in loggers:
-        logger.setLevel(logging.ERROR)
-    try:
-        yield
-    finally:
-        for logger, level in zip(loggers, levels, strict=True):
-            logger.setLevel(level)
-        for name, value in before.items():
-            if value is None:
-                os.environ.pop(name, None)
-            else:
-                os.environ[name] = value

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import math
-import os
 import queue
 import subprocess
 import threading
@@ -24,9 +23,10 @@ import raysim
 from raysim import __version__
 from raysim.config.plugins import label
 from raysim.config.schema import Config
+from raysim.core import host
 from raysim.engine.job import Round
 from raysim.storage.atomic import write_json
-from raysim.tracking.client import NOWHERE, Tracker
+from raysim.tracking.client import LOGGERS, NOWHERE, Tracker
 from raysim.tune.journal import Finished
 from raysim.tune.plan import SweepPlan
 from raysim.tune.trial import headline
@@ -88,8 +88,12 @@ class SweepTracker:
         self._queue.put((dict(members), dict(figures), dict(files)))
 
     def _work(self) -> None:
-        for name, value in PATIENCE.items():
-            os.environ.setdefault(name, value)
+        import mlflow.tracking  # noqa: F401  # it sets the levels of its loggers when it is imported
+
+        with host.environment(PATIENCE, keep=True), host.quiet(*LOGGERS):
+            self._send_all()
+
+    def _send_all(self) -> None:
         tries = 0
         while (item := self._queue.get()) is not None:
             while not self._done(item):

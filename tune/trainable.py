@@ -9,7 +9,7 @@ from typing import Any
 
 from ray.tune import Trainable
 
-from raysim.cluster.pool import single_thread
+from raysim.core.host import limit_threads
 from raysim.engine.job import Round
 from raysim.engine.pool import Pool
 from raysim.strategies.shared.importing import search_last
@@ -31,7 +31,7 @@ class TrialProcess(Trainable):  # type: ignore[misc]
 
     def setup(self, config: dict[str, Any], plan: SweepPlan, pool: Pool, folders: Sequence[str]) -> None:
         search_last(folders)
-        single_thread()
+        limit_threads(1)
         self._plan, self._pool = plan, pool
         self._begin(config)
 

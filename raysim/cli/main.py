@@ -6,6 +6,7 @@ Exit codes: 0 done, 1 an error that is no fault of the input, 2 bad input (one l
 
 from __future__ import annotations
 
+import os
 import signal
 import sys
 from enum import StrEnum
@@ -131,17 +132,22 @@ def list_(
 
 def main() -> None:
     """Run the command line and exit: what a user can mend is one line on stderr and exit code 2."""
-    from raysim.core.errors import RaysimError
+    from raysim.core import host
+    from raysim.core.errors import HangingError, RaysimError
 
+    host.take()
     verbose = any(argument in ("-v", "--verbose") for argument in sys.argv[1:])
     signal.signal(signal.SIGTERM, _terminated)
     _add_commands()
     try:
         app()
     except RaysimError as error:
-        if verbose:
+        if verbose and not isinstance(error, HangingError):
             raise
         print(f"raysim: {' '.join(str(error).split())}", file=sys.stderr)
+        if isinstance(error, HangingError):
+            sys.stderr.flush()
+            os._exit(2)  # the way out in order leads through what hangs
         raise SystemExit(2) from None
     except KeyboardInterrupt:
         print("raysim: interrupted", file=sys.stderr)

@@ -9,12 +9,12 @@ import faulthandler
 import hashlib
 import logging
 import os
-import signal
 import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import Future
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -23,7 +23,8 @@ import raysim
 from raysim.cluster import ray_private
 from raysim.cluster.placement import Placement
 from raysim.config.nodes import Node, amount, standing_nodes
-from raysim.core.errors import ResourceError
+from raysim.core import host
+from raysim.core.errors import HangingError, ResourceError
 
 START_SECONDS = 180.0
 """How long Ray may take to start or to let this process in, before it is taken to hang."""
@@ -37,16 +38,40 @@ RESERVE_SECONDS = 25.0
 GROW_SECONDS = 900.0
 """How long an autoscaler may take to start nodes."""
 
+QUIET = {
+    "RAY_USAGE_STATS_ENABLED": "0",
+    # Ray's announced default, which also silences the announcement.
+    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
+}
+"""Environment variables of a Ray that is started here, where they are not set."""
+
+CHANGED = ("PYTHONBREAKPOINT",)
+"""Environment variables that Ray sets in the process that connects to it."""
+
 TOKEN_REMEDY = "put the cluster's token into ~/.ray/auth_token or RAY_AUTH_TOKEN and set RAY_AUTH_MODE=token"
 
 
-def start_ray(verbose: bool) -> None:
-    """Connect this process to Ray. Raises ``ResourceError`` where the cluster cannot be used, within 30 seconds."""
+@contextlib.contextmanager
+def connected(verbose: bool) -> Iterator[bool]:
+    """Connect this process to Ray for a while; whether it was before. Where it was, it stays so.
+
+    Raises ``ResourceError`` where the cluster cannot be used, within 30 seconds, and ``HangingError`` where Ray itself
+    does not come back.
+    """
     import ray
 
-    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-    # Ray's announced default, which also silences the announcement.
-    os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
+    if ray.is_initialized():
+        yield True
+        return
+    with host.environment(QUIET, keep=True), host.variables_kept(*CHANGED):
+        _start(verbose)
+        try:
+            yield False
+        finally:
+            ray.shutdown()
+
+
+def _start(verbose: bool) -> None:
     address = os.environ.get("RAY_ADDRESS")
     options: dict[str, Any] = {"log_to_driver": verbose}
     if not verbose:
@@ -59,45 +84,56 @@ def start_ray(verbose: bool) -> None:
     else:
         options["include_dashboard"] = False
     try:
-        with _ended_after(START_SECONDS, "resources: Ray did not start"), _own_sigterm():
-            ray.init(**options)
+        _within(START_SECONDS, options)
+    except HangingError:
+        raise
     except Exception as error:  # Ray raises a bare one where its node does not come up in time
         where = f"RAY_ADDRESS: '{address}'" if address else "resources: a local Ray"
         raise ResourceError(f"{where} cannot be used ({_short(str(error))}); {_remedy(str(error))}") from None
 
 
-@contextlib.contextmanager
-def _own_sigterm() -> Iterator[None]:
-    """Keep the handler of SIGTERM that this process has. Ray's aborts it three seconds later, whatever it is at."""
-    own = signal.getsignal(signal.SIGTERM)
-    yield
-    if callable(own) and threading.current_thread() is threading.main_thread():
-        signal.signal(signal.SIGTERM, own)
+def _within(seconds: float, options: Mapping[str, Any]) -> None:
+    """``ray.init(**options)``, on a thread of its own. Raises ``HangingError`` where it takes longer.
 
-
-@contextlib.contextmanager
-def _ended_after(seconds: float, what: str) -> Iterator[None]:
-    """End this process with exit code 2 where the block takes longer.
-
-    ``ray.init`` was seen to wait for ever inside Ray's own code, where no exception of ours can reach it. What it had
-    started ends with this process. Where Ray's code lets no other thread run either, Python's own watchdog ends the
-    process a little later, with its trace.
+    It was seen to wait for ever inside Ray's own code. On another thread than the main one it sets no signal handler
+    either: its own aborts a process three seconds after SIGTERM, whatever it is at. Where Ray's code lets no other
+    thread run, Python's own watchdog ends a process that is raysim's own, with its trace.
     """
+    import ray
 
-    def end() -> None:
-        print(f"raysim: {what} within {seconds:g} s; see /tmp/ray/session_latest/logs, then try again", file=sys.stderr)
-        sys.stderr.flush()
-        os._exit(2)
+    outcome: Future[Any] = Future()
+    left = threading.Event()
 
-    timer = threading.Timer(seconds, end)
-    timer.daemon = True
-    timer.start()
-    faulthandler.dump_traceback_later(seconds + 20, exit=True)
-    try:
-        yield
-    finally:
-        faulthandler.cancel_dump_traceback_later()
-        timer.cancel()
+    def start() -> None:
+        try:
+            outcome.set_result(ray.init(**options))
+        except BaseException as error:
+            outcome.set_exception(error)
+        if left.is_set() and ray.is_initialized():  # nobody waits any more, so nobody else will end it
+            ray.shutdown()
+
+    watched, traced = host.is_own(), faulthandler.is_enabled()
+    if watched:
+        faulthandler.dump_traceback_later(seconds + 20, exit=True)
+    with host.quiet("ray") if "logging_level" in options else contextlib.nullcontext():
+        threading.Thread(target=start, name="starting Ray", daemon=True).start()
+        try:
+            outcome.result(seconds)
+        except TimeoutError:
+            if outcome.done():
+                raise
+            left.set()
+            raise HangingError(
+                f"resources: Ray did not start within {seconds:g} s; see /tmp/ray/session_latest/logs, then try again"
+            ) from None
+        except BaseException:
+            left.set()
+            raise
+        finally:
+            if watched:
+                faulthandler.cancel_dump_traceback_later()
+            if not traced:
+                faulthandler.disable()
 
 
 def live_nodes() -> tuple[Node, ...]:

@@ -15,6 +15,7 @@ import numpy as np
 from raysim.cluster.connection import check_same, software
 from raysim.cluster.placement import Placement
 from raysim.cluster.shipping import Delivery, Receiver, Sender, Shipment, Unreadable
+from raysim.core import host
 from raysim.core.errors import ResourceError
 from raysim.data.federation import Federation
 from raysim.engine.hospitals import HospitalGroup
@@ -31,10 +32,12 @@ actor cannot be started again."""
 
 
 class LocalPool:
-    """All hospitals in this process, for a debugger and for small federations."""
+    """All hospitals in this process, for a debugger and for small federations.
+
+    It computes with the threads that the process has; see :func:`raysim.core.host.threads`.
+    """
 
     def __init__(self, placement: Placement, device: str) -> None:
-        single_thread()
         resolved, seen = resolve_device(device)
         self.warning = check_device(device, resolved, seen)
         self.served = placement.served
@@ -72,7 +75,7 @@ class HospitalActor:
     def __init__(self, folders: Sequence[str], pools: bool, device: str, threads: int, *served: Ids) -> None:
         """``folders`` may hold modules of the user's. ``served`` are the ids of its hospitals, see :data:`PIECE`."""
         search_last(folders)
-        limit_threads(threads)
+        host.limit_threads(threads)
         self._resolved, self._seen = resolve_device(device)
         self._receiver = Receiver()
         self._group = HospitalGroup(
@@ -310,17 +313,3 @@ def check_device(wanted: str, resolved: str, seen: str) -> str | None:
     if wanted == "auto" and resolved == "cpu":
         return f"a hospital actor holds a GPU share, but torch sees no CUDA device ({seen}): it computes on the CPU"
     return None
-
-
-def single_thread() -> None:
-    """One compute thread for this process: more threads than cores was seen to be 30 times slower."""
-    limit_threads(1)
-
-
-def limit_threads(count: int) -> None:
-    """At most ``count`` compute threads for this process."""
-    for library in ("OMP", "OPENBLAS", "MKL"):
-        os.environ[f"{library}_NUM_THREADS"] = str(count)  # for those that are loaded later
-    from threadpoolctl import threadpool_limits
-
-    threadpool_limits(count)  # for those that are loaded already

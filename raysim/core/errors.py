@@ -26,6 +26,10 @@ class StrategyError(RaysimError):
     """A strategy returned something that cannot be used; the message names it, the round and the field."""
 
 
+class HangingError(ResourceError):
+    """A library does not come back, and no exception reaches it: what it has begun ends with this process alone."""
+
+
 class TrainingDiverged(RaysimError):
     """A hospital's parameters stopped being finite numbers."""
 

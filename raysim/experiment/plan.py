@@ -24,6 +24,7 @@ from raysim.config import plugins
 from raysim.config.nodes import Node, inventory, parse_nodes
 from raysim.config.reading import compared, resolve
 from raysim.config.schema import Config
+from raysim.core import host
 from raysim.core.errors import ConfigError
 from raysim.data.federation import Federation
 from raysim.engine.coordinator import Coordinator
@@ -98,17 +99,12 @@ def available(nodes: str | None) -> tuple[Node, ...]:
             return parse_nodes(nodes)
         except ValueError as error:
             raise ConfigError(f"--nodes: {error}") from None
-    from raysim.cluster.connection import live_nodes, start_ray, this_machine
+    from raysim.cluster.connection import connected, live_nodes, this_machine
 
     if not os.environ.get("RAY_ADDRESS"):
         return (this_machine(),)
-    import ray
-
-    start_ray(verbose=False)
-    try:
+    with connected(verbose=False):
         return live_nodes()
-    finally:
-        ray.shutdown()
 
 
 def weigh(job: Job, placement: Placement) -> PlannedTraffic:
@@ -117,8 +113,9 @@ def weigh(job: Job, placement: Placement) -> PlannedTraffic:
     quick = replace(job, rounds=2, evaluation=job.evaluation.model_copy(update={"every": 0}))
     first = None
     try:
-        for event in Coordinator(scales).run(quick):
-            first = event if first is None and isinstance(event, Round) else first
+        with host.threads(1):
+            for event in Coordinator(scales).run(quick):
+                first = event if first is None and isinstance(event, Round) else first
     except _Weighed:
         pass
     training, last = scales.plans[0], scales.plans[-1]

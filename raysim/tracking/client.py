@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import logging
 import math
 import os
 import posixpath
@@ -30,6 +29,9 @@ SQLITE = "sqlite:///"
 
 NAME_LENGTH = 250
 """Characters that MLflow takes in the name of a parameter."""
+
+LOGGERS = ("mlflow", "alembic")
+"""Who says what nobody needs to know."""
 
 BATCH = 1000
 """Metrics that MLflow takes in one call."""
@@ -82,12 +84,9 @@ def sqlite_path(uri: str) -> Path:
 class Tracker:
     """Writes runs to the MLflow store at ``uri`` under ``experiment``."""
 
-    def __init__(self, uri: str, experiment: str, verbose: bool = False) -> None:
+    def __init__(self, uri: str, experiment: str) -> None:
         from mlflow.tracking import MlflowClient
 
-        if not verbose:
-            for name in ("mlflow", "alembic"):
-                logging.getLogger(name).setLevel(logging.ERROR)
         if uri.startswith(SQLITE):
             # MLflow keeps a store for each address in a process: a relative one would stay in the first folder.
             uri = f"{SQLITE}{sqlite_path(uri).absolute()}"

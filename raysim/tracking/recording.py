@@ -6,6 +6,7 @@ written at most once a second.
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -14,9 +15,10 @@ from types import TracebackType
 from typing import Any
 
 from raysim.config.schema import TrackingSection
+from raysim.core import host
 from raysim.core.errors import ResourceError
 from raysim.engine.job import Round
-from raysim.tracking.client import NOWHERE, Tracker
+from raysim.tracking.client import LOGGERS, NOWHERE, Tracker
 
 FLUSH_SECONDS = 1.0
 
@@ -26,10 +28,11 @@ class Recorder:
 
     def __init__(self, tracking: TrackingSection, verbose: bool = False) -> None:
         self._uri = tracking.uri
+        self._quiet = contextlib.ExitStack()
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="mlflow")
         self._tracker: Future[Tracker] | None = None
         if tracking.uri != NOWHERE:
-            self._tracker = self._thread.submit(Tracker, tracking.uri, tracking.experiment, verbose)
+            self._tracker = self._thread.submit(self._open, tracking, verbose)
         self._pending: list[Future[Any]] = []
 
     def __enter__(self) -> Recorder:
@@ -37,6 +40,7 @@ class Recorder:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         self._thread.shutdown(wait=True)
+        self._quiet.close()
         if error is None:
             try:
                 for done in self._pending:
@@ -46,6 +50,13 @@ class Recorder:
                 raise ResourceError(
                     f"tracking.uri: {self._uri} failed ({type(failure).__name__}: {text}); mend it or set another"
                 ) from failure
+
+    def _open(self, tracking: TrackingSection, verbose: bool) -> Tracker:
+        if not verbose:
+            import mlflow.tracking  # noqa: F401  # it sets the levels of its loggers when it is imported
+
+            self._quiet.enter_context(host.quiet(*LOGGERS))
+        return Tracker(tracking.uri, tracking.experiment)
 
     def run(
         self,

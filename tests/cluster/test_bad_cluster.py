@@ -5,6 +5,8 @@ from __future__ import annotations
 import socket
 import subprocess
 import sys
+import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -15,10 +17,15 @@ from raysim.cluster import connection as cluster
 from raysim.cluster.placement import Placement, place
 from raysim.config.nodes import Node
 from raysim.config.schema import ResourcesSection
-from raysim.core.errors import ResourceError
+from raysim.core.errors import HangingError, ResourceError
 from raysim.experiment.session import place_live
 from tests.commands import in_a_process
 from tests.conftest import patiently
+
+
+def connect() -> None:
+    with cluster.connected(verbose=False):
+        pass
 
 
 @pytest.fixture
@@ -86,7 +93,7 @@ def test_no_token(tmp_path, listener):
 def test_addresses_that_are_none(monkeypatch, address, message):
     monkeypatch.setenv("RAY_ADDRESS", address)
     with pytest.raises(ResourceError, match=message):
-        cluster.start_ray(verbose=False)
+        connect()
 
 
 def test_a_silent_network_is_not_waited_for(monkeypatch):
@@ -97,7 +104,7 @@ def test_a_silent_network_is_not_waited_for(monkeypatch):
     monkeypatch.setattr(socket, "create_connection", drops)
     monkeypatch.setenv("RAY_ADDRESS", "192.0.2.1:6379")
     with pytest.raises(ResourceError, match=r"'192.0.2.1:6379' does not answer \(timed out\)"):
-        cluster.start_ray(verbose=False)
+        connect()
 
 
 def test_another_version_of_ray_is_named_whole(monkeypatch):
@@ -111,7 +118,7 @@ def test_another_version_of_ray_is_named_whole(monkeypatch):
     monkeypatch.setattr(cluster, "_check_answers", lambda _: None)
     monkeypatch.setattr(ray, "init", mismatch)
     with pytest.raises(ResourceError, match=r"Ray: 2.9.0 .* Ray: 2.60.0 .*; install the same Python and Ray here"):
-        cluster.start_ray(verbose=False)
+        connect()
 
 
 def test_a_node_that_does_not_come_up_is_one_line(monkeypatch):
@@ -123,7 +130,7 @@ def test_a_node_that_does_not_come_up_is_one_line(monkeypatch):
     with pytest.raises(
         ResourceError, match=r"a local Ray cannot be used \(The current node timed out .*\); see /tmp/ray"
     ):
-        cluster.start_ray(verbose=False)
+        connect()
 
 
 def test_other_software_on_a_node_is_named():
@@ -191,14 +198,36 @@ def _node(actor: object) -> str:
     return home
 
 
-def test_a_ray_that_hangs_while_it_starts_ends_the_command():
+def test_a_ray_that_hangs_while_it_starts_is_an_error_and_ends_later(monkeypatch):
+    go_on, ended, up = threading.Event(), threading.Event(), []
+
+    def init(**_: object) -> None:
+        go_on.wait()
+        up.append(True)
+
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    monkeypatch.setattr(ray, "init", init)
+    monkeypatch.setattr(ray, "is_initialized", lambda: bool(up))
+    monkeypatch.setattr(ray, "shutdown", ended.set)
+    monkeypatch.setattr(cluster, "START_SECONDS", 0.1)
+    with pytest.raises(HangingError, match=r"resources: Ray did not start within 0.1 s; see /tmp/ray/"):
+        connect()
+    assert not ended.is_set()
+    go_on.set()
+    assert ended.wait(60), "what nobody waits for any more is shut down as soon as it is up"
+
+
+def test_a_ray_that_hangs_while_it_starts_ends_the_command(tmp_path):
     code = (
-        "import time, ray\n"
+        "import atexit, sys, time, ray\n"
+        "from raysim.cli.main import main\n"
         "from raysim.cluster import connection as cluster\n"
         "cluster.START_SECONDS = 0.3\n"
-        "ray.init = lambda **options: time.sleep(3600)\n"
-        "cluster.start_ray(verbose=False)\n"
+        "ray.init = lambda **options: time.sleep(1000)\n"
+        "atexit.register(lambda: time.sleep(1000))\n"  # as Ray's own way out may
+        "sys.argv = ['raysim', 'run', '--set', 'tracking.uri=none', '--set', 'data.hospitals=4', '--out', 'out']\n"
+        "main()\n"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=600)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=500, cwd=tmp_path)
     assert done.returncode == 2
     assert done.stderr.strip().startswith("raysim: resources: Ray did not start within 0.3 s; see /tmp/ray/")

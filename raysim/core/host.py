@@ -1,0 +1,132 @@
+"""Good manners in a process that is somebody else's: what raysim sets there is put back when it has done.
+
+Raysim is imported by notebooks and servers. Environment variables, signal handlers, levels of loggers, limits of
+threads and search paths are the host's; all of them are changed through what stands here, for a while.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import signal
+import sys
+import threading
+from collections.abc import Iterator, Mapping
+
+_LIBRARIES = ("OMP", "OPENBLAS", "MKL")
+_own = False
+
+
+def take() -> None:
+    """Say that this process is the command line's own: it may end it where nothing else helps."""
+    global _own
+    _own = True
+
+
+def is_own() -> bool:
+    """Whether this process is the command line's own."""
+    return _own
+
+
+@contextlib.contextmanager
+def environment(values: Mapping[str, str | None], *, keep: bool = False) -> Iterator[None]:
+    """Environment variables for a while, None: unset; with ``keep``, those that are set already stay as they are."""
+    values = {name: value for name, value in values.items() if not keep or name not in os.environ}
+    before = {name: os.environ.get(name) for name in values}
+    _set(values)
+    try:
+        yield
+    finally:
+        _set(before)
+
+
+def _set(values: Mapping[str, str | None]) -> None:
+    for name, value in values.items():
+        if value is None:
+            os.environ.pop(name, None)
+        else:
+            os.environ[name] = value
+
+
+def variables_kept(*names: str) -> contextlib.AbstractContextManager[None]:
+    """Environment variables that another library changes are as they were afterwards."""
+    return environment({name: os.environ.get(name) for name in names})
+
+
+@contextlib.contextmanager
+def signals(*numbers: signal.Signals) -> Iterator[None]:
+    """The handlers of these signals are the same afterwards; only the main thread can have changed them."""
+    before = {number: signal.getsignal(number) for number in numbers}
+    try:
+        yield
+    finally:
+        if threading.current_thread() is threading.main_thread():
+            for number, handler in before.items():
+                if handler is not None:  # one that no Python code has set cannot be set by Python code
+                    signal.signal(number, handler)
+
+
+@contextlib.contextmanager
+def quiet(*names: str, level: int = logging.ERROR) -> Iterator[None]:
+    """Loggers that say nothing below ``level`` for a while."""
+    loggers = [logging.getLogger(name) for name in names]
+    before = [logger.level for logger in loggers]
+    for logger in loggers:
+        logger.setLevel(level)
+    try:
+        yield
+    finally:
+        for logger, own in zip(loggers, before, strict=True):
+            logger.setLevel(own)
+
+
+@contextlib.contextmanager
+def search_path() -> Iterator[None]:
+    """Whatever is added to ``sys.path`` meanwhile is gone afterwards."""
+    before = list(sys.path)
+    try:
+        yield
+    finally:
+        sys.path[:] = before
+
+
+@contextlib.contextmanager
+def threads(count: int) -> Iterator[None]:
+    """At most ``count`` compute threads for a while, in libraries that are loaded meanwhile too.
+
+    These have afterwards as many as they would have had.
+    """
+    from threadpoolctl import ThreadpoolController, threadpool_limits
+
+    usual = _usual_threads()
+    known = {library.filepath for library in ThreadpoolController().lib_controllers}
+    had_torch = "torch" in sys.modules
+    variables = {f"{library}_NUM_THREADS": str(count) for library in _LIBRARIES}
+    try:
+        with environment(variables), threadpool_limits(count):
+            yield
+    finally:
+        for library in ThreadpoolController().lib_controllers:
+            if library.filepath not in known:
+                library.set_num_threads(usual)
+        if not had_torch and "torch" in sys.modules:
+            sys.modules["torch"].set_num_threads(usual)
+
+
+def limit_threads(count: int) -> None:
+    """At most ``count`` compute threads for this process from now on, which is raysim's own."""
+    for library in _LIBRARIES:
+        os.environ[f"{library}_NUM_THREADS"] = str(count)  # for those that are loaded later
+    from threadpoolctl import threadpool_limits
+
+    threadpool_limits(count)  # for those that are loaded already
+
+
+def _usual_threads() -> int:
+    """How many threads a library takes that is loaded in this environment."""
+    told = os.environ.get("OMP_NUM_THREADS", "")
+    if told.isdecimal() and int(told):
+        return int(told)
+    # Not every system says which of its cores this process may use.
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
