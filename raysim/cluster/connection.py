@@ -45,7 +45,7 @@ QUIET = {
 }
 """Environment variables of a Ray that is started here, where they are not set."""
 
-CHANGED = ("PYTHONBREAKPOINT",)
+CHANGED = ("PYTHONBREAKPOINT", "RAY_AUTH_MODE", "RAY_CLIENT_MODE")
 """Environment variables that Ray sets in the process that connects to it."""
 
 TOKEN_REMEDY = "put the cluster's token into ~/.ray/auth_token or RAY_AUTH_TOKEN and set RAY_AUTH_MODE=token"
@@ -58,20 +58,18 @@ def connected(verbose: bool) -> Iterator[bool]:
     Raises ``ResourceError`` where the cluster cannot be used, within 30 seconds, and ``HangingError`` where Ray itself
     does not come back.
     """
-    import ray
+    with host.variables_kept(*CHANGED):
+        import ray
 
-    if ray.is_initialized():
-        yield True
-        return
-    with host.environment(QUIET, keep=True), host.variables_kept(*CHANGED):
-        _start(verbose)
-        try:
+        if ray.is_initialized():
+            yield True
+            return
+        with host.environment(QUIET, keep=True), _started(verbose):
             yield False
-        finally:
-            ray.shutdown()
 
 
-def _start(verbose: bool) -> None:
+@contextlib.contextmanager
+def _started(verbose: bool) -> Iterator[None]:
     address = os.environ.get("RAY_ADDRESS")
     options: dict[str, Any] = {"log_to_driver": verbose}
     if not verbose:
@@ -82,58 +80,80 @@ def _start(verbose: bool) -> None:
         options["address"] = address
         _check_answers(address)
     else:
-        options["include_dashboard"] = False
+        # Without an address Ray would join whatever somebody has started on this machine.
+        options |= {"address": "local", "include_dashboard": False}
+    keeper = Keeper(options)
     try:
-        _within(START_SECONDS, options)
+        with host.quiet() if verbose else host.quiet("ray"):
+            keeper.start(START_SECONDS)
     except HangingError:
         raise
     except Exception as error:  # Ray raises a bare one where its node does not come up in time
         where = f"RAY_ADDRESS: '{address}'" if address else "resources: a local Ray"
         raise ResourceError(f"{where} cannot be used ({_short(str(error))}); {_remedy(str(error))}") from None
+    try:
+        yield
+    finally:
+        keeper.stop()
 
 
-def _within(seconds: float, options: Mapping[str, Any]) -> None:
-    """``ray.init(**options)``, on a thread of its own. Raises ``HangingError`` where it takes longer.
+class Keeper:
+    """Calls ``ray.init(**options)`` and ``ray.shutdown()`` on a thread of its own.
 
-    It was seen to wait for ever inside Ray's own code. On another thread than the main one it sets no signal handler
-    either: its own aborts a process three seconds after SIGTERM, whatever it is at. Where Ray's code lets no other
-    thread run, Python's own watchdog ends a process that is raysim's own, with its trace.
+    ``ray.init`` was seen to wait for ever inside Ray's own code, where no exception reaches it. On another thread than
+    the main one it sets no signal handler either: its own aborts a process three seconds after SIGTERM, whatever it is
+    at. The thread stays as long as Ray is needed, for Linux ends Ray's processes with the thread that started them.
     """
-    import ray
 
-    outcome: Future[Any] = Future()
-    left = threading.Event()
+    def __init__(self, options: Mapping[str, Any]) -> None:
+        self._options = options
+        self._up: Future[None] = Future()
+        self._leave = threading.Event()
+        self._thread = threading.Thread(target=self._keep, name="Ray", daemon=True)
 
-    def start() -> None:
+    def start(self, seconds: float) -> None:
+        """Return when Ray is up. Raises what ``ray.init`` raises, and ``HangingError`` where it takes longer.
+
+        Where Ray's code lets no other thread run, Python's own watchdog ends a process that is raysim's own, with its
+        trace.
+        """
+        watched, traced = host.is_own(), faulthandler.is_enabled()
+        if watched:
+            faulthandler.dump_traceback_later(seconds + 20, exit=True)
+        self._thread.start()
         try:
-            outcome.set_result(ray.init(**options))
-        except BaseException as error:
-            outcome.set_exception(error)
-        if left.is_set() and ray.is_initialized():  # nobody waits any more, so nobody else will end it
-            ray.shutdown()
-
-    watched, traced = host.is_own(), faulthandler.is_enabled()
-    if watched:
-        faulthandler.dump_traceback_later(seconds + 20, exit=True)
-    with host.quiet("ray") if "logging_level" in options else contextlib.nullcontext():
-        threading.Thread(target=start, name="starting Ray", daemon=True).start()
-        try:
-            outcome.result(seconds)
+            self._up.exception(seconds)
         except TimeoutError:
-            if outcome.done():
-                raise
-            left.set()
+            self._leave.set()
             raise HangingError(
                 f"resources: Ray did not start within {seconds:g} s; see /tmp/ray/session_latest/logs, then try again"
             ) from None
         except BaseException:
-            left.set()
+            self._leave.set()
             raise
         finally:
             if watched:
                 faulthandler.cancel_dump_traceback_later()
             if not traced:
                 faulthandler.disable()
+        self._up.result()
+
+    def stop(self) -> None:
+        """Shut Ray down."""
+        self._leave.set()
+        self._thread.join()
+
+    def _keep(self) -> None:
+        import ray
+
+        try:
+            ray.init(**self._options)
+        except BaseException as error:
+            self._up.set_exception(error)
+            return
+        self._up.set_result(None)
+        self._leave.wait()
+        ray.shutdown()
 
 
 def live_nodes() -> tuple[Node, ...]:

@@ -82,13 +82,14 @@ def quiet(*names: str, level: int = logging.ERROR) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def search_path() -> Iterator[None]:
-    """Whatever is added to ``sys.path`` meanwhile is gone afterwards."""
-    before = list(sys.path)
+def searched(folder: str) -> Iterator[None]:
+    """Modules may be looked for in ``folder`` meanwhile; afterwards they are not, unless they were before."""
+    before = folder in sys.path
     try:
         yield
     finally:
-        sys.path[:] = before
+        if not before and folder in sys.path:
+            sys.path.remove(folder)
 
 
 @contextlib.contextmanager

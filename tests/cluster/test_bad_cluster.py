@@ -225,7 +225,7 @@ def test_a_ray_that_hangs_while_it_starts_ends_the_command(tmp_path):
         "cluster.START_SECONDS = 0.3\n"
         "ray.init = lambda **options: time.sleep(1000)\n"
         "atexit.register(lambda: time.sleep(1000))\n"  # as Ray's own way out may
-        "sys.argv = ['raysim', 'run', '--set', 'tracking.uri=none', '--set', 'data.hospitals=4', '--out', 'out']\n"
+        "sys.argv = ['raysim', 'run', '--set', 'tracking.uri=none', '--set', 'data.hospitals=8', '--out', 'out']\n"
         "main()\n"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=500, cwd=tmp_path)
