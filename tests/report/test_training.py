@@ -85,7 +85,7 @@ def test_without_rounds_there_is_nothing_to_say(federate: MakeFederation) -> Non
 def test_the_picture_has_every_point(run: Result) -> None:
     (drawn,) = training.drawn([run, with_losses(run, [0.7, 0.6, float("nan"), 0.5, 0.5, 0.5, 0.5], "other")])
     (axes,) = drawn.figure.axes
-    first, second = (line.get_xydata() for line in axes.lines)
+    first, second = (np.asarray(line.get_xydata()) for line in axes.lines)
     curve = run.outcome.losses.curve(run.outcome.rounds)
     np.testing.assert_allclose(first, list(curve.items()))
     assert [x for x, _ in second] == [0, 1, 3, 4, 5, 6]

@@ -90,10 +90,11 @@ def _check(images: NDArray[Any], labels: NDArray[Any], what: str) -> None:
 def _npz(file: Path) -> list[tuple[NDArray[Any], NDArray[Any]]]:
     """Images and labels of the training and of the test part, as the archive holds them."""
     try:
-        arrays = np.load(file, allow_pickle=False)
-        if isinstance(arrays, np.ndarray):  # whatever a file is called, numpy reads what it is
-            raise ValueError("it is one array, not an archive of four")
-        with arrays:
+        # numpy leaves a file that it cannot read to the garbage collector
+        with file.open("rb") as opened:
+            arrays = np.load(opened, allow_pickle=False)
+            if isinstance(arrays, np.ndarray):  # whatever a file is called, numpy reads what it is
+                raise ValueError("it is one array, not an archive of four")
             return [(np.asarray(arrays[f"x_{part}"]), np.asarray(arrays[f"y_{part}"])) for part in ("train", "test")]
     except (KeyError, ValueError, OSError, EOFError, zipfile.BadZipFile, zlib.error) as error:
         raise DataError(f"data.path: {file} cannot be read ({str(error).splitlines()[0]}); fetch it again") from None
