@@ -118,9 +118,10 @@ def weigh(job: Job, placement: Placement) -> PlannedTraffic:
                 first = event if first is None and isinstance(event, Round) else first
     except _Weighed:
         pass
-    training, last = scales.plans[0], scales.plans[-1]
+    # Before the first round hospitals are only asked for their losses.
+    training, last = next(plan for plan in scales.plans if plan.round), scales.plans[-1]
     assert first is not None
-    moved = replace(training, serve=last.serve) if job.evaluation.every else training
+    moved = replace(training, serve=last.serve, losses_of=last.losses_of) if job.evaluation.every else training
     partials = sum(_partial_size(scales.partial(moved, ids, i == 0)) for i, ids in enumerate(placement.served))
     return PlannedTraffic(
         cohort=first.cohort_size,
@@ -192,6 +193,8 @@ class _Scales:
                 result.deltas = np.broadcast_to(np.float64(1e-3), (len(mine), size))
             if plan.losses and len(mine):
                 result.losses = np.full(len(mine), 0.5)
+        for name in plan.losses_of:
+            result.loss_sums[name] = np.ones((len(served), len(plan.loss_parts), 2))
         for name in plan.serve:
             result.figures[name] = np.zeros((len(served), len(Federation.open(plan.work.federation).task.figures)))
         return result

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import pickle
 
 import numpy as np
@@ -117,7 +118,7 @@ def test_the_tables_name_nodes_and_strategies(tmp_path, monkeypatch, actors):
     monkeypatch.setenv("RAYSIM_CACHE", str(tmp_path))
     settings = ["data.hospitals=40", "data.rows=2000", "strategies=[fedavg,chip]"]
     config = reading.resolve(None, [*settings, f"resources.hospitals_per_actor={40 // actors}"])
-    console = Console(width=160, record=True, file=(tmp_path / "out").open("w"))
+    console = Console(width=160, record=True, file=io.StringIO())
     show_plan(config, "1x4cpu,1x2cpu", console)
     text = console.export_text()
     assert "nodes: 1 x 4 CPUs, 1 x 2 CPUs" in text
@@ -137,7 +138,7 @@ def test_a_strategy_taken_from_elsewhere_is_weighed_with_its_own_model(tmp_path,
     }
     other.write_text(yaml.safe_dump(tree))
     config = reading.resolve(None, [*data, f"strategies=[fedavg,{{from: {other}}}]"])
-    console = Console(width=160, record=True, file=(tmp_path / "out").open("w"))
+    console = Console(width=160, record=True, file=io.StringIO())
     show_plan(config, "1x2cpu", console)
     rows = [line.split() for line in console.export_text().splitlines()]
     parameters = {row[0]: int(row[2]) for row in rows if row[:1] in (["fedavg"], ["[tuned]"])}
