@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from raysim.core.errors import DataError, nearest
 from raysim.data.fitted import MISSING, Numeric, Preprocessing, RawColumns
 from raysim.data.sources.columns import numbers, plain_text, texts
+from raysim.data.sources.frame import arrow_table
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -39,10 +40,11 @@ def read_new_rows(table: Path | pd.DataFrame, fitted: Preprocessing) -> NewRows:
     A number is rounded to float32. Raises ``DataError`` naming the first column that is missing or does not fit.
     """
     categorical = [column.name for column in fitted.columns if not isinstance(column, Numeric)]
-    read, name = _read(table, [fitted.hospital, *categorical], fitted.na_values)
+    read, name = _read(table, fitted, [fitted.hospital, *categorical])
+    named = read.column_names if isinstance(table, Path) else [str(each) for each in table.columns]
     for column in fitted.columns:
-        if column.name not in read.column_names:
-            hint = nearest(column.name, read.column_names) if read.num_columns <= 20 else "the run was trained with it"
+        if column.name not in named:
+            hint = nearest(column.name, named) if 0 < len(named) <= 20 else "the run was trained with it"
             raise DataError(f"{FIELD}: no column '{column.name}' in {name}; {hint}")
     numeric = [column.name for column in fitted.columns if isinstance(column, Numeric)]
     values = np.empty((read.num_rows, len(numeric)), np.float32)
@@ -61,36 +63,15 @@ def read_new_rows(table: Path | pd.DataFrame, fitted: Preprocessing) -> NewRows:
     return NewRows(columns, texts(read, fitted.hospital, FIELD).astype(str) if there else None)
 
 
-def _read(table: Path | pd.DataFrame, as_text: Sequence[str], na_values: Sequence[str]) -> tuple[pa.Table, str]:
+def _read(table: Path | pd.DataFrame, fitted: Preprocessing, as_text: Sequence[str]) -> tuple[pa.Table, str]:
     """The table, and what errors call it."""
     from raysim.data.sources.table_file import check_table, read_table, without
 
     if isinstance(table, Path):
         check_table(table, FIELD)
-        return read_table(table, as_text, na_values or None, FIELD), f"'{table}'"
-    read = arrow_table(table, FIELD)
-    return without(read, na_values) if na_values else read, "the data frame"
-
-
-def arrow_table(frame: pd.DataFrame, field: str) -> pa.Table:
-    """The columns of a data frame, without its index. Raises ``DataError`` naming ``field`` for what Arrow refuses."""
-    import pyarrow as pa
-
-    named = frame.rename(columns=str)
-    twice = named.columns[named.columns.duplicated()]
-    if len(twice):
-        raise DataError(f"{field}: the data frame has two columns named '{twice[0]}'; rename one")
-    arrays = []
-    for name in named.columns:
-        try:
-            arrays.append(pa.array(named[name], from_pandas=True))
-        except (pa.ArrowException, TypeError, ValueError) as error:
-            reason = " ".join(str(error).split())[:120]
-            raise DataError(
-                f"{field}: column '{name}' of the data frame holds values of several kinds ({reason}); convert it, or "
-                "drop it from the frame"
-            ) from None
-    return pa.table(arrays, names=list(named.columns))
+        return read_table(table, as_text, fitted.na_values or None, FIELD), f"'{table}'"
+    read = arrow_table(table, FIELD, [fitted.hospital, *(column.name for column in fitted.columns)])
+    return without(read, fitted.na_values) if fitted.na_values else read, "the data frame"
 
 
 def _coded(table: pa.Table, name: str) -> tuple[NDArray[np.int64], tuple[str, ...]]:

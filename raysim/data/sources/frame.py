@@ -1,0 +1,96 @@
+"""A pandas data frame as data: kept in the cache as a Parquet file, which the source ``table`` reads.
+
+So a run on a data frame has a configuration that can be written down, resumed, and read by other processes. The index
+of a frame is no column of it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Collection, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from raysim.core.errors import ConfigError, DataError
+from raysim.data import cache
+from raysim.data.sources.columns import plain_text
+
+if TYPE_CHECKING:
+    import pandas as pd
+    import pyarrow as pa
+
+SOURCE = "table"
+"""The source that reads what is kept."""
+
+FILE = "frame.parquet"
+
+
+def data_section(frame: pd.DataFrame, keys: Mapping[str, Any]) -> dict[str, Any]:
+    """The configuration's ``data`` for a frame: ``keys`` (``silo``, ``label``, ``split``, ...) and where it is kept.
+
+    Raises ``ConfigError`` where ``keys`` names data too, and ``DataError`` for a frame that cannot be kept.
+    """
+    if keys.get("path") is not None:
+        raise ConfigError(f"data.path: '{keys['path']}' stands beside a data frame; keep one of them")
+    if keys.get("source", SOURCE) != SOURCE:
+        raise ConfigError(f"data.source: '{keys['source']}' stands beside a data frame; remove the key")
+    return {**keys, "source": SOURCE, "path": str(stored(frame))}
+
+
+def stored(frame: pd.DataFrame, field: str = "data") -> Path:
+    """The frame as a Parquet file in the cache; equal columns of equal values are one file.
+
+    Raises ``DataError`` naming ``field`` for columns that no table holds, and where the cache cannot be written.
+    """
+    import pyarrow as pa
+    from pyarrow import parquet
+
+    table, written = arrow_table(frame, field), pa.BufferOutputStream()
+    parquet.write_table(table, written)
+    content = written.getvalue()
+    key = hashlib.blake2b(content, digest_size=16).hexdigest()
+    folder = cache.find("frames", key)
+    if folder is None:
+        cache.check()
+        folder = cache.store("frames", key, lambda making: _write(making / FILE, content))
+    return folder / FILE
+
+
+def arrow_table(frame: pd.DataFrame, field: str, columns: Collection[str] | None = None) -> pa.Table:
+    """The ``columns`` of a frame (None: all; those that it has), pandas categories as texts.
+
+    Raises ``DataError`` naming ``field`` for names that stand twice and for values that no table holds.
+    """
+    import pandas as pd
+    import pyarrow as pa
+
+    if isinstance(frame.columns, pd.MultiIndex):
+        raise DataError(f"{field}: the data frame's columns have several levels; give each column one name")
+    named = frame.set_axis([str(name) for name in frame.columns], axis="columns")
+    if columns is not None:
+        named = named.loc[:, named.columns.isin(list(columns))]
+    twice = named.columns[named.columns.duplicated()]
+    if len(twice):
+        raise DataError(f"{field}: the data frame has two columns named '{twice[0]}'; rename one")
+    return pa.table({name: _array(named[name], name, field) for name in named.columns})
+
+
+def _array(values: pd.Series[Any], name: str, field: str) -> pa.Array | pa.ChunkedArray:
+    import pyarrow as pa
+
+    try:
+        array = pa.array(values, from_pandas=True)
+    except (pa.ArrowException, TypeError, ValueError) as error:
+        reason = " ".join(str(error).split())[:120]
+        raise DataError(
+            f"{field}: column '{name}' of the data frame holds what no table does ({reason}); convert it, or drop it "
+            "from the frame"
+        ) from None
+    if pa.types.is_dictionary(array.type):  # Parquet would make numbers of categories that are numbers
+        return plain_text(pa.table({name: array}), name, field)
+    return array
+
+
+def _write(path: Path, content: Any) -> None:
+    with path.open("wb") as file:
+        file.write(content)
