@@ -15,7 +15,7 @@ from rich.console import Console
 from rich.table import Table
 
 from raysim.config import plugins, reading
-from raysim.config.schema import Config
+from raysim.config.schema import COMPARED, Config
 from raysim.core import registry
 from raysim.core.errors import ConfigError
 from raysim.report.terminal import comparison_table, run_table, unlikeness_table
@@ -53,7 +53,7 @@ def compare_all(
 
     config = reading.resolve(config, reads=reading.COMPARISON)
     experiment = Experiment(config, reading.compared(config), config.seeds or (config.seed,), out, again=again)
-    comparison.check_reference(config.reference, [entry.label for entry in experiment.entries])
+    reading.check_reference(config.reference, [entry.label for entry in experiment.entries])
     tables: list[pd.DataFrame] = []
 
     def conclude(results: Sequence[Result], out: Manifest) -> None:
@@ -94,7 +94,8 @@ def resume_run(folder: Path, console: Console, *, in_process: bool, verbose: boo
 def describe_data(config: Config, console: Console, table: Path | None = None, epsilon: str | None = None) -> None:
     """``raysim describe``; with ``table``, a row a hospital goes to that file. Raises ``ConfigError`` if it cannot.
 
-    ``epsilon`` smooths the shares of PSI: a number, ``counts``, or None for the default.
+    ``epsilon`` smooths the shares of PSI: a number, ``counts``, or None for the default. What ``run`` or ``compare``
+    would refuse of the configuration is refused here too. The data are those of the first seed that is run.
     """
     from raysim.data.describe import render
     from raysim.data.heterogeneity import hospital_table
@@ -103,9 +104,20 @@ def describe_data(config: Config, console: Console, table: Path | None = None, e
     if table is not None and (table.is_dir() or not table.absolute().parent.is_dir()):
         raise ConfigError(f"--table: {table} is not a file in a folder that exists; name one, such as hospitals.csv")
     smoothing = _smoothing(epsilon)
+    config = reading.resolve(config, reads={*reading.RUN, *reading.COMPARISON})
+    if not config.model_fields_set.isdisjoint(COMPARED):  # it is meant for a comparison
+        compared = [plugins.label(each.strategy) for each in reading.compared(config)]
+        reading.check_reference(config.reference, compared)
     source = plugins.build_source(config.data)
-    federation = plugins.build_federation(config.data, source, config.seed)
+    seeds = config.seeds or (config.seed,)
+    federation = plugins.build_federation(config.data, source, seeds[0])
     render(federation, console)
+    split = config.data.split
+    if len({(split.effective_seed(seed), split.fold(seed)) for seed in seeds}) > 1:
+        others = ", ".join(map(str, seeds[1:]))
+        console.print(
+            f"parts are those of seed {seeds[0]}; other seeds divide the rows anew: {others}\n", highlight=False
+        )
     console.print(unlikeness_table(federation, smoothing), markup=False)
     if table is None:
         return

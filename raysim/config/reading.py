@@ -47,6 +47,14 @@ def compared(config: Config) -> tuple[Config, ...]:
     return tuple(plugins.completed(each, RUN, f"strategies.{i}") for i, each in enumerate(taken))
 
 
+def check_reference(reference: str, labels: Sequence[str]) -> None:
+    """Raise ``ConfigError`` where the reference is none of the strategies compared."""
+    if reference not in labels:
+        raise ConfigError(
+            f"reference: '{reference}' is not among the strategies compared; name one of {', '.join(labels)}"
+        )
+
+
 def read_tree(source: Source | None, overrides: Sequence[str] = ()) -> dict[str, Any]:
     """What ``source`` and the overrides say, before it is checked."""
     tree: Mapping[str, Any] = {}

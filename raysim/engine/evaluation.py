@@ -147,11 +147,14 @@ class Evaluation:
     def _by_group(self, model: str, partials: Sequence[PartialResult]) -> dict[str, float]:
         """Note the figures of groups of patients, where they were asked for; returns the gaps between groups."""
         gaps: dict[str, float] = {}
+        if self.grouping is None:
+            return gaps
+        levels = dict(self.grouping.levels)
         for attribute in partials[0].groups.get(model, {}):
             parts = [partial.groups[model][attribute] for partial in partials]
             measured = subgroups.merged(parts, self._order, self._task)
             self.groups.setdefault(model, {})[attribute] = measured
-            gaps |= subgroups.gaps(attribute, *measured, self._task)
+            gaps |= subgroups.gaps(attribute, levels[attribute], *measured, self._task)
         return gaps
 
 

@@ -145,16 +145,24 @@ def merged(parts: Sequence[GroupFigures], order: NDArray[np.int64], task: TaskKi
     return figures, together
 
 
-def gaps(attribute: str, figures: Floats, together: Floats, task: TaskKind) -> dict[str, float]:
-    """What an attribute adds to the metrics of a federation; NaN where fewer than two groups have the figure.
+def gaps(attribute: str, levels: Sequence[str], figures: Floats, together: Floats, task: TaskKind) -> dict[str, float]:
+    """What an attribute with groups ``levels [G]`` adds to the metrics of a federation; NaN where undefined.
+
+    ``figures [N, G, columns]`` and ``together [G, columns]`` as :func:`merged` gives them. Patients of whom the
+    attribute is not known are no group of theirs: they are in no gap, and reported beside.
 
     - ``<attribute>_gap``: the largest less the smallest headline figure of groups, each over all hospitals; and
-      ``<attribute>_<figure>_gap`` the same for accuracy and recall.
+      ``<attribute>_<figure>_gap`` the same for accuracy and recall. Undefined for fewer than two groups that have it.
     - ``<attribute>_gap_within``: the mean over hospitals of that difference between the groups of one hospital.
     - ``<attribute>_undefined``: groups of a hospital with patients to test on, but without the headline figure.
+    - ``<attribute>_unknown_rows``: rows of patients of whom it is not known; ``<attribute>_unknown`` their headline
+      figure over all hospitals.
     """
     column = {name: i for i, name in enumerate(task.figures)}
     headline = column[task.headline]
+    group = np.array([level != UNKNOWN for level in levels], dtype=bool)
+    apart = together[~group]
+    figures, together = figures[:, group], together[group]
     metrics = {f"{attribute}_gap": _spread(together[:, headline])}
     for name in ("accuracy", "recall"):
         if name in column:
@@ -164,6 +172,8 @@ def gaps(attribute: str, figures: Floats, together: Floats, task: TaskKind) -> d
     metrics[f"{attribute}_gap_within"] = float(defined.mean()) if len(defined) else float("nan")
     tested = figures[:, :, 0] > 0
     metrics[f"{attribute}_undefined"] = float((tested & ~np.isfinite(figures[:, :, headline])).sum())
+    metrics[f"{attribute}_unknown_rows"] = float(apart[:, 0].sum())
+    metrics[f"{attribute}_unknown"] = float(apart[0, headline]) if len(apart) else float("nan")
     return metrics
 
 
@@ -212,7 +222,7 @@ def _names(values: NDArray[Any], bands: tuple[float, ...]) -> NDArray[Any]:
     """The name of each patient's group ``[n]``."""
     if values.dtype.kind != "f":
         texts = values.astype(str)
-        return np.where(texts == "", UNKNOWN, texts)
+        return np.where(np.isin(np.char.lower(texts), ("", UNKNOWN)), UNKNOWN, texts)
     recorded = np.isfinite(values)
     which = np.searchsorted(np.asarray(bands), np.where(recorded, values, 0.0), side="right")
     return np.where(recorded, np.array(_band_names(bands))[which], UNKNOWN)

@@ -10,7 +10,6 @@ import yaml
 from matplotlib.figure import Figure
 
 from raysim.config.schema import Config
-from raysim.core.errors import ConfigError
 from raysim.data.federation import PARTS, Federation
 from raysim.engine import timing
 from raysim.engine.job import Result
@@ -20,14 +19,6 @@ from raysim.report.drawn import Drawn
 from raysim.report.page import Provenance, comparison_page, run_page
 from raysim.storage.manifest import Manifest
 from raysim.storage.results import SPLIT, hospitals_table, provenance, split_table, traffic, write_config
-
-
-def check_reference(reference: str, labels: Sequence[str]) -> None:
-    """Raise ``ConfigError`` where the reference is none of the strategies compared."""
-    if reference not in labels:
-        raise ConfigError(
-            f"reference: '{reference}' is not among the strategies compared; name one of {', '.join(labels)}"
-        )
 
 
 def per_seed(results: Sequence[Result]) -> pd.DataFrame:

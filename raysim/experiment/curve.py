@@ -75,7 +75,7 @@ def begin(
         return
     experiment = Experiment(config, reading.compared(config), config.seeds or (config.seed,), out)
     labels = [entry.label for entry in experiment.entries]
-    comparison.check_reference(config.reference, labels)
+    reading.check_reference(config.reference, labels)
     figures = figures_of(next(iter(experiment.federations.values())).task, config.evaluation.part)
     if curve.figure not in figures:
         raise ConfigError(

@@ -32,8 +32,8 @@ def attributes(per_seed: pd.DataFrame) -> list[str]:
 def gaps(per_seed: pd.DataFrame) -> pd.DataFrame:
     """A row a strategy, model served and attribute: ``gap`` and ``within`` with ``_std`` over seeds, ``undefined``.
 
-    ``gap`` is between the groups over all hospitals, ``within`` the mean over hospitals of that between a hospital's
-    own groups; ``undefined`` the largest number, over seeds, of a hospital's groups without the headline figure.
+    ``gap`` is between the known groups over all hospitals, ``within`` the mean over hospitals of that between one's
+    own known groups; ``undefined`` the largest number, over seeds, of a hospital's groups without the headline figure.
     """
     rows = []
     for key, group in per_seed.groupby(KEYS, sort=False):
@@ -65,9 +65,28 @@ def printed(per_seed: pd.DataFrame, width: int, part: str = "test") -> Table | N
         table.add_row(name, *(f"{_shown(own, a, 'gap')}{beside}({_shown(own, a, 'within')})" for a in chosen))
     undefined = found.groupby("attribute", sort=False)["undefined"].max().astype(int)
     counts = ", ".join(f"{count} by {attribute}" for attribute, count in undefined.items())
-    table.caption = escape(f"groups with {part} rows whose {title} at their hospital is undefined: {counts}")
+    caption = f"groups with {part} rows whose {title} at their hospital is undefined: {counts}"
+    beside = unknown(per_seed, part)
+    table.caption = escape("\n".join(filter(None, (caption, beside))))
     table.caption_justify = "left"
     return table
+
+
+def unknown(per_seed: pd.DataFrame, part: str = "test") -> str:
+    """A sentence on patients of whom an attribute is not known, under the model listed last; empty without any."""
+    last = per_seed[per_seed["strategy"] == per_seed["strategy"].iloc[-1]]
+    last = last[last["model"] == last["model"].iloc[-1]]
+    kind, said = reporting(per_seed), []
+    for attribute in attributes(per_seed):
+        rows = last[f"{attribute}_unknown_rows"].mean() if f"{attribute}_unknown_rows" in last else 0.0
+        if rows > 0:
+            value = last[f"{attribute}_unknown"].mean()
+            figure = f"{kind.title} {value:.3f}" if np.isfinite(value) else f"{kind.title} undefined"
+            said.append(f"{attribute} of {rows:,.0f} {part} rows ({figure})")
+    if not said:
+        return ""
+    name = last["strategy"].iloc[0]
+    return f"not known, and in no difference: {', '.join(said)}, under {name}"
 
 
 def drawn(per_seed: pd.DataFrame, patients: pd.DataFrame, part: str = "test") -> Drawn:
@@ -84,9 +103,15 @@ def drawn(per_seed: pd.DataFrame, patients: pd.DataFrame, part: str = "test") ->
         "Equity between patients",
         picture(patients, part),
         "Each group's patients of all hospitals together, under the model that serves them; below each name its "
-        f"{part} rows{_of_seed(patients)}. Groups within hospitals are in patients.csv.",
+        f"{part} rows{_of_seed(patients)}. Groups within hospitals are in patients.csv."
+        f"{_beside(per_seed, part)}",
         f"Largest difference between groups: {said or 'undefined'}.",
     )
+
+
+def _beside(per_seed: pd.DataFrame, part: str) -> str:
+    found = unknown(per_seed, part)
+    return f" {found[0].upper()}{found[1:]}." if found else ""
 
 
 def picture(patients: pd.DataFrame, part: str = "test") -> Figure:

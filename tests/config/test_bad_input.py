@@ -149,6 +149,14 @@ def test_a_bad_setting(changes, message, capsys, monkeypatch):
         (["compare", "--set", "seeds=[9223372036854775808]"], "seeds.0: 9223372036854775808 is not less than"),
         (["describe", "--set", "data.rows=0"], "data.rows: 0 is not at least 1"),
         (
+            ["describe", "--set", "strategies=[fedavg, chipp]"],
+            "strategies.1.name: 'chipp' is not a known name; did you mean 'chip'?",
+        ),
+        (["describe", "--set", "strategies=[{name: fedprox, nu: 1}]"], "strategies.0.nu: unknown key; "),
+        (["describe", "--set", "strategy=nobody"], "strategy.name: 'nobody' is not a known name; known: "),
+        (["describe", "--set", "selection=nobody"], "selection.name: 'nobody' is not a known name; known: "),
+        (["describe", "--set", "reference=nobody"], "reference: 'nobody' is not among the strategies compared"),
+        (
             ["describe", "--table", "no/such.csv"],
             "--table: no/such.csv is not a file in a folder that exists; name one",
         ),

@@ -14,7 +14,7 @@ from raysim.core.errors import ConfigError
 from raysim.data.federation import Federation
 from raysim.engine import subgroups
 from raysim.engine.job import check_job
-from raysim.metrics.labels import REGRESSION
+from raysim.metrics.labels import CLASSIFICATION, REGRESSION
 from raysim.report import patient_groups, tables
 from raysim.strategies.one_model.fedavg import FedAvg
 from tests.conftest import MakeFederation, job_of, play
@@ -92,9 +92,7 @@ def test_gaps_by_hand():
     figures[:, :, 2] = [[0.9, 0.7], [0.8, np.nan], [0.6, np.nan]]
     together = np.full((2, 8), np.nan)
     together[:, 2], together[:, 6], together[:, 7] = [0.85, 0.75], [0.9, 0.95], [0.5, np.nan]
-    from raysim.metrics.labels import CLASSIFICATION
-
-    told = subgroups.gaps("sex", figures, together, CLASSIFICATION)
+    told = subgroups.gaps("sex", ("Female", "Male"), figures, together, CLASSIFICATION)
     assert told == pytest.approx(
         {
             "sex_gap": 0.1,
@@ -102,9 +100,58 @@ def test_gaps_by_hand():
             "sex_recall_gap": np.nan,
             "sex_gap_within": 0.2,
             "sex_undefined": 1.0,
+            "sex_unknown_rows": 0.0,
+            "sex_unknown": np.nan,
         },
         nan_ok=True,
     )
+
+
+def test_who_is_not_known_is_in_no_gap_and_reported_beside():
+    """Females .9, males .8 and the unknown .5 over all hospitals: a gap of .1, not of .4."""
+    figures = np.full((2, 3, 8), np.nan)
+    figures[:, :, 0] = [[10, 10, 3], [5, 5, 4]]
+    figures[:, :, 2] = [[0.9, 0.7, 0.1], [0.8, np.nan, np.nan]]
+    together = np.full((3, 8), np.nan)
+    together[:, 0] = [15, 15, 7]
+    together[:, 2], together[:, 6], together[:, 7] = [0.9, 0.8, 0.5], [0.7, 0.6, 0.1], [0.4, 0.1, 0.9]
+    told = subgroups.gaps("sex", ("Female", "Male", "unknown"), figures, together, CLASSIFICATION)
+    assert told == pytest.approx(
+        {
+            "sex_gap": 0.1,
+            "sex_accuracy_gap": 0.1,
+            "sex_recall_gap": 0.3,
+            "sex_gap_within": 0.2,
+            "sex_undefined": 1.0,
+            "sex_unknown_rows": 7.0,
+            "sex_unknown": 0.5,
+        }
+    )
+    one = subgroups.gaps("sex", ("Male", "unknown"), figures[:, 1:], together[1:], CLASSIFICATION)
+    assert np.isnan([one["sex_gap"], one["sex_gap_within"]]).all(), "one known group has no gap"
+
+
+def test_unknown_in_any_case_is_not_known(federate: MakeFederation):
+    federation = federate([4], [5])
+    sexes = np.array(["F", "M", "Unknown", "", "unknown", "F", "M", "UNKNOWN", "F"])
+    np.savez(federation.folder / "patients.npz", sex=sexes)
+    found = subgroups.grouping(Federation.open(federation.folder), None, ())
+    assert found is not None
+    assert dict(found.levels) == {"sex": ("F", "M", "unknown")}
+
+
+def test_the_terminal_and_the_page_say_who_is_not_known():
+    columns = {"sex_gap": 0.1, "sex_gap_within": 0.1, "sex_undefined": 0, "sex_unknown_rows": 7.0}
+    per_seed = pd.DataFrame({"strategy": ["a", "b"], "model": "global", "auroc": 0.8, "seed": 4})
+    per_seed = per_seed.assign(**columns, sex_unknown=[0.4, 0.5])
+    table = patient_groups.printed(per_seed, 160)
+    assert table is not None
+    said = "not known, and in no difference: sex of 7 test rows (AUROC 0.500), under b"
+    assert str(table.caption).endswith(said)
+    assert said[1:] in patient_groups.drawn(per_seed, stacked({4: {"F": 10}})).caption
+    nobody = patient_groups.printed(per_seed.assign(sex_unknown_rows=0.0), 160)
+    assert nobody is not None
+    assert "not known" not in str(nobody.caption)
 
 
 def test_errors_of_all_hospitals_together_by_hand():

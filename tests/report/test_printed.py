@@ -159,3 +159,21 @@ def test_an_infinite_log_loss_is_printed_as_such():
     figures = dict.fromkeys(("accuracy", "ad", "sdad"), 0.5) | {"log_loss": math.inf}
     frame = pd.DataFrame([row | figures | {f"{name}_std": math.nan for name in figures}])
     assert " inf" in text(comparison_table(frame, "a", 160))
+
+
+def test_describe_shows_the_parts_of_the_first_seed_that_is_compared(tmp_path: Path, monkeypatch):
+    monkeypatch.setenv("RAYSIM_CACHE", str(tmp_path / "cache"))
+    data = "data={source: synthetic, hospitals: 5, rows: 300}"
+
+    def said(*settings: str) -> str:
+        console = Console(file=io.StringIO(), width=160)
+        describe_data(reading.resolve(None, [data, *settings], reads=()), console)
+        return console.file.getvalue()  # type: ignore[attr-defined]
+
+    assert "seed 7" in said("seed=7")
+    several = said("seed=7", "seeds=[3, 4, 5]")
+    assert "seed 3" in several
+    assert "parts are those of seed 3; other seeds divide the rows anew: 4, 5" in several
+    assert "anew" not in said("seeds=[3, 4]", "data.split={seed: 1}"), "all seeds have one split"
+    folds = said("seeds=[0, 1]", "data.split={folds: 2}")
+    assert "anew: 1" in folds
