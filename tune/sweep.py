@@ -23,6 +23,7 @@ from raysim.experiment.session import Session, open_session
 from raysim.storage.manifest import Manifest
 from raysim.storage.results import SPLIT, choose_folder, split_table, write_run
 from raysim.storage.resume import held
+from raysim.strategies.shared.importing import standing_here
 from raysim.tracking.client import check_reachable
 from raysim.tune import results
 from raysim.tune.choice import Choice, choose, reason
@@ -56,8 +57,9 @@ def go_on(folder: Path, console: Console, *, failed: bool, verbose: bool) -> int
     if not is_sweep(folder):
         raise ConfigError(f"{folder}: is not the folder of a sweep; it has no sweep.yaml and journal.jsonl")
     folder = folder.absolute()
-    # Relative paths of the configuration mean what they meant when it was started.
-    with held(folder), contextlib.chdir(working(folder)):
+    begun = working(folder)
+    # Relative paths of the configuration mean what they meant when it was started; code comes from here all the same.
+    with held(folder), standing_here((begun, folder)), contextlib.chdir(begun):
         out = Manifest.read(folder)
         plan, config = make_plan(read_tree(folder / "sweep.yaml"))
         run = SweepRun(out, plan, config, console)

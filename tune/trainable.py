@@ -12,7 +12,7 @@ from ray.tune import Trainable
 from raysim.core.host import limit_threads
 from raysim.engine.job import Round
 from raysim.engine.pool import Pool
-from raysim.strategies.shared.importing import search_last
+from raysim.strategies.shared.importing import search_only
 from raysim.tune.plan import SweepPlan
 from raysim.tune.trial import Trial, continued, figures
 
@@ -30,7 +30,7 @@ class TrialProcess(Trainable):  # type: ignore[misc]
     """
 
     def setup(self, config: dict[str, Any], plan: SweepPlan, pool: Pool, folders: Sequence[str]) -> None:
-        search_last(folders)
+        search_only(folders)
         limit_threads(1)
         self._plan, self._pool = plan, pool
         self._begin(config)

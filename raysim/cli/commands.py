@@ -78,14 +78,16 @@ def compare_all(
 def resume_run(folder: Path, console: Console, *, in_process: bool, verbose: bool) -> None:
     """``raysim resume`` of a run or comparison: it goes on where it was stopped; a finished one stays as it is."""
     from raysim.storage.resume import read_ticket
+    from raysim.strategies.shared.importing import standing_here
 
     folder = folder.absolute()
     ticket = read_ticket(folder)
     if ticket.finished:
         console.print(f"{folder}: finished, nothing to resume", soft_wrap=True, highlight=False, markup=False)
         return
-    # Relative paths of the configuration mean what they meant when it was started.
-    with contextlib.chdir(ticket.working if Path(ticket.working).is_dir() else "."):
+    working = Path(ticket.working)
+    # Relative paths of the configuration mean what they meant when it was started; code comes from here all the same.
+    with standing_here((working, folder)), contextlib.chdir(working if working.is_dir() else "."):
         config = reading.resolve(folder / "config.yaml", reads=())
         go_on = run_one if ticket.kind == "run" else compare_all
         go_on(config, console, folder, in_process=in_process, verbose=verbose, again=True)

@@ -22,7 +22,7 @@ from raysim.engine.hospitals import HospitalGroup
 from raysim.engine.messages import HospitalStates, Inquiry, PartialResult, RoundPlan, Work
 from raysim.engine.pool import StateReferences
 from raysim.strategies.base import POOLED, Floats, Ids
-from raysim.strategies.shared.importing import search_last, search_path
+from raysim.strategies.shared.importing import search_only, search_path
 
 T = TypeVar("T")
 
@@ -74,7 +74,7 @@ class HospitalActor:
 
     def __init__(self, folders: Sequence[str], pools: bool, device: str, threads: int, *served: Ids) -> None:
         """``folders`` may hold modules of the user's. ``served`` are the ids of its hospitals, see :data:`PIECE`."""
-        search_last(folders)
+        search_only(folders)
         host.limit_threads(threads)
         self._resolved, self._seen = resolve_device(device)
         self._receiver = Receiver()

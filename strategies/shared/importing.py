@@ -1,16 +1,25 @@
 """What a user names by import path, ``package.module.name``: a class or a function of their own.
 
-Modules in the working directory are found, and found last: a file there never stands in for a module of raysim, of
-Python or of a library.
+Modules in the folder where the user stands, mostly the working directory, are found, and found last: a file there never
+stands in for a module of raysim, of Python or of a library. No configuration and no file of a run says where code comes
+from.
 """
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import os
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from pathlib import Path
 from typing import Any
+
+_standing: tuple[str, ...] | None = None
+"""Where modules of the user's are looked for; None: in the working directory."""
+
+_strange: tuple[Path, ...] = ()
+"""Folders that a file has named, from which no code is taken."""
 
 
 def by_path(path: str) -> Any:
@@ -18,10 +27,16 @@ def by_path(path: str) -> Any:
     module_name, _, name = path.rpartition(".")
     if not module_name:
         raise ValueError(f"'{path}' cannot be imported (it names no module); write package.module.name")
-    search_last([os.getcwd()])
+    search_last(_places())
     try:
         module = importlib.import_module(module_name)
     except Exception as error:  # whatever the user's module raises while it is imported
+        if isinstance(error, ModuleNotFoundError) and (place := _brought_along(error.name)):
+            raise ValueError(
+                f"'{path}' cannot be imported: module '{error.name}' lies in {place}, and code is taken only from "
+                f"{_places()[0]}, where the command was typed, and from installed packages; read that module, then "
+                f"give the command in {place}"
+            ) from None
         reason = f"{type(error).__name__}: {error}".splitlines()[0]
         raise ValueError(f"'{path}' cannot be imported ({reason}); run where it is importable") from None
     if not hasattr(module, name):
@@ -32,12 +47,54 @@ def by_path(path: str) -> Any:
     return getattr(module, name)
 
 
+@contextlib.contextmanager
+def standing_here(strange: Iterable[Path]) -> Iterator[None]:
+    """Code comes from the present working directory, whichever directory is worked in meanwhile.
+
+    ``strange`` are folders that a file has named: a module that lies there alone is refused by an error that says so.
+    """
+    global _standing, _strange
+    here = os.getcwd()
+    before = _standing, _strange
+    _standing, _strange = (here,), tuple(place for place in strange if place.absolute() != Path(here))
+    # An empty entry, as a notebook has one, means whichever directory is worked in.
+    relative = {os.path.abspath(entry): entry for entry in sys.path if not os.path.isabs(entry)}
+    sys.path[:] = [os.path.abspath(entry) for entry in sys.path]
+    try:
+        yield
+    finally:
+        _standing, _strange = before
+        for absolute, entry in relative.items():
+            if absolute in sys.path:
+                sys.path[sys.path.index(absolute)] = entry
+
+
+def search_only(folders: Iterable[str]) -> None:
+    """Look for modules in these ``folders``, after all others, from now on in no working directory: in an actor."""
+    global _standing
+    _standing = tuple(folders)
+    search_last(_standing)
+
+
 def search_path() -> tuple[str, ...]:
-    """The folders in which this process looks for modules, its working directory among them: for other processes."""
-    folders = dict.fromkeys([*map(os.path.abspath, sys.path), os.getcwd()])
+    """The folders in which this process looks for modules, the user's among them: for other processes."""
+    folders = dict.fromkeys([*map(os.path.abspath, sys.path), *_places()])
     return tuple(folder for folder in folders if os.path.exists(folder))
 
 
 def search_last(folders: Iterable[str]) -> None:
     """Look for modules in these ``folders`` too, after all others."""
     sys.path += [folder for folder in folders if folder not in sys.path]
+
+
+def _places() -> tuple[str, ...]:
+    return (os.getcwd(),) if _standing is None else _standing
+
+
+def _brought_along(module: str | None) -> Path | None:
+    """The strange folder in which that module lies, if it does in one."""
+    top = (module or "").partition(".")[0]
+    for place in _strange if top else ():
+        if (place / f"{top}.py").is_file() or (place / top).is_dir():
+            return place
+    return None

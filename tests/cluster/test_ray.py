@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -27,6 +29,7 @@ from raysim.strategies.personal.fedper import FedPer
 from raysim.strategies.references.local import Local
 from raysim.strategies.selections.power_of_choice import PowerOfChoice
 from raysim.strategies.selections.sampling import InverseSqrt
+from raysim.strategies.shared.importing import by_path, standing_here
 from raysim.training.base import Optimizer
 from tests.conftest import MakeFederation, play, shared_ray
 
@@ -205,6 +208,36 @@ def _first_plan(federation: Federation, count: int) -> tuple[Job, RoundPlan]:
     ids = np.arange(count)
     problem = LocalProblem(start=np.zeros_like(ids), upload=Upload(np.full(count, 1 / count)))
     return planned, RoundPlan(planned.work, 1, np.zeros((1, 4), dtype=np.float32), ids, problem)
+
+
+class LooksFor(Strategy):
+    """Tells in its state which of the modules ``ours`` and ``theirs`` the coordinator's process can import."""
+
+    def setup(self, view):
+        state = super().setup(view)
+        for module in ("theirs_alone", "ours_alone"):
+            with contextlib.suppress(ValueError):
+                state = replace(state, bank=np.full_like(state.bank, by_path(f"{module}.NUMBER")))
+        return state
+
+    def aggregate(self, view, state, update):
+        return state
+
+
+def test_actors_take_code_from_where_the_command_was_typed_and_not_from_where_it_works(
+    federate: MakeFederation, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    federation = federate(SIZES, [6] * 8)
+    for folder, number in (("ours", 1), ("theirs", 2)):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / f"{folder}_alone.py").write_text(f"NUMBER = {number}\n")
+    monkeypatch.chdir(tmp_path / "ours")
+    with standing_here([tmp_path / "theirs"]), contextlib.chdir(tmp_path / "theirs"):
+        resources = ResourcesSection(hospitals_per_actor=8)
+        with open_session(federation.totals, resources, in_process=False, verbose=False) as session:
+            *_, outcome = session.run(job(federation, LooksFor()))
+    assert isinstance(outcome, Outcome)
+    np.testing.assert_array_equal(outcome.bank, np.ones_like(outcome.bank))
 
 
 def test_a_killed_actor_comes_back_and_the_result_is_the_same(federate: MakeFederation):

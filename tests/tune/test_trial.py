@@ -14,6 +14,7 @@ from raysim.data.federation import Federation, write
 from raysim.engine.job import Job, Outcome, Round
 from raysim.engine.job_run import JobRun
 from raysim.strategies.base import Strategy
+from raysim.strategies.shared import importing
 from raysim.training.base import Optimizer
 from raysim.tune.plan import make_plan
 from raysim.tune.trainable import TrialProcess
@@ -158,12 +159,13 @@ def test_a_trial_goes_on_from_another_ones_standing_with_its_own_settings():
     assert [report.round for report in play(heir)] == [3, 4]
 
 
-def test_whoever_decides_hears_of_all_bytes_so_far():
+def test_whoever_decides_hears_of_all_bytes_so_far(monkeypatch: pytest.MonkeyPatch):
     """With a scheduler a trial reports round by round; its traffic is what the journal will sum up."""
     asha = {"name": "asha", "objective": "auroc"}
     objectives = {"auroc": "max", "bytes_down": "min", "bytes_up": "min"}
     plan, _ = make_plan(small_tree(seeds=[1, 2], sweep__scheduler=asha, sweep__objectives=objectives))
     process = TrialProcess.__new__(TrialProcess)
+    monkeypatch.setattr(importing, "_standing", None)  # a process of its own would keep what it is told
     process.setup({"trial": {"params": {}}}, plan, local_pool(plan), [])
     told, rounds = [], {1: [], 2: []}
     for _ in range(3):
