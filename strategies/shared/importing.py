@@ -41,8 +41,8 @@ def by_path(path: str) -> Any:
         raise ValueError(f"'{path}' cannot be imported ({reason}); run where it is importable") from None
     if not hasattr(module, name):
         # Another module than the user's may have that name; where it lies shows it.
-        place = getattr(module, "__file__", None) or "Python itself"
-        reason = f"module '{module_name}' in {place} has no '{name}'"
+        file = getattr(module, "__file__", None) or "Python itself"
+        reason = f"module '{module_name}' in {file} has no '{name}'"
         raise ValueError(f"'{path}' cannot be imported ({reason}); check the names of the module and in it")
     return getattr(module, name)
 

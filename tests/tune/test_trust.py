@@ -1,4 +1,4 @@
-"""A sweep that goes on takes the code of the folder where the command is typed, not of the one that its journal names."""
+"""A sweep that goes on takes code from where the command is typed, not from the folder that its journal names."""
 
 from __future__ import annotations
 
