@@ -148,7 +148,7 @@ def test_what_is_told_once(strategy, kind, scalars, tmp_path):
     federation = typed(tmp_path / "typed", MIXED, train=20, test=5)
     outcome = play(federation, strategy, rounds=1)
     told = {name: sent // 4 for t, name, _, sent in outcome.ledger.entries if t == 0}
-    assert list(told) == ["size", "continuous_features", kind, "group_sizes"]
+    assert list(told) == ["size", "continuous_features", kind, "group_sizes", "metrics"]
     assert set(told["continuous_features"].tolist()) == {5}
     assert set(told["group_sizes"].tolist()) == {2}
     assert set(told[kind].tolist()) <= {scalars(k) for k in (1, 2, 3, 4)}
