@@ -84,6 +84,10 @@ class Strategy:
         Called before anything starts; the message begins with the field: ``clusters: 9 is more than ...``.
         """
 
+    def remark(self, sizes: Ids) -> str:
+        """What the hospitals with these training rows make of a setting, in a line: said before training, if any."""
+        return ""
+
     def check_training(self, training: Training) -> None:
         """Raise ``ValueError`` for a model or an optimiser with which the strategy is not defined.
 

@@ -42,6 +42,9 @@ class CheckedStrategy(Strategy):
     def check(self, names: Sequence[str], sizes: Ids) -> None:
         self._strategy.check(names, sizes)
 
+    def remark(self, sizes: Ids) -> str:
+        return self._strategy.remark(sizes)
+
     def check_training(self, training: Training) -> None:
         self._strategy.check_training(training)
 

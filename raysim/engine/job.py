@@ -206,12 +206,16 @@ Event = Round | Outcome | RunState
 """What a run tells while it is played."""
 
 
-def check_job(job: Job, federation: Federation) -> None:
-    """Raise ``ConfigError`` for a job that this federation cannot serve, before anything starts."""
+def check_job(job: Job, federation: Federation, where: str = "strategy") -> None:
+    """Raise ``ConfigError`` for a job that this federation cannot serve, before anything starts.
+
+    ``where`` is the field that its strategy stands in; of one of several, errors also say its label.
+    """
+    label = "" if where == "strategy" else f" (strategy '{job.name}')"
     try:
         job.strategy.check(federation.hospitals, federation.sizes("train"))
     except ValueError as error:
-        raise ConfigError(f"strategy.{error}") from None
+        raise ConfigError(f"{where}.{error}{label}") from None
     layout = job.work.model.bind(federation, "cpu", job.work.precision).layout
     classes = len(federation.classes)
     class_weights.check(job.work.class_weights, classes)
@@ -220,7 +224,7 @@ def check_job(job: Job, federation: Federation) -> None:
         job.strategy.check_training(training)
         job.selection.check_training(training)
     except ValueError as error:
-        raise ConfigError(str(error)) from None
+        raise ConfigError(f"{error}{label}") from None
     grouping(federation, job.evaluation.groups, job.evaluation.age_bands)
     if job.system is not None:
         check_system(job.system, job.selection, federation.hospitals, federation.sizes("train"), job.work.seed)

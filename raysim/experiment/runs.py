@@ -103,6 +103,15 @@ class Experiment:
                 services.say(f"stopped; 'raysim resume {self.folder}' goes on")
             raise
 
+    def remarks(self) -> list[str]:
+        """What strategies say of their settings on these hospitals: a line for each thing said, after their labels."""
+        sizes = next(iter(self.federations.values())).sizes("train")
+        said: dict[str, list[str]] = {}
+        for entry in self.entries:
+            if remark := entry.strategy.remark(sizes):
+                said.setdefault(remark, []).append(entry.label)
+        return [f"{', '.join(labels)}: {remark}" for remark, labels in said.items()]
+
     def _run_alone(self, services: _RunServices, in_process: bool, verbose: bool) -> Result:
         (entry,), (seed,) = self.entries, self.seeds
         with self._opened(entry, seed, self.folder) as run:
@@ -153,8 +162,9 @@ class Experiment:
         for seed, federation in self.federations.items():
             if self.config.system is not None:
                 timing.check_target(self.config.system.target, federation.task)
-            for entry in self.entries:
-                check_job(self._job(entry, seed), federation)
+            for i, entry in enumerate(self.entries):
+                where = f"strategies.{i}" if len(self.entries) > 1 else "strategy"
+                check_job(self._job(entry, seed), federation, where)
                 ModelSpec.of(entry.config.model).bind(federation, "cpu", entry.config.training.precision)
 
     def _run(
@@ -269,6 +279,8 @@ class _RunServices:
             highlight=False,
             markup=False,
         )
+        for line in self._experiment.remarks():
+            self.say(line)
 
 
 def make_job(config: Config, strategy: Strategy, selection: Selection, federation: Path, seed: int) -> Job:

@@ -11,10 +11,14 @@ from dataclasses import dataclass
 
 from raysim.strategies.base import FederationView, Ids, LocalProblem, State, Strategy, Update, at_least, one_of
 from raysim.strategies.shared.clustering import (
+    Clusters,
+    capped,
+    check_clusters,
     check_enough_hospitals,
     cluster_problem,
     cluster_steps,
     clustered_state,
+    number_of,
 )
 from raysim.strategies.shared.reclustering import reclustered
 from raysim.strategies.shared.signatures import BLOCKS, Block
@@ -24,17 +28,18 @@ from raysim.strategies.shared.signatures import BLOCKS, Block
 class SignatureClustering(Strategy):
     """A strategy with a model for each of its clusters of hospitals.
 
-    ``clusters``: K. ``signature`` names the blocks that hospitals are clustered by; ``block_scale`` gives each the same
-    weight. ``recluster_every``: r, after how many rounds they are clustered anew; 0 is never.
+    ``clusters``: K; ``auto`` is 5, or as many as there are hospitals. ``signature`` names the blocks that hospitals are
+    clustered by; ``block_scale`` gives each the same weight. ``recluster_every``: r, after how many rounds they are
+    clustered anew; 0 is never.
     """
 
-    clusters: int = 5
+    clusters: Clusters = "auto"
     signature: tuple[Block, ...] = BLOCKS
     block_scale: bool = False
     recluster_every: int = 0
 
     def __post_init__(self) -> None:
-        at_least("clusters", self.clusters, 1)
+        check_clusters(self.clusters)
         at_least("recluster_every", self.recluster_every, 0)
         for block in self.signature:
             one_of("signature", block, BLOCKS)
@@ -42,10 +47,14 @@ class SignatureClustering(Strategy):
             raise ValueError(f"signature: empty; name some of {', '.join(BLOCKS)}")
 
     def check(self, names: Sequence[str], sizes: Ids) -> None:
-        check_enough_hospitals(self.clusters, sizes)
+        check_enough_hospitals(number_of(self.clusters, sizes), sizes)
+
+    def remark(self, sizes: Ids) -> str:
+        return capped(self.clusters, sizes)
 
     def setup(self, view: FederationView) -> State:
-        return clustered_state(view, self.clusters, self.signature, self.block_scale, self.recluster_every)
+        clusters = number_of(self.clusters, view.sizes)
+        return clustered_state(view, clusters, self.signature, self.block_scale, self.recluster_every)
 
     def problem(self, view: FederationView, state: State, ids: Ids) -> LocalProblem:
         return cluster_problem(view, state, ids)
@@ -53,4 +62,5 @@ class SignatureClustering(Strategy):
     def aggregated(self, view: FederationView, state: State, update: Update, alpha: float) -> State:
         """The state after a round: both levels of aggregation, clusters drawn to the global model by ``1 - alpha``."""
         state = cluster_steps(view, state, update, alpha)
-        return reclustered(view, state, self.clusters, self.block_scale, self.recluster_every)
+        clusters = number_of(self.clusters, view.sizes)
+        return reclustered(view, state, clusters, self.block_scale, self.recluster_every)

@@ -27,7 +27,7 @@ from raysim.strategies.shared.personalization import Personalization, fine_tune
 
 @dataclass(frozen=True, kw_only=True)
 class Chip(SignatureClustering):
-    """``lam``: λ and ``mu``: μ of eq. 1, ``alpha``: α of eq. 5, ``clusters``: K.
+    """``lam``: λ and ``mu``: μ of eq. 1, ``alpha``: α of eq. 5, ``clusters``: K (``auto``: 5, or all hospitals).
 
     ``signature`` names the blocks that hospitals are clustered by; ``block_scale`` gives each the same weight.
     ``recluster_every``: r, after how many rounds they are clustered anew

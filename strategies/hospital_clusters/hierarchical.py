@@ -18,7 +18,9 @@ from raysim.strategies.hospital_clusters.by_signature import SignatureClustering
 
 @dataclass(frozen=True, kw_only=True)
 class Hierarchical(SignatureClustering):
-    """``clusters``: K; ``signature`` and ``block_scale`` say what hospitals are clustered by.
+    """``clusters``: K (``auto``: 5, or as many as there are hospitals).
+
+    ``signature`` and ``block_scale`` say what hospitals are clustered by.
 
     ``recluster_every``: r, after how many rounds they are clustered anew
     (:mod:`raysim.strategies.shared.reclustering`); 0 is never.

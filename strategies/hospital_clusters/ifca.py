@@ -38,7 +38,14 @@ from raysim.strategies.base import (
     one_of,
 )
 from raysim.strategies.hospital_clusters.centres import centre_bank, initial_centres
-from raysim.strategies.shared.clustering import check_enough_hospitals, members
+from raysim.strategies.shared.clustering import (
+    Clusters,
+    capped,
+    check_clusters,
+    check_enough_hospitals,
+    members,
+    number_of,
+)
 from raysim.strategies.shared.weights import Weighted, Weighting
 
 
@@ -54,24 +61,27 @@ class Nearest:
 
 @dataclass(frozen=True)
 class Ifca(Weighted):
-    """``clusters``: K; ``spread`` of the models' starts; weights as FedAvg, inside each cluster."""
+    """``clusters``: K (``auto``: 5, or all hospitals); ``spread`` of the starts; weights as FedAvg, in each cluster."""
 
-    clusters: int = 5
+    clusters: Clusters = "auto"
     averaging: Literal["model", "gradient"] = "model"
     spread: float = 0.1
     weights: Weighting = field(default="uniform", kw_only=True)
 
     def __post_init__(self) -> None:
-        at_least("clusters", self.clusters, 1)
+        check_clusters(self.clusters)
         one_of("averaging", self.averaging, ("model", "gradient"))
         at_least("spread", self.spread, 0)
         super().__post_init__()
 
     def check(self, names: Sequence[str], sizes: Ids) -> None:
-        check_enough_hospitals(self.clusters, sizes)
+        check_enough_hospitals(number_of(self.clusters, sizes), sizes)
+
+    def remark(self, sizes: Ids) -> str:
+        return capped(self.clusters, sizes)
 
     def setup(self, view: FederationView) -> State:
-        centres = initial_centres(view, self.clusters, self.spread)
+        centres = initial_centres(view, number_of(self.clusters, view.sizes), self.spread)
         return State(bank=centre_bank(centres), cluster=np.ones(len(view.sizes), dtype=np.int64))
 
     def problem(self, view: FederationView, state: State, ids: Ids) -> LocalProblem:
@@ -79,7 +89,7 @@ class Ifca(Weighted):
         weight = self.weigh_groups(sizes, rows) if self.averaging == "model" else self.weigh(sizes)
         return LocalProblem(
             start=rows,
-            upload=Upload(weight, into=rows - 1, sums=self.clusters),
+            upload=Upload(weight, into=rows - 1, sums=len(state.bank) - 1),
             visit=Visit(epochs=1 if self.averaging == "gradient" else None),
         )
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Literal
 
 import numpy as np
 
@@ -21,8 +22,16 @@ from raysim.strategies.base import (
     State,
     Update,
     Upload,
+    at_least,
 )
 from raysim.strategies.shared.signatures import Block, Signature, signature_matrix
+
+CLUSTERS = 5
+"""Clusters of hospitals where a configuration does not say how many: those of CHiP-FL's hierarchical baseline."""
+
+Clusters = int | Literal["auto"]
+"""How many clusters of hospitals; ``auto``: :data:`CLUSTERS`, or one for each hospital with training rows if these are
+fewer."""
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -40,6 +49,25 @@ def check_enough_hospitals(clusters: int, sizes: Ids) -> None:
     hospitals = int(np.count_nonzero(sizes))
     if clusters > hospitals:
         raise ValueError(f"clusters: {clusters} is more than the {hospitals} hospitals with training rows; lower it")
+
+
+def check_clusters(clusters: Clusters) -> None:
+    """Raise ``ValueError`` for a number of clusters below 1."""
+    if clusters != "auto":
+        at_least("clusters", clusters, 1)
+
+
+def number_of(clusters: Clusters, sizes: Ids) -> int:
+    """How many clusters that is at hospitals with ``sizes [N]`` training rows."""
+    return min(CLUSTERS, int(np.count_nonzero(sizes))) if clusters == "auto" else clusters
+
+
+def capped(clusters: Clusters, sizes: Ids) -> str:
+    """What ``auto`` came to where hospitals are too few; empty where they are not."""
+    number = number_of(clusters, sizes)
+    if clusters != "auto" or number == CLUSTERS:
+        return ""
+    return f"clusters: {number} in place of {CLUSTERS}, one for each hospital with training rows"
 
 
 def clustered_state(

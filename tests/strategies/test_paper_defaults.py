@@ -13,7 +13,7 @@ WEIGHTED = {"weights": "samples", "minimum_weight": 0.01}
 COHORT = {"fraction": 0.1, "minimum": 10}
 FINE_TUNING = {"personalization.epochs": 1, "personalization.learning_rate": 0.03}
 SIGNED = {
-    "clusters": 5,
+    "clusters": "auto",  # 5, where there are so many hospitals
     "signature": ("size", "prevalence", "missingness", "mean", "std"),
     "block_scale": False,
     "recluster_every": 0,
@@ -43,7 +43,7 @@ STRATEGIES: dict[str, dict[str, Any]] = {
     "fedyogi": WEIGHTED | {"server_learning_rate": 0.001, "beta_1": 0.9, "beta_2": 0.99, "tau": 0.01},
     "fine_tuning": FINE_TUNING | {"mu": 0.01, "prox": 0.0},
     "hierarchical": SIGNED,
-    "ifca": WEIGHTED | {"weights": "uniform", "clusters": 5, "averaging": "model", "spread": 0.1},
+    "ifca": WEIGHTED | {"weights": "uniform", "clusters": "auto", "averaging": "model", "spread": 0.1},
     "kfed": {"clusters": None, "local_clusters": 4, "inherit": False},
     "moon": WEIGHTED | {"mu": 1.0, "temperature": 0.5},
     "qfedavg": {"q": 1.0},
