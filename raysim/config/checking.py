@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from typing import Any, TypeVar, get_args
 
@@ -21,15 +21,39 @@ def validated(kind: type[T], value: Any, where: str, beside: Sequence[str] = ())
     """
     try:
         checked: T = adapter(kind).validate_python(value)  # type: ignore[arg-type]  # classes are hashable
-        return checked
     except ValidationError as error:
         raise ConfigError(_first_line(error, kind, where, beside)) from None
+    if (path := _truth_as_number(value, checked, where)) is not None:
+        raise ConfigError(f"{path}: a truth value is not a number; write the number that is meant")
+    return checked
 
 
 @cache
 def adapter(kind: Any) -> TypeAdapter[Any]:
     """What checks values of a ``kind``, and writes them; made once."""
     return TypeAdapter(kind)
+
+
+def _truth_as_number(given: Any, checked: Any, path: str) -> str | None:
+    """The key at which true or false was taken for 1 or 0, as Python has it; None where there is none."""
+    if isinstance(given, bool):
+        return path if isinstance(checked, int | float) and not isinstance(checked, bool) else None
+    pairs: Iterable[tuple[Any, Any, Any]] = ()
+    if isinstance(given, Mapping):
+        pairs = ((key, below, _under(checked, key)) for key, below in given.items())
+    elif isinstance(given, list | tuple) and isinstance(checked, list | tuple):
+        pairs = ((i, below, checked[i] if i < len(checked) else None) for i, below in enumerate(given))
+    for key, below, taken in pairs:
+        if (found := _truth_as_number(below, taken, f"{path}.{key}" if path else str(key))) is not None:
+            return found
+    return None
+
+
+def _under(checked: Any, key: Any) -> Any:
+    """What a checked section, plug-in or mapping holds under a key of the configuration; None where nothing."""
+    if isinstance(checked, Mapping):
+        return checked.get(key)
+    return getattr(checked, key, None) if isinstance(key, str) and key.isidentifier() else None
 
 
 _WORDS = {

@@ -7,6 +7,7 @@ from typing import Any
 
 import yaml
 
+from raysim.config import loading
 from raysim.core.errors import ConfigError
 
 PLUG_IN_KEYS = {"data": "source", "model": "name", "selection": "name", "strategy": "name"}
@@ -21,7 +22,9 @@ def parsed(settings: Sequence[str]) -> dict[str, Any]:
         if not equals or not all(key.split(".")):
             raise ConfigError(f"--set: '{setting}' is not key=value; write for example training.rounds=5")
         try:
-            values[key] = yaml.safe_load(text)
+            values[key] = loading.load(text)
+        except loading.Unfit as error:
+            raise ConfigError(f"--set {key}: {error}") from None
         except (yaml.YAMLError, ValueError):  # a date that there is not is a ValueError
             raise ConfigError(f"--set {key}: '{text}' is not a YAML value; quote it") from None
     return values

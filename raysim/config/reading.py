@@ -9,7 +9,7 @@ from typing import Any
 
 import yaml
 
-from raysim.config import plugins
+from raysim.config import loading, plugins
 from raysim.config.checking import validated
 from raysim.config.overrides import laid_over, parsed
 from raysim.config.schema import Config, StrategySection
@@ -77,9 +77,11 @@ def checked(tree: Mapping[str, Any]) -> Config:
 
 def _loaded(path: Path) -> dict[str, Any]:
     try:
-        tree: Any = yaml.safe_load(path.read_text()) or {}
+        tree: Any = loading.load(path.read_text()) or {}
     except OSError as error:
         raise ConfigError(f"{path}: cannot be read ({error.strerror}); name a YAML file") from None
+    except loading.Unfit as error:
+        raise ConfigError(f"{path}: {error}") from None
     except (yaml.YAMLError, ValueError) as error:  # a date that there is not is a ValueError
         raise ConfigError(f"{path}: not YAML ({' '.join(str(error).split())}); correct that line") from None
     if not isinstance(tree, dict):

@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import model_validator
+from pydantic import SerializerFunctionWrapHandler, model_serializer, model_validator
 
-from raysim.core.defaults import default, table
+from raysim.core.defaults import default
 from raysim.core.errors import DataError
 from raysim.core.section import Section, Seed
 from raysim.core.streams import stream
@@ -40,6 +40,10 @@ class Split(Section):
 
     @model_validator(mode="after")
     def _consistent(self) -> Split:
+        if self.column is not None and (given := self._given(*PARTS, "by", "seed", "folds")):
+            raise ValueError(f"column '{self.column}' decides the parts, {given} cannot too; keep one of them")
+        if self.folds is not None and (given := self._given(*PARTS)):
+            raise ValueError(f"folds {self.folds} decides the parts, {given} cannot too; keep one of them")
         for part in PARTS:
             value = getattr(self, part)
             if not 0 <= value <= 1:
@@ -50,17 +54,16 @@ class Split(Section):
         if not math.isclose(total, 1, abs_tol=1e-6):
             given = " + ".join(f"{part} {getattr(self, part):g}" for part in PARTS)
             raise ValueError(f"{given} is {total:g}; make the fractions sum to 1")
-        if self.column is not None:
-            others = ("train", "validation", "test", "by", "seed", "folds")
-            if given := ", ".join(name for name in others if self._differs(name)):
-                raise ValueError(f"column '{self.column}' decides the parts, {given} cannot too; keep one of them")
-        if self.folds is not None and (given := ", ".join(part for part in PARTS if self._differs(part))):
-            raise ValueError(f"folds {self.folds} decides the parts, {given} cannot too; keep one of them")
         return self
 
-    def _differs(self, name: str) -> bool:
-        # Not "was given": a frozen configuration repeats the defaults.
-        return bool(getattr(self, name) != table()[f"data.split.{name}"])
+    def _given(self, *names: str) -> str:
+        return ", ".join(name for name in names if name in self.model_fields_set and getattr(self, name) is not None)
+
+    @model_serializer(mode="wrap")
+    def _without_idle_fractions(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Where folds or a column decide, a written configuration names no fractions: it could not be read again."""
+        decided = self.folds is not None or self.column is not None
+        return {key: value for key, value in write(self).items() if not (decided and key in PARTS)}
 
     def effective_seed(self, run: int) -> int | None:
         """The seed that decides the parts of a run with seed ``run``; None where a column does."""

@@ -40,13 +40,16 @@ FINISHED = "finished.safetensors"
 CHECKPOINTS = "checkpoints"
 FORMAT = 1
 
+KINDS = ("run", "compare", "curve")
+"""The commands whose folders have a ticket."""
+
 FREE = ("name", "resources", "tracking", "checkpoint")
 """Sections of a configuration that change no number, and may be changed before a run goes on."""
 
 
 @dataclass(frozen=True)
 class Ticket:
-    """``resume.json``. ``kind`` is ``run`` or ``compare``; ``settings`` are what decides the result."""
+    """``resume.json``. ``kind`` is one of ``KINDS``; ``settings`` are what decides the result."""
 
     kind: str
     settings: Mapping[str, Any]
@@ -90,13 +93,19 @@ def read_ticket(folder: Path) -> Ticket:
         tree = json.loads((folder / FILE).read_text())
         if tree.get("format") != FORMAT:
             raise ConfigError(f"{folder}: its {FILE} has format {tree.get('format')}, and this version reads {FORMAT}")
-        return Ticket(**tree)
+        ticket = Ticket(**tree)
     except OSError as error:
         raise ConfigError(
             f"{folder}: no run to resume ({FILE}: {error.strerror}); name the folder of a run or comparison"
         ) from None
     except (ValueError, TypeError, AttributeError) as error:
         raise ConfigError(f"{folder / FILE}: cannot be read ({error}); start a new run") from None
+    if ticket.kind not in KINDS:
+        raise ConfigError(
+            f"{folder / FILE}: kind {ticket.kind!r} is none that this version goes on with ({', '.join(KINDS)}); "
+            "start a new run"
+        )
+    return ticket
 
 
 @contextlib.contextmanager

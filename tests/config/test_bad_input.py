@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import gzip
+import math
 import subprocess
 import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
+from typing import get_type_hints
 
 import pytest
 import ray
+from pydantic import ValidationError
 
 from raysim.cli import main as cli
+from raysim.config import loading
+from raysim.config.checking import adapter
+from raysim.core import registry
 
 SMALL = {"data.hospitals": 6, "data.rows": 300, "training.rounds": 2, "training.batch_size": 32}
 
@@ -116,6 +122,26 @@ def settings(values: dict[str, object]) -> list[str]:
         ({"tracking.uri": "'http://[::1'"}, "tracking.uri: 'http://[::1' is no address (Invalid IPv6 URL); write"),
         ({"tracking.uri": "http://a..b:80"}, "tracking.uri: http://a..b:80 cannot be reached ("),
         ({"data.split": "{train: 0.8, test: 0.4}"}, "data.split"),
+        ({"training.rounds": "true"}, "training.rounds: a truth value is not a number; write the number that is meant"),
+        ({"data.features": "yes"}, "data.features: a truth value is not a number"),
+        ({"training.learning_rate": "true"}, "training.learning_rate: a truth value is not a number"),
+        ({"strategy": "{name: fedprox, mu: true}"}, "strategy.mu: a truth value is not a number"),
+        ({"strategy": "{name: chip, personalization: {epochs: true}}"}, "strategy.personalization.epochs: a truth"),
+        ({"selection.fraction": "true"}, "selection.fraction: a truth value is not a number"),
+        ({"checkpoint.every": "true"}, "checkpoint.every: a truth value is not a number"),
+        ({"seeds": "[1, false]"}, "seeds.1: a truth value is not a number"),
+        ({"evaluation.age_bands": "[true, 45]"}, "evaluation.age_bands.0: a truth value is not a number"),
+        ({"data.signal": ".inf"}, "data.signal: inf is not a finite number"),
+        ({"data.noise": ".inf"}, "data.noise: inf is not a finite number"),
+        ({"data": "{source: patient_types, mixing: .inf}"}, "data.mixing: inf is not a finite number"),
+        ({"data.split": "{folds: 3, train: 0.7}"}, "data.split: folds 3 decides the parts, train cannot too; keep one"),
+        ({"data.split": "{folds: 3, test: 0.3}"}, "data.split: folds 3 decides the parts, test cannot too; keep one"),
+        ({"name": '"a\\0b"'}, "--set name: the value: 'a\\x00b' holds a null byte, which no name or path can; take it"),
+        ({"data": '{source: table, path: "a\\0.csv"}'}, "--set data: path: 'a\\x00.csv' holds a null byte"),
+        (
+            {"strategy": "{name: fedprox, mu: 1, mu: 2}"},
+            "--set strategy: line 1: key 'mu' stands twice in it; keep one",
+        ),
         ({"data.preprocessing": "zscore"}, "data.preprocessing: 'zscore' is not one of"),
         ({"name": "../up"}, "name: '../up' cannot name a folder"),
     ],
@@ -181,6 +207,40 @@ def test_a_strategy_tuned_on_other_data(capsys, monkeypatch):
 def test_a_file_that_is_no_configuration(text, capsys, monkeypatch):
     Path("c.yaml").write_text(text)
     assert refused(["run", "c.yaml"], capsys, monkeypatch).startswith("c.yaml: ")
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("seed: 1\ntraining: {rounds: 3}\nseed: 2\n", "c.yaml: line 3: key 'seed' stands in line 1 already; keep one"),
+        ("training:\n  rounds: 3\n  rounds: 4\n", "c.yaml: line 3: key 'rounds' stands in line 2 already; keep one"),
+        ("strategies:\n  - {name: fedprox, mu: 1, mu: 2}\n", "c.yaml: line 2: key 'mu' stands twice in it; keep one"),
+        ('name: "a\\0b"\n', "c.yaml: name: 'a\\x00b' holds a null byte, which no name or path can; take it out"),
+        ('strategies: [{name: fedavg, label: "\\0"}]\n', "c.yaml: strategies.0.label: '\\x00' holds a null byte"),
+    ],
+)
+def test_a_file_in_which_something_would_be_lost(text, message, capsys, monkeypatch):
+    Path("c.yaml").write_text(text)
+    assert refused(["run", "c.yaml"], capsys, monkeypatch).startswith(message)
+
+
+def test_a_key_that_is_merged_in_may_be_set_again():
+    text = "x: &x {rounds: 3, batch_size: 8}\ny: {<<: *x, rounds: 4}\n"
+    assert loading.load(text)["y"] == {"rounds": 4, "batch_size": 8}
+
+
+def test_no_source_of_data_takes_an_infinite_number():
+    """But for the table's, which has none: a draw with it would be made of infinite or undefined rows."""
+    tried = 0
+    for name, entry in registry.entries("sources").items():
+        source = entry.load()
+        for field, hint in get_type_hints(source).items():
+            if hint is float:
+                with pytest.raises(ValidationError) as refusal:
+                    adapter(source).validate_python({field: math.inf})
+                assert (field,) in [error["loc"] for error in refusal.value.errors()], (name, field)
+                tried += 1
+    assert tried > 10
 
 
 TABLES = {

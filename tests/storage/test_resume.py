@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 from pathlib import Path
 from typing import Any
 
@@ -160,6 +161,22 @@ def test_what_has_changed_since_the_start_is_named(here: Path, monkeypatch):
     assert "goes on from round 4" in go_on("out")
     with pytest.raises(ConfigError, match=r"no run to resume \(resume.json: No such file"):
         go_on(here)
+
+
+def test_a_ticket_of_no_command_is_refused(here: Path, monkeypatch):
+    stopped(monkeypatch, SMALL | {"strategy": "local", "tracking": {"uri": "none"}}, "run", 5)
+    ticket = json.loads(Path("run/resume.json").read_text())
+    Path("run/resume.json").write_text(json.dumps(ticket | {"kind": "contest"}))
+    with pytest.raises(ConfigError, match=r"resume.json: kind 'contest' is none that this version goes on with \(run"):
+        go_on("run")
+
+
+def test_a_run_on_a_fold_goes_on(here: Path, monkeypatch):
+    """Its written configuration names no fractions, which could not stand beside folds."""
+    data = SMALL["data"] | {"split": {"folds": 3}}
+    stopped(monkeypatch, SMALL | {"data": data, "strategy": "local", "tracking": {"uri": "none"}}, "run", 5)
+    assert reading.read_tree(Path("run/config.yaml"))["data"]["split"] == {"folds": 3}
+    assert "local goes on from round 4 of 7" in go_on("run")
 
 
 def test_a_folder_at_work_is_left_alone(here: Path, monkeypatch):

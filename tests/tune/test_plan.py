@@ -61,6 +61,8 @@ ASHA = {"name": "asha", "objective": "auroc"}
         ({"sweep__trails": 3}, "sweep.trails: unknown key; did you mean 'trials'?"),
         ({"data__split": {"train": 0.8, "test": 0.2}}, "data.split.validation: 0 leaves nothing to choose trials by"),
         ({"training__rounds": -1}, "training.rounds: -1 is not at least 0"),
+        ({"strategies": ["fedavg"]}, "strategies: changes nothing in a sweep, which searches one 'strategy'; leave it"),
+        ({"reference": "fedavg"}, "reference: changes nothing in a sweep"),
     ],
 )
 def test_bad_input_is_one_line_and_exit_code_2(changes, message, sweep_file, monkeypatch, capsys, tmp_path):

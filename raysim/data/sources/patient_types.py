@@ -29,10 +29,14 @@ class PatientTypes(BaseModel):
     types: int = Field(4, ge=1, description="types of patients")
     features: int = Field(12, ge=1, description="continuous features")
     flags: int = Field(3, ge=0, description="binary features, which say nothing")
-    separation: float = Field(10.0, ge=0, description="how far types are apart, in standard deviations")
+    separation: float = Field(
+        10.0, ge=0, allow_inf_nan=False, description="how far types are apart, in standard deviations"
+    )
     contrast: float = Field(0.8, ge=0, le=1, description="share of a type's law that is its own")
-    mixing: float = Field(0.7, gt=0, description="of the Dirichlet distribution of a hospital's types")
-    signal: float = Field(3.0, ge=0, description="standard deviation of the logit within a type")
+    mixing: float = Field(
+        0.7, gt=0, allow_inf_nan=False, description="of the Dirichlet distribution of a hospital's types"
+    )
+    signal: float = Field(3.0, ge=0, allow_inf_nan=False, description="standard deviation of the logit within a type")
     seed: Seed = Field(0, description="of the federation; the run has a seed of its own")
 
     def files(self) -> Iterator[Path]:

@@ -1,0 +1,54 @@
+"""YAML as a configuration holds it: each key once, and no null byte."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterator, Mapping
+from typing import Any
+
+import yaml
+
+MERGE = "tag:yaml.org,2002:merge"
+
+
+class Unfit(ValueError):
+    """The text is YAML, and cannot be meant; the message says where, why, and the remedy."""
+
+
+def load(text: str) -> Any:
+    """The value of a YAML text. Raises :class:`Unfit`, ``yaml.YAMLError``, or ``ValueError`` for an impossible date."""
+    value = yaml.load(text, _Loader)  # a safe one, whatever it may be called
+    for path, leaf in _texts(value):
+        if "\0" in leaf:
+            raise Unfit(f"{path or 'the value'}: {leaf!r} holds a null byte, which no name or path can; take it out")
+    return value
+
+
+class _Loader(yaml.SafeLoader):
+    """Takes no key of a mapping twice: of two values one would be lost."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
+        lines: dict[Any, int] = {}
+        for key_node, _ in node.value:
+            if key_node.tag == MERGE or not isinstance(key_node, yaml.ScalarNode):
+                continue
+            key, line = self.construct_object(key_node), key_node.start_mark.line + 1
+            if key in lines:
+                where = "twice in it" if line == lines[key] else f"in line {lines[key]} already"
+                raise Unfit(f"line {line}: key '{key}' stands {where}; keep one of the two")
+            lines[key] = line
+        mapping: dict[Hashable, Any] = super().construct_mapping(node, deep)
+        return mapping
+
+
+def _texts(value: Any, path: str = "") -> Iterator[tuple[str, str]]:
+    """All texts of a tree with their dotted keys; a key that is a text is one too."""
+    if isinstance(value, str):
+        yield path, value
+    elif isinstance(value, Mapping):
+        for key, below in value.items():
+            if isinstance(key, str):
+                yield path, key
+            yield from _texts(below, f"{path}.{key}" if path else str(key))
+    elif isinstance(value, list):
+        for i, below in enumerate(value):
+            yield from _texts(below, f"{path}.{i}" if path else str(i))
