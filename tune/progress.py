@@ -21,7 +21,7 @@ PLAIN_SECONDS = 5.0
 class SweepProgress:
     """Shows ``total`` trials, of which some were ``known`` before this command began."""
 
-    def __init__(self, console: Console, sweep: Sweep, total: int, known: Iterable[Finished]) -> None:
+    def __init__(self, console: Console, sweep: Sweep, total: int, finished: Iterable[Finished]) -> None:
         self._console = console
         self._sweep = sweep
         self._total = total
@@ -30,7 +30,7 @@ class SweepProgress:
         self._best: dict[str, tuple[float, int]] = {}
         self._began = self._said = time.monotonic()
         self._here = 0
-        for trial in known:
+        for trial in finished:
             self._count(trial)
         self._live = Live(console=console, refresh_per_second=4, transient=True) if console.is_terminal else None
 

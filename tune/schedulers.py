@@ -35,19 +35,19 @@ def perturbed(space: Space) -> list[Dimension]:
 
     Raises ``ConfigError`` where the space has none.
     """
-    found = [
+    trials = [
         dimension
         for dimension in space
         if dimension.continuous
         and not dimension.when
         and (dimension.key.startswith("strategy.") or dimension.key == "training.learning_rate")
     ]
-    if not found:
+    if not trials:
         raise ConfigError(
             "sweep.space: scheduler pbt changes rates and pulls while trials run, and the space has none; "
             "add for example training.learning_rate: {loguniform: [0.01, 0.1]}"
         )
-    return found
+    return trials
 
 
 def _population(judging: dict[str, Any], scheduler: Pbt, dimensions: list[Dimension], seed: int) -> Any:

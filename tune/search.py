@@ -73,12 +73,12 @@ class FromOptuna:
         directions: list[Literal["maximize", "minimize"]] = [
             "maximize" if larger else "minimize" for larger in sweep.larger
         ]
-        known = list(finished)
+        trials = list(finished)
         # With the same stream a resumed sweep would propose again what the first one has tried. constant_liar: trials
         # that run at the same time should not all be the same.
-        sampler = optuna.samplers.TPESampler(seed=seed + len(known), n_startup_trials=STARTUP, constant_liar=True)
+        sampler = optuna.samplers.TPESampler(seed=seed + len(trials), n_startup_trials=STARTUP, constant_liar=True)
         self._study = optuna.create_study(directions=directions, sampler=sampler)
-        for trial in known:
+        for trial in trials:
             self._remember(trial)
 
     def propose(self, number: int) -> Params:

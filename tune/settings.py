@@ -114,12 +114,12 @@ class Sweep(Section):
     def _consistent(self) -> Sweep:
         if self.searcher != "grid" and self.trials is None:
             raise ConfigError(f"sweep.trials: searcher {self.searcher} has no end of its own; say how many")
-        known = metric_names()
+        metrics = metric_names()
         if not self.objectives:
             raise ConfigError("sweep.objectives: names none; write for example auroc: max")
         for name in self.objectives:
-            if name not in known:
-                raise ConfigError(f"sweep.objectives.{name}: no run reports it; {nearest(name, known)}")
+            if name not in metrics:
+                raise ConfigError(f"sweep.objectives.{name}: no run reports it; {nearest(name, metrics)}")
         for name in self.reference:
             if name not in self.objectives:
                 raise ConfigError(f"sweep.reference.{name}: not an objective; {nearest(name, self.objectives)}")
@@ -183,10 +183,10 @@ def fitted(sweep: Sweep, kind: TaskKind) -> Sweep:
     """
     if "objectives" not in sweep.model_fields_set:
         return sweep.model_copy(update={"objectives": dict(kind.objectives)})
-    known = [*kind.reported(), *TRAFFIC]
+    reported = [*kind.reported(), *TRAFFIC]
     for name, direction in sweep.objectives.items():
-        if name not in known:
-            hint = nearest(name, known)
+        if name not in reported:
+            hint = nearest(name, reported)
             raise ConfigError(f"sweep.objectives.{name}: no run of a {kind.name} task reports it; {hint}")
         wanted = better(name, kind)
         if wanted is not None and direction != wanted:

@@ -244,12 +244,12 @@ def _number(value: Any, where: str) -> float:
     return number
 
 
-def _check_conditions(dimension: Dimension, known: Mapping[str, Dimension], where: str) -> None:
+def _check_conditions(dimension: Dimension, dimensions: Mapping[str, Dimension], where: str) -> None:
     for key, values in dimension.when.items():
-        if key not in known or key == dimension.key:
-            others = [other for other in known if other != dimension.key]
+        if key not in dimensions or key == dimension.key:
+            others = [other for other in dimensions if other != dimension.key]
             raise ConfigError(f"{where}: '{key}' is not a key of this space; {nearest(key, others) if others else ''}")
-        parent = known[key]
+        parent = dimensions[key]
         if parent.continuous:
             raise ConfigError(f"{where}.{key}: {parent.kind} hardly ever takes one value; condition on a choice")
         for value in values:

@@ -146,14 +146,14 @@ def _place_own(
     """Hospitals with requests of their own: ``(hospital, share, machine)``, the largest requests first."""
     if not resources.per_hospital:
         return []
-    known = {name: hospital for hospital, name in enumerate(names or ())}
+    numbers = {name: hospital for hospital, name in enumerate(names or ())}
     asked = []
     for name, request in resources.per_hospital.items():
-        if name not in known:
-            raise ResourceError(f"resources.per_hospital.{name}: no such hospital; {nearest(name, known)}")
+        if name not in numbers:
+            raise ResourceError(f"resources.per_hospital.{name}: no such hospital; {nearest(name, numbers)}")
         cpus = request.cpus if request.cpus is not None else resources.cpus_per_actor or 1.0
         gpus = request.gpus if request.gpus is not None else resources.gpus_per_actor
-        asked.append((_units(gpus), _units(cpus), int(rows[known[name]]), -known[name], name))
+        asked.append((_units(gpus), _units(cpus), int(rows[numbers[name]]), -numbers[name], name))
     placed = []
     for gpus, cpus, _, hospital, name in sorted(asked, reverse=True):
         fitting = [i for i, room in enumerate(rooms) if room.slots(cpus, gpus)]

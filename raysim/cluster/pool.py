@@ -45,15 +45,17 @@ class LocalPool:
 
     def round(self, plan: RoundPlan, memory: StateReferences | None) -> tuple[list[PartialResult], StateReferences]:
         kept = memory or [None] * len(self._groups)
-        results = [group.round(plan, own) for group, own in zip(self._groups, kept, strict=True)]
-        return [partial for partial, _ in results], [own for _, own in results]
+        results = [
+            group.round(plan, memory_of_group) for group, memory_of_group in zip(self._groups, kept, strict=True)
+        ]
+        return [partial for partial, _ in results], [memory_of_group for _, memory_of_group in results]
 
     def ask(self, inquiry: Inquiry, memory: StateReferences | None = None) -> list[list[Floats]]:
         kept = memory or [None] * len(self._groups)
-        return [group.ask(inquiry, own) for group, own in zip(self._groups, kept, strict=True)]
+        return [group.ask(inquiry, memory_of_group) for group, memory_of_group in zip(self._groups, kept, strict=True)]
 
     def recall(self, memory: StateReferences) -> HospitalStates:
-        return {hospital: theta for own in memory for hospital, theta in own.items()}
+        return {hospital: theta for remembered in memory for hospital, theta in remembered.items()}
 
 
 @dataclass(frozen=True)
@@ -185,11 +187,11 @@ class RayPool:
         kept = memory or [None] * len(self.actors)
         shipments = self._sender.shipments(plan.work.federation, self.actors, pooled=POOLED in plan.ids)
         results = [
-            actor.round.options(num_returns=2).remote(shared, own, shipment)
-            for actor, own, shipment in zip(self.actors, kept, shipments, strict=True)
+            actor.round.options(num_returns=2).remote(shared, reference, shipment)
+            for actor, reference, shipment in zip(self.actors, kept, shipments, strict=True)
         ]
         partials = self._gather([partial for partial, _ in results], plan.work, f"in round {plan.round}")
-        return partials, [own for _, own in results]
+        return partials, [reference for _, reference in results]
 
     def ask(self, inquiry: Inquiry, memory: StateReferences | None = None) -> list[list[Floats]]:
         return self._shipped(inquiry.work.federation, lambda: self._ask(inquiry, memory))
@@ -201,13 +203,13 @@ class RayPool:
         kept = memory or [None] * len(self.actors)
         shipments = self._sender.shipments(inquiry.work.federation, self.actors, pooled=False)
         asked = [
-            actor.ask.remote(shared, own, shipment)
-            for actor, own, shipment in zip(self.actors, kept, shipments, strict=True)
+            actor.ask.remote(shared, reference, shipment)
+            for actor, reference, shipment in zip(self.actors, kept, shipments, strict=True)
         ]
         return self._gather(asked, inquiry.work, f"when asked for '{inquiry.question.kind}'")
 
     def recall(self, memory: StateReferences) -> HospitalStates:
-        return {hospital: theta for own in self._gather(memory) for hospital, theta in own.items()}
+        return {hospital: theta for remembered in self._gather(memory) for hospital, theta in remembered.items()}
 
     def _gather(self, refs: Sequence[Any], work: Work | None = None, when: str = "") -> list[Any]:
         """What each actor answers. One that is late is started anew and repeats its call, once.

@@ -83,8 +83,8 @@ def _first_line(error: ValidationError, kind: Any, where: str, beside: Sequence[
     first = error.errors()[0]
     path = ".".join(str(part) for part in [*([where] if where else []), *first["loc"]] if not _is_branch(part))
     if first["type"] == "extra_forbidden":
-        known = [*_keys_at(kind, first["loc"][:-1]), *(beside if len(first["loc"]) == 1 else ())]
-        return f"{path}: unknown key; {nearest(str(first['loc'][-1]), known)}"
+        allowed = [*_keys_at(kind, first["loc"][:-1]), *(beside if len(first["loc"]) == 1 else ())]
+        return f"{path}: unknown key; {nearest(str(first['loc'][-1]), allowed)}"
     if first["type"] in ("missing", "missing_argument"):
         return f"{path}: missing; add this key"
     if first["type"] == "value_error":

@@ -40,10 +40,10 @@ def parse_nodes(text: str, *, started: bool = True) -> tuple[Node, ...]:
     return tuple(nodes)
 
 
-def standing_nodes(described: Sequence[dict[str, Any]], own: str) -> tuple[Node, ...]:
+def standing_nodes(described: Sequence[dict[str, Any]], first: str) -> tuple[Node, ...]:
     """Live nodes of what ``ray.nodes()`` lists: first the one with Ray's id ``own``, the others by address."""
     live = [entry for entry in described if entry["Alive"]]
-    live.sort(key=lambda entry: (entry["NodeID"] != own, entry["NodeManagerAddress"], entry["NodeID"]))
+    live.sort(key=lambda entry: (entry["NodeID"] != first, entry["NodeManagerAddress"], entry["NodeID"]))
     return tuple(
         Node(
             entry["NodeManagerAddress"],

@@ -35,5 +35,5 @@ def resized(selection: Selection, count: int) -> Selection:
 
 def sized(selection: Selection) -> dict[str, Any]:
     """The ``fraction`` and ``minimum`` of a selection that has them, else nothing."""
-    own = vars(selection)
-    return {key: own[key] for key in SIZE_KEYS} if own.keys() >= SIZE_KEYS else {}
+    attributes = vars(selection)
+    return {key: attributes[key] for key in SIZE_KEYS} if attributes.keys() >= SIZE_KEYS else {}

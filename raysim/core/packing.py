@@ -103,7 +103,7 @@ def unpack_state(packed: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]], 
     """The state that :func:`pack_state` packed. Raises ``ValueError`` for a class that ``strategy`` has not brought."""
     name, registered = packed["class"], packed.get("strategy")
     if registered is None:
-        classes = [cls for (module, own), cls in _states().items() if f"{module}.{own}" == name]
+        classes = [cls for (module, qualified), cls in _states().items() if f"{module}.{qualified}" == name]
     elif registered == registry.name_of("strategies", type(strategy)):
         classes = _nearest(name, strategy)
     else:
@@ -118,8 +118,8 @@ def _nearest(name: str, strategy: Strategy) -> list[type[State]]:
     """The states of that name whose modules have most in common with the strategy's: mostly the one of its module."""
     home = type(strategy).__module__.split(".")
     by_depth: dict[int, list[type[State]]] = {}
-    for (module, own), cls in _states().items():
-        if own == name:
+    for (module, qualified), cls in _states().items():
+        if qualified == name:
             common = takewhile(lambda pair: pair[0] == pair[1], zip(home, module.split("."), strict=False))
             by_depth.setdefault(len(list(common)), []).append(cls)
     return by_depth[max(by_depth)] if by_depth else []

@@ -28,11 +28,11 @@ def entries(kind: str) -> dict[str, EntryPoint]:
 
 def load(kind: str, name: str, field: str) -> Any:
     """The object registered as ``name``; case, ``-`` and ``_`` do not matter. ``field`` is named in the error."""
-    known = entries(kind)
-    alike = [entry for entry in known.values() if _plain(entry.name) == _plain(name)]
-    for entry in sorted(alike, key=lambda entry: (entry.name != name, not is_own(entry))):
+    registered = entries(kind)
+    spelled_alike = [entry for entry in registered.values() if _plain(entry.name) == _plain(name)]
+    for entry in sorted(spelled_alike, key=lambda entry: (entry.name != name, not is_own(entry))):
         return entry.load()
-    raise ConfigError(f"{field}: '{name}' is not a known name; {nearest(name, known)}")
+    raise ConfigError(f"{field}: '{name}' is not a known name; {nearest(name, registered)}")
 
 
 def load_class(path: str, field: str) -> Any:

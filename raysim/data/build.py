@@ -163,7 +163,7 @@ def _build(
         )
     for warning in suspect:
         _log.warning(warning)
-    known = sorted({attribute for name in names for attribute in records.attributes.get(name, {})})
+    attributes = sorted({attribute for name in names for attribute in records.attributes.get(name, {})})
     fitted = replace(
         prepared.preprocessing,
         hospital=records.hospital_column,
@@ -183,7 +183,7 @@ def _build(
             "hospitals": names,
             "features": prepared.names,
             "classes": records.classes,
-            "attributes": {a: [records.attributes.get(name, {}).get(a, "") for name in names] for a in known},
+            "attributes": {a: [records.attributes.get(name, {}).get(a, "") for name in names] for a in attributes},
             "notes": [*notes, split.described(by, seed), prepared.note],
             "warnings": [*records.warnings, *suspect],
             "columns": [dataclasses.asdict(column) for column in columns],
@@ -212,12 +212,12 @@ def _hospitals(silo: NDArray[Any]) -> tuple[NDArray[np.int64], tuple[str, ...]]:
     """The hospital of each row, ``[N]``, and their names in natural order, ``[H]``."""
     import pandas as pd
 
-    codes, found = pd.factorize(silo)
+    codes, labels = pd.factorize(silo)
     if (codes < 0).any():
         raise DataError(f"data.silo: {int((codes < 0).sum()):,} rows name no hospital; fill them or remove the rows")
-    names = natural(str(name) for name in found)
+    names = natural(str(name) for name in labels)
     position = {name: h for h, name in enumerate(names)}
-    new = np.array([position[str(name)] for name in found], np.int64)
+    new = np.array([position[str(name)] for name in labels], np.int64)
     return new[codes], tuple(names)
 
 

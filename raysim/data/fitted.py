@@ -73,12 +73,16 @@ class Categorical:
         Texts that stand for the same number or truth value are the same, where all categories are such texts: a file
         may say ``1.0`` or ``TRUE`` where another said ``1`` or ``True``.
         """
-        known = {category: position for position, category in enumerate(self.categories)}
-        alike = _truth if set(known) <= {"True", "False"} else _number if all(map(_is_number, known)) else None
-        values = {} if alike is None else {alike(category): position for category, position in known.items()}
+        by_category = {category: position for position, category in enumerate(self.categories)}
+        alike = (
+            _truth if set(by_category) <= {"True", "False"} else _number if all(map(_is_number, by_category)) else None
+        )
+        values = {} if alike is None else {alike(category): position for category, position in by_category.items()}
         unseen = len(self.categories)
-        found = [known.get(text, unseen if alike is None else values.get(alike(text), unseen)) for text in written]
-        return np.array(found, np.int64)
+        numbers = [
+            by_category.get(text, unseen if alike is None else values.get(alike(text), unseen)) for text in written
+        ]
+        return np.array(numbers, np.int64)
 
 
 @dataclass(frozen=True)
@@ -204,8 +208,8 @@ class Preprocessing:
         for column in self.columns:
             if isinstance(column, Numeric):
                 scale = column.scale if math.isfinite(column.scale) else None
-                told = {"mean": column.mean, "scale": scale, "fill": column.fill}
-                columns.append({"name": column.name, "kind": "numeric", **told, "flagged": column.flagged})
+                scaling = {"mean": column.mean, "scale": scale, "fill": column.fill}
+                columns.append({"name": column.name, "kind": "numeric", **scaling, "flagged": column.flagged})
             else:
                 named = {"categories": list(column.categories), "flagged": column.flagged}
                 columns.append({"name": column.name, "kind": "categorical", **named})
@@ -226,13 +230,13 @@ class Preprocessing:
         if tree["format"] != FORMAT:
             raise ValueError(f"its format is {tree['format']}, and this version reads {FORMAT}")
         columns: list[Numeric | Categorical] = []
-        for told in tree["columns"]:
-            name, flagged = told["name"], bool(told["flagged"])
-            if told["kind"] == "numeric":
-                scale = math.inf if told["scale"] is None else float(told["scale"])
-                columns.append(Numeric(name, float(told["mean"]), scale, float(told["fill"]), flagged))
+        for described in tree["columns"]:
+            name, flagged = described["name"], bool(described["flagged"])
+            if described["kind"] == "numeric":
+                scale = math.inf if described["scale"] is None else float(described["scale"])
+                columns.append(Numeric(name, float(described["mean"]), scale, float(described["fill"]), flagged))
             else:
-                columns.append(Categorical(name, tuple(told["categories"]), flagged))
+                columns.append(Categorical(name, tuple(described["categories"]), flagged))
         return Preprocessing(
             method=tree["method"],
             columns=tuple(columns),

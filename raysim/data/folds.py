@@ -43,9 +43,9 @@ def deal(folds: int, home: Ids, names: tuple[str, ...], group: Ids | None, y: ND
         rarity = np.bincount(classes, weights=sizes)[classes]
         order = order[np.lexsort((classes[order], rarity[order], -sizes[order]))]
         held = np.zeros((int(classes.max(initial=0)) + 1, folds), np.int64)  # rows of each class in each fold
-        known = dealt[present]
-        np.add.at(held, (classes[known >= 0], known[known >= 0]), sizes[known >= 0])
-        for g in order[known[order] < 0]:
+        fold_of = dealt[present]
+        np.add.at(held, (classes[fold_of >= 0], fold_of[fold_of >= 0]), sizes[fold_of >= 0])
+        for g in order[fold_of[order] < 0]:
             fullness = np.lexsort((held.sum(axis=0)[preferred], held[classes[g], preferred]))
             fold = preferred[fullness[0]]
             held[classes[g], fold] += sizes[g]

@@ -131,12 +131,12 @@ def federation_feature_psi(
 ) -> Stability:
     """:func:`feature_psi` of one part of a federation."""
     home, rows = _home(federation, part)
-    found = feature_psi(federation.X[rows], federation.observed[rows], home, bins, epsilon)
-    idle = len(federation.hospitals) - len(found.hospital)  # hospitals without rows at the end
+    psi = feature_psi(federation.X[rows], federation.observed[rows], home, bins, epsilon)
+    idle = len(federation.hospitals) - len(psi.hospital)  # hospitals without rows at the end
     return Stability(
-        np.pad(found.terms, ((0, idle), (0, 0)), constant_values=np.nan),
-        np.pad(found.hospital, (0, idle), constant_values=np.nan),
-        found.weighted,
+        np.pad(psi.terms, ((0, idle), (0, 0)), constant_values=np.nan),
+        np.pad(psi.hospital, (0, idle), constant_values=np.nan),
+        psi.weighted,
     )
 
 
@@ -165,10 +165,10 @@ def hospital_table(federation: Federation, part: str = "train", epsilon: Smoothi
     table: dict[str, Any] = {"hospital": federation.hospitals, "rows": federation.sizes(part)}
     if federation.classes:
         counts = label_counts(federation, part)
-        found = label_psi(counts, epsilon=epsilon)
+        psi = label_psi(counts, epsilon=epsilon)
         table |= {f"rows_{name}": column for name, column in zip(federation.classes, counts.T, strict=True)}
-        table["psi"] = found.hospital
-        table |= {f"psi_{name}": column for name, column in zip(federation.classes, found.terms.T, strict=True)}
+        table["psi"] = psi.hospital
+        table |= {f"psi_{name}": column for name, column in zip(federation.classes, psi.terms.T, strict=True)}
     table["psi_of_features"] = federation_feature_psi(federation, part, epsilon=epsilon).hospital
     return pd.DataFrame(table)
 

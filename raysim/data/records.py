@@ -82,15 +82,15 @@ def natural(names: Iterable[str]) -> list[str]:
     >>> natural(["10", "9", "-1"]), natural(["ward 10", "ward 9", "Ward 1"])
     (['-1', '9', '10'], ['Ward 1', 'ward 9', 'ward 10'])
     """
-    found = list(names)
+    listed = list(names)
     try:
-        values = {name: float(name) for name in found}
+        values = {name: float(name) for name in listed}
     except ValueError:
         pass
     else:
         if all(map(math.isfinite, values.values())):
-            return sorted(found, key=lambda name: (values[name], name))
-    return sorted(found, key=lambda name: ([_piece(piece) for piece in re.split(r"([0-9]+)", name)], name))
+            return sorted(listed, key=lambda name: (values[name], name))
+    return sorted(listed, key=lambda name: ([_piece(piece) for piece in re.split(r"([0-9]+)", name)], name))
 
 
 def _piece(text: str) -> tuple[int, int, str]:

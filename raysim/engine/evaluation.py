@@ -114,11 +114,11 @@ class Evaluation:
         outputs: dict[str, NDArray[Any]] = {}
         for model in partials[0].predictions:
             # Back to back as actors' hospitals are, whose rows lie in the order of ids.
-            told = np.concatenate([partial.predictions[model] for partial in partials])
+            stacked = np.concatenate([partial.predictions[model] for partial in partials])
             served = np.argsort(self._order)
             rows = np.concatenate([np.arange(self._bounds[h, 0], self._bounds[h, 3]) for h in served.tolist()])
-            outputs[model] = np.empty_like(told)
-            outputs[model][rows] = told
+            outputs[model] = np.empty_like(stacked)
+            outputs[model][rows] = stacked
         return outputs
 
     def _evaluated(self, round: int) -> bool:

@@ -292,11 +292,11 @@ class JobRun:
 
     def _predictions(self, partials: Sequence[PartialResult]) -> dict[str, NDArray[Any]]:
         """Per model served what it says of every row, where that was asked for; it has left hospitals then."""
-        found = self._evaluation.predictions(partials)
-        for outputs in found.values():
+        predictions = self._evaluation.predictions(partials)
+        for outputs in predictions.values():
             scalars = self._federation.totals * int(np.prod(outputs.shape[1:]))
             self._traffic.ledger.add(self._job.rounds, PREDICTIONS, self._everyone, scalars)
-        return found
+        return predictions
 
     def _send(
         self,

@@ -58,8 +58,8 @@ class Segments:
 
     def holding(self, flags: NDArray[np.bool_]) -> NDArray[np.bool_]:
         """The segments that are empty or hold a set flag, ``[S]``."""
-        found: NDArray[np.bool_] = (self.lengths == 0) | (self.counts(flags) > 0)
-        return found
+        empty_or_flagged: NDArray[np.bool_] = (self.lengths == 0) | (self.counts(flags) > 0)
+        return empty_or_flagged
 
 
 def cumulative(flags: NDArray[np.bool_]) -> NDArray[np.int64]:

@@ -27,8 +27,8 @@ def error_metrics(figures: Floats, stays: Ids) -> dict[str, float]:
     metrics = error_equity(column["mae"], column["n"], stays)
     for name in ("rmse", "r2", "bias"):
         # Where an error is infinite the hospital is counted as undefined above, and left out here too.
-        known = np.where(np.isfinite(column[name]), column[name], np.nan)
-        metrics[name] = weighted_mean(known, column["n"])
+        finite = np.where(np.isfinite(column[name]), column[name], np.nan)
+        metrics[name] = weighted_mean(finite, column["n"])
     return metrics
 
 

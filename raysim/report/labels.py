@@ -109,7 +109,7 @@ def _best(
     point: Point, width: float, height: float, pixel: float, obstacles: Boxes, frame: Extents
 ) -> tuple[Extents, Point, bool]:
     """The cheapest box for a text, its centre, and whether it needs a line to its point."""
-    found: tuple[float, Extents, Point, bool] | None = None
+    cheapest: tuple[float, Extents, Point, bool] | None = None
     for radius in _RADII:
         for rank, angle in enumerate(_ANGLES):
             dx, dy = cos(radians(angle)), sin(radians(angle))
@@ -125,10 +125,10 @@ def _best(
                 line = np.array(_along(point, _nearest(box, point), pixel)[1:])
                 covered += 15 * np.count_nonzero(_shared(line[:, None, :], obstacles))
             cost = 5 * outside + covered + 0.6 * radius * pixel + 0.05 * rank
-            if found is None or cost < found[0]:
-                found = cost, box, (x, y), tied
-    assert found is not None
-    return found[1:]
+            if cheapest is None or cost < cheapest[0]:
+                cheapest = cost, box, (x, y), tied
+    assert cheapest is not None
+    return cheapest[1:]
 
 
 def _around(point: Point, reach: float) -> Extents:

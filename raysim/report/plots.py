@@ -251,10 +251,10 @@ def curves(rounds: pd.DataFrame, metric: str | None = None, title: str = "") -> 
 def _panel(ax: Axes, panel: pd.DataFrame, kind: TaskKind) -> None:
     """One strategy's hospitals, their worst decile and the line of size bias."""
     figure = kind.headline
-    known = panel[(panel["n_test"] > 0) & panel[figure].notna() & (panel["stays"] > 0)]
-    known = known.sort_values(figure, ascending=kind.larger)
+    defined = panel[(panel["n_test"] > 0) & panel[figure].notna() & (panel["stays"] > 0)]
+    defined = defined.sort_values(figure, ascending=kind.larger)
     undefined = int(((panel["n_test"] > 0) & panel[figure].isna()).sum())
-    x, y = known["stays"].to_numpy(float), known[figure].to_numpy(float)
+    x, y = defined["stays"].to_numpy(float), defined[figure].to_numpy(float)
     worst = -(-len(y) // 10)
     ax.plot(x[worst:], y[worst:], "o", ms=4, color=PALETTE[0], alpha=0.5, mec="none")
     ax.plot(x[:worst], y[:worst], "^", ms=5, color=WORST, alpha=0.9, mec="none")

@@ -31,10 +31,10 @@ def drawn(table: pd.DataFrame, title: str, target: float | None = None) -> list[
 
     ``title`` names the metric; ``target`` is drawn as a line.
     """
-    known = table[table["value"].notna()]
-    if known.empty:
+    defined = table[table["value"].notna()]
+    if defined.empty:
         return []
-    ends = known.groupby([*KEYS, "seed"], sort=False).last().groupby(KEYS, sort=False).mean().reset_index()
+    ends = defined.groupby([*KEYS, "seed"], sort=False).last().groupby(KEYS, sort=False).mean().reset_index()
     said = "; ".join(
         f"{name} ends at {value:.3f} after {seconds:,.0f} s"
         for name, value, seconds in zip(labels(ends), ends["value"], ends["virtual_seconds"], strict=True)
@@ -43,7 +43,7 @@ def drawn(table: pd.DataFrame, title: str, target: float | None = None) -> list[
         Drawn(
             name="virtual_time",
             title=f"{title} by virtual time and traffic",
-            figure=time_curves(known, title, target),
+            figure=time_curves(defined, title, target),
             caption=f"Mean {title} over hospitals after so much time of the simulated hospitals, and after so many "
             "bytes down and up. Over several seeds, the mean from when all have a model; bands are one deviation. "
             "Training on pooled rows has no such time and is not shown."
@@ -91,7 +91,7 @@ def time_curves(table: pd.DataFrame, title: str, target: float | None = None) ->
             ax.axhline(target, color=MUTED, lw=1.1, ls=":")
         for k, (_, group) in enumerate(groups):
             colour, stroke = PALETTE[k % len(PALETTE)], STROKES[k // len(PALETTE) % len(STROKES)]
-            x, mean, band = averaged([own for _, own in group.groupby("seed")], column)
+            x, mean, band = averaged([seed_rows for _, seed_rows in group.groupby("seed")], column)
             x = x / unit
             marker = "o" if len(x) < 2 else ""
             ax.plot(x, mean, color=colour, ls=stroke, lw=1.8, drawstyle="steps-post", marker=marker, label=names[k])
@@ -112,10 +112,10 @@ def averaged(
 
     Between two evaluations a run has the model of the first, so that its value stands until the next.
     """
-    curves = [(own[column].to_numpy(float), own["value"].to_numpy(float)) for own in seeds]
+    curves = [(seed_rows[column].to_numpy(float), seed_rows["value"].to_numpy(float)) for seed_rows in seeds]
     if len(curves) == 1:
         return *curves[0], np.full(len(curves[0][0]), np.nan)
     start, stop = max(x[0] for x, _ in curves), min(x[-1] for x, _ in curves)
     x = np.linspace(start, max(start, stop), POINTS)
-    values = np.stack([y[np.searchsorted(own, x, side="right") - 1] for own, y in curves])
+    values = np.stack([y[np.searchsorted(seed_rows, x, side="right") - 1] for seed_rows, y in curves])
     return x, values.mean(axis=0), values.std(axis=0, ddof=1)

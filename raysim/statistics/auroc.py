@@ -125,14 +125,14 @@ def placements(scores: ArrayLike, y: ArrayLike, offsets: ArrayLike) -> Placement
     auroc = np.full((len(z), segments.count), np.nan)
     influence = np.full(z.shape, np.nan)
     others = np.where(event, non_events[ids], events[ids]).astype(np.float64)  # rows of the other class
-    own = np.where(event, events[ids], non_events[ids])
+    same_class = np.where(event, events[ids], non_events[ids])
     with np.errstate(invalid="ignore", divide="ignore"):
         for k, model in enumerate(z):
             twice, _ = _won(model, event, segments, ids)
             won = segments.sums(np.where(event, twice, 0).astype(np.float64))
             won[segments.holding(np.isnan(model))] = np.nan
             auroc[k] = won / (2.0 * pairs)
-            influence[k] = (twice / (2.0 * others) - auroc[k, ids]) / own
+            influence[k] = (twice / (2.0 * others) - auroc[k, ids]) / same_class
     return Placements(auroc, influence, event, segments.offsets, events, non_events)
 
 

@@ -52,8 +52,8 @@ def calibration_spread(hospitals: Sequence[Groups], rng: np.random.Generator, dr
     for h, groups in enumerate(hospitals):
         events = groups.events.sum()
         if min(events, groups.rows.sum() - events) >= ENOUGH:
-            own = calibration(groups).in_the_large
-            intercept[h], se[h] = own.estimate, own.se
+            fitted = calibration(groups).in_the_large
+            intercept[h], se[h] = fitted.estimate, fitted.se
     defined = np.isfinite(intercept)
     mean, tau, limits = Mean(NAN, NAN, NAN, NAN), NAN, (NAN, NAN)
     if defined.sum() >= FEWEST:

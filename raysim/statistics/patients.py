@@ -35,8 +35,8 @@ def patient_covariance(seeds: Sequence[Placements], rows: Sequence[ArrayLike]) -
         here = position[first : first + len(ids)]
         first += len(ids)
         judged = np.asarray((~np.isnan(placed.auroc)).any(axis=0))[ids]
-        own = np.where(placed.event, placed.events[ids], placed.non_events[ids])
-        corrected = np.sqrt(own / np.maximum(own - 1, 1)) * np.diff(placed.offsets)[ids]
+        rows_of_class = np.where(placed.event, placed.events[ids], placed.non_events[ids])
+        corrected = np.sqrt(rows_of_class / np.maximum(rows_of_class - 1, 1)) * np.diff(placed.offsets)[ids]
         hospital[here] = ids
         # A patient is tested once in a seed, so that no index repeats.
         total[:, here[judged]] += (placed.influence * corrected)[:, judged]

@@ -46,8 +46,8 @@ def posterior(y: ArrayLike, v: ArrayLike) -> Posterior:
     mean, square = np.zeros((2, len(estimates)))
     for share, tau in zip(weight, taus, strict=True):
         w = 1.0 / (variances + tau**2)
-        mu, own = w @ estimates / w.sum(), tau**2 * w
-        centre = mu + own * (estimates - mu)
+        mu, shrinkage = w @ estimates / w.sum(), tau**2 * w
+        centre = mu + shrinkage * (estimates - mu)
         mean += share * centre
-        square += share * (variances * own + np.square(1 - own) / w.sum() + np.square(centre))
+        square += share * (variances * shrinkage + np.square(1 - shrinkage) / w.sum() + np.square(centre))
     return Posterior(mean, np.sqrt(square - np.square(mean)))

@@ -143,8 +143,8 @@ class Shrunken:
 def shrink(y: ArrayLike, v: ArrayLike, t: float, mean: Mean) -> Shrunken:
     """Empirical Bayes estimates with their posterior variance; all equal the mean where ``t`` is 0."""
     y, v = _checked(y, v)
-    own = t / (t + v)
-    return Shrunken(mean.estimate + own * (y - mean.estimate), v * own + np.square((1 - own) * mean.se))
+    weight = t / (t + v)
+    return Shrunken(mean.estimate + weight * (y - mean.estimate), v * weight + np.square((1 - weight) * mean.se))
 
 
 def _root(y: Floats, v: Floats, target: float) -> float:

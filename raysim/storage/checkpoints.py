@@ -250,9 +250,9 @@ def _pack_kept(kept: HospitalStates | None, arrays: Arrays) -> list[str] | None:
     """What hospitals remember, by what it is; returns the names of these things."""
     if kept is None:
         return None
-    names = sorted({what for own in kept.values() for what in own})
+    names = sorted({what for vectors in kept.values() for what in vectors})
     for what in names:
-        theirs = {hospital: own[what] for hospital, own in kept.items() if what in own}
+        theirs = {hospital: vectors[what] for hospital, vectors in kept.items() if what in vectors}
         arrays[f"kept/{what}/ids"] = np.array(list(theirs), dtype=np.int64)
         arrays[f"kept/{what}"] = np.stack(list(theirs.values()))
     return names

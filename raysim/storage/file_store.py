@@ -81,8 +81,8 @@ class RemoteFileStore:
     def names(self) -> list[str]:
         from pyarrow import fs
 
-        found = self._system.get_file_info(fs.FileSelector(self._folder, allow_not_found=True))
-        return sorted(info.base_name for info in found if info.type == fs.FileType.File)
+        entries = self._system.get_file_info(fs.FileSelector(self._folder, allow_not_found=True))
+        return sorted(info.base_name for info in entries if info.type == fs.FileType.File)
 
     def read(self, name: str) -> bytes:
         with self._system.open_input_stream(f"{self._folder}/{name}") as file:

@@ -23,8 +23,8 @@ TOP = (5, 10, 20)
 
 def tables(federation: Federation, outcome: Outcome) -> dict[str, pd.DataFrame]:
     """``patient_clusters.csv`` and ``feature_overlap.csv`` by these names, where there is something to tell."""
-    found = {"patient_clusters.csv": composition(federation, outcome), "feature_overlap.csv": overlap(outcome)}
-    return {name: table for name, table in found.items() if table is not None}
+    tables = {"patient_clusters.csv": composition(federation, outcome), "feature_overlap.csv": overlap(outcome)}
+    return {name: table for name, table in tables.items() if table is not None}
 
 
 def composition(federation: Federation, outcome: Outcome) -> pd.DataFrame | None:
@@ -56,8 +56,8 @@ def overlap(outcome: Outcome) -> pd.DataFrame | None:
         return None
     # Of several classes a feature has a coefficient for each: their root of the sum of squares.
     sizes = np.stack([np.linalg.norm(outcome.layout.split(outcome.bank[row])["weight"], axis=0) for row in models])
-    told = [(k, mean_overlap(sizes, k)) for k in TOP if k < sizes.shape[1]]
-    return pd.DataFrame(told, columns=["top", "overlap"]) if told else None
+    shares = [(k, mean_overlap(sizes, k)) for k in TOP if k < sizes.shape[1]]
+    return pd.DataFrame(shares, columns=["top", "overlap"]) if shares else None
 
 
 def mean_overlap(sizes: Floats, k: int) -> float:

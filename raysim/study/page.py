@@ -44,27 +44,27 @@ class Figures:
     rows: Sequence[Row]
 
 
-def study_page(title: str, table: pd.DataFrame, found: pd.DataFrame, study: Study, note: str, config: str) -> str:
+def study_page(title: str, table: pd.DataFrame, shares: pd.DataFrame, study: Study, note: str, config: str) -> str:
     """The page, as HTML text, from the frames of ``study.csv`` and ``importances.csv``."""
     infeasible = int((~table["feasible"]).sum())
     partitions = f"{len(table):,}" + (f", of which {infeasible:,} are not feasible" if infeasible else "")
     return render(
         "study.html.j2",
         title=title,
-        lead=lead(table, found, study),
-        tables=[_figures(found, clients) for clients in dict.fromkeys(found["clients"])],
-        pictures=_pictures(table, found, study),
+        lead=lead(table, shares, study),
+        tables=[_figures(shares, clients) for clients in dict.fromkeys(shares["clients"])],
+        pictures=_pictures(table, shares, study),
         provenance=Setting(note, partitions, study.seeds, config),
     )
 
 
-def lead(table: pd.DataFrame, found: pd.DataFrame, study: Study) -> list[str]:
+def lead(table: pd.DataFrame, shares: pd.DataFrame, study: Study) -> list[str]:
     """Which metric is best by each way of asking, and how many clusters were chosen."""
-    together = found[found["clients"] == ALL]
-    told = TOLD[study.target]
+    together = shares[shares["clients"] == ALL]
+    target = TOLD[study.target]
     alone = together.groupby("metric", sort=False)["r2_alone"].mean().sort_values(ascending=False, kind="stable")
     said = [
-        f"{_name(alone.index[0])} tells {told} best alone: mean R² over the models {alone.iloc[0]:.3f}"
+        f"{_name(alone.index[0])} tells {target} best alone: mean R² over the models {alone.iloc[0]:.3f}"
         + (f", before {_name(alone.index[1])} with {alone.iloc[1]:.3f}." if len(alone) > 1 else ".")
     ]
     if len(alone) > 1:
@@ -84,8 +84,8 @@ def lead(table: pd.DataFrame, found: pd.DataFrame, study: Study) -> list[str]:
     return said
 
 
-def _figures(found: pd.DataFrame, clients: object) -> Figures:
-    shown = found[found["clients"] == clients]
+def _figures(shares: pd.DataFrame, clients: object) -> Figures:
+    shown = shares[shares["clients"] == clients]
     models = list(dict.fromkeys(shown["model"]))
     columns = [f"{heading}, {MODELS.get(m, m)}" for heading in ("R² alone", "importance", "shuffled") for m in models]
     wide = shown.pivot(index="metric", columns="model", values=["r2_alone", "importance", "permutation"])
@@ -110,7 +110,7 @@ def _figures(found: pd.DataFrame, clients: object) -> Figures:
     return Figures(f"{whose}. Best of each column in bold.", [*columns, "Rank correlation"], rows)
 
 
-def _pictures(table: pd.DataFrame, found: pd.DataFrame, study: Study) -> list[Picture]:
+def _pictures(table: pd.DataFrame, shares: pd.DataFrame, study: Study) -> list[Picture]:
     shown = [
         Picture(
             "Metrics by alpha",
@@ -121,7 +121,7 @@ def _pictures(table: pd.DataFrame, found: pd.DataFrame, study: Study) -> list[Pi
         ),
         Picture(
             "What tells the skew",
-            png(study_plots.importances(found)),
+            png(study_plots.importances(shares)),
             "Over all partitions. Left: each metric as the only one. Middle: what the models make of all together; "
             "metrics that say the same share it. Right: what is lost without what the metric alone knows.",
             "Bar charts of the figures in the first table.",

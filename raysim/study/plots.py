@@ -30,10 +30,10 @@ NAMES = {
 MODELS = {"linear": "linear", "random_forest": "random forest", "gradient_boosting": "gradient boosting"}
 
 
-def all_figures(table: pd.DataFrame, found: pd.DataFrame, metrics: Sequence[str]) -> Iterator[tuple[str, Figure]]:
+def all_figures(table: pd.DataFrame, shares: pd.DataFrame, metrics: Sequence[str]) -> Iterator[tuple[str, Figure]]:
     """A name and a picture: metrics by alpha, importances, and clusters where some were chosen."""
     yield "metrics", metrics_by_alpha(table, metrics)
-    yield "importances", importances(found)
+    yield "importances", importances(shares)
     if "clusters" in table:
         yield "clusters", clusters(table)
 
@@ -77,12 +77,12 @@ def metrics_by_alpha(table: pd.DataFrame, metrics: Sequence[str]) -> Figure:
     return figure
 
 
-def importances(found: pd.DataFrame, clients: object = "all") -> Figure:
+def importances(shares: pd.DataFrame, clients: object = "all") -> Figure:
     """Bars of every metric: how well it predicts alone, the model's own importance, and what shuffling it costs.
 
     ``found`` as :func:`raysim.study.predictors.importances` gives it. Metrics are in the order of their mean R² alone.
     """
-    shown = found[found["clients"] == clients]
+    shown = shares[shares["clients"] == clients]
     models = list(dict.fromkeys(shown["model"]))
     order = shown.groupby("metric", sort=False)["r2_alone"].mean().sort_values(kind="stable").index
     figure = Figure(figsize=(10.2, 0.55 * len(order) + 1.7), layout="constrained")

@@ -64,14 +64,14 @@ def importances(table: pd.DataFrame, metrics: Sequence[str], target: str) -> pd.
         ranks = group[list(metrics)].corrwith(group["alpha"], method="spearman")
         for name, make in predictors().items():
             r2, drops = _together(make, X, y, folds)
-            own = _own(make().fit(X, y))
+            shares = _own(make().fit(X, y))
             for j, metric in enumerate(metrics):
                 rows.append(
                     {
                         "clients": clients,
                         "model": name,
                         "metric": metric,
-                        "importance": own[j],
+                        "importance": shares[j],
                         "permutation": drops[j],
                         "r2_alone": r_squared(y, _predicted(make, X[:, [j]], y, folds)),
                         "r2": r2,
@@ -119,7 +119,7 @@ def _together(
 
 def _own(model: Any) -> Floats:
     """A fitted model's own importances, summing to 1: of impurity, or the absolute coefficients of scaled metrics."""
-    own = model.feature_importances_ if hasattr(model, "feature_importances_") else np.abs(model[-1].coef_)
-    total = own.sum()
-    shares: Floats = own / total if total > 0 else own
+    weights = model.feature_importances_ if hasattr(model, "feature_importances_") else np.abs(model[-1].coef_)
+    total = weights.sum()
+    shares: Floats = weights / total if total > 0 else weights
     return shares

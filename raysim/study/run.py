@@ -61,9 +61,9 @@ def begin(path: Path, overrides: Sequence[str], out: Path | None, console: Conso
     )
     table = pd.DataFrame(list(rows))
     check_feasible(table)
-    found = importances(table, study.candidates, study.target)
-    _write(folder, config, study, table, found, note)
-    console.print(_ranking(found))
+    shares = importances(table, study.candidates, study.target)
+    _write(folder, config, study, table, shares, note)
+    console.print(_ranking(shares))
     console.print(f"files: {folder}", soft_wrap=True, highlight=False, markup=False)
 
 
@@ -91,27 +91,27 @@ def _source(config: Config) -> Pooled:
     return source
 
 
-def _write(folder: Path, config: Config, study: Study, table: pd.DataFrame, found: pd.DataFrame, note: str) -> None:
+def _write(folder: Path, config: Config, study: Study, table: pd.DataFrame, shares: pd.DataFrame, note: str) -> None:
     from raysim.report import plots
     from raysim.study import plots as study_plots
     from raysim.study.page import study_page
 
     read = config.model_dump(mode="json", exclude_none=True, include={*READ}, exclude={"data": {*PASSED_OVER}})
-    own = study.model_dump(mode="json", by_alias=True, exclude_none=True)
-    text = yaml.safe_dump(read | {"study": own}, sort_keys=False, allow_unicode=True)
+    section = study.model_dump(mode="json", by_alias=True, exclude_none=True)
+    text = yaml.safe_dump(read | {"study": section}, sort_keys=False, allow_unicode=True)
     out = Manifest.begin(folder, "study")
     out.text("config.yaml", text)
     out.csv("study.csv", table)
-    out.csv("importances.csv", found)
-    for name, figure in study_plots.all_figures(table, found, study.candidates):
+    out.csv("importances.csv", shares)
+    for name, figure in study_plots.all_figures(table, shares, study.candidates):
         with out.writing(f"plots/{name}.png") as path:
             plots.save(figure, path)
-    out.text("report.html", study_page(config.name, table, found, study, note, text))
+    out.text("report.html", study_page(config.name, table, shares, study, note, text))
 
 
-def _ranking(found: pd.DataFrame) -> Table:
+def _ranking(shares: pd.DataFrame) -> Table:
     """Metrics over all partitions, the best alone first."""
-    together = found[found["clients"] == ALL]
+    together = shares[shares["clients"] == ALL]
     table = Table(title="how well each metric tells the skew, over seeds held out", title_justify="left", box=None)
     for heading in ("metric", "model", "R² alone", "R² of all", "importance", "R² lost if shuffled"):
         table.add_column(heading, justify="left" if heading in ("metric", "model") else "right")

@@ -79,10 +79,10 @@ class Study(Section):
     @field_validator("metrics")
     @classmethod
     def _known_metrics(cls, values: tuple[str, ...] | None) -> tuple[str, ...] | None:
-        known = metric_names()
+        metrics = metric_names()
         for name in values or ():
-            if name not in known:
-                raise ValueError(f"'{name}' is not a metric; {nearest(name, known)}")
+            if name not in metrics:
+                raise ValueError(f"'{name}' is not a metric; {nearest(name, metrics)}")
         if values == ():
             raise ValueError("[] names none; leave it out for all")
         return values

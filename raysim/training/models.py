@@ -37,9 +37,9 @@ def build_model(
         raise ConfigError(f"n_features: {n_features!r} is not at least 1")
     if n_classes < 2 and n_classes != 0:
         raise ConfigError(f"n_classes: {n_classes!r} is not at least 2, nor 0 for a real label")
-    for field, name, known in (("model.init", init, INITS), ("run.precision", precision, PRECISIONS)):
-        if name not in known:
-            raise ConfigError(f"{field}: {name!r} is not a known name; {nearest(name, known)}")
+    for field, name, allowed in (("model.init", init, INITS), ("run.precision", precision, PRECISIONS)):
+        if name not in allowed:
+            raise ConfigError(f"{field}: {name!r} is not a known name; {nearest(name, allowed)}")
     cls = find_family(family) if isinstance(family, str) else family
     if hasattr(cls, "bind"):
         check_label(cls, family if isinstance(family, str) else cls.__qualname__, n_classes)
@@ -76,10 +76,10 @@ def find_family(name: str) -> type[Any]:
 
 def configured(cls: type[Any], options: dict[str, Any]) -> Any:
     """``cls(**options)``, with errors that name ``model.<option>``."""
-    known = [field.name for field in dataclasses.fields(cls)]
+    takes = [field.name for field in dataclasses.fields(cls)]
     for option in options:
-        if option not in known:
-            remedy = nearest(option, known) if known else "it has none"
+        if option not in takes:
+            remedy = nearest(option, takes) if takes else "it has none"
             raise ConfigError(f"model.{option}: not an option of {cls.__qualname__}; {remedy}")
     try:
         return cls(**options)

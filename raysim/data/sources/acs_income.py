@@ -32,16 +32,16 @@ class AcsIncome(Pooled):
     states: tuple[str, ...] | None = Field(None, min_length=1)
 
     def files(self) -> Iterator[Path]:
-        found = sorted(self.path.rglob("psam_p*.csv"))
-        if not found:
+        files = sorted(self.path.rglob("psam_p*.csv"))
+        if not files:
             raise DataError(f"data.path: {self.path} has no psam_p<state>.csv; point it at folktables' data folder")
         if self.states is None:
-            return iter(found)
-        of_state = {file: file.stem.removeprefix("psam_p") for file in found}
+            return iter(files)
+        of_state = {file: file.stem.removeprefix("psam_p") for file in files}
         for state in self.states:
             if state not in of_state.values():
-                known = ", ".join(sorted(set(of_state.values())))
-                raise DataError(f"data.states: '{state}' has no psam_p{state}.csv in {self.path}; known: {known}")
+                states = ", ".join(sorted(set(of_state.values())))
+                raise DataError(f"data.states: '{state}' has no psam_p{state}.csv in {self.path}; known: {states}")
         return (file for file, state in of_state.items() if state in self.states)
 
     def pool(self) -> tuple[pd.DataFrame, NDArray[np.int64], tuple[str, ...], str]:

@@ -49,8 +49,8 @@ class PatientTypes(BaseModel):
 
         rng, F = stream(self.seed, "patient-types"), self.features
         middles = self.separation * rng.standard_normal((self.types, F)) / np.sqrt(F)
-        own, common = rng.standard_normal((self.types, F)), rng.standard_normal(F)
-        laws = self.contrast * own + (1 - self.contrast) * common
+        specific, common = rng.standard_normal((self.types, F)), rng.standard_normal(F)
+        laws = self.contrast * specific + (1 - self.contrast) * common
         laws /= np.linalg.norm(laws, axis=1, keepdims=True)
         sizes = _sizes(self.rows, self.hospitals)
         kinds = np.concatenate(

@@ -36,8 +36,8 @@ class Sent140(Texts):
     length: int = Field(30, ge=1, description="words kept of a tweet, from its beginning")
 
     def files(self) -> Iterator[Path]:
-        found = existing(self.path, [TRAINING], "Sentiment140")
-        return iter([*found, *(file for file in [self.path / BY_HAND] if file.is_file())])
+        files = existing(self.path, [TRAINING], "Sentiment140")
+        return iter([*files, *(file for file in [self.path / BY_HAND] if file.is_file())])
 
     def homed(self) -> tuple[pd.DataFrame, NDArray[np.int64], tuple[str, ...], str, NDArray[Any]]:
         import pandas as pd

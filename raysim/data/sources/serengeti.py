@@ -47,12 +47,12 @@ class Serengeti(Homed):
     species: int = Field(13, ge=2, description="the most frequent ones that are classes")
 
     def files(self) -> Iterator[Path]:
-        found = sorted(self.path.glob(PATTERN))
-        if not found:
+        files = sorted(self.path.glob(PATTERN))
+        if not files:
             raise DataError(f"data.path: {self.path} has no {PATTERN}; point it at LILA's folder of annotations")
-        if len(found) > 1:
-            raise DataError(f"data.path: {self.path} has {found[0].name} and {found[1].name}; keep one")
-        return iter(found)
+        if len(files) > 1:
+            raise DataError(f"data.path: {self.path} has {files[0].name} and {files[1].name}; keep one")
+        return iter(files)
 
     def homed(self) -> tuple[pd.DataFrame, NDArray[np.int64], tuple[str, ...], str, NDArray[Any]]:
         (file,) = self.files()

@@ -157,9 +157,9 @@ class _Sites:
         traits = np.empty((H, 3 * F + 2), np.float32)
         chance = np.empty((H, 4))
         for h in range(H):
-            own = stream(config.seed, "synthetic", h)
-            own.standard_normal(out=traits[h], dtype=np.float32)
-            own.random(out=chance[h])
+            rng = stream(config.seed, "synthetic", h)
+            rng.standard_normal(out=traits[h], dtype=np.float32)
+            rng.random(out=chance[h])
         group_traits = np.stack(
             [stream(config.seed, "synthetic-group", g).standard_normal((3, F)) for g in range(G)]
         ).astype(np.float32)
@@ -190,7 +190,7 @@ class _Sites:
         self.starts = np.concatenate([[0], np.cumsum(self.sizes)])
         self._chance, self._beds = chance, traits[:, 3 * F + 1]
 
-    def _thresholds(self, config: Synthetic, columns: list[Any], practice: Floats, own: Floats) -> Floats:
+    def _thresholds(self, config: Synthetic, columns: list[Any], practice: Floats, site: Floats) -> Floats:
         """Probits ``[H, F]`` of the share missing; their mean over sites and features is ``config.missing``."""
         rarity = np.array([np.nan if c[8] is None else c[8] for c in columns])
         if config.missing == 0 or np.isnan(rarity).all():
@@ -201,7 +201,7 @@ class _Sites:
         offsets = rarity[~np.isnan(rarity)]
         share = np.mean([cdf((grid + r) / varied).astype(float) for r in offsets], axis=0)
         base = np.interp(config.missing, share, grid)
-        raised = base + rarity + config.group_practice * practice + config.site_practice * own
+        raised = base + rarity + config.group_practice * practice + config.site_practice * site
         # Missing when m + k s falls below: m + k s ~ N(0, 1 + k^2).
         raised *= math.hypot(1, config.sicker_measured)
         return np.where(np.isnan(raised), -np.inf, raised).astype(np.float32)

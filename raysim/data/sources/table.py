@@ -219,20 +219,20 @@ class Table(BaseModel):
                 )
         encoded = pc.dictionary_encode(plain_text(table, self.label, "data.label"))
         encoded = encoded.combine_chunks() if isinstance(encoded, pa.ChunkedArray) else encoded
-        found = encoded.dictionary.to_pylist()
-        if len(found) > MOST_CLASSES:
+        labels = encoded.dictionary.to_pylist()
+        if len(labels) > MOST_CLASSES:
             raise DataError(
-                f"data.label: column '{self.label}' holds {len(found):,} different values, more than {MOST_CLASSES:,} "
+                f"data.label: column '{self.label}' holds {len(labels):,} different values, more than {MOST_CLASSES:,} "
                 "classes; name another column or group its values"
             )
-        classes = natural(found)
+        classes = natural(labels)
         if self.positive is not None:
             if self.positive not in classes:
                 raise DataError(f"data.positive: '{self.positive}' is no class; {nearest(self.positive, classes)}")
             if len(classes) != 2:
                 raise DataError(f"data.positive: '{self.positive}', but there are {len(classes)} classes; remove it")
             classes.sort(key=lambda name: name == self.positive)
-        position = np.array([classes.index(name) for name in found], np.int64)
+        position = np.array([classes.index(name) for name in labels], np.int64)
         named = ", ".join(classes[:10]) + (", ..." if len(classes) > 10 else "")
         return position[encoded.indices.to_numpy()], tuple(classes), named
 
@@ -274,21 +274,21 @@ class Table(BaseModel):
         import pandas as pd
 
         values = plain_text(table, name, "data.categorical").to_pandas()
-        found = values.dropna().unique().tolist()
-        if len(found) > MOST_CATEGORIES and name not in (self.categorical or ()):
+        categories = values.dropna().unique().tolist()
+        if len(categories) > MOST_CATEGORIES and name not in (self.categorical or ()):
             raise DataError(
-                f"data.categorical: text column '{name}' holds {len(found):,} different values, more than "
+                f"data.categorical: text column '{name}' holds {len(categories):,} different values, more than "
                 f"{MOST_CATEGORIES}: drop it (data.drop), list it in data.numeric if it is meant as numbers, or in "
                 "data.categorical to keep it all the same"
             )
-        return pd.Series(pd.Categorical(values, categories=natural(found)))
+        return pd.Series(pd.Categorical(values, categories=natural(categories)))
 
 
 def _parts(table: pa.Table, name: str) -> NDArray[np.int8]:
     written = texts(table, name, "data.split.column")
     part = np.full(len(written), -1, np.int8)
-    for k, known in enumerate(PARTS):
-        part[written == known] = k
+    for k, part_name in enumerate(PARTS):
+        part[written == part_name] = k
     if (part < 0).any():
         row = int((part < 0).argmax())
         raise DataError(

@@ -51,13 +51,13 @@ def token_ids(texts: Sequence[str], vocabulary: int, length: int) -> np.ndarray[
     A recurrent model therefore ends on a text's last word. Ids are whole numbers in float32, as features are.
     """
     ids = np.full((len(texts), length), PADDING, dtype=np.float32)
-    known: dict[str, int] = {}
+    id_of: dict[str, int] = {}
     for row, text in zip(ids, texts, strict=True):
         words = _WORD.findall(text.lower())[:length]
         for word in words:
-            if word not in known:
-                known[word] = word_id(word, vocabulary)
-        row[length - max(len(words), 1) :] = [known[word] for word in words] or WORDLESS
+            if word not in id_of:
+                id_of[word] = word_id(word, vocabulary)
+        row[length - max(len(words), 1) :] = [id_of[word] for word in words] or WORDLESS
     return ids
 
 

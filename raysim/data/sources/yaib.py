@@ -162,16 +162,16 @@ class Yaib(BaseModel):
         """Columns of ``sta``: numbers as float32, texts as categories, ``[N]`` each in the order of the cohort."""
         import pandas as pd
 
-        found = fetch(connection, "SELECT sta.* FROM cohort LEFT JOIN sta USING (stay_id) ORDER BY stay")
+        frame = fetch(connection, "SELECT sta.* FROM cohort LEFT JOIN sta USING (stay_id) ORDER BY stay")
         columns: dict[str, Any] = {}
         for field in schema:
             if field.name == "stay_id":
                 continue
             if is_text(field.type):
-                values = found[field.name].tolist()  # None where missing
+                values = frame[field.name].tolist()  # None where missing
                 columns[field.name] = pd.Categorical(values, categories=sorted({v for v in values if v is not None}))
             else:
-                columns[field.name] = float32(found[field.name])
+                columns[field.name] = float32(frame[field.name])
         return columns
 
     def _dynamic(self, connection: duckdb.DuckDBPyConnection, schema: pa.Schema) -> dict[str, NDArray[np.float32]]:
@@ -191,7 +191,7 @@ class Yaib(BaseModel):
             f"CASE WHEN isfinite(CAST({_name(name)} AS DOUBLE)) THEN CAST({_name(name)} AS DOUBLE) END AS v{k}"
             for k, name in enumerate(measured)
         )
-        found = fetch(
+        frame = fetch(
             connection,
             f"WITH early AS (SELECT stay, time, {numbers} FROM dyn JOIN cohort USING (stay_id) "
             f"WHERE time < {self.hours} * getvariable('step')), "
@@ -199,7 +199,7 @@ class Yaib(BaseModel):
             "SELECT told.* EXCLUDE (stay) FROM cohort LEFT JOIN told USING (stay) ORDER BY stay",
         )
         return {
-            f"{name}_{statistic}": float32(found[f"v{k}_{statistic}"], 0.0 if statistic == "count" else np.nan)
+            f"{name}_{statistic}": float32(frame[f"v{k}_{statistic}"], 0.0 if statistic == "count" else np.nan)
             for k, name in enumerate(measured)
             for statistic in STATISTICS
         }

@@ -19,9 +19,9 @@ SMALLEST = 1e-8
 Rows = NDArray[Any]
 
 
-def directions(own: Rows, received: Rows) -> Rows:
+def directions(local: Rows, received: Rows) -> Rows:
     """``v [n, d]`` of each row from what its own and the received model make of it, ``[n, d]`` each."""
-    return _unit(own) - _unit(received)
+    return _unit(local) - _unit(received)
 
 
 def add_gradient(z: Rows, v: Rows, weight: float, temperature: float, into: Rows) -> None:

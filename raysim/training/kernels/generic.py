@@ -173,8 +173,8 @@ class ModuleModel:
         term = task.contrast
         if term is None:
             return None
-        own, received = (self.layout.split(self._send(theta)) | self._constant for theta in (term.own, term.received))
-        return Contrasting(self.module, term.weight, term.temperature, own, received)
+        local, received = (self.layout.split(self._send(theta)) | self._constant for theta in (term.own, term.received))
+        return Contrasting(self.module, term.weight, term.temperature, local, received)
 
     def _descend(
         self, task: Task, optimizer: Optimizer, layout: Layout, flat: Tensor, contrast: Contrasting | None

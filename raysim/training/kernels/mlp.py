@@ -153,10 +153,10 @@ class MlpModel:
             raise ValueError("a contrastive term needs a hidden layer, whose output is compared")
         if term.own is term.received:
             return None
-        own, received = (
+        local, received = (
             self._below(self._layers(theta.astype(self._dtype, copy=False)), X) for theta in (term.own, term.received)
         )
-        return directions(own, received)
+        return directions(local, received)
 
     def _layers(self, vector: Vector) -> Layers:
         """Views of ``vector [P]``; ``Layout.split`` would do, at ten times the cost for each hospital."""

@@ -27,14 +27,14 @@ class Contrasting:
         module: nn.Module,
         weight: float,
         temperature: float,
-        own: Mapping[str, Tensor],
+        local: Mapping[str, Tensor],
         received: Mapping[str, Tensor],
     ) -> None:
         linear = [part for part in module.modules() if isinstance(part, nn.Linear)]
         if not linear:
             raise ValueError("a contrastive term needs a module with a linear layer, whose input is compared")
         self._module, self._last = module, linear[-1]
-        self._weight, self._temperature, self._own, self._received = weight, temperature, dict(own), dict(received)
+        self._weight, self._temperature, self._own, self._received = weight, temperature, dict(local), dict(received)
         self._noted = torch.empty(0)
 
     def __enter__(self) -> Contrasting:

@@ -95,9 +95,9 @@ def by_kind(columns: Mapping[str, NDArray[np.float32]]) -> pd.DataFrame:
     import pandas as pd
 
     flags = {feature for domain in FLAGS for feature in DOMAINS[domain]}
-    found: dict[str, Any] = {}
+    values_of: dict[str, Any] = {}
     for name, values in columns.items():
         words = ["female", "male"] if name == "sex" else ["no", "yes"] if name in flags else None
         codes = np.where(np.isnan(values), -1, values).astype(np.int8)
-        found[name] = values if words is None else pd.Categorical.from_codes(codes, pd.Index(words))
-    return pd.DataFrame(found)
+        values_of[name] = values if words is None else pd.Categorical.from_codes(codes, pd.Index(words))
+    return pd.DataFrame(values_of)

@@ -36,10 +36,10 @@ def float32(values: NDArray[Any], absent: float = np.nan) -> NDArray[np.float32]
 def attributes(silo: NDArray[Any], stays: dict[str, NDArray[Any]]) -> dict[str, dict[str, str]]:
     """What is known of each silo; ``mixed`` where its hospitals differ."""
     names, of_silo = np.unique(silo, return_inverse=True)
-    found: dict[str, dict[str, str]] = {str(name): {} for name in names}
+    by_hospital: dict[str, dict[str, str]] = {str(name): {} for name in names}
     for attribute in ("region", "beds", "teaching"):
         values = text(stays[attribute])
-        for k, name in enumerate(found):
+        for k, name in enumerate(by_hospital):
             different = np.unique(values[of_silo == k])
-            found[name][attribute] = str(different[0]) if len(different) == 1 else "mixed"
-    return found
+            by_hospital[name][attribute] = str(different[0]) if len(different) == 1 else "mixed"
+    return by_hospital

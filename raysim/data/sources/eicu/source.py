@@ -106,8 +106,8 @@ class Eicu(BaseModel):
             for name, choice in (("task", self.task), ("silo", self.silo)):
                 connection.execute(f"SET VARIABLE {name} = '{choice}'")
             connection.execute(f"CREATE TEMP TABLE stays AS {sql('cohort')}")
-            told, missed = eicu_aki.label(connection, tables) if self.task == "aki" else ([], [])
-            notes = self._count(connection, tables["patient"]) + told
+            notes_of_task, missed = eicu_aki.label(connection, tables) if self.task == "aki" else ([], [])
+            notes = self._count(connection, tables["patient"]) + notes_of_task
             connection.execute("CREATE TEMP TABLE cohort AS SELECT * FROM stays WHERE left_out IS NULL ORDER BY stay")
             stays = fetch(connection, "SELECT * FROM cohort ORDER BY stay")
 
@@ -120,8 +120,8 @@ class Eicu(BaseModel):
             for domain in list(DOMAINS)[1:]:
                 used = {table for sources in DOMAINS[domain].values() for table in sources} & tables.keys()
                 if used:
-                    found, rows = _aggregate(connection, domain, available(domain, tables))
-                    columns |= found
+                    aggregates, rows = _aggregate(connection, domain, available(domain, tables))
+                    columns |= aggregates
                     notes += [line for table, line in rows.items() if table in used]
 
         lacking = missing_tables(tables, self._unused())

@@ -43,18 +43,18 @@ def find_tables(folder: Path, known: Known = TABLES) -> dict[str, Path]:
     if not folder.is_dir():
         raise DataError(f"data.path: {folder} is not a folder: point it at the folder of the eICU tables")
     official = {name.lower(): name for name in known}
-    found: dict[str, Path] = {}
+    files: dict[str, Path] = {}
     for file in sorted(folder.iterdir()):
         stem = re.sub(r"\.csv(\.gz)?$", "", file.name.lower())
         if stem == file.name.lower() or stem not in official or not file.is_file():
             continue
         name = official[stem]
-        if name in found:
-            raise DataError(f"data.path: {folder} has both {found[name].name} and {file.name}: keep one of them")
-        found[name] = file
-    if "patient" not in found:
+        if name in files:
+            raise DataError(f"data.path: {folder} has both {files[name].name} and {file.name}: keep one of them")
+        files[name] = file
+    if "patient" not in files:
         raise DataError(f"data.path: {folder} has no patient.csv(.gz): point it at the folder of the eICU tables")
-    return {name: found[name] for name in known if name in found}
+    return {name: files[name] for name in known if name in files}
 
 
 @contextmanager
