@@ -156,7 +156,7 @@ def gaps(attribute: str, levels: Sequence[str], figures: Floats, together: Float
     - ``<attribute>_gap_within``: the mean over hospitals of that difference between the groups of one hospital.
     - ``<attribute>_undefined``: groups of a hospital with patients to test on, but without the headline figure.
     - ``<attribute>_unknown_rows``: rows of patients of whom it is not known; ``<attribute>_unknown`` their headline
-      figure over all hospitals.
+      figure over all hospitals. Left out where it is known of everybody.
     """
     column = {name: i for i, name in enumerate(task.figures)}
     headline = column[task.headline]
@@ -172,8 +172,9 @@ def gaps(attribute: str, levels: Sequence[str], figures: Floats, together: Float
     metrics[f"{attribute}_gap_within"] = float(defined.mean()) if len(defined) else float("nan")
     tested = figures[:, :, 0] > 0
     metrics[f"{attribute}_undefined"] = float((tested & ~np.isfinite(figures[:, :, headline])).sum())
-    metrics[f"{attribute}_unknown_rows"] = float(apart[:, 0].sum())
-    metrics[f"{attribute}_unknown"] = float(apart[0, headline]) if len(apart) else float("nan")
+    if len(apart):
+        metrics[f"{attribute}_unknown_rows"] = float(apart[0, 0])
+        metrics[f"{attribute}_unknown"] = float(apart[0, headline])
     return metrics
 
 

@@ -100,8 +100,6 @@ def test_gaps_by_hand():
             "sex_recall_gap": np.nan,
             "sex_gap_within": 0.2,
             "sex_undefined": 1.0,
-            "sex_unknown_rows": 0.0,
-            "sex_unknown": np.nan,
         },
         nan_ok=True,
     )
