@@ -39,8 +39,15 @@ $ raysim plan --nodes 1x2cpu --set model=mlp --set model.hidden=[8] --set strate
 
 Further keys of `data`, `model`, `selection` and `strategy` belong to the source, model, selection or strategy that is
 named: `raysim list sources synthetic` prints them. The `config.yaml` in a run's folder is the whole configuration,
-these keys included, and gives the same run. `null` is "not set"; `NAME` is a hospital's name. The sections `sweep`,
-`study` and `curve` belong to the commands of these names, see [Sweeps](sweeps.md),
+these keys included, and gives the same run. `null` is "not set"; `NAME` is a hospital's name.
+
+Paths of files that are **read** (`data.path` and other paths of a source, `strategy.from`, `system.trace`,
+`system.table`) are relative to the folder of the YAML file that names them. Those of `--set`, and of a configuration
+made in Python, are relative to the working directory. They become absolute as they are read, so that `config.yaml`
+names the same files wherever it is run again. What is **written** (`--out`, `tracking.uri`, `checkpoint.path`) is
+relative to the working directory.
+
+The sections `sweep`, `study` and `curve` belong to the commands of these names, see [Sweeps](sweeps.md),
 [the metric study](study.md) and [coalitions](coalitions.md).
 
 | key | type | default | range | meaning |

@@ -5,12 +5,14 @@ from __future__ import annotations
 import dataclasses
 import inspect
 from collections.abc import Collection, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_type_hints
 
 from pydantic import BaseModel
 from pydantic_core import PydanticSerializationError, to_jsonable_python
 
 from raysim.config.checking import adapter, validated
+from raysim.config.paths import anchored, shown
 from raysim.config.schema import Config, DataSection, ModelSection, PlugIn, SelectionSection, StrategySection
 from raysim.config.sizes import SIZE_KEYS
 from raysim.core import registry
@@ -39,7 +41,7 @@ def check_written_out(section: StrategySection, where: str) -> None:
     """Raise ``ConfigError`` where a strategy that must stand here is to be taken from another configuration."""
     if section.from_path is not None:
         raise ConfigError(
-            f"{where}.from: '{section.from_path}' is read by run, compare and plan alone, and by them once; "
+            f"{where}.from: '{shown(section.from_path)}' is read by run, compare and plan alone, and by them once; "
             "write out the strategy that it names"
         )
 
@@ -80,7 +82,9 @@ def completed(config: Config, sections: Collection[str], where: str = "strategy"
     """
     whole: dict[str, Any] = {}
     if "data" in sections:
-        whole["data"] = config.data.having(fields_of(build_source(config.data)))
+        own = fields_of(build_source(config.data))
+        named = anchored({"data": {"source": config.data.source, **own}}, Path.cwd())["data"]
+        whole["data"] = config.data.having({key: named[key] for key in own})
     if "model" in sections:
         whole["model"] = config.model.having(_options(config.model))
     if "selection" in sections:

@@ -12,6 +12,7 @@ import yaml
 from raysim.config import loading, plugins
 from raysim.config.checking import validated
 from raysim.config.overrides import laid_over, parsed
+from raysim.config.paths import anchored, shown
 from raysim.config.schema import Config, StrategySection
 from raysim.core import registry
 from raysim.core.errors import ConfigError
@@ -56,15 +57,18 @@ def check_reference(reference: str, labels: Sequence[str]) -> None:
 
 
 def read_tree(source: Source | None, overrides: Sequence[str] = ()) -> dict[str, Any]:
-    """What ``source`` and the overrides say, before it is checked."""
+    """What ``source`` and the overrides say, before it is checked.
+
+    Paths of input files are absolute: those in a YAML file are relative to its folder, all others to the working one.
+    """
     tree: Mapping[str, Any] = {}
     if isinstance(source, Config):
         tree = source.model_dump(mode="json", by_alias=True, exclude_unset=True)
     elif isinstance(source, Mapping):
         tree = source
     elif source is not None:
-        tree = _loaded(Path(source))
-    return laid_over(tree, parsed(overrides), "--set ")
+        tree = anchored(_loaded(Path(source)), Path(source).parent)
+    return anchored(laid_over(tree, parsed(overrides), "--set "), Path.cwd())
 
 
 def checked(tree: Mapping[str, Any]) -> Config:
@@ -97,14 +101,16 @@ def _taken_in(config: Config, section: StrategySection, where: str) -> Config:
     if section.from_path is None:
         return config.replaced(strategy=section)
     if section.name or section.class_path or section.own():
-        raise ConfigError(f"{where}.from: '{section.from_path}' stands beside keys of its own; keep only a label")
+        raise ConfigError(
+            f"{where}.from: '{shown(section.from_path)}' stands beside keys of its own; keep only a label"
+        )
     other = checked(read_tree(section.from_path))
     theirs, ours = (plugins.completed(each, ("data",)).data.frozen() for each in (other, config))
     for key in [*ours, *theirs]:
         if theirs.get(key) != ours.get(key):
             raise ConfigError(
-                f"{where}.from: {section.from_path} is about other data (data.{key} is {theirs.get(key)!r}, here "
-                f"{ours.get(key)!r}); give the comparison the same data section"
+                f"{where}.from: {shown(section.from_path)} is about other data (data.{key} is {theirs.get(key)!r}, "
+                f"here {ours.get(key)!r}); give the comparison the same data section"
             )
     strategy = other.strategy.model_copy(update={"label": section.label or other.strategy.label})
     return config.replaced(strategy=strategy, training=other.training, selection=other.selection, model=other.model)

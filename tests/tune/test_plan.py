@@ -50,7 +50,7 @@ ASHA = {"name": "asha", "objective": "auroc"}
             {"sweep__scheduler": "asha", "sweep__objectives": {"bytes_up": "min"}},
             "sweep.scheduler.objective: bytes_up says nothing early",
         ),
-        ({"strategy": {"from": "rec.yaml"}}, "raysim: strategy.from: 'rec.yaml' is read by run, compare and plan"),
+        ({"strategy": {"from": "rec.yaml"}}, "/rec.yaml' is read by run, compare and plan"),
         (
             {"sweep__space": {"strategy": {"choice": [{"name": "chip"}, {"from": "rec.yaml"}]}}},
             "sweep.space.strategy.from: 'rec.yaml' is read by run, compare and plan alone",

@@ -1,0 +1,100 @@
+"""Paths of input files: relative to the YAML file that names them, and absolute in what is frozen."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+
+import pandas as pd
+import pytest
+import yaml
+from rich.console import Console
+
+from raysim.cli.commands import describe_data, run_one
+from raysim.config import reading
+from raysim.config.paths import anchored, path_keys, shown
+from raysim.config.schema import Config
+
+TABLE = {"source": "table", "silo": "site", "label": "died"}
+
+
+@pytest.fixture(autouse=True)
+def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A study in a folder of its own, and a working directory beside it."""
+    monkeypatch.setenv("RAYSIM_CACHE", str(tmp_path / "cache"))
+    (tmp_path / "study" / "data").mkdir(parents=True)
+    (tmp_path / "work").mkdir()
+    rows = pd.DataFrame({"site": list("ab") * 20, "x": range(40), "died": [0, 0, 1, 1] * 10})
+    rows.to_csv(tmp_path / "study" / "data" / "stays.csv", index=False)
+    monkeypatch.chdir(tmp_path / "work")
+
+
+def written(name: str, **tree: object) -> Path:
+    path = Path.cwd().parent / "study" / name
+    path.write_text(yaml.safe_dump(tree))
+    return path
+
+
+def test_a_table_beside_its_yaml_is_found_from_anywhere():
+    config = reading.resolve(written("c.yaml", data={**TABLE, "path": "data/stays.csv"}), reads=())
+    console = Console(file=io.StringIO(), width=160)
+    describe_data(config, console)
+    assert "2 hospitals, 40 rows" in console.file.getvalue()  # type: ignore[attr-defined]
+    from_below = reading.resolve(Path("../study/c.yaml"), reads=())
+    assert from_below.data.own()["path"] == config.data.own()["path"] == str(Path("../study/data/stays.csv").resolve())
+
+
+def test_values_of_set_mappings_and_objects_are_relative_to_the_working_directory():
+    path, here = written("c.yaml", data={**TABLE, "path": "data/stays.csv"}), str(Path("mine.csv").absolute())
+    assert reading.resolve(path, ["data.path=mine.csv"], reads=()).data.own()["path"] == here
+    assert reading.resolve({"data": {**TABLE, "path": "mine.csv"}}).data.own()["path"] == here
+    assert reading.resolve(Config.model_validate({"data": {**TABLE, "path": "mine.csv"}})).data.own()["path"] == here
+    other = reading.resolve(path, ["data.source=yaib", "data.eicu=tables"], reads=())
+    assert other.data.own()["eicu"] == str(Path("tables").absolute())
+
+
+def test_other_configurations_and_tables_of_hospitals_are_too():
+    mine = written("mine.yaml", strategy="fedprox", data={"hospitals": 6, "rows": 300})
+    tree = {
+        "data": {"hospitals": 6, "rows": 300},
+        "strategies": ["fedavg", {"from": "mine.yaml", "label": "tuned"}],
+        "system": {"table": "speeds.csv", "availability": 0.9},
+    }
+    config = reading.resolve(written("c.yaml", **tree), reads=reading.COMPARISON)
+    assert config.strategies[1].from_path == mine
+    assert config.system is not None
+    assert config.system.table == mine.parent / "speeds.csv"
+    assert [each.strategy.name for each in reading.compared(config)] == ["fedavg", "fedprox"]
+
+
+def test_what_is_no_relative_path_stays():
+    tree = {"data": {"source": "table", "path": "~/stays.csv"}}
+    assert anchored(tree, Path("/study")) == tree
+    assert anchored({"data": {"path": "/a/b.csv"}}, Path("/study"))["data"]["path"] == "/a/b.csv"
+    assert anchored({"data": {"path": "s3://bucket/b.csv"}}, Path("/study"))["data"]["path"] == "s3://bucket/b.csv"
+    assert anchored({"data": "synthetic", "strategies": "fedavg"}, Path("/study")) == {
+        "data": "synthetic",
+        "strategies": "fedavg",
+    }
+    assert anchored({"data": {"source": "nobody", "path": "a.csv"}}, Path("/study"))["data"]["path"] == "/study/a.csv"
+
+
+def test_which_keys_are_paths():
+    assert path_keys("table") == ("path",)
+    assert set(path_keys("yaib")) == {"path", "eicu"}
+
+
+def test_a_frozen_configuration_means_the_same_rows_wherever_it_is_read(monkeypatch: pytest.MonkeyPatch):
+    path = written("c.yaml", data={**TABLE, "path": "data/stays.csv"}, training={"rounds": 1}, strategy="fedavg")
+    config = reading.resolve(path, ["tracking.uri=none"], reads=())
+    out = Path("out").absolute()
+    run_one(config, Console(file=io.StringIO()), out, in_process=True, verbose=False)
+    monkeypatch.chdir("/")
+    again = reading.resolve(out / "config.yaml")
+    assert Path(str(again.data.own()["path"])).is_file()
+    assert again.frozen()["data"] == reading.resolve(path).frozen()["data"]
+
+
+def test_people_read_relative_paths():
+    assert shown(Path("a/b.yaml").absolute()) == "a/b.yaml"
+    assert shown(Path("/etc/b.yaml")) == "/etc/b.yaml"
