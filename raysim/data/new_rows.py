@@ -1,4 +1,8 @@
-"""Rows that a federation does not hold, read as its source's columns: a CSV or Parquet file, or a data frame."""
+"""Rows that a federation does not hold, read as its source's columns: a CSV or Parquet file, or a data frame.
+
+Columns that the run was not trained with are left aside. Of those that it was, all must be there, for a column that is
+missing by mistake would be scored as if none of its values had been recorded; a value may be missing anywhere.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from raysim.core.errors import DataError, nearest
-from raysim.data.fitted import MISSING, Numeric, Preprocessing, RawColumns
+from raysim.data.fitted import MISSING, Categorical, Numeric, Preprocessing, RawColumns
 from raysim.data.sources.columns import numbers, plain_text, texts
 from raysim.data.sources.frame import arrow_table
 
@@ -25,53 +29,70 @@ FIELD = "table"
 
 @dataclass(frozen=True, eq=False)
 class NewRows:
-    """``columns`` of ``n`` rows, and the name of each row's hospital, ``[n]``; None where the table names none."""
+    """Rows to score.
+
+    - ``columns``: of ``n`` rows.
+    - ``hospitals [n]``: the name of each row's hospital; None where nothing says it.
+    - ``notes``: what is unlike the rows that were trained on, a line each.
+    """
 
     columns: RawColumns
     hospitals: NDArray[Any] | None
+    notes: tuple[str, ...] = ()
 
     def __len__(self) -> int:
         return self.columns.rows
 
 
-def read_new_rows(table: Path | pd.DataFrame, fitted: Preprocessing) -> NewRows:
+def read_new_rows(table: Path | pd.DataFrame, fitted: Preprocessing, hospital: str | None = None) -> NewRows:
     """The columns that ``fitted`` knows, as a federation's own were read; others are left aside.
 
-    A number is rounded to float32. Raises ``DataError`` naming the first column that is missing or does not fit.
+    A number is rounded to float32. ``hospital``: whose rows they are, whatever a column says. Raises ``DataError``
+    naming the first column that is missing or does not fit.
     """
-    categorical = [column.name for column in fitted.columns if not isinstance(column, Numeric)]
-    read, name = _read(table, fitted, [fitted.hospital, *categorical])
-    named = read.column_names if isinstance(table, Path) else [str(each) for each in table.columns]
-    for column in fitted.columns:
-        if column.name not in named:
-            hint = nearest(column.name, named) if 0 < len(named) <= 20 else "the run was trained with it"
-            raise DataError(f"{FIELD}: no column '{column.name}' in {name}; {hint}")
-    numeric = [column.name for column in fitted.columns if isinstance(column, Numeric)]
+    numeric = [column for column in fitted.columns if isinstance(column, Numeric)]
+    categorical = [column for column in fitted.columns if isinstance(column, Categorical)]
+    read = _read(table, fitted, [fitted.hospital, *(column.name for column in categorical)])
     values = np.empty((read.num_rows, len(numeric)), np.float32)
-    for j, column_name in enumerate(numeric):
-        values[:, j] = numbers(read, column_name, FIELD)
-    coded = [_coded(read, column_name) for column_name in categorical]
+    for j, column in enumerate(numeric):
+        values[:, j] = numbers(read, column.name, FIELD, remedy="correct it, or leave it empty")
+    coded = [_coded(read, column.name) for column in categorical]
     columns = RawColumns(
         order=tuple(column.name for column in fitted.columns),
-        numeric=tuple(numeric),
+        numeric=tuple(column.name for column in numeric),
         values=values,
-        categorical=tuple(categorical),
+        categorical=tuple(column.name for column in categorical),
         codes=tuple(codes for codes, _ in coded),
         categories=tuple(categories for _, categories in coded),
     )
-    there = fitted.hospital in read.column_names
-    return NewRows(columns, texts(read, fitted.hospital, FIELD).astype(str) if there else None)
+    homes: NDArray[Any] | None = None
+    if hospital is not None:
+        homes = np.full(read.num_rows, hospital, dtype=object)
+    elif fitted.hospital in read.column_names:
+        homes = texts(read, fitted.hospital, FIELD, remedy="fill them, or say whose rows they are (--hospital)")
+    notes = (_unseen(column, *each) for column, each in zip(categorical, coded, strict=True))
+    return NewRows(columns, homes, tuple(filter(None, notes)))
 
 
-def _read(table: Path | pd.DataFrame, fitted: Preprocessing, as_text: Sequence[str]) -> tuple[pa.Table, str]:
-    """The table, and what errors call it."""
+def _read(table: Path | pd.DataFrame, fitted: Preprocessing, as_text: Sequence[str]) -> pa.Table:
+    """The table, with the columns that are needed among others. Raises ``DataError`` for one that is missing."""
     from raysim.data.sources.table_file import check_table, read_table, without
 
+    needed = [column.name for column in fitted.columns]
     if isinstance(table, Path):
         check_table(table, FIELD)
-        return read_table(table, as_text, fitted.na_values or None, FIELD), f"'{table}'"
-    read = arrow_table(table, FIELD, [fitted.hospital, *(column.name for column in fitted.columns)])
-    return without(read, fitted.na_values) if fitted.na_values else read, "the data frame"
+        read = read_table(table, as_text, fitted.na_values or None, FIELD)
+        names, where = read.column_names, f"'{table}'"
+    else:
+        read = arrow_table(table, FIELD, {fitted.hospital, *needed})
+        read = without(read, fitted.na_values) if fitted.na_values else read
+        names, where = [str(name) for name in table.columns], "the data frame"
+    missing = [name for name in needed if name not in names]
+    if missing:
+        known = nearest(missing[0], names) if 0 < len(names) <= 20 else "the run was trained with it"
+        others = f" (nor {len(missing) - 1} more of {len(needed)})" if len(missing) > 1 else ""
+        raise DataError(f"{FIELD}: no column '{missing[0]}'{others} in {where}; {known}")
+    return read
 
 
 def _coded(table: pa.Table, name: str) -> tuple[NDArray[np.int64], tuple[str, ...]]:
@@ -83,3 +104,16 @@ def _coded(table: pa.Table, name: str) -> tuple[NDArray[np.int64], tuple[str, ..
     encoded = encoded.combine_chunks() if isinstance(encoded, pa.ChunkedArray) else encoded
     codes = encoded.indices.fill_null(MISSING).to_numpy(zero_copy_only=False)
     return codes.astype(np.int64), tuple(encoded.dictionary.to_pylist())
+
+
+def _unseen(column: Categorical, codes: NDArray[np.int64], written: tuple[str, ...]) -> str | None:
+    """What is to be said of values that the column's categories do not have."""
+    unseen = np.append(column.positions(written) == len(column.categories), False)  # the last is of no value
+    rows = int(unseen[codes].sum())
+    if not rows:
+        return None
+    first = written[int(unseen.argmax())]
+    return (
+        f"{FIELD}: column '{column.name}' holds '{first}' or other categories without training rows in {rows:,} of "
+        f"{len(codes):,} rows; they are scored with none of its categories"
+    )

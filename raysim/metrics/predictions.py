@@ -9,11 +9,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 
-def predictions(outputs: NDArray[Any], classes: Sequence[str]) -> dict[str, NDArray[np.float64]]:
+def predictions(outputs: NDArray[Any], classes: Sequence[str]) -> dict[str, NDArray[Any]]:
     """Columns ``[n]`` by name of a model's ``outputs``, ``[n]`` or ``[n, C]``.
 
     - two classes: ``probability``, of the second one, the event;
-    - more: ``probability_<class>`` for each, which sum to 1;
+    - more: ``prediction``, the name of the most probable class (the first of equal ones), ``probability``, its own,
+      and ``probability_<class>`` for each, which sum to 1;
     - none (a real label): ``prediction``, in the label's unit.
     """
     values = outputs.astype(np.float64)
@@ -24,4 +25,6 @@ def predictions(outputs: NDArray[Any], classes: Sequence[str]) -> dict[str, NDAr
             return {"probability": 1.0 / (1.0 + np.exp(-values))}
     raised = np.exp(values - values.max(axis=1, keepdims=True))
     shares = raised / raised.sum(axis=1, keepdims=True)
-    return {f"probability_{name}": share for name, share in zip(classes, shares.T, strict=True)}
+    named = {f"probability_{name}": share for name, share in zip(classes, shares.T, strict=True)}
+    most = np.array(classes, dtype=object)[shares.argmax(axis=1)]
+    return {"prediction": most, "probability": shares.max(axis=1), **named}

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-import json
+import logging
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,19 +12,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from raysim.config import plugins, reading
-from raysim.config.schema import Config
 from raysim.core.errors import ConfigError, DataError, nearest
-from raysim.data.fitted import Preprocessing
+from raysim.data.fitted import Preprocessing, slices
 from raysim.data.new_rows import FIELD, read_new_rows
-from raysim.engine.messages import ModelSpec
 from raysim.metrics.predictions import predictions
-from raysim.storage.served import PREPROCESSING, Owners, Served, read_served
+from raysim.serving.folder import bound_model, check_run, read_preprocessing, some
+from raysim.storage.served import Owners, Served, read_served
 from raysim.strategies.base import Strategy
 from raysim.training.base import Model
-from raysim.training.models import build_model
 
 if TYPE_CHECKING:
     import pandas as pd
+
+_log = logging.getLogger("raysim.serving")
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,6 +42,7 @@ class Predictor:
     @staticmethod
     def open(folder: Path) -> Predictor:
         """Of the run in ``folder``. Raises ``ConfigError`` where it left no models, or its plug-ins are not there."""
+        check_run(folder)
         config = reading.resolve(folder / "config.yaml", reads=("model",))
         fitted = read_preprocessing(folder)
         model = bound_model(config, fitted)
@@ -51,22 +53,31 @@ class Predictor:
         return Predictor(folder, fitted, model, read_served(folder, model.layout, strategy))
 
     def predict(
-        self, table: Path | pd.DataFrame, *, hospital: str | None = None, model: str | None = None
+        self, table: str | Path | pd.DataFrame, *, hospital: str | None = None, model: str | None = None
     ) -> pd.DataFrame:
-        """``hospital`` and what :func:`raysim.metrics.predictions.predictions` names, a row for each of the table.
+        """A row for each of the table's ``n`` rows, in their order, with these columns:
+
+        - ``hospital``: whose row it is; empty where the table does not say and one model serves everybody;
+        - what :func:`raysim.metrics.predictions.predictions` names;
+        - ``scored_by``: whose model scored it: ``global``, ``cluster/0``, ``personal/north``.
 
         ``hospital``: whose rows these are, in place of what a column of the table says. ``model``: the model served,
-        the headline where None. Raises ``DataError`` for a table that does not fit and for a hospital that the run
-        did not know, where no model is everybody's.
+        the headline where None. Rows of a hospital that the run did not know are scored by the model that is
+        everybody's, and a warning names it. Raises ``DataError`` for a table that does not fit, and for such a hospital
+        where no model is everybody's; ``ConfigError`` for a ``model`` that served nobody.
         """
         import pandas as pd
 
         served = self._served_by(model)
-        rows = read_new_rows(table, self.preprocessing)
-        homes = self._homes(rows.hospitals if hospital is None else np.full(len(rows), hospital), served, len(rows))
+        table = Path(table) if isinstance(table, str) else table
+        rows = read_new_rows(table, self.preprocessing, None if hospital is None else str(hospital))
+        for note in rows.notes:
+            _log.warning(note)
+        homes = rows.hospitals if rows.hospitals is not None else self._nobodys(served, len(rows))
         X, observed = self.preprocessing.transform(rows.columns)
-        said = predictions(self.outputs(X, observed, homes, served), self.preprocessing.classes)
-        return pd.DataFrame({"hospital": homes, **said})
+        owners = self._owners_of_rows(X, observed, homes, served)
+        said = predictions(self._scored(X, owners), self.preprocessing.classes)
+        return pd.DataFrame({"hospital": homes, **said, "scored_by": owners})
 
     def outputs(
         self, X: NDArray[np.float32], observed: NDArray[np.bool_], hospitals: NDArray[Any], model: str | None = None
@@ -75,24 +86,7 @@ class Predictor:
 
         Raises ``DataError`` for a hospital that the run did not know, where no model is everybody's.
         """
-        served = self._served_by(model)
-        names, which = np.unique(hospitals.astype(str), return_inverse=True)
-        owners = np.empty(len(X), dtype=object)
-        for k, name in enumerate(names.tolist()):
-            rows = np.flatnonzero(which == k)
-            theirs = self._owners(name, served)
-            if isinstance(theirs, str):
-                owners[rows] = theirs
-            else:
-                owners[rows] = np.array(theirs, dtype=object)[self._groups(X[rows], observed[rows], name)]
-        said: NDArray[Any] | None = None
-        for owner in dict.fromkeys(owners.tolist()):
-            rows = np.flatnonzero(owners == owner)
-            part = self.model.logits(self.served.vectors[owner], X[rows])
-            if said is None:
-                said = np.empty((len(X), *part.shape[1:]), part.dtype)
-            said[rows] = part
-        return self.model.logits(next(iter(self.served.vectors.values())), X) if said is None else said
+        return self._scored(X, self._owners_of_rows(X, observed, hospitals, self._served_by(model)))
 
     def owner(self, hospital: str | None, model: str | None = None) -> str:
         """Whose vector serves a hospital (None: one that the run did not know).
@@ -102,10 +96,8 @@ class Predictor:
         served = self._served_by(model)
         theirs = self.served.others if hospital is None else self._owners(hospital, served)
         if theirs is None:
-            names = self.served.owners[served]
-            raise ConfigError(
-                f"--hospital: the {served} model is not one for all hospitals; name one of {_some(list(names))}"
-            )
+            names = list(self.served.owners[served])
+            raise ConfigError(f"--hospital: the {served} model is not one for all hospitals; name one of {some(names)}")
         if not isinstance(theirs, str):
             raise ConfigError(
                 f"{self.folder}: its models belong to groups of patients, who are told apart by their rows; "
@@ -122,13 +114,47 @@ class Predictor:
             )
         return model
 
+    def _owners_of_rows(
+        self, X: NDArray[np.float32], observed: NDArray[np.bool_], hospitals: NDArray[Any], served: str
+    ) -> NDArray[Any]:
+        """Whose vector scores each row, ``[n]``."""
+        names, which = np.unique(hospitals.astype(str), return_inverse=True)
+        owners, strangers, n = np.empty(len(X), dtype=object), [], 0
+        for k, name in enumerate(names.tolist()):
+            rows = np.flatnonzero(which == k)
+            theirs = self._owners(name, served)
+            if name and name not in self.served.owners[served]:
+                strangers.append(name)
+                n += len(rows)
+            if isinstance(theirs, str):
+                owners[rows] = theirs
+            else:
+                owners[rows] = np.array(theirs, dtype=object)[self._groups(X[rows], observed[rows], name)]
+        if strangers:
+            by = self.served.others
+            _log.warning(
+                f"{FIELD}: {n:,} rows are of hospitals that the run did not know ({some(strangers)}); they are scored "
+                f"by {by if isinstance(by, str) else 'the models of their groups of patients'}"
+            )
+        return owners
+
+    def _scored(self, X: NDArray[np.float32], owners: NDArray[Any]) -> NDArray[Any]:
+        """The outputs ``[n]`` or ``[n, C]`` of rows ``X [n, F]``, each by the vector of its owner."""
+        like = self.model.logits(next(iter(self.served.vectors.values())), X[:1])
+        said = np.empty_like(like, shape=(len(X), *like.shape[1:]))
+        for owner in dict.fromkeys(owners.tolist()):
+            rows = np.flatnonzero(owners == owner)
+            for at in slices(len(rows)):
+                said[rows[at]] = self.model.logits(self.served.vectors[owner], X[rows[at]])
+        return said
+
     def _owners(self, hospital: str, served: str) -> Owners:
         theirs = self.served.owners[served].get(hospital, self.served.others)
         if theirs is None:
-            names = self.served.owners[served]
+            names = list(self.served.owners[served])
             raise DataError(
                 f"{FIELD}: hospital '{hospital}' is not one of the run's, whose {served} models are hospitals' own; "
-                f"{nearest(hospital, names) if len(names) <= 20 else f'known: {_some(list(names))}'}"
+                f"{nearest(hospital, names) if len(names) <= 20 else f'known: {some(names)}'}"
             )
         return theirs
 
@@ -140,48 +166,12 @@ class Predictor:
         number = known.index(hospital) if hospital in known else len(known)
         return np.asarray(self.served.division.assign(X, observed, number), np.int64)
 
-    def _homes(self, hospitals: NDArray[Any] | None, served: str, n: int) -> NDArray[Any]:
-        """The hospital of each row ``[n]``: none, where the table says nothing and one model serves everybody."""
-        if hospitals is not None:
-            return hospitals
-        owners = set(self.served.owners[served].values())
-        if len(owners) > 1 or self.served.others not in owners:
+    def _nobodys(self, served: str, n: int) -> NDArray[Any]:
+        """No hospital for each row ``[n]``. Raises ``DataError`` where it decides which model scores a row."""
+        owners: Sequence[Owners] = list(set(self.served.owners[served].values()))
+        if len(owners) > 1 or self.served.others != owners[0]:
             raise DataError(
                 f"{FIELD}: no column '{self.preprocessing.hospital}' names the hospital of each row; add it, or say "
                 "whose rows they are (--hospital)"
             )
         return np.full(n, "")
-
-
-def read_preprocessing(folder: Path) -> Preprocessing:
-    """What a run's ``preprocessing.json`` says. Raises ``ConfigError`` where it cannot be used."""
-    try:
-        return Preprocessing.of(json.loads((folder / PREPROCESSING).read_text()))
-    except OSError as error:
-        raise ConfigError(
-            f"{folder}: no preprocessing ({PREPROCESSING}: {error.strerror}); name the folder of a finished run"
-        ) from None
-    except (ValueError, KeyError, TypeError) as error:
-        raise ConfigError(f"{folder / PREPROCESSING}: cannot be used ({error}); run again with this version") from None
-
-
-def bound_model(config: Config, fitted: Preprocessing) -> Model:
-    """The model that a configuration names for these features and classes, on the CPU."""
-    spec = ModelSpec.of(config.model)
-    return build_model(
-        spec.class_path or spec.name or "",
-        len(fitted.features),
-        len(fitted.classes),
-        options=spec.options,
-        init=spec.init,
-        precision=config.training.precision,
-    )
-
-
-def _some(names: list[str]) -> str:
-    """The first few names.
-
-    >>> _some(["a", "b"])
-    'a, b'
-    """
-    return ", ".join(names[:12]) + (f" and {len(names) - 12} more" if len(names) > 12 else "")

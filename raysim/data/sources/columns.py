@@ -14,8 +14,13 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 
-def numbers(table: pa.Table, name: str, field: str) -> NDArray[np.float64]:
-    """A column as float64 ``[N]``, NaN where empty; refuses what is not a finite number."""
+def numbers(
+    table: pa.Table, name: str, field: str, remedy: str = "correct it, leave it empty, or make the column categorical"
+) -> NDArray[np.float64]:
+    """A column as float64 ``[N]``, NaN where empty; refuses what is not a finite number.
+
+    ``remedy``: for a text among numbers.
+    """
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -29,8 +34,7 @@ def numbers(table: pa.Table, name: str, field: str) -> NDArray[np.float64]:
         if wrong.any():
             row = int(wrong.argmax())
             raise DataError(
-                f"{field}: column '{name}' holds '{written.iloc[row]}' in row {row + 1}, not a number; "
-                "correct it, leave it empty, or make the column categorical"
+                f"{field}: column '{name}' holds '{written.iloc[row]}' in row {row + 1}, not a number; {remedy}"
             )
         values: NDArray[np.float64] = parsed.to_numpy(np.float64, na_value=np.nan)
     elif is_number(column.type) or pa.types.is_null(column.type):
@@ -47,8 +51,14 @@ def numbers(table: pa.Table, name: str, field: str) -> NDArray[np.float64]:
     return values
 
 
-def texts(table: pa.Table, name: str, field: str, unknown: str | None = None) -> NDArray[Any]:
-    """A column as texts ``[N]``; an empty one is ``unknown``, or refused where that is None."""
+def texts(
+    table: pa.Table,
+    name: str,
+    field: str,
+    unknown: str | None = None,
+    remedy: str = "fill them or remove the rows",
+) -> NDArray[Any]:
+    """A column as texts ``[N]``; an empty one is ``unknown``, or refused with the ``remedy`` where that is None."""
     column = plain_text(table, name, field)
     values: NDArray[Any] = column.to_pandas().to_numpy(dtype=object)
     if column.null_count:
@@ -56,7 +66,7 @@ def texts(table: pa.Table, name: str, field: str, unknown: str | None = None) ->
         if unknown is None:
             raise DataError(
                 f"{field}: column '{name}' has no value in {column.null_count:,} rows (first: row "
-                f"{int(empty.argmax()) + 1}); fill them or remove the rows"
+                f"{int(empty.argmax()) + 1}); {remedy}"
             )
         values[empty] = unknown
     return values

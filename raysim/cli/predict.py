@@ -1,0 +1,35 @@
+"""The command ``raysim predict``, which the entry-point group ``raysim.commands`` names; imports only typer."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+Run = Annotated[Path, typer.Argument(metavar="RUN", help="Folder of a finished run.")]
+Table = Annotated[Path, typer.Argument(metavar="TABLE", help="CSV or Parquet file with the columns of the run's data.")]
+Out = Annotated[Path, typer.Option(metavar="FILE", help="CSV or Parquet file to write, a row for each of the table's.")]
+Hospital = Annotated[
+    str | None, typer.Option(metavar="NAME", help="Whose rows they are, in place of the table's column.")
+]
+Model = Annotated[str | None, typer.Option(metavar="NAME", help="The model served; default the run's headline.")]
+Verbose = Annotated[bool, typer.Option("-v", "--verbose", help="Show tracebacks.")]
+
+
+def predict(
+    run: Run, table: Table, out: Out, hospital: Hospital = None, model: Model = None, verbose: Verbose = False
+) -> None:
+    """Score the rows of a table with a run's models, each hospital's with what served it."""
+    from raysim.core.errors import ConfigError
+    from raysim.serving.predictor import Predictor
+    from raysim.storage.tables import check_place, write_table
+
+    check_place(out, "--out")
+    if out.exists() and table.exists() and out.samefile(table):
+        raise ConfigError(f"--out: {out} is the table itself; name another file")
+    scored = Predictor.open(run).predict(table, hospital=hospital, model=model)
+    write_table(scored, out, "--out")
+    by = scored["scored_by"].value_counts()
+    print(f"{len(scored):,} rows scored by {len(by)} models" if len(by) > 1 else f"{len(scored):,} rows scored")
+    print(f"files: {out}")

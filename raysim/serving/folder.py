@@ -1,0 +1,67 @@
+"""The folder of a finished run, read to use its models: its configuration, preprocessing and model family."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+from raysim.config.schema import Config
+from raysim.core.errors import ConfigError
+from raysim.data.fitted import Preprocessing
+from raysim.engine.messages import ModelSpec
+from raysim.storage import manifest
+from raysim.storage.manifest import Manifest
+from raysim.storage.served import MODELS, PREPROCESSING, SERVING
+from raysim.training.base import Model
+from raysim.training.models import build_model
+
+REMEDY = "name the folder of a finished run"
+
+
+def check_run(folder: Path) -> None:
+    """Raise ``ConfigError`` unless ``folder`` is that of a finished run; one of several runs is told which they are."""
+    if not folder.is_dir():
+        raise ConfigError(f"{folder}: no such folder; {REMEDY}")
+    if not (folder / manifest.NAME).exists():
+        raise ConfigError(f"{folder}: holds no run; {REMEDY}")
+    kind = Manifest.read(folder).kind
+    if kind != "run":
+        runs = [path.parent.relative_to(folder).as_posix() for path in sorted(folder.glob(f"runs/*/seed-*/{SERVING}"))]
+        if runs:
+            raise ConfigError(f"{folder}: holds several runs; name one of them in it: {some(runs)}")
+        raise ConfigError(f"{folder}: holds a {kind}, which keeps no models; {REMEDY}")
+    if not all((folder / name).exists() for name in (MODELS, SERVING, PREPROCESSING)):
+        raise ConfigError(f"{folder}: the run left no models yet; 'raysim resume {folder}' ends it")
+
+
+def read_preprocessing(folder: Path) -> Preprocessing:
+    """What a run's ``preprocessing.json`` says. Raises ``ConfigError`` where it cannot be used."""
+    try:
+        return Preprocessing.of(json.loads((folder / PREPROCESSING).read_text()))
+    except OSError as error:
+        raise ConfigError(f"{folder}: no preprocessing ({PREPROCESSING}: {error.strerror}); {REMEDY}") from None
+    except (ValueError, KeyError, TypeError) as error:
+        raise ConfigError(f"{folder / PREPROCESSING}: cannot be used ({error}); run again with this version") from None
+
+
+def bound_model(config: Config, fitted: Preprocessing) -> Model:
+    """The model that a configuration names for these features and classes, on the CPU."""
+    spec = ModelSpec.of(config.model)
+    return build_model(
+        spec.class_path or spec.name or "",
+        len(fitted.features),
+        len(fitted.classes),
+        options=spec.options,
+        init=spec.init,
+        precision=config.training.precision,
+    )
+
+
+def some(names: Sequence[str]) -> str:
+    """The first few names.
+
+    >>> some(["a", "b"])
+    'a, b'
+    """
+    return ", ".join(names[:12]) + (f" and {len(names) - 12} more" if len(names) > 12 else "")
