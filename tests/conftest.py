@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, settings
 
+from raysim.cluster import ray_private
 from raysim.cluster.placement import Placement, balance
 from raysim.cluster.pool import LocalPool
 from raysim.config.schema import EvaluationSection
@@ -55,7 +56,8 @@ def ray_here() -> None:
 
     if not ray.is_initialized():
         options = {"include_dashboard": False, "log_to_driver": False, "logging_level": "FATAL"}
-        patiently(lambda: ray.init(address="local", num_cpus=4, num_gpus=2, **options))
+        with host.variables_kept("RAY_AUTH_MODE"):  # commands of other tests say themselves what they need
+            patiently(lambda: ray.init(address="local", num_cpus=4, num_gpus=2, **options))
 
 
 def patiently(start: Callable[[], T]) -> T:
@@ -63,6 +65,7 @@ def patiently(start: Callable[[], T]) -> T:
     import ray
 
     for _ in range(20):
+        ray_private.reread_authentication()
         try:
             return start()
         except Exception as error:

@@ -147,6 +147,7 @@ class Keeper:
         import ray
 
         try:
+            ray_private.reread_authentication()
             ray.init(**self._options)
         except BaseException as error:
             self._up.set_exception(error)

@@ -37,6 +37,14 @@ def job_without_folders() -> Any:
     return Job()
 
 
+def reread_authentication() -> None:
+    """Let Ray in this process take ``RAY_AUTH_MODE`` and the token as they are now, not as it first read them."""
+    from ray._raylet import AuthenticationTokenLoader, Config  # type: ignore[attr-defined]
+
+    Config.initialize("")
+    AuthenticationTokenLoader.instance().reset_cache()
+
+
 def greet(address: str) -> None:
     """Return where Ray answers at ``address`` and takes our token; else raise, write to stderr, or end the process."""
     from ray._private.authentication.authentication_token_setup import ensure_token_if_auth_enabled

@@ -164,7 +164,7 @@ def three_nodes(monkeypatch) -> Iterator[None]:
     nodes = patiently(lambda: Cluster(initialize_head=True, head_node_args=head))
     for _ in range(2):
         patiently(lambda: nodes.add_node(num_cpus=2))
-    ray.init(address=nodes.address, log_to_driver=False, logging_level="ERROR")
+    patiently(lambda: ray.init(address=nodes.address, log_to_driver=False, logging_level="ERROR"))
     yield
     ray.shutdown()
     nodes.shutdown()

@@ -69,8 +69,12 @@ def compared(tmp_path_factory: pytest.TempPathFactory) -> Path:
     resources = {"hospitals_per_actor": 6}
     tree = SMALL | {"strategies": strategies, "seeds": [1, 2], "resources": resources}
     (folder / "c.yaml").write_text(yaml.safe_dump(tree))
-    address = ray.get_runtime_context().gcs_address
-    command(folder, "compare", "c.yaml", "--out", "out", RAY_ADDRESS=address)
+    standing = {
+        "RAY_ADDRESS": ray.get_runtime_context().gcs_address,
+        "RAY_AUTH_MODE": "token",
+        "RAY_AUTH_TOKEN_PATH": str(Path.home() / ".ray" / "auth_token"),  # the command has another home
+    }
+    command(folder, "compare", "c.yaml", "--out", "out", **standing)
     return folder
 
 
