@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pickle
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -12,6 +11,7 @@ from ray.tune import Trainable
 from raysim.core.host import limit_threads
 from raysim.engine.job import Round
 from raysim.engine.pool import Pool
+from raysim.storage.checkpoints import decode, encode
 from raysim.strategies.shared.importing import search_only
 from raysim.tune.plan import SweepPlan
 from raysim.tune.trial import Trial, continued, figures
@@ -20,7 +20,8 @@ MEMORY = 2**20
 """Bytes of memory that a trial asks of Ray: something, so that it is placed, and no CPU, which the hospitals hold."""
 
 
-STANDINGS = "standings.pkl"
+STANDING = "standing-{}.safetensors"
+"""Where the run of each seed stands, by its place among the seeds; none where it has not begun."""
 
 
 class TrialProcess(Trainable):  # type: ignore[misc]
@@ -66,8 +67,16 @@ class TrialProcess(Trainable):  # type: ignore[misc]
         }
 
     def save_checkpoint(self, checkpoint_dir: str) -> None:
-        """For population-based training: another trial may go on from here. Read by this sweep's processes only."""
-        Path(checkpoint_dir, STANDINGS).write_bytes(pickle.dumps(self._trial.standings()))
+        """For population-based training: another trial may go on from here."""
+        for i, (job, standing) in enumerate(zip(self._trial.jobs, self._trial.standings(), strict=True)):
+            if standing is not None:
+                Path(checkpoint_dir, STANDING.format(i)).write_bytes(encode(standing, "", job.strategy))
 
     def load_checkpoint(self, checkpoint: Any) -> None:
-        self._trial.go_on(pickle.loads(Path(checkpoint, STANDINGS).read_bytes()))
+        paths = [Path(checkpoint, STANDING.format(i)) for i in range(len(self._trial.jobs))]
+        self._trial.go_on(
+            [
+                decode(path.read_bytes(), job.strategy)[0] if path.exists() else None
+                for path, job in zip(paths, self._trial.jobs, strict=True)
+            ]
+        )

@@ -49,7 +49,7 @@ class Trial:
 
     def __init__(self, pool: Pool, jobs: Sequence[Job], *, paced: bool, retries: int) -> None:
         self._pool = pool
-        self._jobs = jobs
+        self.jobs = jobs
         self._paced = paced
         self._retries = retries
         self._attempts = 1
@@ -68,7 +68,7 @@ class Trial:
         self._start()
 
     def _start(self) -> None:
-        self._runs = [JobRun(self._pool, job, since) for job, since in zip(self._jobs, self._since, strict=True)]
+        self._runs = [JobRun(self._pool, job, since) for job, since in zip(self.jobs, self._since, strict=True)]
         self._events: list[Iterator[Round | Outcome]] = [run.play() for run in self._runs]
 
     def step(self) -> Report:
@@ -91,7 +91,7 @@ class Trial:
     def _advance(self) -> Report:
         """Plays every seed to its next evaluated round after the last reported one, or to its end."""
         report = Report(self._round)
-        reached = [self._play(job, events, report) for job, events in zip(self._jobs, self._events, strict=True)]
+        reached = [self._play(job, events, report) for job, events in zip(self.jobs, self._events, strict=True)]
         self._round = report.round = min(reached)
         return report
 

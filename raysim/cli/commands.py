@@ -99,6 +99,7 @@ def describe_data(config: Config, console: Console, table: Path | None = None, e
     ``epsilon`` smooths the shares of PSI: a number, ``counts``, or None for the default. What ``run`` or ``compare``
     would refuse of the configuration is refused here too. The data are those of the first seed that is run.
     """
+    from raysim.core.csv_files import write_csv
     from raysim.data.describe import render
     from raysim.data.heterogeneity import hospital_table
     from raysim.storage.atomic import replacing
@@ -125,7 +126,7 @@ def describe_data(config: Config, console: Console, table: Path | None = None, e
         return
     try:
         with replacing(table) as path:
-            hospital_table(federation, epsilon=smoothing).to_csv(path, index=False)
+            write_csv(hospital_table(federation, epsilon=smoothing), path)
     except OSError as error:
         raise ConfigError(f"--table: {table} cannot be written ({error.strerror}); name another file") from None
     console.print(f"\nfiles: {table}", soft_wrap=True, highlight=False, markup=False)

@@ -133,7 +133,7 @@ def list_(
 def main() -> None:
     """Run the command line and exit: what a user can mend is one line on stderr and exit code 2."""
     from raysim.core import host
-    from raysim.core.errors import HangingError, RaysimError
+    from raysim.core.errors import HangingError, RaysimError, of_the_machine
 
     host.take()
     verbose = any(argument in ("-v", "--verbose") for argument in sys.argv[1:])
@@ -141,10 +141,11 @@ def main() -> None:
     _add_commands()
     try:
         app()
-    except RaysimError as error:
-        if verbose and not isinstance(error, HangingError):
+    except (RaysimError, OSError, MemoryError) as error:
+        line = error if isinstance(error, RaysimError) else of_the_machine(error)
+        if line is None or (verbose and not isinstance(error, HangingError)):
             raise
-        print(f"raysim: {' '.join(str(error).split())}", file=sys.stderr)
+        print(f"raysim: {' '.join(str(line).split())}", file=sys.stderr)
         if isinstance(error, HangingError):
             sys.stderr.flush()
             os._exit(2)  # the way out in order leads through what hangs

@@ -71,6 +71,8 @@ _WORDS = {
     "literal_error": "is not one of {expected}",
     "tuple_type": "is not a list",
     "list_type": "is not a list",
+    "string_too_long": "has more than {max_length} characters",
+    "string_too_short": "has fewer than {min_length} characters",
     "too_short": "is too short; at least {min_length} is needed",
     "dict_type": "is not a group of keys",
     "model_type": "is not a group of keys",

@@ -1,11 +1,14 @@
-"""YAML as a configuration holds it: each key once, and no null byte."""
+"""YAML as a configuration holds it: within bounds, each key once, and no null byte."""
 
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 import yaml
+
+from raysim.core import bounded
 
 MERGE = "tag:yaml.org,2002:merge"
 
@@ -14,16 +17,21 @@ class Unfit(ValueError):
     """The text is YAML, and cannot be meant; the message says where, why, and the remedy."""
 
 
+def read(path: Path) -> Any:
+    """The value of a YAML file. Raises as :func:`load`, and ``OSError``."""
+    return load(bounded.read_bytes(path, bounded.YAML_BYTES).decode("utf-8-sig"))
+
+
 def load(text: str) -> Any:
-    """The value of a YAML text. Raises :class:`Unfit`, ``yaml.YAMLError``, or ``ValueError`` for an impossible date."""
-    value = yaml.load(text, _Loader)  # a safe one, whatever it may be called
+    """The value of a YAML text. Raises :class:`Unfit`, or another ``ValueError`` of one line."""
+    value = bounded.yaml_value(text, _Loader)
     for path, leaf in _texts(value):
         if "\0" in leaf:
             raise Unfit(f"{path or 'the value'}: {leaf!r} holds a null byte, which no name or path can; take it out")
     return value
 
 
-class _Loader(yaml.SafeLoader):
+class _Loader(bounded.Loader):
     """Takes no key of a mapping twice: of two values one would be lost."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:

@@ -8,6 +8,9 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import Any
 
+MOST = 10_000
+"""Nodes that a description may have, CPUs of each and GPUs of each: more is a slip of the keyboard."""
+
 _SPEC = re.compile(r"(?:(\d+)x)?(\d+(?:\.\d+)?)cpu(?:\+(\d+)gpu)?")
 
 
@@ -33,7 +36,11 @@ def parse_nodes(text: str, *, started: bool = True) -> tuple[Node, ...]:
         match = _SPEC.fullmatch(part.strip().lower().replace(" ", ""))
         if match is None:
             raise ValueError(f"'{text}' does not describe nodes; write for example 2x16cpu+1gpu,1x8cpu")
+        if len(max(match.groups(""), key=len)) > 12:  # numbers that are not worth to be read
+            raise ValueError(f"'{text}' describes more than {MOST:,} nodes, CPUs or GPUs; name fewer")
         count, cpus, gpus = int(match[1] or 1), float(match[2]), int(match[3] or 0)
+        if max(len(nodes) + count, cpus, gpus) > MOST:
+            raise ValueError(f"'{text}' describes more than {MOST:,} nodes, CPUs or GPUs; name fewer")
         nodes += [Node(f"{word} {len(nodes) + i + 1}", cpus, gpus, started) for i in range(count)]
     if not nodes:
         raise ValueError(f"'{text}' describes no node; write for example 2x16cpu+1gpu,1x8cpu")

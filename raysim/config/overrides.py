@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import yaml
-
 from raysim.config import loading
 from raysim.core.errors import ConfigError
 
@@ -25,7 +23,7 @@ def parsed(settings: Sequence[str]) -> dict[str, Any]:
             values[key] = loading.load(text)
         except loading.Unfit as error:
             raise ConfigError(f"--set {key}: {error}") from None
-        except (yaml.YAMLError, ValueError):  # a date that there is not is a ValueError
+        except ValueError:
             raise ConfigError(f"--set {key}: '{text}' is not a YAML value; quote it") from None
     return values
 

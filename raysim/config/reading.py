@@ -7,8 +7,6 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from raysim.config import loading, plugins
 from raysim.config.checking import validated
 from raysim.config.overrides import laid_over, parsed
@@ -81,12 +79,12 @@ def checked(tree: Mapping[str, Any]) -> Config:
 
 def _loaded(path: Path) -> dict[str, Any]:
     try:
-        tree: Any = loading.load(path.read_text()) or {}
+        tree: Any = loading.read(path) or {}
     except OSError as error:
         raise ConfigError(f"{path}: cannot be read ({error.strerror}); name a YAML file") from None
     except loading.Unfit as error:
         raise ConfigError(f"{path}: {error}") from None
-    except (yaml.YAMLError, ValueError) as error:  # a date that there is not is a ValueError
+    except ValueError as error:
         raise ConfigError(f"{path}: not YAML ({' '.join(str(error).split())}); correct that line") from None
     if not isinstance(tree, dict):
         raise ConfigError(f"{path}: holds {type(tree).__name__}, not keys and values; see 'raysim run --help'")

@@ -30,8 +30,21 @@ from raysim.core.errors import ConfigError
 from raysim.core.section import Section, Seed
 from raysim.data.split import Split
 
+LONGEST_NAME = 100
+"""Characters of the name of an experiment and of the label of a strategy, which become names of folders."""
+
+LONGEST_WAIT = 1e6
+"""Seconds, eleven days: the clocks that wait take no number at will."""
+
 COMPARED = ("strategies", "seeds", "reference")
 """The keys that are for ``compare`` alone."""
+
+
+def short_enough(name: str) -> str:
+    """``name``. Raises ``ValueError`` for one that is too long for the folders that are called after it."""
+    if len(name) > LONGEST_NAME or len(name.encode(errors="replace")) > 2 * LONGEST_NAME:
+        raise ValueError(f"'{name}' has {len(name)} characters; {LONGEST_NAME} are the most")
+    return name
 
 
 class OpenSection(BaseModel):
@@ -149,6 +162,11 @@ class StrategySection(PlugIn):
     label: str | None = default("strategy.label")
     from_path: Path | None = default("strategy.from", alias="from")
 
+    @field_validator("label")
+    @classmethod
+    def _names_a_folder(cls, value: str | None) -> str | None:
+        return value if value is None else short_enough(value)
+
 
 class EvaluationSection(Section):
     """``evaluation``: every how many rounds all hospitals are evaluated (0: after the last only), on which part.
@@ -180,8 +198,8 @@ class OwnActor(Section):
     It computes with as many threads as it holds whole CPUs.
     """
 
-    cpus: float | None = default("resources.per_hospital.*.cpus", gt=0)
-    gpus: float | None = default("resources.per_hospital.*.gpus", ge=0)
+    cpus: float | None = default("resources.per_hospital.*.cpus", gt=0, allow_inf_nan=False)
+    gpus: float | None = default("resources.per_hospital.*.gpus", ge=0, allow_inf_nan=False)
 
 
 class ResourcesSection(Section):
@@ -196,10 +214,10 @@ class ResourcesSection(Section):
     """
 
     hospitals_per_actor: Literal["auto"] | int = default("resources.hospitals_per_actor")
-    cpus_per_actor: float | None = default("resources.cpus_per_actor", gt=0)
-    gpus_per_actor: float = default("resources.gpus_per_actor", ge=0)
+    cpus_per_actor: float | None = default("resources.cpus_per_actor", gt=0, allow_inf_nan=False)
+    gpus_per_actor: float = default("resources.gpus_per_actor", ge=0, allow_inf_nan=False)
     device: Literal["auto", "cpu", "cuda"] = default("resources.device")
-    timeout: float = default("resources.timeout", gt=0)
+    timeout: float = default("resources.timeout", gt=0, le=LONGEST_WAIT, allow_inf_nan=False)
     per_hospital: dict[str, OwnActor] = default("resources.per_hospital")
     data: Literal["auto", "shared", "shipped"] = default("resources.data")
     autoscale: str | None = default("resources.autoscale")
@@ -223,7 +241,7 @@ class TrackingSection(Section):
     """``tracking``: where MLflow records; ``uri: none`` records nowhere."""
 
     uri: str = default("tracking.uri")
-    experiment: str = default("tracking.experiment")
+    experiment: str = default("tracking.experiment", min_length=1, max_length=250)
 
 
 class CheckpointSection(Section):
@@ -271,9 +289,9 @@ class Config(Section):
     @field_validator("name")
     @classmethod
     def _plain_name(cls, value: str) -> str:
-        if not value or "/" in value or value.startswith("."):
+        if not value or "/" in value or value.startswith(".") or not value.isprintable():
             raise ValueError(f"'{value}' cannot name a folder; use letters, digits, - and _")
-        return value
+        return short_enough(value)
 
     @field_validator("strategies", mode="before")
     @classmethod

@@ -3,11 +3,22 @@
 from __future__ import annotations
 
 import difflib
+import errno
+import re
 from collections.abc import Iterable
+
+WORD, LINE = 250, 2000
+"""The longest word and the longest message that are shown whole, in characters."""
 
 
 class RaysimError(Exception):
-    """Bad configuration, data or environment. The command line prints the message and ends with exit code 2."""
+    """Bad configuration, data or environment. The command line prints the message and ends with exit code 2.
+
+    The message echoes what somebody wrote, so it is :func:`shortened`.
+    """
+
+    def __init__(self, message: object = "") -> None:
+        super().__init__(shortened(str(message)))
 
 
 class ConfigError(RaysimError):
@@ -38,6 +49,42 @@ class HospitalFailed(RaysimError):
     """A hospital raised an error of its own while it trained, evaluated or answered."""
 
 
+SYSTEM = {
+    errno.ENAMETOOLONG: "name a shorter path",
+    errno.ENOSPC: "make room",
+    errno.EDQUOT: "make room",
+    errno.EACCES: "name a path that this user may use",
+    errno.EROFS: "name a path that can be written",
+}
+"""Errors of the file system that a user can mend wherever they come up, and how."""
+
+
+def of_the_machine(error: BaseException) -> ResourceError | None:
+    """What a user can mend of an error that Python or a library has raised: memory and the file system; else None."""
+    if isinstance(error, MemoryError):
+        return ResourceError(f"memory: {error or 'there is not enough'}; take less data or a smaller model")
+    if isinstance(error, OSError) and error.errno in SYSTEM:
+        return ResourceError(f"{error.filename or 'a file'}: {error.strerror}; {SYSTEM[error.errno]}")
+    return None
+
+
+def shortened(text: str) -> str:
+    """``text`` without the middle of words and messages that are too long; what cannot be printed is written out.
+
+    >>> shortened("a" * 300 + ": unknown key")
+    'aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa…(221 characters)…aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa: unknown key'
+    """
+    # Escape sequences would be obeyed by the terminal.
+    text = "".join(c if c.isprintable() or c in " \t\n" else repr(c)[1:-1] for c in text)
+    text = re.sub(rf"\S{{{WORD + 1},}}", lambda word: _without_middle(word[0], 80), text)
+    return _without_middle(text, LINE) if len(text) > LINE else text
+
+
+def _without_middle(text: str, kept: int) -> str:
+    half = kept // 2
+    return f"{text[:half]}…({len(text) - 2 * half} characters)…{text[-half:]}"
+
+
 def nearest(name: str, known: Iterable[str]) -> str:
     """A remedy for an unknown name: the closest known one, or all of them.
 
@@ -47,5 +94,6 @@ def nearest(name: str, known: Iterable[str]) -> str:
     'known: fedavg, fedprox'
     """
     names = sorted(known)
+    name = name[:WORD]
     close = difflib.get_close_matches(name.lower(), names, n=1) or [n for n in names if n.startswith(name.lower())]
     return f"did you mean '{close[0]}'?" if close else f"known: {', '.join(names)}"

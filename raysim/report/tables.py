@@ -16,6 +16,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from raysim.core import csv_files
 from raysim.core.streams import stream
 from raysim.metrics.equity import paired_difference, paired_interval, pareto_front
 from raysim.metrics.labels import CLASSIFICATION, reporting
@@ -38,7 +39,7 @@ def read_csv(path: Path) -> pd.DataFrame:
     Without the types that pandas would guess, a hospital stays ``007`` or ``NA``, and an empty name stays empty.
     """
     figures = pd.read_csv(path, nrows=0).columns.difference([*NAMES])
-    return pd.read_csv(
+    return csv_files.read_csv(
         path, dtype=dict.fromkeys(NAMES, str), keep_default_na=False, na_values={name: [""] for name in figures}
     )
 

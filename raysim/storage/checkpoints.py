@@ -132,28 +132,28 @@ class Writer:
 
 
 def encode(standing: RunState, fingerprint: str, strategy: Strategy) -> bytes:
-    """A standing of a run of ``strategy`` as the content of a checkpoint."""
+    """A standing of a run of ``strategy``, with its history or without, as the content of a checkpoint."""
     from safetensors.numpy import save
 
-    history = standing.history
-    if history is None:
-        raise ValueError("a standing without its history is no checkpoint")
     arrays: Arrays = {}
     header = {
         "format": FORMAT,
         "fingerprint": fingerprint,
         "round": standing.round,
-        "seconds": history.seconds,
-        "setup_down": history.setup_down,
-        "models_held": history.models_held.tolist(),
-        "losses": dataclasses.asdict(history.losses),
         "state": pack_state(standing.state, arrays, strategy),
         "memory": pack_memory(standing.memory, arrays),
         "kept": _pack_kept(standing.kept, arrays),
-        "columns": pack_rounds(history.rounds, arrays),
-        "ledger": _pack_ledger(history.ledger, arrays),
         "clock": pack(standing.clock, "clock", arrays, known=True),
     }
+    if (history := standing.history) is not None:
+        header |= {
+            "seconds": history.seconds,
+            "setup_down": history.setup_down,
+            "models_held": history.models_held.tolist(),
+            "losses": dataclasses.asdict(history.losses),
+            "columns": pack_rounds(history.rounds, arrays),
+            "ledger": _pack_ledger(history.ledger, arrays),
+        }
     return save(arrays, {"raysim": json.dumps(header)})
 
 
@@ -168,19 +168,23 @@ def decode(content: bytes, strategy: Strategy) -> tuple[RunState, str]:
             state=unpack_state(header["state"], arrays, strategy),
             kept=_unpack_kept(header["kept"], arrays),
             memory=unpack(header["memory"], arrays),
-            history=History(
-                rounds=unpack_rounds(header["columns"], arrays),
-                ledger=_unpack_ledger(header["ledger"], arrays),
-                seconds=header["seconds"],
-                setup_down=header["setup_down"],
-                models_held=np.array(header["models_held"], dtype=np.int64),
-                losses=TrainingLosses(**header["losses"]),
-            ),
+            history=_history(header, arrays) if "columns" in header else None,
             clock=unpack(header["clock"], arrays, Clock),
         )
         return standing, header["fingerprint"]
     except (KeyError, IndexError, TypeError, AttributeError, UnicodeDecodeError, ValueError) as error:
         raise Damaged(reason(error)) from None
+
+
+def _history(header: Mapping[str, Any], arrays: Mapping[str, Any]) -> History:
+    return History(
+        rounds=unpack_rounds(header["columns"], arrays),
+        ledger=_unpack_ledger(header["ledger"], arrays),
+        seconds=header["seconds"],
+        setup_down=header["setup_down"],
+        models_held=np.array(header["models_held"], dtype=np.int64),
+        losses=TrainingLosses(**header["losses"]),
+    )
 
 
 def read_tensors(content: bytes) -> tuple[Arrays, dict[str, Any]]:
@@ -297,7 +301,10 @@ def _checked(name: str, content: bytes, strategy: Strategy) -> tuple[RunState, s
     match = NAME.fullmatch(name)
     if match is None or _digest(content) != match[2]:
         raise Damaged("its content does not have the digest in its name")
-    return decode(content, strategy)
+    standing, fingerprint = decode(content, strategy)
+    if standing.history is None:
+        raise Damaged("it has no history")
+    return standing, fingerprint
 
 
 def _digest(content: bytes) -> str:

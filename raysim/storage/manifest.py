@@ -20,6 +20,7 @@ from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any, Literal
 
 from raysim import __version__
+from raysim.core.csv_files import write_csv
 from raysim.core.errors import ConfigError
 from raysim.storage.atomic import replacing, write_json
 
@@ -103,15 +104,12 @@ class Manifest:
     def csv(self, name: str, table: pd.DataFrame) -> None:
         """Write a table, without its index."""
         with self.writing(name) as temporary:
-            table.to_csv(temporary, index=False)
+            write_csv(table, temporary)
 
     def rows(self, name: str, table: pd.DataFrame) -> None:
         """Write a table of many rows, eight times as fast as :meth:`csv`: texts stand in quotes."""
-        import pyarrow as pa
-        from pyarrow import csv
-
         with self.writing(name) as temporary:
-            csv.write_csv(pa.Table.from_pandas(table, preserve_index=False), temporary)
+            write_csv(table, temporary, many_rows=True)
 
     def json(self, name: str, value: Any) -> None:
         """Write readable JSON."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 import platform
 import tempfile
 import time
@@ -38,6 +39,9 @@ SPLIT = "split.csv"
 PREDICTIONS = "predictions.csv"
 """What every model served says of every row, where ``evaluation.predictions`` asks for it."""
 
+LONGEST_PART = 255
+"""Bytes of the name of a file or folder, on all usual file systems."""
+
 VIRTUAL = ("virtual_seconds", "asked", "staleness")
 """What a round has to say where virtual time passes."""
 
@@ -45,10 +49,12 @@ VIRTUAL = ("virtual_seconds", "asked", "staleness")
 def choose_folder(out: Path | None, name: str) -> Path:
     """``out``, or ``runs/<name>/<time>-<id>``; raises ``ConfigError`` where it cannot be written into."""
     folder = out or Path("runs") / name / f"{time.strftime('%Y%m%d-%H%M%S')}-{uuid.uuid4().hex[:6]}"
-    existing = folder
-    while not existing.exists() and existing != existing.parent:
-        existing = existing.parent
+    if "\0" in str(folder) or any(len(os.fsencode(part)) > LONGEST_PART for part in folder.parts):
+        raise ConfigError(f"--out: {folder} holds a name that no folder can have; name a folder that can be")
     try:
+        existing = folder
+        while not existing.exists() and existing != existing.parent:
+            existing = existing.parent
         # Only an attempt tells: permission bits do not know of read-only file systems.
         tempfile.TemporaryFile(dir=existing).close()
     except OSError as error:

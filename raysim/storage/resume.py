@@ -110,7 +110,11 @@ def read_ticket(folder: Path) -> Ticket:
 
 @contextlib.contextmanager
 def held(folder: Path) -> Iterator[None]:
-    """Make a folder and keep other processes out of it. Raises ``ConfigError`` where one works in it already."""
+    """Make a folder and keep other processes out of it. Raises ``ConfigError`` where one works in it already.
+
+    Folders that it has made and nobody has used are removed again.
+    """
+    made = [each for each in (folder, *folder.parents) if not each.exists()]
     with writing(folder):
         folder.mkdir(parents=True, exist_ok=True)
         handle = os.open(folder, os.O_RDONLY)
@@ -126,6 +130,9 @@ def held(folder: Path) -> Iterator[None]:
         yield
     finally:
         os.close(handle)
+        with contextlib.suppress(OSError):  # something is in it
+            for each in made:
+                each.rmdir()
 
 
 @contextlib.contextmanager

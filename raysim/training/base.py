@@ -6,6 +6,7 @@ hospital's task alone, never on its neighbours in the call, so that placement ch
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -31,12 +32,12 @@ class Layout:
     @property
     def size(self) -> int:
         """P, the number of scalars of the model."""
-        return sum(int(np.prod(shape)) for shape in self.shapes)
+        return sum(math.prod(shape) for shape in self.shapes)
 
     @property
     def slices(self) -> dict[str, slice]:
         """Where each tensor lies in the vector, by name."""
-        ends = np.cumsum([int(np.prod(shape)) for shape in self.shapes]).tolist()
+        ends = np.cumsum([math.prod(shape) for shape in self.shapes]).tolist()
         return {name: slice(a, b) for name, a, b in zip(self.names, [0, *ends], ends, strict=False)}
 
     @property
@@ -47,7 +48,7 @@ class Layout:
     @property
     def trained(self) -> int:
         """How many scalars gradients move; those of the buffers follow them."""
-        return self.size - sum(int(np.prod(shape)) for shape in self.shapes[len(self.shapes) - self.buffers :])
+        return self.size - sum(math.prod(shape) for shape in self.shapes[len(self.shapes) - self.buffers :])
 
     def penalised(self, name: str) -> bool:
         """Whether weight decay is on a tensor: on those of two dimensions or more that gradients move.
@@ -68,7 +69,7 @@ class Layout:
         """Views of ``vector [..., P]``, a numpy array or a torch tensor, by name, each ``[..., *shape]``."""
         views, at = {}, 0
         for name, shape in zip(self.names, self.shapes, strict=True):
-            n = int(np.prod(shape))
+            n = math.prod(shape)
             views[name] = vector[..., at : at + n].reshape(*vector.shape[:-1], *shape)
             at += n
         return views

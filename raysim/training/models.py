@@ -9,6 +9,7 @@ from typing import Any
 from raysim.core import registry
 from raysim.core.errors import ConfigError, nearest
 from raysim.training.base import Model
+from raysim.training.size import check_size
 
 INITS = ("default", "zeros")
 PRECISIONS = ("float32", "float64")
@@ -46,6 +47,7 @@ def build_model(
         bound: Model = configured(cls, options).bind(
             n_features, n_classes, init=init, device=device, precision=precision
         )
+        check_size(bound.layout.size, options)
         return bound
     # a module's class exists only where its file has imported torch, so there is no need to import it to find out
     if "torch" in sys.modules and issubclass(cls, sys.modules["torch"].nn.Module):

@@ -144,6 +144,36 @@ def settings(values: dict[str, object]) -> list[str]:
         ),
         ({"data.preprocessing": "zscore"}, "data.preprocessing: 'zscore' is not one of"),
         ({"name": "../up"}, "name: '../up' cannot name a folder"),
+        ({"name": "n" * 101}, f"name: '{'n' * 101}' has 101 characters; 100 are the most"),
+        ({"name": '"a\\nb"'}, "name: 'a b' cannot name a folder"),
+        ({"strategy": f"{{name: fedavg, label: {'n' * 300}}}"}, f"strategy.label: '{'n' * 39}…(222 characters)…"),
+        ({"tracking.experiment": "n" * 251}, "tracking.experiment: 'nnn"),
+        (
+            {"data": '{source: synthetic, task: "a\\0b"}'},
+            "--set data: task: 'a\\x00b' holds a null byte, which no name or path can; take it out",
+        ),
+        ({"resources.gpus_per_actor": ".inf"}, "resources.gpus_per_actor: inf is not a finite number"),
+        ({"resources.cpus_per_actor": ".inf"}, "resources.cpus_per_actor: inf is not a finite number"),
+        ({"resources.per_hospital": "{a: {gpus: .inf}}"}, "resources.per_hospital.a.gpus: inf is not a finite number"),
+        ({"resources.timeout": ".inf"}, "resources.timeout: inf is not"),
+        (
+            {"model": "{name: mlp, hidden: [1000000000]}"},
+            "model.hidden: [1000000000] makes a model of 71,000,000,002 parameters, and a run, which holds 4 of them, "
+            "needs 2,272,000,000,064 bytes of memory, and this machine has",
+        ),
+        (
+            {"model": "{name: mlp, hidden: [10000000000, 100000000000]}"},
+            "model.hidden: [10000000000, 100000000000] makes a model of 1,000,000,000,",
+        ),
+        ({"model": "{name: text_dense, dimension: 1000000000000}"}, "model.dimension: 1000000000000 makes a model of"),
+        ({"data.rows": 10**12}, "data.rows: 1,000,000,000,000 with 40 features needs"),
+        ({"data.features": 10**9}, "data.rows: 300 with 1,000,000,000 features needs"),
+        ({"data.hospitals": 10**11, "data.rows_per_hospital": 1}, "data.rows: 100,000,000,000 with 40 features"),
+        ({"data.groups": 10**9}, "data.groups: 1,000,000,000 with 40 features needs"),
+        ({"training.rounds": "[" * 5000}, f"--set training.rounds: '{'[' * 39}…(4922 characters)…"),
+        ({"training.rounds": "1" * 5000}, "--set training.rounds: '111"),
+        ({"k" * 5000: 1}, f"{'k' * 40}…(4921 characters)…{'k' * 39}: unknown key; known: checkpoint, data,"),
+        ({"training." + "k" * 5000: 1}, "training.kkkkkkkkkkkkkkkkkkkkkkkkkkkkkkk…(4930 characters)…"),
     ],
     ids=lambda value: str(value)[:50] if isinstance(value, dict) else "",
 )
@@ -186,6 +216,14 @@ def test_a_bad_setting(changes, message, capsys, monkeypatch):
             ["describe", "--table", "no/such.csv"],
             "--table: no/such.csv is not a file in a folder that exists; name one",
         ),
+        (["describe", "--table", "n" * 300], f"{'n' * 40}…(221 characters)…{'n' * 39}: File name too long; name a"),
+        (["run", "--out", "a/" + "n" * 300], "--out: a/nnn"),
+        (["run", "--set", f"tracking.uri=sqlite:///{'n' * 300}"], "nnn"),
+        (["run", "--set", "data.source=table", "--set", f"data.path={'n' * 300}.csv"], "data"),
+        (["plan", "--nodes", "100000000000x1cpu"], "--nodes: '100000000000x1cpu' describes more than 10,000 nodes,"),
+        (["plan", "--nodes", f"{'9' * 5000}x1cpu"], f"--nodes: '{'9' * 39}…(4927 characters)…"),
+        (["plan", "--nodes", f"1x{'9' * 400}cpu"], "--nodes: '1x999"),
+        (["plan", "--nodes", ",".join(["9999x1cpu"] * 3)], "--nodes: '9999x1cpu,9999x1cpu,9999x1cpu' describes more"),
         (["describe", "--table", "/proc/nothing.csv"], "--table: /proc/nothing.csv cannot be written (No such file"),
     ],
 )
@@ -196,6 +234,10 @@ def test_a_bad_command(arguments, message, capsys, monkeypatch):
     assert said.startswith(message), said
 
 
+def test_a_folder_whose_name_is_too_long(capsys, monkeypatch):
+    assert "File name too long; name a shorter path" in refused(["resume", "n" * 300], capsys, monkeypatch)
+
+
 def test_a_strategy_tuned_on_other_data(capsys, monkeypatch):
     Path("tuned.yaml").write_text("data: {hospitals: 7, rows: 300}\nstrategy: fedprox\n")
     tuned = ["compare", *settings(SMALL), "--set", "strategies=[fedavg, {from: tuned.yaml}]"]
@@ -203,7 +245,21 @@ def test_a_strategy_tuned_on_other_data(capsys, monkeypatch):
     assert said.startswith("strategies.1.from: tuned.yaml is about other data (data.hospitals is 7, here 6)")
 
 
-@pytest.mark.parametrize("text", ["seed: [", "- a\n- b", "\x00", "name: 2024-13-45"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "seed: [",
+        "- a\n- b",
+        "\x00",
+        "name: 2024-13-45",
+        "name: " + "[" * 100_000,
+        "seed: " + "1" * 5000,
+        "name: !!timestamp x",
+        "name: !!int ''",
+        "name: &a [*a]",
+        "name: a # " + "x" * (2 * 2**20),
+    ],
+)
 def test_a_file_that_is_no_configuration(text, capsys, monkeypatch):
     Path("c.yaml").write_text(text)
     assert refused(["run", "c.yaml"], capsys, monkeypatch).startswith("c.yaml: ")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import pickle
 
 import numpy as np
 import pytest
@@ -157,6 +158,28 @@ def test_a_trial_goes_on_from_another_ones_standing_with_its_own_settings():
     heir.step()
     heir.go_on(donor.standings())
     assert [report.round for report in play(heir)] == [3, 4]
+
+
+def test_a_trials_standing_is_kept_in_files_that_hold_no_code(tmp_path):
+    """What population-based training hands on: the next process goes on from it as if it had never stopped."""
+    paced = {"name": "asha", "objective": "auroc"}
+    plan, _ = make_plan(small_tree(seeds=[1, 2], training__rounds=4, sweep__scheduler=paced))
+
+    def process():
+        made = TrialProcess.__new__(TrialProcess)
+        made.setup({"trial": {"params": {}}}, plan, local_pool(plan), [])
+        return made
+
+    donor, heir = process(), process()
+    heir.save_checkpoint(str(tmp_path))  # before its first round there is nothing to keep
+    assert list(tmp_path.iterdir()) == []
+    donor.step(), donor.step()
+    donor.save_checkpoint(str(tmp_path))
+    files = sorted(tmp_path.iterdir())
+    assert [path.name for path in files] == ["standing-0.safetensors", "standing-1.safetensors"]
+    assert not any(pickle.PROTO + bytes([protocol]) in path.read_bytes()[:2] for path in files for protocol in range(6))
+    heir.load_checkpoint(str(tmp_path))
+    assert [heir.step()["auroc"] for _ in range(2)] == [donor.step()["auroc"] for _ in range(2)]
 
 
 def test_whoever_decides_hears_of_all_bytes_so_far(monkeypatch: pytest.MonkeyPatch):

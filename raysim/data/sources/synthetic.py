@@ -28,6 +28,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+from raysim.core import memory
 from raysim.core.section import Seed
 from raysim.core.streams import stream
 from raysim.data.sources.synthetic_features import descriptions, feature_names
@@ -111,6 +112,7 @@ class Synthetic(BaseModel):
 
         from raysim.data.records import Records
 
+        self._check_memory()
         site = _Sites(self)
         n = int(site.sizes.sum())
         X = np.empty((n, self.features), np.float32)
@@ -137,6 +139,20 @@ class Synthetic(BaseModel):
                 f"{self.features} features, seed {self.seed}",
             ),
         )
+
+    def _check_memory(self) -> None:
+        """Raise ``ResourceError`` where rows, or what is drawn for each hospital and group, do not fit."""
+        rows = self.rows if self.rows_per_hospital is None else self.hospitals * self.rows_per_hospital
+        for name, count, size in (
+            ("rows", rows, 4 * self.features + 16),
+            ("hospitals", self.hospitals, 4 * (8 * self.features + 16)),
+            ("groups", self.groups, 8 * (3 * self.features + 3)),
+        ):
+            memory.check(
+                count * size,
+                f"data.{name}: {count:,} with {self.features:,} features",
+                f"take fewer {name} or features",
+            )
 
 
 class _Sites:

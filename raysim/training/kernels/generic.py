@@ -39,6 +39,7 @@ from raysim.training.kernels.torch_contrast import Contrasting
 from raysim.training.kernels.torch_losses import TORCH_LOSSES
 from raysim.training.kernels.torch_optimizers import leave, make_solver, resume
 from raysim.training.losses import LOG_LOSS, choose, row_losses
+from raysim.training.size import check_size
 
 BATCH_NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm)
 """What normalises by the rows of a batch, the lazy kinds among them, which derive from these."""
@@ -72,6 +73,15 @@ def bind_module(
     return Cohort(host, Vmapped(host.module, host.layout, loss), device=device, precision=precision)
 
 
+def _parameters(make: Callable[[], nn.Module]) -> int:
+    """How many parameters a module would have, which takes no memory to find out; 0 where it must be made for that."""
+    try:
+        with torch.device("meta"):
+            return sum(tensor.numel() for tensor in make().parameters())
+    except Exception:  # it puts its tensors somewhere itself; or it cannot be made at all, which is said where it is
+        return 0
+
+
 class ModuleModel:
     """A module's parameters as one vector, in the order of ``named_parameters``, and its buffers of real numbers.
 
@@ -95,6 +105,7 @@ class ModuleModel:
         self._gpus = [] if device == "cpu" else [self._device]
         self._dtype, self._torch_dtype = np.dtype(precision), getattr(torch, precision)
         try:
+            check_size(_parameters(self._make), options)
             module = self._seeded(0).to(self._torch_dtype)
         except (TypeError, RuntimeError) as error:
             raise ConfigError(f"model.options: {options!r} does not construct {cls.__qualname__}: {error}") from error

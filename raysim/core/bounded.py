@@ -1,0 +1,114 @@
+"""YAML and JSON that somebody else may have written: bounded in size, depth and what aliases make of them.
+
+Whatever is refused is a ``ValueError`` of one line.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+YAML_BYTES = 2 * 2**20
+"""A configuration of 10,000 hospitals by name has about one million."""
+
+JSON_BYTES = 256 * 2**20
+"""The largest file of raysim's own that is read whole. The manifest of thousands of runs has some megabytes."""
+
+DEPTH = 40
+"""How deep lists and sections may nest. A configuration nests about six deep."""
+
+NODES = 100_000
+"""How many values and keys a YAML file may hold, once for each alias of theirs."""
+
+DIGITS = 400
+"""Of a whole number in YAML. To turn a long one into a number takes time that grows with its square."""
+
+
+def read_bytes(path: Path, limit: int) -> bytes:
+    """The content of a file of at most ``limit`` bytes. Raises ``ValueError`` for more, and ``OSError``."""
+    with path.open("rb") as file:
+        content = file.read(limit + 1)
+    if len(content) > limit:
+        raise ValueError(f"it has more than {limit:,} bytes")
+    return content
+
+
+def yaml_value(text: str, loader: type[Loader] | None = None) -> Any:
+    """The value that a YAML text stands for."""
+    if len(text) > YAML_BYTES:
+        raise ValueError(f"it has more than {YAML_BYTES:,} characters")
+    try:
+        return yaml.load(text, loader or Loader)  # a safe one, whatever it may be called
+    except yaml.YAMLError as error:
+        raise ValueError(" ".join(str(error).replace('in "<unicode string>", ', "at ").split())) from None
+    except (OverflowError, TypeError, AttributeError, KeyError, IndexError) as error:
+        raise ValueError(f"{type(error).__name__}: {error}") from None  # what PyYAML itself does not look for
+
+
+def read_json(path: Path, limit: int = JSON_BYTES) -> Any:
+    """The value in a JSON file. Raises ``ValueError`` and ``OSError``."""
+    return json_value(read_bytes(path, limit))
+
+
+def json_value(text: str | bytes) -> Any:
+    """The value that a JSON text stands for."""
+    try:
+        return json.loads(text)
+    except RecursionError:
+        raise ValueError("it nests too deep") from None
+
+
+class Loader(yaml.SafeLoader):
+    """PyYAML's safe loader, which stops where depth or number of nodes pass the limits.
+
+    Aliases cost it nothing, for they share what they name; but whoever walks the value meets it once for each alias.
+    """
+
+    def __init__(self, stream: Any) -> None:
+        super().__init__(stream)
+        self._depth = 0
+        self._nodes = 0
+        self._below = 0
+        self._sizes: dict[int, tuple[int, int]] = {}
+
+    def compose_node(self, parent: Any, index: Any) -> Any:
+        if self.check_event(yaml.AliasEvent):
+            mark = self._mark()
+            node = super().compose_node(parent, index)
+            if id(node) not in self._sizes:
+                raise yaml.MarkedYAMLError(None, None, "an alias stands in what it names", mark)
+            count, height = self._sizes[id(node)]
+            self._count(count, self._depth + height, mark)
+            return node
+        before, below, self._below = self._nodes, self._below, 0
+        self._depth += 1
+        self._count(1, self._depth, self._mark())
+        node = super().compose_node(parent, index)
+        self._depth -= 1
+        height = 1 + self._below
+        self._sizes[id(node)] = (self._nodes - before, height)
+        self._below = max(below, height)
+        return node
+
+    def _mark(self) -> Any:
+        """Where the next node stands."""
+        return self.peek_event().start_mark  # type: ignore[no-untyped-call]
+
+    def _count(self, nodes: int, depth: int, mark: Any) -> None:
+        self._nodes += nodes
+        if depth > DEPTH:
+            raise yaml.MarkedYAMLError(None, None, f"nests deeper than {DEPTH} levels", mark)
+        if self._nodes > NODES:
+            raise yaml.MarkedYAMLError(None, None, f"holds more than {NODES:,} values, aliases written out", mark)
+
+    def construct_yaml_int(self, node: Any) -> int:
+        if len(node.value) > DIGITS:
+            raise yaml.MarkedYAMLError(None, None, f"a number of {len(node.value):,} digits", node.start_mark)
+        number: int = super().construct_yaml_int(node)
+        return number
+
+
+Loader.add_constructor("tag:yaml.org,2002:int", Loader.construct_yaml_int)

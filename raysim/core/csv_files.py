@@ -1,0 +1,96 @@
+"""All CSV files that raysim writes: a spreadsheet that opens one runs nothing, and what was written is read back.
+
+Spreadsheets take a cell that begins with ``=``, ``+``, ``-`` or ``@`` for a formula, which may run a program or send
+the sheet elsewhere; names of hospitals and categories come from the data of others. Such a text gets a ``'`` before it,
+which spreadsheets take for "this is text"; numbers stay. :func:`read_csv` takes it off again.
+"""
+
+from __future__ import annotations
+
+import csv
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+_FORMULA = re.compile(r"'*(?:[\t\r\n]|\s*[=+\-@\uFF1D\uFF0B\uFF0D\uFF20])")
+"""What a text begins with that is written with a further ``'``; the wide forms count as the narrow ones."""
+
+_WRITTEN = re.compile(r"'(?='*(?:[\t\r\n]|\s*[=+\-@\uFF1D\uFF0B\uFF0D\uFF20]))")
+
+
+def cell(text: str) -> str:
+    """A text as it is written.
+
+    >>> cell("=1+1"), cell("'=1+1"), cell("-0.5"), cell("Saint Mary's")
+    ("'=1+1", "''=1+1", '-0.5', "Saint Mary's")
+    """
+    return f"'{text}" if _FORMULA.match(text) and not _is_number(text) else text
+
+
+def text_of(cell: str) -> str:
+    """The text of which :func:`cell` made this."""
+    return cell[1:] if _WRITTEN.match(cell) else cell
+
+
+def write_csv(table: pd.DataFrame, path: Path, *, many_rows: bool = False) -> None:
+    """Write a table, without its index. For ``many_rows`` eight times as fast: texts stand in quotes."""
+    safe = _changed(table, cell)
+    if not many_rows:
+        # Python's writer takes a lone carriage return for nothing that needs quotes.
+        returns = any("\r" in value for column in _texts(safe) for value in column)
+        safe.to_csv(path, index=False, quoting=csv.QUOTE_NONNUMERIC if returns else csv.QUOTE_MINIMAL)
+        return
+    import pyarrow as pa
+    import pyarrow.csv
+
+    pyarrow.csv.write_csv(pa.Table.from_pandas(safe, preserve_index=False), path)
+
+
+def read_csv(path: Path, **options: Any) -> pd.DataFrame:
+    """A table that :func:`write_csv` wrote; ``options`` are those of ``pandas.read_csv``."""
+    import pandas as pd
+
+    table: pd.DataFrame = pd.read_csv(path, **options)
+    return _changed(table, text_of)
+
+
+def _changed(table: pd.DataFrame, change: Callable[[str], str]) -> pd.DataFrame:
+    """A copy of the table with all its texts changed, column names too."""
+    import pandas as pd
+
+    columns = {}
+    for name, column in table.items():
+        # A name stands in many rows.
+        texts = {} if _is_plain(column) else {text: change(text) for text in _distinct(column)}
+        if any(text != after for text, after in texts.items()):
+            column = column.astype(object).map(lambda value, texts=texts: texts.get(value, value))
+        columns[change(str(name))] = column
+    return pd.DataFrame(columns, index=table.index, copy=False)
+
+
+def _texts(table: pd.DataFrame) -> Iterator[list[str]]:
+    yield [str(name) for name in table.columns]
+    for _, column in table.items():
+        if not _is_plain(column):
+            yield _distinct(column)
+
+
+def _distinct(column: pd.Series[Any]) -> list[str]:
+    return [value for value in column.dropna().unique() if isinstance(value, str)]
+
+
+def _is_plain(column: pd.Series[Any]) -> bool:
+    """Whether a column holds no texts."""
+    return column.dtype.kind in "biufmM"
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True

@@ -1,0 +1,65 @@
+"""Tables that raysim writes: no cell is a formula to a spreadsheet, and all are read back as they were."""
+
+from __future__ import annotations
+
+import csv
+import re
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from raysim.core.csv_files import cell, read_csv, text_of, write_csv
+from raysim.storage.manifest import Manifest
+
+HARMFUL = ["=1+1", "+1+1", "-1+1", "@SUM(A1)", "\t=1", "\r=1", " =cmd|' /C calc'!A0", "＝1+1", "'=1", "''@x"]
+HARMLESS = ["St. Mary's", "'t Hart", "", "a=b", "007", "-5", "+.5", "1e-3", "hospital_1"]
+
+
+def test_what_a_spreadsheet_would_run_gets_a_quotation_mark():
+    assert [cell(text) for text in HARMFUL] == [f"'{text}" for text in HARMFUL]
+    assert [cell(text) for text in HARMLESS] == HARMLESS
+
+
+@given(st.text(max_size=6) | st.text("'=+-@ \t\r\n\uff1d1e.", max_size=6))
+def test_every_text_is_read_back(text):
+    written = cell(text)
+    assert text_of(written) == text
+
+
+@pytest.mark.parametrize("many_rows", [False, True])
+def test_tables_are_read_back_whichever_way_they_are_written(many_rows, tmp_path):
+    names = [*HARMFUL, *(text for text in HARMLESS if text)]
+    table = pd.DataFrame(
+        {
+            "hospital": names,
+            "=kind": pd.Categorical(names),
+            "value": -np.arange(len(names), dtype=float),
+            "count": pd.array([None, *range(1, len(names))], dtype="Int64"),
+        }
+    )
+    path = tmp_path / "t.csv"
+    before = table.copy(deep=True)
+    write_csv(table, path, many_rows=many_rows)
+    pd.testing.assert_frame_equal(table, before)
+    again = read_csv(path, dtype={"hospital": str, "'=kind": str}, keep_default_na=False, na_values={"count": [""]})
+    assert list(again.columns) == list(table.columns)
+    assert again["hospital"].tolist() == names
+    assert again["=kind"].tolist() == names
+    assert again["value"].tolist() == table["value"].tolist()
+    assert again["count"].isna().tolist() == [True] + [False] * (len(names) - 1)
+    with path.open(newline="") as file:
+        cells = [entry for row in csv.reader(file) for entry in row]
+    begin = re.compile(r"\s*[=+\-@\uff1d]|[\t\r]")
+    assert [entry for entry in cells if begin.match(entry) and not re.fullmatch(r"[+-]?[\d.e-]+", entry)] == []
+
+
+def test_what_a_command_writes_goes_through_it(tmp_path):
+    manifest = Manifest.begin(tmp_path, "run")
+    table = pd.DataFrame({"hospital": ["=1+1", "b"]})
+    manifest.csv("a.csv", table)
+    manifest.rows("b.csv", table)
+    assert (tmp_path / "a.csv").read_text() == "hospital\n'=1+1\nb\n"
+    assert (tmp_path / "b.csv").read_text() == '"hospital"\n"\'=1+1"\n"b"\n'
