@@ -160,8 +160,9 @@ def test_a_trial_goes_on_from_another_ones_standing_with_its_own_settings():
     assert [report.round for report in play(heir)] == [3, 4]
 
 
-def test_a_trials_standing_is_kept_in_files_that_hold_no_code(tmp_path):
+def test_a_trials_standing_is_kept_in_files_that_hold_no_code(tmp_path, monkeypatch):
     """What population-based training hands on: the next process goes on from it as if it had never stopped."""
+    monkeypatch.setattr(importing, "_standing", None)  # a process of its own would keep what it is told
     paced = {"name": "asha", "objective": "auroc"}
     plan, _ = make_plan(small_tree(seeds=[1, 2], training__rounds=4, sweep__scheduler=paced))
 
