@@ -26,16 +26,14 @@ from raysim.config.schema import Config
 from raysim.core import host
 from raysim.engine.job import Round
 from raysim.storage.atomic import write_json
-from raysim.tracking.client import LOGGERS, NOWHERE, Tracker
+from raysim.tracking.client import LOGGERS, NOWHERE, Status, Tracker, check_reachable
+from raysim.tracking.recording import SETTINGS, WAITS
 from raysim.tune.journal import Finished
 from raysim.tune.plan import SweepPlan
 from raysim.tune.trial import headline
 
-WAITS = (1.0, 2.0, 5.0, 10.0, 30.0)
-"""Seconds between tries to reach the store, while the sweep goes on."""
-
-PATIENCE = {"MLFLOW_HTTP_REQUEST_MAX_RETRIES": "1", "MLFLOW_HTTP_REQUEST_TIMEOUT": "10"}
-"""MLflow's own patience (minutes, by default) would keep a sweep from ending; this thread has its own."""
+STATUS: Mapping[str, Status] = {"completed": "FINISHED", "stopped": "KILLED", "failed": "FAILED"}
+"""How MLflow calls the states of trials."""
 
 
 class SweepTracker:
@@ -90,7 +88,7 @@ class SweepTracker:
     def _work(self) -> None:
         import mlflow.tracking  # noqa: F401  # it sets the levels of its loggers when it is imported
 
-        with host.environment(PATIENCE, keep=True), host.quiet(*LOGGERS):
+        with host.environment(SETTINGS, keep=True), host.quiet(*LOGGERS):
             self._send_all()
 
     def _send_all(self) -> None:
@@ -122,6 +120,7 @@ class SweepTracker:
     def _store(self) -> Tracker:
         """The store, with the sweep's own run open and without what an earlier try left half sent."""
         if self._tracker is None:
+            check_reachable(self._config.tracking.uri)  # MLflow itself would try for minutes to open it
             self._tracker = Tracker(self._config.tracking.uri, self._config.tracking.experiment)
         if self._run is None:
             params = self._config.frozen() | {"sweep": self._plan.sweep.frozen()}
@@ -154,10 +153,11 @@ class SweepTracker:
                 f"trial {trial.number}, seed {seed}", {"seed": seed, **trial.params}, tags | {"level": "seed"}, run
             )
             tracker.rounds(nested, rounds)
-            tracker.finish(nested, headline(trial.finals.get(seed, {})), {}, trial.error)
+            ended: Status = "FINISHED" if trial.error is None else "FAILED"
+            tracker.finish(nested, headline(trial.finals.get(seed, {})), {}, ended, trial.error)
         if trial.error is not None:
             tracker.tag(run, {"error": trial.error[:5000]})
-        tracker.end(run, {"completed": "FINISHED", "stopped": "KILLED", "failed": "FAILED"}[trial.status])
+        tracker.end(run, STATUS[trial.status])
         self._halves.remove(run)
         self._sent[trial.number] = run
         self._write()

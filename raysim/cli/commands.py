@@ -77,18 +77,20 @@ def compare_all(
 
 def resume_run(folder: Path, console: Console, *, in_process: bool, verbose: bool) -> None:
     """``raysim resume`` of a run or comparison: it goes on where it was stopped; a finished one stays as it is."""
+    from raysim.experiment.unsent import send_kept
     from raysim.storage.resume import read_ticket
     from raysim.strategies.shared.importing import standing_here
 
     folder = folder.absolute()
     ticket = read_ticket(folder)
-    if ticket.finished:
-        console.print(f"{folder}: finished, nothing to resume", soft_wrap=True, highlight=False, markup=False)
-        return
     working = Path(ticket.working)
     # Relative paths of the configuration mean what they meant when it was started; code comes from here all the same.
     with standing_here((working, folder)), contextlib.chdir(working if working.is_dir() else "."):
         config = reading.resolve(folder / "config.yaml", reads=())
+        if ticket.finished:
+            said = f"{folder}: finished, {send_kept(folder, config.tracking) or 'nothing to resume'}"
+            console.print(said, soft_wrap=True, highlight=False, markup=False)
+            return
         go_on = run_one if ticket.kind == "run" else compare_all
         go_on(config, console, folder, in_process=in_process, verbose=verbose, again=True)
 

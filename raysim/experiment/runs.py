@@ -22,6 +22,7 @@ from raysim.core.errors import ConfigError, RaysimError, ResourceError
 from raysim.engine import timing
 from raysim.engine.job import Job, Outcome, Result, Round, RunState, check_job
 from raysim.engine.messages import ModelSpec, Work
+from raysim.experiment import unsent
 from raysim.experiment.session import Session, open_session
 from raysim.report.progress import RunProgress
 from raysim.storage import resume
@@ -94,14 +95,18 @@ class Experiment:
         services = _RunServices(self, console)
         try:
             if conclude is None:
-                return [self._run_alone(services, in_process, verbose)]
-            return self._run_all(services, in_process, verbose, conclude, kind)
+                results = [self._run_alone(services, in_process, verbose)]
+            else:
+                results = self._run_all(services, in_process, verbose, conclude, kind)
         except ConfigError:
             raise
         except BaseException:
             if (self.folder / resume.FILE).exists():
                 services.say(f"stopped; 'raysim resume {self.folder}' goes on")
             raise
+        if services.unsent is not None:
+            services.say(services.unsent)
+        return results
 
     def remarks(self) -> list[str]:
         """What strategies say of their settings on these hospitals: a line for each thing said, after their labels."""
@@ -238,6 +243,7 @@ class _RunServices:
     session: Session
     recorder: Recorder
     display: RunProgress
+    unsent: str | None = None
 
     def __init__(self, experiment: Experiment, console: Console) -> None:
         self._experiment = experiment
@@ -258,6 +264,9 @@ class _RunServices:
             rounds = [entry.config.training.rounds for entry in self._experiment.entries]
             with RunProgress(self._console, jobs, sum(rounds) * len(self._experiment.seeds)) as self.display:
                 yield
+        folder = self._experiment.folder
+        with resume.writing(folder):
+            self.unsent = unsent.keep(folder, self.recorder, config.tracking.uri)
 
     def say(self, text: str) -> None:
         """A line for the user."""

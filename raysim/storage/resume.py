@@ -37,6 +37,7 @@ from raysim.training.base import Layout
 
 FILE = "resume.json"
 FINISHED = "finished.safetensors"
+UNSENT = "unsent.json"
 CHECKPOINTS = "checkpoints"
 FORMAT = 1
 
@@ -195,7 +196,8 @@ def opened(
         place = _place(folder, frozen["checkpoint"].get("path"), f"{frozen['name']}-{run_id[:12]}")
         ticket = Ticket(kind, settings, place, os.getcwd(), run_id)
         with writing(folder):
-            (folder / FINISHED).unlink(missing_ok=True)
+            for name in (FINISHED, UNSENT):
+                (folder / name).unlink(missing_ok=True)
             # Else a run of an earlier comparison would go on in this one, or be taken for one of its runs.
             for other in folder.glob(f"runs/*/seed-*/{FILE}"):
                 other.unlink()

@@ -5,14 +5,14 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-import os
 import posixpath
 import re
 import socket
+import tempfile
 import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 from urllib.parse import urlparse
 
 from raysim.core.errors import ConfigError
@@ -33,6 +33,12 @@ NAME_LENGTH = 250
 LOGGERS = ("mlflow", "alembic")
 """Who says what nobody needs to know."""
 
+Status = Literal["FINISHED", "FAILED", "KILLED"]
+"""How a run has ended: well, with an error, or because someone stopped it."""
+
+SERVERS = {"http": 80, "https": 443, "postgresql": 5432, "mysql": 3306, "mssql": 1433}
+"""Stores that listen, and the port where the address names none."""
+
 BATCH = 1000
 """Metrics that MLflow takes in one call."""
 
@@ -50,28 +56,34 @@ def check_reachable(uri: str) -> None:
         ) from None
     if uri.startswith(SQLITE):
         _check_sqlite(uri)
-    elif parsed.scheme in ("http", "https"):
-        port = port or (443 if parsed.scheme == "https" else 80)
+    elif (scheme := parsed.scheme.partition("+")[0]) in SERVERS and (parsed.hostname or scheme.startswith("http")):
+        port = port or SERVERS[scheme]
         try:
             socket.create_connection((parsed.hostname or "", port), timeout=2).close()
         except (OSError, UnicodeError) as error:  # a host that no name server could be asked for is a UnicodeError
             raise ConfigError(
                 f"tracking.uri: {uri} cannot be reached ({error}); start it or set another store"
             ) from None
-    elif parsed.scheme not in ("postgresql", "mysql", "mssql", "databricks"):
+    elif scheme not in (*SERVERS, "databricks"):
         raise ConfigError(f"tracking.uri: '{uri}' is not a store; use sqlite:///mlflow.db, http://host:port or none")
 
 
 def _check_sqlite(uri: str) -> None:
     path = sqlite_path(uri)
-    if path.is_dir() or not path.parent.is_dir() or not os.access(path if path.exists() else path.parent, os.W_OK):
+    begins = b""
+    try:
+        # Only an attempt tells: permission bits do not know of file systems that take nothing.
+        tempfile.TemporaryFile(dir=path.absolute().parent).close()
+        if path.exists():
+            with path.open("r+b") as file:
+                begins = file.read(15)
+    except OSError as error:
         raise ConfigError(
-            f"tracking.uri: {uri} cannot be written ({path.absolute()}); name a file in a folder that can"
-        )
-    if not path.exists() or not path.stat().st_size:
+            f"tracking.uri: {uri} cannot be written ({path.absolute()}: {error.strerror}); name a file in a folder "
+            "that can"
+        ) from None
+    if not begins:
         return
-    with path.open("rb") as file:
-        begins = file.read(15)
     if begins != b"SQLite format 3":
         raise ConfigError(f"tracking.uri: {path.absolute()} is not a SQLite database; name another file")
 
@@ -105,21 +117,26 @@ class Tracker:
 
     def go_on(self, name: str, params: Mapping[str, Any], tags: Mapping[str, str], parent: str | None = None) -> str:
         """Open the run again that has the same ``RUN_TAG``, or :meth:`start` it. No step will be in it twice."""
-        found = self._client.search_runs([self._experiment], f"tags.`{RUN_TAG}` = '{tags[RUN_TAG]}'", max_results=1)
-        if not found:
+        run_id = self.known(tags[RUN_TAG])
+        if run_id is None:
             return self.start(name, params, tags, parent)
-        run_id: str = found[0].info.run_id
-        if found[0].info.status == "FINISHED":
+        run = self._client.get_run(run_id)
+        if run.info.status == "FINISHED":
             self._closed.add(run_id)
             return run_id
         self._held[run_id] = {
-            (key, point.step) for key in found[0].data.metrics for point in self._client.get_metric_history(run_id, key)
+            (key, point.step) for key in run.data.metrics for point in self._client.get_metric_history(run_id, key)
         }
-        self._log_params(run_id, params, found[0].data.params)
-        if "error" in found[0].data.tags:
+        self._log_params(run_id, params, run.data.params)
+        if "error" in run.data.tags:
             self._client.delete_tag(run_id, "error")
         self._client.update_run(run_id, status="RUNNING")
         return run_id
+
+    def known(self, tag: str) -> str | None:
+        """The run that has this ``RUN_TAG``, if there is one."""
+        runs = self._client.search_runs([self._experiment], f"tags.`{RUN_TAG}` = '{tag}'", max_results=1)
+        return str(runs[0].info.run_id) if runs else None
 
     def rounds(self, run_id: str, rounds: list[Round]) -> None:
         """Record the metrics of some rounds, in as few calls as MLflow takes."""
@@ -148,8 +165,15 @@ class Tracker:
         values += [Metric("training_loss", loss, now, round) for round, loss in losses if math.isfinite(loss)]
         self._log(run_id, values)
 
-    def finish(self, run_id: str, summary: Mapping[str, float], files: Mapping[str, Path], error: str | None) -> None:
-        """Record final figures, :meth:`keep` files, and end the run; ``error`` marks it failed."""
+    def finish(
+        self,
+        run_id: str,
+        summary: Mapping[str, float],
+        files: Mapping[str, Path],
+        status: Status,
+        error: str | None = None,
+    ) -> None:
+        """Record final figures, :meth:`keep` files, and end the run, with the ``error`` of one that failed."""
         from mlflow.entities import Metric
 
         if run_id in self._closed:
@@ -158,8 +182,8 @@ class Tracker:
         self._log(run_id, [Metric(k, v, now, 0) for k, v in summary.items() if math.isfinite(v)])
         self.keep(run_id, files)
         if error is not None:
-            self._client.set_tag(run_id, "error", error)
-        self._client.set_terminated(run_id, "FAILED" if error is not None else "FINISHED")
+            self._client.set_tag(run_id, "error", error[:5000])
+        self._client.set_terminated(run_id, status)
 
     def metrics(self, run_id: str, values: Sequence[tuple[str, float, int]]) -> None:
         """Record ``(name, value, step)``; undefined values are left out."""
@@ -179,8 +203,8 @@ class Tracker:
         for name, path in files.items():
             self._client.log_artifact(run_id, str(path), artifact_path=posixpath.dirname(name) or None)
 
-    def end(self, run_id: str, status: str) -> None:
-        """Set how a run has ended: ``FINISHED``, ``FAILED`` or ``KILLED``."""
+    def end(self, run_id: str, status: Status) -> None:
+        """Set how a run has ended."""
         self._client.set_terminated(run_id, status)
 
     def nested(self, run_id: str) -> list[str]:

@@ -1,62 +1,97 @@
-"""Records the runs of an experiment while they go on, without slowing them down.
+"""Records the runs of an experiment while they go on, without slowing them down or depending on the store.
 
 MLflow takes seconds to import and to open its store: that happens in a thread while Ray starts. Rounds are buffered and
-written at most once a second.
+written at most once a second. A store that cannot be reached costs nothing but time: it is tried again while the runs
+go on, once more at the end, and what it has not taken then is left to be sent later; see :class:`Unsent`.
 """
 
 from __future__ import annotations
 
 import contextlib
+import threading
 import time
-from collections.abc import Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
 from raysim.config.schema import TrackingSection
 from raysim.core import host
-from raysim.core.errors import ResourceError
 from raysim.engine.job import Round
-from raysim.tracking.client import LOGGERS, NOWHERE, Tracker
+from raysim.tracking.client import LOGGERS, NOWHERE, RUN_TAG, Status, Tracker, check_reachable
 
 FLUSH_SECONDS = 1.0
 
+WAITS = (1.0, 2.0, 5.0, 10.0, 30.0)
+"""Seconds between tries to reach the store, while runs go on."""
+
+SETTINGS = {
+    "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "1",
+    "MLFLOW_HTTP_REQUEST_TIMEOUT": "10",
+    "MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT": "1",
+}
+"""MLflow's own patience (minutes, by default) would keep a command from ending; its thread here has its own."""
+
+CLOSING_SECONDS = 60.0
+"""How long one call of MLflow may take once everything else is done, before what is left is taken for unsent."""
+
+KILLED_SECONDS = 15.0
+"""The same where the command is stopped."""
+
+
+@dataclass(frozen=True)
+class Unsent:
+    """A run that the store has not taken whole, in plain values.
+
+    ``tags`` hold its ``RUN_TAG``, ``parent`` is that of the run that it is nested in. ``rounds`` are all of its rounds:
+    what the store holds already is not written twice. ``files`` are those to keep with it, by name.
+    """
+
+    name: str
+    params: Mapping[str, Any]
+    tags: Mapping[str, str]
+    parent: str | None
+    rounds: Sequence[Round]
+    summary: Mapping[str, float]
+    files: Mapping[str, Path]
+
 
 class Recorder:
-    """Hands out records of runs; a tracker's work happens on one thread of its own, in order."""
+    """Hands out records of runs; MLflow's work happens on a thread of its own, runs in their order.
+
+    After its context, ``unsent`` are the runs that ended well and that the store has not taken, and ``error`` says why.
+    """
 
     def __init__(self, tracking: TrackingSection, verbose: bool = False) -> None:
-        self._uri = tracking.uri
-        self._quiet = contextlib.ExitStack()
-        self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="mlflow")
-        self._tracker: Future[Tracker] | None = None
-        if tracking.uri != NOWHERE:
-            self._tracker = self._thread.submit(self._open, tracking, verbose)
-        self._pending: list[Future[Any]] = []
+        self.unsent: list[Unsent] = []
+        self.error = ""
+        self._tracking = tracking
+        self._verbose = verbose
+        self._host = contextlib.ExitStack()
+        self._news = threading.Condition()
+        self._records: list[Record] = []
+        self._closing = threading.Event()
+        self._calls = 0
+        self._tracker: Tracker | None = None
+        self._thread: threading.Thread | None = None
 
     def __enter__(self) -> Recorder:
+        if self._tracking.uri != NOWHERE:
+            self._host.enter_context(host.environment(SETTINGS, keep=True))
+            self._thread = threading.Thread(target=self._work, name="mlflow", daemon=True)
+            self._thread.start()
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        self._thread.shutdown(wait=True)
-        self._quiet.close()
-        if error is None:
-            try:
-                for done in self._pending:
-                    done.result()
-            except Exception as failure:
-                text = next(iter(str(failure).strip().splitlines()), "")
-                raise ResourceError(
-                    f"tracking.uri: {self._uri} failed ({type(failure).__name__}: {text}); mend it or set another"
-                ) from failure
-
-    def _open(self, tracking: TrackingSection, verbose: bool) -> Tracker:
-        if not verbose:
-            import mlflow.tracking  # noqa: F401  # it sets the levels of its loggers when it is imported
-
-            self._quiet.enter_context(host.quiet(*LOGGERS))
-        return Tracker(tracking.uri, tracking.experiment)
+        self._closing.set()
+        with self._news:
+            self._news.notify()
+        if self._thread is not None:
+            self._join(CLOSING_SECONDS if error is None else KILLED_SECONDS)
+        self._host.close()
+        if error is None and self._thread is not None:
+            self.unsent = [record.unsent() for record in self._records if not record.over]
 
     def run(
         self,
@@ -68,67 +103,147 @@ class Recorder:
         again: bool = False,
     ) -> Record:
         """A run, nested in ``parent`` where given; use it as a context. ``again``: one that goes on, if it is known."""
-        return Record(self, name, params, tags, parent, again)
+        record = Record(self, name, params, tags, parent, doubtful=again)
+        self._records.append(record)
+        self.tell(record)
+        return record
 
-    def do(self, work: Any) -> Future[Any] | None:
-        """Call ``work(tracker)`` on the tracker's thread; None where nothing is recorded."""
+    def tell(self, record: Record) -> None:
+        """There are news of a run."""
+        with self._news:
+            record.news = True
+            self._news.notify()
+
+    def _join(self, seconds: float) -> None:
+        """Wait for the thread as long as MLflow's calls come back; it may hang in one, and ends with the process."""
+        assert self._thread is not None
+        calls = -1
+        while self._thread.is_alive() and calls != self._calls:
+            calls, until = self._calls, time.monotonic() + seconds
+            while self._thread.is_alive() and calls == self._calls and time.monotonic() < until:
+                self._thread.join(0.1)
+        if self._thread.is_alive():
+            self.error = self.error or f"it did not answer within {seconds:g} s"
+
+    def _work(self) -> None:
+        import mlflow.tracking  # noqa: F401  # it sets the levels of its loggers when it is imported
+
+        with contextlib.nullcontext() if self._verbose else host.quiet(*LOGGERS):
+            tries = 0
+            while (record := self._next()) is not None:
+                try:
+                    self._send(record)
+                    tries = 0
+                except Exception as error:  # whatever MLflow, its database or the network raise
+                    self.error = " ".join(f"{type(error).__name__}: {error}".split())[:200]
+                    record.doubtful = True
+                    self.tell(record)
+                    if self._closing.is_set():
+                        return  # nothing else is tried: the store is away
+                    self._closing.wait(WAITS[min(tries, len(WAITS) - 1)])
+                    tries += 1
+                self._calls += 1
+
+    def _next(self) -> Record | None:
+        """The first run with news, when there are any; None at the end."""
+        with self._news:
+            while True:
+                for record in self._records:
+                    if record.news:
+                        record.news = False
+                        return record
+                if self._closing.is_set():
+                    return None
+                self._news.wait()
+
+    def _send(self, record: Record) -> None:
+        """Send what is new. May be repeated: a run in doubt is looked up first, and keeps what it holds."""
+        tracker = self._store()
+        if record.run_id is None or record.doubtful:
+            above = record.parent.run_id if record.parent is not None else None
+            begin = tracker.go_on if record.doubtful else tracker.start
+            record.doubtful = True
+            record.run_id = begin(record.name, record.params, record.tags, above)
+            record.sent = 0
+        record.doubtful = True
+        status = record.status  # before the rounds: once a run has ended there are no more of them
+        rounds = record.rounds[record.sent :]
+        if rounds:
+            tracker.rounds(record.run_id, rounds)
+            record.sent += len(rounds)
+        if status is not None:
+            tracker.finish(record.run_id, record.summary, record.files, status, record.error)
+            record.over = True
+        record.doubtful = False
+
+    def _store(self) -> Tracker:
         if self._tracker is None:
-            return None
-        tracker = self._tracker
-        done = self._thread.submit(lambda: work(tracker.result()))
-        self._pending.append(done)
-        return done
+            check_reachable(self._tracking.uri)  # MLflow itself would try for minutes to open it
+            self._tracker = Tracker(self._tracking.uri, self._tracking.experiment)
+        return self._tracker
 
 
+@dataclass(eq=False)
 class Record:
-    """One MLflow run. An exception that leaves its context marks it failed, with the error."""
+    """One MLflow run. An exception that leaves its context marks it failed, with the error; a stop marks it killed.
 
-    def __init__(
-        self,
-        recorder: Recorder,
-        name: str,
-        params: Mapping[str, Any],
-        tags: Mapping[str, str],
-        parent: Record | None,
-        again: bool,
-    ) -> None:
-        self._recorder = recorder
-        self._rounds: list[Round] = []
-        self._flushed = time.monotonic()
-        self._summary: Mapping[str, float] = {}
-        self._files: Mapping[str, Path] = {}
-        above = parent.run_id if parent is not None else None
-        self.run_id: Future[str] | None = recorder.do(
-            lambda tracker: (tracker.go_on if again else tracker.start)(
-                name, params, tags, above.result() if above is not None else None
-            )
-        )
+    ``run_id``, ``sent``, ``doubtful`` and ``over`` are the recorder's: MLflow's name of it, how many rounds were sent,
+    whether a call may have failed half-way, and whether all has been sent.
+    """
+
+    recorder: Recorder
+    name: str
+    params: Mapping[str, Any]
+    tags: Mapping[str, str]
+    parent: Record | None
+    doubtful: bool
+    rounds: list[Round] = field(default_factory=list)
+    summary: Mapping[str, float] = field(default_factory=dict)
+    files: Mapping[str, Path] = field(default_factory=dict)
+    status: Status | None = None
+    error: str | None = None
+    run_id: str | None = None
+    sent: int = 0
+    over: bool = False
+    news: bool = False
+    flushed: float = field(default_factory=time.monotonic)
 
     def __enter__(self) -> Record:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        self._flush()
-        text = None if error is None else f"{type(error).__name__}: {error}"
-        summary, files = self._summary, self._files
-        self._do(lambda tracker, run_id: tracker.finish(run_id, summary, files, text))
+        if isinstance(error, Exception):
+            self.error = f"{type(error).__name__}: {error}"
+        self.status = "FINISHED" if error is None else "FAILED" if isinstance(error, Exception) else "KILLED"
+        self.recorder.tell(self)
 
     def round(self, row: Round) -> None:
         """A round has ended and been evaluated."""
-        self._rounds.append(row)
-        if time.monotonic() - self._flushed >= FLUSH_SECONDS:
-            self._flush()
+        self.rounds.append(row)
+        if time.monotonic() - self.flushed >= FLUSH_SECONDS:
+            self.flushed = time.monotonic()
+            self.recorder.tell(self)
 
     def done(self, summary: Mapping[str, float], files: Mapping[str, Path]) -> None:
         """The run's final figures, and the files to keep with it by name."""
-        self._summary, self._files = summary, files
+        self.summary, self.files = summary, files
 
-    def _flush(self) -> None:
-        rows, self._rounds, self._flushed = self._rounds, [], time.monotonic()
-        if rows:
-            self._do(lambda tracker, run_id: tracker.rounds(run_id, rows))
+    def unsent(self) -> Unsent:
+        """All of it, in plain values."""
+        parent = self.parent.tags[RUN_TAG] if self.parent is not None else None
+        return Unsent(self.name, self.params, self.tags, parent, tuple(self.rounds), self.summary, self.files)
 
-    def _do(self, work: Any) -> None:
-        run = self.run_id
-        if run is not None:
-            self._recorder.do(lambda tracker: work(tracker, run.result()))
+
+def send(unsent: Iterable[Unsent], tracking: TrackingSection) -> None:
+    """Send runs that ended, parents before those nested in them. Raises what MLflow raises; may be repeated."""
+    check_reachable(tracking.uri)
+    with host.environment(SETTINGS, keep=True):
+        import mlflow.tracking  # noqa: F401  # it sets the levels of its loggers when it is imported
+
+        with host.quiet(*LOGGERS):
+            tracker = Tracker(tracking.uri, tracking.experiment)
+            for run in unsent:
+                above = tracker.known(run.parent) if run.parent is not None else None
+                run_id = tracker.go_on(run.name, run.params, run.tags, above)
+                tracker.rounds(run_id, list(run.rounds))
+                tracker.finish(run_id, run.summary, run.files, "FINISHED")

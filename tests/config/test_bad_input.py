@@ -115,6 +115,11 @@ def settings(values: dict[str, object]) -> list[str]:
         ({"evaluation.part": "validation"}, "evaluation.part: no hospital has validation rows"),
         ({"tracking.uri": "http://127.0.0.1:9"}, "tracking.uri: http://127.0.0.1:9 cannot be reached"),
         ({"tracking.uri": "sqlite:////nowhere/m.db"}, "tracking.uri: sqlite:////nowhere/m.db cannot be written"),
+        (
+            {"tracking.uri": "sqlite:////proc/x.db"},
+            "tracking.uri: sqlite:////proc/x.db cannot be written (/proc/x.db: ",
+        ),
+        ({"tracking.uri": "postgresql://127.0.0.1:9/x"}, "tracking.uri: postgresql://127.0.0.1:9/x cannot be reached"),
         ({"tracking.uri": "mlflow.db"}, "tracking.uri: 'mlflow.db' is not a store"),
         ({"tracking.uri": "sqlite:mlflow.db"}, "tracking.uri: 'sqlite:mlflow.db' is not a store; use sqlite:///"),
         ({"tracking.uri": "http://localhost:abc"}, "tracking.uri: 'http://localhost:abc' is no address (Port could"),

@@ -89,6 +89,10 @@ def test_a_stopped_run_ends_as_if_it_had_not_been(here: Path, monkeypatch):
     start(tree, "whole")
     stopped(monkeypatch, tree, "stopped", 5)
     assert not Path("stopped/models.safetensors").exists()
+    client = MlflowClient(f"sqlite:///{here / 'mlflow.db'}")
+    experiment = client.get_experiment_by_name("raysim")
+    assert experiment is not None
+    assert [run.info.status for run in client.search_runs([experiment.experiment_id])] == ["KILLED", "FINISHED"]
     with monkeypatch.context() as elsewhere:
         elsewhere.chdir("/")  # relative paths mean what they meant
         said = go_on(here / "stopped")
@@ -99,9 +103,6 @@ def test_a_stopped_run_ends_as_if_it_had_not_been(here: Path, monkeypatch):
     assert load_file("stopped/models.safetensors")
     assert "finished, nothing to resume" in go_on("stopped")
 
-    client = MlflowClient(f"sqlite:///{here / 'mlflow.db'}")
-    experiment = client.get_experiment_by_name("raysim")
-    assert experiment is not None
     recorded = client.search_runs([experiment.experiment_id])
     assert len(recorded) == 2
     for run in recorded:

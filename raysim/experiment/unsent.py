@@ -1,0 +1,83 @@
+"""What MLflow has not taken of an experiment that ended: kept in its folder, and sent by ``raysim resume``.
+
+``unsent.json`` is there only while something is unsent. It names no files but the folders of the runs, whose manifests
+list what is kept with them.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from raysim.config.schema import TrackingSection
+from raysim.core.errors import ConfigError, ResourceError
+from raysim.engine.job import Round
+from raysim.storage.atomic import write_json
+from raysim.storage.manifest import Manifest
+from raysim.storage.resume import UNSENT
+from raysim.tracking.client import NOWHERE
+from raysim.tracking.recording import Recorder, Unsent, send
+
+
+def keep(folder: Path, recorder: Recorder, uri: str) -> str | None:
+    """Keep what the store at ``uri`` has not taken, and say so in a line; None where it has taken all."""
+    if not recorder.unsent:
+        (folder / UNSENT).unlink(missing_ok=True)
+        return None
+    write_json(folder / UNSENT, {"format": 1, "runs": [_plain(folder, run) for run in recorder.unsent]})
+    return (
+        f"warning: MLflow ({uri}) did not take {_counted(len(recorder.unsent))}: {recorder.error}; all is kept, "
+        f"'raysim resume {folder}' sends it"
+    )
+
+
+def send_kept(folder: Path, tracking: TrackingSection) -> str | None:
+    """Send what was kept in ``folder``, and say so in a line; None where nothing was kept.
+
+    Raises ``ResourceError`` where the store still does not take it, and ``ConfigError`` for a file that is damaged.
+    """
+    try:
+        text = (folder / UNSENT).read_text()
+    except FileNotFoundError:
+        return None
+    if tracking.uri == NOWHERE:
+        raise ConfigError(f"tracking.uri: none, and {folder / UNSENT} is to be sent; name a store in config.yaml there")
+    try:
+        runs = [_read(folder, tree) for tree in json.loads(text)["runs"]]
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise ConfigError(f"{folder / UNSENT}: cannot be read ({error!r}); remove it to go without MLflow") from None
+    try:
+        send(runs, tracking)
+    except Exception as error:  # whatever MLflow, its database or the network raise
+        reason = " ".join(f"{type(error).__name__}: {error}".split())[:200]
+        raise ResourceError(
+            f"tracking.uri: {tracking.uri} does not take what is kept in {folder / UNSENT} ({reason}); mend the store, "
+            "then resume again"
+        ) from None
+    (folder / UNSENT).unlink()
+    return f"sent {_counted(len(runs))} to MLflow ({tracking.uri})"
+
+
+def _counted(runs: int) -> str:
+    return f"{runs} run{'s' * (runs > 1)}"
+
+
+def _plain(folder: Path, run: Unsent) -> dict[str, Any]:
+    """A run as JSON; of its files only the folder, below ``folder``, whose manifest lists them."""
+    (home,) = {path.parent for name, path in run.files.items() if "/" not in name}
+    tree = {field.name: getattr(run, field.name) for field in dataclasses.fields(run)}
+    return tree | {
+        "rounds": [dataclasses.asdict(row) for row in run.rounds],
+        "files": home.absolute().relative_to(folder.absolute()).as_posix(),
+    }
+
+
+def _read(folder: Path, tree: Mapping[str, Any]) -> Unsent:
+    home = (folder / tree["files"]).resolve()
+    if not home.is_relative_to(folder.resolve()):
+        raise ValueError(f"{tree['files']} is no folder in it")
+    rounds: Sequence[Round] = tuple(Round(**row) for row in tree["rounds"])
+    return Unsent(**{**tree, "rounds": rounds, "files": Manifest.read(home).paths()})

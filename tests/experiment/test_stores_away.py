@@ -1,0 +1,227 @@
+"""A tracking store that goes away under a run: the run ends with its files, and resuming it sends what is kept."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from mlflow.tracking import MlflowClient
+from rich.console import Console
+
+from raysim.core.errors import ResourceError
+from raysim.engine.job import Round
+from raysim.experiment import curve
+from raysim.report.progress import RunProgress
+from raysim.tracking import recording
+from tests.conftest import empty_store
+from tests.storage.test_resume import SMALL, go_on, here, start
+
+__all__ = ["here"]
+
+ROUNDS = SMALL["training"]["rounds"]
+
+
+def at_round(monkeypatch: pytest.MonkeyPatch, round: int, event: Callable[[], None]) -> None:
+    """``event`` happens once, when that round of the first run is told."""
+    told, happened = RunProgress.round, []
+
+    def and_then(self: RunProgress, row: Round) -> None:
+        told(self, row)
+        if row.round == round and not happened:
+            happened.append(True)
+            event()
+
+    monkeypatch.setattr(RunProgress, "round", and_then)
+
+
+class Server:
+    """A real MLflow server on a port of its own, in processes of its own."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = empty_store(folder)
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            self._port = probe.getsockname()[1]
+        self.uri = f"http://127.0.0.1:{self._port}"
+        self.start()
+
+    def start(self) -> None:
+        store = ["--backend-store-uri", f"sqlite:///{self._folder}/mlflow.db"]
+        store += ["--artifacts-destination", str(self._folder / "artifacts")]
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "mlflow", "server", *store, "--port", str(self._port), "--workers", "1"],
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+        )
+        for _ in range(1200):
+            assert self._process.poll() is None
+            try:
+                socket.create_connection(("127.0.0.1", self._port), timeout=1).close()
+                return
+            except OSError:
+                time.sleep(0.1)
+        raise AssertionError("the server did not come up")
+
+    def kill(self) -> None:
+        """All of it, at once."""
+        os.killpg(self._process.pid, signal.SIGKILL)
+        self._process.wait()
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[Server]:
+    folder = tmp_path / "server"
+    folder.mkdir()
+    server = Server(folder)
+    yield server
+    server.kill()
+
+
+def said_by_run(tree: dict[str, Any], out: str, monkeypatch: pytest.MonkeyPatch, **how: bool) -> str:
+    """What a run or comparison prints."""
+    text = io.StringIO()
+    with monkeypatch.context() as patch:
+        patch.setattr("tests.storage.test_resume.Console", lambda quiet: Console(file=text, width=300))
+        start(tree, out, **how)
+    return text.getvalue()
+
+
+def recorded(uri: str) -> list[Any]:
+    client = MlflowClient(uri)
+    experiment = client.get_experiment_by_name("raysim")
+    return list(client.search_runs([experiment.experiment_id])) if experiment is not None else []
+
+
+def whole(uri: str) -> None:
+    """Every run is finished, with every round once."""
+    client = MlflowClient(uri)
+    for run in recorded(uri):
+        assert run.info.status == "FINISHED"
+        if "mlflow.parentRunId" in run.data.tags or len(recorded(uri)) == 1:
+            for name in run.data.metrics:
+                if name.endswith("seconds") or name.endswith(".auroc"):
+                    steps = [point.step for point in client.get_metric_history(run.info.run_id, name)]
+                    assert len(steps) == len(set(steps))
+            steps = [point.step for point in client.get_metric_history(run.info.run_id, "cohort_size")]
+            assert sorted(steps) == list(range(1, ROUNDS + 1))
+
+
+def test_a_server_that_is_killed_in_mid_run(server: Server, here: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(recording, "FLUSH_SECONDS", 0.0)
+    seen = []
+
+    def killed() -> None:
+        for _ in range(1200):  # until it has the run and a round of it
+            seen[:] = [run for run in recorded(server.uri) if "cohort_size" in run.data.metrics]
+            if seen:
+                break
+            time.sleep(0.1)
+        server.kill()
+
+    with monkeypatch.context() as patch:
+        at_round(patch, 3, killed)
+        tree = SMALL | {"strategy": "local", "tracking": {"uri": server.uri}}
+        said = said_by_run(tree, "run", patch)
+    assert len(seen) == 1
+    assert (here / "run" / "models.safetensors").exists()
+    assert json.loads((here / "run" / "resume.json").read_text())["finished"]
+    assert f"warning: MLflow ({server.uri}) did not take 1 run: " in said
+    assert "all is kept, 'raysim resume run' sends it" in said
+    with pytest.raises(ResourceError, match=r"does not take what is kept in .*unsent.json \(ConfigError: tracking.uri"):
+        go_on("run")
+    server.start()
+    assert f"finished, sent 1 run to MLflow ({server.uri})" in go_on("run")
+    whole(server.uri)
+    (run,) = recorded(server.uri)
+    assert run.info.run_id == seen[0].info.run_id
+    kept = {artifact.path for artifact in MlflowClient(server.uri).list_artifacts(run.info.run_id)}
+    assert {"models.safetensors", "manifest.json"} <= kept
+    assert "finished, nothing to resume" in go_on("run")
+
+
+def test_a_server_that_takes_connections_and_never_answers(here: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("MLFLOW_HTTP_REQUEST_TIMEOUT", "1")
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        uri = f"http://127.0.0.1:{silent.getsockname()[1]}"
+        said = said_by_run(SMALL | {"strategy": "local", "tracking": {"uri": uri}}, "run", monkeypatch)
+    assert f"warning: MLflow ({uri}) did not take 1 run: " in said
+    assert (here / "run" / "report.html").exists()
+
+
+def test_a_call_that_never_comes_back_is_left_behind(here: Path, monkeypatch: pytest.MonkeyPatch):
+    """Whatever MLflow does inside of it: its thread ends with the process."""
+    monkeypatch.setattr(recording, "CLOSING_SECONDS", 0.5)
+    monkeypatch.setenv("MLFLOW_HTTP_REQUEST_TIMEOUT", "600")
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        uri = f"http://127.0.0.1:{silent.getsockname()[1]}"
+        said = said_by_run(SMALL | {"strategy": "local", "tracking": {"uri": uri}}, "run", monkeypatch)
+    assert f"warning: MLflow ({uri}) did not take 1 run: it did not answer within 0.5 s; all is kept" in said
+
+
+def unwritable(here: Path) -> None:
+    """Nothing can be written where the store is, not even by root."""
+    (here / "mlflow.db").rename(here / "aside.db")
+    (here / "mlflow.db").mkdir()
+
+
+def writable(here: Path) -> None:
+    (here / "mlflow.db").rmdir()
+    (here / "aside.db").rename(here / "mlflow.db")
+
+
+@pytest.mark.parametrize("kind", ["compare", "curve"])
+def test_a_file_that_cannot_be_written_any_more(kind: str, here: Path, monkeypatch: pytest.MonkeyPatch):
+    empty_store(here)
+    uri = f"sqlite:///{here / 'mlflow.db'}"
+    tree: dict[str, Any] = SMALL | {"seeds": [1, 2], "tracking": {"uri": uri}}
+    with monkeypatch.context() as patch:
+        at_round(patch, 3, lambda: unwritable(here))
+        if kind == "compare":
+            said = said_by_run(tree | {"strategies": ["fedavg", "local"]}, "out", patch, compare=True)
+        else:
+            text = io.StringIO()
+            tree |= {"strategies": ["fedavg", "fedprox"], "curve": {"field": "mu", "values": [0.1]}}
+            Path("c.yaml").write_text(yaml.safe_dump(tree))
+            console = Console(file=text, width=300)
+            curve.begin(Path("c.yaml"), [], Path("out"), console, in_process=True, verbose=False)
+            said = text.getvalue()
+            assert (here / "out" / "curve.csv").exists()
+    assert f"warning: MLflow ({uri}) did not take 5 runs: " in said
+    assert (here / "out" / "comparison.csv").exists()
+    writable(here)
+    assert "finished, sent 5 runs to MLflow" in go_on("out")
+    runs = recorded(uri)
+    (parent,) = [run for run in runs if "mlflow.parentRunId" not in run.data.tags]
+    assert len(runs) == 5
+    nested = [run for run in runs if run is not parent]
+    assert {run.data.tags["mlflow.parentRunId"] for run in nested} == {parent.info.run_id}
+    whole(uri)
+    assert not (here / "out" / "unsent.json").exists()
+
+
+def test_what_is_kept_names_no_folder_but_its_own(here: Path, monkeypatch: pytest.MonkeyPatch):
+    """Else someone else's folder could have files of ours sent to a store of theirs."""
+    empty_store(here)
+    with monkeypatch.context() as patch:
+        at_round(patch, 3, lambda: unwritable(here))
+        said_by_run(SMALL | {"strategy": "local"}, "run", patch)
+    writable(here)
+    start(SMALL | {"strategy": "local", "tracking": {"uri": "none"}}, "other")
+    kept = here / "run" / "unsent.json"
+    tree = json.loads(kept.read_text())
+    tree["runs"][0]["files"] = "../other"
+    kept.write_text(json.dumps(tree))
+    with pytest.raises(Exception, match=r"unsent.json: cannot be read \(ValueError\('\.\./other is no folder in it'"):
+        go_on("run")
