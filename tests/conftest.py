@@ -151,18 +151,25 @@ def federate(tmp_path: Path) -> MakeFederation:
     count = 0
 
     def make(
-        train: Sequence[int], test: Sequence[int] | None = None, *, features: int = 3, classes: int = 2, seed: int = 0
+        train: Sequence[int],
+        test: Sequence[int] | None = None,
+        *,
+        validation: Sequence[int] | None = None,
+        features: int = 3,
+        classes: int = 2,
+        seed: int = 0,
     ) -> Federation:
         nonlocal count
         count += 1
         folder = tmp_path / f"federation-{count}"
         folder.mkdir()
         tested = [5] * len(train) if test is None else list(test)
+        held = [0] * len(train) if validation is None else list(validation)
         rng = np.random.default_rng(seed)
-        n = sum(train) + sum(tested)
+        n = sum(train) + sum(held) + sum(tested)
         X = rng.normal(size=(n, features)).astype(np.float32)
         y = (X @ rng.normal(size=(features, classes)) + rng.normal(size=(n, classes))).argmax(axis=1)
-        stops = np.cumsum([[a, 0, b] for a, b in zip(train, tested, strict=True)])
+        stops = np.cumsum(list(zip(train, held, tested, strict=True)))
         bounds = np.concatenate([[0], stops])[np.arange(len(train))[:, None] * 3 + np.arange(4)]
         return store(folder, X, y, bounds, classes)
 

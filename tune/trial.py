@@ -25,7 +25,8 @@ Metrics = dict[str, dict[str, float]]
 class Report:
     """What a trial says of itself: news since its last report.
 
-    ``round`` that all seeds have reached; ``rounds`` new ones by seed; ``finals`` by seed once ``done``;
+    ``round`` that all seeds have reached; ``rounds`` new ones by seed; ``finals`` of seeds that have ended, all once
+    ``done``;
     ``error`` of the run that failed (then ``done`` too); ``attempts`` so far; ``seconds`` of computing.
     """
 
@@ -39,9 +40,8 @@ class Report:
 
     def latest(self) -> list[dict[str, float]]:
         """The headline model's metrics of each seed: final ones if there are, else of the last evaluated round."""
-        if self.finals:
-            return [headline(metrics) for metrics in self.finals.values()]
-        return [headline(rounds[-1].metrics) for rounds in self.rounds.values() if rounds]
+        evaluated = {seed: rounds[-1].metrics for seed, rounds in self.rounds.items() if rounds}
+        return [headline(metrics) for metrics in {**evaluated, **self.finals}.values()]
 
 
 class Trial:
@@ -54,6 +54,7 @@ class Trial:
         self._retries = retries
         self._attempts = 1
         self._round = 0
+        self._finals: dict[int, Metrics] = {}
         self._since: Sequence[RunState | None] = [None] * len(jobs)
         self._start()
 
@@ -70,6 +71,7 @@ class Trial:
     def _start(self) -> None:
         self._runs = [JobRun(self._pool, job, since) for job, since in zip(self.jobs, self._since, strict=True)]
         self._events: list[Iterator[Round | Outcome]] = [run.play() for run in self._runs]
+        self._finals = {}
 
     def step(self) -> Report:
         """The next report; the last one is ``done``. An error of a run is reported after its retries, not raised."""
@@ -93,15 +95,19 @@ class Trial:
         report = Report(self._round)
         reached = [self._play(job, events, report) for job, events in zip(self.jobs, self._events, strict=True)]
         self._round = report.round = min(reached)
+        # The run of one seed may stop rounds before another's.
+        report.done = len(self._finals) == len(self._jobs)
+        report.finals = dict(self._finals)
         return report
 
     def _play(self, job: Job, events: Iterator[Round | Outcome], report: Report) -> int:
         seed, reached = job.work.seed, self._round
+        if seed in self._finals:
+            return job.rounds
         rounds = report.rounds.setdefault(seed, [])
         for event in events:
             if isinstance(event, Outcome):
-                report.finals[seed] = event.metrics
-                report.done = True
+                self._finals[seed] = event.metrics
                 return job.rounds
             if event.round <= self._round:  # played again after an error
                 continue

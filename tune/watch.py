@@ -71,7 +71,7 @@ class Watch(Callback):  # type: ignore[misc]
         rounds = self._rounds.pop(trial.trial_id, {})
         finals = report.finals
         if status == "stopped":
-            finals = {seed: rows[-1].metrics for seed, rows in rounds.items() if rows}
+            finals = {seed: rows[-1].metrics for seed, rows in rounds.items() if rows} | report.finals
         finished = Finished(
             number=self._number(trial),
             params=dict(trial.config["trial"]["params"]),

@@ -118,8 +118,22 @@ class ModelSection(PlugIn):
     init: Literal["default", "zeros"] = default("model.init")
 
 
+class StopSection(Section):
+    """``training.stop``: a run ends before its last round where the loss on validation rows falls no more.
+
+    It ends after ``patience`` rounds in a row without a fall by more than ``tolerance`` times the loss before training;
+    the models of the round with the least loss serve. See :mod:`raysim.engine.stopping`.
+    """
+
+    patience: int = default("training.stop.patience", ge=1)
+    tolerance: float = default("training.stop.tolerance", ge=0, allow_inf_nan=False)
+
+
 class TrainingSection(Section):
-    """``training``: LocalSGD of a round. ``batch_size`` 0 is the full batch; ``rounds`` 0 only sets the strategy up."""
+    """``training``: LocalSGD of a round. ``batch_size`` 0 is the full batch; ``rounds`` 0 only sets the strategy up.
+
+    With ``stop`` (an empty section takes its defaults) ``rounds`` is how many are played at most.
+    """
 
     rounds: int = default("training.rounds", ge=0)
     local_epochs: int = default("training.local_epochs", ge=1)
@@ -129,6 +143,7 @@ class TrainingSection(Section):
     weight_decay: float = default("training.weight_decay", ge=0, allow_inf_nan=False)
     class_weights: Literal["none", "balanced"] | tuple[float, ...] = default("training.class_weights")
     precision: Literal["float32", "float64"] = default("training.precision")
+    stop: StopSection | None = default("training.stop")
 
     @field_validator("class_weights", mode="before")
     @classmethod

@@ -13,13 +13,13 @@ from raysim.config.schema import EvaluationSection
 from raysim.data.federation import Federation
 from raysim.engine import subgroups
 from raysim.engine.job import Round
-from raysim.engine.losses import LOSS_SCALARS, TrainingLosses
+from raysim.engine.losses import TrainingLosses
 from raysim.engine.messages import PartialResult
 from raysim.metrics.measures import pooled_auroc
 from raysim.statistics.auroc import PairSums
 from raysim.strategies.base import OWN, Floats, Ids
 from raysim.traffic.exchange import Traffic
-from raysim.traffic.ledger import MEASURED
+from raysim.traffic.ledger import LOSS_SCALARS, MEASURED
 
 LOSS_POINTS = 20
 """The training loss is taken at least at so many rounds, at all of a shorter run's."""
@@ -33,7 +33,7 @@ class Measured:
     """The models whose figures are asked for, on the evaluated part."""
     losses_of: Mapping[str, Ids] = field(default_factory=dict)
     """The models whose losses are asked for."""
-    loss_parts: tuple[str, ...] = ("train",)
+    loss_part: str = "train"
     """The rows on which losses are asked for."""
     last: bool = False
     """Whether these are the models that all ends with, of which more is asked."""
@@ -58,6 +58,7 @@ class Evaluation:
     def __init__(
         self, federation: Federation, section: EvaluationSection, order: Ids, rounds: int, traffic: Traffic
     ) -> None:
+        """``rounds`` that are played for sure, by which it goes how often training losses are taken."""
         self.grouping = subgroups.grouping(federation, section.groups, section.age_bands)
         self.groups = {}
         self.losses = TrainingLosses()
@@ -79,16 +80,17 @@ class Evaluation:
 
     def begin(self, partials: Sequence[PartialResult], constant: float) -> None:
         """Enter the training losses before training; ``constant`` is that of the best constant prediction."""
-        losses = {model: float(means[0]) for model, means in self._means(partials).items()}
+        losses = self.mean_losses(partials)
         self.losses = TrainingLosses(losses, constant=constant)
         self._tell(0, LOSS_SCALARS * len(losses))
 
-    def enter(self, row: Round, partials: Sequence[PartialResult]) -> dict[str, Floats]:
-        """Enter a round's metrics and training loss, as far as these were asked for.
+    def enter(self, row: Round, partials: Sequence[PartialResult], *, told: int | None = None) -> dict[str, Floats]:
+        """Enter a round's metrics and training loss, as far as these were asked for, in round ``told``; None: in it.
 
         Returns hospitals' figures per model served, in id order ``[N, len(task.figures)]``.
         """
         figures: dict[str, Floats] = {}
+        told = row.round if told is None else told
         for model in partials[0].figures:
             figures[model] = np.concatenate([partial.figures[model] for partial in partials])[self._order]
             row.metrics[model] = self._task.summarise(figures[model], self._totals)
@@ -103,10 +105,10 @@ class Evaluation:
             row.metrics[model] |= self._by_group(model, partials)
         if figures:
             # The sums over pairs, of which there are some at the end only, are four of 8 bytes.
-            self._tell(row.round, len(self._task.figures) * len(figures) + PAIR_SUMS * len(self.pairs))
-        for means in self._means(partials).values():
-            row.training_loss = float(means[0])
-            self._tell(row.round, LOSS_SCALARS)
+            self._tell(told, len(self._task.figures) * len(figures) + PAIR_SUMS * len(self.pairs))
+        for loss in self.mean_losses(partials).values():
+            row.training_loss = loss
+            self._tell(told, LOSS_SCALARS)
         return figures
 
     def predictions(self, partials: Sequence[PartialResult]) -> dict[str, NDArray[Any]]:
@@ -130,14 +132,14 @@ class Evaluation:
             self.losses = replace(self.losses, model=list(serve)[-1])
         return {model: rows for model, rows in serve.items() if model == self.losses.model}
 
-    def _means(self, partials: Sequence[PartialResult]) -> dict[str, Floats]:
-        """Per model, its mean loss over the rows of all hospitals by part, ``[parts]``; NaN where there are no rows."""
+    def mean_losses(self, partials: Sequence[PartialResult]) -> dict[str, float]:
+        """Per model whose losses were asked for, its mean loss over the rows of all hospitals; NaN without rows."""
         means = {}
         for model in partials[0].loss_sums:
             # In the order of ids, so that the order of processes does not matter.
             sums = np.concatenate([partial.loss_sums[model] for partial in partials])[self._order].sum(axis=0)
             with np.errstate(all="ignore"):
-                means[model] = sums[:, 0] / sums[:, 1]
+                means[model] = float(sums[0] / sums[1])
         return means
 
     def _tell(self, round: int, scalars: int) -> None:

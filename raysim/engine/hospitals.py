@@ -166,18 +166,17 @@ class HospitalGroup:
                 )
 
     def _loss_sums(self, plan: RoundPlan, kept: HospitalStates, rows_of: Ids) -> NDArray[np.float64]:
-        """The sum of the losses that training minimises, and the number of rows, by hospital and part."""
+        """The sum of the losses that training minimises, and the number of rows, by hospital."""
         work = plan.work
         federation, model = self._federation(work.federation, False), self.model(work)
-        sums = np.zeros((len(self.served), len(plan.loss_parts), 2))
+        sums = np.zeros((len(self.served), 2))
         for i, hospital in enumerate(self.served.tolist()):
-            for k, part in enumerate(plan.loss_parts):
-                y = federation.y[federation.rows(hospital, part)]
-                if len(y):
-                    with named(federation, hospital, f"measuring its losses in round {plan.round}"):
-                        z = self._scores(plan, part, model, federation, hospital, rows_of[hospital], kept)
-                        losses = weighted_losses(model, work, z, y)
-                    sums[i, k] = losses.sum(), len(y)
+            y = federation.y[federation.rows(hospital, plan.loss_part)]
+            if len(y):
+                with named(federation, hospital, f"measuring its losses in round {plan.round}"):
+                    z = self._scores(plan, plan.loss_part, model, federation, hospital, rows_of[hospital], kept)
+                    losses = weighted_losses(model, work, z, y)
+                sums[i] = losses.sum(), len(y)
         return sums
 
     def _scores(

@@ -8,12 +8,13 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from raysim.config.schema import EvaluationSection
+from raysim.config.schema import EvaluationSection, StopSection
 from raysim.config.system import SystemSection
 from raysim.core.errors import ConfigError
 from raysim.data.federation import Federation
 from raysim.engine.losses import TrainingLosses
 from raysim.engine.messages import HospitalStates, Work
+from raysim.engine.stopping import Stopped, Stopping
 from raysim.engine.subgroups import Grouping, grouping
 from raysim.statistics.auroc import PairSums
 from raysim.statistics.convergence import Convergence
@@ -36,13 +37,15 @@ class Job:
     selection: Selection
     """Who takes part, where the strategy leaves it to a selection."""
     rounds: int
-    """How many are played."""
+    """How many are played, at most where it stops."""
     evaluation: EvaluationSection
     """On which rows models are evaluated, and how often."""
     system: SystemSection | None = None
     """How unreliable hospitals are; None: no time passes, and all are there."""
     label: str = ""
     """What errors call the strategy; its class where empty."""
+    stop: StopSection | None = None
+    """When it ends before its last round; None: never."""
 
     @property
     def name(self) -> str:
@@ -78,6 +81,8 @@ class Round:
     """The cohort's mean."""
     training_loss: float | None = None
     """Mean loss over the training rows of all hospitals, where it was taken; see :class:`TrainingLosses`."""
+    validation_loss: float | None = None
+    """The same over their validation rows, where the run may stop early; see :class:`Stopping`."""
 
 
 @dataclass(eq=False)
@@ -116,6 +121,8 @@ class Outcome:
     """Per model served, its outputs for all rows ``[n]`` or ``[n, C]``, where these were asked for."""
     losses: TrainingLosses = field(default_factory=TrainingLosses)
     """Training losses, beside those of the rounds."""
+    stopped: Stopped | None = None
+    """How checks on validation rows have ended it; None without."""
     facts: dict[str, float] = field(default_factory=dict)
     """What the strategy has to say beside its models."""
     clusters_of_patients: Ids | None = None
@@ -200,6 +207,10 @@ class RunState:
     """With one it is a checkpoint: the job goes on as if it had never stopped."""
     clock: Clock | None = None
     """What is under way between hospitals and server, where time passes."""
+    stopping: Stopping | None = None
+    """Its checks on validation rows, where the job may stop early."""
+    best: RunState | None = None
+    """Where it stood after the best of them, without what only a job that goes on from there would need."""
 
 
 Event = Round | Outcome | RunState
@@ -228,6 +239,11 @@ def check_job(job: Job, federation: Federation, where: str = "strategy") -> None
     grouping(federation, job.evaluation.groups, job.evaluation.age_bands)
     if job.system is not None:
         check_system(job.system, job.selection, federation.hospitals, federation.sizes("train"), job.work.seed)
+    if job.stop is not None and not federation.sizes("validation").any():
+        raise ConfigError(
+            "training.stop: no hospital has validation rows, on which it decides; give data.split.validation a share, "
+            "such as 0.1, or leave training.stop out"
+        )
     if not federation.sizes(job.evaluation.part).any():
         raise ConfigError(
             f"evaluation.part: no hospital has {job.evaluation.part} rows; "

@@ -7,7 +7,7 @@ A round is one message down and one up. The plan of round ``t`` first lets every
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -27,10 +27,11 @@ from raysim.engine.merging import in_precision, merged
 from raysim.engine.messages import PartialResult, RoundPlan, Work
 from raysim.engine.pool import Pool, StateReferences
 from raysim.engine.remote import RemoteHospitals
+from raysim.engine.stopping import Stopped, Stopping
 from raysim.strategies.base import POOLED, FederationView, Floats, GroupSizes, Ids, LocalProblem, Question, State
 from raysim.strategies.shared.label_counts import LabelCounts
 from raysim.traffic.exchange import Traffic
-from raysim.traffic.ledger import PREDICTIONS, Ledger
+from raysim.traffic.ledger import PREDICTIONS, Bytes, Ledger
 from raysim.training.class_weights import balanced
 from raysim.virtual_time.clock import NOBODY, Clock
 from raysim.virtual_time.scheduling import ScheduledCohort
@@ -42,13 +43,15 @@ NOTHING = Measured()
 
 @dataclass(frozen=True, eq=False)
 class _Standing:
-    """Where a run stood before the round that is being played; see :class:`RunState`."""
+    """Where a run stood after a round; see :class:`RunState`."""
 
     round: int
     state: State
     remembered: StateReferences | None
-    memory: Any
-    clock: Clock | None
+    memory: Any = None
+    clock: Clock | None = None
+    stopping: Stopping | None = None
+    best: _Standing | None = None
 
 
 class JobRun:
@@ -85,11 +88,16 @@ class JobRun:
         hears_losses = strategy.uses_selection() and job.selection.hears_losses
         self._traffic = Traffic(Ledger(), strategy, view, travels, hears_losses)
         order = np.argsort(np.concatenate(pool.served))
-        self._evaluation = Evaluation(self._federation, job.evaluation, order, job.rounds, self._traffic)
+        # Where a run may stop after any round, its training loss is taken after each.
+        certain = job.rounds if job.stop is None else 1
+        self._evaluation = Evaluation(self._federation, job.evaluation, order, certain, self._traffic)
         clock = None if since is None else since.clock
         self._scheduler, self._view = scheduler(
             strategy, job.system, view, work.seed, self._traffic.exchanged, self._measure, clock
         )
+        self._stopping = None if job.stop is None else Stopping(job.stop)
+        self._best: _Standing | None = None
+        self._validated = np.flatnonzero(self._federation.sizes("validation"))
         self._round = 0
         self._rounds: list[Round] = []
         self._began = 0.0
@@ -97,11 +105,19 @@ class JobRun:
 
     def standing(self) -> RunState | None:
         """After the last round that was yielded; None before the first."""
-        stood = self._standing
-        if stood is None:
-            return None
-        kept = self._hospitals.states(stood.remembered)
-        return RunState(stood.round, stood.state, kept, stood.memory, clock=stood.clock)
+        return None if self._standing is None else self._told(self._standing)
+
+    def _told(self, stood: _Standing) -> RunState:
+        """A standing as others can go on from it."""
+        return RunState(
+            round=stood.round,
+            state=stood.state,
+            kept=self._hospitals.states(stood.remembered),
+            memory=stood.memory,
+            clock=stood.clock,
+            stopping=stood.stopping,
+            best=None if stood.best is None else self._told(stood.best),
+        )
 
     def play(self) -> Iterator[Round | Outcome]:
         """See :meth:`raysim.engine.coordinator.Coordinator.run`; without checkpoints."""
@@ -116,9 +132,9 @@ class JobRun:
             # What cannot be kept is said now, not after hours.
             pack_state(self._state, {}, self._job.strategy)
             pack_memory(self._view.memory, {})
-        for t in range(self._round + 1, self._job.rounds + 1):
-            yield from self._play_round(t)
-            if cadence.due(t):
+        while not self._stops() and self._round < self._job.rounds:
+            yield from self._play_round(self._round + 1)
+            if cadence.due(self._round):
                 yield self._checkpoint()
                 cadence.made()
         yield from self._conclude()
@@ -133,6 +149,12 @@ class JobRun:
         if since is not None:
             self._round, self._state = since.round, since.state
             self._view = replace(self._view, memory=since.memory)
+            self._traffic.begin(self._round)
+            if self._stopping is not None and since.stopping is not None:
+                self._stopping = replace(since.stopping, section=self._stopping.section)
+            if since.best is not None:
+                remembered = self._hospitals.dealt(since.best.kept)
+                self._best = _Standing(since.best.round, since.best.state, remembered)
             return
         if self._strategy.uses_selection():
             self._view = replace(self._view, memory=self._job.selection.setup(self._view))
@@ -141,11 +163,40 @@ class JobRun:
             self._measure_the_start()
 
     def _measure_the_start(self) -> None:
-        """Training losses of the models that all begins with."""
-        partials = self._send(0, self._state, NOBODY, None, Measured(losses_of=self._serve()))
+        """Losses of the models that all begins with."""
+        serve = self._serve()
+        partials = self._send(0, self._state, NOBODY, None, Measured(losses_of=serve))
         labels = self._federation.y[pooled_rows(self._federation)]
         constant = constant_loss(labels, self._view.classes, self._job.work.class_weights)
         self._evaluation.begin(partials, constant)
+        if self._stopping is not None:
+            self._stopping = replace(self._stopping, before=self._check(serve)[0])
+
+    def _check(self, serve: Mapping[str, Ids]) -> tuple[dict[str, float], Bytes]:
+        """The losses of models that ``serve`` on validation rows, and what was exchanged for them."""
+        asked = Measured(losses_of=serve, loss_part="validation")
+        losses = self._evaluation.mean_losses(self._send(self._round, self._state, NOBODY, None, asked))
+        down, up = self._traffic.checked(self._validated, serve, self._private is not None, self._state)
+        self._scheduler.questions_answered(self._validated, down, up)
+        return losses, Bytes(int(down.sum()), int(up.sum()))
+
+    def _stops(self) -> bool:
+        """Whether the loss on validation rows, which is taken after each round, falls no more."""
+        stopping = self._stopping
+        if stopping is None or not self._round:
+            return False
+        if self._round not in stopping.rounds:
+            serve = existing(self._serve(), self._hospitals.remembered)
+            model = stopping.watched(serve)
+            losses, exchanged = self._check({model: serve[model]})
+            self._stopping = stopping = stopping.after(self._round, model, losses[model])
+            if self._rounds:  # one that goes on from another's standing has no row of its last round
+                row = self._rounds[-1]
+                row.validation_loss = losses[model]
+                row.bytes_down, row.bytes_up = row.bytes_down + exchanged.down, row.bytes_up + exchanged.up
+            if stopping.best == self._round:
+                self._best = _Standing(self._round, self._state, self._hospitals.remembered)
+        return stopping.over
 
     def _restore(self, history: History) -> None:
         self._rounds, self._began = history.rounds, self._began - history.seconds
@@ -180,8 +231,7 @@ class JobRun:
 
     def _enter(self, t: int) -> None:
         """Note where the run stands; from now on everything belongs to round ``t``."""
-        remembered, memory = self._hospitals.remembered, self._view.memory
-        self._standing = _Standing(t - 1, self._state, remembered, memory, self._scheduler.clock)
+        self._standing = self._stands()
         self._round = t
         self._view = replace(self._view, round=t)
         self._traffic.begin(t)
@@ -215,39 +265,58 @@ class JobRun:
 
     def _checkpoint(self) -> RunState:
         """All that the run needs to go on after this round."""
-        kept = self._hospitals.states(self._hospitals.remembered)
         seconds, traffic = time.perf_counter() - self._began, self._traffic
         losses = self._evaluation.losses
         history = History(self._rounds, traffic.ledger, seconds, traffic.setup_down, traffic.models_held, losses)
-        return RunState(self._round, self._state, kept, self._view.memory, history.copy(), self._scheduler.clock)
+        return replace(self._told(self._stands()), history=history.copy())
+
+    def _stands(self) -> _Standing:
+        """Where the run stands now."""
+        remembered, memory, clock = self._hospitals.remembered, self._view.memory, self._scheduler.clock
+        return _Standing(self._round, self._state, remembered, memory, clock, self._stopping, self._best)
 
     def _conclude(self) -> Iterator[Event]:
         """After the last round: hospitals' own models, the last evaluation, and the outcome."""
         if self._job.system is not None:
             check_progress([row.cohort_size for row in self._rounds], self._scheduler.clock, self._job.system)
-        self._personalize()
+        last = self._round
+        if self._best is not None and self._best.round < last:
+            yield from self._return_to(self._best)
+        self._personalize(last)
         serve = self._serve()
         measured = self._evaluation.at_the_end(serve)
-        partials = self._send(self._job.rounds + 1, self._state, NOBODY, None, measured)
+        partials = self._send(self._round + 1, self._state, NOBODY, None, measured)
         if not self._job.rounds:
             # A strategy without rounds has done all its work, and sent all it sends, while it was set up.
             setup = self._traffic.setup
             row = Round(0, time.perf_counter() - self._began, 0, setup.down, setup.up)
             self._rounds.append(self._dated(row, ScheduledCohort(NOBODY, None, self._state)))
         # One that goes on from its last round has no row of it.
-        row = self._rounds[-1] if self._rounds else Round(self._job.rounds, 0.0, 0, 0, 0)
-        figures = self._evaluation.enter(row, partials)
-        if self._rounds:  # not "yield from": Ray sends into generators, and a list takes nothing
-            yield self._rounds[-1]
-        yield self._outcome(figures, row.metrics, serve, self._predictions(partials))
+        row = next((row for row in self._rounds if row.round == self._round), Round(self._round, 0.0, 0, 0, 0))
+        figures = self._evaluation.enter(row, partials, told=last)
+        if self._rounds and self._round == last:
+            yield row
+        yield self._outcome(figures, row.metrics, serve, self._predictions(partials, last))
 
-    def _personalize(self) -> None:
-        """Let hospitals train what is their own and nobody else's, where the strategy has such a problem."""
+    def _return_to(self, best: _Standing) -> Iterator[Round]:
+        """Evaluate the last models, which do not serve, and go back to those that do."""
+        if self._rounds:
+            if self._evaluation.due(self._round):
+                measured = self._evaluation.after(self._round, existing(self._serve(), self._hospitals.remembered))
+                self._evaluation.enter(self._rounds[-1], self._send(self._round, self._state, NOBODY, None, measured))
+            yield self._rounds[-1]
+        self._round, self._state, self._hospitals.remembered = best.round, best.state, best.remembered
+        self._view = replace(self._view, round=best.round)
+
+    def _personalize(self, last: int) -> None:
+        """Let hospitals train what is their own and nobody else's, where the strategy has such a problem.
+
+        It is entered as what follows the ``last`` round that was played, whichever models they train from.
+        """
         problem = self._strategy.personalize(self._view, self._state)
         if problem is not None:
-            after = self._job.rounds + 1
-            self._send(after, self._state, self._everyone, problem, NOTHING)
-            self._traffic.begin(after)
+            self._send(self._round + 1, self._state, self._everyone, problem, NOTHING)
+            self._traffic.begin(last + 1)
             self._traffic.trained(self._everyone, problem, self._state)
 
     def _outcome(
@@ -278,6 +347,7 @@ class JobRun:
             groups=self._evaluation.groups,
             pairs=self._evaluation.pairs,
             losses=self._evaluation.losses,
+            stopped=None if self._stopping is None else Stopped.of(self._stopping),
             facts=self._strategy.facts(self._view, state),
             clusters_of_patients=self._clusters_of_patients(),
         )
@@ -290,12 +360,14 @@ class JobRun:
         """Which models serve hospitals now; what these are asked for it is a measurement and no traffic."""
         return self._strategy.serve(replace(self._view, ask=self._measure), self._state)
 
-    def _predictions(self, partials: Sequence[PartialResult]) -> dict[str, NDArray[Any]]:
-        """Per model served what it says of every row, where that was asked for; it has left hospitals then."""
+    def _predictions(self, partials: Sequence[PartialResult], last: int) -> dict[str, NDArray[Any]]:
+        """Per model served what it says of every row, where that was asked for; it has left hospitals then, after the
+        ``last`` round.
+        """
         predictions = self._evaluation.predictions(partials)
         for outputs in predictions.values():
             scalars = self._federation.totals * int(np.prod(outputs.shape[1:]))
-            self._traffic.ledger.add(self._job.rounds, PREDICTIONS, self._everyone, scalars)
+            self._traffic.ledger.add(last, PREDICTIONS, self._everyone, scalars)
         return predictions
 
     def _send(
@@ -321,7 +393,7 @@ class JobRun:
             serve=dict(measured.serve),
             part=self._job.evaluation.part,
             losses_of=dict(measured.losses_of),
-            loss_parts=measured.loss_parts,
+            loss_part=measured.loss_part,
             histograms=measured.last,
             groups=self._evaluation.grouping if measured.last else None,
             predictions=measured.last and self._job.evaluation.predictions,

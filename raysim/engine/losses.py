@@ -20,10 +20,6 @@ if TYPE_CHECKING:
     from raysim.engine.job import Round
 
 
-LOSS_SCALARS = 4
-"""What a hospital tells for one: a sum of losses as float64 and a number of rows as int64."""
-
-
 @dataclass(frozen=True)
 class TrainingLosses:
     """What is known of a run's training losses beside those of its rounds."""

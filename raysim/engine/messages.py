@@ -102,8 +102,8 @@ class RoundPlan:
     """The models to evaluate: ``{model served: bank rows or OWN, [N] or [N, G]}``."""
     losses_of: dict[str, Ids] = field(default_factory=dict)
     """The models whose losses are asked for, likewise."""
-    loss_parts: tuple[str, ...] = ()
-    """The parts of the rows that they are asked for on."""
+    loss_part: str = "train"
+    """The part of the rows that they are asked for on."""
     part: str = "test"
     """The rows that they are evaluated on."""
     histograms: bool = False
@@ -148,8 +148,7 @@ class PartialResult:
     figures: dict[str, NDArray[np.float64]] = field(default_factory=dict)
     """Per model served, the figures of the actor's hospitals in its order, ``[h, columns]``."""
     loss_sums: dict[str, NDArray[np.float64]] = field(default_factory=dict)
-    """Per model whose losses are asked for, the sum of its rows' losses and their number, by hospital and part:
-    ``[h, parts, 2]``."""
+    """Per model whose losses are asked for, the sum of its rows' losses and their number, by hospital: ``[h, 2]``."""
     histograms: dict[str, Any] = field(default_factory=dict)
     """Per model served, the histogram of its scores."""
     pairs: dict[str, PairSums] = field(default_factory=dict)

@@ -25,7 +25,7 @@ class RemoteHospitals:
     def __init__(self, pool: Pool, work: Work, private: Mask | None, states: HospitalStates | None) -> None:
         self._pool, self._work, self._private = pool, work, private
         self._homes = np.concatenate(pool.served)
-        self.remembered = None if states is None else self._dealt(states)
+        self.remembered = self.dealt(states)
 
     def play(self, plan: RoundPlan) -> list[PartialResult]:
         """Let everybody evaluate and train as the plan says."""
@@ -54,7 +54,9 @@ class RemoteHospitals:
         states = self.states(self.remembered) or {}
         return {hospital: vectors[MODEL] for hospital, vectors in states.items() if MODEL in vectors}
 
-    def _dealt(self, states: HospitalStates) -> StateReferences:
+    def dealt(self, states: HospitalStates | None) -> StateReferences | None:
         """What each process's hospitals remember; what was learned on pooled rows is with the first process."""
+        if states is None:
+            return None
         served = [set(ids.tolist()) | ({POOLED} if i == 0 else set()) for i, ids in enumerate(self._pool.served)]
         return [{hospital: states[hospital] for hospital in sorted(ids) if hospital in states} for ids in served]

@@ -1,6 +1,7 @@
 """When a run ends before its last round: the losses of checks on validation rows, and what they say.
 
-A check is the loss of the headline model over the validation rows of all hospitals, every row counting once. The best
+After each round there is a check: the loss of the headline model over the validation rows of all hospitals, every row
+counting once. It is the loss that training minimises, without penalties and without the strategy's own terms. The best
 check is the one with the least loss, of equals the earliest; its models are those that serve in the end. A run stops
 after ``patience`` checks in a row without a fall: none was lower than the last fall by more than ``tolerance`` times
 the loss before training. Small falls add up, so that a slow descent is a descent. A loss that is not finite is no fall.
@@ -9,7 +10,12 @@ the loss before training. Small falls add up, so that a slow descent is a descen
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any
+
+from raysim.config.schema import StopSection
+from raysim.strategies.base import Ids
 
 
 @dataclass(frozen=True)
@@ -44,3 +50,81 @@ class Checks:
             else:
                 since += 1
         return since
+
+
+@dataclass(frozen=True)
+class Stopping:
+    """What the checks of a run have come to so far."""
+
+    section: StopSection
+    """When it ends."""
+    before: Mapping[str, float] = field(default_factory=dict)
+    """The loss before training, by model served."""
+    model: str | None = None
+    """The model served that is checked: the last of those that existed at the first check."""
+    rounds: tuple[int, ...] = ()
+    """Those of the checks, in order."""
+    losses: tuple[float, ...] = ()
+    """Theirs."""
+
+    def watched(self, serve: Mapping[str, Ids]) -> str:
+        """The model to check, out of those that ``serve`` now."""
+        return self.model or list(serve)[-1]
+
+    def after(self, round: int, model: str, loss: float) -> Stopping:
+        """With one more check of that model."""
+        return replace(self, model=model, rounds=(*self.rounds, round), losses=(*self.losses, loss))
+
+    def packed(self) -> dict[str, Any]:
+        """As plain values for JSON."""
+        return {**asdict(self), "section": self.section.model_dump()}
+
+    @staticmethod
+    def unpacked(tree: Mapping[str, Any]) -> Stopping:
+        """What :meth:`packed` packed."""
+        lists = {name: tuple(tree[name]) for name in ("rounds", "losses")}
+        return Stopping(StopSection(**tree["section"]), tree["before"], tree["model"], **lists)
+
+    @property
+    def best(self) -> int | None:
+        """The round of the best check; None where there is none."""
+        at = self._checks.best
+        return None if at is None else self.rounds[at]
+
+    @property
+    def over(self) -> bool:
+        """Whether the run ends here."""
+        return self._checks.waited(self.section.tolerance) >= self.section.patience
+
+    @property
+    def _checks(self) -> Checks:
+        return Checks(self.before.get(self.model or "", math.nan), self.rounds, self.losses)
+
+
+@dataclass(frozen=True)
+class Stopped:
+    """How a run with checks has ended."""
+
+    before: float
+    """The loss on validation rows before training; NaN where it was not taken."""
+    model: str
+    """The model served that was checked."""
+    early: bool
+    """Whether the loss fell no more; else all rounds were played."""
+    last: int
+    """The last round that was played."""
+    served: int
+    """The round whose models serve."""
+    loss: float
+    """The loss on validation rows of these."""
+
+    @staticmethod
+    def of(stopping: Stopping) -> Stopped | None:
+        """None for a run without a single check."""
+        if stopping.model is None:
+            return None
+        last = stopping.rounds[-1]
+        served = last if stopping.best is None else stopping.best
+        loss = stopping.losses[stopping.rounds.index(served)]
+        before = stopping.before.get(stopping.model, math.nan)
+        return Stopped(before, stopping.model, stopping.over, last, served, loss)

@@ -194,7 +194,7 @@ class _Scales:
             if plan.losses and len(mine):
                 result.losses = np.full(len(mine), 0.5)
         for name in plan.losses_of:
-            result.loss_sums[name] = np.ones((len(served), len(plan.loss_parts), 2))
+            result.loss_sums[name] = np.ones((len(served), 2))
         for name in plan.serve:
             result.figures[name] = np.zeros((len(served), len(Federation.open(plan.work.federation).task.figures)))
         return result

@@ -311,6 +311,7 @@ def make_job(config: Config, strategy: Strategy, selection: Selection, federatio
         evaluation=config.evaluation,
         system=config.system,
         label=plugins.label(config.strategy),
+        stop=training.stop,
     )
 
 

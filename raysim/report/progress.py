@@ -22,6 +22,7 @@ class RunProgress:
         self._console = console
         self._total = total
         self._rounds = 0
+        self._played = 0
         self._jobs = jobs
         self._done = 0
         self._label = ""
@@ -52,11 +53,12 @@ class RunProgress:
 
     def begin(self, label: str, rounds: int) -> None:
         """A job of so many rounds starts."""
-        self._label, self._rounds = label, rounds
+        self._label, self._rounds, self._played = label, rounds, 0
 
     def round(self, row: Round) -> None:
         """A round of the job has ended."""
         note = ""
+        self._played += 1
         if row.metrics:
             last = list(row.metrics.values())[-1]
             kind = reporting(last)
@@ -78,6 +80,9 @@ class RunProgress:
     def end(self, seconds: float, note: str) -> None:
         """The job has ended."""
         self._done += 1
+        if self._live is not None and self._task is not None:
+            # A run that stopped early has no further rounds; one without rounds has told of none.
+            self._live.update(self._task, advance=max(0, self._rounds - self._played))
         if self._live is None:
             self._said = time.monotonic()
             self._console.print(

@@ -18,7 +18,8 @@ from raysim.statistics.convergence import Convergence
 def sentences(results: Sequence[Result]) -> tuple[str, ...]:
     """What is to be known of the training behind these runs before their figures are read."""
     verdicts = _verdicts(results)
-    return tuple(filter(None, (_diverged(verdicts), _falling(verdicts), _idle(verdicts))))
+    ended = {(result.label, result.seed) for result in results if _stopped(result.outcome)}
+    return tuple(filter(None, (_diverged(verdicts), _falling(verdicts, ended), _idle(verdicts))))
 
 
 def of_run(result: Result) -> str:
@@ -29,11 +30,26 @@ def of_run(result: Result) -> str:
     said = f"The training loss went from {found.before:.4g} to {found.last:.4g} in {rounds} rounds"
     if found.verdict == "diverged":
         return f"{said}: it diverged. Lower training.learning_rate, or scale the features."
-    if found.verdict == "falling":
+    stopped = _stopped(result.outcome)
+    if found.verdict == "falling" and not stopped:
         few = "few_points" in found.notes
         why = "too few to say more" if few else f"by {_percent(found)} of its start over the last points"
         return f"{said}: still falling ({why}). More rounds or a larger learning rate may change the figures."
-    return f"{said}, and stands still." + (" It never came below its start." if "no_progress" in found.notes else "")
+    if found.verdict == "falling":
+        return f"{said}. {stopped}"
+    still = f"{said}, and stands still." + (" It never came below its start." if "no_progress" in found.notes else "")
+    return f"{still} {stopped}".rstrip()
+
+
+def _stopped(outcome: Outcome) -> str:
+    """That a run has ended before its last round, in a sentence; empty where it has not."""
+    how = outcome.stopped
+    if how is None or not how.early:
+        return ""
+    return (
+        f"The loss on validation rows fell no more, so it ended after round {how.last}; the models of round "
+        f"{how.served} serve ({how.loss:.4g} there)."
+    )
 
 
 def losses_by_round(results: Sequence[Result]) -> pd.DataFrame:
@@ -91,12 +107,13 @@ def _diverged(verdicts: dict[str, list[tuple[int, Convergence]]]) -> str:
     return f"Diverged, so that their figures say nothing: {listed(said)}. Lower training.learning_rate."
 
 
-def _falling(verdicts: dict[str, list[tuple[int, Convergence]]]) -> str:
+def _falling(verdicts: dict[str, list[tuple[int, Convergence]]], ended: set[tuple[str, int]]) -> str:
+    """Of runs that have not ``ended`` because they were overfitting."""
     falling, short = [], []
     for label, of_seed in verdicts.items():
         if any(found.verdict == "diverged" for _, found in of_seed):
             continue
-        unfinished = [found for _, found in of_seed if found.verdict == "falling"]
+        unfinished = [found for seed, found in of_seed if found.verdict == "falling" and (label, seed) not in ended]
         if any("few_points" in found.notes for found in unfinished):
             short.append(label)
         elif unfinished:

@@ -23,13 +23,18 @@ from raysim.core.packing import Arrays, pack, pack_memory, pack_state, unpack, u
 from raysim.engine.job import History, Round, RunState
 from raysim.engine.losses import TrainingLosses
 from raysim.engine.messages import HospitalStates
+from raysim.engine.stopping import Stopping
 from raysim.storage.file_store import FileStore, file_store, reason
 from raysim.strategies.base import Strategy
 from raysim.traffic.ledger import Ledger
 from raysim.virtual_time.clock import Clock
 
-FORMAT = 6
+FORMAT = 7
 NAME = re.compile(r"round-(\d+)\.([0-9a-f]{32})\.safetensors")
+
+
+LOSSES = ("training_loss", "validation_loss")
+"""What only some rounds have."""
 
 
 class Damaged(ValueError):
@@ -144,6 +149,8 @@ def encode(standing: RunState, fingerprint: str, strategy: Strategy) -> bytes:
         "memory": pack_memory(standing.memory, arrays),
         "kept": _pack_kept(standing.kept, arrays),
         "clock": pack(standing.clock, "clock", arrays, known=True),
+        "stopping": None if standing.stopping is None else standing.stopping.packed(),
+        "best": _pack_best(standing.best, arrays, strategy),
     }
     if (history := standing.history) is not None:
         header |= {
@@ -170,6 +177,8 @@ def decode(content: bytes, strategy: Strategy) -> tuple[RunState, str]:
             memory=unpack(header["memory"], arrays),
             history=_history(header, arrays) if "columns" in header else None,
             clock=unpack(header["clock"], arrays, Clock),
+            stopping=None if header["stopping"] is None else Stopping.unpacked(header["stopping"]),
+            best=_unpack_best(header["best"], arrays, strategy),
         )
         return standing, header["fingerprint"]
     except (KeyError, IndexError, TypeError, AttributeError, UnicodeDecodeError, ValueError) as error:
@@ -219,8 +228,9 @@ def pack_rounds(rounds: Sequence[Round], arrays: Arrays) -> list[list[str]]:
     arrays["rounds/head"] = np.array(head, dtype=np.int64).reshape(-1, 4)
     arrays["rounds/seconds"] = np.array([row.seconds for row in rounds], dtype=np.float64)
     arrays["rounds/values"], arrays["rounds/present"] = values, present
-    losses = [(row.round, row.training_loss) for row in rounds if row.training_loss is not None]
-    arrays["rounds/losses"] = np.array(losses, dtype=np.float64).reshape(-1, 2)
+    for name in LOSSES:
+        losses = [(row.round, getattr(row, name)) for row in rounds if getattr(row, name) is not None]
+        arrays[f"rounds/{name}"] = np.array(losses, dtype=np.float64).reshape(-1, 2)
     timed = [[row.virtual_seconds, row.asked, row.staleness] for row in rounds if row.virtual_seconds is not None]
     arrays["rounds/timed"] = np.array(timed, dtype=np.float64).reshape(-1, 3)
     return [list(column) for column in columns]
@@ -241,13 +251,34 @@ def unpack_rounds(columns: Sequence[Sequence[str]], arrays: Mapping[str, Any]) -
             if there:
                 row.metrics.setdefault(model, {})[name] = value
         rounds.append(row)
-    losses = {int(round): loss for round, loss in arrays["rounds/losses"].tolist()}
-    for row in rounds:
-        row.training_loss = losses.get(row.round)
+    for name in LOSSES:
+        losses = {int(round): loss for round, loss in arrays[f"rounds/{name}"].tolist()}
+        for row in rounds:
+            setattr(row, name, losses.get(row.round))
     # All rows of a run are timed, or none.
     for row, (seconds, asked, staleness) in zip(rounds, arrays["rounds/timed"].tolist(), strict=False):
         row.virtual_seconds, row.asked, row.staleness = seconds, int(asked), staleness
     return rounds
+
+
+BEST = "best/"
+"""Arrays of the best standing so far are named like those of the last one, behind this."""
+
+
+def _pack_best(best: RunState | None, arrays: Arrays, strategy: Strategy) -> dict[str, Any] | None:
+    if best is None:
+        return None
+    own: Arrays = {}
+    state, kept = pack_state(best.state, own, strategy), _pack_kept(best.kept, own)
+    arrays |= {f"{BEST}{name}": array for name, array in own.items()}
+    return {"round": best.round, "state": state, "kept": kept}
+
+
+def _unpack_best(tree: Mapping[str, Any] | None, arrays: Mapping[str, Any], strategy: Strategy) -> RunState | None:
+    if tree is None:
+        return None
+    own = {name.removeprefix(BEST): array for name, array in arrays.items() if name.startswith(BEST)}
+    return RunState(tree["round"], unpack_state(tree["state"], own, strategy), _unpack_kept(tree["kept"], own))
 
 
 def _pack_kept(kept: HospitalStates | None, arrays: Arrays) -> list[str] | None:

@@ -67,7 +67,8 @@ def choose_folder(out: Path | None, name: str) -> Path:
 def rounds_table(rounds: Iterable[Round]) -> pd.DataFrame:
     """A row a round: time, cohort, traffic, training loss, and ``<model>_<metric>`` for every model evaluated in it.
 
-    Of unreliable hospitals also the columns ``VIRTUAL``; see :class:`Round`.
+    Of runs that may stop early also ``validation_loss``, of unreliable hospitals the columns ``VIRTUAL``; see
+    :class:`Round`.
     """
     import pandas as pd
 
@@ -80,6 +81,7 @@ def rounds_table(rounds: Iterable[Round]) -> pd.DataFrame:
             "bytes_up": row.bytes_up,
             "training_loss": math.nan if row.training_loss is None else row.training_loss,
         }
+        | ({} if row.validation_loss is None else {"validation_loss": row.validation_loss})
         | ({} if row.virtual_seconds is None else {name: getattr(row, name) for name in VIRTUAL})
         | {f"{model}_{name}": value for model, metrics in row.metrics.items() for name, value in metrics.items()}
         for row in rounds
@@ -215,6 +217,7 @@ def summary(federation: Federation, outcome: Outcome) -> dict[str, Any]:
         "data": federation.fingerprint,
         "facts": {name: _json(value) for name, value in outcome.facts.items()},
         **converged(outcome),
+        **stopped(outcome),
     }
 
 
@@ -230,6 +233,21 @@ def converged(outcome: Outcome) -> dict[str, Any]:
         "training_loss_before": _json(found.before),
         "training_loss": _json(found.last),
         "training_loss_fall": _json(found.fall),
+    }
+
+
+def stopped(outcome: Outcome) -> dict[str, Any]:
+    """How checks on validation rows have ended the run; nothing without ``training.stop``."""
+    how = outcome.stopped
+    if how is None:
+        return {}
+    return {
+        "stopped_at": how.last if how.early else None,
+        "stop_reason": "patience" if how.early else "rounds",
+        "served_round": how.served,
+        "validation_loss_of": how.model,
+        "validation_loss_before": _json(how.before),
+        "validation_loss": _json(how.loss),
     }
 
 

@@ -25,6 +25,7 @@ from raysim.core.packing import Arrays, pack, unpack
 from raysim.data.federation import Federation
 from raysim.engine.job import Outcome
 from raysim.engine.losses import TrainingLosses
+from raysim.engine.stopping import Stopped
 from raysim.statistics.auroc import PairSums
 from raysim.storage import checkpoints, manifest
 from raysim.storage.atomic import replacing, write_json
@@ -231,6 +232,7 @@ def save_finished(folder: Path, outcome: Outcome) -> None:
         "seconds": outcome.seconds,
         "setup": dataclasses.astuple(outcome.setup),
         "losses": dataclasses.asdict(outcome.losses),
+        "stopped": None if outcome.stopped is None else dataclasses.asdict(outcome.stopped),
     }
     with replacing(folder / FINISHED) as path:
         path.write_bytes(save(arrays, {"raysim": json.dumps(header)}))
@@ -254,6 +256,7 @@ def load_finished(folder: Path) -> Outcome | None:
             seconds=header["seconds"],
             setup=Bytes(*header["setup"]),
             losses=TrainingLosses(**header["losses"]),
+            stopped=None if header["stopped"] is None else Stopped(**header["stopped"]),
         )
     except (OSError, ValueError, KeyError, TypeError):
         return None

@@ -161,8 +161,13 @@ class Tracker:
             for name in ("virtual_seconds", "asked", "staleness")
             if row.virtual_seconds is not None and math.isfinite(row.virtual_seconds)
         ]
-        losses = [(row.round, row.training_loss) for row in rounds if row.training_loss is not None]
-        values += [Metric("training_loss", loss, now, round) for round, loss in losses if math.isfinite(loss)]
+        losses = [
+            (name, loss, row.round)
+            for row in rounds
+            for name in ("training_loss", "validation_loss")
+            if (loss := getattr(row, name)) is not None
+        ]
+        values += [Metric(name, loss, now, round) for name, loss, round in losses if math.isfinite(loss)]
         self._log(run_id, values)
 
     def finish(

@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
-from raysim.strategies.base import MIXTURE, FederationView, Floats, Ids, LocalProblem, Question, State, Strategy
-from raysim.traffic.ledger import SCALAR_BYTES, Bytes, Ledger, downlink, named_rows, record_training
+from raysim.strategies.base import MIXTURE, OWN, FederationView, Floats, Ids, LocalProblem, Question, State, Strategy
+from raysim.traffic.ledger import (
+    LOSS_SCALARS,
+    SCALAR_BYTES,
+    VALIDATION,
+    Bytes,
+    Ledger,
+    downlink,
+    named_rows,
+    record_training,
+)
 
 
 class Traffic:
@@ -39,13 +48,15 @@ class Traffic:
         self._view = view
         self._size = size
         self._losses = losses
+        self._checked: list[tuple[Floats, Ids]] = []
+        self._shown: list[tuple[Floats, Ids]] = []
         self.begin(0)
 
     def begin(self, round: int) -> None:
         """From now on all that is exchanged belongs to this round."""
         self._round = round
         self.down, self.up = 0, 0
-        self._shown: list[tuple[Floats, Ids]] = []
+        self._shown, self._checked = self._checked, []
 
     @property
     def setup(self) -> Bytes:
@@ -68,13 +79,36 @@ class Traffic:
             self.up += self.ledger.add(self._round, question.kind, ids, sizes)
         received = carried(question, ids)
         if models is not None:
-            self._show(models, ids)
+            self._show(models, ids, self._shown)
             received = received + len(models) * self._size
         received = received * SCALAR_BYTES
         self.down += int(received.sum())
         if self._round == 0:
             self.setup_down = self.down
         return received, sizes * SCALAR_BYTES
+
+    def checked(
+        self, ids: Ids, serve: Mapping[str, Ids], shared: bool, state: State
+    ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Hospitals ``ids [h]`` have told the losses of the models that ``serve`` on validation rows, after a round.
+
+        They have received those that are rows of the bank, and what is ``shared`` of their own with row 0; these are
+        not sent again for a visit that begins in the next round. Returns the bytes that each received, and sent,
+        ``[h]``.
+        """
+        received = np.zeros(len(ids), dtype=np.int64)
+        named = [rows[ids].reshape(len(ids), -1) for rows in serve.values()]
+        each = np.concatenate([np.where(rows == OWN, 0, rows) if shared else rows for rows in named], axis=1)
+        for row in np.unique(each[each >= 0]).tolist():
+            holders = (each == row).any(axis=1)
+            self._show(state.bank[[row]], ids[holders], self._checked)
+            received += holders * self._size
+        received = (received + (each == MIXTURE).any(axis=1) * self._models(state) * self._size) * SCALAR_BYTES
+        sent = np.full(len(ids), len(serve) * LOSS_SCALARS, dtype=np.int64)
+        self.ledger.add(self._round, VALIDATION, ids, sent)
+        if self._round == 0:
+            self.setup_down += int(received.sum())
+        return received, sent * SCALAR_BYTES
 
     def trained(self, ids: Ids, problem: LocalProblem, state: State) -> None:
         """The cohort ``ids [H]`` has sent what it sends for ``problem``, having received what it names."""
@@ -118,15 +152,15 @@ class Traffic:
         mixture = self._strategy.mixture(self._view, state)
         return len(state.bank) if mixture is None else int(mixture.any(axis=0).sum())
 
-    def _show(self, models: Floats, ids: Ids) -> None:
-        """Remember that hospitals ``ids [h]`` have received ``models [M, P]`` in this round, each model once."""
+    def _show(self, models: Floats, ids: Ids, shown: list[tuple[Floats, Ids]]) -> None:
+        """Note in ``shown`` that hospitals ``ids [h]`` have received ``models [M, P]``, each model once."""
         for model in models:
-            for at, (earlier, hospitals) in enumerate(self._shown):
+            for at, (earlier, hospitals) in enumerate(shown):
                 if np.array_equal(earlier, model):
-                    self._shown[at] = (earlier, np.union1d(hospitals, ids))
+                    shown[at] = (earlier, np.union1d(hospitals, ids))
                     break
             else:
-                self._shown.append((model, ids))
+                shown.append((model, ids))
 
     def _held(self, ids: Ids, problem: LocalProblem, state: State) -> tuple[Ids, Ids]:
         """The hospitals ``[h]`` of the entries ``ids [H]``, and how many models that ``problem`` names they have.

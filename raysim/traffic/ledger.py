@@ -19,6 +19,12 @@ SCALAR_BYTES = 4
 MEASURED = "metrics"
 """The kind of the figures that hospitals tell for the experimenter's sake alone."""
 
+VALIDATION = "validation_loss"
+"""The kind of the losses on validation rows by which a run ends early."""
+
+LOSS_SCALARS = 4
+"""What a hospital tells of the loss of a model: a sum as float64 and a number of rows as int64."""
+
 PREDICTIONS = "predictions"
 """The kind of what models say of single rows, which leaves hospitals only where the experimenter asks for it."""
 

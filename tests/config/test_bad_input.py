@@ -62,6 +62,13 @@ def settings(values: dict[str, object]) -> list[str]:
         ({"training.rounds": "many"}, "training.rounds: 'many' is not a whole number"),
         ({"training.rounds": -1}, "training.rounds: -1 is not at least 0"),
         ({"training.batch_size": -1}, "training.batch_size: -1 is not at least 0"),
+        (
+            {"training.stop": "{}"},
+            "training.stop: no hospital has validation rows, on which it decides; give data.split.validation a share, "
+            "such as 0.1, or leave training.stop out",
+        ),
+        ({"training.stop": "{patience: 0}"}, "training.stop.patience: 0 is not at least 1"),
+        ({"training.stop.rounds": 5}, "training.stop.rounds: unknown key"),
         ({"training.weight_decay": -1}, "training.weight_decay: -1 is not at least 0"),
         ({"training.class_weights": "[1, -2]"}, "training.class_weights: -2 is no number of at least 0"),
         (

@@ -12,6 +12,7 @@ import pytest
 from raysim.data.federation import Federation
 from raysim.engine.job import Result
 from raysim.engine.losses import TrainingLosses
+from raysim.engine.stopping import Stopped
 from raysim.report import training
 from raysim.strategies.one_model.fedavg import FedAvg
 from tests.conftest import MakeFederation, play
@@ -46,6 +47,24 @@ def test_a_run_that_still_falls(run: Result) -> None:
         "Not trained to the end (the training loss still fell, by so much of its start over the last points): "
         "fedavg 21 %. More rounds or a larger learning rate may change which is best."
     )
+
+
+def test_a_run_that_ended_where_its_validation_loss_fell_no_more(run: Result) -> None:
+    """Its training loss may fall on: more rounds would make it worse."""
+    falling = with_losses(run, [0.7, 0.65, 0.6, 0.55, 0.5, 0.45, 0.4])
+    how = Stopped(before=0.7, model="global", early=True, last=6, served=4, loss=0.61234)
+    overfitted = replace(falling, outcome=replace(falling.outcome, stopped=how))
+    assert training.of_run(overfitted) == (
+        "The training loss went from 0.7 to 0.4 in 6 rounds. The loss on validation rows fell no more, so it ended "
+        "after round 6; the models of round 4 serve (0.6123 there)."
+    )
+    assert training.sentences([overfitted]) == ()
+    flat = with_losses(run, [0.7, *[0.69] * 6], "flat")
+    flat = replace(flat, outcome=replace(flat.outcome, stopped=how))
+    assert training.of_run(flat).endswith("and stands still. " + training.of_run(overfitted).partition(". ")[2])
+    whole = replace(falling, outcome=replace(falling.outcome, stopped=replace(how, early=False)))
+    assert training.of_run(whole) == training.of_run(falling)
+    assert training.sentences([whole]) == training.sentences([falling])
 
 
 def test_a_run_that_diverged(run: Result) -> None:

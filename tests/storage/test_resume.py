@@ -145,6 +145,26 @@ def test_a_stopped_comparison_repeats_no_finished_run(here: Path, monkeypatch):
     assert {run.info.status for run in recorded} == {"FINISHED"}
 
 
+def test_runs_that_end_early_go_on_as_if_they_had_not_been_stopped(here: Path, monkeypatch):
+    tree = SMALL | {"strategies": ["fedavg", "fine_tuning"], "reference": "fedavg", "tracking": {"uri": "none"}}
+    tree["data"] = SMALL["data"] | {"split": {"train": 0.6, "validation": 0.2, "test": 0.2}}
+    tree["training"] = {"rounds": 30, "batch_size": 32, "learning_rate": 5.0, "stop": {"patience": 3}}
+    start(tree, "whole", compare=True)
+    stopped(monkeypatch, tree, "stopped", 3, job=2, compare=True)
+    assert "fine_tuning, seed 42 goes on from round 2" in go_on("stopped")
+    for label in ("fedavg", "fine_tuning"):
+        folders = [Path(f"{folder}/runs/{label}/seed-42") for folder in ("whole", "stopped")]
+        assert len({(folder / "models.safetensors").read_bytes() for folder in folders}) == 1
+        said = [json.loads((folder / "summary.json").read_text()) for folder in folders]
+        assert said[0]["stopped_at"] == said[0]["rounds"] == len(rounds(str(folders[0]))) < 30
+        assert said[0]["stopped_at"] == said[0]["served_round"] + 3
+        for told in said:
+            del told["seconds"], told["seconds_rounds"]
+        assert said[0] == said[1]
+        pd.testing.assert_frame_equal(rounds(str(folders[0])), rounds(str(folders[1])))
+        assert rounds(str(folders[0]))["validation_loss"].notna().all()
+
+
 def test_what_has_changed_since_the_start_is_named(here: Path, monkeypatch):
     tree = SMALL | {"strategy": "fedavg", "tracking": {"uri": "none"}}
     stopped(monkeypatch, tree, "out", 5)

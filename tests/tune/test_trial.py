@@ -50,6 +50,25 @@ def test_a_trial_reports_all_seeds_at_once_or_round_by_round():
     assert early[0].latest()[0] == list(whole.rounds[1][0].metrics.values())[-1]
 
 
+def test_seeds_that_stop_in_different_rounds_end_a_trial_together():
+    tree = small_tree(seeds=[1, 2], training__rounds=15, training__learning_rate=1.0)
+    tree["training"]["stop"] = {"patience": 2, "tolerance": 0.01}
+    plan, _ = make_plan(tree)
+    pool, jobs = local_pool(plan), plan.jobs({"strategy.lam": 0.3}, "validation")
+    (whole,) = play(Trial(pool, jobs, paced=False, retries=0))
+    lasts = {seed: rows[-1].round for seed, rows in whole.rounds.items()}
+    assert len(set(lasts.values())) == 2
+    assert max(lasts.values()) < 15
+    *early, last = play(Trial(pool, jobs, paced=True, retries=0))
+    assert last.finals == whole.finals
+    assert not any(report.done for report in early)
+    assert len(early) + 1 >= max(lasts.values())
+    told = {seed: [row.round for report in (*early, last) for row in report.rounds.get(seed, [])] for seed in (1, 2)}
+    assert told == {seed: list(range(1, end + 1)) for seed, end in lasts.items()}
+    # Whoever decides hears of both seeds to the end, of one that has ended by its final figures.
+    assert all(len(report.latest()) == 2 for report in (*early, last))
+
+
 def test_two_trials_of_one_configuration_agree_whatever_runs_beside_them():
     plan, _ = make_plan(small_tree())
     pool = local_pool(plan)
