@@ -96,7 +96,7 @@ class Trial:
         reached = [self._play(job, events, report) for job, events in zip(self.jobs, self._events, strict=True)]
         self._round = report.round = min(reached)
         # The run of one seed may stop rounds before another's.
-        report.done = len(self._finals) == len(self._jobs)
+        report.done = len(self._finals) == len(self.jobs)
         report.finals = dict(self._finals)
         return report
 
