@@ -1,6 +1,7 @@
 """raysim: federated learning across hospitals, simulated on Ray."""
 
 import os
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
@@ -12,6 +13,11 @@ if not os.path.isdir(os.path.join(os.path.dirname(__file__), "strategies")):
     )
 
 if TYPE_CHECKING:
+    from raysim.api.loading import load
+    from raysim.api.running import compare, resume, run
+    from raysim.config.schema import Config
+    from raysim.core.errors import RaysimError
+
     # What an author of a strategy or selection needs.
     from raysim.strategies.base import (
         LAST,
@@ -48,6 +54,7 @@ __all__ = [
     "OWN",
     "POOLED",
     "Asynchrony",
+    "Config",
     "Contrast",
     "Division",
     "Draw",
@@ -57,6 +64,7 @@ __all__ = [
     "Objective",
     "Pull",
     "Question",
+    "RaysimError",
     "RowGroups",
     "Selection",
     "State",
@@ -68,14 +76,31 @@ __all__ = [
     "Variates",
     "Visit",
     "choose",
+    "compare",
+    "load",
+    "resume",
+    "run",
     "shares",
 ]
+
+
+_HOMES = {
+    "Config": "raysim.config.schema",
+    "RaysimError": "raysim.core.errors",
+    "compare": "raysim.api.running",
+    "load": "raysim.api.loading",
+    "resume": "raysim.api.running",
+    "run": "raysim.api.running",
+}
+"""Where names come from that are not in ``raysim.strategies.base``."""
 
 
 def __getattr__(name: str) -> Any:
     # Lazily, because the command line must answer before numpy has been imported.
     if name in __all__:
-        import raysim.strategies.base
-
-        return getattr(raysim.strategies.base, name)
+        return getattr(import_module(_HOMES.get(name, "raysim.strategies.base")), name)
     raise AttributeError(f"module 'raysim' has no attribute '{name}'")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

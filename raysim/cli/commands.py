@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import inspect
-import json
 import re
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,77 +20,72 @@ from raysim.report.terminal import comparison_table, run_table, unlikeness_table
 from raysim.strategies.shared.psi import EPSILON, Smoothing, check_smoothing
 
 if TYPE_CHECKING:
-    import pandas as pd
-
-    from raysim.engine.job import Result
-    from raysim.storage.manifest import Manifest
+    from raysim.api.results import ComparisonResult, Results, RunResult
 
 
-def run_one(
-    config: Config, console: Console, out: Path | None, *, in_process: bool, verbose: bool, again: bool = False
-) -> None:
-    """``raysim run``; with ``again``, the run in folder ``out`` goes on."""
-    from raysim.experiment.runs import Experiment
-    from raysim.report import training
+def run_one(config: Config, console: Console, out: Path | None, *, in_process: bool, verbose: bool) -> None:
+    """``raysim run``."""
+    from raysim.api.running import run
 
-    config = reading.resolve(config)
-    experiment = Experiment(config, [config], [config.seed], out, again=again)
-    (result,) = experiment.play(console, in_process=in_process, verbose=verbose)
-    console.print(run_table(result), markup=False)
-    console.print(training.of_run(result), soft_wrap=True, highlight=False, markup=False)
-    console.print(f"files: {result.folder}", soft_wrap=True, highlight=False, markup=False)
+    result = run(config, out=out, in_process=in_process, verbose=verbose, console=console)
+    _show_run(result, console)
+    _say_where(result, console, out)
 
 
-def compare_all(
-    config: Config, console: Console, out: Path | None, *, in_process: bool, verbose: bool, again: bool = False
-) -> None:
-    """``raysim compare``; with ``again``, the comparison in folder ``out`` goes on."""
-    from raysim.experiment import comparison
-    from raysim.experiment.runs import Experiment
+def compare_all(config: Config, console: Console, out: Path | None, *, in_process: bool, verbose: bool) -> None:
+    """``raysim compare``."""
+    from raysim.api.running import compare
+
+    result = compare(config, out=out, in_process=in_process, verbose=verbose, console=console)
+    _show_comparison(result, console)
+    _say_where(result, console, out)
+
+
+def resume_run(folder: Path, console: Console, *, in_process: bool, verbose: bool) -> None:
+    """``raysim resume`` of a run or comparison: it goes on where it was stopped; a finished one stays as it is."""
+    from raysim.api.results import RunResult
+    from raysim.api.running import resume
+    from raysim.storage.resume import read_ticket
+
+    folder = folder.absolute()
+    finished = read_ticket(folder).finished
+    result = resume(folder, in_process=in_process, verbose=verbose, console=console)
+    if finished:
+        return
+    if isinstance(result, RunResult):
+        _show_run(result, console)
+    else:
+        _show_comparison(result, console)
+    _say_where(result, console, folder)
+
+
+def _show_run(result: RunResult, console: Console) -> None:
+    console.print(run_table(f"{result.strategy}, seed {result.seed}", result.models), markup=False)
+    console.print(result.training, soft_wrap=True, highlight=False, markup=False)
+
+
+def _show_comparison(result: ComparisonResult, console: Console) -> None:
     from raysim.report import patient_clusters, patient_groups, virtual_time
 
-    config = reading.resolve(config, reads=reading.COMPARISON)
-    experiment = Experiment(config, reading.compared(config), config.seeds or (config.seed,), out, again=again)
-    reading.check_reference(config.reference, [entry.label for entry in experiment.entries])
-    tables: list[pd.DataFrame] = []
-
-    def conclude(results: Sequence[Result], out: Manifest) -> None:
-        tables.extend((comparison.write_comparison(out, config, results), comparison.per_seed(results)))
-
-    experiment.play(console, in_process=in_process, verbose=verbose, conclude=conclude)
-    console.print(comparison_table(tables[0], config.reference, console.width), markup=False)
+    config = result.config
+    console.print(comparison_table(result.comparison, config.reference, console.width), markup=False)
     further = (
-        virtual_time.printed(tables[0], config.system.target if config.system else {}),
-        patient_groups.printed(tables[1], console.width, config.evaluation.part),
-        patient_clusters.printed(experiment.folder, config.reference),
+        virtual_time.printed(result.comparison, config.system.target if config.system else {}),
+        patient_groups.printed(result.seeds, console.width, config.evaluation.part),
+        patient_clusters.printed(result.folder, config.reference),
     )
     for shown in filter(None, further):
         console.print()
         console.print(shown, markup=False)
     console.print()
-    for sentence in json.loads((experiment.folder / "answer.json").read_text())["reasons"]:
+    for sentence in result.answer["reasons"]:
         console.print(sentence, highlight=False, markup=False)
-    console.print(f"files: {experiment.folder}", soft_wrap=True, highlight=False, markup=False)
 
 
-def resume_run(folder: Path, console: Console, *, in_process: bool, verbose: bool) -> None:
-    """``raysim resume`` of a run or comparison: it goes on where it was stopped; a finished one stays as it is."""
-    from raysim.experiment.unsent import send_kept
-    from raysim.storage.resume import read_ticket
-    from raysim.strategies.shared.importing import standing_here
-
-    folder = folder.absolute()
-    ticket = read_ticket(folder)
-    working = Path(ticket.working)
-    # Relative paths of the configuration mean what they meant when it was started; code comes from here all the same.
-    with standing_here((working, folder)), contextlib.chdir(working if working.is_dir() else "."):
-        config = reading.resolve(folder / "config.yaml", reads=())
-        if ticket.finished:
-            said = f"{folder}: finished, {send_kept(folder, config.tracking) or 'nothing to resume'}"
-            console.print(said, soft_wrap=True, highlight=False, markup=False)
-            return
-        go_on = run_one if ticket.kind == "run" else compare_all
-        go_on(config, console, folder, in_process=in_process, verbose=verbose, again=True)
+def _say_where(result: Results, console: Console, out: Path | None) -> None:
+    """The folder, absolute only where it was asked for so."""
+    folder = result.folder if out is not None and out.is_absolute() else result.folder.relative_to(Path.cwd())
+    console.print(f"files: {folder}", soft_wrap=True, highlight=False, markup=False)
 
 
 def describe_data(config: Config, console: Console, table: Path | None = None, epsilon: str | None = None) -> None:

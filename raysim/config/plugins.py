@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING, Any, get_type_hints
 from pydantic import BaseModel
 from pydantic_core import PydanticSerializationError, to_jsonable_python
 
-from raysim.config.checking import adapter, validated
+from raysim.config.checking import validated
 from raysim.config.paths import anchored, shown
 from raysim.config.schema import Config, DataSection, ModelSection, PlugIn, SelectionSection, StrategySection
 from raysim.config.sizes import SIZE_KEYS
+from raysim.config.written import fields_of
 from raysim.core import registry
 from raysim.core.errors import ConfigError, nearest
 from raysim.data.federation import Federation
@@ -26,11 +27,13 @@ if TYPE_CHECKING:
 
 
 def build_strategy(section: StrategySection, where: str = "strategy") -> Strategy:
-    """The strategy of a section, made from the section's own keys and checked by its class.
+    """The strategy of a section: made from the section's own keys and checked by its class, or the one that was given.
 
     Raises ``ConfigError`` for a section that still names another configuration.
     """
     check_written_out(section, where)
+    if section.given is not None:
+        return section.given
     strategy = construct(_plugin("strategies", section, where), section.own(), where)
     if not isinstance(strategy, Strategy):
         raise ConfigError(f"{where}.class: '{section.class_path}' is not a Strategy; derive it from raysim.Strategy")
@@ -48,7 +51,7 @@ def check_written_out(section: StrategySection, where: str) -> None:
 
 def strategy_keys(section: StrategySection, where: str) -> frozenset[str]:
     """The keys that the strategy of a section takes."""
-    cls = _plugin("strategies", section, where)
+    cls: Any = type(section.given) if section.given is not None else _plugin("strategies", section, where)
     return frozenset(field.name for field in dataclasses.fields(cls)) if dataclasses.is_dataclass(cls) else frozenset()
 
 
@@ -126,20 +129,6 @@ def _plain(item: tuple[str, Any]) -> tuple[str, Any]:
         return name, to_jsonable_python(value)
     except PydanticSerializationError:
         return name, None
-
-
-def fields_of(plugin: Any) -> dict[str, Any]:
-    """A plug-in's settings as plain YAML types, defaults included; what is unset by default is left out where it is."""
-    cls: Any = type(plugin)
-    tree: dict[str, Any] = adapter(cls).dump_python(plugin, mode="json", exclude_none=True)
-    unset = {key for key, value in adapter(cls).dump_python(plugin, mode="json").items() if value is None}
-    return tree | dict.fromkeys(unset - _unset_by_default(cls))
-
-
-def _unset_by_default(cls: Any) -> set[str]:
-    if dataclasses.is_dataclass(cls):
-        return {field.name for field in dataclasses.fields(cls) if field.default is None}
-    return {name for name, field in cls.model_fields.items() if field.default is None}
 
 
 def _plugin(kind: str, section: PlugIn, where: str) -> Any:

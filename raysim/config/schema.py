@@ -17,6 +17,8 @@ from pydantic import (
     ConfigDict,
     Field,
     FiniteFloat,
+    ModelWrapValidatorHandler,
+    PrivateAttr,
     SerializerFunctionWrapHandler,
     field_validator,
     model_serializer,
@@ -25,10 +27,12 @@ from pydantic import (
 
 from raysim.config.nodes import parse_nodes
 from raysim.config.system import SystemSection
+from raysim.config.written import made, section_of
 from raysim.core.defaults import default, table
 from raysim.core.errors import ConfigError
 from raysim.core.section import Section, Seed
 from raysim.data.split import Split
+from raysim.strategies.base import Strategy
 
 LONGEST_NAME = 100
 """Characters of the name of an experiment and of the label of a strategy, which become names of folders."""
@@ -169,13 +173,35 @@ class StrategySection(PlugIn):
     """``strategy``: a way of federating, its hyper-parameters, and a label for tables.
 
     In a comparison, ``from`` takes the strategy from another configuration, with its training, selection and model:
-    what a sweep recommends.
+    what a sweep recommends. In Python a strategy, or its class, may stand in place of the section.
     """
 
     name: str | None = default("strategy.name")
     class_path: str | None = default("strategy.class", alias="class")
     label: str | None = default("strategy.label")
     from_path: Path | None = default("strategy.from", alias="from")
+    _given: Strategy | None = PrivateAttr(None)
+
+    @property
+    def given(self) -> Strategy | None:
+        """The strategy itself, where Python has given it in place of a section; the keys say what it is."""
+        return self._given
+
+    @model_validator(mode="wrap")
+    @classmethod
+    def _from_python(cls, value: Any, handler: ModelWrapValidatorHandler[Self]) -> Self:
+        if isinstance(value, type) and issubclass(value, Strategy):
+            value = made(value)
+        if not isinstance(value, Strategy):
+            return handler(value)
+        section = handler(section_of(value))
+        section._given = value
+        return section
+
+    def having(self, own: Mapping[str, Any]) -> Self:
+        section = super().having(own)
+        section._given = self._given
+        return section
 
     @field_validator("label")
     @classmethod

@@ -69,16 +69,17 @@ def signals(*numbers: signal.Signals) -> Iterator[None]:
 
 @contextlib.contextmanager
 def quiet(*names: str, level: int = logging.ERROR) -> Iterator[None]:
-    """Loggers that say nothing below ``level`` for a while."""
+    """Loggers that say nothing below ``level`` for a while; their handlers are the same afterwards."""
     loggers = [logging.getLogger(name) for name in names]
-    before = [logger.level for logger in loggers]
+    before = [(logger.level, list(logger.handlers)) for logger in loggers]
     for logger in loggers:
         logger.setLevel(level)
     try:
         yield
     finally:
-        for logger, own in zip(loggers, before, strict=True):
+        for logger, (own, handlers) in zip(loggers, before, strict=True):
             logger.setLevel(own)
+            logger.handlers[:] = handlers
 
 
 @contextlib.contextmanager

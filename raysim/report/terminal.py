@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from raysim.data.federation import Federation
-    from raysim.engine.job import Result
 
 ROOM_FOR_SPREADS, ROOM_FOR_DIFFERENCES = 136, 92
 """Characters that a comparison's table needs with spreads beside the means, and with differences at all."""
@@ -47,14 +46,14 @@ ERRORS = {
 """What is shown of a real label."""
 
 
-def run_table(result: Result) -> Table:
-    """One run: a row a model served."""
-    kind = result.federation.task
-    headlines = [metrics[kind.headline] for metrics in result.outcome.metrics.values()]
-    columns, digits = _columns(kind, headlines), kind.decimals(headlines) + 1
-    table = _table(f"{result.label}, seed {result.seed}", columns)
+def run_table(title: str, models: Mapping[str, Mapping[str, float]]) -> Table:
+    """One run: a row a model served, of which ``models`` has the metrics."""
+    kind = reporting(next(iter(models.values())))
+    headlines = [metrics[kind.headline] for metrics in models.values()]
+    columns, digits = ranking(kind, headlines), kind.decimals(headlines) + 1
+    table = _table(title, columns)
     table.add_column("hospitals (undefined)", justify="right")
-    for model, metrics in result.outcome.metrics.items():
+    for model, metrics in models.items():
         table.add_row(
             model,
             *(_number(metrics[name], _decimals(name, digits)) for name in columns),
@@ -76,7 +75,7 @@ def comparison_table(rows: pd.DataFrame, reference: str, width: int) -> Table:
     over = f"{seeds} folds" if folds else f"{seeds} seeds"
     spread = f"mean ± {what} over {over}" if seeds > 1 else "one seed, so no spread is known"
     kind = reporting(rows)
-    columns, digits = _columns(kind, rows[kind.headline]), kind.decimals(rows[kind.headline]) + 1
+    columns, digits = ranking(kind, rows[kind.headline]), kind.decimals(rows[kind.headline]) + 1
     table = _table(f"{len(set(rows['strategy']))} strategies: {spread}", columns)
     beside = " " if width >= ROOM_FOR_SPREADS else "\n"
     if width >= ROOM_FOR_DIFFERENCES:
@@ -93,7 +92,8 @@ def comparison_table(rows: pd.DataFrame, reference: str, width: int) -> Table:
     return table
 
 
-def _columns(kind: TaskKind, headlines: Iterable[float]) -> dict[str, str]:
+def ranking(kind: TaskKind, headlines: Iterable[float]) -> dict[str, str]:
+    """The figures that tables show of models with these ``headlines``, and their headings."""
     if kind is REGRESSION:
         return ERRORS
     return RANKING if any(math.isfinite(value) for value in headlines) else CLASSIFYING

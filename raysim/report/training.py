@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 
 from raysim.engine.job import Outcome, Result
+from raysim.engine.stopping import Stopped
 from raysim.report.answer import listed
 from raysim.report.drawn import Drawn
 from raysim.report.plots import curves
@@ -18,19 +19,23 @@ from raysim.statistics.convergence import Convergence
 def sentences(results: Sequence[Result]) -> tuple[str, ...]:
     """What is to be known of the training behind these runs before their figures are read."""
     verdicts = _verdicts(results)
-    ended = {(result.label, result.seed) for result in results if _stopped(result.outcome)}
+    ended = {(result.label, result.seed) for result in results if _stopped(result.outcome.stopped)}
     return tuple(filter(None, (_diverged(verdicts), _falling(verdicts, ended), _idle(verdicts))))
 
 
 def of_run(result: Result) -> str:
     """How far one run is trained, in a sentence; empty where no loss was taken."""
-    found, rounds = result.outcome.convergence, _played(result.outcome)
+    return sentence(result.outcome.convergence, _played(result.outcome), result.outcome.stopped)
+
+
+def sentence(found: Convergence | None, rounds: int, how: Stopped | None) -> str:
+    """What the losses of a run of so many ``rounds`` say, which ended as ``how`` says; empty where none was taken."""
     if found is None:
         return ""
     said = f"The training loss went from {found.before:.4g} to {found.last:.4g} in {rounds} rounds"
     if found.verdict == "diverged":
         return f"{said}: it diverged. Lower training.learning_rate, or scale the features."
-    stopped = _stopped(result.outcome)
+    stopped = _stopped(how)
     if found.verdict == "falling" and not stopped:
         few = "few_points" in found.notes
         why = "too few to say more" if few else f"by {_percent(found)} of its start over the last points"
@@ -41,9 +46,8 @@ def of_run(result: Result) -> str:
     return f"{still} {stopped}".rstrip()
 
 
-def _stopped(outcome: Outcome) -> str:
+def _stopped(how: Stopped | None) -> str:
     """That a run has ended before its last round, in a sentence; empty where it has not."""
-    how = outcome.stopped
     if how is None or not how.early:
         return ""
     return (

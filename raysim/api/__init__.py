@@ -1,0 +1,1 @@
+"""What Python calls: runs, comparisons, results."""

@@ -1,0 +1,26 @@
+"""How notebooks show results."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from html import escape
+from pathlib import Path
+
+import pandas as pd
+
+from raysim.metrics.labels import reporting
+from raysim.report.terminal import ranking
+
+
+def page(title: str, shown: str, sentences: Sequence[str], folder: Path) -> str:
+    """A title, a table as HTML, what is said of it, and where the files are."""
+    said = "".join(f"<p>{escape(sentence)}</p>" for sentence in sentences if sentence)
+    return f"<div><p><b>{escape(title)}</b></p>{shown}{said}<p><small>files: {escape(str(folder))}</small></p></div>"
+
+
+def table(models: pd.DataFrame) -> str:
+    """A row a model served: the figures that commands print too; what is undefined says so."""
+    kind = reporting(models)
+    headings = ranking(kind, models[kind.headline])
+    shown = models[list(headings)].rename(columns=headings)
+    return shown.to_html(float_format=lambda value: f"{value:.4g}", na_rep="undefined", border=0)

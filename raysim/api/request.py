@@ -1,0 +1,88 @@
+"""From what a caller gives in Python to a checked configuration."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Console
+
+from raysim.config import reading
+from raysim.config.checking import validated
+from raysim.config.overrides import laid_over
+from raysim.config.paths import anchored
+from raysim.config.reading import Source
+from raysim.config.schema import Config, StrategySection
+from raysim.core import host
+from raysim.core.errors import ConfigError
+from raysim.data.sources.frame import data_section
+from raysim.strategies.base import Strategy
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+StrategyLike = str | Mapping[str, Any] | Strategy | type[Strategy]
+"""A registered name, what stands in a section ``strategy``, a strategy, or its class."""
+
+Strategies = Sequence[StrategyLike] | Mapping[str, StrategyLike]
+"""Several of them; a mapping has them by the label that tables call them by."""
+
+
+def configuration(
+    source: Source | None,
+    *,
+    strategy: StrategyLike | None = None,
+    strategies: Strategies | None = None,
+    data: pd.DataFrame | None = None,
+    seed: int | None = None,
+    overrides: Mapping[str, Any] | None = None,
+) -> Config:
+    """The configuration of ``source`` with all else laid over it; plug-ins have not been looked at yet."""
+    values = dict(overrides or {})
+    if seed is not None:
+        values |= {"seed": seed, "seeds": []}
+    if strategy is not None:
+        values["strategy"] = strategy
+    if strategies is not None:
+        values["strategies"] = _labelled(strategies)
+    if isinstance(source, Config) and not values and data is None:
+        return source
+    tree = anchored(laid_over(reading.read_tree(source), values, "overrides: "), Path.cwd())
+    if data is not None:
+        tree["data"] = data_section(data, _keys(tree.get("data", {})))
+    return reading.checked(tree)
+
+
+def _labelled(strategies: Strategies) -> list[Any]:
+    if isinstance(strategies, str) or not isinstance(strategies, Mapping | Sequence):
+        raise ConfigError(f"strategies: {strategies!r} is not a list; put it in one")
+    if not isinstance(strategies, Mapping):
+        return list(strategies)
+    sections = {label: validated(StrategySection, each, "strategies") for label, each in strategies.items()}
+    return [section.model_copy(update={"label": label}) for label, section in sections.items()]
+
+
+def _keys(section: Any) -> Mapping[str, Any]:
+    """``data`` as keys: a name alone is that of a source."""
+    return section if isinstance(section, Mapping) else {"source": section}
+
+
+def silent_or(console: Console | None, verbose: bool) -> Console:
+    """Where progress is shown: as asked for, or with ``verbose`` on standard output, or nowhere."""
+    return console or (Console() if verbose else Console(file=io.StringIO(), quiet=True))
+
+
+@contextlib.contextmanager
+def manners() -> Iterator[None]:
+    """A call from somebody else's process: what it looks for modules in is as it was afterwards."""
+    with host.searched(os.getcwd()):
+        yield
+
+
+def path_of(out: str | os.PathLike[str] | None) -> Path | None:
+    """A folder to write into."""
+    return None if out is None else Path(out)

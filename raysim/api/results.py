@@ -1,0 +1,283 @@
+"""What runs and comparisons left in their folders, as data frames, figures and predictions.
+
+Everything is read from the files: a result that a call has just returned and one that :func:`raysim.load` opens later
+are the same.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from collections.abc import Mapping
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pandas as pd
+
+from raysim.api import html
+from raysim.api.figures import Figures, by_model, of_comparison, of_run
+from raysim.api.request import manners
+from raysim.config import plugins, reading
+from raysim.config.schema import Config
+from raysim.core.errors import ConfigError, nearest
+from raysim.engine.stopping import Stopped
+from raysim.report import training
+from raysim.report.tables import labels, read_csv
+from raysim.statistics.convergence import Convergence
+from raysim.storage.manifest import Manifest
+
+if TYPE_CHECKING:
+    from raysim.serving.predictor import Predictor
+
+Predictions = pd.DataFrame | pd.Series
+"""``[n]`` of the event's probabilities (of two classes) or of a real label, ``[n, C]`` of more classes."""
+
+
+class Results:
+    """What is in a folder that raysim has written."""
+
+    def __init__(self, folder: str | os.PathLike[str]) -> None:
+        self.folder = Path(folder).absolute()
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}('{self.folder}')"
+
+    def table(self, name: str) -> pd.DataFrame:
+        """A CSV file of the folder, by its name. Raises ``ConfigError`` where it has none of that name."""
+        if not (self.folder / name).is_file():
+            tables = [file for file in Manifest.read(self.folder).files if file.endswith(".csv")]
+            raise ConfigError(f"{self.folder}: has no table '{name}'; {nearest(name, tables)}")
+        return read_csv(self.folder / name)
+
+    @cached_property
+    def config(self) -> Config:
+        """The complete configuration that it was made with."""
+        return reading.resolve(self.folder / "config.yaml", reads=())
+
+    @cached_property
+    def hospitals(self) -> pd.DataFrame:
+        """A row a hospital and model served; of a comparison, also a strategy and seed."""
+        return self.table("hospitals.csv")
+
+
+class RunResult(Results):
+    """One strategy with one seed: the folder of ``raysim run``, or of a run inside of a comparison."""
+
+    @property
+    def strategy(self) -> str:
+        """How tables call the strategy."""
+        return plugins.label(self.config.strategy)
+
+    @property
+    def seed(self) -> int:
+        """The seed."""
+        return self.config.seed
+
+    @cached_property
+    def summary(self) -> Mapping[str, Any]:
+        """``summary.json``; undefined is None."""
+        tree: dict[str, Any] = json.loads((self.folder / "summary.json").read_text())
+        return tree
+
+    @cached_property
+    def models(self) -> dict[str, dict[str, float]]:
+        """Every federation-level metric of every model served, the headline model last; undefined is NaN."""
+        told = self.summary["models"]
+        return {model: {name: _figure(value) for name, value in metrics.items()} for model, metrics in told.items()}
+
+    @cached_property
+    def metrics(self) -> pd.Series:
+        """Every federation-level metric of the headline model, by its name; undefined is NaN."""
+        model = self.summary["model"]
+        return pd.Series(self.models[model], name=model, dtype=float)
+
+    @cached_property
+    def rounds(self) -> pd.DataFrame:
+        """A row a round: time, cohort, traffic, training loss, and ``<model>_<metric>`` where it was evaluated."""
+        return self.table("rounds.csv")
+
+    @property
+    def convergence(self) -> Convergence | None:
+        """Whether the training loss stands still; None where no loss was taken."""
+        told = self.summary
+        if told["convergence"] is None:
+            return None
+        names = ("training_loss_before", "training_loss", "training_loss_fall")
+        before, last, fall = (_figure(told[name]) for name in names)
+        if math.isnan(last) and len(self.rounds):  # JSON has no infinity, and the table has
+            last = float(self.rounds["training_loss"].iloc[-1])
+        return Convergence(told["convergence"], tuple(told["convergence_notes"]), before, last, fall)
+
+    @property
+    def _stopped(self) -> Stopped | None:
+        """How checks on validation rows have ended the run; None without such."""
+        told = self.summary
+        if "stop_reason" not in told:
+            return None
+        early, model = told["stop_reason"] == "patience", told["validation_loss_of"]
+        before, loss = (_figure(told[name]) for name in ("validation_loss_before", "validation_loss"))
+        last = told["stopped_at"] if early else told["rounds"]
+        return Stopped(before, model, early, last, told["served_round"], loss)
+
+    @property
+    def training(self) -> str:
+        """How far it is trained, in a sentence; empty where no loss was taken."""
+        return training.sentence(self.convergence, self.summary["rounds"], self._stopped)
+
+    @cached_property
+    def figures(self) -> Figures:
+        """Pictures by name, drawn when they are asked for."""
+        return of_run(self.hospitals, self._by_model, self.strategy, self.seed, self.summary["part"])
+
+    @cached_property
+    def _by_model(self) -> pd.DataFrame:
+        return by_model(self.rounds, {model: list(metrics) for model, metrics in self.models.items()})
+
+    def predict(
+        self, rows: pd.DataFrame | str | os.PathLike[str], hospital: str | None = None, *, model: str | None = None
+    ) -> Predictions:
+        """What the run says of new rows ``[n]``: a data frame with the columns that it was trained with, or a file.
+
+        Of two classes a series with the probability of the event, of more a frame with a column a class, of a real
+        label a series in its unit; with the index of ``rows``. A hospital's rows are scored by the model that serves
+        it: the table's column says whose they are, or ``hospital``. ``model``: one of :attr:`models`, the headline
+        where None. Raises ``DataError`` for rows that do not fit.
+        """
+        with manners():
+            table = rows if isinstance(rows, pd.DataFrame) else Path(rows)
+            said = self._predictor.predict(table, hospital=hospital, model=model)
+        if isinstance(rows, pd.DataFrame):
+            said.index = rows.index
+        classes = self._predictor.preprocessing.classes
+        if len(classes) > 2:
+            return said[[f"probability_{name}" for name in classes]].set_axis(list(classes), axis="columns")
+        return said["probability" if classes else "prediction"]
+
+    @cached_property
+    def _predictor(self) -> Predictor:
+        from raysim.serving.predictor import Predictor
+
+        return Predictor.open(self.folder)
+
+    def _repr_html_(self) -> str:
+        return html.page(
+            f"{self.strategy}, seed {self.seed}",
+            html.table(pd.DataFrame(self.models).T.rename_axis("model served")),
+            [self.training],
+            self.folder,
+        )
+
+
+class Answer(dict[str, Any]):
+    """What a comparison says: ``answer.json``. As text, its sentences."""
+
+    @property
+    def recommended(self) -> str | None:
+        """The strategy (and model) to take; None where nothing can be compared."""
+        label: str | None = self["recommended"]
+        return label
+
+    def __str__(self) -> str:
+        return "\n".join(self["reasons"])
+
+
+class ComparisonResult(Results):
+    """Strategies over seeds: the folder of ``raysim compare``."""
+
+    @cached_property
+    def comparison(self) -> pd.DataFrame:
+        """A row a strategy and model served: figures over seeds, and their differences from the reference."""
+        return self.table("comparison.csv")
+
+    @cached_property
+    def metrics(self) -> pd.DataFrame:
+        """The rows of :attr:`comparison` of headline models, by strategy."""
+        return self.comparison.drop_duplicates("strategy", keep="last").set_index("strategy")
+
+    @cached_property
+    def runs(self) -> dict[tuple[str, int], RunResult]:
+        """The runs by strategy and seed, in the order in which they were played."""
+        runs = [RunResult(manifest.folder) for manifest in Manifest.read(self.folder).below()]
+        return {(run.strategy, run.seed): run for run in runs}
+
+    @cached_property
+    def seeds(self) -> pd.DataFrame:
+        """A row a strategy, model served and seed: every federation-level metric."""
+        return pd.DataFrame(
+            {"strategy": run.strategy, "model": model, "seed": run.seed, **metrics}
+            for run in self.runs.values()
+            for model, metrics in run.models.items()
+        )
+
+    @cached_property
+    def rounds(self) -> pd.DataFrame:
+        """The rounds of all runs, with ``strategy`` and ``seed`` in front."""
+        return _stacked({key: run.rounds for key, run in self.runs.items()})
+
+    @cached_property
+    def answer(self) -> Answer:
+        """What it says: a recommendation, and the sentences behind it."""
+        return Answer(json.loads((self.folder / "answer.json").read_text()))
+
+    @cached_property
+    def figures(self) -> Figures:
+        """Pictures by name, drawn when they are asked for; more are in the folder's ``plots``."""
+        rounds = _stacked({key: run._by_model for key, run in self.runs.items()})
+        return of_comparison(self.hospitals, rounds, self.comparison, self.config.evaluation.part)
+
+    def run(self, strategy: str | None = None, seed: int | None = None) -> RunResult:
+        """The run of a strategy, by default the recommended one (or the reference), with a seed, by default the first.
+
+        Raises ``ConfigError`` where there is none.
+        """
+        strategy = strategy or self._taken[0]
+        for (label, each), run in self.runs.items():
+            if label == strategy and seed in (None, each):
+                return run
+        known = list(dict.fromkeys(label for label, _ in self.runs))
+        if strategy in known:
+            raise ConfigError(f"seed: {seed} was not run; name one of {sorted({each for _, each in self.runs})}")
+        raise ConfigError(f"strategy: '{strategy}' is not among those compared; {nearest(strategy, known)}")
+
+    def predict(
+        self,
+        rows: pd.DataFrame | str | os.PathLike[str],
+        hospital: str | None = None,
+        *,
+        strategy: str | None = None,
+        seed: int | None = None,
+    ) -> Predictions:
+        """What :meth:`run` says of new rows, by default with the model that is recommended.
+
+        See :meth:`RunResult.predict`.
+        """
+        model = self._taken[1] if strategy is None else None
+        return self.run(strategy, seed).predict(rows, hospital, model=model)
+
+    @property
+    def _taken(self) -> tuple[str, str | None]:
+        """The strategy and model recommended, or where none is, the reference and its headline model."""
+        table = self.comparison
+        rows = zip(labels(table), table["strategy"], table["model"], strict=True)
+        by_name = {name: (str(strategy), str(model)) for name, strategy, model in rows}
+        return by_name.get(self.answer.recommended or "", (self.config.reference, None))
+
+    def _repr_html_(self) -> str:
+        return html.page(self.config.name, html.table(self.metrics), self.answer["reasons"], self.folder)
+
+
+def _figure(value: float | None) -> float:
+    """A figure of a JSON file, which has null for what is undefined."""
+    return math.nan if value is None else value
+
+
+def _stacked(tables: Mapping[tuple[str, int], pd.DataFrame]) -> pd.DataFrame:
+    blocks = []
+    for (strategy, seed), table in tables.items():
+        block = table.copy()
+        block.insert(0, "strategy", strategy)
+        block.insert(1, "seed", seed)
+        blocks.append(block)
+    return pd.concat(blocks, ignore_index=True)

@@ -1,0 +1,57 @@
+"""Plug-ins that exist already as the keys of a configuration: what is written down of them, as plain YAML types."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any, cast
+
+from pydantic.errors import PydanticUserError
+from pydantic_core import PydanticSerializationError
+
+from raysim.config.checking import adapter, validated
+from raysim.core import registry
+from raysim.core.errors import ConfigError
+from raysim.strategies.base import Strategy
+
+
+def fields_of(plugin: Any) -> dict[str, Any]:
+    """A plug-in's settings as plain YAML types, defaults included; what is unset by default is left out where it is."""
+    cls: Any = type(plugin)
+    tree: dict[str, Any] = adapter(cls).dump_python(plugin, mode="json", exclude_none=True)
+    unset = {key for key, value in adapter(cls).dump_python(plugin, mode="json").items() if value is None}
+    return tree | dict.fromkeys(unset - _unset_by_default(cls))
+
+
+def made(cls: type[Strategy]) -> Strategy:
+    """A strategy of this class with its defaults. Raises ``ConfigError`` where a field has none."""
+    try:
+        return cls()
+    except TypeError as error:
+        raise ConfigError(f"strategy: '{cls.__name__}' cannot be made ({error}); give an instance of it") from None
+
+
+def section_of(strategy: Strategy) -> dict[str, Any]:
+    """The section that says what ``strategy`` is: its registered name or import path, and its fields.
+
+    Raises ``ConfigError`` where a field does not fit its annotation, or is nothing that YAML can hold.
+    """
+    cls, given = type(strategy), cast(Any, strategy)
+    if not dataclasses.is_dataclass(given):
+        raise ConfigError(f"strategy: '{cls.__name__}' takes no configuration; make it a dataclass")
+    name = registry.name_of("strategies", cls)
+    named = {"class": f"{cls.__module__}.{cls.__qualname__}"} if name is None else {"name": name}
+    fields = {field.name: getattr(strategy, field.name) for field in dataclasses.fields(given) if field.init}
+    try:
+        return named | fields_of(validated(cls, fields, "strategy"))
+    except (PydanticUserError, PydanticSerializationError, NameError) as error:
+        reason = str(error).splitlines()[0].partition(". ")[0]
+        raise ConfigError(
+            f"strategy: '{cls.__name__}' has a field that cannot be written into config.yaml ({reason}); make it of "
+            "numbers, texts, truth values, and lists of these"
+        ) from None
+
+
+def _unset_by_default(cls: Any) -> set[str]:
+    if dataclasses.is_dataclass(cls):
+        return {field.name for field in dataclasses.fields(cls) if field.default is None}
+    return {name for name, field in cls.model_fields.items() if field.default is None}

@@ -1,0 +1,123 @@
+"""A process that is somebody else's: runs raysim in it and says what was not as it was before.
+
+``python -m tests.api.guest HOW FOLDER`` prints, as JSON, what changed. ``HOW`` is ``process``; ``loop``, on a Ray of
+raysim's and inside of a running asyncio loop, as in a notebook; or ``thread``, on the host's own Ray and another
+thread.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import os
+import signal
+import sys
+import threading
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import aiohttp.web  # noqa: F401  # libraries set filters of warnings when they are imported
+import matplotlib
+import mlflow
+import ray
+import torch
+from sklearn.linear_model import LogisticRegression
+from threadpoolctl import threadpool_info
+
+import raysim
+
+CONFIG = {
+    "data": {"source": "synthetic", "hospitals": 4, "rows": 600},
+    "training": {"rounds": 2},
+    "strategies": ["fedavg", "local"],
+    "resources": {"hospitals_per_actor": 2, "cpus_per_actor": 0.5},
+}
+
+
+def state() -> dict[str, Any]:
+    """What a host may have set, or counts on."""
+    numbers = [number for number in signal.Signals if number not in (signal.SIGKILL, signal.SIGSTOP)]
+    return {
+        # MLflow's telemetry takes its own variable away when it has read it.
+        "environment": {name: value for name, value in os.environ.items() if "TELEMETRY" not in name},
+        "folder": os.getcwd(),
+        "path": list(sys.path),
+        "signals": {number.name: str(signal.getsignal(number)) for number in numbers},
+        "threads of libraries": {library["filepath"]: library["num_threads"] for library in threadpool_info()},
+        "threads of torch": torch.get_num_threads(),
+        "loggers": {
+            name: (logging.getLogger(name).level, len(logging.getLogger(name).handlers))
+            for name in ("", "ray", "ray.tune", "mlflow", "alembic", "py4j", "matplotlib")
+        },
+        "warnings": [str(each) for each in warnings.filters],
+        "backend": matplotlib.get_backend(auto_select=False),
+        "settings": {key: str(dict.__getitem__(matplotlib.rcParams, key)) for key in matplotlib.rcParams},
+        "tracking": mlflow.get_tracking_uri(),
+        "active run": str(mlflow.active_run()),
+        "ray": ray.is_initialized(),
+        "excepthook": (str(sys.excepthook), str(threading.excepthook)),
+        "recursion": sys.getrecursionlimit(),
+        "standing threads": sorted(t.name for t in threading.enumerate() if not t.daemon),
+    }
+
+
+def work(folder: Path, in_process: bool) -> None:
+    result = raysim.compare(CONFIG, seed=0, out=folder / "compared", in_process=in_process)
+    raysim.run(CONFIG, strategy="fedprox", out=folder / "run", in_process=in_process)
+    assert len(raysim.load(folder / "compared").comparison) == 2  # type: ignore[union-attr]
+    assert all(result.figures.values())
+
+
+def called(how: str, act: Callable[[], None]) -> None:
+    if how == "loop":
+
+        async def cell() -> None:
+            act()
+
+        asyncio.run(cell())
+    elif how == "thread":
+        failed: list[BaseException] = []
+
+        def target() -> None:
+            try:
+                act()
+            except BaseException as error:
+                failed.append(error)
+
+        thread = threading.Thread(target=target)
+        thread.start()
+        thread.join()
+        if failed:
+            raise failed[0]
+    else:
+        act()
+
+
+def main(how: str, folder: Path) -> None:
+    LogisticRegression().fit([[0.0], [1.0]], [0, 1])  # loads the libraries that compute
+    signal.signal(signal.SIGUSR1, signal.SIG_IGN)
+    logging.getLogger("mlflow").setLevel(logging.WARNING)
+    if how == "thread":
+        ray.init(address="local", num_cpus=2, include_dashboard=False, log_to_driver=False, logging_level="ERROR")
+    before = state()
+    called(how, lambda: work(folder, in_process=how == "process"))
+    after = state()
+    changed = {name: [before[name], after[name]] for name in before if before[name] != after[name]}
+    print(json.dumps({name: _differing(*pair) for name, pair in changed.items()}))
+    if how == "thread":
+        ray.shutdown()
+
+
+def _differing(before: Any, after: Any) -> Any:
+    if isinstance(before, dict):
+        return {
+            key: [before.get(key), after.get(key)] for key in {*before, *after} if before.get(key) != after.get(key)
+        }
+    return [before, after]
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], Path(sys.argv[2]))

@@ -1,0 +1,366 @@
+"""Runs and comparisons from Python: what results hold is what is in the files, in this process and on Ray."""
+
+from __future__ import annotations
+
+import io
+import json
+import math
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import yaml
+from rich.console import Console
+
+import raysim
+from raysim.api.results import ComparisonResult, RunResult
+from raysim.cli.commands import compare_all, run_one
+from raysim.config import reading
+from raysim.strategies.one_model.fedavg import FedAvg
+
+SMALL = {
+    "name": "small",
+    "data": {"source": "synthetic", "hospitals": 5, "rows": 1000},
+    "training": {"rounds": 3},
+    "strategy": "fedavg",
+    "strategies": ["local", "fedavg"],
+    "seeds": [0, 1],
+    "evaluation": {"every": 1},
+    "tracking": {"uri": "none"},
+}
+
+
+@dataclass(frozen=True)
+class Halved(FedAvg):
+    """Federated averaging that goes only a share of the way."""
+
+    share: float = 0.5
+
+    def aggregate(self, view: Any, state: Any, update: Any) -> Any:
+        after = super().aggregate(view, state, update)
+        return type(state)(bank=state.bank + self.share * (after.bank - state.bank))
+
+
+@pytest.fixture(scope="module", autouse=True)
+def cache(tmp_path_factory: pytest.TempPathFactory):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("RAYSIM_CACHE", str(tmp_path_factory.mktemp("cache")))
+        yield
+
+
+@pytest.fixture(scope="module")
+def compared(tmp_path_factory: pytest.TempPathFactory) -> ComparisonResult:
+    listed = ["local", "fedavg", "fedprox"]
+    return raysim.compare(SMALL, strategies=listed, out=tmp_path_factory.mktemp("compared"), in_process=True)
+
+
+def weights(result: RunResult) -> dict[str, np.ndarray]:
+    from safetensors.numpy import load_file
+
+    return load_file(result.folder / "models.safetensors")
+
+
+def same(a: RunResult, b: RunResult) -> bool:
+    ours, theirs = weights(a), weights(b)
+    return list(ours) == list(theirs) and all(np.array_equal(ours[name], theirs[name]) for name in ours)
+
+
+def test_a_run_holds_what_is_in_its_files(tmp_path: Path):
+    result = raysim.run(SMALL, out=tmp_path / "run", in_process=True)
+    assert result.folder == tmp_path / "run"
+    assert (result.strategy, result.seed) == ("fedavg", 42)
+    summary = json.loads((tmp_path / "run/summary.json").read_text())
+    assert result.metrics["auroc"] == summary["auroc"]
+    assert result.metrics.name == summary["model"] == "global"
+    told = {name: math.nan if value is None else value for name, value in summary["models"]["global"].items()}
+    assert dict(result.metrics) == pytest.approx(told, rel=0, abs=0, nan_ok=True)
+    pd.testing.assert_frame_equal(result.hospitals, pd.read_csv(tmp_path / "run/hospitals.csv"))
+    assert result.hospitals["auroc"].mean() == pytest.approx(result.metrics["mean_unweighted"], abs=1e-12)
+    assert list(result.rounds["round"]) == [1, 2, 3]
+    assert result.rounds["global_auroc"].iloc[-1] == result.metrics["auroc"]
+    assert result.config.strategy.name == "fedavg"
+    assert list(result.figures) == ["auroc_by_size", "curves"]
+    assert len(result.figures["curves"].axes) == 1
+    assert result.training in result._repr_html_()
+    loaded = raysim.load(str(tmp_path / "run"))
+    assert isinstance(loaded, RunResult)
+    pd.testing.assert_series_equal(loaded.metrics, result.metrics)
+    pd.testing.assert_frame_equal(loaded.rounds, result.rounds)
+
+
+def test_what_a_call_takes_is_what_the_command_line_takes(tmp_path: Path):
+    path = tmp_path / "c.yaml"
+    path.write_text(yaml.safe_dump(SMALL))
+    ways = [
+        raysim.run(SMALL, out=tmp_path / "dict", in_process=True),
+        raysim.run(path, out=tmp_path / "path", in_process=True),
+        raysim.run(str(path), out=str(tmp_path / "text"), in_process=True),
+        raysim.run(raysim.Config.model_validate(SMALL), out=tmp_path / "config", in_process=True),
+    ]
+    run_one(
+        reading.resolve(path, reads=()), Console(file=io.StringIO()), tmp_path / "cli", in_process=True, verbose=False
+    )
+    ways.append(RunResult(tmp_path / "cli"))
+    assert len({(way.folder / "config.yaml").read_text() for way in ways}) == 1
+    assert all(same(ways[0], way) for way in ways[1:])
+
+
+def test_seed_and_overrides_are_laid_over_the_configuration(tmp_path: Path):
+    result = raysim.run(
+        SMALL, seed=7, overrides={"training.rounds": 1, "strategy.weights": "uniform"}, out=tmp_path, in_process=True
+    )
+    assert (result.seed, list(result.rounds["round"])) == (7, [1])
+    assert result.config.strategy.own()["weights"] == "uniform"
+    assert SMALL["training"] == {"rounds": 3}
+
+
+@pytest.mark.parametrize("strategy", ["fedprox", {"name": "fedprox", "mu": 0.5}])
+def test_a_strategy_by_name_or_section(tmp_path: Path, strategy: Any):
+    result = raysim.run(SMALL, strategy=strategy, out=tmp_path, in_process=True)
+    mu = 0.5 if isinstance(strategy, dict) else 0.01
+    assert (result.strategy, result.config.strategy.own()["mu"]) == ("fedprox", mu)
+
+
+def test_a_registered_strategy_is_written_by_its_name(tmp_path: Path):
+    given = raysim.run(SMALL, strategy=FedAvg(weights="uniform"), out=tmp_path / "given", in_process=True)
+    named = raysim.run(SMALL, overrides={"strategy.weights": "uniform"}, out=tmp_path / "named", in_process=True)
+    assert (given.folder / "config.yaml").read_text() == (named.folder / "config.yaml").read_text()
+    assert same(given, named)
+
+
+def test_a_strategy_of_ones_own_trains_and_is_written_by_its_path(tmp_path: Path):
+    whole = raysim.run(
+        SMALL, strategy=FedAvg, out=tmp_path / "whole", overrides={"training.rounds": 1}, in_process=True
+    )
+    half = raysim.run(SMALL, strategy=Halved, out=tmp_path / "half", overrides={"training.rounds": 1}, in_process=True)
+    other = raysim.run(
+        SMALL, strategy=Halved(share=1.0), out=tmp_path / "other", overrides={"training.rounds": 1}, in_process=True
+    )
+    assert same(whole, other)
+    assert not same(whole, half)
+    for name, tensor in weights(whole).items():  # logistic regression starts from zero
+        assert np.allclose(weights(half)[name], 0.5 * tensor, rtol=0, atol=1e-7)
+    tree = yaml.safe_load((half.folder / "config.yaml").read_text())
+    assert tree["strategy"] == {
+        "class": "tests.api.test_runs.Halved",
+        "weights": "samples",
+        "minimum_weight": 0.01,
+        "share": 0.5,
+    }
+    again = raysim.run(half.folder / "config.yaml", out=tmp_path / "again", in_process=True)
+    assert same(half, again)
+
+
+def test_a_class_of_a_function_trains_and_cannot_be_made_again(tmp_path: Path):
+    @dataclass(frozen=True)
+    class Inner(Halved):
+        pass
+
+    result = raysim.run(SMALL, strategy=Inner(share=0.25), out=tmp_path / "a", in_process=True)
+    assert result.strategy == "Inner"
+    assert same(result, raysim.run(SMALL, strategy=Halved(0.25), out=tmp_path / "b", in_process=True))
+    with pytest.raises(raysim.RaysimError, match=r"strategy.class: '.*Inner' cannot be imported") as raised:
+        raysim.run(result.folder / "config.yaml", in_process=True)
+    assert "\n" not in str(raised.value)
+
+
+class Plain(raysim.Strategy):
+    """Is no dataclass."""
+
+
+@dataclass(frozen=True)
+class Array(raysim.Strategy):
+    """Holds what YAML cannot."""
+
+    prior: np.ndarray
+
+
+@pytest.mark.parametrize(
+    ("strategy", "said"),
+    [
+        ("fedporx", "strategy.name: 'fedporx' is not a known name; did you mean 'fedprox'?"),
+        (Plain, "strategy: 'Plain' takes no configuration; make it a dataclass"),
+        (Array, "strategy: 'Array' cannot be made"),
+        (Array(np.ones(2)), "strategy: 'Array' has a field that cannot be written into config.yaml"),
+        (Halved(share="half"), "strategy.share: 'half' is not a number"),
+        (3, "strategy: 3 is not a group of keys"),
+    ],
+)
+def test_a_strategy_that_cannot_be_used_is_one_line(tmp_path: Path, strategy: Any, said: str):
+    with pytest.raises(raysim.RaysimError) as raised:
+        raysim.run(SMALL, strategy=strategy, out=tmp_path / "run", in_process=True)
+    assert str(raised.value).startswith(said)
+    assert "\n" not in str(raised.value)
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_comparison_holds_what_is_in_its_files(compared: ComparisonResult):
+    folder = compared.folder
+    pd.testing.assert_frame_equal(compared.comparison, pd.read_csv(folder / "comparison.csv"))
+    assert list(compared.metrics.index) == ["local", "fedavg", "fedprox"]
+    assert compared.metrics.loc["fedavg", "auroc"] == pytest.approx(
+        compared.seeds.query("strategy == 'fedavg' and model == 'global'")["auroc"].mean(), abs=1e-12
+    )
+    assert list(compared.runs) == [(each, seed) for seed in (0, 1) for each in ("local", "fedavg", "fedprox")]
+    assert set(compared.hospitals["seed"]) == {0, 1}
+    assert len(compared.rounds) == 6 * 3
+    assert compared.rounds.columns[:3].tolist() == ["strategy", "seed", "round"]
+    answer = json.loads((folder / "answer.json").read_text())
+    assert compared.answer == answer
+    assert compared.answer.recommended == answer["recommended"]
+    assert str(compared.answer).splitlines() == answer["reasons"]
+    assert answer["reasons"][0] in compared._repr_html_()
+    assert compared.run().folder == folder / f"runs/{compared.answer.recommended}/seed-0"
+    assert compared.run("local", 1).folder == folder / "runs/local/seed-1"
+    for name in compared.figures:
+        assert compared.figures[name].axes
+    loaded = raysim.load(folder)
+    assert isinstance(loaded, ComparisonResult)
+    pd.testing.assert_frame_equal(loaded.metrics, compared.metrics)
+
+
+def test_the_headline_model_is_the_one_in_metrics(tmp_path: Path):
+    result = raysim.compare(SMALL, strategies=["fedavg", "ditto"], seed=3, out=tmp_path, in_process=True)
+    ditto = result.comparison[result.comparison["strategy"] == "ditto"]
+    assert len(ditto) > 1
+    assert result.metrics.loc["ditto", "model"] == ditto["model"].iloc[-1] == result.run("ditto").metrics.name
+    assert result.metrics.loc["ditto", "auroc"] == result.run("ditto").metrics["auroc"]
+
+
+def test_predictions_are_of_the_recommended_model(tmp_path: Path):
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame({"a": rng.normal(size=300), "site": rng.choice(["x", "y"], 300)})
+    frame["died"] = (frame["a"] + rng.normal(size=300) > 0).astype(int)
+    config = {**SMALL, "data": {"silo": "site", "label": "died"}}
+    result = raysim.compare(config, strategies=["ditto", "fedavg"], data=frame, seed=0, out=tmp_path, in_process=True)
+    answer = json.loads((tmp_path / "answer.json").read_text())
+    for recommended, strategy, model in (
+        ("ditto (global)", "ditto", "global"),
+        ("ditto (personal)", "ditto", "personal"),
+        ("fedavg", "fedavg", "global"),
+        (None, "fedavg", "global"),
+    ):
+        (tmp_path / "answer.json").write_text(json.dumps(answer | {"recommended": recommended}))
+        said = ComparisonResult(tmp_path).predict(frame)
+        assert np.array_equal(said, result.run(strategy).predict(frame, model=model))
+    assert not np.array_equal(result.run("ditto").predict(frame), result.run("ditto").predict(frame, model="global"))
+
+
+def test_strategies_by_label_may_be_of_one_class(tmp_path: Path):
+    by_label = {"half": Halved, "all": Halved(1.0), "fedavg": {"name": "fedavg"}}
+    result = raysim.compare(SMALL, strategies=by_label, seed=0, out=tmp_path, in_process=True)
+    assert list(result.metrics.index) == ["half", "all", "fedavg"]
+    assert same(result.run("all"), result.run("fedavg"))
+    assert not same(result.run("half"), result.run("fedavg"))
+    with pytest.raises(raysim.RaysimError, match=r"strategies\.1\.label: 'Halved' stands for two strategies"):
+        raysim.compare(SMALL, strategies=[Halved(), Halved(1.0)], out=tmp_path / "b", in_process=True)
+    with pytest.raises(raysim.RaysimError, match="strategies: 'fedavg' is not a list; put it in one"):
+        raysim.compare(SMALL, strategies="fedavg", out=tmp_path / "c", in_process=True)
+
+
+def test_a_run_or_seed_that_was_not_played_is_named(compared: ComparisonResult):
+    with pytest.raises(raysim.RaysimError, match="strategy: 'fedavgg' is not among those compared; did you mean"):
+        compared.run("fedavgg")
+    with pytest.raises(raysim.RaysimError, match=r"seed: 9 was not run; name one of \[0, 1\]"):
+        compared.run(seed=9)
+    with pytest.raises(raysim.RaysimError, match=r"has no table 'hospital\.csv'; did you mean 'hospitals\.csv'"):
+        compared.table("hospital.csv")
+
+
+def test_new_rows_are_scored_by_the_headline_model(tmp_path: Path):
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame({"a": rng.normal(size=400), "b": rng.normal(size=400), "site": rng.choice(["x", "y"], 400)})
+    frame["died"] = (frame["a"] + rng.normal(size=400) > 0).astype(int)
+    config = {**SMALL, "data": {"silo": "site", "label": "died"}}
+    result = raysim.run(config, data=frame, out=tmp_path / "two", in_process=True, overrides={"training.rounds": 20})
+    new = frame.drop(columns="died").set_index(pd.Index(range(1000, 1400)))
+    said = result.predict(new)
+    assert isinstance(said, pd.Series)
+    assert said.name == "probability"
+    assert said.index.equals(new.index)
+    theta = {name.partition("/")[2]: tensor.astype(float) for name, tensor in weights(result).items()}
+    split = result.table("split.csv")
+    X = frame.loc[split["row"], ["a", "b"]]
+    train = X[(split["part"] == "train").to_numpy()]
+    logits = ((new[["a", "b"]] - train.mean()) / train.std(ddof=0)) @ theta["weight"].ravel() + theta["bias"]
+    assert np.allclose(said, 1 / (1 + np.exp(-logits)), atol=1e-5)
+    new.drop(columns="site").to_csv(tmp_path / "new.csv", index=False)
+    assert np.allclose(raysim.load(result.folder).predict(tmp_path / "new.csv"), said, atol=1e-6)
+    compared = raysim.compare(config, data=frame, seed=1, out=tmp_path / "all", in_process=True)
+    local = compared.predict(new.drop(columns="site"), "y", strategy="local")
+    assert np.array_equal(local, compared.run("local").predict(new.assign(site="y")))
+    with pytest.raises(raysim.RaysimError, match="table: no column 'b' in the data frame"):
+        result.predict(new.drop(columns="b"))
+
+
+def test_more_classes_are_columns(tmp_path: Path):
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame({"a": rng.normal(size=300), "site": rng.choice(["x", "y"], 300)})
+    frame["kind"] = np.digitize(frame["a"], [-0.5, 0.5])
+    config = {**SMALL, "data": {"silo": "site", "label": "kind"}}
+    said = raysim.run(config, data=frame, out=tmp_path, in_process=True).predict(frame)
+    assert list(said.columns) == ["0", "1", "2"]
+    assert np.allclose(said.sum(axis="columns"), 1.0)
+
+
+def test_a_folder_without_results_is_refused(tmp_path: Path, compared: ComparisonResult):
+    with pytest.raises(raysim.RaysimError, match="holds no results of raysim"):
+        raysim.load(tmp_path)
+    manifest = json.loads((compared.folder / "manifest.json").read_text())
+    (tmp_path / "manifest.json").write_text(json.dumps(manifest | {"kind": "study", "files": {}}))
+    with pytest.raises(raysim.RaysimError, match="holds a study, which cannot be loaded"):
+        raysim.load(tmp_path)
+
+
+def test_what_was_stopped_goes_on_and_then_loads(tmp_path: Path):
+    whole = raysim.run(SMALL, out=tmp_path / "whole", in_process=True)
+    stopped = tmp_path / "stopped"
+    with pytest.raises(ZeroDivisionError):
+        raysim.run(SMALL, overrides={"checkpoint.every": 1, "strategy": Stopping(2)}, out=stopped, in_process=True)
+    with pytest.raises(raysim.RaysimError, match="is not finished; 'raysim resume"):
+        raysim.load(stopped)
+    Stopping.stops = False
+    try:
+        result = raysim.resume(stopped, in_process=True)
+    finally:
+        Stopping.stops = True
+    assert isinstance(result, RunResult)
+    assert same(result, whole)
+    assert raysim.resume(stopped).folder == raysim.load(stopped).folder
+
+
+@dataclass(frozen=True)
+class Stopping(FedAvg):
+    """Federated averaging that breaks off in a round."""
+
+    at: int = 1
+    stops = True
+
+    def select(self, view: Any, state: Any, round: int) -> Any:
+        if self.stops and round > self.at:
+            raise ZeroDivisionError
+        return super().select(view, state, round)
+
+
+def test_nothing_is_printed_unless_it_is_asked_for(tmp_path: Path, capfd: pytest.CaptureFixture[str]):
+    raysim.compare(SMALL, out=tmp_path / "a", in_process=True)
+    assert capfd.readouterr() == ("", "")
+    raysim.run(SMALL, out=tmp_path / "b", in_process=True, verbose=True)
+    assert "5 hospitals, 1,000 rows" in capfd.readouterr().out
+    shown = io.StringIO()
+    raysim.run(SMALL, out=tmp_path / "c", in_process=True, console=Console(file=shown, width=160))
+    assert "5 hospitals, 1,000 rows" in shown.getvalue()
+    assert capfd.readouterr() == ("", "")
+
+
+def test_the_command_prints_what_is_in_the_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.chdir(tmp_path)
+    shown = Console(file=io.StringIO(), width=160)
+    compare_all(reading.resolve(SMALL, reads=()), shown, None, in_process=True, verbose=False)
+    (folder,) = Path("runs/small").iterdir()
+    text = shown.file.getvalue()  # type: ignore[attr-defined]
+    assert text.endswith(f"files: {folder}\n")
+    assert all(sentence.split(":")[0] in text for sentence in raysim.load(folder).answer["reasons"])
