@@ -6,22 +6,46 @@ Exit codes: 0 done, 1 an error that is no fault of the input, 2 bad input (one l
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import sys
+import traceback
 from enum import StrEnum
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
 if TYPE_CHECKING:
     from rich.console import Console
 
     from raysim.config.schema import Config
 
+
+class Commands(TyperGroup):
+    """All commands. What they call is a plug-in's, too, and must not end this process as if all were done."""
+
+    def invoke(self, ctx: Any) -> Any:
+        try:
+            return super().invoke(ctx)
+        except SystemExit as error:
+            from raysim.core.errors import RaysimError
+            from raysim.strategies.shared import exits
+
+            if not exits.of_plugin(error):
+                raise
+            *_, last = traceback.extract_tb(error.__traceback__)
+            raise RaysimError(
+                f"{last.filename}, line {last.lineno}: {last.name} {exits.said(error)}, which would have ended raysim; "
+                "raise an error instead"
+            ) from None
+
+
 app = typer.Typer(
+    cls=Commands,
     help="Federated learning across hospitals, simulated on Ray: which way of federating is accurate AND fair?",
     no_args_is_help=True,
     add_completion=False,
@@ -137,9 +161,9 @@ def main() -> None:
 
     host.take()
     verbose = any(argument in ("-v", "--verbose") for argument in sys.argv[1:])
-    signal.signal(signal.SIGTERM, _terminated)
-    _add_commands()
+    host.end_in_order()
     try:
+        _add_commands()
         app()
     except (RaysimError, OSError, MemoryError) as error:
         line = error if isinstance(error, RaysimError) else of_the_machine(error)
@@ -153,11 +177,13 @@ def main() -> None:
     except KeyboardInterrupt:
         print("raysim: interrupted", file=sys.stderr)
         raise SystemExit(130) from None
-
-
-def _terminated(number: int, frame: object) -> None:
-    """At SIGTERM, with which batch systems and containers announce the end, a command ends in order, as at Ctrl-C."""
-    sys.exit(143)
+    finally:
+        if host.is_terminating():  # whichever exception a library has made of it
+            for stream in (sys.stdout, sys.stderr):
+                with contextlib.suppress(OSError, ValueError):
+                    stream.flush()
+            os._exit(143)  # everything is shut down by now; libraries that are half imported are not
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
 
 @cache

@@ -20,6 +20,7 @@ from raysim.core import registry
 from raysim.core.errors import ConfigError, nearest
 from raysim.data.federation import Federation
 from raysim.strategies.base import Selection, Strategy
+from raysim.strategies.shared import exits
 from raysim.training.models import configured, find_family
 
 if TYPE_CHECKING:
@@ -146,7 +147,14 @@ def construct(cls: Any, own: Mapping[str, Any], where: str, beside: Sequence[str
         _refuse_unknown(cls, own, where, beside)
     elif not (isinstance(cls, type) and issubclass(cls, BaseModel)):
         raise ConfigError(f"{where}: '{getattr(cls, '__name__', cls)}' takes no configuration; make it a dataclass")
-    instance: Any = validated(cls, dict(own), where, beside)
+    try:
+        instance: Any = validated(cls, dict(own), where, beside)
+    except SystemExit as error:
+        if not exits.of_plugin(error):
+            raise
+        raise ConfigError(
+            f"{where}: '{cls.__name__}' {exits.said(error)} when it was made; raise a ValueError"
+        ) from None
     return instance
 
 

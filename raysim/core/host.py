@@ -6,22 +6,73 @@ threads and search paths are the host's; all of them are changed through what st
 
 from __future__ import annotations
 
+import _thread
 import contextlib
 import logging
 import os
 import signal
 import sys
 import threading
+import time
 from collections.abc import Iterator, Mapping
 
 _LIBRARIES = ("OMP", "OPENBLAS", "MKL")
 _own = False
+_terminating = False
 
 
 def take() -> None:
     """Say that this process is the command line's own: it may end it where nothing else helps."""
     global _own
     _own = True
+
+
+class Terminated(SystemExit):
+    """SIGTERM has arrived: the command ends in order, with exit code 143."""
+
+
+def end_in_order() -> None:
+    """From now on SIGTERM, with which batch systems and containers announce the end, ends this process as Ctrl-C does.
+
+    Further ones are passed over. One that comes in a destructor or callback, which lose exceptions, is given again.
+    """
+    global _terminating
+    _terminating = False
+    signal.signal(signal.SIGTERM, _terminate)
+    before = sys.unraisablehook
+
+    def hook(lost: sys.UnraisableHookArgs, /) -> None:
+        global _terminating
+        if not isinstance(lost.exc_value, Terminated):
+            before(lost)
+            return
+        _terminating = False
+        _thread.start_new_thread(_again, ())  # not at once, and without waiting here: it would be lost in this hook
+
+    sys.unraisablehook = hook
+
+
+def _again() -> None:
+    time.sleep(0.2)
+    os.kill(os.getpid(), signal.SIGTERM)
+
+
+def is_terminating() -> bool:
+    """Whether SIGTERM has arrived, whatever has become of its exception."""
+    return _terminating
+
+
+def end_if_terminating() -> None:
+    """Raise :class:`Terminated` again where someone has caught it: called wherever a command goes on."""
+    if _terminating:
+        raise Terminated(143)
+
+
+def _terminate(number: int, frame: object) -> None:
+    global _terminating
+    if not _terminating:
+        _terminating = True
+        raise Terminated(143)
 
 
 def is_own() -> bool:

@@ -29,6 +29,7 @@ from raysim.strategies.base import (
 )
 from raysim.strategies.checks import answers
 from raysim.strategies.checks.problem import Frame, check_personal, check_problem
+from raysim.strategies.shared import exits
 
 
 class CheckedStrategy(Strategy):
@@ -144,6 +145,10 @@ class CheckedStrategy(Strategy):
             raise StrategyError(f"{where}: {error}") from None
         except RaysimError:
             raise
+        except SystemExit as error:
+            if not exits.of_plugin(error):
+                raise
+            raise StrategyError(f"{where}: {method} {exits.said(error)}; raise an error instead") from None
         except Exception as error:
             # Its traceback is what its author needs.
             error.add_note(f"{where}: raised by {method}")

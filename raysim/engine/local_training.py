@@ -20,6 +20,7 @@ from raysim.data.federation import Federation
 from raysim.engine.divisions import Groups
 from raysim.engine.messages import FIRST, MODEL, SECOND, STEPS, VARIATE, HospitalStates, PartialResult, RoundPlan, Work
 from raysim.strategies.base import LAST, MIXTURE, OWN, POOLED, Floats, LocalProblem, Mask, Upload, Variates, Visit
+from raysim.strategies.shared import exits
 from raysim.training.base import ContrastTerm, Model, Moments, Optimizer, Task
 from raysim.training.class_weights import row_weights
 
@@ -264,6 +265,11 @@ class named:
         return None
 
     def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
+        if isinstance(error, SystemExit) and exits.of_plugin(error):
+            raise HospitalFailed(
+                f"hospital '{self._name}' failed while {self._doing}: what it ran {exits.said(error)}; raise an error "
+                "instead"
+            ) from None
         if isinstance(error, Exception) and not isinstance(error, RaysimError):
             text = f"{type(error).__name__}: {error}".splitlines()[0]
             raise HospitalFailed(f"hospital '{self._name}' failed while {self._doing}: {text}") from error

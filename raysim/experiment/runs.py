@@ -18,6 +18,7 @@ from rich.console import Console
 
 from raysim.config import plugins
 from raysim.config.schema import Config
+from raysim.core import host
 from raysim.core.errors import ConfigError, RaysimError, ResourceError
 from raysim.engine import timing
 from raysim.engine.job import Job, Outcome, Result, Round, RunState, check_job
@@ -274,6 +275,7 @@ class _RunServices:
 
     def tell(self, record: Record, rounds: Sequence[Round]) -> None:
         """Rounds have ended and been evaluated."""
+        host.end_if_terminating()
         for row in rounds:
             self.display.round(row)
             record.round(row)

@@ -84,6 +84,9 @@ class Recorder:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        for record in self._records if error is not None else ():
+            if record.status is None:  # a stop while it was entered or left
+                record.__exit__(kind, error, at)
         self._closing.set()
         with self._news:
             self._news.notify()

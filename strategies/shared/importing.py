@@ -15,6 +15,8 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
+from raysim.strategies.shared import exits
+
 _standing: tuple[str, ...] | None = None
 """Where modules of the user's are looked for; None: in the working directory."""
 
@@ -30,6 +32,13 @@ def by_path(path: str) -> Any:
     search_last(_places())
     try:
         module = importlib.import_module(module_name)
+    except SystemExit as error:
+        if not exits.of_plugin(error):
+            raise
+        raise ValueError(
+            f"'{path}' cannot be imported: module '{module_name}' {exits.said(error)}; let it end where it is run as a "
+            "program alone, under if __name__ == '__main__'"
+        ) from None
     except Exception as error:  # whatever the user's module raises while it is imported
         if isinstance(error, ModuleNotFoundError) and (place := _brought_along(error.name)):
             raise ValueError(

@@ -16,7 +16,7 @@ from raysim.cluster.placement import Placement, place
 from raysim.cluster.pool import RayPool
 from raysim.config.nodes import Node
 from raysim.config.schema import EvaluationSection, ResourcesSection
-from raysim.core.errors import HospitalFailed, ResourceError, TrainingDiverged
+from raysim.core.errors import HospitalFailed, ResourceError, StrategyError, TrainingDiverged
 from raysim.core.registry import load_class
 from raysim.data.federation import Federation
 from raysim.engine.job import Job, Outcome
@@ -254,3 +254,31 @@ def test_a_killed_actor_comes_back_and_the_result_is_the_same(federate: MakeFede
     assert isinstance(outcome, Outcome)
     assert isinstance(expected, Outcome)
     np.testing.assert_array_equal(outcome.bank, expected.bank)
+
+
+class Leaves(Strategy):
+    def aggregate(self, view, state, update):
+        raise SystemExit(0)
+
+
+class Leaving:
+    kind = "leaving"
+
+    def answer(self, rows: HospitalRows) -> np.ndarray:
+        raise SystemExit(0)
+
+
+class AsksLeaving(Strategy):
+    def setup(self, view):
+        view.ask(Leaving())
+        return super().setup(view)
+
+
+def test_a_plug_in_that_leaves_an_actors_process_is_an_error_that_names_it(federate: MakeFederation):
+    federation = federate(SIZES, [6] * 8)
+    resources = ResourcesSection(hospitals_per_actor=8)
+    with open_session(federation.totals, resources, in_process=False, verbose=False) as session:
+        with pytest.raises(StrategyError, match=r"round 1: aggregate called sys.exit\(0\); raise an error instead"):
+            list(session.run(job(federation, Leaves())))
+        with pytest.raises(HospitalFailed, match=r"what it ran called sys.exit\(0\); raise an error instead"):
+            list(session.run(job(federation, AsksLeaving())))

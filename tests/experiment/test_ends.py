@@ -1,0 +1,216 @@
+"""How a command ends that is told to: by SIGTERM at any moment, and by a plug-in that leaves the process."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+from mlflow.tracking import MlflowClient
+
+from tests.commands import Done, raysim
+from tests.conftest import empty_store
+
+AT = """
+import os, signal, sys
+import importlib.abc
+
+
+class At(importlib.abc.MetaPathFinder):
+    def find_spec(self, name, path, target=None):
+        if name == MOMENT:
+            sys.meta_path.remove(self)
+            open("reached", "w").close()
+            os.kill(os.getpid(), signal.SIGTERM)
+
+
+sys.meta_path.insert(0, At())
+"""
+"""SIGTERM arrives while the module ``MOMENT`` is looked for."""
+
+INIT = """
+import os, signal
+import ray
+
+
+def init(*arguments, _init=ray.init, **options):
+    open("reached", "w").close()
+    os.kill(os.getpid(), signal.SIGTERM)
+    return _init(*arguments, **options)
+
+
+ray.init = init
+"""
+"""SIGTERM arrives as Ray is started."""
+
+RUN = """
+from raysim.cli.main import main
+
+sys.argv = ["raysim", *ARGUMENTS]
+main()
+"""
+
+MINE = """
+import os, signal, sys
+from dataclasses import dataclass
+from pathlib import Path
+
+from raysim import Strategy
+{on_import}
+
+
+class Lost:
+    def __del__(self):
+        os.kill(os.getpid(), signal.SIGTERM)
+        for _ in range(1000):  # the handler runs in here
+            pass
+
+
+@dataclass(frozen=True)
+class Mine(Strategy):
+    mu: float = 0.0
+
+    def __post_init__(self):
+        {on_construction}
+
+    def aggregate(self, view, state, update):
+        Path("reached").touch()
+        {in_round}
+        return super().aggregate(view, state, update)
+"""
+
+SMALL = {
+    "data": {"source": "synthetic", "hospitals": 6, "rows": 300, "features": 4},
+    "training": {"rounds": 4, "batch_size": 32},
+    "selection": "all",
+}
+
+
+def configured(folder: Path, *, uri: str = "none", **events: str) -> None:
+    nothing = dict.fromkeys(("on_import", "on_construction", "in_round"), "pass")
+    (folder / "mine.py").write_text(MINE.format(**nothing | events))
+    section = {"class": "mine.Mine"} if events else "fedavg"
+    tree = SMALL | {"strategy": section, "tracking": {"uri": uri}}
+    (folder / "c.yaml").write_text(yaml.safe_dump(tree))
+    curve = {"strategies": ["fedavg", "fedprox"], "curve": {"field": "mu", "values": [0.1]}}
+    (folder / "curve.yaml").write_text(yaml.safe_dump(SMALL | curve | {"tracking": {"uri": uri}}))
+
+
+def ran(folder: Path) -> Done:
+    """``raysim run`` in a folder, without Ray."""
+    settings = {"RAYSIM_CACHE": str(folder / "cache")}
+    return raysim(["run", "c.yaml", "--out", "out", "--in-process"], folder, settings)
+
+
+def program(folder: Path, text: str) -> Done:
+    """A Python of its own that runs ``text``."""
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("RAY_")}
+    done = subprocess.run(
+        [sys.executable, "-c", text],
+        cwd=folder,
+        env=environment | {"RAYSIM_CACHE": str(folder / "cache")},
+        capture_output=True,
+        text=True,
+        timeout=600,
+    )
+    return Done(done.returncode, done.stdout, done.stderr)
+
+
+@pytest.mark.parametrize(
+    ("command", "moment"),
+    [
+        ("run", "raysim.config.reading"),
+        ("run", "pandas._libs.lib"),
+        ("run", "raysim.experiment.runs"),
+        ("run", "raysim.experiment.comparison"),
+        ("curve", "matplotlib.figure"),
+        ("curve", "raysim.report.curve_plot"),
+    ],
+)
+def test_a_command_that_is_terminated_while_it_imports(command: str, moment: str, tmp_path: Path):
+    configured(tmp_path)
+    file = "c.yaml" if command == "run" else "curve.yaml"
+    arguments = [command, file, "--out", "out", "--in-process"]
+    done = program(tmp_path, f"MOMENT, ARGUMENTS = {moment!r}, {arguments!r}" + AT + RUN)
+    assert (tmp_path / "reached").exists(), done
+    assert (done.code, done.err) == (143, "")
+
+
+def test_a_command_that_is_terminated_while_ray_starts(tmp_path: Path):
+    configured(tmp_path)
+    done = program(tmp_path, f"import sys\nARGUMENTS = {['run', 'c.yaml', '--out', 'out']!r}" + INIT + RUN)
+    assert (tmp_path / "reached").exists(), done
+    assert (done.code, done.err) == (143, "")
+    assert "stopped; 'raysim resume out' goes on" in done.out
+
+
+TERMINATE = "os.kill(os.getpid(), signal.SIGTERM)"
+
+SWALLOWED = f"""try:
+            {TERMINATE}
+            len(str(0))
+        except BaseException:
+            pass"""
+
+
+@pytest.mark.parametrize("how", [TERMINATE, SWALLOWED, "Lost()"], ids=["plainly", "swallowed", "in a destructor"])
+def test_a_run_that_is_terminated_in_a_round_is_killed_in_mlflow_too(how: str, tmp_path: Path):
+    uri = f"sqlite:///{empty_store(tmp_path) / 'mlflow.db'}"
+    configured(tmp_path, uri=uri, in_round=how)
+    done = ran(tmp_path)
+    assert (tmp_path / "reached").exists(), done
+    assert (done.code, done.err) == (143, "")
+    assert "stopped; 'raysim resume out' goes on" in done.out
+    client = MlflowClient(uri)
+    (run,) = client.search_runs([client.get_experiment_by_name("raysim").experiment_id])  # type: ignore[union-attr]
+    assert run.info.status == "KILLED"
+
+
+def test_ctrl_c_is_130_and_killed(tmp_path: Path):
+    uri = f"sqlite:///{empty_store(tmp_path) / 'mlflow.db'}"
+    configured(tmp_path, uri=uri, in_round="os.kill(os.getpid(), signal.SIGINT)")
+    done = ran(tmp_path)
+    assert done.code == 130, done
+    assert "Traceback" not in done.err
+    client = MlflowClient(uri)
+    (run,) = client.search_runs([client.get_experiment_by_name("raysim").experiment_id])  # type: ignore[union-attr]
+    assert run.info.status == "KILLED"
+
+
+@pytest.mark.parametrize(
+    ("event", "message"),
+    [
+        ("on_import", "strategy.class: 'mine.Mine' cannot be imported: module 'mine' called sys.exit(0); let it end"),
+        ("on_construction", "strategy: 'Mine' called sys.exit(0) when it was made; raise a ValueError"),
+        ("in_round", "strategy 'Mine', round 1: aggregate called sys.exit(0); raise an error instead"),
+    ],
+)
+def test_a_plug_in_that_leaves_the_process_is_an_error_that_names_it(event: str, message: str, tmp_path: Path):
+    configured(tmp_path, **{event: "sys.exit(0)"})
+    done = ran(tmp_path)
+    assert done.code == 2, done
+    (line,) = done.err.splitlines()
+    assert line.startswith(f"raysim: {message}")
+
+
+def test_whatever_else_leaves_the_process_is_named_by_its_file_and_line(tmp_path: Path):
+    """Here what a strategy is asked before anything starts; there is no list of all that could be asked."""
+    configured(tmp_path, in_round="pass")
+    text = (tmp_path / "mine.py").read_text()
+    (tmp_path / "mine.py").write_text(text + "\n    def check(self, names, sizes):\n        sys.exit()\n")
+    line = len((tmp_path / "mine.py").read_text().splitlines())
+    done = ran(tmp_path)
+    assert done.code == 2, done
+    assert done.err == (
+        f"raysim: {tmp_path / 'mine.py'}, line {line}: check called sys.exit(), which would have ended raysim; raise "
+        "an error instead\n"
+    )
+
+
+def test_a_process_that_is_no_command_keeps_its_own_way_of_ending(tmp_path: Path):
+    """Raysim imported by another program sets no handler there."""
+    text = "import raysim, signal\nprint(signal.getsignal(signal.SIGTERM) is signal.SIG_DFL)"
+    assert program(tmp_path, text).out == "True\n"
