@@ -41,8 +41,10 @@ class Figure:
     - ``value``: on the test rows. ``floor``: the mean of it under equal service, ``low`` to ``high`` its central 95 %.
     - ``p``: how often equal service shows one as bad or worse (``size_bias``: as far from its floor on either side).
     - ``beyond``: ``value - floor``.
-    - ``true``: the noise-free figure that the spread implies; ``excess``: what that spread adds to the floor. NaN for
-      ``size_bias``, which a spread unrelated to size does not imply.
+    - ``true``: the noise-free figure of these hospitals that the spread implies. Its interval adds up, as squares, what
+      is uncertain in the spread, how much such hospitals differ by chance, and for figures that are AUROCs the
+      uncertainty of the common one. ``excess``: what the spread adds to the floor. NaN for ``size_bias``, which a
+      spread unrelated to size does not imply.
     """
 
     value: float
@@ -171,13 +173,27 @@ def _against(
     chance = []
     observed: dict[str, list[Floats]] = {name: [] for name in mine}
     true: dict[str, list[Floats]] = {name: [] for name in mine}
+    levels = []
     for block in blocks:
         chance.append(weighted_squares(block.observed, weights))
+        levels.append(block.true @ weights / weights.sum())
         for kept, drawn in ((observed, block.observed), (true, block.true)):
             for name, each in dispersion.figures(drawn).items():
                 kept[name].append(each)
     q, drawn_q = float(weighted_squares(values, weights)), np.concatenate(chance, axis=1)
     tau = invert(q, drawn_q, taus)
+    level, level_se = np.concatenate(levels, axis=1), float(weights.sum() ** -0.5)
+
+    def figure_of(name: str) -> Figure:
+        equal_service, noise_free = np.hstack(observed[name]), np.hstack(true[name])
+        if name == "size_bias":
+            implied = Estimate(*[float("nan")] * 3)
+        elif name in WORSE_WHEN_LOWER:
+            implied = _implied(noise_free, level, level_se, tau, taus)
+        else:
+            implied = _implied(noise_free, 0.0, 0.0, tau, taus)
+        return _figure(name, float(mine[name]), equal_service, implied, tau, taus)
+
     return NoiseFloor(
         figure,
         common,
@@ -187,10 +203,7 @@ def _against(
         tau,
         tau.low > 0,
         visible(drawn_q, taus),
-        {
-            name: _figure(name, float(mine[name]), np.hstack(observed[name]), np.hstack(true[name]), tau, taus)
-            for name in mine
-        },
+        {name: figure_of(name) for name in mine},
     )
 
 
@@ -222,8 +235,8 @@ def over_seeds(floors: Sequence[NoiseFloor]) -> dict[str, tuple[float, float]]:
     }
 
 
-def _figure(name: str, value: float, observed: Floats, true: Floats, tau: Estimate, taus: Sequence[float]) -> Figure:
-    """From the figure in draws at each tau, ``[T, B]``, on the rows (``observed``) and noise-free (``true``)."""
+def _figure(name: str, value: float, observed: Floats, true: Estimate, tau: Estimate, taus: Sequence[float]) -> Figure:
+    """From the figure in draws on the rows at each tau, ``observed [T, B]``, and the noise-free one that is implied."""
     equal = observed[0]
     floor = float(equal.mean())
     if name == "size_bias":
@@ -231,14 +244,29 @@ def _figure(name: str, value: float, observed: Floats, true: Floats, tau: Estima
     else:
         extreme = equal <= value + SAME if name in WORSE_WHEN_LOWER else equal >= value - SAME
     low, high = np.quantile(equal, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
-    if name == "size_bias":
-        implied = excess = Estimate(*[float("nan")] * 3)
-    else:
-        implied = at(tau, taus, true.mean(axis=1))
-        excess = at(tau, taus, observed.mean(axis=1) - floor)
+    excess = Estimate(*[float("nan")] * 3) if name == "size_bias" else at(tau, taus, observed.mean(axis=1) - floor)
     if name in WORSE_WHEN_LOWER:  # more spread is a lower figure
-        implied, excess = Estimate(*implied[::-1]), Estimate(*excess[::-1])
-    return Figure(value, floor, float(low), float(high), _share_as_extreme(extreme), value - floor, implied, excess)
+        excess = Estimate(*excess[::-1])
+    return Figure(value, floor, float(low), float(high), _share_as_extreme(extreme), value - floor, true, excess)
+
+
+def _implied(true: Floats, level: Floats | float, level_se: float, tau: Estimate, taus: Sequence[float]) -> Estimate:
+    """The noise-free figure of these hospitals, from that of draws at each tau, ``true [T, B]``.
+
+    ``level [T, B]`` is the draws' common figure, known with ``level_se``, where the figure lies around it; else 0. What
+    the figure is apart from it has a mean at each tau, which the spread implies, and a deviation, as hospitals of one
+    spread differ. The parts are added as squares, each side by itself.
+    """
+    apart = true - level
+    low, centre, high = at(tau, taus, apart.mean(axis=1))
+    low, high = min(low, high), max(low, high)
+    chance = Z * float(np.hypot(level_se, at(tau, taus, apart.std(axis=1)).estimate))
+    estimate = at(tau, taus, true.mean(axis=1)).estimate
+    return Estimate(
+        max(estimate - float(np.hypot(centre - low, chance)), 0.0),
+        estimate,
+        min(estimate + float(np.hypot(high - centre, chance)), 1.0),
+    )
 
 
 def _share_as_extreme(extreme: NDArray[np.bool_]) -> float:

@@ -113,7 +113,7 @@ def test_the_floor_is_its_definition():
     for name in ("std", "gini", "worst_decile", "p10", "lowest", "size_bias"):
         found = floor.figures[name]
         shown = np.array([[figure(a, name) for a in block] for block in observed])
-        noise_free = np.array([[figure(a, name) for a in block] for block in true]).mean(axis=1)
+        noise_free = np.array([[figure(a, name) for a in block] for block in true])
         value, mean = figure(curve.auroc, name), shown[0].mean()
         if name == "size_bias":
             extreme = np.abs(shown[0] - mean) >= abs(value - mean)
@@ -125,9 +125,36 @@ def test_the_floor_is_its_definition():
         if name == "size_bias":
             assert np.isnan([*found.true, *found.excess]).all()
             continue
-        for estimate, curve_of_it in ((found.true, noise_free), (found.excess, shown.mean(axis=1) - mean)):
-            wanted = [np.interp(t, taus, curve_of_it) for t in floor.tau]
-            assert sorted(estimate) == list(estimate) == pytest.approx(sorted(wanted), abs=1e-12)
+        wanted = [np.interp(t, taus, shown.mean(axis=1) - mean) for t in floor.tau]
+        assert sorted(found.excess) == list(found.excess) == pytest.approx(sorted(wanted), abs=1e-12)
+        # The common figure is known with the variance of a weighted mean; hospitals differ from what a spread implies.
+        weights = 1 / curve.variance
+        is_level = name not in ("std", "gini")
+        apart = noise_free - (np.average(true, axis=2, weights=weights) if is_level else 0)
+        of_tau = [np.interp(t, taus, apart.mean(axis=1)) for t in floor.tau]
+        chance = 1.959963984540054 * np.hypot(
+            np.interp(floor.tau.estimate, taus, apart.std(axis=1)), weights.sum() ** -0.5 if is_level else 0
+        )
+        estimate = np.interp(floor.tau.estimate, taus, noise_free.mean(axis=1))
+        low = estimate - np.hypot(of_tau[1] - min(of_tau), chance)
+        high = estimate + np.hypot(max(of_tau) - of_tau[1], chance)
+        assert found.true == pytest.approx((max(low, 0), estimate, min(high, 1)), abs=1e-12)
+
+
+def test_the_figures_of_these_hospitals_are_in_their_intervals():
+    """Twenty hospitals and four, truly different: what the spread implies is a mean that few federations are at."""
+    rng = np.random.default_rng(15)
+    for events, figures in (([8, 15, 30, 12], ("std", "lowest")), ([9, 14, 5, 22, 11] * 4, ("lowest", "p10"))):
+        m, n = np.array(events), 4 * np.array(events)
+        inside = dict.fromkeys(figures, 0)
+        for _ in range(60):
+            true = expit(1.5 + 0.8 * rng.standard_normal(len(m)))
+            floor = noise_floor(sums(rng, m, n, true), m + n, rng, draws=100, taus=(0, 0.2, 0.4, 0.6, 0.8, 1, 1.4, 2))
+            wanted = Dispersion(m >= 5, np.log(m + n)).figures(true)
+            for name in figures:
+                inside[name] += floor.figures[name].true.low <= wanted[name] <= floor.figures[name].true.high
+        # Of 60 federations, fewer than 52 hold a truth that .95 should with a chance below .002.
+        assert min(inside.values()) >= 52, inside
 
 
 def test_inversion_by_hand():
@@ -227,7 +254,9 @@ def test_a_spread_without_limit_has_the_figures_of_the_largest_tried():
     curve = common_curve(message)
     counts = message.events, message.non_events
     _, true = drawn(*counts, curve.common, curve.event_sd, (0, 0.2), 200, np.random.default_rng(1))
-    assert floor.figures["std"].true.high == pytest.approx(true[1].std(axis=1).mean())
+    spreads = true[1].std(axis=1)
+    assert floor.tau.estimate == np.inf
+    assert floor.figures["std"].true.high == pytest.approx(spreads.mean() + 1.959963984540054 * spreads.std())
 
 
 def test_equal_figures_count_as_reached():
