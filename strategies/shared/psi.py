@@ -19,7 +19,7 @@ Smoothing = float | Literal["counts"]
 """How empty bins are smoothed. A number is added to every share, without renormalising. ``counts`` adds half a row to
 every bin instead, which weighs less the more rows a hospital has (Jeffreys' prior, renormalised)."""
 
-EPSILON: Smoothing = 1e-6
+EPSILON: Smoothing = 0.05
 """The authors' smoothing. It decides what an empty bin costs: ``P ln(P / epsilon)`` for a class of share P. Figures
 are therefore comparable only under one epsilon."""
 

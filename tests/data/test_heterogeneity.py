@@ -49,15 +49,22 @@ def near(value: float) -> object:
 
 
 def test_psi_of_the_golden_federation():
-    found = label_psi(GOLDEN)
+    found = label_psi(GOLDEN, epsilon=1e-6)
     assert found.hospital == near([0.183730883, 0.2934536043, 4.6075341269, 0.0798572928])
     assert found.weighted == near(0.7058986561)
 
 
 def test_psi_of_a_hospital_of_one_class_is_set_by_the_smoothing_constant():
     """P = (.5, .5) and p = (1, 0), with 1e-6 added to each."""
-    found = label_psi(np.array([[7, 0]]), reference=np.array([10, 10]))
+    found = label_psi(np.array([[7, 0]]), reference=np.array([10, 10]), epsilon=1e-6)
     assert found.terms[0] == near([0.3465730903, 6.5611826887])
+
+
+def test_psi_of_a_hospital_of_one_class_with_the_default_constant():
+    """P = (.55, .55) and p = (1.05, .05): terms -.5 ln(.55 / 1.05) and .5 ln(.55 / .05)."""
+    found = label_psi(np.array([[7, 0]]), reference=np.array([10, 10]))
+    assert found.terms[0] == near([-0.5 * np.log(11 / 21), 0.5 * np.log(11)])
+    assert label_metrics(np.array([[7, 0], [3, 10]])) == label_metrics(np.array([[7, 0], [3, 10]]), 0.05)
 
 
 def test_psi_with_half_a_row_in_every_bin_fits_the_size_of_the_hospital():
@@ -85,8 +92,8 @@ def test_psi_of_test_rows_is_against_the_training_shares():
     tested = np.array([[5, 5, 0], [2, 6, 3], [0, 1, 1], [4, 4, 2]])
     pooled = np.append(GOLDEN, [GOLDEN.sum(axis=0)], axis=0)
     found = label_psi(tested, reference=GOLDEN.sum(axis=0)).hospital
-    P = pooled[-1] / pooled[-1].sum() + 1e-6
-    p = tested / tested.sum(axis=1, keepdims=True) + 1e-6
+    P = pooled[-1] / pooled[-1].sum() + 0.05
+    p = tested / tested.sum(axis=1, keepdims=True) + 0.05
     assert found == near(((P - p) * np.log(P / p)).sum(axis=1))
 
 
@@ -235,8 +242,8 @@ def test_feature_psi_by_hand():
     X = np.array([[0.0], [1.0], [1.0], [2.0], [3.0], [3.0], [4.0], [9.0]])
     observed = np.array([[True]] * 7 + [[False]])
     found = feature_psi(X, observed, np.repeat([0, 1], 4), bins=2)
-    P = np.array([3, 4, 1]) / 8 + 1e-6
-    p = np.array([[3, 1, 0], [0, 3, 1]]) / 4 + 1e-6
+    P = np.array([3, 4, 1]) / 8 + 0.05
+    p = np.array([[3, 1, 0], [0, 3, 1]]) / 4 + 0.05
     assert found.terms[:, 0] == pytest.approx(((P - p) * np.log(P / p)).sum(axis=1))
     assert found.hospital == pytest.approx(found.terms[:, 0])
 
@@ -282,26 +289,26 @@ def golden(folder: Path) -> Federation:
 
 
 def test_the_table_of_hospitals_has_the_psi_of_each_hospital_and_class(tmp_path):
-    table = hospital_table(golden(tmp_path)).set_index("hospital")
+    table = hospital_table(golden(tmp_path), epsilon=1e-6).set_index("hospital")
     assert table.index.tolist() == ["h0", "h1", "h2", "h3", "h4"]
     assert table["rows"].tolist() == [100, 100, 40, 100, 0]
     assert table.loc["h0":"h3", ["rows_0", "rows_1", "rows_2"]].to_numpy().tolist() == GOLDEN.tolist()
     assert table.loc["h0":"h3", "psi"].to_numpy() == near([0.183730883, 0.2934536043, 4.6075341269, 0.0798572928])
     by_class = table[["psi_0", "psi_1", "psi_2"]].to_numpy()
-    assert by_class[:4] == near(label_psi(GOLDEN).terms)
+    assert by_class[:4] == near(label_psi(GOLDEN, epsilon=1e-6).terms)
     assert np.isnan(by_class[4]).all()
     assert table["psi_of_features"].tolist() == [0, 0, 0, 0, pytest.approx(np.nan, nan_ok=True)]
 
 
 def test_a_description_names_the_hospitals_and_classes_of_the_highest_psi(tmp_path):
     console = Console(file=io.StringIO(), width=200)
-    console.print(unlikeness_table(golden(tmp_path)))
+    console.print(unlikeness_table(golden(tmp_path), 1e-6))
     text = console.file.getvalue()  # type: ignore[attr-defined]
     assert "labels            wpsi 0.706" in text
     # The median of four; the hospital without rows has none.
     assert "lowest 0.0799, median 0.239; highest: h2 4.61, h1 0.293, h0 0.184, h3 0.0799 " in text
     assert "h4" not in text
     shares = GOLDEN.sum(axis=1) / GOLDEN.sum()
-    weighted = shares @ label_psi(GOLDEN).terms
+    weighted = shares @ label_psi(GOLDEN, epsilon=1e-6).terms
     order = np.argsort(-weighted)
     assert "highest: " + ", ".join(f"{c} {weighted[c]:.3g}" for c in order) in text

@@ -217,7 +217,7 @@ def by_hand(counts: list[list[int]]) -> tuple[np.ndarray, np.ndarray]:
     """PSI of labels, of their classes, and of sizes, of hospitals and of one without skew, standardised over those."""
     rows = np.array(counts, dtype=float)
     n = rows.sum(axis=1)
-    pool, shares = rows.sum(axis=0) / n.sum() + 1e-6, rows / n[:, None] + 1e-6
+    pool, shares = rows.sum(axis=0) / n.sum() + 0.05, rows / n[:, None] + 0.05
     terms = (pool - shares) * np.log(pool / shares)
     ratio = n / n.mean()
     raw = np.column_stack([terms.sum(axis=1), terms, np.abs(ratio - 1) * np.log(ratio)])
