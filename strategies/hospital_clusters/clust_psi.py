@@ -7,7 +7,8 @@ Hospitals tell how many rows of each class they have. Their population stability
 standardised and clustered by k-means++; the number of clusters, 2 to K - 1 of K hospitals, is the one with the largest
 mean silhouette. Each cluster then runs federated averaging by itself, and each hospital uses its cluster's model.
 
-Choices: fewer than three hospitals, or hospitals all alike, are one cluster (the paper's search cannot return one; its
+Choices: shares are smoothed by .05, where the authors add 1e-6 (``epsilon``; docs/heterogeneity.md has what either
+does). Fewer than three hospitals, or hospitals all alike, are one cluster (the paper's search cannot return one; its
 authors' code can, see ``allow_one``). The configured selection draws inside each cluster: the paper's half of each
 cluster, at least one, is ``selection: {name: uniform, fraction: 0.5, minimum: 1}``. Hospitals without training rows
 join the cluster whose centre is nearest to a hospital without skew. The search costs K^2 for each number of clusters,
