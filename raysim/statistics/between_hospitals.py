@@ -1,8 +1,8 @@
 """The mean AUROC of hospitals, how far they spread around it, and each hospital's estimate drawn towards it.
 
-On the AUROC scale with the variances of the common curve, for which no hospital has to be left out. The interval of the
-spread that is printed is that of :mod:`raysim.statistics.noise_floor`; the one here takes Q to be chi-square, and is
-quick. Definitions: ``docs/statistics.md``.
+On the AUROC scale with the variances of the common curve, for which no hospital has to be left out. The spread has no
+interval here: that of :mod:`raysim.statistics.noise_floor` covers, where Q taken to be chi-square covers too little.
+Definitions: ``docs/statistics.md``.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from raysim.statistics.common_curve import CommonCurve
 from raysim.statistics.levels import Z
 from raysim.statistics.shrinkage import posterior
-from raysim.statistics.spread import Mean, hartung_knapp, paule_mandel, prediction, q_profile
+from raysim.statistics.spread import Mean, hartung_knapp, paule_mandel
 
 Floats = NDArray[np.float64]
 
@@ -31,9 +31,9 @@ class BetweenHospitals:
     """What ``H`` hospitals say of their mean and spread, on the scale of AUROC.
 
     - ``hospitals``: how many are judged. ``mean``: their mean with its interval (Hartung and Knapp).
-    - ``tau``: the standard deviation of true AUROCs (Paule and Mandel), ``tau_low`` to ``tau_high`` its quick interval;
-      ``tau_logit``: about the same on the logit scale.
-    - ``predicted_low`` to ``predicted_high``: where a further hospital's true AUROC lies; NaN for fewer than five.
+    - ``tau``: the standard deviation of true AUROCs (Paule and Mandel); ``tau_logit``: about that of their logits.
+    - ``predicted_low`` to ``predicted_high``: where a further hospital's true AUROC lies, every spread counting as far
+      as the data support it; NaN for fewer than five.
     - ``shrunken [H]`` with ``shrunken_low`` and ``shrunken_high``: each hospital's estimate drawn towards the mean, NaN
       where it is not judged. To be read one by one: their spread is smaller than the true one.
 
@@ -43,8 +43,6 @@ class BetweenHospitals:
     hospitals: int
     mean: Mean
     tau: float
-    tau_low: float
-    tau_high: float
     tau_logit: float
     predicted_low: float
     predicted_high: float
@@ -60,13 +58,12 @@ def between_hospitals(curve: CommonCurve) -> BetweenHospitals:
     shrunken = np.full((3, len(judged)), np.nan)
     nan = float("nan")
     if hospitals < FEWEST:
-        return BetweenHospitals(hospitals, Mean(nan, nan, nan, nan), nan, nan, nan, nan, nan, nan, *shrunken)
+        return BetweenHospitals(hospitals, Mean(nan, nan, nan, nan), nan, nan, nan, nan, *shrunken)
     y, v = curve.auroc[judged], curve.variance[judged]
     t = paule_mandel(y, v)
     mean = hartung_knapp(y, v, t)
-    low, high = (float(np.sqrt(limit)) for limit in q_profile(y, v))
-    predicted = prediction(mean, t, hospitals) if hospitals >= FEWEST_TO_PREDICT else (nan, nan)
     each = posterior(y, v)
+    reach = Z * each.further_sd if hospitals >= FEWEST_TO_PREDICT else nan
     shrunken[:, judged] = np.clip([each.mean, each.mean - Z * each.sd, each.mean + Z * each.sd], 0.0, 1.0)
     within = float(np.clip(mean.estimate, 0.0, 1.0))
     tau = float(np.sqrt(t))
@@ -74,10 +71,8 @@ def between_hospitals(curve: CommonCurve) -> BetweenHospitals:
         hospitals,
         mean,
         tau,
-        low,
-        high,
         tau / (within * (1 - within)) if 0 < within < 1 else nan,
-        float(np.clip(predicted[0], 0.0, 1.0)),
-        float(np.clip(predicted[1], 0.0, 1.0)),
+        float(np.clip(each.further_mean - reach, 0.0, 1.0)),
+        float(np.clip(each.further_mean + reach, 0.0, 1.0)),
         *shrunken,
     )

@@ -1,8 +1,9 @@
 """How differently hospitals are calibrated: their intercepts in the large, and whether chance explains them.
 
 The test draws every hospital's events from the predictions, recalibrated once for all hospitals, and needs no minimum
-of events; the mean and the spread are of the hospitals whose own intercept is defined well enough. Definitions:
-``docs/statistics.md``.
+of events; the mean and the spread are of the hospitals whose own intercept is defined well enough. Those are chosen by
+the events that are expected, and weighed by the variance that is: hospitals that happen to have events have intercepts
+that are too large. Definitions: ``docs/statistics.md``.
 """
 
 from __future__ import annotations
@@ -29,7 +30,8 @@ FEWEST = 3
 class CalibrationSpread:
     """Intercepts in the large of ``H`` hospitals.
 
-    - ``intercept [H]`` with ``se [H]``: NaN for fewer than ten events or non-events.
+    - ``intercept [H]`` with ``se [H]``: NaN where the predictions, recalibrated once for all, expect fewer than ten
+      events or non-events, or with one class only.
     - ``hospitals``: how many have one. ``mean`` of them with its interval; ``tau``, their true standard deviation, with
       ``tau_low`` to ``tau_high``. NaN for fewer than three.
     - ``p``: how often equally calibrated hospitals, at these predictions, differ as much in observed and expected
@@ -49,11 +51,13 @@ class CalibrationSpread:
 def calibration_spread(hospitals: Sequence[Groups], rng: np.random.Generator, draws: int = 1000) -> CalibrationSpread:
     """The spread of calibration over ``hospitals``, each with its groups of rows. NaN where a prediction is 0 or 1."""
     intercept, se = np.full((2, len(hospitals)), np.nan)
+    common = _common(hospitals)
     for h, groups in enumerate(hospitals):
-        events = groups.events.sum()
-        if min(events, groups.rows.sum() - events) >= ENOUGH:
-            fitted = calibration(groups).in_the_large
-            intercept[h], se[h] = fitted.estimate, fitted.se
+        p = expit(groups.logit + common)
+        expected, information = float(groups.rows @ p), float(groups.rows @ (p * (1 - p)))
+        if min(expected, groups.rows.sum() - expected) >= ENOUGH:
+            intercept[h], se[h] = calibration(groups).in_the_large.estimate, information**-0.5
+    se[np.isnan(intercept)] = np.nan
     defined = np.isfinite(intercept)
     mean, tau, limits = Mean(NAN, NAN, NAN, NAN), NAN, (NAN, NAN)
     if defined.sum() >= FEWEST:
@@ -68,19 +72,24 @@ def calibration_spread(hospitals: Sequence[Groups], rng: np.random.Generator, dr
         tau,
         float(np.sqrt(limits[0])),
         float(np.sqrt(limits[1])),
-        _chance(hospitals, rng, draws),
+        _chance(hospitals, common, rng, draws),
     )
 
 
-def _chance(hospitals: Sequence[Groups], rng: np.random.Generator, draws: int) -> float:
+def _common(hospitals: Sequence[Groups]) -> float:
+    """The intercept in the large of all rows; NaN where there is none."""
+    if not hospitals:
+        return NAN
+    together = Groups(*(np.concatenate(parts) for parts in zip(*hospitals, strict=True)))
+    return calibration(together).in_the_large.estimate
+
+
+def _chance(hospitals: Sequence[Groups], common: float, rng: np.random.Generator, draws: int) -> float:
     """The p-value of the squared differences of observed and expected events, each in units of its own variance."""
     full = [groups for groups in hospitals if len(groups.rows)]
-    if len(full) < FEWEST:
+    if len(full) < FEWEST or not np.isfinite(common):
         return NAN
     together = Groups(*(np.concatenate(parts) for parts in zip(*full, strict=True)))
-    common = calibration(together).in_the_large.estimate
-    if not np.isfinite(common):
-        return NAN
     p = expit(together.logit + common)
     first = np.cumsum([0, *(len(groups.rows) for groups in full[:-1])])
     expected, variance = (np.add.reduceat(together.rows * each, first) for each in (p, p * (1 - p)))

@@ -22,10 +22,12 @@ GRID = 200
 
 
 class Posterior(NamedTuple):
-    """Of each hospital's true figure: ``mean [k]`` and standard deviation ``sd [k]``."""
+    """Mean and standard deviation of each hospital's true figure, ``[k]``, and of a further hospital's."""
 
     mean: Floats
     sd: Floats
+    further_mean: float
+    further_sd: float
 
 
 def posterior(y: ArrayLike, v: ArrayLike) -> Posterior:
@@ -44,10 +46,15 @@ def posterior(y: ArrayLike, v: ArrayLike) -> Posterior:
     weight = steps * np.exp(log_weight - log_weight.max())  # a step of the grid is as wide as it is far from 0
     weight /= weight.sum()
     mean, square = np.zeros((2, len(estimates)))
+    further = np.zeros(2)
     for share, tau in zip(weight, taus, strict=True):
         w = 1.0 / (variances + tau**2)
         mu, shrinkage = w @ estimates / w.sum(), tau**2 * w
         centre = mu + shrinkage * (estimates - mu)
         mean += share * centre
         square += share * (variances * shrinkage + np.square(1 - shrinkage) / w.sum() + np.square(centre))
-    return Posterior(mean, np.sqrt(square - np.square(mean)))
+        further += share * np.array([mu, tau**2 + 1.0 / w.sum() + mu**2])
+    further_mean, further_square = further.tolist()
+    return Posterior(
+        mean, np.sqrt(square - np.square(mean)), further_mean, float(np.sqrt(further_square - further_mean**2))
+    )

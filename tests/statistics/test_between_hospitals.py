@@ -9,7 +9,7 @@ from scipy.integrate import quad
 from raysim.statistics.between_hospitals import between_hospitals
 from raysim.statistics.common_curve import common_curve
 from raysim.statistics.shrinkage import posterior
-from raysim.statistics.spread import Mean, hartung_knapp, paule_mandel, prediction, q_profile, shrink
+from raysim.statistics.spread import Mean, hartung_knapp, paule_mandel, shrink
 from tests.statistics.federations import sums
 
 EVENTS, NON_EVENTS = [20, 1, 60, 30, 12, 0, 25], [80, 16, 90, 30, 70, 9, 300]
@@ -24,11 +24,10 @@ def test_it_is_paule_mandel_with_hartung_knapp_on_the_common_variances():
     assert t > 0
     mean = hartung_knapp(y, v, t)
     assert (found.hospitals, found.mean, found.tau) == (6, mean, np.sqrt(t))
-    assert (found.tau_low, found.tau_high) == pytest.approx(tuple(np.sqrt(q_profile(y, v))))
     assert found.tau_logit == pytest.approx(found.tau / (mean.estimate * (1 - mean.estimate)))
-    low, high = prediction(mean, t, 6)
-    assert (found.predicted_low, found.predicted_high) == (max(low, 0), min(high, 1))
     each = posterior(y, v)
+    ends = np.array([-1, 1]) * 1.959963984540054 * each.further_sd + each.further_mean
+    assert (found.predicted_low, found.predicted_high) == pytest.approx(tuple(np.clip(ends, 0, 1)))
     assert found.shrunken[curve.judged] == pytest.approx(each.mean)
     reach = 1.959963984540054 * each.sd
     assert found.shrunken_high[curve.judged] == pytest.approx(np.minimum(each.mean + reach, 1))
@@ -68,6 +67,15 @@ def test_the_posterior_is_the_integral_over_spreads():
         square = quad(lambda tau, i=i: density(tau) * (variance(tau, i) + centre(tau, i) ** 2), 0, 0.5)[0] / total
         assert found.mean[i] == pytest.approx(mean, rel=1e-4)
         assert found.sd[i] == pytest.approx(np.sqrt(square - mean**2), rel=1e-3)
+
+    def further(tau, power):
+        w = 1 / (v + tau**2)
+        mu = w @ y / w.sum()
+        return density(tau) * (mu if power == 1 else tau**2 + 1 / w.sum() + mu**2)
+
+    mean, square = (quad(further, 0, 0.5, args=(power,))[0] / total for power in (1, 2))
+    assert found.further_mean == pytest.approx(mean, rel=1e-4)
+    assert found.further_sd == pytest.approx(np.sqrt(square - mean**2), rel=1e-3)
 
 
 def test_shrunken_estimates_lie_between_the_mean_and_their_own():

@@ -176,17 +176,36 @@ def test_the_spread_of_intercepts():
     rows = [15, 100, 200, 150, 90, 60, 300, 250]
     groups = hospitals(rng, rows, 0.8)
     found = calibration_spread(groups, rng, draws=200)
-    own = [calibration(g).in_the_large for g in groups]
-    enough = [min(g.events.sum(), n - g.events.sum()) >= 10 for g, n in zip(groups, rows, strict=True)]
-    assert 2 < sum(enough) < 8
-    assert np.isfinite(found.intercept).tolist() == enough
-    y, v = (
-        [f(c) for c, there in zip(own, enough, strict=True) if there] for f in (lambda c: c.estimate, lambda c: c.se**2)
+    own = np.array([calibration(g).in_the_large.estimate for g in groups])
+    together = raw(
+        *(np.concatenate(parts) for parts in zip(*((expit(g.logit), g.events) for g in groups), strict=True))
     )
+    common = calibration(together).in_the_large.estimate
+    expected = [expit(g.logit + common) for g in groups]
+    enough = np.array([min(p.sum(), (1 - p).sum()) >= 10 for p in expected])
+    assert 2 < sum(enough) < 8
+    assert np.isfinite(found.intercept).tolist() == np.isfinite(found.se).tolist() == enough.tolist()
+    y, v = own[enough], np.array([1 / (p * (1 - p)).sum() for p in expected])[enough]
+    assert found.intercept[enough] == pytest.approx(y)
+    assert found.se[enough] == pytest.approx(np.sqrt(v))
     assert found.tau == pytest.approx(np.sqrt(paule_mandel(y, v)))
-    assert found.mean == hartung_knapp(y, v, paule_mandel(y, v))
+    wanted = hartung_knapp(y, v, paule_mandel(y, v))
+    assert (found.mean.estimate, found.mean.se) == pytest.approx((wanted.estimate, wanted.se))
     assert found.tau_low < found.tau < found.tau_high
     assert found.p == 1 / 201
+
+
+def test_hospitals_that_happen_to_have_events_do_not_move_the_mean():
+    """Of hospitals that expect about ten events, those that have ten or more have intercepts above the true .4."""
+    rng = np.random.default_rng(8)
+    logits = [rng.standard_normal(46) - 2 for _ in range(150)]
+    groups = [raw(expit(z), rng.random(46) < expit(z + 0.4)) for z in logits]
+    found = calibration_spread(groups, rng, draws=10)
+    lucky = [calibration(g).in_the_large.estimate for g in groups if g.events.sum() >= 10]
+    assert np.mean(lucky) > 0.6
+    assert 20 < found.hospitals < 130
+    assert found.mean.low < 0.4 < found.mean.high
+    assert np.isnan(calibration_spread([], rng).p)
 
 
 def test_equally_calibrated_hospitals():

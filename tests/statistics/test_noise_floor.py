@@ -145,12 +145,18 @@ def test_the_figures_of_these_hospitals_are_in_their_intervals():
     """Twenty hospitals and four, truly different: what the spread implies is a mean that few federations are at."""
     rng = np.random.default_rng(15)
     for events, figures in (([8, 15, 30, 12], ("std", "lowest")), ([9, 14, 5, 22, 11] * 4, ("lowest", "p10"))):
-        m, n = np.array(events), 4 * np.array(events)
+        positives, negatives = np.array(events), 4 * np.array(events)
         inside = dict.fromkeys(figures, 0)
         for _ in range(60):
-            true = expit(1.5 + 0.8 * rng.standard_normal(len(m)))
-            floor = noise_floor(sums(rng, m, n, true), m + n, rng, draws=100, taus=(0, 0.2, 0.4, 0.6, 0.8, 1, 1.4, 2))
-            wanted = Dispersion(m >= 5, np.log(m + n)).figures(true)
+            true = expit(1.5 + 0.8 * rng.standard_normal(len(events)))
+            floor = noise_floor(
+                sums(rng, positives, negatives, true),
+                5 * positives,
+                rng,
+                draws=100,
+                taus=(0, 0.2, 0.4, 0.6, 0.8, 1, 1.4, 2),
+            )
+            wanted = Dispersion(positives >= 5, np.log(5 * positives)).figures(true)
             for name in figures:
                 inside[name] += floor.figures[name].true.low <= wanted[name] <= floor.figures[name].true.high
         # Of 60 federations, fewer than 52 hold a truth that .95 should with a chance below .002.
