@@ -1,7 +1,8 @@
 """How often the intervals of the statistics hold the truth, and how often their tests err, on simulated federations.
 
 ``python -m benchmarks.coverage --draws 2000 --hospitals 4,20,208 --processes 2 --out coverage.jsonl`` simulates what
-the file lacks, in pieces, so that it can be stopped and gone on with; ``--table`` prints the file as Markdown.
+the file lacks, in pieces, so that it can be stopped and gone on with; ``--table`` prints the file as Markdown, and
+``--summary`` the table of ``docs/statistics.md``.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.coverage.studies import Cell, cells
-from benchmarks.coverage.table import table
+from benchmarks.coverage.table import summary, table
 from benchmarks.coverage.tally import Tally
 
 PIECE = 100
@@ -32,6 +33,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--out", type=Path, default=Path("coverage.jsonl"))
     parser.add_argument("--table", action="store_true", help="print what the file holds, and simulate nothing")
+    parser.add_argument("--summary", action="store_true", help="print it in short, and simulate nothing")
     options = parser.parse_args()
     wanted = [
         cell
@@ -39,8 +41,8 @@ def main() -> None:
         if not options.studies or cell.study in options.studies.split(",")
     ]
     done = _read(options.out)
-    if options.table:
-        print(table(wanted, done))
+    if options.table or options.summary:
+        print((table if options.table else summary)(wanted, done))
         return
     missing = [
         (cell, piece)

@@ -1,25 +1,138 @@
-"""The file of pieces as Markdown tables, a study each."""
+"""The file of pieces as Markdown tables: each cell of a study, or a study in short."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import groupby
 
+import numpy as np
+
 from benchmarks.coverage.studies import Cell
 from benchmarks.coverage.tally import Tally
 
+Pieces = dict[tuple[str, str], dict[int, Tally]]
+"""By study and cell."""
 
-def table(cells: Sequence[Cell], done: dict[tuple[str, str], dict[int, Tally]]) -> str:
+WANTED = (0.93, 0.98)
+"""Coverage of an interval."""
+
+ALARMS = 0.05
+"""False alarms of a test, at most."""
+
+ASIDE = ("width", "the same unadjusted", "spread has no upper limit", "Newcombe 5")
+"""Measures that are neither coverage nor errors of a test, by how they begin."""
+
+BETWEEN = {
+    "service": "hospitals under one model",
+    "shares": "sensitivity at one threshold",
+    "chosen": "calibration of hospitals",
+    "groups": "groups of patients",
+    "pairs": "two strategies",
+    "families": "six strategies",
+}
+"""Studies of several hospitals."""
+
+WITHIN = {"single": "one hospital", "calibrated": "its calibration", "curves": "verdicts on losses"}
+"""Studies of one."""
+
+Mean = tuple[float, float, int]
+"""A mean, its Monte-Carlo error, and its draws."""
+
+
+def table(cells: Sequence[Cell], done: Pieces) -> str:
     """Every measure of every cell that has pieces, with its Monte-Carlo error and its draws."""
     text = []
     for study, members in groupby(cells, key=lambda cell: cell.study):
         text += [f"### {study}", "", "| truth | measure | mean | error | draws |", "|---|---|---|---|---|"]
         for cell in members:
-            total = Tally()
-            for piece in done.get((cell.study, cell.name), {}).values():
-                total.merge(piece.sums)
+            total = _total(cell, done)
             for name in total.sums:
                 mean, error, draws = total.mean(name)
                 text.append(f"| {cell.name} | {name} | {mean:.3f} | {error:.3f} | {draws} |")
         text.append("")
     return "\n".join(text)
+
+
+def summary(cells: Sequence[Cell], done: Pieces) -> str:
+    """Each measure over the truths of its study: lowest to highest mean, by the number of hospitals, and draws a cell.
+
+    Bold is coverage below what is :data:`WANTED` by more than two Monte-Carlo errors, and false alarms above
+    :data:`ALARMS` by as many.
+    """
+    numbers = list(dict.fromkeys(filter(None, map(_hospitals, cells))))
+    text = []
+    for titles, columns, heads in (
+        (BETWEEN, numbers, [f"{number} hospitals" for number in numbers]),
+        (WITHIN, [""], ["lowest to highest"]),
+    ):
+        text += [f"| | measure | {' | '.join(heads)} | draws |", "|---|---|" + "---|" * len(heads) + "---|"]
+        for study, title in titles.items():
+            for (label, role), means in _measures([cell for cell in cells if cell.study == study], done).items():
+                draws = [count for of_number in means.values() for *_, count in of_number]
+                least, most = min(draws), max(draws)
+                shown = " | ".join(_range(role, means.get(column, [])) for column in columns)
+                text.append(f"| {title} | {label} | {shown} | {least if least == most else f'{least} to {most}'} |")
+                title = ""
+        text.append("")
+    return "\n".join(text)
+
+
+def _measures(cells: Sequence[Cell], done: Pieces) -> dict[tuple[str, str], dict[str, list[Mean]]]:
+    """By label and role of a measure, and by number of hospitals: what each truth has."""
+    measures: dict[tuple[str, str], dict[str, list[Mean]]] = {}
+    for cell in cells:
+        total = _total(cell, done)
+        for name in total.sums:
+            if not name.startswith(ASIDE):
+                role, seeds = _role(cell, name), ""
+                if cell.study in ("pairs", "families"):
+                    seeds = "one seed" if ", 1 seeds" in cell.name else "3 or 5 seeds"
+                label = ", ".join(filter(None, (name, seeds, role)))
+                by_number = measures.setdefault((label, role), {})
+                by_number.setdefault(_hospitals(cell), []).append(total.mean(name))
+    return measures
+
+
+def _total(cell: Cell, done: Pieces) -> Tally:
+    total = Tally()
+    for piece in done.get((cell.study, cell.name), {}).values():
+        total.merge(piece.sums)
+    return total
+
+
+def _hospitals(cell: Cell) -> str:
+    number = cell.name.split(",")[0]
+    return number if number.isdigit() else ""
+
+
+def _role(cell: Cell, measure: str) -> str:
+    """What a measure is: ``false alarm``, ``right`` for a finding that is true, nothing for coverage."""
+    equal = cell.name.endswith((", equal", "spread 0.0")) or "spread 0.0" in measure
+    if measure.startswith(("any equal one shown", "calibration error above")):
+        return "false alarm"
+    if "p <= .05" in measure or measure.endswith("called diverged"):
+        return "false alarm"
+    if measure.startswith("difference shown"):
+        return "false alarm" if equal else "right"
+    return "right" if "shown" in measure or cell.study == "curves" else ""
+
+
+def _range(role: str, means: Sequence[Mean]) -> str:
+    if not means:
+        return ""
+    low, high = min(mean for mean, *_ in means), max(mean for mean, *_ in means)
+    if role == "false alarm":
+        wrong = any(mean - 2 * _error(ALARMS, draws) > ALARMS for mean, _, draws in means)
+    else:
+        wrong = role == "" and any(mean + 2 * _error(WANTED[0], draws) < WANTED[0] for mean, _, draws in means)
+    text = _figure(low) if _figure(low) == _figure(high) else f"{_figure(low)} to {_figure(high)}"
+    return f"**{text}**" if wrong else text
+
+
+def _error(share: float, draws: int) -> float:
+    """Of a mean that is truly ``share``: a mean of 0 or 1 has no error of its own."""
+    return float(np.sqrt(share * (1 - share) / draws))
+
+
+def _figure(mean: float) -> str:
+    return f"{mean:.3f}".lstrip("0") if mean < 1 else "1"

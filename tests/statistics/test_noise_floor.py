@@ -158,8 +158,8 @@ def test_the_figures_of_these_hospitals_are_in_their_intervals():
             )
             wanted = Dispersion(positives >= 5, np.log(5 * positives)).figures(true)
             for name in figures:
-                inside[name] += floor.figures[name].true.low <= wanted[name] <= floor.figures[name].true.high
-        # Of 60 federations, fewer than 52 hold a truth that .95 should with a chance below .002.
+                inside[name] += bool(floor.figures[name].true.low <= wanted[name] <= floor.figures[name].true.high)
+        # Of 60 federations, fewer than 52 hold the truth with a chance below .01 where .95 should.
         assert min(inside.values()) >= 52, inside
 
 
