@@ -129,7 +129,9 @@ class Paired:
         if self.df < 2:
             notes.append("fewer than 2 degrees of freedom: almost nothing can be shown")
         if self.seeds == 1:
-            notes.append("one training seed: what another would change is not included")
+            few = self.hospitals < FEW_HOSPITALS
+            equal = "" if few else ", so that equal ways of training can be shown to differ"
+            notes.append(f"one training seed: what another would change is not included{equal}")
         elif self.seeds < ENOUGH_SEEDS:
             notes.append(f"{self.seeds} training seeds: what they change is itself uncertain; more narrow it")
         return notes

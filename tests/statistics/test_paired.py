@@ -161,6 +161,11 @@ def test_notes():
     ]
     often = np.tile(np.arange(10.0), (5, 1))
     assert simple(often, np.ones((5, 10))).notes() == []
+    (note,) = simple(often[:1], np.ones((1, 10))).notes()
+    assert note == (
+        "one training seed: what another would change is not included, so that equal ways of training can be shown to "
+        "differ"
+    )
     (note,) = simple(often[:, :9], np.ones((5, 9))).notes()
     assert note.startswith("9 hospitals")
     (note,) = simple(often[:4], np.ones((4, 10))).notes()
