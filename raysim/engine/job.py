@@ -17,7 +17,7 @@ from raysim.engine.messages import HospitalStates, Work
 from raysim.engine.stopping import Stopped, Stopping
 from raysim.engine.subgroups import Grouping, grouping
 from raysim.statistics.auroc import PairSums
-from raysim.statistics.convergence import Convergence
+from raysim.statistics.convergence import Convergence, convergence
 from raysim.strategies.base import Division, Floats, Ids, Mask, Selection, State, Strategy, Training
 from raysim.traffic.ledger import Bytes, Ledger
 from raysim.training import class_weights
@@ -137,7 +137,13 @@ class Outcome:
     @property
     def convergence(self) -> Convergence | None:
         """Whether the training loss stands still; None where none was taken."""
-        return self.losses.convergence(self.rounds)
+        curve = self.loss_curve
+        return convergence(list(curve.values()), self.losses.constant) if curve else None
+
+    @property
+    def loss_curve(self) -> dict[int, float]:
+        """The training losses by round, 0 before training; empty where none were taken."""
+        return self.losses.curve({row.round: row.training_loss for row in self.rounds})
 
     @property
     def traffic(self) -> Bytes:

@@ -6,18 +6,14 @@ evaluation, and nothing of it decides anything.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from raysim.statistics.convergence import Convergence, convergence
 from raysim.training.class_weights import ClassWeights, row_weights
-
-if TYPE_CHECKING:
-    from raysim.engine.job import Round
 
 
 @dataclass(frozen=True)
@@ -31,17 +27,12 @@ class TrainingLosses:
     constant: float = float("nan")
     """That of the best prediction that is the same for all rows; NaN where the label is a number."""
 
-    def curve(self, rounds: Sequence[Round]) -> dict[int, float]:
-        """The losses by round, 0 before training; empty where none were taken."""
+    def curve(self, by_round: Mapping[int, float | None]) -> dict[int, float]:
+        """The losses by round, 0 before training; empty where none were taken. ``by_round``: None where not taken."""
         if self.model is None or self.model not in self.before:
             return {}
-        taken = {row.round: row.training_loss for row in rounds if row.training_loss is not None}
+        taken = {round: loss for round, loss in by_round.items() if loss is not None}
         return {0: self.before[self.model], **taken}
-
-    def convergence(self, rounds: Sequence[Round]) -> Convergence | None:
-        """What they say of the run; None where none were taken."""
-        curve = self.curve(rounds)
-        return convergence(list(curve.values()), self.constant) if curve else None
 
 
 def constant_loss(y: NDArray[Any], classes: int, weights: ClassWeights) -> float:

@@ -62,7 +62,7 @@ def losses_by_round(results: Sequence[Result]) -> pd.DataFrame:
         [
             (result.label, "", result.seed, round, loss)
             for result in results
-            for round, loss in result.outcome.losses.curve(result.outcome.rounds).items()
+            for round, loss in result.outcome.loss_curve.items()
         ],
         columns=["strategy", "model", "seed", "round", "training_loss"],
     )

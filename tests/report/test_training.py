@@ -105,7 +105,7 @@ def test_the_picture_has_every_point(run: Result) -> None:
     (drawn,) = training.drawn([run, with_losses(run, [0.7, 0.6, float("nan"), 0.5, 0.5, 0.5, 0.5], "other")])
     (axes,) = drawn.figure.axes
     first, second = (np.asarray(line.get_xydata()) for line in axes.lines)
-    curve = run.outcome.losses.curve(run.outcome.rounds)
+    curve = run.outcome.loss_curve
     np.testing.assert_allclose(first, list(curve.items()))
     assert [x for x, _ in second] == [0, 1, 3, 4, 5, 6]
     assert drawn.alt == f"Line plot of the training loss by round. fedavg ends at {curve[6]:.4g}; other ends at 0.5."

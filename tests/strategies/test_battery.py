@@ -96,7 +96,7 @@ def test_its_training_loss_is_taken_in_every_round_and_before(strategy, federate
     outcome = play(federate(UNEVEN, features=4), strategy, rounds=3)
     if not any(row.round for row in outcome.rounds):
         return  # it has no rounds
-    curve = outcome.losses.curve(outcome.rounds)
+    curve = outcome.loss_curve
     assert sorted(curve) == [0, 1, 2, 3]
     assert np.isfinite(list(curve.values())).all()
     assert outcome.convergence is not None
