@@ -4,7 +4,7 @@ import os
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-__version__ = "0.1.0"
+from raysim.core.package import __version__ as __version__
 
 if not os.path.isdir(os.path.join(os.path.dirname(__file__), "strategies")):
     raise ImportError(

@@ -19,11 +19,10 @@ from typing import Any
 
 import numpy as np
 
-import raysim
-from raysim import __version__
 from raysim.config.plugins import label
 from raysim.config.schema import Config
 from raysim.core import host
+from raysim.core.package import FOLDER, __version__
 from raysim.engine.job import Round
 from raysim.storage.atomic import write_json
 from raysim.tracking.client import LOGGERS, NOWHERE, Status, Tracker, check_reachable
@@ -199,10 +198,9 @@ def final(trial: Finished, step: int) -> list[tuple[str, float, int]]:
 
 def code_version() -> str:
     """The version of raysim, with the commit where it runs from a checkout."""
-    here = Path(raysim.__file__).parent
-    if not (here.parent / ".git").exists():
+    if not (FOLDER.parent / ".git").exists():
         return __version__
     done = subprocess.run(
-        ["git", "-C", str(here), "describe", "--always", "--dirty"], capture_output=True, text=True, check=False
+        ["git", "-C", str(FOLDER), "describe", "--always", "--dirty"], capture_output=True, text=True, check=False
     )
     return f"{__version__}+{done.stdout.strip()}" if done.returncode == 0 else __version__

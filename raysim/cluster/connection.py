@@ -19,12 +19,12 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-import raysim
 from raysim.cluster import ray_private
 from raysim.cluster.placement import Placement
 from raysim.config.nodes import Node, amount, standing_nodes
 from raysim.core import host
 from raysim.core.errors import HangingError, ResourceError
+from raysim.core.package import FOLDER
 
 START_SECONDS = 180.0
 """How long Ray may take to start or to let this process in, before it is taken to hang."""
@@ -74,7 +74,7 @@ def _started(verbose: bool) -> Iterator[None]:
     options: dict[str, Any] = {"log_to_driver": verbose}
     if not verbose:
         options["logging_level"] = logging.ERROR
-    if Path(raysim.__file__).parents[1] != Path.cwd():  # else it may be there alone that workers find raysim
+    if FOLDER.parent != Path.cwd():  # else it may be there alone that workers find raysim
         options["job_config"] = ray_private.job_without_folders()
     if address:
         options["address"] = address
@@ -211,9 +211,8 @@ def software() -> dict[str, str]:
         except metadata.PackageNotFoundError:
             found[name] = "absent"
     summed = hashlib.blake2b(digest_size=6)
-    package = Path(raysim.__file__).parent
-    for path in sorted(source_files(package)):
-        summed.update(path.relative_to(package).as_posix().encode() + path.read_bytes())
+    for path in sorted(source_files(FOLDER)):
+        summed.update(path.relative_to(FOLDER).as_posix().encode() + path.read_bytes())
     found["raysim's code"] = summed.hexdigest()
     return found
 

@@ -19,9 +19,9 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any, Literal
 
-from raysim import __version__
 from raysim.core.csv_files import write_csv
 from raysim.core.errors import ConfigError
+from raysim.core.package import __version__
 from raysim.storage.atomic import replacing, write_json
 
 if TYPE_CHECKING:

@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import yaml
 
-from raysim import __version__
 from raysim.config.system import SystemSection
 from raysim.core.errors import ConfigError
+from raysim.core.package import __version__
 from raysim.data.federation import PARTS, Federation
 from raysim.engine import subgroups, timing
 from raysim.engine.job import Outcome, Round
