@@ -10,7 +10,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -66,6 +66,13 @@ class Categorical:
     def values(self) -> tuple[str, ...]:
         """The names of its features, without the flag."""
         return tuple(f"{self.name}={category}" for category in self.categories)
+
+    @property
+    def compared_as(self) -> Literal["truth", "number", "text"]:
+        """What the categories are: truth values, numbers as they are written when numbers become texts, or texts."""
+        if set(self.categories) <= {"True", "False"}:
+            return "truth"
+        return "number" if all(map(_is_number, self.categories)) else "text"
 
     def positions(self, written: Sequence[str]) -> NDArray[np.int64]:
         """Where each text ``written [c]`` is among the categories, ``[c]``; ``len(categories)`` where it is not.
@@ -211,8 +218,8 @@ class Preprocessing:
                 scaling = {"mean": column.mean, "scale": scale, "fill": column.fill}
                 columns.append({"name": column.name, "kind": "numeric", **scaling, "flagged": column.flagged})
             else:
-                named = {"categories": list(column.categories), "flagged": column.flagged}
-                columns.append({"name": column.name, "kind": "categorical", **named})
+                named = {"categories": list(column.categories), "compared_as": column.compared_as}
+                columns.append({"name": column.name, "kind": "categorical", **named, "flagged": column.flagged})
         return {
             "format": FORMAT,
             "method": self.method,

@@ -89,21 +89,32 @@ class Predictor:
         return self._scored(X, self._owners_of_rows(X, observed, hospitals, self._served_by(model)))
 
     def owner(self, hospital: str | None, model: str | None = None) -> str:
-        """Whose vector serves a hospital (None: one that the run did not know).
+        """Whose vector serves a hospital (None: every one that the run did not know).
 
         Raises ``ConfigError`` where there is none, or one for each group of rows.
         """
         served = self._served_by(model)
-        theirs = self.served.others if hospital is None else self._owners(hospital, served)
-        if theirs is None:
-            names = list(self.served.owners[served])
-            raise ConfigError(f"--hospital: the {served} model is not one for all hospitals; name one of {some(names)}")
-        if not isinstance(theirs, str):
+        theirs = self.served.owners[served]
+        owners: Owners | None
+        if hospital is not None:
+            if hospital not in theirs:
+                hint = nearest(hospital, theirs) if len(theirs) <= 20 else f"known: {some(list(theirs))}"
+                raise ConfigError(f"--hospital: '{hospital}' is not one of the run's; {hint}")
+            owners = theirs[hospital]
+        else:
+            # The one that a model served has for all; without a choice of one, what is everybody's.
+            alike = set(theirs.values())
+            owners = self.served.others if model is None or alike == {self.served.others} else None
+        if owners is None:
+            raise ConfigError(
+                f"--hospital: the {served} model is not one for all hospitals; name one of {some(list(theirs))}"
+            )
+        if not isinstance(owners, str):
             raise ConfigError(
                 f"{self.folder}: its models belong to groups of patients, who are told apart by their rows; "
                 "use raysim predict"
             )
-        return theirs
+        return owners
 
     def _served_by(self, model: str | None) -> str:
         if model is None:

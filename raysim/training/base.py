@@ -10,10 +10,13 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
+
+if TYPE_CHECKING:
+    from torch import nn
 
 Vector = NDArray[Any]  # [P], float32 or float64 by the run's precision
 
@@ -164,6 +167,15 @@ class Model(Protocol):
 
     def train(self, tasks: Sequence[Task], optimizer: Optimizer) -> NDArray[Any]:
         """LocalSGD for each task: the parameters after training, ``[len(tasks), P]`` in the run's precision."""
+        ...
+
+
+@runtime_checkable
+class Exportable(Protocol):
+    """A model that a plain ``torch`` module can stand for (optional beside :class:`Model`)."""
+
+    def as_module(self, theta: Vector) -> nn.Module:
+        """A module that gives what ``logits`` gives with ``theta [P]``, of rows ``[n, F]`` in the run's precision."""
         ...
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import re
+import runpy
 import shlex
 import sys
 from pathlib import Path
@@ -56,12 +57,21 @@ def try_out(line: str, folder: Path) -> None:
         tested = in_a_process(run_tests, [*command[3:], f"--rootdir={folder}"], folder, {})
         assert tested.code == 0, tested.out + tested.err
         return
+    if command[0] == "python":
+        ended = in_a_process(run_script, command[1:], folder, {})
+        assert ended.code == 0, ended.out + ended.err
+        return
     assert command[0] == "raysim", line
     if command[1] in ("run", "compare", "curve"):
         command.append("--in-process")
     empty_store(folder)
     done = raysim(command[1:], folder, {"RAYSIM_CACHE": str(folder / "cache")})
     assert done.code == 0, f"{line}\n{done.out}{done.err}"
+
+
+def run_script(path: str) -> None:
+    """``python`` with a script that a page tells to write."""
+    runpy.run_path(path, run_name="__main__")
 
 
 def run_tests(*arguments: str) -> None:

@@ -144,13 +144,16 @@ class ModuleModel:
             named = self._checked(self.layout.split(self._send(theta))) | self._constant
             self.module.eval()
             parts = torch.split(self._send(X), EVALUATED)
-            z = torch.cat([functional_call(self.module, named, (part,)) for part in parts])
-            if self._loss != LOG_LOSS:
-                z = z[:, 0]
-            elif z.shape[1] == 2:
-                z = z[:, 1] - z[:, 0]
+            z = _margins(torch.cat([functional_call(self.module, named, (part,)) for part in parts]), self._loss)
             out: NDArray[Any] = z.cpu().numpy()
             return out
+
+    def as_module(self, theta: Vector) -> nn.Module:
+        """See :class:`raysim.training.base.Exportable`."""
+        named = self._checked(self.layout.split(self._send(theta))) | self._constant
+        module = self._seeded(0).to(self._torch_dtype)
+        module.load_state_dict({name: named[name] for name in module.state_dict()})
+        return Margins(module, self._loss).eval()
 
     def row_losses(self, outputs: NDArray[Any], y: NDArray[Any]) -> NDArray[np.float64]:
         """The loss of each row ``[n]``."""
@@ -281,6 +284,25 @@ def _running(parts: Sequence[nn.Module]) -> Iterator[None]:
     yield
     for part in training:
         part.train()
+
+
+class Margins(nn.Module):
+    """A module's outputs as :meth:`ModuleModel.logits` gives them."""
+
+    def __init__(self, module: nn.Module, loss: str) -> None:
+        super().__init__()
+        self.module, self._loss = module, loss
+
+    def forward(self, X: Tensor) -> Tensor:
+        """``[n]`` or ``[n, C]`` of rows ``[n, F]``."""
+        return _margins(self.module(X), self._loss)
+
+
+def _margins(z: Tensor, loss: str) -> Tensor:
+    """Of outputs ``z [n, outputs]``: ``[n]`` of a real label or two classes, else as they are."""
+    if loss != LOG_LOSS:
+        return z[:, 0]
+    return z[:, 1] - z[:, 0] if z.shape[1] == 2 else z
 
 
 class Vmapped:

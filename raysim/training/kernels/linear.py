@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,6 +17,9 @@ from numpy.typing import NDArray
 from raysim.training.base import Layout, Model, Optimizer, Task, Vector
 from raysim.training.kernels.descent import BLAS, begin, end, largest, one_by_one, rows_per_batch, softmax_residual
 from raysim.training.losses import LOG_LOSS, REGRESSION, choose, residual, row_losses
+
+if TYPE_CHECKING:
+    from torch import nn
 
 
 @dataclass(frozen=True)
@@ -62,6 +65,13 @@ class LinearModel:
             z = X @ theta[:cut].reshape(self.outputs, self._features).T
             z += theta[cut:]
             return z
+
+    def as_module(self, theta: Vector) -> nn.Module:
+        """See :class:`raysim.training.base.Exportable`."""
+        from raysim.training.kernels.as_module import dense
+
+        tensors = self.layout.split(theta.astype(self._dtype, copy=False))
+        return dense([(tensors["weight"], tensors["bias"])])
 
     def row_losses(self, outputs: NDArray[Any], y: NDArray[Any]) -> NDArray[np.float64]:
         """The loss of each row ``[n]``."""

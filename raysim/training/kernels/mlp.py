@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,6 +19,9 @@ from raysim.training.base import ContrastTerm, Layout, Model, Optimizer, Task, V
 from raysim.training.kernels.contrast import add_gradient, directions
 from raysim.training.kernels.descent import BLAS, begin, end, largest, one_by_one, rows_per_batch, softmax_residual
 from raysim.training.losses import LOG_LOSS, choose, residual, row_losses
+
+if TYPE_CHECKING:
+    from torch import nn
 
 Layers = list[tuple[NDArray[Any], NDArray[Any]]]  # (weight [out, in], bias [out]) for each layer, the first one first
 
@@ -87,6 +90,15 @@ class MlpModel:
                 return z
             outputs: NDArray[Any] = a @ weight.T + bias
             return outputs if self._loss == LOG_LOSS else outputs[:, 0]
+
+    def as_module(self, theta: Vector) -> nn.Module:
+        """See :class:`raysim.training.base.Exportable`."""
+        from raysim.training.kernels.as_module import dense
+
+        *hidden, (weight, bias) = self._layers(theta.astype(self._dtype, copy=False))
+        if len(bias) == 2:
+            weight, bias = weight[1:] - weight[:1], bias[1:] - bias[:1]
+        return dense([*hidden, (weight, bias)])
 
     def _below(self, layers: Layers, X: NDArray[Any]) -> NDArray[Any]:
         """What the last layer receives, ``[n, width]``."""

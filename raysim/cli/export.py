@@ -1,0 +1,44 @@
+"""The command ``raysim export``, which the entry-point group ``raysim.commands`` names; imports only typer."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+class Format(StrEnum):
+    """What a model can be written as."""
+
+    torch = "torch"
+    onnx = "onnx"
+
+
+Run = Annotated[Path, typer.Argument(metavar="RUN", help="Folder of a finished run.")]
+Out = Annotated[Path, typer.Option(metavar="FOLDER", help="Folder to make.")]
+Hospital = Annotated[
+    str | None, typer.Option(metavar="NAME", help="Whose model; without one, the model that is everybody's.")
+]
+Model = Annotated[str | None, typer.Option(metavar="NAME", help="The model served; default the run's headline.")]
+As = Annotated[Format, typer.Option("--format", help="torch: a program of torch.export; onnx: needs raysim[onnx].")]
+Verbose = Annotated[bool, typer.Option("-v", "--verbose", help="Show tracebacks.")]
+
+
+def export(
+    run: Run,
+    out: Out,
+    hospital: Hospital = None,
+    model: Model = None,
+    form: As = Format.torch,
+    verbose: Verbose = False,
+) -> None:
+    """Write a run's model with its preprocessing, for use without raysim."""
+    from raysim.serving import export as exporting
+    from raysim.serving.predictor import Predictor
+
+    exporting.check_format(form.value)
+    owner = exporting.export(Predictor.open(run), out, form.value, hospital, model)
+    print(f"model: {owner}")
+    print(f"files: {out}")

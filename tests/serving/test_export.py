@@ -1,0 +1,242 @@
+"""What is exported says without raysim what ``raysim predict`` says."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from raysim.core.errors import ConfigError
+from raysim.data.fitted import Categorical, Numeric, Preprocessing
+from raysim.data.new_rows import read_new_rows
+from raysim.serving import export as exporting
+from raysim.serving.export import export, exported
+from raysim.serving.predictor import Predictor
+from tests.serving.runs import ROWS, folder_of, stays
+from tests.serving.test_predict import MLP, command, refusal
+
+CHIP = {"name": "chip", "clusters": 2}
+WITHOUT_RAYSIM = """
+import importlib.util, sys
+from pathlib import Path
+import numpy as np
+
+for absent in ("raysim", "ray", "pydantic", "mlflow"):
+    sys.modules[absent] = None  # importing it raises ImportError
+
+table, *folders = sys.argv[1:]
+for folder in map(Path, folders):
+    spec = importlib.util.spec_from_file_location("prepare", folder / "prepare.py")
+    prepare = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(prepare)
+    X = prepare.features(prepare.read(table))
+    if (folder / "model.onnx").exists():
+        import onnxruntime
+
+        session = onnxruntime.InferenceSession(str(folder / "model.onnx"), providers=["CPUExecutionProvider"])
+        ((scores,), (none,)) = (session.run(None, {"features": rows}) for rows in (X, X[:0]))
+    else:
+        import torch
+
+        model = torch.export.load(folder / "model.pt2").module()
+        scores, none = (model(torch.from_numpy(rows)).detach().numpy() for rows in (X, X[:0]))
+    assert none.shape == (0, *scores.shape[1:])
+    np.save(folder / "scores.npy", scores)
+"""
+
+MODELS: dict[str, tuple[str, dict[str, Any]]] = {
+    "logistic": ("died", {}),
+    "softmax": ("stage", {}),
+    "linear": ("cost", {}),
+    "mlp": ("died", {"model": MLP}),
+    "mlp of three": ("stage", {"model": MLP, "training": {"rounds": 2, "batch_size": 16, "precision": "float64"}}),
+    "mlp of a number": ("cost", {"model": MLP, "training": {"rounds": 2, "batch_size": 16, "learning_rate": 1e-3}}),
+    "module": ("died", {"model": {"class": "tests.serving.networks.Normed"}}),
+    "module of three": ("stage", {"model": {"class": "tests.serving.networks.Normed"}}),
+}
+
+ONNX = ("logistic", "mlp of three", "module")
+"""Those that are exported to it too, which takes seconds each."""
+
+
+def opened(place: Path, name: str) -> Predictor:
+    label, sections = MODELS[name]
+    return Predictor.open(folder_of(place, CHIP | {"label": name.replace(" ", "-")}, label, **sections))
+
+
+def without_raysim(table: Path, *folders: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", WITHOUT_RAYSIM, str(table), *map(str, folders)], capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+
+
+def test_exported_models_say_the_same_without_raysim(place: Path, tmp_path: Path) -> None:
+    folders: dict[Path, tuple[Predictor, str | None]] = {}
+    for name in MODELS:
+        forms: list[exporting.Format] = (
+            ["torch", "onnx"] if name in ("logistic", "mlp of three", "module") else ["torch"]
+        )
+        for form in forms:
+            for hospital in (None, "10") if name == "logistic" else ("10",):
+                folder = tmp_path / f"{name}-{form}-{hospital}"
+                predictor = opened(place, name)
+                owner = export(predictor, folder, form, hospital, None)
+                assert owner == ("global" if hospital is None else "personal/10")
+                folders[folder] = predictor, hospital
+    without_raysim(place / "stays.csv", *folders)
+    for folder, (predictor, hospital) in folders.items():
+        scored = predictor.predict(place / "stays.csv", hospital=hospital or "somewhere")
+        names = json.loads((folder / "export.json").read_text())["outputs"]
+        expected = scored[names[0]] if len(names) == 1 else scored[names]
+        np.testing.assert_allclose(np.load(folder / "scores.npy"), expected, rtol=1e-5, atol=1e-6)
+        assert np.ptp(np.asarray(expected)) > 0.01
+
+
+def test_what_is_in_the_folder(place: Path, tmp_path: Path) -> None:
+    export(opened(place, "softmax"), tmp_path / "made" / "model", "torch", "7", "cluster")
+    folder = tmp_path / "made" / "model"
+    names = sorted(path.name for path in folder.iterdir())
+    assert names == ["export.json", "model.pt2", "prepare.py", "preprocessing.json"]
+    assert [path.name for path in (tmp_path / "made").iterdir()] == ["model"]
+    described = json.loads((folder / "export.json").read_text())
+    fitted = opened(place, "softmax").preprocessing
+    assert described["model"].startswith("cluster/")
+    assert described["features"] == list(fitted.features)
+    assert described["outputs"] == ["probability_mild", "probability_moderate", "probability_severe"]
+    assert Preprocessing.of(json.loads((folder / "preprocessing.json").read_text())) == fitted
+
+
+def prepared(folder: Path, fitted: Preprocessing, table: Path) -> Any:
+    """What ``prepare.py`` makes of a CSV file."""
+    (folder / "preprocessing.json").write_text(json.dumps(fitted.tree()))
+    namespace: dict[str, Any] = {"__file__": str(folder / "prepare.py"), "__name__": "prepare"}
+    exec(Path(exporting.prepare.__file__).read_text(), namespace)
+    return namespace["features"](namespace["read"](str(table)))
+
+
+CELLS = {
+    "number": ["", "0.1", "-3", "16777217", "1e-8", "NA"],
+    "constant": ["", "2", "5"],
+    "truth": ["", "True", "FALSE", "true"],
+    "text": ["", "a", "b", "A", "1", "007", "-1"],
+    "coded": ["", "1", "1.0", "01", "2.50", "2.5", "x", "True"],
+    "logical": ["", "True", "true", "FALSE", "1"],
+}
+FITTED = Preprocessing(
+    "standard",
+    (
+        Numeric("number", 0.3, 1.7, -0.2, flagged=True),
+        Categorical("text", ("007", "a", "b"), flagged=True),
+        Numeric("constant", 2.0, float("inf"), 2.0),
+        Categorical("coded", ("1", "2.5")),
+        Numeric("truth", 0.25, 0.5, 0.25, flagged=True),
+        Categorical("logical", ("False", "True"), flagged=True),
+    ),
+    na_values=("-1",),
+)
+
+
+@settings(max_examples=40)
+@given(rows=st.lists(st.tuples(*(st.sampled_from(cells) for cells in CELLS.values())), min_size=1, max_size=12))
+def test_pandas_alone_prepares_rows_as_raysim_does(rows: list[tuple[str, ...]], tmp_path_factory: Any) -> None:
+    folder = tmp_path_factory.mktemp("prepared")
+    lines = [",".join(["other", *CELLS]), *(",".join(["1", *row]) for row in rows)]
+    (folder / "rows.csv").write_text("\n".join(lines) + "\n")
+    X, _ = FITTED.transform(read_new_rows(folder / "rows.csv", FITTED).columns)
+    np.testing.assert_array_equal(prepared(folder, FITTED, folder / "rows.csv"), X)
+
+
+def test_prepared_rows_of_a_frame_are_those_of_its_file(place: Path, tmp_path: Path) -> None:
+    fitted = opened(place, "logistic").preprocessing
+    X, _ = fitted.transform(read_new_rows(stays(), fitted).columns)
+    np.testing.assert_array_equal(prepared(tmp_path, fitted, place / "stays.csv"), X)
+    namespace: dict[str, Any] = {"__file__": str(tmp_path / "prepare.py"), "__name__": "prepare"}
+    exec(Path(exporting.prepare.__file__).read_text(), namespace)
+    np.testing.assert_array_equal(namespace["features"](stays()), X)
+    np.testing.assert_array_equal(namespace["features"](stays().astype({"unit": "category", "gcs": int})), X)
+    assert namespace["features"](stays()[:0]).shape == (0, X.shape[1])
+
+
+def test_a_model_that_is_no_program_is_refused(place: Path, tmp_path: Path) -> None:
+    run = folder_of(
+        place, {"name": "fedavg", "label": "branching"}, model={"class": "tests.serving.networks.Branching"}
+    )
+    with pytest.raises(ConfigError, match=r"^model: ModuleModel cannot be exported \(.*\); use raysim predict$"):
+        export(Predictor.open(run), tmp_path / "model", "torch", None, None)
+    assert not (tmp_path / "model").exists()
+
+
+def test_what_says_other_numbers_is_not_written(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    predictor = opened(place, "mlp")
+    right = type(predictor.model).as_module
+
+    def wrong(model: Any, theta: Any) -> Any:
+        return right(model, theta + 0.01)
+
+    monkeypatch.setattr(type(predictor.model), "as_module", wrong)
+    with pytest.raises(ConfigError, match=r"^model: MlpModel gives other numbers when it is exported \(up to 0\.0"):
+        exported(predictor, "global")
+    other: Any = object()
+    with pytest.raises(ConfigError, match=r"^model: object says nothing on how it becomes a torch module; give it a"):
+        exported(replace(predictor, model=other), "global")
+
+
+def test_the_command_exports_what_it_is_told(
+    place: Path, tmp_path: Path, capsys: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run, out = folder_of(place, "local"), tmp_path / "model"
+    said = command(["export", str(run), "--out", str(out), "--hospital", "12"], capsys, monkeypatch)
+    assert said.splitlines() == ["model: personal/12", f"files: {out}"]
+    without_raysim(place / "stays.csv", out)
+    scored = Predictor.open(run).predict(stays(), hospital="12")
+    np.testing.assert_allclose(np.load(out / "scores.npy"), scored["probability"], rtol=1e-5)
+    assert len(scored) == ROWS
+
+
+def test_the_command_refuses_in_a_line(
+    place: Path, tmp_path: Path, capsys: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "taken").mkdir()
+    local, chip = str(folder_of(place, "local")), str(folder_of(place, CHIP))
+    groups = str(folder_of(place, {"name": "fedgmc", "clusters": 2}))
+
+    def line(*arguments: str) -> str:
+        return refusal(["export", *arguments], capsys, monkeypatch)
+
+    assert line(local, "--out", "m") == (
+        "--hospital: the personal model is not one for all hospitals; name one of 7, 10, 11, 12"
+    )
+    assert line(chip, "--out", "m", "--model", "cluster").startswith("--hospital: the cluster model is not one for all")
+    assert line(chip, "--out", "m", "--hospital", "1") == (
+        "--hospital: '1' is not one of the run's; did you mean '12'?"
+    )
+    assert line(chip, "--out", "m", "--model", "clusters").startswith("--model: 'clusters' served nobody in ")
+    assert line(groups, "--out", "m").endswith("who are told apart by their rows; use raysim predict")
+    assert line(chip, "--out", "taken") == "--out: taken exists; name a new folder"
+    assert line(chip, "--out", "/proc/model").startswith("--out: /proc/model cannot be written (")
+    assert line("absent", "--out", "m") == "absent: no such folder; name the folder of a finished run"
+    monkeypatch.setattr(exporting, "find_spec", lambda name: None)
+    assert line(chip, "--out", "m", "--format", "onnx") == (
+        "--format: onnx needs the package onnx; pip install 'raysim[onnx]'"
+    )
+    assert [path.name for path in tmp_path.iterdir()] == ["taken"]
+
+
+def test_frames_with_an_index_are_prepared_row_by_row(tmp_path: Path) -> None:
+    frame = pd.DataFrame({"x": [1.0, None, 3.0], "u": ["a", "b", None]}, index=[5, 5, 1])
+    fitted = Preprocessing("standard", (Numeric("x", 1.0, 2.0, 1.0, flagged=True), Categorical("u", ("a", "b"))))
+    (tmp_path / "preprocessing.json").write_text(json.dumps(fitted.tree()))
+    namespace: dict[str, Any] = {"__file__": str(tmp_path / "prepare.py"), "__name__": "prepare"}
+    exec(Path(exporting.prepare.__file__).read_text(), namespace)
+    assert namespace["features"](frame).tolist() == [[0, 1, 0, 0], [0, 0, 1, 1], [1, 0, 0, 0]]
