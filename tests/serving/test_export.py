@@ -19,8 +19,10 @@ from raysim.core.errors import ConfigError
 from raysim.data.fitted import Categorical, Numeric, Preprocessing
 from raysim.data.new_rows import read_new_rows
 from raysim.serving import export as exporting
+from raysim.serving import prepare
 from raysim.serving.export import export, exported
 from raysim.serving.predictor import Predictor
+from raysim.training.kernels.mlp import MlpModel
 from tests.serving.runs import ROWS, folder_of, stays
 from tests.serving.test_predict import MLP, command, refusal
 
@@ -120,7 +122,7 @@ def prepared(folder: Path, fitted: Preprocessing, table: Path) -> Any:
     """What ``prepare.py`` makes of a CSV file."""
     (folder / "preprocessing.json").write_text(json.dumps(fitted.tree()))
     namespace: dict[str, Any] = {"__file__": str(folder / "prepare.py"), "__name__": "prepare"}
-    exec(Path(exporting.prepare.__file__).read_text(), namespace)
+    exec(Path(prepare.__file__).read_text(), namespace)
     return namespace["features"](namespace["read"](str(table)))
 
 
@@ -161,7 +163,7 @@ def test_prepared_rows_of_a_frame_are_those_of_its_file(place: Path, tmp_path: P
     X, _ = fitted.transform(read_new_rows(stays(), fitted).columns)
     np.testing.assert_array_equal(prepared(tmp_path, fitted, place / "stays.csv"), X)
     namespace: dict[str, Any] = {"__file__": str(tmp_path / "prepare.py"), "__name__": "prepare"}
-    exec(Path(exporting.prepare.__file__).read_text(), namespace)
+    exec(Path(prepare.__file__).read_text(), namespace)
     np.testing.assert_array_equal(namespace["features"](stays()), X)
     np.testing.assert_array_equal(namespace["features"](stays().astype({"unit": "category", "gcs": int})), X)
     assert namespace["features"](stays()[:0]).shape == (0, X.shape[1])
@@ -178,12 +180,12 @@ def test_a_model_that_is_no_program_is_refused(place: Path, tmp_path: Path) -> N
 
 def test_what_says_other_numbers_is_not_written(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     predictor = opened(place, "mlp")
-    right = type(predictor.model).as_module
+    right = MlpModel.as_module
 
     def wrong(model: Any, theta: Any) -> Any:
         return right(model, theta + 0.01)
 
-    monkeypatch.setattr(type(predictor.model), "as_module", wrong)
+    monkeypatch.setattr(MlpModel, "as_module", wrong)
     with pytest.raises(ConfigError, match=r"^model: MlpModel gives other numbers when it is exported \(up to 0\.0"):
         exported(predictor, "global")
     other: Any = object()
@@ -238,5 +240,5 @@ def test_frames_with_an_index_are_prepared_row_by_row(tmp_path: Path) -> None:
     fitted = Preprocessing("standard", (Numeric("x", 1.0, 2.0, 1.0, flagged=True), Categorical("u", ("a", "b"))))
     (tmp_path / "preprocessing.json").write_text(json.dumps(fitted.tree()))
     namespace: dict[str, Any] = {"__file__": str(tmp_path / "prepare.py"), "__name__": "prepare"}
-    exec(Path(exporting.prepare.__file__).read_text(), namespace)
+    exec(Path(prepare.__file__).read_text(), namespace)
     assert namespace["features"](frame).tolist() == [[0, 1, 0, 0], [0, 0, 1, 1], [1, 0, 0, 0]]
