@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping, Sequence
 
+import numpy as np
 import pandas as pd
 import yaml
 from matplotlib.figure import Figure
@@ -114,23 +115,22 @@ def write_comparison(out: Manifest, config: Config, results: Sequence[Result]) -
     hospitals = for_plots(hospitals, config.evaluation.part)
     differences = tables.differences(frame, config.reference, hospitals)
     table = comparison_table(frame, differences, folds=config.data.split.folds is not None)
-    floors = noise.floors(results, config.evaluation.minimum_events)
-    said = answer(frame, hospitals, config.reference, floors=floors)
+    by_chance = noise.noise(results, config.evaluation.minimum_events)
+    said = answer(frame, hospitals, config.reference, by_chance)
     # First what makes its figures less than they seem.
     said = dataclasses.replace(said, reasons=(*training.sentences(results), *said.reasons))
-    if floors:
-        out.csv("noise.csv", noise.table(floors))
+    if by_chance:
+        out.csv("noise.csv", noise.table(by_chance))
     federation = results[0].federation
     out.csv("comparison.csv", table)
     out.json("answer.json", said.as_json())
     out.rows(SPLIT, splits(results))
     write_config(out, config.frozen(), federation)
-    for name, figure in (
-        (f"{federation.task.headline}_by_size", plots.auroc_by_size(hospitals)),
-        ("worst_decile_vs_size_bias", plots.worst_decile_vs_size_bias(table)),
-        ("frontier_3d", plots.frontier_3d(table)),
-        ("curves", plots.curves(rounds)),
-    ):
+    drawings = {f"{federation.task.headline}_by_size": plots.auroc_by_size(hospitals), "curves": plots.curves(rounds)}
+    if not tables.few(table):  # these are about a decile and a slope
+        drawings["worst_decile_vs_size_bias"] = plots.worst_decile_vs_size_bias(table)
+        drawings["frontier_3d"] = plots.frontier_3d(table)
+    for name, figure in drawings.items():
         _picture(out, name, figure)
     part = config.evaluation.part
     further = [*accuracy.drawn(hospitals), *drawn(frame, stacked_files(results, "patients.csv"), out, part)]
@@ -149,6 +149,7 @@ def write_comparison(out: Manifest, config: Config, results: Sequence[Result]) -
         differences=differences,
         said=said,
         further=further,
+        noise=by_chance,
         part=part,
     )
     out.text("report.html", page)
@@ -216,9 +217,17 @@ def write_run_page(out: Manifest, result: Result, frozen: Mapping[str, object], 
         rounds=per_round([result]),
         further=training.drawn([result]),
         training=training.of_run(result),
+        sizes=sizes_said(result),
         part=part,
     )
     out.text("report.html", page)
+
+
+def sizes_said(result: Result) -> dict[str, str]:
+    """For each model whose dependence on hospitals' size has an interval, what is to be said of it."""
+    totals = result.federation.totals.tolist()
+    slopes = {model: noise.slope_of(sums, totals) for model, sums in result.outcome.pairs.items()}
+    return {model: noise.size_sentence(slope) for model, slope in slopes.items() if np.isfinite(slope.low)}
 
 
 def for_plots(hospitals: pd.DataFrame, part: str) -> pd.DataFrame:

@@ -26,6 +26,7 @@ from raysim.engine.messages import ModelSpec, Work
 from raysim.experiment import unsent
 from raysim.experiment.session import Session, open_session
 from raysim.report.progress import RunProgress
+from raysim.statistics.paired import FEW_HOSPITALS
 from raysim.storage import resume
 from raysim.storage.checkpoints import Checkpoints, Writer
 from raysim.storage.file_store import check as check_file_store
@@ -202,9 +203,10 @@ class Experiment:
             record.done({**headline, **timed, **setup}, run.manifest.paths())
         kind, mean = federation.task, headline[federation.task.headline]
         digits = kind.decimals(mean) + 1
+        last = "worst decile" if headline["hospitals"] >= FEW_HOSPITALS else f"{kind.worst} hospital"
         services.display.end(
             time.perf_counter() - began,
-            f"{model} mean {kind.title} {mean:.{digits}f}, worst decile {headline['worst_decile']:.{digits}f}",
+            f"{model} mean {kind.title} {mean:.{digits}f}, {last} {headline['worst_decile']:.{digits}f}",
         )
         return result
 

@@ -15,7 +15,7 @@ import pandas as pd
 
 from raysim.metrics.labels import reporting
 from raysim.report.evidence import Evidence, Key, evidence
-from raysim.statistics.noise_floor import NoiseFloor
+from raysim.report.noise import Noise
 from raysim.statistics.paired import Limits
 
 
@@ -53,11 +53,11 @@ def answer(
     per_seed: pd.DataFrame,
     hospitals: pd.DataFrame,
     reference: str,
-    floors: Mapping[Key, NoiseFloor] | None = None,
+    noise: Mapping[Key, Noise] | None = None,
 ) -> Answer:
     """The answer of a comparison; arguments as those of :func:`raysim.report.evidence.evidence`.
 
-    ``floors`` as :func:`raysim.report.noise.floors` gives them: what is said of the spread between hospitals.
+    ``noise`` as :func:`raysim.report.noise.noise` gives it: what is said of differences between hospitals and patients.
     """
     shown = evidence(per_seed, hospitals, reference)
     if shown is None:
@@ -74,7 +74,7 @@ def answer(
         *_others(shown),
         *_visible(shown),
         *_references(shown),
-        *_spread(shown, floors or {}),
+        *_noise(shown, noise or {}),
     )
     return Answer(_lead(shown), reasons, _caution(shown), best, shown.difference_shown)
 
@@ -82,7 +82,7 @@ def answer(
 def _lead(shown: Evidence) -> str:
     figure, best, name = f"mean {shown.kind.title}", shown.best, shown.entries[shown.best].name
     if len(shown.entries) == 1:
-        return f"All ways of federating ended with equal models, so there is no difference between them; take {name}."
+        return f"All ways of federating have the same {shown.kind.title} at every hospital; take {name}."
     if not shown.better.any():
         return (
             f"No difference in {figure} between the {len(shown.entries)} ways of federating can be shown with these "
@@ -101,8 +101,8 @@ def _lead(shown: Evidence) -> str:
 
 
 def _equal(shown: Evidence) -> list[str]:
-    groups = [entry for entry in shown.entries if len(entry.members) > 1]
-    return [f"{listed(_members(entry.members))} ended with equal models and count as one." for entry in groups]
+    groups = [_members(entry.members) for entry in shown.entries if len(entry.members) > 1]
+    return [f"{listed(names)} have the same figure at every hospital and count as one." for names in groups]
 
 
 def _members(keys: Sequence[tuple[str, str]]) -> list[str]:
@@ -136,17 +136,21 @@ def _others(shown: Evidence) -> list[str]:
 
 
 def _visible(shown: Evidence) -> list[str]:
-    """Which difference could have been seen at all, beside a finding of none."""
-    best = shown.best
-    against = shown.base if shown.base not in (None, best) else next((i for i in shown.unbeaten if i != best), None)
-    if against is None:
-        return []
-    pair = shown.differences[min(best, against), max(best, against)]
-    if shown.between(best, against)[1].shows or not np.isfinite(pair.visible):
+    """Which differences could have been seen at all, beside a finding of none."""
+    best, digits = shown.best, _digits(shown)
+    said = []
+    for i in shown.unbeaten:
+        if i != best:
+            visible = shown.differences[min(best, i), max(best, i)].visible
+            if np.isfinite(visible):
+                least = 10.0**-digits
+                size = f"{visible:.{digits}f}" if visible >= least else f"less than {least:.{digits}f}"
+                said.append(f"{size} for {shown.entries[i].name}")
+    if not said:
         return []
     return [
-        f"A difference of {pair.visible:.{_digits(shown)}f} from {shown.entries[against].name} would have been shown "
-        "in four of five such comparisons."
+        f"A difference from {shown.entries[best].name} would have been shown by itself in four of five such "
+        f"comparisons if it were {listed(said)}."
     ]
 
 
@@ -165,10 +169,11 @@ def _references(shown: Evidence) -> list[str]:
     return sentences
 
 
-def _spread(shown: Evidence, floors: Mapping[Key, NoiseFloor]) -> list[str]:
-    """Whether the recommended model serves hospitals differently, beyond what test noise explains."""
+def _noise(shown: Evidence, noise: Mapping[Key, Noise]) -> list[str]:
+    """Whether the recommended model serves hospitals and patients differently, beyond what test noise explains."""
     entry = shown.entries[shown.best]
-    return [f"{entry.name}: {floors[entry.key].sentence()}"] if entry.key in floors else []
+    own = noise.get(entry.key)
+    return [f"{entry.name}: {sentence}" for sentence in own.sentences()] if own is not None else []
 
 
 def _caution(shown: Evidence) -> str:

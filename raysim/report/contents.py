@@ -6,7 +6,7 @@ that the templates only lay out.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,7 +16,10 @@ import pandas as pd
 from raysim.metrics.labels import reporting
 from raysim.report import tables
 from raysim.report.answer import listed, plus_minus
+from raysim.report.evidence import Key
+from raysim.report.noise import Noise
 from raysim.report.plots import signed
+from raysim.statistics.paired import FEW_HOSPITALS
 
 NAMED = 20  # hospitals named in a sentence, and rows of the table of the worst served
 
@@ -44,14 +47,20 @@ def columns(table: pd.DataFrame) -> tuple[tuple[str, str, bool | None, int, bool
     kind = reporting(table)
     digits = kind.decimals(table[kind.headline])
     beside = [(name, f"Mean {name.upper()}", kind.larger, digits, False) for name in kind.beside]
+    few, slopes = (
+        tables.few(table),
+        (
+            ("size_bias", "Size bias", None, digits + 1, True),
+            ("size_bias_abs", "Size bias, absolute", False, digits + 1, False),
+        ),
+    )
     return (
         (kind.headline, f"Mean {kind.title}", kind.larger, digits, False),
         *beside,
-        ("worst_decile", "Worst decile", kind.larger, digits, False),
+        ("worst_decile", f"{kind.worst.capitalize()} hospital" if few else "Worst decile", kind.larger, digits, False),
         ("gini", "Gini", False, 4, False),
         ("std", "Deviation over hospitals", False, digits + 1, False),
-        ("size_bias", "Size bias", None, digits + 1, True),
-        ("size_bias_abs", "Size bias, absolute", False, digits + 1, False),
+        *(() if few else slopes),
     )
 
 
@@ -80,7 +89,10 @@ def body_rows(table: pd.DataFrame, names: Sequence[str]) -> list[Row]:
 
 
 def difference_columns(table: pd.DataFrame) -> list[tuple[str, str, int]]:
-    """Figures of the table of differences with heading and decimals: the mean, the worst decile and |size bias|."""
+    """Figures of the table of differences with heading and decimals: the mean, the worst decile and |size bias|.
+
+    Of few hospitals there is no slope on size.
+    """
     kind = reporting(table)
     shown = (kind.headline, "worst_decile", "size_bias_abs")
     return [(figure, heading, digits) for figure, heading, _, digits, _ in columns(table) if figure in shown]
@@ -93,7 +105,7 @@ def difference_rows(table: pd.DataFrame, names: Sequence[str], found: pd.DataFra
     by_key = {(d.strategy, d.model, d.figure): d for d in found.itertuples()}
     rows = []
     for name, strategy, model in zip(names, table["strategy"], table["model"], strict=True):
-        if (strategy, model, "size_bias_abs") not in by_key:
+        if (strategy, model, "worst_decile") not in by_key:
             continue
         cells = []
         for figure, _, digits in difference_columns(table):
@@ -108,6 +120,59 @@ def difference_rows(table: pd.DataFrame, names: Sequence[str], found: pd.DataFra
             )
         rows.append(Row(name, cells))
     return rows
+
+
+def noise_columns(table: pd.DataFrame, noise: Mapping[Key, Noise]) -> list[tuple[str, str, int]]:
+    """Figures of the table of noise with heading and decimals: those that some model has, then gaps of attributes."""
+    named = {"worst_decile": "Worst decile", "p10": "10 % quantile", "gini": "Gini", "std": "Deviation over hospitals"}
+    if tables.few(table):
+        named = {"lowest": "Lowest hospital"} | {name: named[name] for name in ("gini", "std")}
+    there = {name for own in noise.values() for name in own.floor.figures}
+    attributes = dict.fromkeys(attribute for own in noise.values() for attribute in own.gaps)
+    return [
+        *((name, heading, 3) for name, heading in named.items() if name in there),
+        *((f"{attribute}_gap", f"Gap by {attribute}", 3) for attribute in attributes),
+    ]
+
+
+def noise_rows(table: pd.DataFrame, names: Sequence[str], noise: Mapping[Key, Noise]) -> list[Row]:
+    """Rows of the table of noise: each figure, where equal service would have it, and the excess with its interval.
+
+    The last cells are the slope on size, where there is one, and whether hospitals are shown to differ.
+    """
+    rows = []
+    for name, key in zip(names, zip(table["strategy"], table["model"], strict=True), strict=True):
+        own = noise.get(key)
+        if own is None or not own.floor.figures:
+            continue
+        cells = []
+        for column, _, digits in noise_columns(table, noise):
+            figure, gap = own.floor.figures.get(column), own.gaps.get(column.removesuffix("_gap"))
+            if figure is not None:
+                low, excess, high = figure.excess
+                beside = f"; excess {signed(excess, digits)} ({signed(low, digits)} to {signed(high, digits)})"
+                cells.append(_beside_floor(figure.value, figure.low, figure.high, digits, beside))
+            elif gap is not None and np.isfinite(gap.of.value):
+                cells.append(_beside_floor(gap.of.value, gap.of.low, gap.of.high, digits, f"; p = {gap.of.p:.2f}"))
+            else:
+                cells.append(Cell("undefined", ""))
+        if not tables.few(table):
+            slope = own.slope
+            limits = f"{signed(slope.low, 4)} to {signed(slope.high, 4)}" if np.isfinite(slope.low) else ""
+            cells.append(Cell(signed(slope.slope, 4) if limits else "undefined", "", interval=limits))
+        shown = f"{'yes' if own.floor.shown else 'no'}, p = {own.floor.p:.2f}"
+        rows.append(Row(name, [*cells, Cell(shown, "")]))
+    return rows
+
+
+def noise_headings(table: pd.DataFrame, noise: Mapping[Key, Noise]) -> list[str]:
+    """The headings of the table of noise."""
+    slope = [] if tables.few(table) else ["Size slope (weighted)"]
+    return [*(heading for _, heading, _ in noise_columns(table, noise)), *slope, "Hospitals differ"]
+
+
+def _beside_floor(value: float, low: float, high: float, digits: int, beside: str) -> Cell:
+    return Cell(f"{value:.{digits}f}", "", interval=f"equal: {low:.{digits}f} to {high:.{digits}f}{beside}")
 
 
 def undefined_sentence(hospitals: pd.DataFrame | None, table: pd.DataFrame, part: str = "test") -> str:
@@ -134,7 +199,10 @@ def undefined_sentence(hospitals: pd.DataFrame | None, table: pd.DataFrame, part
 
 
 def worst_served(hospitals: pd.DataFrame | None, part: str = "test") -> dict[str, Any]:
-    """The table of the worst-served hospitals under the last model listed, worst first; empty without hospitals."""
+    """The table of the worst-served hospitals under the last model listed, worst first; empty without hospitals.
+
+    Each figure has its interval over patients, where the runs of one seed say it.
+    """
     if hospitals is None or hospitals.empty:
         return {}
     means = tables.hospital_means(hospitals)
@@ -143,21 +211,45 @@ def worst_served(hospitals: pd.DataFrame | None, part: str = "test") -> dict[str
     known = means[(means["model"] == model) & means[figure].notna() & (means["n_test"] > 0)]
     known = known.sort_values(figure, ascending=kind.larger)
     digits = kind.decimals(known[figure])
+    limits = _limits(hospitals, str(model), figure)
     tenth = -(-len(known) // 10)
     which = f"The {NAMED} hospitals" if tenth > NAMED else "The tenth of hospitals"
     rows = [
-        {"name": str(name), "stays": f"{stays:,.0f}", "tested": f"{tested:,.0f}", "figure": f"{value:.{digits}f}"}
+        {
+            "name": str(name),
+            "stays": f"{stays:,.0f}",
+            "tested": f"{tested:,.0f}",
+            "figure": f"{value:.{digits}f}",
+            "interval": "{:.{digits}f} to {:.{digits}f}".format(*limits[name], digits=digits) if name in limits else "",
+        }
         for name, stays, tested, value in known[["hospital", "stays", "n_test", figure]].head(NAMED).to_numpy()
     ]
-    which += f" with the {kind.worst} {title} under the {model} model, {kind.worst} first."
-    caption = f"{which} Few {part} rows: uncertain {title}."
-    return {"caption": caption, "rows": rows[:tenth], "title": title} if rows else {}
+    if len(known) < FEW_HOSPITALS:
+        caption = f"The hospital with the {kind.worst} {title} under the {model} model, of {len(known)}."
+    else:
+        caption = f"{which} with the {kind.worst} {title} under the {model} model, {kind.worst} first."
+    caption += f" Few {part} rows: uncertain {title}."
+    caption += " Whoever is chosen for being last looks worse than it is." if limits else ""
+    return {"caption": caption, "rows": rows[:tenth], "title": title, "intervals": bool(limits)} if rows else {}
 
 
-def run_lead(table: pd.DataFrame, names: Sequence[str]) -> list[str]:
-    """What a run reached, a paragraph for each model served."""
+def _limits(hospitals: pd.DataFrame, model: str, figure: str) -> dict[str, tuple[float, float]]:
+    """By hospital the interval of its figure over patients; none of several seeds, or where the table has none."""
+    low, high = f"{figure}_low", f"{figure}_high"
+    if not {low, high} <= set(hospitals) or ("seed" in hospitals and hospitals["seed"].nunique() > 1):
+        return {}
+    own = hospitals[hospitals.get("model", "global") == model].dropna(subset=[low, high])
+    return {str(name): (float(a), float(b)) for name, a, b in own[["hospital", low, high]].to_numpy()}
+
+
+def run_lead(table: pd.DataFrame, names: Sequence[str], sizes: Mapping[str, str] | None = None) -> list[str]:
+    """What a run reached, a paragraph for each model served.
+
+    ``sizes``: what is to be said of each model's dependence on hospitals' size; without it nothing is.
+    """
     parts, kind = [], reporting(table)
     digits = kind.decimals(table[kind.headline])
+    where = f"the {kind.worst} hospital" if tables.few(table) else "the worst tenth of hospitals"
     for name, (_, row) in zip(names, table.iterrows(), strict=True):
         mean, std = row[kind.headline], row[f"{kind.headline}_std"]
         if not np.isfinite(mean):
@@ -165,12 +257,7 @@ def run_lead(table: pd.DataFrame, names: Sequence[str]) -> list[str]:
             continue
         said = (
             f"The {name} model reaches a mean {kind.title} of {plus_minus(mean, std, digits)}, and "
-            f"{plus_minus(row['worst_decile'], row['worst_decile_std'], digits)} at the worst tenth of hospitals."
+            f"{plus_minus(row['worst_decile'], row['worst_decile_std'], digits)} at {where}."
         )
-        bias = float(row["size_bias"])
-        if np.isfinite(bias) and bias != 0:
-            side, times = ("Larger", "twice") if (bias > 0) == kind.larger else ("Smaller", "half")
-            change = f"{abs(bias) * np.log(2):.{digits + 1}f} {'more' if kind.larger else 'less'} {kind.title}"
-            said += f" {side} hospitals do better: {times} the stays goes with {change}."
-        parts.append(said)
+        parts.append(" ".join(filter(None, (said, (sizes or {}).get(name, "")))))
     return parts

@@ -1,36 +1,117 @@
-"""How much of the spread between hospitals equal service would show too: the noise floor of the first seed's runs.
+"""How much of the differences between hospitals, and between groups of patients, equal service would show too.
 
-Runs with other seeds test on largely the same patients, so their figures are no independent evidence: the test and its
-interval come from the first seed alone, which is named (:mod:`raysim.statistics.noise_floor`).
+Runs with other seeds test on largely the same patients, so their figures are no independent evidence: tests and
+intervals come from the first seed alone, which is named (:mod:`raysim.statistics.noise_floor`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
 from raysim.core.streams import stream
-from raysim.engine.job import Result
+from raysim.engine.job import Outcome, Result
+from raysim.engine.subgroups import UNKNOWN
+from raysim.metrics.labels import TaskKind
+from raysim.statistics.auroc import PairSums
+from raysim.statistics.common_curve import common_curve
+from raysim.statistics.group_gap import GroupGap, group_difference, group_gap
+from raysim.statistics.intervals import hanley_mcneil
+from raysim.statistics.inversion import Estimate
+from raysim.statistics.levels import ALPHA
 from raysim.statistics.noise_floor import NoiseFloor, noise_floor
+from raysim.statistics.size_slope import SizeSlope, size_slope
+from raysim.statistics.spread import paule_mandel
 
 DRAWS = 200
-"""Federations drawn for each true spread that is tried: a third of a second for 208 hospitals."""
+"""Federations drawn for each true spread that is tried, and for gaps: a third of a second for 208 hospitals."""
+
+NONE = Estimate(float("nan"), float("nan"), float("nan"))
 
 
-def floors(results: Sequence[Result], minimum_events: int) -> dict[tuple[str, str], NoiseFloor]:
-    """The floor of every model served by the runs of the first seed; none for labels without two classes."""
+@dataclass(frozen=True, eq=False)
+class Gap:
+    """The gap of an attribute's known groups: ``of`` with what equal groups show, and its interval ``true``.
+
+    ``true`` is the larger less the smaller of exactly two groups, from 0 where either may be the larger; NaN for more.
+    """
+
+    of: GroupGap
+    true: Estimate
+
+
+@dataclass(frozen=True, eq=False)
+class Noise:
+    """What one model's differences between hospitals (``floor``, ``slope`` on size) and patients (``gaps``) are worth.
+
+    ``gaps`` by attribute; only the model that a strategy serves last has them.
+    """
+
+    floor: NoiseFloor
+    slope: SizeSlope
+    gaps: Mapping[str, Gap] = field(default_factory=dict)
+
+    def sentences(self) -> list[str]:
+        """What may be said of them."""
+        said = [self.floor.sentence()]
+        if np.isfinite(self.slope.low):
+            said.append(size_sentence(self.slope))
+        known = {attribute: gap.of for attribute, gap in self.gaps.items() if np.isfinite(gap.of.p)}
+        level = ALPHA / max(len(known), 1)  # Bonferroni: a claim for any of the attributes errs in 5 %
+        beyond = [_gap(attribute, gap) for attribute, gap in known.items() if gap.p <= level]
+        within = [_gap(attribute, gap) for attribute, gap in known.items() if gap.p > level]
+        by = f" at {level:.2g}, 5 % over all attributes" if len(known) > 1 else ""
+        if beyond:
+            said.append(f"Groups of patients are served differently{by}: {'; '.join(beyond)}.")
+        if within:
+            said.append(f"No gap between groups of patients beyond test noise can be shown{by}: {'; '.join(within)}.")
+        return said
+
+
+def _gap(attribute: str, gap: GroupGap) -> str:
+    return (
+        f"{attribute} {gap.value:.3f} (equal groups of these sizes show {gap.low:.3f} to {gap.high:.3f}, p = "
+        f"{gap.p:.2f})"
+    )
+
+
+def size_sentence(slope: SizeSlope) -> str:
+    """Whether larger hospitals are shown to be served better, of a slope that has an interval."""
+    doubling, low, high = (value * np.log(2.0) for value in (slope.slope, slope.low, slope.high))
+    interval = f"{doubling:+.4f} AUROC for twice the stays ({low:+.4f} to {high:+.4f})"
+    if not slope.shown:
+        return f"That AUROC depends on hospitals' size cannot be shown: {interval}."
+    return f"{'Larger' if slope.slope > 0 else 'Smaller'} hospitals are served better: {interval}."
+
+
+def slope_of(sums: PairSums, sizes: Sequence[int]) -> SizeSlope:
+    """The slope of hospitals' AUROC on their size, from what each sends."""
+    curve = common_curve(sums)
+    judged = curve.judged
+    spread = paule_mandel(curve.auroc[judged], curve.variance[judged])
+    return size_slope(curve.auroc, curve.variance, sizes, spread if np.isfinite(spread) else 0.0)
+
+
+def noise(results: Sequence[Result], minimum_events: int) -> dict[tuple[str, str], Noise]:
+    """That of every model served by the runs of the first seed; none for labels without two classes."""
     if not results:
         return {}
     first = results[0].seed
     return {
-        (result.label, model): noise_floor(
-            sums,
-            result.federation.totals,
-            stream(first, "noise floor"),  # the same draws for all, so that they differ by their figures alone
-            minimum_events=minimum_events,
-            draws=DRAWS,
+        (result.label, model): Noise(
+            noise_floor(
+                sums,
+                result.federation.totals,
+                stream(first, "noise floor"),  # the same draws for all, so that they differ by their figures alone
+                minimum_events=minimum_events,
+                draws=DRAWS,
+            ),
+            slope_of(sums, result.federation.totals.tolist()),
+            _gaps(result.outcome, model, result.federation.task, first),
         )
         for result in results
         if result.seed == first
@@ -38,42 +119,78 @@ def floors(results: Sequence[Result], minimum_events: int) -> dict[tuple[str, st
     }
 
 
-def table(floor_of: dict[tuple[str, str], NoiseFloor]) -> pd.DataFrame:
+def _gaps(outcome: Outcome, model: str, task: TaskKind, seed: int) -> dict[str, Gap]:
+    if outcome.grouping is None or model != list(outcome.pairs)[-1]:
+        return {}
+    column = {name: i for i, name in enumerate(task.figures)}
+    shape, gaps = common_curve(outcome.pairs[model]).event_sd, {}
+    for attribute, levels in outcome.grouping.levels:
+        together = outcome.groups[model][attribute][1]
+        known = together[[level != UNKNOWN for level in levels]]
+        auroc = known[:, column["auroc"]]
+        events = np.nan_to_num(known[:, column["events"]]).astype(np.int64)
+        non_events = known[:, column["n"]].astype(np.int64) - events
+        rng = stream(seed, f"noise floor/{attribute}")
+        found = group_gap(auroc, events, non_events, shape if np.isfinite(shape) else 1.0, rng, DRAWS)
+        there = np.isfinite(auroc) & (events > 0) & (non_events > 0)
+        true = _of_two(auroc[there], events[there], non_events[there]) if found.groups == 2 else NONE
+        gaps[attribute] = Gap(found, true)
+    return gaps
+
+
+def _of_two(auroc: Any, events: Any, non_events: Any) -> Estimate:
+    """The size of the difference of two groups, with its interval."""
+    m, n = (tuple(int(count) for count in counts) for counts in (events, non_events))
+    variance = hanley_mcneil(auroc, events, non_events)  # at least what groups' own would be, which are not sent
+    a, v = (float(auroc[0]), float(auroc[1])), (float(variance[0]), float(variance[1]))
+    limits = group_difference(a, v, (m[0], m[1]), (n[0], n[1]))
+    low, high = float(limits.low), float(limits.high)
+    return Estimate(max(0.0, low, -high), abs(a[0] - a[1]), max(-low, high))
+
+
+def table(noise_of: Mapping[tuple[str, str], Noise]) -> pd.DataFrame:
     """``noise.csv``: a row a strategy, model and figure of dispersion; empty cells are undefined.
 
     ``value`` on the test rows; ``floor`` with ``floor_low`` and ``floor_high``, what equal service shows; ``p``, how
-    often it shows one as bad; ``true`` with its interval, the figure without test noise that the spread implies.
+    often it shows one as bad; ``excess`` with its interval, what a true spread adds to the floor; ``true`` with its
+    interval, the figure without test noise. ``size_slope`` is per unit of ln stays, with its interval as ``true``.
     """
-    return pd.DataFrame(_rows(floor_of))
+    return pd.DataFrame(_rows(noise_of))
 
 
-def _rows(floor_of: dict[tuple[str, str], NoiseFloor]) -> Iterator[dict[str, Any]]:
-    for (strategy, model), floor in floor_of.items():
-        for name, figure in floor.figures.items():
+def _rows(noise_of: Mapping[tuple[str, str], Noise]) -> Iterator[dict[str, Any]]:
+    for (strategy, model), own in noise_of.items():
+        head = {"strategy": strategy, "model": model}
+        for name, figure in own.floor.figures.items():
             yield {
-                "strategy": strategy,
-                "model": model,
+                **head,
                 "figure": name,
-                "hospitals": floor.hospitals,
+                "hospitals": own.floor.hospitals,
                 "value": figure.value,
                 "floor": figure.floor,
                 "floor_low": figure.low,
                 "floor_high": figure.high,
                 "p": figure.p,
-                "true": figure.true.estimate,
-                "true_low": figure.true.low,
-                "true_high": figure.true.high,
+                **_columns("excess", figure.excess),
+                **_columns("true", figure.true),
+            }
+        if np.isfinite(own.slope.low):
+            slope = Estimate(own.slope.low, own.slope.slope, own.slope.high)
+            yield {**head, "figure": "size_slope", "hospitals": own.floor.hospitals, **_columns("true", slope)}
+        for attribute, gap in own.gaps.items():
+            found = gap.of
+            yield {
+                **head,
+                "figure": f"{attribute}_gap",
+                "hospitals": own.floor.hospitals,
+                "value": found.value,
+                "floor": found.floor,
+                "floor_low": found.low,
+                "floor_high": found.high,
+                "p": found.p,
+                **_columns("true", gap.true),
             }
 
 
-def as_json(floor: NoiseFloor) -> dict[str, Any]:
-    """What ``summary.json`` says of a model's floor: whether a difference is shown, and the true spread."""
-    return {
-        "hospitals": floor.hospitals,
-        "difference_shown": floor.shown,
-        "p": floor.p,
-        "true_spread": floor.tau.estimate,
-        "true_spread_low": floor.tau.low,
-        "true_spread_high": floor.tau.high,
-        "sentence": floor.sentence(),
-    }
+def _columns(name: str, estimate: Estimate) -> dict[str, float]:
+    return {name: estimate.estimate, f"{name}_low": estimate.low, f"{name}_high": estimate.high}

@@ -25,11 +25,15 @@ from raysim.report.contents import (
     columns,
     difference_columns,
     difference_rows,
+    noise_headings,
+    noise_rows,
     run_lead,
     undefined_sentence,
     worst_served,
 )
 from raysim.report.drawn import Drawn
+from raysim.report.noise import Noise
+from raysim.statistics.paired import FEW_HOSPITALS
 
 
 @dataclass(frozen=True)
@@ -74,12 +78,14 @@ def comparison_page(
     differences: pd.DataFrame | None = None,
     said: Answer | None = None,
     further: Sequence[Drawn] = (),
+    noise: Mapping[tuple[str, str], Noise] | None = None,
     part: str = "test",
 ) -> str:
     """The page of a comparison, as HTML text; frames as in :mod:`raysim.report.tables` and :func:`plots.curves`.
 
     ``differences`` as :func:`tables.differences` gives them and ``said``, the answer, where they are known already;
-    ``part`` of the rows was evaluated. Without ``hospitals`` nothing can be compared.
+    ``noise`` as :func:`raysim.report.noise.noise` gives it, of the first seed; ``part`` of the rows was evaluated.
+    Without ``hospitals`` nothing can be compared.
     """
     if said is None:
         nothing = pd.DataFrame(columns=[*tables.KEYS, "seed", "hospital", "n_test", reporting(per_seed).headline])
@@ -89,22 +95,8 @@ def comparison_page(
     table, kind = tables.comparison(per_seed), reporting(per_seed)
     names = tables.labels(table)
     against = tables.baseline_of(table, baseline)
-    pictures = [
-        Picture(
-            "Worst-served hospitals against size bias",
-            png(plots.worst_decile_vs_size_bias(table)),
-            "Up and to the left is better. Bars are one standard deviation over seeds; the dashed line joins the "
-            "strategies that no other dominates on these two figures.",
-            _alt(table, names, "worst_decile", "size_bias_abs"),
-        ),
-        Picture(
-            "The frontier",
-            png(plots.frontier_3d(table)),
-            f"Mean {kind.title}, worst decile and absolute size bias together; the best corner is at the top, in the "
-            "back. Stems stand on the floor of the box. Grey strategies are dominated on all three.",
-            _alt(table, names, kind.headline, "worst_decile", "size_bias_abs"),
-        ),
-    ]
+    few = tables.few(table)
+    pictures = [] if few else _front_pictures(table, names)
     pictures += _size_picture(hospitals) + _curves_picture(rounds)
     pictures += _further_pictures(further)
     return render(
@@ -113,6 +105,7 @@ def comparison_page(
         provenance=provenance,
         task=kind,
         part=part,
+        few=few,
         answer=said,
         columns=[heading for _, heading, *_ in columns(table)],
         body=body_rows(table, names),
@@ -122,6 +115,9 @@ def comparison_page(
         differences=difference_rows(table, names, differences),
         accuracy_columns=[heading for _, heading, _ in accuracy.COLUMNS],
         accuracy=accuracy.accuracy_rows(per_seed, names),
+        noise_seed=provenance.seeds[0] if provenance.of_seed is None else provenance.of_seed,
+        noise_columns=noise_headings(table, noise or {}),
+        noise=noise_rows(table, names, noise or {}),
         undefined=undefined_sentence(hospitals, table, part),
         pictures=pictures,
     )
@@ -136,11 +132,13 @@ def run_page(
     rounds: pd.DataFrame | None = None,
     further: Sequence[Drawn] = (),
     training: str = "",
+    sizes: Mapping[str, str] | None = None,
     part: str = "test",
 ) -> str:
     """The page of one run, as HTML text: ``per_model`` has a row a model served, columns as ``per_seed``.
 
-    ``part`` of the rows was evaluated; ``training`` says whether the model is trained.
+    ``part`` of the rows was evaluated; ``training`` says whether the model is trained, ``sizes`` for each model whether
+    it depends on hospitals' size.
     """
     table = tables.comparison(per_model)
     names = [str(model) for model in table["model"]]
@@ -150,13 +148,34 @@ def run_page(
         provenance=provenance,
         task=reporting(per_model),
         part=part,
-        lead=[*run_lead(table, names), *filter(None, [training])],
+        few=tables.few(table),
+        lead=[*run_lead(table, names, sizes), *filter(None, [training])],
         columns=[heading for _, heading, *_ in columns(table)],
         body=body_rows(table, names),
         undefined=undefined_sentence(hospitals, table, part),
         worst=worst_served(hospitals, part),
         pictures=_size_picture(hospitals) + _curves_picture(rounds) + _further_pictures(further),
     )
+
+
+def _front_pictures(table: pd.DataFrame, names: Sequence[str]) -> list[Picture]:
+    kind = reporting(table)
+    return [
+        Picture(
+            "Worst-served hospitals against size bias",
+            png(plots.worst_decile_vs_size_bias(table)),
+            "Up and to the left is better. Bars are one standard deviation over seeds; the dashed line joins the "
+            "strategies with means that no other's dominate on these two figures, which shows no difference yet.",
+            _alt(table, names, "worst_decile", "size_bias_abs"),
+        ),
+        Picture(
+            "The frontier",
+            png(plots.frontier_3d(table)),
+            f"Mean {kind.title}, worst decile and absolute size bias together; the best corner is at the top, in the "
+            "back. Stems stand on the floor of the box. Grey strategies have means that are dominated on all three.",
+            _alt(table, names, kind.headline, "worst_decile", "size_bias_abs"),
+        ),
+    ]
 
 
 def write(html: str, path: Path | str) -> None:
@@ -200,14 +219,15 @@ def _size_picture(hospitals: pd.DataFrame | None) -> list[Picture]:
         if len(values):
             figures = values.min(), values.max(), float(worst_decile(values, larger=kind.larger))
             low, high, worst = (f"{value:.{max(0, kind.decimals(values) - 1)}f}" for value in figures)
-            said.append(f"{name}: {len(values)} hospitals from {low} to {high}, worst decile {worst}")
+            decile = "" if len(values) < FEW_HOSPITALS else f", worst decile {worst}"
+            said.append(f"{name}: {len(values)} hospitals from {low} to {high}{decile}")
     dot = "a hospital's mean over seeds" if "seed" in hospitals and hospitals["seed"].nunique() > 1 else "a hospital"
     return [
         Picture(
             f"{title} by hospital size",
             png(plots.auroc_by_size(hospitals)),
-            f"Each dot is {dot}; triangles are the tenth with the {kind.worst} {title}. A line that rises means that "
-            f"larger hospitals do {'better' if kind.larger else 'worse'}.",
+            f"Each dot is {dot}; triangles are the tenth with the {kind.worst} {title}. A line is least squares "
+            f"on these rows, and says nothing of other hospitals without its interval.",
             f"Scatter plots of {title} against stays. {'; '.join(said) or f'No hospital has a defined {title}'}.",
         )
     ]

@@ -25,6 +25,7 @@ from raysim.metrics.equity import size_slope
 from raysim.metrics.labels import TaskKind, reporting
 from raysim.report.labels import label_points, spread
 from raysim.report.tables import KEYS, front_among_candidates, hospital_means, labels, yardsticks
+from raysim.statistics.paired import FEW_HOSPITALS
 
 PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#000000", "#8C6D1F")
 STROKES = ("-", "--", ":", "-.")
@@ -83,6 +84,8 @@ def auroc_by_size(hospitals: pd.DataFrame) -> Figure:
         Line2D([], [], ls="", marker="^", ms=6, color=WORST, label="worst decile"),
         Line2D([], [], color=INK, lw=1.6, label="size bias (least squares)"),
     ]
+    if all((panel[kind.headline].notna() & (panel["n_test"] > 0)).sum() < FEW_HOSPITALS for _, panel in panels):
+        marks = [marks[0], Line2D([], [], ls="", marker="^", ms=6, color=WORST, label=f"{kind.worst} hospital")]
     figure.legend(handles=marks, loc="outside upper left", ncols=3, frameon=False, fontsize=9)
     return figure
 
@@ -259,8 +262,8 @@ def _panel(ax: Axes, panel: pd.DataFrame, kind: TaskKind) -> None:
     ax.plot(x[worst:], y[worst:], "o", ms=4, color=PALETTE[0], alpha=0.5, mec="none")
     ax.plot(x[:worst], y[:worst], "^", ms=5, color=WORST, alpha=0.9, mec="none")
     slope = size_slope(y, x)
-    said = "size bias undefined"
-    if np.isfinite(slope):
+    said = "size bias undefined" if len(y) >= FEW_HOSPITALS else f"{len(y)} hospitals"
+    if np.isfinite(slope) and len(y) >= FEW_HOSPITALS:
         ends = np.array([x.min(), x.max()])
         ax.plot(ends, y.mean() + slope * (np.log(ends) - np.log(x).mean()), color=INK, lw=1.6)
         said = f"size bias {signed(slope, kind.decimals(y) + 1)} per ln stays"

@@ -20,7 +20,7 @@ from raysim.core import csv_files
 from raysim.core.streams import stream
 from raysim.metrics.equity import paired_difference, paired_interval, pareto_front
 from raysim.metrics.labels import CLASSIFICATION, reporting
-from raysim.statistics.paired import Paired, paired
+from raysim.statistics.paired import FEW_HOSPITALS, Paired, paired
 
 KEYS = ["strategy", "model"]
 NAMES = (*KEYS, "hospital", "attribute", "group")
@@ -54,7 +54,7 @@ def comparison(per_seed: pd.DataFrame) -> pd.DataFrame:
     """``strategy, model``, each figure and its ``_std`` over seeds (``ddof=1``), then ``seeds`` and ``undefined``.
 
     Seeds with an undefined figure are left out of its mean; a deviation of fewer than two seeds is NaN. ``undefined``
-    is the largest number of hospitals without a defined headline figure among the seeds.
+    is the largest number of hospitals without a defined headline figure among the seeds, ``judged`` of those with one.
     """
     figures = list(figures_in(per_seed))
     groups = complete(per_seed).groupby(KEYS, sort=False)
@@ -66,8 +66,17 @@ def comparison(per_seed: pd.DataFrame) -> pd.DataFrame:
     table = pd.DataFrame(columns)
     table["seeds"] = groups["seed"].nunique()
     table["undefined"] = groups["undefined"].max()
+    table["judged"] = groups["hospitals"].max()
     table["yardstick"] = groups["yardstick"].first()
     return table.reset_index()
+
+
+def few(table: pd.DataFrame) -> bool:
+    """Whether so few hospitals are judged that there is no decile of them, and no slope on their size.
+
+    The worst decile is then the lowest hospital. ``table`` as :func:`comparison` gives it; False where it does not say.
+    """
+    return "judged" in table and bool(table["judged"].max() < FEW_HOSPITALS)
 
 
 def differences(
@@ -112,7 +121,13 @@ def differences(
 def complete(per_seed: pd.DataFrame) -> pd.DataFrame:
     """A copy with every figure as a float column: ``size_bias_abs`` from the slope, NaN for what is not there."""
     table = per_seed.reset_index(drop=True).copy()
-    for column, otherwise in (("model", "global"), ("seed", 0), ("undefined", 0), ("yardstick", False)):
+    for column, otherwise in (
+        ("model", "global"),
+        ("seed", 0),
+        ("undefined", 0),
+        ("hospitals", np.nan),
+        ("yardstick", False),
+    ):
         if column not in table:
             table[column] = otherwise
     for figure in figures_in(per_seed)[:-1]:

@@ -14,6 +14,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from raysim.metrics.labels import REGRESSION, TaskKind, reporting
+from raysim.statistics.paired import FEW_HOSPITALS
 from raysim.strategies.shared.psi import EPSILON, Smoothing
 
 if TYPE_CHECKING:
@@ -50,7 +51,8 @@ def run_table(title: str, models: Mapping[str, Mapping[str, float]]) -> Table:
     """One run: a row a model served, of which ``models`` has the metrics."""
     kind = reporting(next(iter(models.values())))
     headlines = [metrics[kind.headline] for metrics in models.values()]
-    columns, digits = ranking(kind, headlines), kind.decimals(headlines) + 1
+    few = max(metrics["hospitals"] for metrics in models.values()) < FEW_HOSPITALS
+    columns, digits = ranking(kind, headlines, few=few), kind.decimals(headlines) + 1
     table = _table(title, columns)
     table.add_column("hospitals (undefined)", justify="right")
     for model, metrics in models.items():
@@ -67,7 +69,7 @@ def comparison_table(rows: pd.DataFrame, reference: str, width: int) -> Table:
 
     Spreads are the margins of 95 % intervals over folds where there are any, else standard deviations over seeds.
     """
-    from raysim.report.tables import labels
+    from raysim.report.tables import few, labels
 
     seeds = int(rows["seeds"].iloc[0])
     folds = any(str(column).endswith("_margin") for column in rows)
@@ -75,7 +77,8 @@ def comparison_table(rows: pd.DataFrame, reference: str, width: int) -> Table:
     over = f"{seeds} folds" if folds else f"{seeds} seeds"
     spread = f"mean ± {what} over {over}" if seeds > 1 else "one seed, so no spread is known"
     kind = reporting(rows)
-    columns, digits = ranking(kind, rows[kind.headline]), kind.decimals(rows[kind.headline]) + 1
+    columns = ranking(kind, rows[kind.headline], few=few(rows))
+    digits = kind.decimals(rows[kind.headline]) + 1
     table = _table(f"{len(set(rows['strategy']))} strategies: {spread}", columns)
     beside = " " if width >= ROOM_FOR_SPREADS else "\n"
     if width >= ROOM_FOR_DIFFERENCES:
@@ -86,17 +89,31 @@ def comparison_table(rows: pd.DataFrame, reference: str, width: int) -> Table:
         ]
         against = [_difference(row, kind.headline, digits, beside)] if width >= ROOM_FOR_DIFFERENCES else []
         table.add_row(name, *cells, *against)
-    if rows["yardstick"].any():
-        table.caption = "* a reference, no way of federating"
+    captions = ["* a reference, no way of federating"] if rows["yardstick"].any() else []
+    if f"{kind.headline}_low" in rows and rows[f"{kind.headline}_low"].notna().any():
+        over = (
+            "other hospitals like these, patients and seeds" if seeds > 1 else "other hospitals like these and patients"
+        )
+        captions.append(f"[95 %]: for {over}, each by itself")
+    if captions:
+        table.caption = escape("\n".join(captions))
         table.caption_justify = "left"
     return table
 
 
-def ranking(kind: TaskKind, headlines: Iterable[float]) -> dict[str, str]:
-    """The figures that tables show of models with these ``headlines``, and their headings."""
+def ranking(kind: TaskKind, headlines: Iterable[float], *, few: bool = False) -> dict[str, str]:
+    """The figures that tables show of models with these ``headlines``, and their headings.
+
+    Of ``few`` hospitals neither a decile nor a slope.
+    """
     if kind is REGRESSION:
-        return ERRORS
-    return RANKING if any(math.isfinite(value) for value in headlines) else CLASSIFYING
+        columns = ERRORS
+    else:
+        columns = RANKING if any(math.isfinite(value) for value in headlines) else CLASSIFYING
+    if not few:
+        return columns
+    renamed = columns | ({"worst_decile": f"{kind.worst} hospital"} if "worst_decile" in columns else {})
+    return {name: heading for name, heading in renamed.items() if name != "size_bias"}
 
 
 def titled(title: str) -> Table:

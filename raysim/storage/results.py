@@ -24,6 +24,8 @@ from raysim.engine import subgroups, timing
 from raysim.engine.job import Outcome, Round
 from raysim.metrics.predictions import predictions
 from raysim.statistics.auroc import PairSums, delong_of_sums
+from raysim.statistics.between_hospitals import between_hospitals
+from raysim.statistics.common_curve import common_curve
 from raysim.statistics.intervals import auroc_interval
 from raysim.storage import patient_tables, served
 from raysim.storage.manifest import Manifest
@@ -139,12 +141,21 @@ def predictions_table(federation: Federation, outcome: Outcome) -> pd.DataFrame:
 
 
 def _intervals(sums: PairSums | None) -> dict[str, Floats]:
-    """``auroc_low`` and ``auroc_high``, the 95 % interval of each AUROC over patients; NaN without one."""
+    """``auroc_low`` and ``auroc_high``, the 95 % interval of each AUROC over patients, and ``auroc_shrunken`` with its
+    own: the estimate drawn towards the hospitals' mean as far as chance explains it. NaN where there is none.
+    """
     if sums is None:
         return {}
     auroc, variance = delong_of_sums(sums)
     interval = auroc_interval(auroc, variance, sums.events, sums.non_events)
-    return {"auroc_low": interval.low, "auroc_high": interval.high}
+    between = between_hospitals(common_curve(sums))
+    return {
+        "auroc_low": interval.low,
+        "auroc_high": interval.high,
+        "auroc_shrunken": between.shrunken,
+        "auroc_shrunken_low": between.shrunken_low,
+        "auroc_shrunken_high": between.shrunken_high,
+    }
 
 
 def egress_table(federation: Federation, outcome: Outcome) -> pd.DataFrame:

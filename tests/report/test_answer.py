@@ -60,20 +60,20 @@ def test_no_difference_is_an_answer_and_says_what_could_have_been_seen():
         "No difference in mean AUROC between the 2 ways of federating can be shown with these data; fedavg moves the "
         "fewest bytes."
     )
-    assert any("would have been shown in four of five such comparisons" in reason for reason in said.reasons)
+    assert any("would have been shown by itself in four of five such comparisons" in reason for reason in said.reasons)
 
 
 def test_equal_models_are_one_entry():
     per_seed, hospitals = frames({"fedavg": 0.8, "fedprox": 0.8, "chip": 0.7}, noise=0.0)
     said = answer(per_seed, hospitals, "fedprox")
-    assert "fedavg and fedprox ended with equal models and count as one." in said.reasons
+    assert "fedavg and fedprox have the same figure at every hospital and count as one." in said.reasons
     found = evidence(per_seed, hospitals, "fedprox")
     assert found is not None
     assert [entry.name for entry in found.entries] == ["fedavg", "chip"]
     assert found.base == 0
     alone = answer(*frames({"fedavg": 0.8, "fedprox": 0.8}, noise=0.0), "fedavg")
     assert not alone.difference_shown
-    assert alone.lead.startswith("All ways of federating ended with equal models")
+    assert alone.lead.startswith("All ways of federating have the same AUROC at every hospital")
 
 
 def test_a_reference_is_never_recommended_and_may_be_beaten():

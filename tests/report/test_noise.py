@@ -1,0 +1,116 @@
+"""What is said of differences between hospitals and patients beside what equal service shows."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from raysim.engine.job import Result
+from raysim.report import contents, noise, tables
+from raysim.report.answer import answer
+from raysim.strategies.one_model.fedavg import FedAvg
+from tests.conftest import MakeFederation, play
+from tests.statistics.federations import sums
+
+SIZES = [60, 40, 80, 30, 120, 50, 70, 45, 55, 90, 65, 35]
+
+
+@pytest.fixture
+def result(federate: MakeFederation, tmp_path: Path) -> Result:
+    """A run on twelve hospitals that know the sex of their patients, some of it unknown."""
+    federation = federate(SIZES, SIZES, features=4)
+    rng, n = np.random.default_rng(3), len(federation.y)
+    np.savez(federation.folder / "patients.npz", sex=rng.choice(["F", "M", ""], n, p=[0.5, 0.4, 0.1]))
+    federation = type(federation).open(federation.folder)
+    return Result("fedavg", False, 7, federation, play(federation, FedAvg(), rounds=2), tmp_path)
+
+
+def test_the_table_has_floors_excesses_the_slope_and_the_gap(result: Result) -> None:
+    (own,) = noise.noise([result], 5).values()
+    table = noise.table({("fedavg", "global"): own}).set_index("figure")
+    assert {"std", "gini", "lowest", "worst_decile", "p10", "size_bias", "size_slope", "sex_gap"} <= set(table.index)
+    measured = result.outcome.metrics["global"]
+    for figure in ("std", "gini", "worst_decile", "p10", "sex_gap"):
+        assert table.loc[figure, "value"] == pytest.approx(measured[figure])
+        assert table.loc[figure, "floor_low"] <= table.loc[figure, "floor"] <= table.loc[figure, "floor_high"]
+    for figure in ("std", "gini", "worst_decile", "p10"):
+        row = table.loc[figure]
+        assert row["excess_low"] <= row["excess"] <= row["excess_high"]
+    assert table.loc["worst_decile", "excess_high"] <= 0, "a true spread lowers the worst decile"
+    slope = table.loc["size_slope"]
+    assert slope["true_low"] < slope["true"] < slope["true_high"]
+
+
+def test_the_gap_of_two_groups_has_an_interval_and_leaves_the_unknown_out(result: Result) -> None:
+    gap = noise.noise([result], 5)["fedavg", "global"].gaps["sex"]
+    assert gap.of.groups == 2, "the unknown are no group"
+    figures = result.outcome.groups["global"]["sex"][1]
+    assert gap.true.estimate == gap.of.value == pytest.approx(abs(figures[0, 2] - figures[1, 2]))
+    assert 0 <= gap.true.low <= gap.true.estimate <= gap.true.high
+
+
+def test_other_seeds_are_no_further_evidence(result: Result) -> None:
+    other = Result("fedavg", False, 8, result.federation, result.outcome, result.folder)
+    both, alone = noise.noise([result, other], 5), noise.noise([result], 5)
+    pd.testing.assert_frame_equal(noise.table(both), noise.table(alone))
+
+
+def test_a_slope_is_a_direction_only_where_its_interval_excludes_none() -> None:
+    rng, sizes = np.random.default_rng(1), np.geomspace(40, 2000, 40).astype(int)
+    events = np.maximum(2, sizes // 5)
+    flat = noise.slope_of(sums(rng, events, sizes - events, 0.8), sizes.tolist())
+    assert not flat.shown
+    assert noise.size_sentence(flat).startswith("That AUROC depends on hospitals' size cannot be shown: ")
+    rising = noise.slope_of(sums(rng, events, sizes - events, np.linspace(0.6, 0.95, 40)), sizes.tolist())
+    assert rising.shown
+    said = noise.size_sentence(rising)
+    assert said.startswith("Larger hospitals are served better: +")
+    assert f"{rising.doubling:+.4f} AUROC for twice the stays" in said
+
+
+def frame(hospitals: int, **figures: float) -> pd.DataFrame:
+    row = {"auroc": 0.8, "worst_decile": 0.6, "gini": 0.1, "std": 0.1, "size_bias": 0.02, "hospitals": hospitals}
+    return pd.DataFrame([{"strategy": "fedavg", "model": "global", "seed": 0, **row, **figures}])
+
+
+@pytest.mark.parametrize(("hospitals", "few"), [(9, True), (10, False)])
+def test_under_ten_hospitals_there_is_no_decile_and_no_slope(hospitals, few) -> None:
+    table = tables.comparison(frame(hospitals))
+    headings = [heading for _, heading, *_ in contents.columns(table)]
+    assert ("Lowest hospital" in headings) == few
+    assert ("Worst decile" in headings) != few
+    assert ("Size bias" in headings) != few
+    (lead,) = contents.run_lead(table, ["global"])
+    assert ("at the lowest hospital" in lead) == few
+    assert "do better" not in lead, "a slope without an interval is no direction"
+
+
+def test_a_hospital_that_is_named_has_its_interval() -> None:
+    rows = {"strategy": "a", "model": "global", "hospital": [f"h{i}" for i in range(12)], "n_train": 9, "n_test": 9}
+    hospitals = pd.DataFrame(rows | {"auroc": np.linspace(0.5, 0.9, 12)})
+    hospitals = hospitals.assign(auroc_low=hospitals["auroc"] - 0.2, auroc_high=hospitals["auroc"] + 0.1)
+    table = contents.worst_served(hospitals)
+    assert table["intervals"]
+    assert table["rows"][0] | {"interval": "0.300 to 0.600"} == table["rows"][0]
+    assert not contents.worst_served(hospitals.drop(columns="auroc_low"))["intervals"]
+    assert "of 3." in contents.worst_served(hospitals.head(3))["caption"]
+
+
+def test_the_answer_says_what_noise_explains(result: Result) -> None:
+    by_chance = noise.noise([result], 5)
+    columns = {"strategy": "fedavg", "model": "global", "hospital": list(result.federation.hospitals), "n_test": SIZES}
+    hospitals = pd.DataFrame(columns | {"auroc": result.outcome.figures["global"][:, 2], "seed": 7})
+    other = hospitals.assign(strategy="other", auroc=hospitals["auroc"] + np.resize([0.01, -0.01], len(SIZES)))
+    both = pd.concat([hospitals, other])
+    per_seed = pd.DataFrame({"strategy": ["fedavg", "other"], "model": "global", "seed": 7, "auroc": [0.8, 0.8]})
+    said = answer(per_seed, both, "fedavg", by_chance)
+    floor = by_chance["fedavg", "global"].floor
+    assert f"fedavg: {floor.sentence()}" in said.reasons
+    assert any(reason.startswith("fedavg: ") and "sex" in reason for reason in said.reasons)
+    assert json.loads(json.dumps(said.as_json()))["difference_shown"] is False
+    assert math.isfinite(floor.p)
