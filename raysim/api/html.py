@@ -10,6 +10,7 @@ import pandas as pd
 
 from raysim.metrics.labels import reporting
 from raysim.report.terminal import ranking
+from raysim.statistics.paired import FEW_HOSPITALS
 
 
 def page(title: str, shown: str, sentences: Sequence[str], folder: Path) -> str:
@@ -21,6 +22,7 @@ def page(title: str, shown: str, sentences: Sequence[str], folder: Path) -> str:
 def table(models: pd.DataFrame) -> str:
     """A row a model served: the figures that commands print too; what is undefined says so."""
     kind = reporting(models)
-    headings = ranking(kind, models[kind.headline])
+    few = "hospitals" in models and bool(models["hospitals"].max() < FEW_HOSPITALS)
+    headings = ranking(kind, models[kind.headline], few=few)
     shown = models[list(headings)].rename(columns=headings)
     return shown.to_html(float_format=lambda value: f"{value:.4g}", na_rep="undefined", border=0)

@@ -238,7 +238,8 @@ def _limits(hospitals: pd.DataFrame, model: str, figure: str) -> dict[str, tuple
     low, high = f"{figure}_low", f"{figure}_high"
     if not {low, high} <= set(hospitals) or ("seed" in hospitals and hospitals["seed"].nunique() > 1):
         return {}
-    own = hospitals[hospitals.get("model", "global") == model].dropna(subset=[low, high])
+    own = hospitals[hospitals["model"] == model] if "model" in hospitals else hospitals
+    own = own[own[low].notna() & own[high].notna()]
     return {str(name): (float(a), float(b)) for name, a, b in own[["hospital", low, high]].to_numpy()}
 
 
