@@ -13,8 +13,9 @@ if not os.path.isdir(os.path.join(os.path.dirname(__file__), "strategies")):
     )
 
 if TYPE_CHECKING:
+    from raysim.api.describing import describe
     from raysim.api.loading import load
-    from raysim.api.running import compare, resume, run
+    from raysim.api.running import compare, curve, resume, run, sweep
     from raysim.config.schema import Config
     from raysim.core.errors import RaysimError
 
@@ -77,10 +78,13 @@ __all__ = [
     "Visit",
     "choose",
     "compare",
+    "curve",
+    "describe",
     "load",
     "resume",
     "run",
     "shares",
+    "sweep",
 ]
 
 
@@ -88,9 +92,12 @@ _HOMES = {
     "Config": "raysim.config.schema",
     "RaysimError": "raysim.core.errors",
     "compare": "raysim.api.running",
+    "curve": "raysim.api.running",
+    "describe": "raysim.api.describing",
     "load": "raysim.api.loading",
     "resume": "raysim.api.running",
     "run": "raysim.api.running",
+    "sweep": "raysim.api.running",
 }
 """Where names come from that are not in ``raysim.strategies.base``."""
 

@@ -14,7 +14,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from raysim.config import plugins
-from raysim.config.reading import read_tree
+from raysim.config.reading import Source, read_tree
 from raysim.config.schema import Config
 from raysim.core.errors import ConfigError
 from raysim.data.federation import Federation
@@ -38,9 +38,9 @@ DONE, FAILED, INTERRUPTED = 0, 3, 130
 """Exit codes: all trials ended well, some failed, stopped before all had ended."""
 
 
-def begin(path: Path, overrides: Sequence[str], out: Path | None, console: Console, *, verbose: bool) -> int:
+def begin(source: Source, overrides: Sequence[str], out: Path | None, console: Console, *, verbose: bool) -> int:
     """``raysim sweep``. Returns the exit code."""
-    plan, config = make_plan(read_tree(path, overrides))
+    plan, config = make_plan(read_tree(source, overrides))
     check_reachable(config.tracking.uri)
     folder = choose_folder(out, config.name)
     with held(folder):

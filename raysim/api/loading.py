@@ -5,28 +5,36 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from raysim.api.results import ComparisonResult, RunResult
+from raysim.api.results import ComparisonResult, CurveResult, RunResult
+from raysim.api.sweep_result import SweepResult
 from raysim.core.errors import ConfigError
 from raysim.storage import resume
 from raysim.storage.manifest import NAME, Manifest
 
-Loaded = RunResult | ComparisonResult
+Loaded = RunResult | ComparisonResult | CurveResult | SweepResult
 
-KINDS: dict[str, type[Loaded]] = {"run": RunResult, "compare": ComparisonResult}
+KINDS: dict[str, type[Loaded]] = {
+    "run": RunResult,
+    "compare": ComparisonResult,
+    "curve": CurveResult,
+    "sweep": SweepResult,
+}
 """What each command leaves."""
 
 
 def load(folder: str | os.PathLike[str]) -> Loaded:
-    """What a finished run or comparison left in a folder.
+    """What a finished run, comparison, curve or sweep left in a folder.
 
     Raises ``ConfigError`` for a folder that has none, and for one that is not finished.
     """
     path = Path(folder)
     if not (path / NAME).is_file():
-        raise ConfigError(f"{path}: holds no results of raysim; name the folder of a run or comparison")
+        raise ConfigError(f"{path}: holds no results of raysim; name the folder of a run, comparison, curve or sweep")
     kind = Manifest.read(path).kind
     if kind not in KINDS:
         raise ConfigError(f"{path}: holds a {kind}, which cannot be loaded; read its files")
+    if kind == "sweep" and not (path / "summary.json").is_file():
+        raise ConfigError(f"{path}: is not finished; 'raysim resume {path}' goes on")
     if (path / resume.FILE).exists() and not resume.read_ticket(path).finished:
         raise ConfigError(f"{path}: is not finished; 'raysim resume {path}' goes on")
     return KINDS[kind](path)

@@ -17,6 +17,7 @@ from raysim.config.overrides import laid_over
 from raysim.config.paths import anchored
 from raysim.config.reading import Source
 from raysim.config.schema import Config, StrategySection
+from raysim.config.written import is_elsewhere
 from raysim.core import host
 from raysim.core.errors import ConfigError
 from raysim.data.sources.frame import data_section
@@ -31,6 +32,9 @@ StrategyLike = str | Mapping[str, Any] | Strategy | type[Strategy]
 Strategies = Sequence[StrategyLike] | Mapping[str, StrategyLike]
 """Several of them; a mapping has them by the label that tables call them by."""
 
+Overrides = Mapping[str, Any] | Sequence[str]
+"""Values by dotted key, or as ``--set`` takes them: ``a.b=value``."""
+
 
 def configuration(
     source: Source | None,
@@ -39,22 +43,56 @@ def configuration(
     strategies: Strategies | None = None,
     data: pd.DataFrame | None = None,
     seed: int | None = None,
-    overrides: Mapping[str, Any] | None = None,
+    overrides: Overrides | None = None,
 ) -> Config:
     """The configuration of ``source`` with all else laid over it; plug-ins have not been looked at yet."""
-    values = dict(overrides or {})
+    given = (strategy, strategies, data, seed, overrides)
+    if isinstance(source, Config) and all(each is None for each in given):
+        return source
+    return reading.checked(
+        tree_of(source, strategy=strategy, strategies=strategies, data=data, seed=seed, overrides=overrides)
+    )
+
+
+def tree_of(
+    source: Source | None,
+    *,
+    strategy: StrategyLike | None = None,
+    strategies: Strategies | None = None,
+    data: pd.DataFrame | None = None,
+    seed: int | None = None,
+    overrides: Overrides | None = None,
+) -> dict[str, Any]:
+    """The same before it is checked, with sections that belong to one command alone."""
+    settings = overrides if not isinstance(overrides, Mapping) else ()
+    values = dict(overrides) if isinstance(overrides, Mapping) else {}
     if seed is not None:
         values |= {"seed": seed, "seeds": []}
     if strategy is not None:
         values["strategy"] = strategy
     if strategies is not None:
         values["strategies"] = _labelled(strategies)
-    if isinstance(source, Config) and not values and data is None:
-        return source
-    tree = anchored(laid_over(reading.read_tree(source), values, "overrides: "), Path.cwd())
+    tree = anchored(laid_over(reading.read_tree(source, settings or ()), values, "overrides: "), Path.cwd())
     if data is not None:
         tree["data"] = data_section(data, _keys(tree.get("data", {})))
-    return reading.checked(tree)
+    return tree
+
+
+def importable(section: Any) -> Any:
+    """A section for other processes, which make the strategy themselves.
+
+    Raises ``ConfigError`` for a class that they do not find.
+    """
+    checked = validated(StrategySection, section, "strategy")
+    if checked.given is None:
+        return section
+    cls = type(checked.given)
+    if not is_elsewhere(cls):
+        raise ConfigError(
+            f"strategy: '{cls.__name__}' is defined in a notebook or a function, where the processes of trials do not "
+            "find it; put it into a module"
+        )
+    return checked.frozen()
 
 
 def _labelled(strategies: Strategies) -> list[Any]:

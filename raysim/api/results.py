@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import math
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -50,6 +50,12 @@ class Results:
             tables = [file for file in Manifest.read(self.folder).files if file.endswith(".csv")]
             raise ConfigError(f"{self.folder}: has no table '{name}'; {nearest(name, tables)}")
         return read_csv(self.folder / name)
+
+    @property
+    def plots(self) -> dict[str, Path]:
+        """The pictures in the folder, PNG files by name."""
+        files = [self.folder / name for name in Manifest.read(self.folder).files if name.startswith("plots/")]
+        return {path.stem: path for path in files}
 
     @cached_property
     def config(self) -> Config:
@@ -214,7 +220,7 @@ class ComparisonResult(Results):
     @cached_property
     def rounds(self) -> pd.DataFrame:
         """The rounds of all runs, with ``strategy`` and ``seed`` in front."""
-        return _stacked({key: run.rounds for key, run in self.runs.items()})
+        return stacked({key: run.rounds for key, run in self.runs.items()}, ["strategy", "seed"])
 
     @cached_property
     def answer(self) -> Answer:
@@ -224,7 +230,7 @@ class ComparisonResult(Results):
     @cached_property
     def figures(self) -> Figures:
         """Pictures by name, drawn when they are asked for; more are in the folder's ``plots``."""
-        rounds = _stacked({key: run._by_model for key, run in self.runs.items()})
+        rounds = stacked({key: run._by_model for key, run in self.runs.items()}, ["strategy", "seed"])
         return of_comparison(self.hospitals, rounds, self.comparison, self.config.evaluation.part)
 
     def run(self, strategy: str | None = None, seed: int | None = None) -> RunResult:
@@ -273,11 +279,21 @@ def _figure(value: float | None) -> float:
     return math.nan if value is None else value
 
 
-def _stacked(tables: Mapping[tuple[str, int], pd.DataFrame]) -> pd.DataFrame:
+class CurveResult(ComparisonResult):
+    """A comparison along a hyper-parameter: the folder of ``raysim curve``; its picture is in :attr:`plots`."""
+
+    @cached_property
+    def curve(self) -> pd.DataFrame:
+        """A row a line, value and seed: mean and variance over hospitals of the figure that is drawn."""
+        return self.table("curve.csv")
+
+
+def stacked(tables: Mapping[tuple[Any, ...], pd.DataFrame], names: Sequence[str]) -> pd.DataFrame:
+    """All tables in one, with their keys in front as columns that are called ``names``."""
     blocks = []
-    for (strategy, seed), table in tables.items():
+    for key, table in tables.items():
         block = table.copy()
-        block.insert(0, "strategy", strategy)
-        block.insert(1, "seed", seed)
+        for i, (name, value) in enumerate(zip(names, key, strict=True)):
+            block.insert(i, name, value)
         blocks.append(block)
     return pd.concat(blocks, ignore_index=True)

@@ -6,10 +6,21 @@ import contextlib
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from raysim.api.request import Strategies, StrategyLike, configuration, manners, path_of, silent_or
-from raysim.api.results import ComparisonResult, RunResult
+from raysim.api.request import (
+    Overrides,
+    Strategies,
+    StrategyLike,
+    configuration,
+    importable,
+    manners,
+    path_of,
+    silent_or,
+    tree_of,
+)
+from raysim.api.results import ComparisonResult, CurveResult, RunResult
+from raysim.api.sweep_result import SweepResult
 from raysim.config import reading
 from raysim.config.reading import Source
 from raysim.config.schema import Config
@@ -28,7 +39,7 @@ def run(
     strategy: StrategyLike | None = None,
     data: pd.DataFrame | None = None,
     seed: int | None = None,
-    overrides: Mapping[str, Any] | None = None,
+    overrides: Overrides | None = None,
     out: str | os.PathLike[str] | None = None,
     in_process: bool = False,
     verbose: bool = False,
@@ -40,7 +51,8 @@ def run(
     - ``strategy``: a registered name, what stands in a section ``strategy``, or a strategy or its class. One that was
       defined in a notebook or a function trains like any other, and cannot be resumed by another process.
     - ``data``: a data frame; what is in the section ``data`` says which of its columns are the hospital and the label.
-    - ``seed`` and ``overrides``, which are values by dotted key (``{"training.rounds": 5}``), are laid over ``config``.
+    - ``seed`` and ``overrides``, which are values by dotted key (``{"training.rounds": 5}``) or as ``--set`` takes them
+      (``["training.rounds=5"]``), are laid over ``config``.
     - ``out``: the folder to write into, by default ``runs/<name>/<time>-<id>``.
     - ``in_process``: without Ray, for a debugger; the results are the same.
     - ``verbose``: show progress, and what Ray and MLflow say. ``console``: where progress is shown, whatever else is.
@@ -57,7 +69,7 @@ def compare(
     strategies: Strategies | None = None,
     data: pd.DataFrame | None = None,
     seed: int | None = None,
-    overrides: Mapping[str, Any] | None = None,
+    overrides: Overrides | None = None,
     out: str | os.PathLike[str] | None = None,
     in_process: bool = False,
     verbose: bool = False,
@@ -70,6 +82,61 @@ def compare(
     """
     asked = configuration(config, strategies=strategies, data=data, seed=seed, overrides=overrides)
     return play_comparison(asked, path_of(out), silent_or(console, verbose), in_process=in_process, verbose=verbose)
+
+
+def curve(
+    config: Source,
+    *,
+    strategies: Strategies | None = None,
+    data: pd.DataFrame | None = None,
+    seed: int | None = None,
+    overrides: Overrides | None = None,
+    of: str | os.PathLike[str] | None = None,
+    out: str | os.PathLike[str] | None = None,
+    in_process: bool = False,
+    verbose: bool = False,
+    console: Console | None = None,
+) -> CurveResult:
+    """Compare strategies as one hyper-parameter takes its values, as ``raysim curve`` does.
+
+    ``config`` has a section ``curve``. With ``of``, the folder of a finished comparison, nothing is run, and only the
+    table and the picture are made. All else is as for :func:`compare`.
+    """
+    from raysim.experiment.curve import begin
+
+    tree = tree_of(config, strategies=strategies, data=data, seed=seed, overrides=overrides)
+    with manners():
+        shown = silent_or(console, verbose)
+        folder = begin(tree, (), path_of(out), shown, of=path_of(of), in_process=in_process, verbose=verbose)
+    return CurveResult(folder)
+
+
+def sweep(
+    config: Source,
+    *,
+    strategy: StrategyLike | None = None,
+    data: pd.DataFrame | None = None,
+    seed: int | None = None,
+    overrides: Overrides | None = None,
+    out: str | os.PathLike[str] | None = None,
+    verbose: bool = False,
+    console: Console | None = None,
+) -> SweepResult:
+    """Search a configuration for what is accurate and fair, as ``raysim sweep`` does: many trials on Ray.
+
+    ``config`` has a section ``sweep``. ``strategy`` is as for :func:`run`; a class must be one that trials can import.
+    Interrupted once, it ends with what there is, and :func:`resume` goes on.
+    """
+    from raysim.storage.results import choose_folder
+    from raysim.tune.sweep import begin
+
+    tree = tree_of(config, strategy=strategy, data=data, seed=seed, overrides=overrides)
+    if not isinstance(tree.get("strategy", ""), str | Mapping):
+        tree["strategy"] = importable(tree["strategy"])
+    with manners():
+        folder = choose_folder(path_of(out), reading.checked({k: v for k, v in tree.items() if k != "sweep"}).name)
+        begin(tree, (), folder, silent_or(console, verbose), verbose=verbose)
+    return SweepResult(folder)
 
 
 def play_run(
@@ -106,16 +173,23 @@ def play_comparison(
 def resume(
     folder: str | os.PathLike[str],
     *,
+    failed: bool = False,
     in_process: bool = False,
     verbose: bool = False,
     console: Console | None = None,
-) -> RunResult | ComparisonResult:
-    """Go on with a run or comparison that was stopped, as ``raysim resume`` does; one that is finished stays."""
+) -> RunResult | ComparisonResult | SweepResult:
+    """Go on with a run, comparison or sweep that was stopped, as ``raysim resume`` does; a finished one stays.
+
+    ``failed``: of a sweep, run the trials that failed again too.
+    """
     from raysim.experiment.unsent import send_kept
     from raysim.storage.resume import read_ticket
     from raysim.strategies.shared.importing import standing_here
+    from raysim.tune.sweep import is_sweep
 
     path, shown = Path(folder).absolute(), silent_or(console, verbose)
+    if is_sweep(path):
+        return resume_sweep(path, failed=failed, verbose=verbose, console=console)
     ticket = read_ticket(path)
     working = Path(ticket.working)
     # Relative paths of the configuration mean what they meant when it was started; code comes from here all the same.
@@ -128,3 +202,14 @@ def resume(
         if ticket.kind == "run":
             return play_run(config, path, shown, in_process=in_process, verbose=verbose, again=True)
         return play_comparison(config, path, shown, in_process=in_process, verbose=verbose, again=True)
+
+
+def resume_sweep(
+    folder: str | os.PathLike[str], *, failed: bool = False, verbose: bool = False, console: Console | None = None
+) -> SweepResult:
+    """:func:`resume` of a sweep."""
+    from raysim.tune.sweep import go_on
+
+    with manners():
+        go_on(Path(folder), silent_or(console, verbose), failed=failed, verbose=verbose)
+    return SweepResult(folder)

@@ -12,11 +12,10 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console
 from rich.table import Table
 
-from raysim.config import plugins, reading
-from raysim.config.schema import COMPARED, Config
+from raysim.config.schema import Config
 from raysim.core import registry
 from raysim.core.errors import ConfigError
-from raysim.report.terminal import comparison_table, run_table, unlikeness_table
+from raysim.report.terminal import comparison_table, run_table
 from raysim.strategies.shared.psi import EPSILON, Smoothing, check_smoothing
 
 if TYPE_CHECKING:
@@ -29,7 +28,7 @@ def run_one(config: Config, console: Console, out: Path | None, *, in_process: b
 
     result = run(config, out=out, in_process=in_process, verbose=verbose, console=console)
     _show_run(result, console)
-    _say_where(result, console, out)
+    say_where(result, console, out)
 
 
 def compare_all(config: Config, console: Console, out: Path | None, *, in_process: bool, verbose: bool) -> None:
@@ -38,12 +37,12 @@ def compare_all(config: Config, console: Console, out: Path | None, *, in_proces
 
     result = compare(config, out=out, in_process=in_process, verbose=verbose, console=console)
     _show_comparison(result, console)
-    _say_where(result, console, out)
+    say_where(result, console, out)
 
 
 def resume_run(folder: Path, console: Console, *, in_process: bool, verbose: bool) -> None:
     """``raysim resume`` of a run or comparison: it goes on where it was stopped; a finished one stays as it is."""
-    from raysim.api.results import RunResult
+    from raysim.api.results import ComparisonResult, RunResult
     from raysim.api.running import resume
     from raysim.storage.resume import read_ticket
 
@@ -54,9 +53,9 @@ def resume_run(folder: Path, console: Console, *, in_process: bool, verbose: boo
         return
     if isinstance(result, RunResult):
         _show_run(result, console)
-    else:
+    elif isinstance(result, ComparisonResult):
         _show_comparison(result, console)
-    _say_where(result, console, folder)
+    say_where(result, console, folder)
 
 
 def _show_run(result: RunResult, console: Console) -> None:
@@ -82,7 +81,7 @@ def _show_comparison(result: ComparisonResult, console: Console) -> None:
         console.print(sentence, highlight=False, markup=False)
 
 
-def _say_where(result: Results, console: Console, out: Path | None) -> None:
+def say_where(result: Results, console: Console, out: Path | None) -> None:
     """The folder, absolute only where it was asked for so."""
     folder = result.folder if out is not None and out.is_absolute() else result.folder.relative_to(Path.cwd())
     console.print(f"files: {folder}", soft_wrap=True, highlight=False, markup=False)
@@ -94,34 +93,19 @@ def describe_data(config: Config, console: Console, table: Path | None = None, e
     ``epsilon`` smooths the shares of PSI: a number, ``counts``, or None for the default. What ``run`` or ``compare``
     would refuse of the configuration is refused here too. The data are those of the first seed that is run.
     """
+    from raysim.api.describing import describe
     from raysim.core.csv_files import write_csv
-    from raysim.data.describe import render
-    from raysim.data.heterogeneity import hospital_table
     from raysim.storage.atomic import replacing
 
     if table is not None and (table.is_dir() or not table.absolute().parent.is_dir()):
         raise ConfigError(f"--table: {table} is not a file in a folder that exists; name one, such as hospitals.csv")
-    smoothing = _smoothing(epsilon)
-    config = reading.resolve(config, reads={*reading.RUN, *reading.COMPARISON})
-    if not config.model_fields_set.isdisjoint(COMPARED):  # it is meant for a comparison
-        compared = [plugins.label(each.strategy) for each in reading.compared(config)]
-        reading.check_reference(config.reference, compared)
-    source = plugins.build_source(config.data)
-    seeds = config.seeds or (config.seed,)
-    federation = plugins.build_federation(config.data, source, seeds[0])
-    render(federation, console)
-    split = config.data.split
-    if len({(split.effective_seed(seed), split.fold(seed)) for seed in seeds}) > 1:
-        others = ", ".join(map(str, seeds[1:]))
-        console.print(
-            f"parts are those of seed {seeds[0]}; other seeds divide the rows anew: {others}\n", highlight=False
-        )
-    console.print(unlikeness_table(federation, smoothing), markup=False)
+    description = describe(config, epsilon=_smoothing(epsilon))
+    description.show(console)
     if table is None:
         return
     try:
         with replacing(table) as path:
-            write_csv(hospital_table(federation, epsilon=smoothing), path)
+            write_csv(description.hospitals, path)
     except OSError as error:
         raise ConfigError(f"--table: {table} cannot be written ({error.strerror}); name another file") from None
     console.print(f"\nfiles: {table}", soft_wrap=True, highlight=False, markup=False)

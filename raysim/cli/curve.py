@@ -27,7 +27,15 @@ def curve(
     """Compare strategies as one hyper-parameter takes its values, and draw mean and variance over hospitals."""
     from rich.console import Console
 
-    from raysim.experiment.curve import begin
+    from raysim.api import running
+    from raysim.cli.commands import say_where
+    from raysim.experiment.curve import FILE, PICTURE
 
     console = Console() if sys.stdout.isatty() else Console(width=160)
-    begin(config, set_ or [], out, console, of=of, in_process=in_process, verbose=verbose)
+    result = running.curve(
+        config, overrides=set_ or [], of=of, out=out, in_process=in_process, verbose=verbose, console=console
+    )
+    if of is None:
+        say_where(result, console, out)
+    else:
+        console.print(f"files: {of / FILE}, {of / PICTURE}", soft_wrap=True, highlight=False, markup=False)

@@ -27,7 +27,7 @@ from pydantic import (
 
 from raysim.config.nodes import parse_nodes
 from raysim.config.system import SystemSection
-from raysim.config.written import made, section_of
+from raysim.config.written import made, place_of, section_of
 from raysim.core.defaults import default, table
 from raysim.core.errors import ConfigError
 from raysim.core.section import Section, Seed
@@ -190,12 +190,14 @@ class StrategySection(PlugIn):
     @model_validator(mode="wrap")
     @classmethod
     def _from_python(cls, value: Any, handler: ModelWrapValidatorHandler[Self]) -> Self:
-        if isinstance(value, type) and issubclass(value, Strategy):
-            value = made(value)
-        if not isinstance(value, Strategy):
+        whole = isinstance(value, Strategy)
+        if not whole and not (isinstance(value, type) and issubclass(value, Strategy)):
             return handler(value)
-        section = handler(section_of(value))
-        section._given = value
+        given = value if whole else made(value)
+        written = section_of(given)
+        # A class leaves its fields to what else is said of them.
+        section = handler(written if whole else place_of(value))
+        section._given = given
         return section
 
     def having(self, own: Mapping[str, Any]) -> Self:

@@ -30,6 +30,17 @@ def made(cls: type[Strategy]) -> Strategy:
         raise ConfigError(f"strategy: '{cls.__name__}' cannot be made ({error}); give an instance of it") from None
 
 
+def place_of(cls: type[Strategy]) -> dict[str, Any]:
+    """The key that names a class: its registered name, or its import path."""
+    name = registry.name_of("strategies", cls)
+    return {"class": f"{cls.__module__}.{cls.__qualname__}"} if name is None else {"name": name}
+
+
+def is_elsewhere(cls: type[Strategy]) -> bool:
+    """Whether another process finds the class by its import path: not one of a notebook's cell or of a function."""
+    return cls.__module__ != "__main__" and "<" not in cls.__qualname__
+
+
 def section_of(strategy: Strategy) -> dict[str, Any]:
     """The section that says what ``strategy`` is: its registered name or import path, and its fields.
 
@@ -38,11 +49,9 @@ def section_of(strategy: Strategy) -> dict[str, Any]:
     cls, given = type(strategy), cast(Any, strategy)
     if not dataclasses.is_dataclass(given):
         raise ConfigError(f"strategy: '{cls.__name__}' takes no configuration; make it a dataclass")
-    name = registry.name_of("strategies", cls)
-    named = {"class": f"{cls.__module__}.{cls.__qualname__}"} if name is None else {"name": name}
     fields = {field.name: getattr(strategy, field.name) for field in dataclasses.fields(given) if field.init}
     try:
-        return named | fields_of(validated(cls, fields, "strategy"))
+        return place_of(cls) | fields_of(validated(cls, fields, "strategy"))
     except (PydanticUserError, PydanticSerializationError, NameError) as error:
         reason = str(error).splitlines()[0].partition(". ")[0]
         raise ConfigError(

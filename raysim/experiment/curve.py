@@ -22,6 +22,7 @@ from rich.console import Console
 
 from raysim.config import plugins, reading
 from raysim.config.checking import validated
+from raysim.config.reading import Source
 from raysim.config.schema import Config
 from raysim.core.errors import ConfigError
 from raysim.core.section import Section
@@ -50,7 +51,7 @@ class Curve(Section):
 
 
 def begin(
-    path: Path,
+    source: Source,
     overrides: Sequence[str],
     out: Path | None,
     console: Console,
@@ -58,21 +59,20 @@ def begin(
     of: Path | None = None,
     in_process: bool,
     verbose: bool,
-) -> None:
+) -> Path:
     """Run the comparison that the curve needs; its folder then also has ``curve.csv`` and ``plots/curve.png``.
 
-    With ``of``, nothing is run: these two are made from the comparison in that folder.
+    With ``of``, nothing is run: these two are made from the comparison in that folder. Returns the folder.
     """
     from raysim.experiment import comparison
     from raysim.experiment.runs import Experiment
 
-    config, curve, lines = read(path, overrides)
+    config, curve, lines = read(source, overrides)
     if of is not None:
         part = config.evaluation.part
         hospitals = _finished(of, curve, lines, part)
         write_curve(Manifest.read(of), hospitals, curve, lines, part)
-        console.print(f"files: {of / FILE}, {of / PICTURE}", soft_wrap=True, highlight=False, markup=False)
-        return
+        return of
     experiment = Experiment(config, reading.compared(config), config.seeds or (config.seed,), out)
     labels = [entry.label for entry in experiment.entries]
     reading.check_reference(config.reference, labels)
@@ -88,7 +88,7 @@ def begin(
         write_curve(out, hospitals, curve, lines, config.evaluation.part)
 
     experiment.play(console, in_process=in_process, verbose=verbose, conclude=conclude, kind="curve")
-    console.print(f"files: {experiment.folder}", soft_wrap=True, highlight=False, markup=False)
+    return experiment.folder
 
 
 def figures_of(task: TaskKind, part: str) -> list[str]:
@@ -96,11 +96,11 @@ def figures_of(task: TaskKind, part: str) -> list[str]:
     return [f"{name}_{part}" if name in ("n", *task.counts) else name for name in task.figures]
 
 
-def read(path: Path, overrides: Sequence[str]) -> tuple[Config, Curve, dict[str, tuple[str, float | None]]]:
+def read(source: Source, overrides: Sequence[str]) -> tuple[Config, Curve, dict[str, tuple[str, float | None]]]:
     """The comparison, the section ``curve``, and for each label its line and value (None: a level line)."""
-    tree = reading.read_tree(path, overrides)
+    tree = reading.read_tree(source, overrides)
     if "curve" not in tree:
-        raise ConfigError(f"curve: {path} has no such section; give it a field and values")
+        raise ConfigError("curve: the configuration has no such section; give it a field and values")
     curve = validated(Curve, tree.pop("curve"), "curve")
     expanded: list[Any] = []
     lines: dict[str, tuple[str, float | None]] = {}

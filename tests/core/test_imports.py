@@ -1,4 +1,4 @@
-"""Imports run one way: tune -> raysim -> strategies; and the heavy ones only where they are needed."""
+"""Imports run one way: commands, Python API, machine, strategies; and the heavy ones only where they are needed."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ def test_imports_run_one_way():
     ("statement", "absent"),
     [
         ("import raysim.cli.main", {"numpy", "pydantic", "ray", "torch", "mlflow", "rich"}),
+        ("import raysim", {"numpy", "pydantic", "ray", "torch", "mlflow", "rich", "pandas"}),
         ("import raysim.config.schema", {"ray", "torch", "mlflow", "pandas"}),
         ("import raysim.cluster.pool, raysim.engine.hospitals", {"torch", "mlflow", "sklearn", "matplotlib"}),
         ("import raysim.strategies.hospital_clusters.chip", {"sklearn", "torch"}),

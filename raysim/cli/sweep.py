@@ -1,6 +1,6 @@
 """The commands ``raysim sweep``, ``resume`` and ``ui``, which the entry-point group ``raysim.commands`` names.
 
-Exit codes are those of ``raysim``, and 3 for a sweep that ended with trials that failed.
+Exit codes are those of ``raysim``, and 3 for a sweep that ended with trials that failed. Imports only typer.
 """
 
 from __future__ import annotations
@@ -15,6 +15,11 @@ import typer
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from raysim.api.sweep_result import SweepResult
+
+DONE, FAILED, INTERRUPTED = 0, 3, 130
+"""Exit codes of a sweep: all trials ended well, some failed, stopped before all had ended."""
+
 SweepPath = Annotated[Path, typer.Argument(metavar="SWEEP", help="YAML: a configuration with a section 'sweep'.")]
 Folder = Annotated[Path, typer.Argument(metavar="FOLDER", help="The folder of what was begun.")]
 Set = Annotated[list[str] | None, typer.Option("--set", metavar="A.B=VALUE", help="Override a key; may be repeated.")]
@@ -28,17 +33,19 @@ Port = Annotated[int, typer.Option(help="Port on the loopback interface.")]
 
 def sweep(config: SweepPath, set_: Set = None, out: Out = None, verbose: Verbose = False) -> None:
     """Search a configuration for what is accurate and fair: many trials, a Pareto set, one recommendation."""
-    from raysim.tune.sweep import begin
+    from raysim.api import running
 
-    raise typer.Exit(begin(config, set_ or [], out, _console(), verbose=verbose))
+    raise typer.Exit(_code(running.sweep(config, overrides=set_ or [], out=out, verbose=verbose, console=_console())))
 
 
 def resume(folder: Folder, failed: Failed = False, in_process: InProcess = False, verbose: Verbose = False) -> None:
     """Go on with a run, comparison or sweep that was stopped; nothing that is finished is repeated."""
-    from raysim.tune.sweep import go_on, is_sweep
+    from raysim.tune.sweep import is_sweep
 
     if is_sweep(folder):
-        raise typer.Exit(go_on(folder, _console(), failed=failed, verbose=verbose))
+        from raysim.api.running import resume_sweep
+
+        raise typer.Exit(_code(resume_sweep(folder, failed=failed, verbose=verbose, console=_console())))
     from raysim.cli.commands import resume_run
 
     resume_run(folder, _console(), in_process=in_process, verbose=verbose)
@@ -63,6 +70,12 @@ def ui(uri: Store = "sqlite:///mlflow.db", port: Port = 5000) -> None:
     raise typer.Exit(
         subprocess.call([sys.executable, "-m", "mlflow", *server], env=os.environ | {"PYTHONSAFEPATH": "1"})
     )
+
+
+def _code(result: SweepResult) -> int:
+    if not result.ended:
+        return INTERRUPTED
+    return FAILED if result.failed else DONE
 
 
 def _console() -> Console:

@@ -1,0 +1,112 @@
+"""Sweeps from Python."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import pandas as pd
+
+from raysim.api import html
+from raysim.api.results import Predictions, Results, RunResult, stacked
+from raysim.core.errors import ConfigError
+from raysim.storage.manifest import Manifest
+
+if TYPE_CHECKING:
+    pass
+
+
+class SweepResult(Results):
+    """Trials, their Pareto set and a recommendation: the folder of ``raysim sweep``."""
+
+    @cached_property
+    def summary(self) -> Mapping[str, Any]:
+        """``summary.json``: counts of trials, the hypervolume, and the recommendation; undefined is None."""
+        tree: dict[str, Any] = json.loads((self.folder / "summary.json").read_text())
+        return tree
+
+    @property
+    def ended(self) -> bool:
+        """Whether all trials were run; else :func:`raysim.resume` goes on."""
+        over = sum(int(self.summary[state]) for state in ("completed", "stopped", "failed"))
+        return over == int(self.summary["trials"])
+
+    @property
+    def failed(self) -> int:
+        """How many trials ended with an error, which is in :attr:`trials`."""
+        return int(self.summary["failed"])
+
+    @cached_property
+    def trials(self) -> pd.DataFrame:
+        """A row a trial: its state, what it tried, and every metric on validation rows."""
+        return self.table("trials.csv")
+
+    @cached_property
+    def pareto(self) -> pd.DataFrame:
+        """The trials that no other beats in every objective, widest gaps first."""
+        return self.table("pareto.csv")
+
+    @property
+    def recommended(self) -> Mapping[str, Any]:
+        """The values of the recommended trial by dotted key, which ``overrides`` takes.
+
+        Raises ``ConfigError`` where none is recommended.
+        """
+        return dict(self._recommended["params"])
+
+    @property
+    def reasons(self) -> list[str]:
+        """Why that trial is recommended and what it costs, a sentence each."""
+        return list(self._recommended["reason"])
+
+    @cached_property
+    def runs(self) -> dict[int, RunResult]:
+        """The runs of the recommended trial on test rows, by seed."""
+        runs = [RunResult(manifest.folder) for manifest in Manifest.read(self.folder).below()]
+        return {run.seed: run for run in runs}
+
+    @cached_property
+    def metrics(self) -> pd.Series:
+        """Every metric of the recommended trial on test rows, its mean over seeds."""
+        return pd.DataFrame([run.metrics for run in self._tested.values()]).mean(skipna=False)
+
+    @cached_property
+    def hospitals(self) -> pd.DataFrame:
+        """The hospitals of the recommended trial on test rows, with the ``seed`` in front."""
+        return stacked({(seed,): run.hospitals for seed, run in self._tested.items()}, ["seed"])
+
+    @cached_property
+    def rounds(self) -> pd.DataFrame:
+        """The rounds of the recommended trial, with the ``seed`` in front."""
+        return stacked({(seed,): run.rounds for seed, run in self._tested.items()}, ["seed"])
+
+    def predict(
+        self, rows: pd.DataFrame | str | os.PathLike[str], hospital: str | None = None, *, seed: int | None = None
+    ) -> Predictions:
+        """What the recommended trial says of new rows, by default with its first seed; see RunResult.predict."""
+        runs = self._tested
+        if seed is not None and seed not in runs:
+            raise ConfigError(f"seed: {seed} was not run; name one of {list(runs)}")
+        return runs[next(iter(runs)) if seed is None else seed].predict(rows, hospital)
+
+    @property
+    def _recommended(self) -> Mapping[str, Any]:
+        told: Mapping[str, Any] | None = self.summary["recommended"]
+        if told is None:
+            raise ConfigError(f"{self.folder}: no trial has all objectives defined, so none is recommended")
+        return told
+
+    @property
+    def _tested(self) -> dict[int, RunResult]:
+        if not self.runs:
+            raise ConfigError(f"{self.folder}: nothing was run on test rows yet; 'raysim resume {self.folder}' goes on")
+        return self.runs
+
+    def _repr_html_(self) -> str:
+        told = self.summary["recommended"]
+        said = ["no trial is recommended"] if told is None else told["reason"]
+        shown = self.pareto.to_html(float_format=lambda value: f"{value:.4g}", na_rep="undefined", border=0)
+        return html.page(f"{self.summary['trials']} trials", shown, said, self.folder)
