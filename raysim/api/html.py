@@ -8,15 +8,18 @@ from pathlib import Path
 
 import pandas as pd
 
+from raysim.config.paths import shown
 from raysim.metrics.labels import reporting
 from raysim.report.terminal import ranking
 from raysim.statistics.paired import FEW_HOSPITALS
 
 
-def page(title: str, shown: str, sentences: Sequence[str], folder: Path) -> str:
+def page(title: str, content: str, sentences: Sequence[str], folder: Path) -> str:
     """A title, a table as HTML, what is said of it, and where the files are."""
     said = "".join(f"<p>{escape(sentence)}</p>" for sentence in sentences if sentence)
-    return f"<div><p><b>{escape(title)}</b></p>{shown}{said}<p><small>files: {escape(str(folder))}</small></p></div>"
+    return (
+        f"<div><p><b>{escape(title)}</b></p>{content}{said}<p><small>files: {escape(shown(folder))}</small></p></div>"
+    )
 
 
 def table(models: pd.DataFrame) -> str:
@@ -24,5 +27,5 @@ def table(models: pd.DataFrame) -> str:
     kind = reporting(models)
     few = "hospitals" in models and bool(models["hospitals"].max() < FEW_HOSPITALS)
     headings = ranking(kind, models[kind.headline], few=few)
-    shown = models[list(headings)].rename(columns=headings)
-    return shown.to_html(float_format=lambda value: f"{value:.4g}", na_rep="undefined", border=0)
+    ranked = models[list(headings)].rename(columns=headings)
+    return ranked.to_html(float_format=lambda value: f"{value:.4g}", na_rep="undefined", border=0)

@@ -20,6 +20,7 @@ from raysim.api import html
 from raysim.api.figures import Figures, by_model, of_comparison, of_run
 from raysim.api.request import manners
 from raysim.config import plugins, reading
+from raysim.config.paths import shown
 from raysim.config.schema import Config
 from raysim.core.errors import ConfigError, nearest
 from raysim.engine.stopping import Stopped
@@ -42,7 +43,7 @@ class Results:
         self.folder = Path(folder).absolute()
 
     def __repr__(self) -> str:
-        return f"{type(self).__name__}('{self.folder}')"
+        return f"{type(self).__name__}('{shown(self.folder)}')"
 
     def table(self, name: str) -> pd.DataFrame:
         """A CSV file of the folder, by its name. Raises ``ConfigError`` where it has none of that name."""

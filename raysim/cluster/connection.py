@@ -48,6 +48,9 @@ QUIET = {
 CHANGED = ("PYTHONBREAKPOINT", "RAY_AUTH_MODE", "RAY_CLIENT_MODE")
 """Environment variables that Ray sets in the process that connects to it."""
 
+TALKATIVE = ("ray.widgets.util",)
+"""Loggers that speak while Ray is imported: in a notebook, of packages that only its own widgets need."""
+
 TOKEN_REMEDY = "put the cluster's token into ~/.ray/auth_token or RAY_AUTH_TOKEN and set RAY_AUTH_MODE=token"
 
 
@@ -59,7 +62,8 @@ def connected(verbose: bool) -> Iterator[bool]:
     does not come back.
     """
     with host.variables_kept(*CHANGED):
-        import ray
+        with host.quiet(*(() if verbose else TALKATIVE)):
+            import ray
 
         if ray.is_initialized():
             yield True

@@ -1,8 +1,13 @@
-"""What ``docs/python.md`` shows runs, in the order of the page, in one process and an empty folder."""
+"""What ``docs/python.md`` and ``docs/python.ipynb`` show runs, in their order, in one process and an empty folder."""
 
 from __future__ import annotations
 
+import json
+import os
+import subprocess
+import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -25,3 +30,23 @@ def test_the_blocks_of_the_page_run(tmp_path: Path) -> None:
     done = in_a_process(run_blocks, [str(PAGE)], tmp_path, {"RAYSIM_CACHE": str(tmp_path / "cache")})
     assert done.code == 0, done.out + done.err
     assert (tmp_path / "auroc_by_size.png").stat().st_size > 10_000
+
+
+@pytest.mark.documentation
+def test_the_notebook_runs_and_shows_what_it_gave(tmp_path: Path) -> None:
+    out = tmp_path / "executed.ipynb"
+    command = [sys.executable, str(ROOT / "docs" / "notebook.py"), str(out)]
+    done = subprocess.run(
+        command, capture_output=True, text=True, cwd=tmp_path, env=os.environ | {"HOME": str(tmp_path)}
+    )
+    assert done.returncode == 0, done.stderr
+    executed, kept = (json.loads(path.read_text()) for path in (out, ROOT / "docs" / "python.ipynb"))
+    assert [shown(cell) for cell in kept["cells"]] == [shown(cell) for cell in executed["cells"]]
+    assert sum(kinds != [] for _, kinds in map(shown, kept["cells"])) > 5
+    assert str(tmp_path) not in out.read_text()
+
+
+def shown(cell: dict[str, Any]) -> tuple[str, list[list[str]]]:
+    """A cell's text, and of what kinds its outputs are; figures of runs differ by processor."""
+    assert not any(output["output_type"] == "error" for output in cell.get("outputs", ()))
+    return "".join(cell["source"]), [sorted(output.get("data", output)) for output in cell.get("outputs", ())]
