@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import yaml
 
 from raysim.config.schema import Config
+from raysim.data.federation import Federation
 from raysim.storage.manifest import Manifest
 from raysim.tune.choice import Choice, reason
 from raysim.tune.journal import Finished
@@ -83,10 +84,43 @@ def write_recommended(out: Manifest, plan: SweepPlan, choice: Choice) -> None:
     out.text("recommended.yaml", comments + yaml.safe_dump(tree, sort_keys=False, allow_unicode=True))
 
 
+FEWEST_EVENTS = 30
+"""Validation rows of the rarer class below which choosing among trials is mostly choosing among their noise."""
+
+
+def validation_events(federations: Iterable[Federation]) -> int | None:
+    """Validation rows of the rarer class, of the seed that has the fewest; None without two classes."""
+    fewest = []
+    for federation in federations:
+        if len(federation.classes) != 2:
+            return None
+        inside = [federation.y[federation.rows(h, "validation")] for h in range(len(federation.hospitals))]
+        events = sum(int(y.sum()) for y in inside)
+        fewest.append(min(events, sum(map(len, inside)) - events))
+    return min(fewest, default=None)
+
+
+def few_events(events: int | None) -> str:
+    """What is to be said where validation rows hold too few events; empty where they do not."""
+    if events is None or events >= FEWEST_EVENTS:
+        return ""
+    return (
+        f"validation rows hold {events} events, fewer than {FEWEST_EVENTS}: which trial looks best is mostly noise; "
+        "give data.split.validation a larger share, or take fewer trials"
+    )
+
+
 def summary(
-    choice: Choice, finished: Mapping[int, Finished], total: int, tested: Mapping[str, tuple[float, float]] | None
+    choice: Choice,
+    finished: Mapping[int, Finished],
+    total: int,
+    tested: Mapping[str, tuple[float, float]] | None,
+    events: int | None = None,
 ) -> dict[str, Any]:
-    """The sweep in figures: counts, hypervolume with its reference, the recommendation, its costs and test figures."""
+    """The sweep in figures: counts, hypervolume with its reference, the recommendation, its costs and test figures.
+
+    ``events`` as :func:`validation_events` counts them; ``warning`` says where these are too few.
+    """
     names = choice.sweep.names
     tree: dict[str, Any] = {
         "trials": total,
@@ -94,6 +128,8 @@ def summary(
         "pareto": int(choice.front.sum()),
         "hypervolume": choice.hypervolume,
         "reference": dict(zip(names, choice.reference, strict=True)),
+        "validation_events": events,
+        "warning": few_events(events) or None,
         "recommended": None,
     }
     if choice.recommended is not None and choice.knee is not None:

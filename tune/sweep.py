@@ -87,6 +87,7 @@ class SweepRun:
         header = {"sweep": digest(folder / "sweep.yaml"), "data": data, "working": os.getcwd()}
         self._journal = Journal(folder, header)
         self._total = plan.trials()
+        self._events = results.validation_events(self._federations.values())
 
     def forget_failed(self) -> None:
         """Take failed trials for not run."""
@@ -115,7 +116,7 @@ class SweepRun:
                         results.write_tables(self._out, journal.trials, choice)
                     if self._ended:
                         tested = self._test(session, choice)
-            tree = results.summary(choice, journal.trials, self._total, tested)
+            tree = results.summary(choice, journal.trials, self._total, tested, self._events)
             self._out.json("summary.json", tree)
             results.write_plots(self._out, choice)
             results.write_recommended(self._out, plan, choice)
@@ -153,6 +154,11 @@ class SweepRun:
             highlight=False,
             markup=False,
         )
+        self._warn()
+
+    def _warn(self) -> None:
+        if few := results.few_events(self._events):
+            self._line(f"warning: {few}")
 
     def _test(self, session: Session, choice: Choice) -> Mapping[str, tuple[float, float]] | None:
         """The recommended configuration with every seed on test rows, which no trial has seen; its runs are written."""
@@ -190,6 +196,7 @@ class SweepRun:
         stated = ", ".join(f"{n} {v:g}" for n, v in zip(choice.sweep.names, choice.reference, strict=True))
         on = int(choice.front.sum())
         self._line(f"{on} trials not dominated, hypervolume {choice.hypervolume:.4g} from ({stated})")
+        self._warn()
         for line in reason(choice):
             self._line(line)
         if tested:
