@@ -16,12 +16,17 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
+from raysim.config.checking import validated
+from raysim.core import bounded
 from raysim.core.errors import ConfigError, DataError
 from raysim.engine.job import Round
 from raysim.tune.spaces import Params
 from raysim.tune.trial import Metrics, figures, headline
 
 JOURNAL = "journal.jsonl"
+
+MOST_BYTES = 2**31
+"""Of a journal. One of thousands of trials of hundreds of rounds has some hundred megabytes."""
 
 Status = Literal["completed", "stopped", "failed"]
 
@@ -69,16 +74,16 @@ class Journal:
         self.trials[trial.number] = trial
 
     def _read(self, header: Mapping[str, Any]) -> None:
-        whole, _, rest = self._path.read_bytes().rpartition(b"\n")
+        whole, _, rest = _content(self._path).rpartition(b"\n")
         if rest:  # the line that a killed driver was writing
             os.truncate(self._path, len(whole) + 1 if whole else 0)
-        lines = [json.loads(line) for line in whole.splitlines()]
+        lines = whole.splitlines()
         if not lines:
             self._append(dict(header))
             return
-        _check_header(self._path.parent, lines[0], header)
-        for tree in lines[1:]:
-            trial = _trial(tree)
+        _check_header(self._path.parent, _header(self._path, lines[0]), header)
+        for number, line in enumerate(lines[1:], start=2):
+            trial = _trial(f"{self._path} line {number}", line)
             self.trials[trial.number] = trial
 
     def _append(self, tree: Mapping[str, Any]) -> None:
@@ -95,9 +100,23 @@ def digest(path: Path) -> str:
 
 def working(folder: Path) -> Path:
     """The folder that the sweep in ``folder`` was begun in; this one where that is not known or there no longer."""
-    first, whole, _ = (folder / JOURNAL).read_bytes().partition(b"\n")
-    begun = json.loads(first).get("working") if whole else None
+    first, whole, _ = _content(folder / JOURNAL).partition(b"\n")
+    begun = _header(folder / JOURNAL, first).get("working") if whole else None
     return Path(begun) if begun is not None and Path(begun).is_dir() else Path.cwd()
+
+
+def _content(path: Path) -> bytes:
+    try:
+        return bounded.read_bytes(path, MOST_BYTES)
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"{path}: cannot be read ({error}); start another sweep") from None
+
+
+def _header(path: Path, line: bytes) -> dict[str, Any]:
+    try:
+        return validated(dict[str, str | list[str] | None], bounded.json_value(line), f"{path} line 1")
+    except ValueError as error:
+        raise ConfigError(f"{path} line 1: cannot be read ({error}); start another sweep") from None
 
 
 def _check_header(folder: Path, written: Mapping[str, Any], now: Mapping[str, Any]) -> None:
@@ -116,7 +135,13 @@ def _plain(trial: Finished) -> dict[str, Any]:
     return dataclasses.asdict(trial)
 
 
-def _trial(tree: dict[str, Any]) -> Finished:
-    rounds = {int(seed): [Round(**row) for row in rows] for seed, rows in tree.pop("rounds").items()}
-    finals = {int(seed): metrics for seed, metrics in tree.pop("finals").items()}
-    return Finished(**tree, rounds=rounds, finals=finals)
+def _trial(where: str, line: bytes) -> Finished:
+    try:
+        trial = validated(Finished, bounded.json_value(line), where)
+    except ValueError as error:
+        raise ConfigError(
+            f"{where}: cannot be read ({error}); take the line out, then its trial is run again"
+        ) from None
+    except ConfigError as error:
+        raise ConfigError(f"{error}; take the line out, then its trial is run again") from None
+    return trial

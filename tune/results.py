@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import yaml
 
 from raysim.config.schema import Config
+from raysim.core import bounded
 from raysim.data.federation import Federation
 from raysim.storage.manifest import Manifest
 from raysim.tune.choice import Choice, reason
@@ -149,14 +149,17 @@ def summary(
 
 def read_tested(path: Path, choice: Choice) -> dict[str, tuple[float, float]] | None:
     """The test figures that a ``summary.json`` reports of the recommended trial, if it is still the one."""
-    said = json.loads(path.read_text()).get("recommended")
-    if said is None or choice.recommended is None or said["trial"] != choice.recommended.number or not said["test"]:
-        return None
-    return {name: (_float(figure["mean"]), _float(figure["std"])) for name, figure in said["test"].items()}
+    try:
+        said = bounded.read_json(path)["recommended"]
+        if said is None or choice.recommended is None or said["trial"] != choice.recommended.number or not said["test"]:
+            return None
+        return {name: (_float(figure["mean"]), _float(figure["std"])) for name, figure in said["test"].items()}
+    except (OSError, ValueError, LookupError, TypeError, AttributeError):
+        return None  # it is computed again
 
 
 def _float(value: float | None) -> float:
-    return math.nan if value is None else value
+    return math.nan if value is None else float(value)
 
 
 def _figures(figures: Mapping[str, tuple[float, float]], names: Sequence[str]) -> dict[str, dict[str, float | None]]:

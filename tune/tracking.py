@@ -7,7 +7,6 @@ is sent when the sweep is resumed.
 
 from __future__ import annotations
 
-import json
 import math
 import queue
 import subprocess
@@ -19,9 +18,11 @@ from typing import Any
 
 import numpy as np
 
+from raysim.config.checking import validated
 from raysim.config.plugins import label
 from raysim.config.schema import Config
-from raysim.core import host
+from raysim.core import bounded, host
+from raysim.core.errors import ConfigError
 from raysim.core.package import FOLDER, __version__
 from raysim.engine.job import Round
 from raysim.storage.atomic import write_json
@@ -46,9 +47,14 @@ class SweepTracker:
         self._config = config
         self._tags = {"data": fingerprint, "sweep": str(folder), "code": code_version()}
         self._path = folder / "mlflow.json"
-        state = json.loads(self._path.read_text()) if self._path.exists() else {}
-        self._run: str | None = state.get("sweep")
-        self._sent: dict[int, str] = {int(number): run for number, run in state.get("trials", {}).items()}
+        try:
+            state = bounded.read_json(self._path) if self._path.exists() else {}
+            self._run: str | None = validated(str | None, state.get("sweep"), "sweep")  # type: ignore[arg-type]
+            self._sent: dict[int, str] = validated(dict[int, str], state.get("trials", {}), "trials")
+        except (OSError, ValueError, AttributeError, ConfigError) as error:
+            raise ConfigError(
+                f"{self._path}: cannot be read ({error}); remove it, then all trials are sent to MLflow again"
+            ) from None
         self._halves: list[str] | None = None if self._run else []
         self._queue: queue.SimpleQueue[Any] = queue.SimpleQueue()
         self._closing = threading.Event()

@@ -6,6 +6,7 @@ Whatever is refused is a ``ValueError`` of one line.
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,9 @@ JSON_BYTES = 256 * 2**20
 
 DEPTH = 40
 """How deep lists and sections may nest. A configuration nests about six deep."""
+
+JSON_DEPTH = 100
+"""The same in raysim's own files, where the state of a strategy may be made of parts."""
 
 NODES = 100_000
 """How many values and keys a YAML file may hold, once for each alias of theirs."""
@@ -56,9 +60,21 @@ def read_json(path: Path, limit: int = JSON_BYTES) -> Any:
 def json_value(text: str | bytes) -> Any:
     """The value that a JSON text stands for."""
     try:
-        return json.loads(text)
+        value = json.loads(text)
     except RecursionError:
         raise ValueError("it nests too deep") from None
+    level = [value]
+    for _ in range(JSON_DEPTH):
+        level = [below for each in level for below in _below(each)]
+        if not level:
+            return value
+    raise ValueError("it nests too deep")
+
+
+def _below(value: Any) -> Iterable[Any]:
+    if isinstance(value, dict):
+        return value.values()
+    return value if isinstance(value, list) else ()
 
 
 class Loader(yaml.SafeLoader):

@@ -222,9 +222,11 @@ class Experiment:
             services.say("; ".join([*damaged, f"{name} goes on from {where}"]))
             if since is not None and since.history is not None:
                 services.tell(record, since.history.rounds[:-1])
+        goes_on = False
         with Writer(checkpoints) as writer:
             try:
                 for event in services.session.run(self._job(entry, seed), since, section.every, services.say):
+                    goes_on = True
                     if isinstance(event, Round):
                         services.tell(record, [event])
                     elif isinstance(event, RunState):
@@ -235,6 +237,13 @@ class Experiment:
                 if not (since or writer.round or isinstance(error, ResourceError)):
                     run.forget()  # it would end so again
                 raise
+            except Exception as error:
+                if since is None or goes_on:
+                    raise
+                raise ConfigError(
+                    f"{run.ticket.checkpoints}: the checkpoint of round {since.round} cannot be gone on from "
+                    f"({type(error).__name__}: {error}); remove it, then the one before it is used"
+                ) from error
         if outcome is None:
             raise RuntimeError("the coordinator ended without an outcome")
         return outcome

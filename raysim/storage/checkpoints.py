@@ -36,6 +36,9 @@ NAME = re.compile(r"round-(\d+)\.([0-9a-f]{32})\.safetensors")
 LOSSES = ("training_loss", "validation_loss")
 """What only some rounds have."""
 
+UNREADABLE = (ValueError, ArithmeticError, LookupError, TypeError, AttributeError, RecursionError, MemoryError)
+"""What reading a file whose content is not what raysim wrote may raise; ``UnicodeDecodeError`` is a ``ValueError``."""
+
 
 class Damaged(ValueError):
     """A checkpoint that cannot be used; the message says why."""
@@ -171,7 +174,7 @@ def decode(content: bytes, strategy: Strategy) -> tuple[RunState, str]:
         if header["format"] != FORMAT:
             raise Damaged(f"it has format {header['format']}, and this version reads {FORMAT}")
         standing = RunState(
-            round=header["round"],
+            round=_count(header["round"], "round"),
             state=unpack_state(header["state"], arrays, strategy),
             kept=_unpack_kept(header["kept"], arrays),
             memory=unpack(header["memory"], arrays),
@@ -181,19 +184,32 @@ def decode(content: bytes, strategy: Strategy) -> tuple[RunState, str]:
             best=_unpack_best(header["best"], arrays, strategy),
         )
         return standing, header["fingerprint"]
-    except (KeyError, IndexError, TypeError, AttributeError, UnicodeDecodeError, ValueError) as error:
+    except UNREADABLE as error:
         raise Damaged(reason(error)) from None
 
 
 def _history(header: Mapping[str, Any], arrays: Mapping[str, Any]) -> History:
+    held = np.array(header["models_held"], dtype=np.int64)
+    rounds = unpack_rounds(header["columns"], arrays)
+    if held.ndim != 1 or [row.round for row in rounds] != sorted({row.round for row in rounds}):
+        raise Damaged("its rounds or hospitals are not in their order")
+    if rounds and rounds[-1].round > header["round"]:
+        raise Damaged(f"it is of round {header['round']} and holds round {rounds[-1].round}")
     return History(
-        rounds=unpack_rounds(header["columns"], arrays),
-        ledger=_unpack_ledger(header["ledger"], arrays),
-        seconds=header["seconds"],
-        setup_down=header["setup_down"],
-        models_held=np.array(header["models_held"], dtype=np.int64),
+        rounds=rounds,
+        ledger=_unpack_ledger(header["ledger"], arrays, len(held)),
+        seconds=float(header["seconds"]),
+        setup_down=_count(header["setup_down"], "setup_down"),
+        models_held=held,
         losses=TrainingLosses(**header["losses"]),
     )
+
+
+def _count(value: Any, name: str, most: int = 2**62) -> int:
+    """A whole number from 0 to ``most``. Raises :class:`Damaged`."""
+    if type(value) is not int or not 0 <= value <= most:
+        raise Damaged(f"its {name} is {value!r:.50}")
+    return value
 
 
 def read_tensors(content: bytes) -> tuple[Arrays, dict[str, Any]]:
@@ -239,6 +255,8 @@ def pack_rounds(rounds: Sequence[Round], arrays: Arrays) -> list[list[str]]:
 def unpack_rounds(columns: Sequence[Sequence[str]], arrays: Mapping[str, Any]) -> list[Round]:
     """What :func:`pack_rounds` packed."""
     rounds = []
+    if any(type(name) is not str for column in columns for name in column):
+        raise ValueError("a column of its rounds has no name")
     for head, seconds, values, present in zip(
         arrays["rounds/head"].tolist(),
         arrays["rounds/seconds"].tolist(),
@@ -315,9 +333,13 @@ def _pack_ledger(ledger: Ledger, arrays: Arrays) -> list[list[Any]]:
     return rows
 
 
-def _unpack_ledger(rows: Sequence[Sequence[Any]], arrays: Mapping[str, Any]) -> Ledger:
+def _unpack_ledger(rows: Sequence[Sequence[Any]], arrays: Mapping[str, Any], hospitals_in_all: int) -> Ledger:
     ledger, rest = Ledger(), arrays["ledger"]
     for round, kind, count, everyone, same in rows:
+        # Before it is allocated.
+        _count(count, "ledger", hospitals_in_all)
+        if type(round) is not int or type(kind) is not str:
+            raise Damaged(f"its ledger has an entry of round {round!r:.50} and kind {kind!r:.50}")
         hospitals = np.arange(count)
         if not everyone:
             hospitals, rest = rest[:count], rest[count:]

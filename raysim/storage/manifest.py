@@ -19,6 +19,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any, Literal
 
+from raysim.core import bounded
 from raysim.core.csv_files import write_csv
 from raysim.core.errors import ConfigError
 from raysim.core.package import __version__
@@ -68,7 +69,7 @@ class Manifest:
         """The manifest in ``folder``. Raises ``ConfigError`` where there is none that this version can use."""
         path = folder / NAME
         try:
-            tree = json.loads(path.read_text())
+            tree = bounded.read_json(path)
             if tree["format"] != FORMAT:
                 raise ConfigError(f"{path}: has format {tree['format']}, and this version reads {FORMAT}")
             files = {
@@ -81,7 +82,7 @@ class Manifest:
                 f"{folder}: its {NAME}, which lists what raysim wrote there, cannot be read ({error.strerror}); "
                 "a version of raysim that wrote none may have begun it: start again in another folder"
             ) from None
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
+        except (ValueError, OverflowError, KeyError, TypeError, AttributeError) as error:
             raise ConfigError(f"{path}: cannot be read ({error!r}); start again in another folder") from None
 
     @property

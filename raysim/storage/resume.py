@@ -12,6 +12,7 @@ import fcntl
 import hashlib
 import json
 import os
+import re
 import uuid
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -20,6 +21,8 @@ from typing import Any
 
 import numpy as np
 
+from raysim.config.checking import validated
+from raysim.core import bounded
 from raysim.core.errors import ConfigError, ResourceError
 from raysim.core.packing import Arrays, pack, unpack
 from raysim.data.federation import Federation
@@ -29,7 +32,7 @@ from raysim.engine.stopping import Stopped
 from raysim.statistics.auroc import PairSums
 from raysim.storage import checkpoints, manifest
 from raysim.storage.atomic import replacing, write_json
-from raysim.storage.checkpoints import pack_rounds, read_tensors, unpack_rounds
+from raysim.storage.checkpoints import UNREADABLE, pack_rounds, read_tensors, unpack_rounds
 from raysim.storage.manifest import Kind, Manifest
 from raysim.storage.results import write_config
 from raysim.tracking.client import flatten
@@ -92,10 +95,13 @@ def settings_of(frozen: Mapping[str, Any], data: Any) -> dict[str, Any]:
 def read_ticket(folder: Path) -> Ticket:
     """The ticket in a folder. Raises ``ConfigError`` where there is none that this version can use."""
     try:
-        tree = json.loads((folder / FILE).read_text())
+        tree = bounded.read_json(folder / FILE)
         if tree.get("format") != FORMAT:
             raise ConfigError(f"{folder}: its {FILE} has format {tree.get('format')}, and this version reads {FORMAT}")
+        validated(Ticket, tree, str(folder / FILE))
         ticket = Ticket(**tree)
+        if not re.fullmatch("[0-9a-f]{32}", ticket.id):
+            raise ValueError(f"id {ticket.id!r} is none of raysim's")
     except OSError as error:
         raise ConfigError(
             f"{folder}: no run to resume ({FILE}: {error.strerror}); name the folder of a run or comparison"
@@ -242,21 +248,22 @@ def load_finished(folder: Path) -> Outcome | None:
     """What :func:`save_finished` kept, without the models, which are in their file; None where it is not whole."""
     try:
         arrays, header = read_tensors((folder / FINISHED).read_bytes())
+        metrics = validated(dict[str, dict[str, float]], header["metrics"], "metrics")
         return Outcome(
             rounds=unpack_rounds(header["columns"], arrays),
             figures=unpack(header["figures"], arrays),
             pairs={model: PairSums(*sums) for model, sums in unpack(header["pairs"], arrays).items()},
-            metrics=header["metrics"],
+            metrics=metrics,
             serve={},
             bank=np.empty((0, 0)),
             cluster=unpack(header["cluster"], arrays),
             kept={},
             layout=Layout((), ()),
             ledger=Ledger(),
-            seconds=header["seconds"],
-            setup=Bytes(*header["setup"]),
+            seconds=validated(float, header["seconds"], "seconds"),
+            setup=validated(Bytes, Bytes(*header["setup"]), "setup"),
             losses=TrainingLosses(**header["losses"]),
             stopped=None if header["stopped"] is None else Stopped(**header["stopped"]),
         )
-    except (OSError, ValueError, KeyError, TypeError):
+    except (OSError, ConfigError, *UNREADABLE):
         return None

@@ -120,16 +120,51 @@ def test_another_version_of_ray_is_named_whole(monkeypatch):
         connect()
 
 
-def test_a_node_that_does_not_come_up_is_one_line(monkeypatch):
+def test_a_node_that_does_not_come_up_twice_is_one_line_that_says_what_goes_without(monkeypatch, capsys):
+    tries = []
+
     def slow(**_: object) -> None:
+        tries.append(None)
         raise Exception("The current node timed out during startup. This could happen because of the GCS.")
 
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
     monkeypatch.setattr(ray, "init", slow)
     with pytest.raises(
-        ResourceError, match=r"a local Ray cannot be used \(The current node timed out .*\); see /tmp/ray"
+        ResourceError, match=r"a local Ray cannot be used \(The current node timed out .*\); .* run with --in-process"
     ):
         connect()
+    assert len(tries) == 2
+    assert capsys.readouterr().err == "raysim: Ray did not come up in time; it is started once more\n"
+
+
+def test_a_node_that_comes_up_the_second_time_is_used(monkeypatch):
+    tries, ended = [], []
+
+    def slow_once(**_: object) -> None:
+        tries.append(None)
+        if len(tries) == 1:
+            raise Exception("The current node timed out during startup. This could happen because of the GCS.")
+
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    monkeypatch.setattr(ray, "init", slow_once)
+    monkeypatch.setattr(ray, "shutdown", lambda: ended.append(None))
+    connect()
+    assert len(tries) == 2
+    assert len(ended) == 2  # of what had been started of the first, and in the end
+
+
+def test_any_other_failure_to_start_is_not_tried_again(monkeypatch):
+    tries = []
+
+    def refuses(**_: object) -> None:
+        tries.append(None)
+        raise Exception("no permission")
+
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    monkeypatch.setattr(ray, "init", refuses)
+    with pytest.raises(ResourceError, match="no permission"):
+        connect()
+    assert len(tries) == 1
 
 
 def test_other_software_on_a_node_is_named():

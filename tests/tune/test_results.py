@@ -15,7 +15,7 @@ from raysim.engine.job import Round
 from raysim.storage.manifest import Manifest
 from raysim.tune import plots, results
 from raysim.tune.choice import choose, reason
-from raysim.tune.journal import Finished, Journal
+from raysim.tune.journal import Finished, Journal, working
 from raysim.tune.plan import make_plan
 from raysim.tune.settings import Sweep
 from tests.tune.conftest import small_tree
@@ -188,3 +188,31 @@ def test_a_changed_sweep_or_data_cannot_be_gone_on_with(tmp_path):
         Journal(tmp_path, HEADER | {"sweep": "other"})
     with pytest.raises(DataError, match="the data changed since the sweep began"):
         Journal(tmp_path, HEADER | {"data": ["e"]})
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        (b"[]", "line 2: "),
+        (b"{", "line 2: cannot be read"),
+        (b'{"number": "x"}', "line 2.number: 'x' is not a whole number"),
+        (b"[" * 5000, "line 2: cannot be read .it nests too deep"),
+    ],
+)
+def test_a_line_of_the_journal_that_cannot_be_read_is_named(line, words, tmp_path):
+    Journal(tmp_path, HEADER).add(TRIALS[1])
+    path = tmp_path / "journal.jsonl"
+    first, *rest = path.read_bytes().splitlines()
+    path.write_bytes(b"\n".join([first, line, *rest, b""]))
+    with pytest.raises(ConfigError, match=words) as said:
+        Journal(tmp_path, HEADER)
+    assert "take the line out" in str(said.value)
+
+
+@pytest.mark.parametrize("line", [b"[]", b"5", b'{"working": 5}', b'{"data": {}}'])
+def test_a_first_line_of_the_journal_that_cannot_be_read(line, tmp_path):
+    (tmp_path / "journal.jsonl").write_bytes(line + b"\n")
+    with pytest.raises(ConfigError, match=r"journal.jsonl line 1"):
+        working(tmp_path)
+    with pytest.raises(ConfigError, match=r"journal.jsonl line 1"):
+        Journal(tmp_path, HEADER)
