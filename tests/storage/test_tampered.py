@@ -102,7 +102,7 @@ def test_the_state_that_a_trial_hands_on_is_no_checkpoint(content, tmp_path):
 
 
 def test_a_state_that_fits_no_model_is_named_with_its_checkpoint(here: Path, monkeypatch):  # noqa: F811
-    tree = {"data": {"hospitals": 5, "rows": 200, "features": 3}, "checkpoint": {"every": 1}}
+    tree: dict[str, Any] = {"data": {"hospitals": 5, "rows": 200, "features": 3}, "checkpoint": {"every": 1}}
     tree |= {"training": {"rounds": 5, "batch_size": 32}, "strategy": "fedavg", "tracking": {"uri": "none"}}
     stopped(monkeypatch, tree, "stopped", 4)
     *_, last = sorted(Path("stopped/checkpoints").iterdir())
