@@ -16,6 +16,7 @@ from pydantic import ValidationError
 from raysim.core.errors import DataError
 from raysim.data.build import build
 from raysim.data.records import Records
+from raysim.data.sources.columns import numbers
 from raysim.data.sources.table import Table
 from raysim.data.split import Split
 
@@ -315,3 +316,11 @@ def test_the_split_may_not_name_silo_or_label(csv: Path) -> None:
         build(table(csv), Split(by="patient"), "standard", 0)
     with pytest.raises(DataError, match=r"data.split.column: no column 'prt'"):
         build(table(csv), Split(column="prt"), "standard", 0)
+
+
+def test_whole_numbers_that_no_float_holds_are_rounded(tmp_path):
+    """Of a Parquet file, as those of a CSV."""
+    frame = pd.DataFrame({"x": np.array([2**64 - 1, 2**53 + 1, 3], np.uint64)})
+    frame.to_parquet(tmp_path / "t.parquet")
+    rounded = numbers(parquet_file.read_table(tmp_path / "t.parquet"), "x", "data.numeric")
+    assert rounded.tolist() == [2.0**64, 2.0**53, 3.0]

@@ -38,7 +38,8 @@ def numbers(
             )
         values: NDArray[np.float64] = parsed.to_numpy(np.float64, na_value=np.nan)
     elif is_number(column.type) or pa.types.is_null(column.type):
-        values = np.asarray(pc.cast(column, pa.float64()).to_numpy(zero_copy_only=False), np.float64)
+        # Whole numbers beyond 2**53 are rounded, as those of a CSV are.
+        values = np.asarray(pc.cast(column, pa.float64(), safe=False).to_numpy(zero_copy_only=False), np.float64)
     else:
         raise DataError(f"{field}: column '{name}' holds {column.type}, not numbers; convert it or drop it")
     infinite = np.isinf(values) | (np.abs(values) > np.finfo(np.float32).max)
