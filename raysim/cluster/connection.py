@@ -17,7 +17,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from importlib import metadata
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from raysim.cluster import ray_private
 from raysim.cluster.placement import Placement
@@ -50,6 +50,9 @@ CHANGED = ("PYTHONBREAKPOINT", "RAY_AUTH_MODE", "RAY_CLIENT_MODE")
 
 TALKATIVE = ("ray.widgets.util",)
 """Loggers that speak while Ray is imported: in a notebook, of packages that only its own widgets need."""
+
+WATCH_SECONDS = 0.25
+"""How often it is looked whether the processes of a Ray that was started here still run."""
 
 SLOW = "timed out during startup"
 """What Ray says of a node that it has started itself and that needs more than half a minute."""
@@ -176,8 +179,25 @@ class Keeper:
             self._up.set_exception(error)
             return
         self._up.set_result(None)
-        self._leave.wait()
+        while not self._leave.wait(WATCH_SECONDS):
+            if host.is_own() and (ended := ray_private.ended_parts()):
+                _lost(ended[0])
         ray.shutdown()
+
+
+def _lost(part: str) -> NoReturn:
+    """End this process, which is raysim's own, for a part of its Ray has ended.
+
+    Ray would end it some seconds later with exit code 1 and pages of logs, or wait for what comes no more.
+    """
+    shown = "\x1b[?25h" if sys.stderr.isatty() else ""  # a progress bar has hidden the cursor
+    print(
+        f"{shown}raysim: resources: Ray itself has failed ({part} has ended); what is finished is on disk: "
+        "'raysim resume' with its folder goes on",
+        file=sys.stderr,
+        flush=True,
+    )
+    os._exit(2)
 
 
 def live_nodes() -> tuple[Node, ...]:

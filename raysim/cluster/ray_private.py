@@ -45,6 +45,15 @@ def reread_authentication() -> None:
     AuthenticationTokenLoader.instance().reset_cache()
 
 
+def ended_parts() -> list[str]:
+    """Which processes of a Ray that this process has started have ended, by what they are (``raylet``, ``gcs_server``);
+    none where it has started none."""
+    from ray._private import worker
+
+    node = worker._global_node
+    return [] if node is None else [kind for kind, _ in node.dead_processes()]
+
+
 def greet(address: str) -> None:
     """Return where Ray answers at ``address`` and takes our token; else raise, write to stderr, or end the process."""
     from ray._private.authentication.authentication_token_setup import ensure_token_if_auth_enabled

@@ -1,0 +1,89 @@
+"""``python -m tests.fuzz [--cases 2000] [--seed 1] [--memory 8] [--family NAME]``: counts, and each fault.
+
+Cases run in child processes, many in each, which have at most so many GiB of address space; a child that says nothing
+for two minutes is ended and counts as one that hangs. Exit code 1 where anything was wrong.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import multiprocessing
+import os
+import shutil
+import sys
+import tempfile
+from collections import Counter
+from pathlib import Path
+
+from tests.fuzz import cases
+from tests.fuzz import child as child_process
+
+FAMILIES = {"configurations": 0.4, "texts": 0.1, "tables": 0.2, "runs": 0.15, "comparisons": 0.15}
+"""Their shares of all cases."""
+
+CHUNK = 50
+"""Cases of a child process."""
+
+SILENCE = 120.0
+"""Seconds after which a child that says nothing hangs."""
+
+
+def main() -> None:
+    """Draw and count."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--cases", type=int, default=2000)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--memory", type=int, default=8, help="GiB of address space of a child")
+    parser.add_argument("--family", choices=FAMILIES, help="this one alone")
+    arguments = parser.parse_args()
+    processes = multiprocessing.get_context("spawn")
+    done, wrong = Counter[str](), Counter[str]()
+    with tempfile.TemporaryDirectory() as name:
+        home = Path(name)
+        os.environ["RAYSIM_CACHE"] = str(home / "cache")
+        for family, compare in (("runs", False), ("comparisons", True)):
+            (home / family).mkdir()
+            cases.stopped(home / family, compare=compare)
+        shares = {arguments.family: 1.0} if arguments.family else FAMILIES
+        for family, share in shares.items():
+            wanted, number = round(share * arguments.cases), arguments.seed
+            while done[family] < wanted:
+                before = done[family]
+                mine, theirs = processes.Pipe(duplex=False)
+                count = min(CHUNK, wanted - done[family])
+                told = (family, count, number, arguments.memory, home, theirs)
+                child = processes.Process(target=child_process.play, args=told)
+                child.start()
+                theirs.close()
+                said, case = "it ended without a word", "?"
+                with contextlib.suppress(EOFError):
+                    while mine.poll(SILENCE):
+                        if (news := mine.recv()) is None:
+                            said = ""
+                            break
+                        fault, case = news
+                        done[family] += 1
+                        if fault is not None:
+                            wrong[family] += 1
+                            print(f"--- {family}: {fault}\n    {case[:1500]}", file=sys.stderr, flush=True)
+                    else:
+                        said = f"it said nothing for {SILENCE:g} s after this case"
+                if said:
+                    done[family] += 1
+                    wrong[family] += 1
+                    print(f"--- {family}, seed {number}: {said}: {case[:1500]}", file=sys.stderr, flush=True)
+                    child.kill()
+                child.join()
+                number += 1
+                if done[family] == before:  # nothing more to draw
+                    break
+            print(f"{family:16} {done[family]:6} cases, {wrong[family]:3} wrong", flush=True)
+        for left in home.glob("case-*"):
+            shutil.rmtree(left)
+    print(f"{'in all':16} {done.total():6} cases, {wrong.total():3} wrong")
+    raise SystemExit(1 if wrong else 0)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,36 @@
+"""A child process of ``python -m tests.fuzz``: many cases, within a bound of memory."""
+
+from __future__ import annotations
+
+import os
+import resource
+import sys
+from multiprocessing.connection import Connection
+from pathlib import Path
+
+from hypothesis import HealthCheck, Phase, given, seed, settings
+
+from tests.fuzz import cases
+
+
+def play(family: str, count: int, number: int, memory: int, home: Path, tell: Connection) -> None:
+    """Run ``count`` cases of a family, and tell what was wrong with each."""
+    resource.setrlimit(resource.RLIMIT_AS, (memory * 2**30, memory * 2**30))
+    sys.stderr = sys.stdout = open(os.devnull, "w")  # noqa: SIM115  # until the process ends
+    os.environ["RAYSIM_CACHE"] = str(home / "cache")
+    drawn = cases.resumptions(home / family) if (home / family).exists() else getattr(cases, family)()
+
+    @seed(number)
+    @settings(
+        max_examples=count,
+        database=None,
+        deadline=None,
+        phases=[Phase.generate],
+        suppress_health_check=list(HealthCheck),
+    )
+    @given(drawn)
+    def each(case: cases.Case) -> None:
+        tell.send((cases.fault(case, home / f"case-{os.getpid()}"), repr(case)))
+
+    each()
+    tell.send(None)
