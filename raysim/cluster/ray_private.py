@@ -46,12 +46,11 @@ def reread_authentication() -> None:
 
 
 def ended_parts() -> list[str]:
-    """Which processes of a Ray that this process has started have ended, by what they are (``raylet``, ``gcs_server``);
-    none where it has started none."""
+    """Which of the processes without which there is no Ray have ended, of a Ray that this process has started."""
     from ray._private import worker
 
     node = worker._global_node
-    return [] if node is None else [kind for kind, _ in node.dead_processes()]
+    return [] if node is None else [kind for kind, _ in node.dead_processes() if kind in ("raylet", "gcs_server")]
 
 
 def greet(address: str) -> None:
