@@ -89,9 +89,11 @@ def size_sentence(slope: SizeSlope) -> str:
 
 
 def slope_of(sums: PairSums, sizes: Sequence[int]) -> SizeSlope:
-    """The slope of hospitals' AUROC on their size, from what each sends."""
+    """The slope of hospitals' AUROC on their size, from what each sends; undefined where none has both classes."""
     curve = common_curve(sums)
     judged = curve.judged
+    if not judged.any():
+        return size_slope(curve.auroc, curve.variance, sizes, 0.0)
     spread = paule_mandel(curve.auroc[judged], curve.variance[judged])
     return size_slope(curve.auroc, curve.variance, sizes, spread if np.isfinite(spread) else 0.0)
 

@@ -357,7 +357,7 @@ def resumptions(template: Path) -> st.SearchStrategy[Case]:
             removed = (name,)
         elif how == "other":
             files[name] = (template / draw(st.sampled_from(names))).read_bytes()
-        elif how == "bytes":
+        elif how == "bytes" or name.endswith("models.safetensors"):
             files[name] = spoilt(draw, content)
         elif name.endswith(".json"):
             files[name] = json.dumps(revalued(draw, json.loads(content))).encode()

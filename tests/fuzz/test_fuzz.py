@@ -46,7 +46,7 @@ def test_a_sample_of_what_is_resumed(compare, tmp_path):
     unchanged = cases.Case(("resume", "out", "--in-process"), template=template, same=())
     assert cases.fault(unchanged, tmp_path / "case") is None
 
-    @SAMPLE
+    @settings(SAMPLE, max_examples=6)
     @given(cases.resumptions(template))
     def each(case: cases.Case) -> None:
         assert cases.fault(case, tmp_path / "case") is None, case
