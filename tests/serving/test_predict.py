@@ -6,6 +6,7 @@ import json
 import math
 import shutil
 import sys
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -288,6 +289,32 @@ def test_three_classes_have_a_prediction_and_its_probability(place: Path) -> Non
     np.testing.assert_allclose(scored[shares].sum(axis=1), 1)
     np.testing.assert_array_equal(scored["probability"], scored[shares].max(axis=1))
     assert ("probability_" + scored["prediction"]).tolist() == scored[shares].idxmax(axis=1).tolist()
+
+
+def test_the_only_hospital_of_a_run_is_not_everybody(local: Predictor) -> None:
+    owners = {"personal": {"7": "personal/7"}}
+    alone = replace(local, served=replace(local.served, owners=owners))
+    with pytest.raises(DataError, match=r"^table: no column 'hospital' names the hospital of each row; add it, or say"):
+        alone.predict(stays().drop(columns="hospital"))
+
+
+def test_groups_are_told_by_rows_and_hospital(place: Path) -> None:
+    @dataclass(frozen=True)
+    class Odd:
+        """The second group at every second hospital, counted as the run counts them."""
+
+        count: int = 2
+
+        def assign(self, X: Any, observed: Any, hospital: int) -> Any:
+            return np.full(len(X), hospital % 2)
+
+    groups = Predictor.open(folder_of(place, {"name": "fedgmc", "clusters": 2}))
+    odd = replace(groups, served=replace(groups.served, division=Odd()))
+    rows = stays().replace({"hospital": {12: 99}})
+    scored = odd.predict(rows)
+    # 7, 10, 11 and 12 are hospitals 0 to 3; one that the run did not know comes after them.
+    expected = {"7": "cluster/0", "10": "cluster/1", "11": "cluster/0", "99": "cluster/0"}
+    assert scored["scored_by"].tolist() == [expected[str(name)] for name in rows["hospital"]]
 
 
 @settings(max_examples=30)
