@@ -21,6 +21,7 @@ from typing import Any, NoReturn
 
 from raysim.cluster import ray_private
 from raysim.cluster.placement import Placement
+from raysim.cluster.token_file import private_token
 from raysim.config.nodes import Node, amount, standing_nodes
 from raysim.core import host
 from raysim.core.errors import HangingError, ResourceError
@@ -44,6 +45,10 @@ QUIET = {
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
 }
 """Environment variables of a Ray that is started here, where they are not set."""
+
+LOCAL = {"RAY_AUTH_MODE": "token", "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0"}
+"""The same where it is not somebody's cluster that is joined: nobody gets in without the token, in any version, and no
+other machine reaches it, as is Ray's way on Windows and macOS."""
 
 CHANGED = ("PYTHONBREAKPOINT", "RAY_AUTH_MODE", "RAY_CLIENT_MODE")
 """Environment variables that Ray sets in the process that connects to it."""
@@ -74,7 +79,8 @@ def connected(verbose: bool) -> Iterator[bool]:
         if ray.is_initialized():
             yield True
             return
-        with host.environment(QUIET, keep=True), _started(verbose):
+        settings = QUIET if os.environ.get("RAY_ADDRESS") else QUIET | LOCAL
+        with host.environment(settings, keep=True), _started(verbose):
             yield False
 
 
@@ -90,6 +96,7 @@ def _started(verbose: bool) -> Iterator[None]:
         options["address"] = address
         _check_answers(address)
     else:
+        private_token()
         # Without an address Ray would join whatever somebody has started on this machine.
         options |= {"address": "local", "include_dashboard": False}
     try:
@@ -172,7 +179,9 @@ class Keeper:
 
         try:
             ray_private.reread_authentication()
-            ray.init(**self._options)
+            here = self._options.get("address") == "local"
+            with ray_private.on_loopback() if here else contextlib.nullcontext():
+                ray.init(**self._options)
         except BaseException as error:
             with contextlib.suppress(Exception):  # what has been started of it
                 ray.shutdown()

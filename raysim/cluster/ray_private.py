@@ -6,7 +6,9 @@ asks whether Ray answers at an address and takes this machine's token; it must n
 
 from __future__ import annotations
 
+import contextlib
 import sys
+from collections.abc import Iterator
 from typing import Any
 
 
@@ -51,6 +53,22 @@ def ended_parts() -> list[str]:
 
     node = worker._global_node
     return [] if node is None else [kind for kind, _ in node.dead_processes() if kind in ("raylet", "gcs_server")]
+
+
+@contextlib.contextmanager
+def on_loopback() -> Iterator[None]:
+    """A Ray that is started meanwhile listens on the loopback interface alone, also where ray was imported before.
+
+    Its processes are told by the variable ``RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER=0``.
+    """
+    from ray._private import ray_constants
+
+    before = ray_constants.ENABLE_RAY_CLUSTER
+    ray_constants.ENABLE_RAY_CLUSTER = False
+    try:
+        yield
+    finally:
+        ray_constants.ENABLE_RAY_CLUSTER = before
 
 
 def greet(address: str) -> None:

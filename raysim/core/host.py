@@ -6,14 +6,12 @@ threads and search paths are the host's; all of them are changed through what st
 
 from __future__ import annotations
 
-import _thread
 import contextlib
 import logging
 import os
 import signal
 import sys
 import threading
-import time
 from collections.abc import Iterator, Mapping
 
 _LIBRARIES = ("OMP", "OPENBLAS", "MKL")
@@ -47,14 +45,11 @@ def end_in_order() -> None:
             before(lost)
             return
         _terminating = False
-        _thread.start_new_thread(_again, ())  # not at once, and without waiting here: it would be lost in this hook
+        # Not at once: it would be lost in this hook.
+        signal.signal(signal.SIGALRM, _terminate)
+        signal.setitimer(signal.ITIMER_REAL, 0.2)
 
     sys.unraisablehook = hook
-
-
-def _again() -> None:
-    time.sleep(0.2)
-    os.kill(os.getpid(), signal.SIGTERM)
 
 
 def is_terminating() -> bool:

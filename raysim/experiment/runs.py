@@ -76,7 +76,7 @@ class Experiment:
         check_reachable(config.tracking.uri)
         if config.checkpoint.path is not None and config.checkpoint.every != 0:
             check_file_store(config.checkpoint.path)
-        self.folder = choose_folder(out, config.name)
+        self.folder = choose_folder(out, config.name, again=again)
         self.federations = {seed: plugins.build_federation(config.data, self._source, seed) for seed in seeds}
         self._check()
 

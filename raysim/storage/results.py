@@ -28,7 +28,7 @@ from raysim.statistics.between_hospitals import between_hospitals
 from raysim.statistics.common_curve import common_curve
 from raysim.statistics.intervals import auroc_interval
 from raysim.storage import patient_tables, served
-from raysim.storage.manifest import Manifest
+from raysim.storage.manifest import NAME, Manifest
 from raysim.strategies.base import Floats
 
 if TYPE_CHECKING:
@@ -48,8 +48,11 @@ VIRTUAL = ("virtual_seconds", "asked", "staleness")
 """What a round has to say where virtual time passes."""
 
 
-def choose_folder(out: Path | None, name: str) -> Path:
-    """``out``, or ``runs/<name>/<time>-<id>``; raises ``ConfigError`` where it cannot be written into."""
+def choose_folder(out: Path | None, name: str, *, again: bool = False) -> Path:
+    """``out``, or ``runs/<name>/<time>-<id>``; raises ``ConfigError`` where it cannot be written into.
+
+    Nor are results put among files that no command of raysim wrote, unless something goes on there ``again``.
+    """
     folder = out or Path("runs") / name / f"{time.strftime('%Y%m%d-%H%M%S')}-{uuid.uuid4().hex[:6]}"
     if "\0" in str(folder) or any(len(os.fsencode(part)) > LONGEST_PART for part in folder.parts):
         raise ConfigError(f"--out: {folder} holds a name that no folder can have; name a folder that can be")
@@ -63,6 +66,12 @@ def choose_folder(out: Path | None, name: str) -> Path:
         raise ConfigError(
             f"--out: {folder} cannot be written into ({error.strerror}); name a folder that can be"
         ) from None
+    if folder.is_dir() and not again and not (folder / NAME).exists():
+        for other in folder.iterdir():
+            raise ConfigError(
+                f"--out: {folder} holds what no command of raysim wrote ('{other.name}'), and results could replace "
+                "it; name another folder"
+            )
     return folder
 
 

@@ -373,3 +373,23 @@ def test_the_module_and_the_command_are_the_same():
     ]
     assert answers[0].returncode == answers[1].returncode == 2
     assert answers[0].stderr == answers[1].stderr == "raysim: seed: -1 is not at least 0\n"
+
+
+@pytest.mark.parametrize("command", ["run", "compare", "curve", "sweep", "study"])
+def test_a_folder_with_files_of_others_is_left_alone(command, capsys, monkeypatch):
+    Path("mine").mkdir()
+    Path("mine/hospitals.csv").write_text("my own\n")
+    own = {
+        "curve": "strategies: [fedavg, fedprox]\ncurve: {field: mu, values: [0.1]}\n",
+        "sweep": "data: {split: {train: 0.6, validation: 0.2, test: 0.2}}\n"
+        "sweep: {searcher: random, trials: 1, space: {training.learning_rate: {uniform: [0.1, 0.2]}}}\n",
+        "study": "data: {source: digits}\nstudy: {clients: [4], alphas: [1.0, 0.5], seeds: [1, 2]}\n",
+    }
+    Path("c.yaml").write_text(own.get(command, "tracking: {uri: none}\n"))
+    small = [] if command == "study" else settings(SMALL)
+    said = refused([command, "c.yaml", *small, "--out", "mine"], capsys, monkeypatch)
+    assert said == (
+        "--out: mine holds what no command of raysim wrote ('hospitals.csv'), and results could replace it; name "
+        "another folder"
+    )
+    assert Path("mine/hospitals.csv").read_text() == "my own\n"

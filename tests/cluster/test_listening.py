@@ -1,0 +1,44 @@
+"""What a Ray that is started here lets in: this machine alone, and of it who has the token."""
+
+from __future__ import annotations
+
+import ipaddress
+import os
+import stat
+from pathlib import Path
+
+import psutil
+
+from raysim.cluster.connection import connected
+from tests.commands import in_a_process
+
+
+def listen() -> None:
+    """Starts a Ray as commands do, and prints where its processes listen and whether they are in token mode."""
+    import ray
+
+    for name in [name for name in os.environ if name.startswith("RAY_")]:
+        del os.environ[name]
+    with connected(verbose=False):
+        ray.get(ray.remote(lambda: None).remote())
+        family = [psutil.Process(), *psutil.Process().children(recursive=True)]
+        sockets = [(process.name(), each) for process in family for each in process.net_connections("tcp")]
+        for name, each in sockets:
+            if each.status == psutil.CONN_LISTEN:
+                print("listens", name.replace(" ", "_"), each.laddr.ip)
+        modes = {process.environ().get("RAY_AUTH_MODE") for process in family if process.name() == "raylet"}
+        print("modes", *modes)
+
+
+def test_a_ray_that_is_started_here_is_reached_from_here_alone_and_with_the_token(tmp_path: Path):
+    done = in_a_process(listen, [], tmp_path, {"HOME": str(tmp_path)})
+    assert done.code == 0, done.out + done.err
+    lines = [line.split() for line in done.out.splitlines()]
+    listening = {(name, address) for kind, name, address in (line for line in lines if line[0] == "listens")}
+    assert {"gcs_server", "raylet"} <= {name for name, _ in listening}
+    for name, text in listening:
+        address = ipaddress.ip_address(text.removeprefix("::ffff:"))
+        assert address.is_loopback, (name, text)
+    assert ["modes", "token"] in lines
+    token = tmp_path / ".ray" / "auth_token"
+    assert [stat.S_IMODE(path.stat().st_mode) for path in (token.parent, token)] == [0o700, 0o600]
