@@ -59,7 +59,7 @@ class Description:
         console.print(unlikeness_table(self.federation, self.epsilon), markup=False)
 
     def _repr_html_(self) -> str:
-        console = Console(record=True, width=120, file=io.StringIO())
+        console = Console(record=True, width=120, file=io.StringIO(), force_jupyter=False)
         self.show(console)
         return console.export_html(inline_styles=True, code_format="<pre>{code}</pre>")
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+import logging
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -25,6 +26,9 @@ from raysim.strategies.base import Strategy
 
 if TYPE_CHECKING:
     import pandas as pd
+
+WARNS, WIDE = "warning: ", 10_000
+"""How lines begin that warn, and a width that no line reaches."""
 
 StrategyLike = str | Mapping[str, Any] | Strategy | type[Strategy]
 """A registered name, what stands in a section ``strategy``, a strategy, or its class."""
@@ -110,8 +114,21 @@ def _keys(section: Any) -> Mapping[str, Any]:
 
 
 def silent_or(console: Console | None, verbose: bool) -> Console:
-    """Where progress is shown: as asked for, or with ``verbose`` on standard output, or nowhere."""
-    return console or (Console() if verbose else Console(file=io.StringIO(), quiet=True))
+    """Where progress is shown: as asked for, or with ``verbose`` on standard output, or nowhere.
+
+    Where nothing is shown, warnings go to the logger ``raysim``.
+    """
+    return console or (Console() if verbose else Console(file=_Warnings(), width=WIDE, force_jupyter=False))
+
+
+class _Warnings(io.StringIO):
+    """Passes on the lines that warn, and keeps none."""
+
+    def write(self, text: str) -> int:
+        for line in text.splitlines():
+            if line.startswith(WARNS):
+                logging.getLogger("raysim").warning(line.removeprefix(WARNS))
+        return len(text)
 
 
 @contextlib.contextmanager

@@ -16,6 +16,7 @@ import sys
 import threading
 import warnings
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +36,17 @@ CONFIG = {
     "strategies": ["fedavg", "local"],
     "resources": {"hospitals_per_actor": 2, "cpus_per_actor": 0.5},
 }
+
+
+@dataclass(frozen=True)
+class Own(raysim.Strategy):
+    """A strategy of this module, which no other process can import: here it is ``__main__``."""
+
+    share: float = 0.5
+
+    def aggregate(self, view: Any, state: Any, update: Any) -> Any:
+        after = super().aggregate(view, state, update)
+        return raysim.State(bank=state.bank + self.share * (after.bank - state.bank))
 
 
 def state() -> dict[str, Any]:
@@ -66,7 +78,9 @@ def state() -> dict[str, Any]:
 
 def work(folder: Path, in_process: bool) -> None:
     result = raysim.compare(CONFIG, seed=0, out=folder / "compared", in_process=in_process)
-    raysim.run(CONFIG, strategy="fedprox", out=folder / "run", in_process=in_process)
+    own = raysim.run(CONFIG, strategy=Own(1.0), seed=0, out=folder / "own", in_process=in_process)
+    assert own.config.strategy.class_path == "__main__.Own"
+    assert own.metrics["auroc"] == result.run("fedavg").metrics["auroc"]
     assert len(raysim.load(folder / "compared").comparison) == 2  # type: ignore[union-attr]
     assert all(result.figures.values())
 

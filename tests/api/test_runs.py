@@ -16,6 +16,7 @@ import yaml
 from rich.console import Console
 
 import raysim
+from raysim.api.request import silent_or
 from raysim.api.results import ComparisonResult, RunResult
 from raysim.cli.commands import compare_all, run_one
 from raysim.config import reading
@@ -354,6 +355,17 @@ def test_nothing_is_printed_unless_it_is_asked_for(tmp_path: Path, capfd: pytest
     raysim.run(SMALL, out=tmp_path / "c", in_process=True, console=Console(file=shown, width=160))
     assert "5 hospitals, 1,000 rows" in shown.getvalue()
     assert capfd.readouterr() == ("", "")
+
+
+def test_a_warning_is_logged_where_nothing_is_shown(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("rich.console._is_jupyter", lambda: True)  # else it would show in a notebook after all
+    silent = silent_or(None, False)
+    long = "no more " * 50
+    for text in ("[1/1] fedavg: 0.1 s", f"warning: {long}", "a line with warning: in it"):
+        silent.print(text, soft_wrap=True, highlight=False, markup=False)
+    assert [record.getMessage() for record in caplog.records] == [long]
+    assert not silent.is_terminal
+    assert not silent.is_jupyter
 
 
 def test_the_command_prints_what_is_in_the_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
