@@ -32,6 +32,8 @@ class Answer:
     recommended: str | None
     """The label of the strategy (and model) to take: of those that no other is shown to be better than, the one that
     moves the fewest bytes. None where nothing can be compared."""
+    not_dominated: tuple[str, ...]
+    """The entries that no other is shown to dominate on the headline figure and the worst decile."""
     difference_shown: bool
     """Whether any strategy is shown to differ from the reference, or without one, from another."""
 
@@ -45,6 +47,7 @@ class Answer:
         return {
             "recommended": self.recommended,
             "difference_shown": self.difference_shown,
+            "not_dominated": list(self.not_dominated),
             "reasons": list(self.sentences),
         }
 
@@ -63,20 +66,22 @@ def answer(
     if shown is None:
         title = reporting(per_seed).title
         lead = f"No {title} of this comparison is defined, so it says nothing about the strategies."
-        return Answer(lead, (), "", None, False)
+        return Answer(lead, (), "", None, (), False)
     best = shown.entries[shown.best].name
     if len(shown.entries) == 1 and len(shown.entries[0].members) == 1:
-        return Answer(f"Only {best} was run, so there is nothing to compare it with.", (), "", None, False)
+        return Answer(f"Only {best} was run, so there is nothing to compare it with.", (), "", None, (), False)
     reasons = (
         *_equal(shown),
         *_price(shown),
         *_worse(shown),
         *_others(shown),
+        *_front(shown),
         *_visible(shown),
         *_references(shown),
         *_noise(shown, noise or {}),
     )
-    return Answer(_lead(shown), reasons, _caution(shown), best, shown.difference_shown)
+    front = tuple(shown.entries[i].name for i in np.flatnonzero(shown.front))
+    return Answer(_lead(shown), reasons, _caution(shown), best, front, shown.difference_shown)
 
 
 def _lead(shown: Evidence) -> str:
@@ -133,6 +138,14 @@ def _others(shown: Evidence) -> list[str]:
     best = shown.best
     rest = [f"{shown.entries[i].name}: {_words(shown, i, best)}" for i in shown.unbeaten if i != best]
     return [f"Not shown to differ from {shown.entries[best].name}: {'; '.join(rest)}."] if rest else []
+
+
+def _front(shown: Evidence) -> list[str]:
+    """Who is left where accuracy and the worst-served hospitals are looked at together, where any drops out."""
+    left = [shown.entries[i].name for i in np.flatnonzero(shown.front)]
+    if len(left) == len(shown.entries):
+        return []
+    return [f"Not dominated on mean {shown.kind.title} and worst decile, by intervals: {listed(left)}."]
 
 
 def _visible(shown: Evidence) -> list[str]:

@@ -18,9 +18,10 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from raysim.metrics.labels import TaskKind, reporting
-from raysim.report.tables import KEYS, baseline_of, comparison, complete, labels, paired_models
+from raysim.report.tables import KEYS, baseline_of, comparison, complete, labels, paired_models, worst_decile_limits
+from raysim.statistics.levels import ALPHA
 from raysim.statistics.paired import Limits, Paired
-from raysim.statistics.simultaneous import adjusted
+from raysim.statistics.simultaneous import adjusted, not_dominated
 
 Key = tuple[str, str]
 """A strategy and the model that it serves."""
@@ -56,6 +57,10 @@ class Evidence:
     """Their intervals, which hold together."""
     better: NDArray[np.bool_]
     """``[i, j]``: whether i is shown to be better than j, ``[E, E]``."""
+    front: NDArray[np.bool_]
+    """Which no other dominates on the headline figure and the worst decile, ``[E]``: an entry is dominated by one that
+    is shown better on either and by itself is shown better on neither. The worst decile counts where enough hospitals
+    are judged."""
     base: int | None
     """The entry that has the reference strategy; None where it was not run, or is no way of federating."""
     of_references: tuple[Paired, ...]
@@ -110,6 +115,13 @@ def evidence(per_seed: pd.DataFrame, hospitals: pd.DataFrame, reference: str) ->
         if interval.shows:
             winner, loser = (i, j) if (interval.low > 0) == kind.larger else (j, i)
             better[winner, loser] = True
+    worst = np.zeros_like(better)
+    for i, j in pairs:
+        level = 1 - ALPHA / len(pairs)
+        low, high = worst_decile_limits(hospitals, entries[i].key, entries[j].key, level)
+        if Limits(low, high).shows:
+            winner, loser = (i, j) if (low > 0) == kind.larger else (j, i)
+            worst[winner, loser] = True
     against = baseline_of(table, reference)
     base = next((i for i, entry in enumerate(entries) if against in entry.members), None)
     references = _entries(hospitals, aside, names, traffic)
@@ -121,6 +133,7 @@ def evidence(per_seed: pd.DataFrame, hospitals: pd.DataFrame, reference: str) ->
         differences=dict(zip(pairs, differences, strict=True)),
         intervals=dict(zip(pairs, intervals, strict=True)),
         better=better,
+        front=not_dominated(np.stack([better, worst], axis=2)),
         base=base,
         of_references=tuple(paired_models(hospitals, entry.key, best) for entry in references),
     )

@@ -204,6 +204,19 @@ def paired_models(hospitals: pd.DataFrame, first: tuple[str, str], second: tuple
     return paired(*_paired_hospitals(hospitals, first, second))
 
 
+def worst_decile_limits(
+    hospitals: pd.DataFrame, first: tuple[str, str], second: tuple[str, str], level: float
+) -> tuple[float, float]:
+    """The interval of the difference ``first - second`` of two models' worst decile, by drawing hospitals again.
+
+    NaN for fewer than :data:`MANY_HOSPITALS` that define both. Each pair has draws of its own.
+    """
+    if paired_models(hospitals, first, second).hospitals < MANY_HOSPITALS:
+        return float("nan"), float("nan")
+    sides, rng = _paired_hospitals(hospitals, first, second), stream(0, f"front/{first}/{second}")
+    return paired_interval(*sides, rng, figure="worst_decile", larger=reporting(hospitals).larger, level=level)
+
+
 def _paired_hospitals(
     hospitals: pd.DataFrame, own: tuple[str, str], against: tuple[str, str]
 ) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:

@@ -49,7 +49,12 @@ def test_a_true_difference_is_found_and_the_better_one_recommended():
     worse = next(reason for reason in said.reasons if reason.startswith("Shown to be worse than chip"))
     assert "fedavg: -0.04" in worse
     assert "clustered: -0.08" in worse
-    assert said.as_json() == {"recommended": "chip", "difference_shown": True, "reasons": list(said.sentences)}
+    assert said.as_json() == {
+        "recommended": "chip",
+        "difference_shown": True,
+        "not_dominated": ["chip"],
+        "reasons": list(said.sentences),
+    }
 
 
 def test_no_difference_is_an_answer_and_says_what_could_have_been_seen():
@@ -155,3 +160,28 @@ def test_equal_models_are_never_called_different():
                 per_seed.append({**key, "auroc": values.mean()})
         shown += answer(pd.DataFrame(per_seed), pd.concat(by_hospital), "fedavg").difference_shown
     assert shown <= 7
+
+
+def test_the_non_dominated_set_is_of_intervals_and_not_of_means():
+    same = answer(*frames({"fedavg": 0.80, "chip": 0.8002, "afl": 0.8001}, noise=0.02), "fedavg")
+    assert same.not_dominated == ("fedavg", "chip", "afl"), "means differ, and nothing is shown"
+    assert not any("Not dominated" in reason for reason in same.reasons)
+    worse = answer(*frames({"fedavg": 0.80, "chip": 0.8002, "clustered": 0.7}, noise=0.02), "fedavg")
+    assert worse.not_dominated == ("fedavg", "chip")
+    assert "Not dominated on mean AUROC and worst decile, by intervals: fedavg and chip." in worse.reasons
+
+
+def test_who_serves_the_worst_better_is_not_dominated_by_a_better_mean():
+    """Forty hospitals: the second is .02 better at most of them, and far worse at the worst tenth."""
+    per_seed, hospitals = frames({"fedavg": 0.80, "chip": 0.82}, hospitals=40, noise=0.002)
+    low = hospitals["hospital"].isin([f"h{i}" for i in range(4)])
+    rows = hospitals["n_test"].where(~low, 5)
+    hospitals = hospitals.assign(
+        n_test=rows, auroc=hospitals["auroc"].where(~(low & (hospitals["strategy"] == "chip")), 0.4)
+    )
+    found = evidence(per_seed, hospitals, "fedavg")
+    assert found is not None
+    chip, fedavg = 1, 0
+    assert [entry.name for entry in found.entries] == ["fedavg", "chip"]
+    assert found.better[chip, fedavg]
+    assert found.front.all(), "each is shown better on one of the two figures"
