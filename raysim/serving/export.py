@@ -20,8 +20,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from raysim import __version__
 from raysim.core.errors import ConfigError
+from raysim.core.package import __version__
 from raysim.data.fitted import Preprocessing
 from raysim.metrics.predictions import predictions
 from raysim.serving import prepare
