@@ -1,7 +1,9 @@
 """Faults injected for real, at random moments: what was injected how often, and how often the end was right.
 
-``python -m benchmarks.soak [--minutes 12] [--seed 1]``. Runs of a small federation are disturbed: processes are killed
-or stopped, data and checkpoints are damaged, a disk is filled. Right is a finished run with the files of an undisturbed
+``python -m benchmarks.soak [--minutes 12] [--faults N] [--seed 1]``. Runs, comparisons and sweeps of a small federation
+are disturbed: processes are killed or stopped, data and checkpoints are damaged, a disk is filled. A fault of a process
+counts only where it strikes in mid-run: a checkpoint or a finished trial is on disk before it, and work is left after
+it; others are repeated. Right is a finished run with the files of an undisturbed
 one, or a clear error (exit code 2, one line) or stop (130, kill) after which the run goes on and ends with those files;
 and no process of Ray left. Hospital actors, coordinators and data are disturbed on one Ray that stays up; what takes
 the driver along runs in a process of its own.
@@ -12,6 +14,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import io
+import json
 import os
 import signal
 import subprocess
@@ -45,6 +48,24 @@ TREE = {
     "checkpoint": {"every": 100},
     "tracking": {"uri": "none"},
     "resources": {"timeout": 3},
+}
+COMPARISON = TREE | {
+    "training": {"rounds": 600, "batch_size": 32},
+    "strategies": ["fedavg", {"name": "chip", "clusters": 2}],
+    "seeds": [1],
+    "reference": "fedavg",
+}
+TRIALS = 6
+SWEEP = TREE | {
+    "data": {**TREE["data"], "split": {"train": 0.6, "validation": 0.2, "test": 0.2}},  # type: ignore[dict-item]
+    "training": {"rounds": 200, "batch_size": 32},
+    "strategy": {"name": "fedprox"},
+    "sweep": {
+        "space": {"strategy.mu": {"loguniform": [0.01, 1.0]}},
+        "objectives": {"auroc": "max"},
+        "searcher": "random",
+        "trials": TRIALS,
+    },
 }
 FILES = ("models.safetensors", "hospitals.csv", "egress.csv")
 AGENT_SECONDS = 90.0
@@ -95,6 +116,7 @@ class Soak:
         def disturb() -> None:
             try:
                 mine = wait_for(lambda: hospitals(set(workers(psutil.Process())) - before), done)
+                wait_for(lambda: begun(out), done)
                 time.sleep(self.moment())
                 if done.is_set():
                     raise Missed
@@ -116,10 +138,12 @@ class Soak:
             raise failures[0]
         return error, console.export_text()
 
-    def drive(self, out: Path, inject: Callable[[int, list[psutil.Process]], Any]) -> tuple[int, str]:
-        """A run in a process of its own, disturbed by ``inject(driver, its processes)``: exit code and output."""
+    def drive(
+        self, out: Path, inject: Callable[[int, list[psutil.Process]], Any], command: str = "run"
+    ) -> tuple[int, str]:
+        """A command in a process of its own, disturbed by ``inject(driver, its processes)``: exit code and output."""
         driver = subprocess.Popen(
-            [sys.executable, "-m", "raysim", "run", "c.yaml", "--out", str(out)],
+            [sys.executable, "-m", "raysim", command, f"{command}.yaml", "--out", str(out)],
             cwd=self.folder,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -128,7 +152,7 @@ class Soak:
         )
         process = psutil.Process(driver.pid)
         try:
-            wait_for(lambda: driver.poll() is not None or hospitals(workers(process)), None)
+            wait_for(lambda: driver.poll() is not None or begun(out), None, 180.0)
         except TimeoutError:
             driver.terminate()
             raise TimeoutError(f"the run did not come up: {driver.communicate(timeout=60)[0][-300:]}") from None
@@ -137,10 +161,15 @@ class Soak:
         time.sleep(self.moment())
         if driver.poll() is not None:
             raise Missed
+        if ended(out):
+            driver.wait()
+            raise Missed
         family = process.children(recursive=True)
         self.families.append((time.monotonic(), family))
         inject(driver.pid, family)
         said = driver.communicate(timeout=240)[0]
+        if ended(out) and driver.returncode:
+            raise Missed
         return driver.returncode, said
 
     def resumed(self, out: Path) -> str:
@@ -151,7 +180,43 @@ class Soak:
 
     def config(self) -> Config:
         """The configuration of every run."""
-        return reading.resolve(self.folder / "c.yaml")
+        return reading.resolve(self.folder / "run.yaml")
+
+    def swept(self, out: Path) -> bool:
+        """Let a sweep go on in a process of its own; whether its trials are those of the undisturbed one."""
+        command = [sys.executable, "-m", "raysim", "resume", str(out)]
+        done = subprocess.run(command, cwd=self.folder, capture_output=True, text=True)
+        tables = [trials(path) for path in (self.folder / "whole-sweep", out)]
+        return done.returncode == 0 and tables[0].equals(tables[1])
+
+    def compared(self, out: Path) -> bool:
+        """Let a comparison go on; whether its files are those of the undisturbed one."""
+        self.resumed(out)
+        names = ("hospitals.csv", *(f"runs/{label}/seed-1/models.safetensors" for label in ("fedavg", "chip")))
+        whole = self.folder / "whole-compare"
+        return all((whole / name).read_bytes() == (out / name).read_bytes() for name in names)
+
+
+def begun(out: Path) -> bool:
+    """Whether something that a command in ``out`` has finished is on disk: a checkpoint, or a trial."""
+    journal = out / "journal.jsonl"
+    if journal.exists():
+        return journal.read_bytes().count(b"\n") > 1
+    return any(out.rglob("checkpoints/round-*"))
+
+
+def ended(out: Path) -> bool:
+    """Whether nothing is left to do of the command in ``out``."""
+    journal, ticket = out / "journal.jsonl", out / "resume.json"
+    if journal.exists():
+        return journal.read_bytes().count(b"\n") > TRIALS
+    return ticket.exists() and bool(json.loads(ticket.read_text())["finished"])
+
+
+def trials(folder: Path) -> pd.DataFrame:
+    """The trials of a sweep, but for what depends on the machine."""
+    table = pd.read_csv(folder / "trials.csv")
+    return table.drop(columns=["seconds", "attempts"], errors="ignore").sort_values("trial", ignore_index=True)
 
 
 def workers(root: psutil.Process) -> list[psutil.Process]:
@@ -287,7 +352,7 @@ def checkpoint_truncated(soak: Soak) -> bool:
     """the last checkpoint is truncated"""
     out = soak.out()
     driver = subprocess.Popen(
-        [sys.executable, "-m", "raysim", "run", "c.yaml", "--in-process", "--out", str(out)],
+        [sys.executable, "-m", "raysim", "run", "run.yaml", "--in-process", "--out", str(out)],
         cwd=soak.folder,
         stdout=subprocess.DEVNULL,
     )
@@ -306,7 +371,7 @@ def disk_full(soak: Soak) -> bool:
     """the disk is full"""
     disk, out = soak.folder / f"disk-{soak.count}", soak.out()
     disk.mkdir()
-    run = f"{sys.executable} -m raysim run c.yaml --in-process --out {disk}/out"
+    run = f"{sys.executable} -m raysim run run.yaml --in-process --out {disk}/out"
     script = (
         f"mount -t tmpfs -o size={int(soak.rng.integers(24, 320))}k none {disk} && cd {soak.folder} && {run}; code=$?; "
         f"mount -o remount,size=64M {disk} && {sys.executable} -c '{RESUME}' {disk}/out && cp -r {disk}/out {out}; "
@@ -317,6 +382,43 @@ def disk_full(soak: Soak) -> bool:
         raise Missed
     clear = done.returncode == 2 and "No space left on device" in done.stderr and "Traceback" not in done.stderr
     return clear and soak.equal(out)
+
+
+def comparison_killed(soak: Soak) -> bool:
+    """kill -9 of a comparison's driver"""
+    code, _ = soak.drive(out := soak.out(), lambda pid, _: os.kill(pid, signal.SIGKILL), "compare")
+    return code == -signal.SIGKILL and soak.compared(out)
+
+
+def comparison_interrupted(soak: Soak) -> bool:
+    """Ctrl-C of a comparison"""
+    code, said = soak.drive(out := soak.out(), lambda pid, _: os.killpg(pid, signal.SIGINT), "compare")
+    return code == 130 and "goes on" in said and soak.compared(out)
+
+
+def sweep_killed(soak: Soak) -> bool:
+    """kill -9 of a sweep's driver"""
+    code, _ = soak.drive(out := soak.out(), lambda pid, _: os.kill(pid, signal.SIGKILL), "sweep")
+    return code == -signal.SIGKILL and soak.swept(out)
+
+
+def sweep_interrupted(soak: Soak) -> bool:
+    """Ctrl-C of a sweep"""
+    code, said = soak.drive(out := soak.out(), lambda pid, _: os.kill(pid, signal.SIGINT), "sweep")
+    return code == 130 and "goes on" in said and soak.swept(out)
+
+
+def sweep_raylet_killed(soak: Soak) -> bool:
+    """kill -9 of the raylet under a sweep"""
+    out = soak.out()
+    code, said = soak.drive(out, lambda _, family: pick(soak, family, "raylet/raylet").kill(), "sweep")
+    return code == 2 and "raysim: resources: Ray itself has failed" in said and soak.swept(out)
+
+
+def coordinator_stopped(soak: Soak) -> bool:
+    """SIGSTOP of the coordinator"""
+    error, said = soak.run(out := soak.out(), lambda mine: pick(soak, mine, "Coordinator").suspend())
+    return error is None and "a new one goes on from" in said and soak.equal(out)
 
 
 FAULTS: dict[Callable[[Soak], bool], int] = {
@@ -330,7 +432,14 @@ FAULTS: dict[Callable[[Soak], bool], int] = {
     data_bad: 5,
     checkpoint_truncated: 6,
     disk_full: 5,
+    comparison_killed: 4,
+    comparison_interrupted: 4,
+    sweep_killed: 4,
+    sweep_interrupted: 4,
+    sweep_raylet_killed: 4,
+    coordinator_stopped: 2,
 }
+"""How often each is injected, of a soak of the usual size."""
 
 
 @contextlib.contextmanager
@@ -341,9 +450,13 @@ def prepared(seed: int) -> Iterator[Soak]:
     with tempfile.TemporaryDirectory() as name:
         soak = Soak(Path(name), np.random.default_rng(seed))
         os.environ["RAYSIM_CACHE"] = f"{name}/cache"
-        (soak.folder / "c.yaml").write_text(yaml.safe_dump(TREE))
+        for command, tree in (("run", TREE), ("compare", COMPARISON), ("sweep", SWEEP)):
+            (soak.folder / f"{command}.yaml").write_text(yaml.safe_dump(tree))
         quiet = Console(file=io.StringIO())
         commands.run_one(soak.config(), quiet, soak.folder / "whole", in_process=True, verbose=False)
+        for command in ("compare", "sweep"):
+            whole = [sys.executable, "-m", "raysim", command, f"{command}.yaml", "--out", f"whole-{command}"]
+            subprocess.run(whole, cwd=soak.folder, check=True, capture_output=True)
         ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False, logging_level="FATAL")
         try:
             yield soak
@@ -356,11 +469,19 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--minutes", type=float, default=12.0)
     parser.add_argument("--seed", type=int, default=1)
+    usual = sum(FAULTS.values())
+    parser.add_argument("--faults", type=int, default=usual, help=f"how many in all, in the proportion of {usual}")
+    parser.add_argument("--only", nargs="*", default=[], help="names of faults: these alone")
     arguments = parser.parse_args()
     end = time.monotonic() + 60 * arguments.minutes - AGENT_SECONDS
     injected, right = dict.fromkeys(FAULTS, 0), dict.fromkeys(FAULTS, 0)
     with prepared(arguments.seed) as soak:
-        order = [fault for i in range(max(FAULTS.values())) for fault, times in FAULTS.items() if i < times]
+        wanted = {
+            fault: max(1, round(times * arguments.faults / usual))
+            for fault, times in FAULTS.items()
+            if not arguments.only or fault.__name__ in arguments.only
+        }
+        order = [fault for i in range(max(wanted.values())) for fault, times in wanted.items() if i < times]
         for fault in order:
             if time.monotonic() > end:
                 break

@@ -56,8 +56,8 @@ CHANGED = ("PYTHONBREAKPOINT", "RAY_AUTH_MODE", "RAY_CLIENT_MODE")
 TALKATIVE = ("ray.widgets.util",)
 """Loggers that speak while Ray is imported: in a notebook, of packages that only its own widgets need."""
 
-WATCH_SECONDS = 0.25
-"""How often it is looked whether the processes of a Ray that was started here still run."""
+WATCH_SECONDS = 0.05
+"""How often it is looked whether the processes of a Ray that was started here still run: before Ray prints its logs."""
 
 SLOW = "timed out during startup"
 """What Ray says of a node that it has started itself and that needs more than half a minute."""

@@ -13,6 +13,7 @@ import pytest
 import ray
 
 from raysim.cluster import connection as cluster
+from raysim.cluster import ray_private
 from raysim.cluster.placement import Placement, place
 from raysim.config.nodes import Node
 from raysim.config.schema import ResourcesSection
@@ -265,3 +266,32 @@ def test_a_ray_that_hangs_while_it_starts_ends_the_command(tmp_path):
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=500, cwd=tmp_path)
     assert done.returncode == 2
     assert done.stderr.strip().startswith("raysim: resources: Ray did not start within 0.3 s; see /tmp/ray/")
+
+
+DIES = """
+import time
+import ray
+from raysim.cluster import connection, ray_private
+from raysim.core import host
+
+host.take()
+ray.init = lambda **options: None
+ray_private.ended_parts = lambda: ["raylet"] if time.monotonic() > late else []
+late = time.monotonic() + 0.5
+connection.Keeper({}).start(60)
+time.sleep(60)
+"""
+
+
+def test_a_ray_that_dies_ends_the_command_with_one_line():
+    done = subprocess.run([sys.executable, "-c", DIES], capture_output=True, text=True, timeout=120)
+    assert done.returncode == 2
+    assert done.stderr == (
+        "raysim: resources: Ray itself has failed (raylet has ended); what is finished is on disk: 'raysim resume' "
+        "with its folder goes on\n"
+    )
+
+
+def test_parts_of_a_ray_that_was_not_started_here_are_not_watched():
+    assert not ray.is_initialized()
+    assert ray_private.ended_parts() == []
