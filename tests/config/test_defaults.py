@@ -50,9 +50,9 @@ def test_every_key_of_the_schema_has_its_default_in_the_yaml_and_nothing_else_st
 
 def test_the_packaged_defaults_are_a_configuration_the_default_one():
     path = files("raysim.config") / "defaults.yaml"
-    assert yaml.safe_load(path.read_text())["training"]["rounds"] == 20
+    assert yaml.safe_load(path.read_text())["training"]["rounds"] == 50
     assert resolve(str(path)) == resolve() == resolve({})
-    assert resolve().training.rounds == 20
+    assert resolve().training.rounds == 50
 
 
 def test_what_the_defaults_name_exists():

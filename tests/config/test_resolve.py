@@ -125,7 +125,7 @@ def test_a_strategy_that_is_taken_from_elsewhere_brings_its_training_selection_a
     taken = {"from": str(tmp_path / "o.yaml"), "label": "tuned"}
     alone = resolve({"data": data, "strategy": taken})
     first, second = compared(resolve({"data": data, "strategies": ["local", taken]}, reads=COMPARISON))
-    assert (first.strategy.name, first.training.rounds, first.model.name) == ("local", 20, "logistic_regression")
+    assert (first.strategy.name, first.training.rounds, first.model.name) == ("local", 50, "logistic_regression")
     for config in (alone, second):
         assert (config.strategy.name, config.strategy.label, config.strategy.own()["mu"]) == ("fedprox", "tuned", 2.0)
         assert (config.training.rounds, config.model.name) == (9, "mlp")

@@ -1,0 +1,96 @@
+"""Which defaults train: verdicts and losses over a grid of training keys, on the three kinds of data in
+``experiments/defaults/``.
+
+``python -m benchmarks.defaults --out study.csv`` writes a row a kind of data, setting, strategy and number of rounds:
+the verdict on the training loss after so many rounds, and that loss. A run of the longest has all shorter ones in it.
+``--summary study.csv`` prints for each setting of how many of these runs the loss stands still.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from raysim.cluster.placement import Placement, balance
+from raysim.cluster.pool import LocalPool
+from raysim.config import plugins, reading
+from raysim.core import host
+from raysim.core.errors import RaysimError
+from raysim.engine.coordinator import Coordinator
+from raysim.engine.job import Outcome
+from raysim.experiment.runs import make_job
+from raysim.statistics.convergence import convergence
+
+KINDS = ("few_large", "many_small", "odd_scales")
+STRATEGIES = ("fedavg", "local", "centralized")
+ROUNDS = (20, 30, 50)
+GRID: dict[str, tuple[Any, ...]] = {
+    "optimizer": ("sgd", "adam"),
+    "learning_rate": (0.01, 0.05, 0.1, 0.3),
+    "batch_size": (32, 512),
+    "local_epochs": (1, 5),
+}
+
+
+def settings() -> Iterator[dict[str, Any]]:
+    """Every combination of the grid."""
+    for values in itertools.product(*GRID.values()):
+        yield dict(zip(GRID, values, strict=True))
+
+
+def rows_of(kind: str, strategy: str, setting: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """A row for each number of rounds, of one run of the most."""
+    overrides = [f"training.{key}={value}" for key, value in setting.items()]
+    overrides += [f"strategy={strategy}", f"training.rounds={max(ROUNDS)}", "seed=0"]
+    config = reading.resolve(Path(f"experiments/defaults/{kind}.yaml"), overrides, reads=())
+    federation = plugins.build_federation(config.data, plugins.build_source(config.data), config.seed)
+    made = plugins.build_strategy(config.strategy), plugins.build_selection(config.selection)
+    job = make_job(config, *made, federation.folder, config.seed)
+    head = {"kind": kind, "strategy": strategy, **setting}
+    try:
+        *_, outcome = Coordinator(LocalPool(Placement(balance(federation.totals, 1), 1, 0), "cpu")).run(job)
+    except RaysimError:
+        yield from ({**head, "rounds": rounds, "verdict": "diverged", "loss": float("nan")} for rounds in ROUNDS)
+        return
+    assert isinstance(outcome, Outcome)
+    curve = outcome.losses.curve(outcome.rounds)
+    for rounds in ROUNDS:
+        losses = [loss for round, loss in curve.items() if round <= rounds]
+        verdict = convergence(losses, outcome.losses.constant).verdict
+        yield {**head, "rounds": rounds, "verdict": verdict, "loss": losses[-1]}
+
+
+def summary(table: pd.DataFrame) -> str:
+    """In how many of the runs of each setting the loss stood still, by number of rounds, as a table in Markdown."""
+    still = table.assign(still=table["verdict"] == "converged")
+    counts = still.pivot_table(index=list(GRID), columns="rounds", values="still", aggfunc="sum")
+    head = [name.removeprefix("local_").replace("_", " ") for name in GRID]
+    lines = [[*head, *(f"{rounds} rounds" for rounds in counts.columns)], ["---"] * (len(GRID) + len(counts.columns))]
+    lines += [[*map(str, setting), *map(str, counts.loc[setting])] for setting in counts.index]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def main() -> None:
+    """See the module."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--out", type=Path)
+    parser.add_argument("--summary", type=Path)
+    given = parser.parse_args()
+    if given.out is not None:
+        rows: list[dict[str, Any]] = []
+        with host.threads(1):
+            for setting in settings():
+                for kind, strategy in itertools.product(KINDS, STRATEGIES):
+                    rows += rows_of(kind, strategy, setting)
+                pd.DataFrame(rows).to_csv(given.out, index=False)  # what is there stays if it is stopped
+    if given.summary is not None:
+        print(summary(pd.read_csv(given.summary)))
+
+
+if __name__ == "__main__":
+    main()
