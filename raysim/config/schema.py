@@ -25,11 +25,12 @@ from pydantic import (
     model_validator,
 )
 
+from raysim.config.checking import validated
 from raysim.config.nodes import parse_nodes
 from raysim.config.system import SystemSection
 from raysim.config.written import made, place_of, section_of
 from raysim.core.defaults import default, table
-from raysim.core.errors import ConfigError
+from raysim.core.errors import ConfigError, nearest
 from raysim.core.section import Section, Seed
 from raysim.data.split import Split
 from raysim.strategies.base import Strategy
@@ -40,7 +41,7 @@ LONGEST_NAME = 100
 LONGEST_WAIT = 1e6
 """Seconds, eleven days: the clocks that wait take no number at will."""
 
-COMPARED = ("strategies", "seeds", "reference")
+COMPARED = ("strategies", "seeds", "reference", "tune")
 """The keys that are for ``compare`` alone."""
 
 
@@ -160,6 +161,46 @@ class TrainingSection(Section):
             if isinstance(weight, bool) or not isinstance(weight, int | float) or not 0 <= weight < math.inf:
                 raise ValueError(f"{weight!r} is no number of at least 0")
         return value
+
+
+class TuneSection(BaseModel):
+    """``tune``: keys of ``training`` by dotted name, each with the values that a comparison tries first.
+
+    Every strategy is tried with every combination, and judged on validation rows. ``per`` says whether each strategy
+    takes its own best combination, or all take the one that is best for them together.
+    """
+
+    model_config = ConfigDict(extra="allow", frozen=True)
+
+    per: Literal["strategy", "comparison"] = default("tune.per")
+
+    @property
+    def grid(self) -> dict[str, list[Any]]:
+        """The values by the name of their key in ``training``."""
+        return {key.removeprefix("training."): values for key, values in (self.model_extra or {}).items()}
+
+    @model_validator(mode="before")
+    @classmethod
+    def _dotted(cls, value: Any) -> Any:
+        # ``--set tune.training.learning_rate=[...]`` makes a section of it.
+        if isinstance(value, Mapping) and isinstance(value.get("training"), Mapping):
+            below = {f"training.{key}": values for key, values in value["training"].items()}
+            return {key: values for key, values in value.items() if key != "training"} | below
+        return value
+
+    @model_validator(mode="after")
+    def _values_of_training(self) -> TuneSection:
+        known = [f"training.{name}" for name in TrainingSection.model_fields if name != "stop"]
+        if not self.model_extra:
+            raise ConfigError("tune: names no key; write for example training.learning_rate: [0.03, 0.1, 0.3]")
+        for key, values in self.model_extra.items():
+            if key not in known:
+                raise ConfigError(f"tune.{key}: is no key of training to tune; {nearest(key, known)}")
+            if not isinstance(values, list) or not values or any(values.count(value) > 1 for value in values):
+                raise ConfigError(f"tune.{key}: {values!r} is not a list of values, each once; name some to try")
+            for value in values:
+                validated(TrainingSection, {key.removeprefix("training."): value}, "tune.training")
+        return self
 
 
 class SelectionSection(PlugIn):
@@ -323,6 +364,7 @@ class Config(Section):
     strategy: StrategySection = Field(default_factory=StrategySection)
     strategies: tuple[StrategySection, ...] = default("strategies")
     reference: str = default("reference")
+    tune: TuneSection | None = default("tune")
     evaluation: EvaluationSection = Field(default_factory=EvaluationSection)
     resources: ResourcesSection = Field(default_factory=ResourcesSection)
     tracking: TrackingSection = Field(default_factory=TrackingSection)

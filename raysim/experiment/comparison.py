@@ -14,6 +14,7 @@ from raysim.config.schema import Config
 from raysim.data.federation import PARTS, Federation
 from raysim.engine import timing
 from raysim.engine.job import Result
+from raysim.experiment import tuning
 from raysim.report import accuracy, noise, patient_clusters, patient_groups, plots, tables, training, virtual_time
 from raysim.report.answer import answer
 from raysim.report.drawn import Drawn
@@ -118,7 +119,7 @@ def write_comparison(out: Manifest, config: Config, results: Sequence[Result]) -
     by_chance = noise.noise(results, config.evaluation.minimum_events)
     said = answer(frame, hospitals, config.reference, by_chance)
     # First what makes its figures less than they seem.
-    said = dataclasses.replace(said, reasons=(*training.sentences(results), *said.reasons))
+    said = dataclasses.replace(said, reasons=(*_tuned(out), *training.sentences(results), *said.reasons))
     if by_chance:
         out.csv("noise.csv", noise.table(by_chance))
     federation = results[0].federation
@@ -154,6 +155,11 @@ def write_comparison(out: Manifest, config: Config, results: Sequence[Result]) -
     )
     out.text("report.html", page)
     return table
+
+
+def _tuned(out: Manifest) -> list[str]:
+    """What is said of the tuning of a comparison, where there was one."""
+    return [tuning.sentence(tables.read_csv(out.folder / tuning.FILE))] if tuning.FILE in out else []
 
 
 def _picture(out: Manifest, name: str, figure: Figure) -> None:

@@ -7,6 +7,7 @@ written.
 from __future__ import annotations
 
 import contextlib
+import math
 import re
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -17,13 +18,13 @@ from typing import Literal
 from rich.console import Console
 
 from raysim.config import plugins
-from raysim.config.schema import Config
+from raysim.config.schema import Config, TuneSection
 from raysim.core import host
-from raysim.core.errors import ConfigError, RaysimError, ResourceError
+from raysim.core.errors import ConfigError, RaysimError, ResourceError, TrainingDiverged
 from raysim.engine import timing
 from raysim.engine.job import Job, Outcome, Result, Round, RunState, check_job
 from raysim.engine.messages import ModelSpec, Work
-from raysim.experiment import unsent
+from raysim.experiment import tuning, unsent
 from raysim.experiment.session import Session, open_session
 from raysim.report.progress import RunProgress
 from raysim.statistics.paired import FEW_HOSPITALS
@@ -56,7 +57,8 @@ Conclude = Callable[[Sequence[Result], Manifest], None]
 class Experiment:
     """A configuration checked against its data, to run with each of ``seeds`` and each of ``configs``.
 
-    ``configs`` are whole, one a strategy. ``again``: what was stopped in folder ``out`` goes on there.
+    ``configs`` are whole, one a strategy. ``again``: what was stopped in folder ``out`` goes on there. ``tune``: what
+    is tried first; the values that are chosen take the place of those in ``configs``.
     """
 
     def __init__(
@@ -67,11 +69,14 @@ class Experiment:
         out: Path | None,
         *,
         again: bool = False,
+        tune: TuneSection | None = None,
     ) -> None:
         self.config = config
+        self._tune = tune
         self._again = again
         self.seeds = seeds
         self.entries = _entries(configs)
+        self._trials = [] if tune is None else tuning.trials(tune, configs)
         self._source = plugins.build_source(config.data)
         check_reachable(config.tracking.uri)
         if config.checkpoint.path is not None and config.checkpoint.every != 0:
@@ -110,6 +115,10 @@ class Experiment:
             services.say(services.unsent)
         return results
 
+    def planned(self) -> list[Config]:
+        """The configuration of each run of a seed, trials included."""
+        return [*(trial.config for trial in self._trials), *(entry.config for entry in self.entries)]
+
     def remarks(self) -> list[str]:
         """What strategies say of their settings on these hospitals: a line for each thing said, after their labels."""
         sizes = next(iter(self.federations.values())).sizes("train")
@@ -133,17 +142,17 @@ class Experiment:
         frozen, results = self.config.frozen(), []
         first = next(iter(self.federations.values()))
         prints = {str(seed): federation.fingerprint for seed, federation in self.federations.items()}
-        jobs = [(entry, seed) for seed in self.seeds for entry in self.entries]
+        count = (len(self.entries) + len(self._trials)) * len(self.seeds)
         with resume.opened(kind, self.folder, frozen, first, prints, again=self._again) as whole:
             with (
-                services.ready(in_process, verbose, jobs=len(jobs)),
+                services.ready(in_process, verbose, jobs=count),
                 services.recorder.run(
                     self.config.name, frozen, {RUN_TAG: whole.ticket.id}, again=whole.again
                 ) as parent,
             ):
-                for entry, seed in jobs:
-                    folder = self.folder / "runs" / folder_of(entry.label) / f"seed-{seed}"
-                    with self._opened(entry, seed, folder) as run:
+                tried = self._try(services, whole.manifest, parent)
+                for entry, seed in [(entry, seed) for seed in self.seeds for entry in self.entries]:
+                    with self._opened(entry, seed, self._folder(entry, seed)) as run:
                         results.append(self._run(services, entry, seed, run, f"{entry.label}, seed {seed}", parent))
                         run.finish(results[-1].outcome)
                         whole.manifest.add(run.manifest)
@@ -152,9 +161,37 @@ class Experiment:
                     conclude(results, whole.manifest)
                 parent.done({}, whole.manifest.paths())
             whole.finish()
-            for result in results:
-                (result.folder / resume.FINISHED).unlink(missing_ok=True)
+            for folder in (*tried, *(result.folder for result in results)):
+                (folder / resume.FINISHED).unlink(missing_ok=True)
         return results
+
+    def _try(self, services: _RunServices, out: Manifest, parent: Record) -> list[Path]:
+        """Run the trials, and let strategies take what was best; returns the folders of the trials' runs."""
+        if self._tune is None:
+            return []
+        tried, folders = [], []
+        for trial in self._trials:
+            (entry,) = _entries([trial.config])
+            for seed in self.seeds:
+                folders.append(self._folder(entry, seed))
+                try:
+                    with self._opened(entry, seed, folders[-1]) as run:
+                        outcome = self._run(services, entry, seed, run, f"{entry.label}, seed {seed}", parent).outcome
+                        run.finish(outcome)
+                except TrainingDiverged:
+                    tried.append(tuning.Tried(trial, math.inf))
+                    continue
+                moved = outcome.traffic
+                figure = tuning.figure(outcome, self.federations[seed])
+                tried.append(tuning.Tried(trial, figure, moved.down, moved.up))
+        table = tuning.table(self._tune, tried)
+        out.csv(tuning.FILE, table)
+        values = tuning.chosen(self._tune, table)
+        self.entries = _entries([tuning.with_values(entry.config, values[entry.label]) for entry in self.entries])
+        return folders
+
+    def _folder(self, entry: Entry, seed: int) -> Path:
+        return self.folder / "runs" / folder_of(entry.label) / f"seed-{seed}"
 
     def _opened(self, entry: Entry, seed: int, folder: Path) -> contextlib.AbstractContextManager[Opened]:
         federation = self.federations[seed]
@@ -169,6 +206,8 @@ class Experiment:
         for seed, federation in self.federations.items():
             if self.config.system is not None:
                 timing.check_target(self.config.system.target, federation.task)
+            if self._tune is not None:
+                tuning.check(federation)
             for i, entry in enumerate(self.entries):
                 where = f"strategies.{i}" if len(self.entries) > 1 else "strategy"
                 check_job(self._job(entry, seed), federation, where)
@@ -182,7 +221,7 @@ class Experiment:
 
         federation, began = self.federations[seed], time.perf_counter()
         frozen = entry.config.of_run(seed).frozen_run()
-        part, precision = self.config.evaluation.part, entry.config.training.precision
+        part, precision = entry.config.evaluation.part, entry.config.training.precision
         tags = {"strategy": entry.label, "seed": str(seed), "data": federation.fingerprint, RUN_TAG: run.ticket.id}
         services.display.begin(name, entry.config.training.rounds)
         with services.recorder.run(name, frozen, tags, parent, again=run.again) as record:
@@ -273,7 +312,7 @@ class _RunServices:
             ) as self.session,
         ):
             self._announce()
-            rounds = [entry.config.training.rounds for entry in self._experiment.entries]
+            rounds = [config.training.rounds for config in self._experiment.planned()]
             with RunProgress(self._console, jobs, sum(rounds) * len(self._experiment.seeds)) as self.display:
                 yield
         folder = self._experiment.folder

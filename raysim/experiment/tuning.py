@@ -1,0 +1,161 @@
+"""Tuning before a comparison: every strategy is tried with the same settings, and judged on validation rows.
+
+So a comparison is between methods and not between step sizes, and each has had the same number of trials. A trial is a
+run like any other, with every seed of the comparison. Its figure is the log loss (of real labels the absolute error)
+of the headline model over the validation rows of all hospitals, every row counting once; trials are compared by its
+mean over seeds. Of equal ones the earliest in the order of the lists is taken. A trial that diverges is never taken.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from raysim.config import plugins
+from raysim.config.checking import validated
+from raysim.config.schema import Config, EvaluationSection, TrainingSection, TuneSection
+from raysim.core.errors import ConfigError
+from raysim.data.federation import Federation
+from raysim.engine.job import Outcome
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+FILE = "tuning.csv"
+"""What was tried, with what it came to."""
+
+
+@dataclass(frozen=True)
+class Trial:
+    """A strategy with one setting of the grid."""
+
+    strategy: str
+    """Its label."""
+    values: Mapping[str, Any]
+    """The setting, by key of ``training``."""
+    config: Config
+    """The configuration of its runs, whose label names the setting."""
+
+
+@dataclass(frozen=True)
+class Tried:
+    """What a trial came to with one seed."""
+
+    trial: Trial
+    figure: float
+    """Its figure on validation rows; infinite where it diverged."""
+    bytes_down: int = 0
+    bytes_up: int = 0
+
+
+def trials(tune: TuneSection, configs: Sequence[Config]) -> list[Trial]:
+    """Every strategy's, in the order of the lists; ``configs`` are whole, one a strategy."""
+    found = []
+    for config in configs:
+        label = plugins.label(config.strategy)
+        for values in itertools.product(*tune.grid.values()):
+            setting = dict(zip(tune.grid, values, strict=True))
+            named = ", ".join(f"{key} {value}" for key, value in setting.items())
+            tried = with_values(config, setting).replaced(
+                strategy=config.strategy.model_copy(update={"label": f"{label}, {named}"}),
+                evaluation=EvaluationSection(every=0, part="validation", groups=()),
+            )
+            found.append(Trial(label, setting, tried))
+    return found
+
+
+def with_values(config: Config, values: Mapping[str, Any]) -> Config:
+    """The configuration with these values in ``training``."""
+    given = {**config.training.model_dump(exclude_none=True), **values}
+    return config.replaced(training=validated(TrainingSection, given, "tune.training"))
+
+
+def check(federation: Federation) -> None:
+    """Raise ``ConfigError`` where there is nothing to judge trials by."""
+    if not federation.sizes("validation").any():
+        raise ConfigError(
+            "tune: no hospital has validation rows, on which trials are judged; give data.split.validation a share, "
+            "such as 0.1, or leave tune out"
+        )
+
+
+def figure(outcome: Outcome, federation: Federation) -> float:
+    """What a trial is judged by; infinite where it is undefined."""
+    name = "log_loss" if federation.classes else "mae"
+    columns = dict(zip(federation.task.figures, list(outcome.figures.values())[-1].T, strict=True))
+    there = columns["n"] > 0
+    mean = float(np.average(columns[name][there], weights=columns["n"][there]))
+    return mean if math.isfinite(mean) else math.inf
+
+
+def table(tune: TuneSection, tried: Sequence[Tried]) -> pd.DataFrame:
+    """``tuning.csv``: a row a trial, with ``validation`` (its figure's mean over seeds), ``validation_std``, the bytes
+    that its runs exchanged, and whether it was ``chosen``.
+
+    Raises ``ConfigError`` where no trial of a strategy has a figure.
+    """
+    import pandas as pd
+
+    by_trial: dict[tuple[str, tuple[Any, ...]], list[Tried]] = {}
+    for one in tried:
+        by_trial.setdefault((one.trial.strategy, tuple(one.trial.values.values())), []).append(one)
+    rows = []
+    for (strategy, values), runs in by_trial.items():
+        figures = np.array([run.figure for run in runs])
+        finite = bool(np.isfinite(figures).all())
+        rows.append(
+            {
+                "strategy": strategy,
+                **{f"training.{key}": value for key, value in zip(tune.grid, values, strict=True)},
+                "validation": float(figures.mean()) if finite else math.nan,
+                "validation_std": float(figures.std(ddof=1)) if finite and len(figures) > 1 else math.nan,
+                "seeds": len(runs),
+                "bytes_down": sum(run.bytes_down for run in runs),
+                "bytes_up": sum(run.bytes_up for run in runs),
+            }
+        )
+    result = pd.DataFrame(rows)
+    # Every strategy has as many trials as the grid has settings, in the same order.
+    scores = result["validation"].fillna(math.inf).to_numpy().reshape(-1, math.prod(map(len, tune.grid.values())))
+    judged = scores if tune.per == "strategy" else np.broadcast_to(scores.sum(axis=0), scores.shape)
+    best = judged.argmin(axis=1)
+    for strategy, (k, row) in zip(result["strategy"].unique(), enumerate(judged), strict=True):
+        if not math.isfinite(row[best[k]]):
+            raise ConfigError(
+                f"tune: every setting made {strategy} or another strategy diverge; list smaller learning rates"
+            )
+    result["chosen"] = (np.arange(scores.shape[1]) == best[:, None]).ravel()
+    return result
+
+
+def chosen(tune: TuneSection, tried: pd.DataFrame) -> dict[str, dict[str, Any]]:
+    """The values of ``training`` that each strategy takes, by its label."""
+    taken = tried[tried["chosen"]]
+    return {
+        str(row["strategy"]): {key: _plain(row[f"training.{key}"]) for key in tune.grid}
+        for row in taken.to_dict("records")
+    }
+
+
+def sentence(tried: pd.DataFrame) -> str:
+    """What was tuned, taken and exchanged for it, for people."""
+    keys = [name for name in tried.columns if name.startswith("training.")]
+    taken = "; ".join(
+        f"{row['strategy']} " + ", ".join(f"{key.removeprefix('training.')} {row[key]}" for key in keys)
+        for row in tried[tried["chosen"]].to_dict("records")
+    )
+    moved = (tried["bytes_down"].sum() + tried["bytes_up"].sum()) / 1e6
+    each = len(tried) // tried["strategy"].nunique()
+    return (
+        f"Tuned on validation rows, {each} trials a strategy: {taken}. Tuning exchanged {moved:.3g} MB besides, which "
+        "are not in the bytes of the strategies."
+    )
+
+
+def _plain(value: Any) -> Any:
+    return value.item() if isinstance(value, np.generic) else value

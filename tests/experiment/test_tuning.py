@@ -1,0 +1,193 @@
+"""Comparisons that tune first: what is tried and taken, what it costs, going on, and what is refused."""
+
+from __future__ import annotations
+
+import html
+import io
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import yaml
+from rich.console import Console
+
+from raysim.api import running
+from raysim.config import reading
+from raysim.config.schema import Config, TuneSection
+from raysim.core.errors import ConfigError
+from raysim.experiment import tuning
+from raysim.experiment.tuning import Trial, Tried, table
+from raysim.report.progress import RunProgress
+
+SMALL: dict[str, Any] = {
+    "data": {
+        "source": "synthetic",
+        "hospitals": 8,
+        "rows": 600,
+        "features": 4,
+        "split": {"train": 0.6, "validation": 0.2, "test": 0.2},
+    },
+    "training": {"rounds": 4, "batch_size": 32, "local_epochs": 1},
+    "selection": "all",
+    "strategies": ["fedavg", "local"],
+    "seeds": [1, 2],
+    "tracking": {"uri": "none"},
+    "tune": {"training.learning_rate": [0.001, 0.3]},
+}
+
+
+@pytest.fixture(autouse=True)
+def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("RAYSIM_CACHE", str(tmp_path.parent / "cache"))
+
+
+def compare(tree: dict[str, Any], out: str) -> None:
+    console = Console(file=io.StringIO())
+    path = Path(f"{out}.yaml")
+    path.write_text(yaml.safe_dump(tree))
+    config = reading.resolve(path, reads=())
+    running.play_comparison(config, Path(out).absolute(), console, in_process=True, verbose=False)
+
+
+def section(**values: Any) -> TuneSection:
+    return TuneSection.model_validate(values)
+
+
+def tried(figures: dict[str, list[list[float]]], rates: list[float], per: str = "strategy") -> pd.DataFrame:
+    """The table of trials of strategies at these rates; a figure a rate and seed."""
+    runs = [
+        Tried(Trial(strategy, {"learning_rate": rate}, Config()), figure, 10, 1)
+        for strategy, of_rate in figures.items()
+        for rate, of_seed in zip(rates, of_rate, strict=True)
+        for figure in of_seed
+    ]
+    return table(section(per=per, **{"training.learning_rate": rates}), runs)
+
+
+def taken(frame: pd.DataFrame) -> dict[str, float]:
+    return dict(frame[frame["chosen"]][["strategy", "training.learning_rate"]].to_numpy().tolist())
+
+
+def test_each_takes_what_is_best_over_seeds_and_of_equal_ones_the_first():
+    figures = {"a": [[0.5, 0.7], [0.4, 0.9], [0.6, 0.6]], "b": [[0.9, 0.9], [0.3, math.inf], [0.8, 0.6]]}
+    frame = tried(figures, [0.1, 0.2, 0.3])
+    assert taken(frame) == {"a": 0.1, "b": 0.3}  # .6, .65, .6; .9, diverged, .7
+    assert frame["validation"].tolist()[:4] == pytest.approx([0.6, 0.65, 0.6, 0.9])
+    assert np.isnan(frame["validation"][4])
+    assert frame["validation_std"][0] == pytest.approx(np.std([0.5, 0.7], ddof=1))
+    assert frame["bytes_down"].tolist() == [20] * 6
+    assert taken(tried(figures, [0.1, 0.2, 0.3], "comparison")) == {"a": 0.3, "b": 0.3}  # 1.5, diverged, 1.3
+
+
+def test_where_all_diverge_there_is_nothing_to_take():
+    with pytest.raises(ConfigError, match=r"^tune: every setting made a or another strategy diverge; list smaller"):
+        tried({"a": [[math.inf], [math.inf]]}, [1.0, 2.0])
+    with pytest.raises(ConfigError, match="diverge"):
+        tried({"a": [[math.inf], [0.5]], "b": [[0.5], [math.inf]]}, [1.0, 2.0], "comparison")
+
+
+def test_a_comparison_tunes_and_then_compares_with_what_was_best():
+    compare(SMALL, "out")
+    frame = pd.read_csv("out/tuning.csv")
+    assert frame["strategy"].tolist() == ["fedavg", "fedavg", "local", "local"]
+    assert frame["training.learning_rate"].tolist() == [0.001, 0.3] * 2
+    assert taken(frame) == {"fedavg": 0.3, "local": 0.3}
+    for label in ("fedavg", "local"):
+        for seed in (1, 2):
+            config = yaml.safe_load(Path(f"out/runs/{label}/seed-{seed}/config.yaml").read_text())
+            assert config["training"]["learning_rate"] == 0.3
+            assert config["evaluation"]["part"] == "test"
+            assert "tune" not in config
+    compared = pd.read_csv("out/comparison.csv")
+    assert compared["strategy"].tolist() == ["fedavg", "local"]  # no trial among them
+    said = json.loads(Path("out/answer.json").read_text())["reasons"]
+    (sentence,) = (text for text in said if text.startswith("Tuned on validation rows, 2 trials a strategy: "))
+    assert "fedavg learning_rate 0.3; local learning_rate 0.3." in sentence
+    assert sentence in html.unescape(Path("out/report.html").read_text())
+    # A run that is told the rate has the same files: tuning leaves nothing behind.
+    plain = {key: value for key, value in SMALL.items() if key != "tune"}
+    compare(plain | {"training": SMALL["training"] | {"learning_rate": 0.3}}, "plain")
+    for name in ("hospitals.csv", "runs/fedavg/seed-1/models.safetensors"):
+        assert Path("out", name).read_bytes() == Path("plain", name).read_bytes()
+    assert not Path("plain/tuning.csv").exists()
+
+
+def test_a_trial_is_judged_by_the_log_loss_over_validation_rows():
+    compare(SMALL | {"seeds": [1], "strategies": ["fedavg"]}, "out")
+    hospitals = pd.read_csv("out/runs/fedavg_learning_rate_0.3/seed-1/hospitals.csv")
+    expected = np.average(hospitals["log_loss"], weights=hospitals["n_validation"])
+    frame = pd.read_csv("out/tuning.csv")
+    assert frame["validation"][1] == pytest.approx(expected)
+    rounds = pd.read_csv("out/runs/fedavg_learning_rate_0.3/seed-1/rounds.csv")
+    assert frame["bytes_up"][1] == rounds["bytes_up"].sum()
+
+
+def test_one_that_is_stopped_repeats_no_finished_trial(monkeypatch: pytest.MonkeyPatch):
+    compare(SMALL, "whole")
+    begun: list[str] = []
+    begin, told = RunProgress.begin, RunProgress.round
+
+    def noted(self: RunProgress, label: str, rounds: int) -> None:
+        begun.append(label)
+        begin(self, label, rounds)
+
+    def stopped(self: RunProgress, row: Any) -> None:
+        if len(begun) == 4:
+            raise KeyboardInterrupt
+        told(self, row)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(RunProgress, "begin", noted)
+        patch.setattr(RunProgress, "round", stopped)
+        with pytest.raises(KeyboardInterrupt):
+            compare(SMALL, "out")
+    first = Path("out/runs/fedavg_learning_rate_0.001/seed-1/models.safetensors")
+    made = first.stat().st_mtime_ns
+    running.resume(Path("out"), in_process=True)
+    assert first.stat().st_mtime_ns == made
+    for name in ("tuning.csv", "hospitals.csv"):
+        assert Path("out", name).read_bytes() == Path("whole", name).read_bytes()
+    assert not list(Path("out").rglob("finished.safetensors"))
+
+
+@pytest.mark.parametrize(
+    ("tune", "message"),
+    [
+        ({}, "tune: names no key; write for example training.learning_rate: [0.03, 0.1, 0.3]"),
+        ({"training.learning_rat": [1]}, "tune.training.learning_rat: is no key of training to tune"),
+        ({"strategy.mu": [1]}, "tune.strategy.mu: is no key of training to tune"),
+        ({"training.stop": [{}]}, "tune.training.stop: is no key of training to tune"),
+        ({"training.learning_rate": []}, "tune.training.learning_rate: [] is not a list of values, each once"),
+        ({"training.learning_rate": 0.1}, "tune.training.learning_rate: 0.1 is not a list of values, each once"),
+        ({"training.learning_rate": [0.1, 0.1]}, "tune.training.learning_rate: [0.1, 0.1] is not a list of values"),
+        ({"training.learning_rate": [-1]}, "tune.training.learning_rate: -1 is not greater than 0"),
+        ({"training.learning_rate": [1], "per": "seed"}, "tune.per: 'seed' is not one of 'strategy' or 'comparison'"),
+    ],
+)
+def test_what_cannot_be_tuned_is_refused_in_a_line(tune: dict[str, Any], message: str):
+    with pytest.raises(ConfigError) as error:
+        reading.resolve({**SMALL, "tune": tune})
+    assert str(error.value).startswith(message)
+    assert len(str(error.value).splitlines()) == 1
+
+
+def test_without_validation_rows_it_is_refused():
+    tree = SMALL | {"data": {"source": "synthetic", "hospitals": 8, "rows": 600}}
+    with pytest.raises(ConfigError, match=r"^tune: no hospital has validation rows, on which trials are judged; give"):
+        compare(tree, "out")
+    assert not Path("out").exists()
+
+
+def test_set_and_yaml_say_the_same():
+    alone = reading.resolve({**SMALL, "tune": None}, ["tune.training.learning_rate=[0.001, 0.3]"])
+    assert alone.tune == reading.resolve(SMALL).tune
+    assert alone.tune is not None
+    assert alone.tune.grid == {"learning_rate": [0.001, 0.3]}
+    again = Config.model_validate(reading.resolve(SMALL).frozen())
+    assert again.tune == alone.tune
+    assert tuning.FILE == "tuning.csv"
