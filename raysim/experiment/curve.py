@@ -73,7 +73,7 @@ def begin(
         hospitals = _finished(of, curve, lines, part)
         write_curve(Manifest.read(of), hospitals, curve, lines, part)
         return of
-    experiment = Experiment(config, reading.compared(config), config.seeds or (config.seed,), out)
+    experiment = Experiment(config, reading.compared(config), config.seeds or (config.seed,), out, tune=config.tune)
     labels = [entry.label for entry in experiment.entries]
     reading.check_reference(config.reference, labels)
     figures = figures_of(next(iter(experiment.federations.values())).task, config.evaluation.part)

@@ -212,6 +212,9 @@ class Experiment:
                 where = f"strategies.{i}" if len(self.entries) > 1 else "strategy"
                 check_job(self._job(entry, seed), federation, where)
                 ModelSpec.of(entry.config.model).bind(federation, "cpu", entry.config.training.precision)
+            for trial in self._trials:
+                (tried,) = _entries([trial.config])
+                check_job(self._job(tried, seed), federation, "tune")
 
     def _run(
         self, services: _RunServices, entry: Entry, seed: int, run: Opened, name: str, parent: Record | None
