@@ -44,7 +44,7 @@ BOUNDED = [key for key, cells in rows().items() if "*" not in key and re.search(
 @pytest.mark.parametrize("key", BOUNDED)
 def test_a_value_beyond_an_end_of_the_range_that_stands_there_is_refused(key: str):
     kind, _, said, _ = rows()[key]
-    limits = re.findall(r"(at least|above|below|at most|greater than) (2\^63|[\d.]+)", said)
+    limits = re.findall(r"(at least|above|below|at most|greater than) (2\^63|[\d.]+(?:e\+\d+)?)", said)
     limits += [("at least", "0")] * said.startswith("0 to") + [("above", "0")] * said.startswith("in (0")
     limits += [("below", "1")] * said.endswith("1)")
     assert limits, said
