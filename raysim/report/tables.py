@@ -29,6 +29,9 @@ NAMES = (*KEYS, "hospital", "attribute", "group")
 MANY_HOSPITALS = 30
 """From so many judged hospitals on, resampling them says how far a difference of the worst decile is chance."""
 
+FRONT_DRAWS = 1000
+"""Draws of hospitals for each pair of strategies: the non-dominated set needs all pairs."""
+
 EQUITY = ("worst_decile", "gini", "std", "size_bias", "size_bias_abs")
 FIGURES = (CLASSIFICATION.headline, *EQUITY)
 
@@ -214,7 +217,8 @@ def worst_decile_limits(
     if paired_models(hospitals, first, second).hospitals < MANY_HOSPITALS:
         return float("nan"), float("nan")
     sides, rng = _paired_hospitals(hospitals, first, second), stream(0, f"front/{first}/{second}")
-    return paired_interval(*sides, rng, figure="worst_decile", larger=reporting(hospitals).larger, level=level)
+    larger = reporting(hospitals).larger
+    return paired_interval(*sides, rng, figure="worst_decile", larger=larger, draws=FRONT_DRAWS, level=level)
 
 
 def _paired_hospitals(
