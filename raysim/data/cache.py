@@ -1,13 +1,14 @@
 """Keeps what was read and built in a folder, keyed by the content of configuration and files.
 
 An entry is a folder that appears whole or not at all: it is written beside its place and renamed into it, so that
-processes which build the same at once all succeed. ``complete.json`` lists the size of each file; an entry that does
-not match it counts as absent and is replaced.
+processes which build the same at once all succeed. ``complete.json`` lists size and digest of each file; an entry that
+does not match it, which a process reads once, counts as absent and is replaced, with a warning.
 """
 
 from __future__ import annotations
 
 import contextlib
+import functools
 import hashlib
 import json
 import os
@@ -72,8 +73,7 @@ def file_digest(path: Path) -> str:
         known = json.loads(memory.read_text())
         if known["identity"] == identity:
             return str(known["digest"])
-    with path.open("rb") as file:
-        content = hashlib.file_digest(file, lambda: hashlib.blake2b(digest_size=16)).hexdigest()
+    content = _content(path)
     if time.time() - stat.st_mtime > _RACY:
         with _writing():
             memory.parent.mkdir(parents=True, exist_ok=True)
@@ -85,11 +85,35 @@ def find(kind: str, key: str) -> Path | None:
     """The folder of a complete entry, or None."""
     folder = root() / kind / key
     try:
-        sizes = json.loads((folder / _COMPLETE).read_text())
-        whole = all((folder / name).stat().st_size == size for name, size in sizes.items())
-    except (OSError, ValueError, AttributeError):
+        listed = (folder / _COMPLETE).read_text()
+    except (OSError, ValueError):
         return None
-    return folder if whole else None
+    try:
+        files = json.loads(listed)
+        if all(isinstance(each, int) for each in files.values()):  # of an older version
+            return None
+        states = [(folder / name).stat() for name in files]
+        damage = _damage(folder, listed, tuple((each.st_size, each.st_mtime_ns, each.st_ino) for each in states))
+    except (OSError, ValueError, AttributeError, TypeError) as error:
+        damage = f"{type(error).__name__}: {error}"
+    if not damage:
+        return folder
+    print(f"raysim: warning: {folder} in the cache is damaged ({damage}); it is made again", file=sys.stderr)
+    return None
+
+
+@functools.cache
+def _damage(folder: Path, listed: str, states: tuple[tuple[int, int, int], ...]) -> str:
+    """What is wrong with an entry, empty where nothing is. A process reads its files once, and again if they change."""
+    for (name, (size, content)), state in zip(json.loads(listed).items(), states, strict=True):
+        if state[0] != size or _content(folder / name) != content:
+            return f"{name} is not as it was written"
+    return ""
+
+
+def _content(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, lambda: hashlib.blake2b(digest_size=16)).hexdigest()
 
 
 def check() -> None:
@@ -108,8 +132,8 @@ def store(kind: str, key: str, write: Callable[[Path], None]) -> Path:
         making = Path(tempfile.mkdtemp(prefix=_MAKING, dir=folder))
         try:
             write(making)
-            sizes = {path.name: path.stat().st_size for path in sorted(making.iterdir())}
-            (making / _COMPLETE).write_text(json.dumps(sizes))
+            files = {path.name: (path.stat().st_size, _content(path)) for path in sorted(making.iterdir())}
+            (making / _COMPLETE).write_text(json.dumps(files))
             _move_in(making, folder / key)
         finally:
             shutil.rmtree(making, ignore_errors=True)

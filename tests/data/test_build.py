@@ -241,11 +241,17 @@ def test_a_large_file_is_hashed_once(tmp_path: Path, monkeypatch: pytest.MonkeyP
         cache.file_digest(file)
 
 
-@pytest.mark.parametrize("damage", ["truncate", "remove", "manifest", "no manifest"])
-def test_a_damaged_entry_is_built_again(damage: str) -> None:
+@pytest.mark.parametrize("damage", ["flip", "truncate", "remove", "manifest", "list", "no manifest"])
+def test_a_damaged_entry_is_built_again(damage: str, capsys: pytest.CaptureFixture[str]) -> None:
     first = build(SMALL, Split(), "standard", 0)
     X = np.array(first.X)
-    if damage == "truncate":
+    if damage == "flip":
+        content = bytearray((first.folder / "X.npy").read_bytes())
+        content[-2] ^= 1
+        (first.folder / "X.npy").write_bytes(content)
+    elif damage == "list":
+        (first.folder / "complete.json").write_text('{"X.npy": ["many", 3]}')
+    elif damage == "truncate":
         (first.folder / "X.npy").write_bytes(b"x")
     elif damage == "remove":
         (first.folder / "y.npy").unlink()
@@ -256,6 +262,10 @@ def test_a_damaged_entry_is_built_again(damage: str) -> None:
     again = build(SMALL, Split(), "standard", 0)
     np.testing.assert_array_equal(again.X, X)
     assert again.fingerprint == first.fingerprint
+    said = capsys.readouterr().err
+    assert bool(said) == (damage != "no manifest")
+    if damage in ("flip", "truncate"):
+        assert f"raysim: warning: {first.folder} in the cache is damaged (X.npy is not as it was written); it" in said
     assert cache.find("federations", again.folder.name) == again.folder == first.folder
     assert [*again.folder.parent.iterdir()] == [again.folder]
 
