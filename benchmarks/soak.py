@@ -456,6 +456,7 @@ def prepared(seed: int) -> Iterator[Soak]:
         commands.run_one(soak.config(), quiet, soak.folder / "whole", in_process=True, verbose=False)
         for command in ("compare", "sweep"):
             whole = [sys.executable, "-m", "raysim", command, f"{command}.yaml", "--out", f"whole-{command}"]
+            whole += ["--in-process"] if command == "compare" else []
             subprocess.run(whole, cwd=soak.folder, check=True, capture_output=True)
         ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False, logging_level="FATAL")
         try:
