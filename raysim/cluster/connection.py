@@ -108,7 +108,8 @@ def _started(verbose: bool) -> Iterator[None]:
         where = f"RAY_ADDRESS: '{address}'" if address else "resources: a local Ray"
         raise ResourceError(f"{where} cannot be used ({_short(str(error))}); {_remedy(str(error))}") from None
     try:
-        yield
+        with contextlib.nullcontext() if verbose else ray_private.unprinted():
+            yield
     finally:
         keeper.stop()
 

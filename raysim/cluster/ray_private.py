@@ -71,6 +71,19 @@ def on_loopback() -> Iterator[None]:
         ray_constants.ENABLE_RAY_CLUSTER = before
 
 
+@contextlib.contextmanager
+def unprinted() -> Iterator[None]:
+    """Ray prints no messages of its processes for a while, among them the logs of one that has died."""
+    from ray._private import worker
+
+    before = worker.print_to_stdstream
+    worker.print_to_stdstream = lambda *_, **__: None
+    try:
+        yield
+    finally:
+        worker.print_to_stdstream = before
+
+
 def greet(address: str) -> None:
     """Return where Ray answers at ``address`` and takes our token; else raise, write to stderr, or end the process."""
     from ray._private.authentication.authentication_token_setup import ensure_token_if_auth_enabled

@@ -31,6 +31,7 @@ DOCUMENTED = {"_exit", "_fields", "_asdict", "_replace"}
         ("ray._private.utils", "get_num_cpus"),
         ("ray._private.authentication.authentication_token_setup", "ensure_token_if_auth_enabled"),
         ("ray._private.node", "Node.dead_processes"),
+        ("ray._private.worker", "print_to_stdstream"),
         ("ray._raylet", "GcsClient"),
         ("ray.job_config", "JobConfig._serialize"),
     ],
