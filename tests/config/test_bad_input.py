@@ -230,7 +230,7 @@ def test_a_bad_setting(changes, message, capsys, monkeypatch):
         ),
         (["describe", "--table", "n" * 300], f"{'n' * 40}…(221 characters)…{'n' * 39}: File name too long; name a"),
         (["run", "--out", "a/" + "n" * 300], "--out: a/nnn"),
-        (["run", "--set", f"tracking.uri=sqlite:///{'n' * 300}"], "nnn"),
+        (["run", "--set", f"tracking.uri=sqlite:///{'n' * 300}"], "tracking.uri: sqlite:///nnn"),
         (["run", "--set", "data.source=table", "--set", f"data.path={'n' * 300}.csv"], "data"),
         (["plan", "--nodes", "100000000000x1cpu"], "--nodes: '100000000000x1cpu' describes more than 10,000 nodes,"),
         (["plan", "--nodes", f"{'9' * 5000}x1cpu"], f"--nodes: '{'9' * 39}…(4927 characters)…"),

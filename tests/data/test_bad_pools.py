@@ -12,10 +12,16 @@ import pytest
 from raysim.data.sources.amazon_reviews import CATEGORIES, FILES
 from raysim.data.sources.images import CIFAR_FILES, IDX_FILES, NPZ
 from raysim.data.sources.sent140 import TRAINING
-from tests.config.test_bad_input import refused, settings
+from tests.config import test_bad_input
+from tests.config.test_bad_input import settings
 from tests.data.test_pooled import idx
 
 DIGITS = {"data.source": "digits", "data.clients": 10, "data.split": "{column: part}", "training.rounds": 1}
+
+
+def refused(arguments: list[str], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> str:
+    """The line that refuses them, with files of the working directory named from there."""
+    return test_bad_input.refused(arguments, capsys, monkeypatch).replace(f"{Path.cwd()}/", "")
 
 
 @pytest.fixture(autouse=True)
