@@ -33,6 +33,10 @@ if TYPE_CHECKING:
     from raysim.storage.manifest import Manifest
 
 
+RESULTS = {"run": RunResult, "compare": ComparisonResult, "curve": CurveResult}
+"""What is made of a folder, by what ``resume.json`` says that it is."""
+
+
 def run(
     config: Source | None = None,
     *,
@@ -179,11 +183,12 @@ def resume(
     in_process: bool = False,
     verbose: bool = False,
     console: Console | None = None,
-) -> RunResult | ComparisonResult | SweepResult:
+) -> RunResult | ComparisonResult | CurveResult | SweepResult:
     """Go on with a run, comparison or sweep that was stopped, as ``raysim resume`` does; a finished one stays.
 
     ``failed``: of a sweep, run the trials that failed again too.
     """
+    from raysim.experiment.curve import go_on
     from raysim.experiment.unsent import send_kept
     from raysim.storage.resume import read_ticket
     from raysim.strategies.shared.importing import standing_here
@@ -200,9 +205,11 @@ def resume(
         if ticket.finished:
             said = f"{path}: finished, {send_kept(path, config.tracking) or 'nothing to resume'}"
             shown.print(said, soft_wrap=True, highlight=False, markup=False)
-            return RunResult(path) if ticket.kind == "run" else ComparisonResult(path)
+            return RESULTS[ticket.kind](path)
         if ticket.kind == "run":
             return play_run(config, path, shown, in_process=in_process, verbose=verbose, again=True)
+        if ticket.kind == "curve":
+            return CurveResult(go_on(path, config, shown, in_process=in_process, verbose=verbose))
         return play_comparison(config, path, shown, in_process=in_process, verbose=verbose, again=True)
 
 

@@ -42,7 +42,7 @@ def compare_all(config: Config, console: Console, out: Path | None, *, in_proces
 
 def resume_run(folder: Path, console: Console, *, in_process: bool, verbose: bool) -> None:
     """``raysim resume`` of a run or comparison: it goes on where it was stopped; a finished one stays as it is."""
-    from raysim.api.results import ComparisonResult, RunResult
+    from raysim.api.results import ComparisonResult, CurveResult, RunResult
     from raysim.api.running import resume
     from raysim.storage.resume import read_ticket
 
@@ -53,7 +53,7 @@ def resume_run(folder: Path, console: Console, *, in_process: bool, verbose: boo
         return
     if isinstance(result, RunResult):
         _show_run(result, console)
-    elif isinstance(result, ComparisonResult):
+    elif isinstance(result, ComparisonResult) and not isinstance(result, CurveResult):
         _show_comparison(result, console)
     say_where(result, console, folder)
 

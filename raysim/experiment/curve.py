@@ -13,6 +13,7 @@ their figures.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -34,8 +35,12 @@ if TYPE_CHECKING:
     from raysim.engine.job import Result
     from raysim.metrics.labels import TaskKind
 
+SECTION = "curve.json"
 FILE = "curve.csv"
 PICTURE = "plots/curve.png"
+
+Lines = Mapping[str, tuple[str, float | None]]
+"""For each label of a strategy that is run, the line it is a point of, and its value; None: a level line."""
 
 
 class Curve(Section):
@@ -64,30 +69,66 @@ def begin(
 
     With ``of``, nothing is run: these two are made from the comparison in that folder. Returns the folder.
     """
-    from raysim.experiment import comparison
-    from raysim.experiment.runs import Experiment
-
     config, curve, lines = read(source, overrides)
     if of is not None:
         part = config.evaluation.part
         hospitals = _finished(of, curve, lines, part)
         write_curve(Manifest.read(of), hospitals, curve, lines, part)
         return of
-    experiment = Experiment(config, reading.compared(config), config.seeds or (config.seed,), out, tune=config.tune)
-    labels = [entry.label for entry in experiment.entries]
-    reading.check_reference(config.reference, labels)
+    return _play(config, curve, lines, out, console, in_process=in_process, verbose=verbose)
+
+
+def go_on(folder: Path, config: Config, console: Console, *, in_process: bool, verbose: bool) -> Path:
+    """Go on with the stopped curve in ``folder``, whose comparison ``config`` is. Returns the folder."""
+    config = reading.resolve(config, reads=reading.COMPARISON)
+    curve, lines = _kept(folder / SECTION)
+    return _play(config, curve, lines, folder, console, in_process=in_process, verbose=verbose, again=True)
+
+
+def _kept(path: Path) -> tuple[Curve, Lines]:
+    """The section and the lines of a curve that was begun."""
+    try:
+        tree = json.loads(path.read_text(encoding="utf-8"))
+        lines = {str(label): (str(line), value) for label, (line, value) in tree["lines"].items()}
+        if not all(value is None or isinstance(value, int | float) for _, value in lines.values()):
+            raise ValueError("a value is no number")
+        return validated(Curve, tree["curve"], "curve"), lines
+    except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+        raise ConfigError(f"{path}: cannot be used ({error}); run raysim curve again") from None
+
+
+def _play(
+    config: Config,
+    curve: Curve,
+    lines: Lines,
+    out: Path | None,
+    console: Console,
+    *,
+    in_process: bool,
+    verbose: bool,
+    again: bool = False,
+) -> Path:
+    from raysim.experiment import comparison
+    from raysim.experiment.runs import Experiment
+
+    seeds = config.seeds or (config.seed,)
+    experiment = Experiment(config, reading.compared(config), seeds, out, again=again, tune=config.tune)
+    reading.check_reference(config.reference, [entry.label for entry in experiment.entries])
     figures = figures_of(next(iter(experiment.federations.values())).task, config.evaluation.part)
     if curve.figure not in figures:
         raise ConfigError(
             f"curve.figure: '{curve.figure}' is not a figure of hospitals; name one of {', '.join(figures)}"
         )
 
+    def begin(out: Manifest) -> None:
+        out.json(SECTION, {"curve": curve.model_dump(mode="json"), "lines": lines})
+
     def conclude(results: Sequence[Result], out: Manifest) -> None:
         comparison.write_comparison(out, config, results)
         hospitals = comparison.per_hospital(results, config.evaluation.part)
         write_curve(out, hospitals, curve, lines, config.evaluation.part)
 
-    experiment.play(console, in_process=in_process, verbose=verbose, conclude=conclude, kind="curve")
+    experiment.play(console, in_process=in_process, verbose=verbose, begin=begin, conclude=conclude, kind="curve")
     return experiment.folder
 
 
@@ -120,9 +161,7 @@ def read(source: Source, overrides: Sequence[str]) -> tuple[Config, Curve, dict[
     return reading.resolve({**tree, "strategies": expanded}, reads=reading.COMPARISON), curve, lines
 
 
-def write_curve(
-    out: Manifest, hospitals: pd.DataFrame, curve: Curve, lines: Mapping[str, tuple[str, float | None]], part: str
-) -> None:
+def write_curve(out: Manifest, hospitals: pd.DataFrame, curve: Curve, lines: Lines, part: str) -> None:
     """Write ``curve.csv`` and its picture."""
     from raysim.report import curve_plot as picture
     from raysim.report.plots import save
@@ -133,7 +172,7 @@ def write_curve(
         save(picture.curves(table, curve.field, curve.figure, curve.scale), path)
 
 
-def _finished(folder: Path, curve: Curve, lines: Mapping[str, tuple[str, float | None]], part: str) -> pd.DataFrame:
+def _finished(folder: Path, curve: Curve, lines: Lines, part: str) -> pd.DataFrame:
     """The hospitals of a finished comparison; raises ``ConfigError`` where they are not what the curve is about."""
     from raysim.report.tables import read_csv
 
@@ -153,7 +192,7 @@ def _finished(folder: Path, curve: Curve, lines: Mapping[str, tuple[str, float |
     return hospitals
 
 
-def curve_table(hospitals: pd.DataFrame, curve: Curve, lines: Mapping[str, tuple[str, float | None]]) -> pd.DataFrame:
+def curve_table(hospitals: pd.DataFrame, curve: Curve, lines: Lines) -> pd.DataFrame:
     """A row a line, value and seed: ``mean`` and ``variance`` over hospitals of the figure, unweighted.
 
     Of strategies that serve several models the last, their headline, is meant. Hospitals without the figure are left

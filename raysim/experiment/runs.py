@@ -53,6 +53,9 @@ class Entry:
 Conclude = Callable[[Sequence[Result], Manifest], None]
 """Makes of all results the files of the whole experiment."""
 
+Begin = Callable[[Manifest], None]
+"""Writes what a whole experiment needs to go on, beside its configuration."""
+
 
 class Experiment:
     """A configuration checked against its data, to run with each of ``seeds`` and each of ``configs``.
@@ -91,6 +94,7 @@ class Experiment:
         *,
         in_process: bool,
         verbose: bool,
+        begin: Begin | None = None,
         conclude: Conclude | None = None,
         kind: Literal["compare", "curve"] = "compare",
     ) -> list[Result]:
@@ -104,7 +108,7 @@ class Experiment:
             if conclude is None:
                 results = [self._run_alone(services, in_process, verbose)]
             else:
-                results = self._run_all(services, in_process, verbose, conclude, kind)
+                results = self._run_all(services, in_process, verbose, begin, conclude, kind)
         except ConfigError:
             raise
         except BaseException:
@@ -137,13 +141,22 @@ class Experiment:
         return result
 
     def _run_all(
-        self, services: _RunServices, in_process: bool, verbose: bool, conclude: Conclude, kind: Kind
+        self,
+        services: _RunServices,
+        in_process: bool,
+        verbose: bool,
+        begin: Begin | None,
+        conclude: Conclude,
+        kind: Kind,
     ) -> list[Result]:
         frozen, results = self.config.frozen(), []
         first = next(iter(self.federations.values()))
         prints = {str(seed): federation.fingerprint for seed, federation in self.federations.items()}
         count = (len(self.entries) + len(self._trials)) * len(self.seeds)
         with resume.opened(kind, self.folder, frozen, first, prints, again=self._again) as whole:
+            if begin is not None:
+                with resume.writing(self.folder):
+                    begin(whole.manifest)
             with (
                 services.ready(in_process, verbose, jobs=count),
                 services.recorder.run(

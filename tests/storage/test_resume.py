@@ -19,6 +19,7 @@ from raysim.config import reading
 from raysim.config.schema import Config
 from raysim.core.errors import ConfigError, ResourceError
 from raysim.engine.job import Round
+from raysim.experiment import curve
 from raysim.report.progress import RunProgress
 from raysim.storage import resume
 from raysim.storage.manifest import Manifest
@@ -143,6 +144,30 @@ def test_a_stopped_comparison_repeats_no_finished_run(here: Path, monkeypatch):
     recorded = client.search_runs([client.get_experiment_by_name("raysim").experiment_id])  # type: ignore[union-attr]
     assert len(recorded) == 14
     assert {run.info.status for run in recorded} == {"FINISHED"}
+
+
+def test_a_stopped_curve_goes_on_to_its_table_and_picture(here: Path, monkeypatch):
+    tree = SMALL | {"strategies": ["fedprox"], "reference": "fedprox, mu 0", "tracking": {"uri": "none"}}
+    tree["curve"] = {"field": "mu", "values": [0, 1]}
+
+    def begin(out: str) -> None:
+        curve.begin(tree, [], Path(out), Console(quiet=True), in_process=True, verbose=False)
+
+    begin("whole")
+    with monkeypatch.context() as patch:
+        stop_at(patch, 5, job=2)
+        with pytest.raises(KeyboardInterrupt):
+            begin("stopped")
+    kept = Path("stopped/curve.json").read_text()
+    for wrong in ("[]", '{"curve": {}, "lines": {}}', kept.replace('"mu"', "null")):
+        Path("stopped/curve.json").write_text(wrong)
+        with pytest.raises(ConfigError, match="curve"):
+            go_on("stopped")
+    Path("stopped/curve.json").write_text(kept)
+    assert "fedprox, mu 1, seed 42 goes on from round 4 of 7" in go_on("stopped")
+    assert Path("stopped/plots/curve.png").exists()
+    for name in ("curve.csv", "hospitals.csv", "curve.json"):
+        assert Path("whole", name).read_bytes() == Path("stopped", name).read_bytes(), name
 
 
 def test_runs_that_end_early_go_on_as_if_they_had_not_been_stopped(here: Path, monkeypatch):
