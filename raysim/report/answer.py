@@ -119,8 +119,8 @@ def _price(shown: Evidence) -> list[str]:
     """What the recommended one costs against the reference."""
     if shown.base is None or shown.base == shown.best:
         return []
-    own, base = shown.entries[shown.best], shown.entries[shown.base]
-    return [f"It moves {own.bytes / base.bytes:.2g} times the bytes of {base.name}."] if base.bytes > 0 else []
+    best, base = shown.entries[shown.best], shown.entries[shown.base]
+    return [f"It moves {best.bytes / base.bytes:.2g} times the bytes of {base.name}."] if base.bytes > 0 else []
 
 
 def _worse(shown: Evidence) -> list[str]:
@@ -172,7 +172,7 @@ def _references(shown: Evidence) -> list[str]:
     sentences = []
     for entry, pair in zip(shown.references, shown.of_references, strict=True):
         interval = pair.population()
-        value = signed(pair.difference, interval, _digits(shown))
+        value = signed(pair.difference, _possible(interval, shown), _digits(shown))
         if not interval.shows:
             verdict = "no difference is shown"
         else:
@@ -206,7 +206,15 @@ def _digits(shown: Evidence) -> int:
 
 
 def _words(shown: Evidence, i: int, j: int) -> str:
-    return signed(*shown.between(i, j), _digits(shown))
+    value, interval = shown.between(i, j)
+    return signed(value, _possible(interval, shown), _digits(shown))
+
+
+def _possible(interval: Limits, shown: Evidence) -> Limits:
+    """What of an interval can be: two AUROCs differ by at most 1."""
+    if not shown.kind.larger:
+        return interval
+    return Limits(float(np.clip(interval.low, -1, 1)), float(np.clip(interval.high, -1, 1)))
 
 
 def signed(value: float, interval: Limits, digits: int) -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -128,6 +130,16 @@ def test_few_hospitals_are_said_to_be_few():
     assert "4 hospitals" in said.caution
     assert "Holm's procedure" in said.caution
     assert "one training seed" in said.caution
+
+
+def test_an_interval_goes_no_further_than_a_difference_can():
+    means = {f"s{i}": 0.8 for i in range(6)}
+    said = answer(*frames(means, hospitals=3, seeds=2, noise=0.15), "s0")
+    text = " ".join(said.reasons)
+    assert "(-1.000 to +1.000)" in text
+    assert max(abs(float(number)) for number in re.findall(r"[+-]\d+\.\d+", text)) <= 1
+    errors = answer(*frames(means, hospitals=3, seeds=2, noise=0.15, figure="mae"), "s0")
+    assert max(abs(float(number)) for number in re.findall(r"[+-]\d+\.\d+", " ".join(errors.reasons))) > 1
 
 
 def test_the_order_of_rows_changes_nothing():
