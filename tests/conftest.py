@@ -45,8 +45,12 @@ MakeFederation = Callable[..., Federation]
 MLP = ModelSpec("mlp", None, {"hidden": [6]}, "default")
 
 
-shared_ray = [pytest.mark.xdist_group("ray"), pytest.mark.usefixtures("ray_here")]
-"""For ``pytestmark`` of modules whose tests need a Ray and leave it as it was: they share one, on one test process."""
+def shared_ray(group: str) -> list[pytest.MarkDecorator]:
+    """For ``pytestmark`` of modules whose tests need a Ray and leave it as it was.
+
+    Those of one ``group`` are on one test process and share one Ray.
+    """
+    return [pytest.mark.xdist_group(group), pytest.mark.usefixtures("ray_here")]
 
 
 @pytest.fixture(scope="module")

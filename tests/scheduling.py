@@ -11,7 +11,25 @@ from xdist.scheduler import LoadGroupScheduling
 
 BY_THEMSELVES = ("tests/docs/test_docs.py::test_every_block_works",)
 
-LONGEST: tuple[str, ...] = ()
+LONGEST = (
+    "tests/docs/test_docs.py::test_every_block_works[sweeps]",
+    "faults",
+    "sweeps",
+    "actors",
+    "tests/api/test_host.py",
+    "tests/core/test_wheel.py",
+    "tests/docs/test_python.py",
+    "tests/api",
+    "tests/report/test_browser.py",
+    "tests/experiment/test_stores_away.py",
+    "tests/cluster",
+    "tests/serving/test_export.py",
+    "tests/experiment",
+    "tests/storage/test_resume.py",
+    "tests/fuzz",
+    "tests/docs",
+    "tests/strategies/test_coalitions.py",
+)
 """What begins first: beginnings of test ids, or groups. Others follow as they are collected."""
 
 

@@ -42,7 +42,7 @@ SIZES = [12, 8, 21, 0, 14, 9]
 ROUNDS = 60
 TWO = ResourcesSection(hospitals_per_actor=3)
 
-pytestmark = shared_ray
+pytestmark = shared_ray("faults")
 
 ROUND = 10
 """The round after which something happens."""

@@ -33,7 +33,7 @@ from raysim.strategies.shared.importing import by_path, standing_here
 from raysim.training.base import Optimizer
 from tests.conftest import MakeFederation, play, shared_ray
 
-pytestmark = shared_ray
+pytestmark = shared_ray("actors")
 
 SIZES = [30, 8, 21, 0, 14, 9, 17, 40]
 

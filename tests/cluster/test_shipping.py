@@ -27,7 +27,7 @@ from raysim.strategies.selections.sampling import InverseSqrt
 from raysim.training.base import Optimizer
 from tests.conftest import MakeFederation, play, shared_ray
 
-pytestmark = shared_ray
+pytestmark = shared_ray("actors")
 
 SIZES = [30, 8, 21, 0, 14, 9]
 

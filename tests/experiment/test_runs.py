@@ -26,7 +26,7 @@ from raysim.strategies.references.local import Local
 from tests.commands import raysim
 from tests.conftest import empty_store, play, shared_ray
 
-pytestmark = shared_ray
+pytestmark = shared_ray("actors")
 
 SMALL = {
     "data": {"source": "synthetic", "hospitals": 12, "rows": 900, "features": 6},

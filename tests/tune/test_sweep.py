@@ -32,7 +32,7 @@ from raysim.tune.schedulers import make_scheduler
 from tests.conftest import shared_ray
 from tests.tune.conftest import small_tree
 
-pytestmark = shared_ray
+pytestmark = shared_ray("sweeps")
 
 FILES = {
     *("journal.jsonl", "manifest.json", "pareto.csv", "plots", "recommended", "recommended.yaml"),
@@ -121,9 +121,10 @@ def test_runs_on_test_rows_have_the_files_of_any_run(ended, tmp_path):
 def test_only_one_command_at_a_time_works_in_a_sweeps_folder(ended, sweep_file, tmp_path):
     with held(ended[0]), pytest.raises(RaysimError, match="another raysim is at work in it"):
         go_on(ended[0])
-    with held(tmp_path / "new"), pytest.raises(RaysimError, match="another raysim is at work in it"):
-        begin(sweep_file(), tmp_path / "new")
-    assert list((tmp_path / "new").iterdir()) == []
+    with held(tmp_path / "new"):
+        with pytest.raises(RaysimError, match="another raysim is at work in it"):
+            begin(sweep_file(), tmp_path / "new")
+        assert list((tmp_path / "new").iterdir()) == []
 
 
 def test_a_sweep_goes_on_from_any_folder(ended, tmp_path, monkeypatch):
