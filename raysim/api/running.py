@@ -33,7 +33,11 @@ if TYPE_CHECKING:
     from raysim.storage.manifest import Manifest
 
 
-RESULTS: Mapping[str, type[RunResult | ComparisonResult]] = {"run": RunResult, "compare": ComparisonResult, "curve": CurveResult}
+RESULTS: Mapping[str, type[RunResult | ComparisonResult]] = {
+    "run": RunResult,
+    "compare": ComparisonResult,
+    "curve": CurveResult,
+}
 """What is made of a folder, by what ``resume.json`` says that it is."""
 
 
