@@ -172,10 +172,7 @@ def play_comparison(
 
     with manners():
         config = reading.resolve(config, reads=reading.COMPARISON)
-        experiment = Experiment(
-            config, reading.compared(config), config.seeds or (config.seed,), out, again=again, tune=config.tune
-        )
-        reading.check_reference(config.reference, [entry.label for entry in experiment.entries])
+        experiment = Experiment.comparing(config, out, again=again)
         experiment.play(console, in_process=in_process, verbose=verbose, conclude=conclude)
         return ComparisonResult(experiment.folder)
 

@@ -111,9 +111,7 @@ def _play(
     from raysim.experiment import comparison
     from raysim.experiment.runs import Experiment
 
-    seeds = config.seeds or (config.seed,)
-    experiment = Experiment(config, reading.compared(config), seeds, out, again=again, tune=config.tune)
-    reading.check_reference(config.reference, [entry.label for entry in experiment.entries])
+    experiment = Experiment.comparing(config, out, again=again)
     figures = figures_of(next(iter(experiment.federations.values())).task, config.evaluation.part)
     if curve.figure not in figures:
         raise ConfigError(

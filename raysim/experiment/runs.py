@@ -17,7 +17,7 @@ from typing import Literal
 
 from rich.console import Console
 
-from raysim.config import plugins
+from raysim.config import plugins, reading
 from raysim.config.schema import Config, TuneSection
 from raysim.core import host
 from raysim.core.errors import ConfigError, RaysimError, ResourceError, TrainingDiverged
@@ -87,6 +87,14 @@ class Experiment:
         self.folder = choose_folder(out, config.name, again=again)
         self.federations = {seed: plugins.build_federation(config.data, self._source, seed) for seed in seeds}
         self._check()
+
+    @classmethod
+    def comparing(cls, config: Config, out: Path | None, *, again: bool = False) -> Experiment:
+        """The strategies and seeds that a resolved configuration compares; ``out`` and ``again`` as above."""
+        seeds = config.seeds or (config.seed,)
+        experiment = cls(config, reading.compared(config), seeds, out, again=again, tune=config.tune)
+        reading.check_reference(config.reference, [entry.label for entry in experiment.entries])
+        return experiment
 
     def play(
         self,
