@@ -1,0 +1,108 @@
+"""A robust rule by name, with what stands before it: what a server puts in the place of an average."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import partial
+
+import numpy as np
+
+from raysim.robust import before, centres, coordinates, selecting, trust
+from raysim.robust.breakdown import NEEDS
+from raysim.robust.rule import Aggregate, Floats, Ids, Rule
+
+RULES = tuple(NEEDS)
+"""Their names."""
+
+WEIGHTED = ("median", "trimmed_mean", "geometric_median")
+"""The rules under which hospitals can count by a weight."""
+
+
+@dataclass(frozen=True)
+class Aggregation:
+    """Which rule, and its parameters."""
+
+    name: str
+    """One of :data:`RULES`."""
+    assumed: float = 0.0
+    """The share of wrong updates that is assumed: ``f = floor(assumed * m)`` of ``m``."""
+    before: str = "none"
+    """``none``, ``nnm`` or ``bucketing``."""
+    radius: float | None = None
+    """Of centred clipping; None: the median of the distances."""
+    passes: int = 1
+    """Of centred clipping."""
+    bound: float = 1.0
+    """Of the norm bound."""
+    nu: float = 1e-6
+    """Of the geometric median."""
+    kept: int | None = None
+    """How many updates Multi-Krum averages; None: ``m - f``."""
+
+    def count(self, m: int) -> int:
+        """How many of ``m`` updates are assumed to be wrong."""
+        # A share written as 0.3 of 10 is 3 and not 2.9999999999999996.
+        return int(np.floor(self.assumed * m + 1e-9))
+
+    def aggregate(
+        self,
+        updates: Floats,
+        *,
+        centre: Floats | None = None,
+        root: Floats | None = None,
+        order: Ids | None = None,
+        weights: Floats | None = None,
+    ) -> Aggregate:
+        """The aggregate of ``updates [m, P]``.
+
+        ``centre [P]`` is where centred clipping begins (0 where None), ``root [P]`` the server's own update for FLTrust
+        and ``order [m]`` that of buckets (as given where None). ``weights [m]`` are for :data:`WEIGHTED` rules with
+        nothing before them. Where the rule needs more updates than there are (a small cluster), ``f`` is lowered until
+        it can be computed.
+        """
+        if not len(updates):
+            raise ValueError("there is no update to aggregate")
+        f, means = self.count(len(updates)), None
+        if self.before == "nnm":
+            means = before.nearest_neighbours(updates, f)
+        elif self.before == "bucketing":
+            given = np.arange(len(updates)) if order is None else order
+            means = before.buckets(given, before.bucket_size(len(updates), f))
+        rows = updates if means is None else before.mixed(means, updates)
+        made = self._rule(centre, root, weights)(rows, self._computable(len(rows), f))
+        if means is None or made.admitted is None:
+            return made
+        return replace(made, admitted=made.admitted @ means)
+
+    def _computable(self, m: int, f: int) -> int:
+        """The largest count up to ``f`` for which the rule's formula is defined."""
+        if self.name == "bulyan":
+            return max(0, min(f, (m - 3) // 4))
+        return min(f, (m - 1) // 2) if self.name == "trimmed_mean" else f
+
+    def _rule(self, centre: Floats | None, root: Floats | None, weights: Floats | None) -> Rule:
+        def clipped(updates: Floats, f: int) -> Aggregate:
+            begin = np.zeros(updates.shape[1]) if centre is None else centre
+            return centres.centred_clipping(updates, begin, self.radius, self.passes)
+
+        def trusted(updates: Floats, f: int) -> Aggregate:
+            if root is None:
+                raise ValueError("FLTrust needs an update of the server's own")
+            return trust.fltrust(updates, root)
+
+        rules: dict[str, Rule] = {
+            "median": lambda updates, f: coordinates.median(updates, weights),
+            "trimmed_mean": partial(coordinates.trimmed_mean, weights=weights),
+            "krum": selecting.krum,
+            "multi_krum": partial(selecting.multi_krum, kept=self.kept),
+            "bulyan": lambda updates, f: selecting.bulyan(updates, f) if len(updates) >= 3 else _mean(updates),
+            "geometric_median": lambda updates, f: centres.geometric_median(updates, weights, nu=self.nu),
+            "centred_clipping": clipped,
+            "norm_bound": lambda updates, f: centres.norm_bound(updates, self.bound),
+            "fltrust": trusted,
+        }
+        return rules[self.name]
+
+
+def _mean(updates: Floats) -> Aggregate:
+    return centres.norm_bound(updates, np.inf)

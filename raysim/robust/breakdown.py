@@ -1,0 +1,42 @@
+"""How many wrong updates each rule bears, and how robust it is (Allouah et al. 2023)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+NEEDS: dict[str, tuple[str, Callable[[int, int], bool]]] = {
+    "median": ("more than 2f", lambda m, f: m > 2 * f),
+    "trimmed_mean": ("more than 2f", lambda m, f: m > 2 * f),
+    "geometric_median": ("more than 2f", lambda m, f: m > 2 * f),
+    "centred_clipping": ("more than 2f", lambda m, f: m > 2 * f),
+    "krum": ("at least 2f + 3", lambda m, f: m >= 2 * f + 3),
+    "multi_krum": ("at least 2f + 3", lambda m, f: m >= 2 * f + 3),
+    "bulyan": ("at least 4f + 3", lambda m, f: m >= 4 * f + 3),
+    "norm_bound": ("any number", lambda m, f: True),
+    "fltrust": ("any number", lambda m, f: True),
+}
+"""By rule: how many hospitals it needs for f wrong ones in words, and whether ``m`` are enough for ``f``."""
+
+
+def bears(rule: str, m: int, f: int) -> bool:
+    """Whether the guarantee of ``rule`` holds for ``f`` wrong ones out of ``m``; without any it always does."""
+    return f == 0 or NEEDS[rule][1](m, f)
+
+
+def kappa(rule: str, m: int, f: int, neighbours: bool = False) -> float:
+    """The rule's coefficient of robustness; infinite where ``m <= 2f``, NaN where none is known of it.
+
+    The squared distance of the aggregate from the honest mean is at most kappa times the honest variance. With
+    ``neighbours`` it is that of the rule behind NNM.
+    """
+    if m <= 2 * f:
+        return float("inf")
+    ratio = f / (m - 2 * f)
+    known = {
+        "trimmed_mean": 6 * ratio * (1 + ratio),
+        "krum": 6 * (1 + ratio),
+        "median": 4 * (1 + ratio) ** 2,
+        "geometric_median": 4 * (1 + ratio) ** 2,
+    }
+    value = known.get(rule, float("nan"))
+    return 8 * f / (m - f) * (value + 1) if neighbours else value

@@ -1,0 +1,66 @@
+"""Rules that choose updates by their distances: Krum, Multi-Krum, Bulyan."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from raysim.robust.rule import Aggregate, Floats, Ids, squared_distances, uniform
+
+
+def krum_scores(distances: Floats, f: int) -> Floats:
+    """For each update the sum of the squared distances to its ``max(1, m - f - 2)`` nearest others, ``[m]``."""
+    m = len(distances)
+    if m == 1:
+        return np.zeros(1)
+    others = np.sort(distances + np.diag(np.full(m, np.inf)), axis=1)
+    scores: Floats = others[:, : min(max(1, m - f - 2), m - 1)].sum(axis=1)
+    return scores
+
+
+def krum(updates: Floats, f: int) -> Aggregate:
+    """The update with the least score, of several the first."""
+    return _mean_of(updates, np.array([np.argmin(krum_scores(squared_distances(updates), f))]))
+
+
+def multi_krum(updates: Floats, f: int, kept: int | None = None) -> Aggregate:
+    """The mean of the ``kept`` updates with the least scores, ``m - f`` where not given."""
+    m = len(updates)
+    count = max(1, m - f) if kept is None else kept
+    if not 1 <= count <= m:
+        raise ValueError(f"{count} of {m} updates cannot be kept")
+    scores = krum_scores(squared_distances(updates), f)
+    return _mean_of(updates, np.sort(np.argsort(scores, kind="stable")[:count]))
+
+
+def bulyan(updates: Floats, f: int) -> Aggregate:
+    """``m - 2f`` times the winner of Krum among what remains, then the mean of the ``m - 4f`` values of each coordinate
+    that are nearest to the median of those winners; ``m >= 4f + 3``.
+    """
+    chosen = bulyan_selection(updates, f)
+    selected = updates[chosen]
+    middle = np.median(selected, axis=0)
+    nearest = np.argsort(np.abs(selected - middle), axis=0, kind="stable")[: len(chosen) - 2 * f]
+    admitted = np.zeros(len(updates))
+    counts = np.bincount(nearest.ravel(), minlength=len(chosen))
+    admitted[chosen] = counts / counts.sum()
+    return Aggregate(uniform(np.take_along_axis(selected, nearest, axis=0)), admitted, selects=True)
+
+
+def bulyan_selection(updates: Floats, f: int) -> Ids:
+    """The updates that Bulyan averages over, in the order in which they win, ``[m - 2f]``."""
+    m = len(updates)
+    if m < 4 * f + 3:
+        raise ValueError(f"{m} updates are fewer than the {4 * f + 3} that Bulyan needs for {f} wrong ones")
+    distances, remaining, chosen = squared_distances(updates), np.arange(m), []
+    for _ in range(m - 2 * f):
+        scores = krum_scores(distances[np.ix_(remaining, remaining)], f)
+        winner = int(np.argmin(scores))
+        chosen.append(int(remaining[winner]))
+        remaining = np.delete(remaining, winner)
+    return np.array(chosen, dtype=np.int64)
+
+
+def _mean_of(updates: Floats, chosen: Ids) -> Aggregate:
+    admitted = np.zeros(len(updates))
+    admitted[chosen] = 1.0 / len(chosen)
+    return Aggregate(uniform(updates[chosen]), admitted, selects=True)

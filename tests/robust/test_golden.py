@@ -1,0 +1,113 @@
+"""The rules on seven updates of two coordinates, the last of which is far off, against numbers worked out by hand."""
+
+import numpy as np
+import pytest
+
+from raysim.robust import before, breakdown, centres, coordinates, selecting, trust
+from raysim.robust.aggregation import Aggregation
+from raysim.robust.rule import squared_distances
+
+ROWS = np.array([[1, 2], [1.2, 1.8], [0.9, 2.1], [1.1, 2.2], [0.8, 1.9], [1.3, 2], [-5, 9]], dtype=float)
+
+
+def close(got, want):
+    np.testing.assert_allclose(got, want, rtol=0, atol=1e-9)
+
+
+def test_median_and_trimmed_mean():
+    close(coordinates.median(ROWS).update, [1, 2])
+    close(coordinates.trimmed_mean(ROWS, 1).update, [1, 2.04])
+    close(coordinates.trimmed_mean(ROWS, 2).update, [1, 2.0333333333333333])
+
+
+def test_krum_and_what_is_made_of_it():
+    scores = selecting.krum_scores(squared_distances(ROWS), 1)
+    close(scores, [0.2, 0.47, 0.29, 0.35, 0.45, 0.39, 334.92])
+    close(selecting.krum(ROWS, 1).update, ROWS[0])
+    close(selecting.multi_krum(ROWS, 1, kept=4).update, [1.075, 2.075])
+    close(selecting.multi_krum(ROWS, 1).update, [1.05, 2])
+    assert selecting.bulyan_selection(ROWS, 1).tolist() == [0, 2, 5, 1, 3]
+    close(selecting.bulyan(ROWS, 1).update, [1.1, 2.0333333333333333])
+
+
+def test_geometric_median():
+    close(centres.geometric_median(ROWS).update, [0.9982302665, 2.0160609220])
+    close(centres.geometric_median(ROWS, nu=0.1, passes=3).update, [0.9859773920, 2.0534070925])
+    from_zero = centres.geometric_median(ROWS, nu=0.1, passes=3, start=np.zeros(2))
+    close(from_zero.update, [0.9865328924, 2.0537732707])
+
+
+def test_centred_clipping_and_norm_bound():
+    close(centres.centred_clipping(ROWS, np.zeros(2), 1.0, 1).update, [0.3272070150, 0.8820408534])
+    close(centres.centred_clipping(ROWS, np.zeros(2), 1.0, 3).update, [0.9130092608, 2.0720452867])
+    close(centres.norm_bound(ROWS, 2.0).update, [0.6544140301, 1.7640817068])
+
+
+def test_fltrust():
+    root = np.array([1.0, 2.0])
+    trusted = [1, 0.9922778767, 0.9982743732, 1, 0.9978801060, 0.9936529683, 0.5646839156]
+    close(trust.trust_scores(ROWS, root), trusted)
+    close(trust.fltrust(ROWS, root).update, [0.8513589660, 1.9736512901])
+
+
+def test_mixing_with_neighbours_and_buckets():
+    mixed = before.mixed(before.nearest_neighbours(ROWS, 1), ROWS)
+    close(mixed, [[1.05, 2]] * 6 + [[0.0166666666666667, 3.2]])
+    for rule in ("median", "trimmed_mean"):
+        close(Aggregation(rule, assumed=1 / 7, before="nnm").aggregate(ROWS).update, [1.05, 2])
+    means = before.buckets(np.array([3, 0, 6, 1, 5, 2, 4]), 2)
+    close(coordinates.median(before.mixed(means, ROWS)).update, [0.925, 2.075])
+
+
+def test_the_shares_of_updates_in_the_aggregate():
+    assert selecting.krum(ROWS, 1).admitted.tolist() == [1, 0, 0, 0, 0, 0, 0]
+    close(selecting.multi_krum(ROWS, 1).admitted, [1 / 6] * 6 + [0])
+    assert selecting.bulyan(ROWS, 1).admitted.sum() == pytest.approx(1)
+    assert selecting.bulyan(ROWS, 1).admitted[[4, 6]].tolist() == [0, 0]
+    mixed = Aggregation("krum", assumed=1 / 7, before="nnm").aggregate(ROWS)
+    close(mixed.admitted, [1 / 6] * 6 + [0])
+    shares = centres.geometric_median(ROWS).admitted
+    assert shares.sum() == pytest.approx(1)
+    assert shares.argmin() == 6
+    close(shares @ ROWS, centres.geometric_median(ROWS).update)
+
+
+def test_weights_are_mass():
+    values = np.array([[0.0], [1.0], [10.0]])
+    assert coordinates.median(values, np.array([1.0, 1.0, 3.0])).update == 10
+    assert coordinates.median(values, np.array([1.0, 1.0, 2.0])).update == 5.5
+    # A third of a mass of 3 is cut at either end: a half of the first and of the second hospital's stays.
+    two = np.array([[0.0], [3.0], [10.0]])
+    assert coordinates.trimmed_mean(two, 1, np.array([1.5, 0.75, 0.75])).update == pytest.approx(1.5)
+
+
+def test_what_each_rule_bears():
+    assert breakdown.bears("median", 7, 3)
+    assert not breakdown.bears("median", 6, 3)
+    assert breakdown.bears("krum", 7, 2)
+    assert not breakdown.bears("krum", 6, 2)
+    assert breakdown.bears("bulyan", 7, 1)
+    assert not breakdown.bears("bulyan", 6, 1)
+    assert breakdown.kappa("trimmed_mean", 7, 1) == pytest.approx(6 / 5 * 6 / 5)
+    assert breakdown.kappa("krum", 7, 1) == pytest.approx(7.2)
+    assert breakdown.kappa("median", 7, 1) == pytest.approx(4 * 1.44)
+    assert breakdown.kappa("median", 7, 1, neighbours=True) == pytest.approx(8 / 6 * (4 * 1.44 + 1))
+    assert breakdown.kappa("median", 6, 3) == np.inf
+
+
+def test_a_share_is_the_count_that_is_meant():
+    assert [Aggregation("median", assumed=share).count(10) for share in (0.1, 0.3, 0.7)] == [1, 3, 7]
+    assert before.bucket_size(7, 1) == 3
+    assert before.bucket_size(7, 0) == 1
+
+
+def test_too_few_updates_for_a_formula():
+    with pytest.raises(ValueError, match="leave none of 2"):
+        coordinates.trimmed_mean(ROWS[:2], 1)
+    with pytest.raises(ValueError, match="fewer than the 7"):
+        selecting.bulyan(ROWS[:6], 1)
+    # In a small cluster a rule does what it can.
+    for name in ("bulyan", "trimmed_mean", "krum", "multi_krum", "median", "geometric_median", "centred_clipping"):
+        one = Aggregation(name, assumed=0.4).aggregate(ROWS[:1])
+        close(one.update, ROWS[0])
+        assert np.isfinite(Aggregation(name, assumed=0.4).aggregate(ROWS[:2]).update).all()
