@@ -1,0 +1,1 @@
+"""Compression of updates: what is sent in place of a vector, and in how many bits."""
