@@ -18,7 +18,7 @@ from matplotlib.figure import Figure
 
 from raysim.metrics.equity import worst_decile
 from raysim.metrics.labels import reporting
-from raysim.report import accuracy, plots, tables
+from raysim.report import accuracy, plots, svg, tables
 from raysim.report.answer import Answer, answer, plus_minus
 from raysim.report.contents import (
     body_rows,
@@ -77,7 +77,7 @@ def comparison_page(
     rounds: pd.DataFrame | None = None,
     differences: pd.DataFrame | None = None,
     said: Answer | None = None,
-    further: Sequence[Drawn] = (),
+    further: Sequence[Drawn | svg.Figure] = (),
     noise: Mapping[tuple[str, str], Noise] | None = None,
     part: str = "test",
 ) -> str:
@@ -96,7 +96,7 @@ def comparison_page(
     names = tables.labels(table)
     against = tables.baseline_of(table, baseline)
     few = tables.few(table)
-    pictures = [] if few else _front_pictures(table, names)
+    pictures: list[Picture | svg.Figure] = [] if few else [*_front_pictures(table, names)]
     pictures += _size_picture(hospitals) + _curves_picture(rounds)
     pictures += _further_pictures(further)
     return render(
@@ -130,7 +130,7 @@ def run_page(
     *,
     hospitals: pd.DataFrame | None = None,
     rounds: pd.DataFrame | None = None,
-    further: Sequence[Drawn] = (),
+    further: Sequence[Drawn | svg.Figure] = (),
     training: str = "",
     sizes: Mapping[str, str] | None = None,
     part: str = "test",
@@ -154,7 +154,7 @@ def run_page(
         body=body_rows(table, names),
         undefined=undefined_sentence(hospitals, table, part),
         worst=worst_served(hospitals, part),
-        pictures=_size_picture(hospitals) + _curves_picture(rounds) + _further_pictures(further),
+        pictures=[*_size_picture(hospitals), *_curves_picture(rounds), *_further_pictures(further)],
     )
 
 
@@ -203,8 +203,11 @@ def png(figure: Figure) -> str:
     return "data:image/png;base64," + base64.b64encode(buffer.getvalue()).decode("ascii")
 
 
-def _further_pictures(further: Sequence[Drawn]) -> list[Picture]:
-    return [Picture(drawn.title, png(drawn.figure), drawn.caption, drawn.alt) for drawn in further]
+def _further_pictures(further: Sequence[Drawn | svg.Figure]) -> list[Picture | svg.Figure]:
+    return [
+        drawn if isinstance(drawn, svg.Figure) else Picture(drawn.title, png(drawn.figure), drawn.caption, drawn.alt)
+        for drawn in further
+    ]
 
 
 def _size_picture(hospitals: pd.DataFrame | None) -> list[Picture]:

@@ -1,0 +1,35 @@
+"""Figures of pages: inline SVG in the colours of the page, drawn here without any library, printed without script.
+
+``scales`` are axes, ``styles`` the colour and marker of a strategy, ``chart`` marks in axes, ``figure`` charts with
+their legend and caption, ``markup`` escaped elements and the one block of data of a page.
+"""
+
+from raysim.report.svg.chart import WIDTH, Chart
+from raysim.report.svg.figure import PANEL, Figure, figure, heat_map, histogram, legend
+from raysim.report.svg.markup import element, joined, json_block
+from raysim.report.svg.scales import Axis, linear, log, names, share, spaced
+from raysim.report.svg.styles import PLAIN, Style, style, styles
+
+__all__ = [
+    "PANEL",
+    "PLAIN",
+    "WIDTH",
+    "Axis",
+    "Chart",
+    "Figure",
+    "Style",
+    "element",
+    "figure",
+    "heat_map",
+    "histogram",
+    "joined",
+    "json_block",
+    "legend",
+    "linear",
+    "log",
+    "names",
+    "share",
+    "spaced",
+    "style",
+    "styles",
+]

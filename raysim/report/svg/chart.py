@@ -1,0 +1,289 @@
+"""A chart: two axes and marks in them, drawn in a ``viewBox`` so that it shrinks with its page."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Sequence
+
+import numpy as np
+from markupsafe import Markup
+from numpy.typing import ArrayLike
+
+from raysim.report.svg.markup import element, joined
+from raysim.report.svg.scales import Axis
+from raysim.report.svg.styles import PLAIN, Style
+
+WIDTH = 520.0
+"""Units of a chart as wide as the text: on a phone one is .7 pixels."""
+
+LETTER = 6.9
+"""The width of a letter, about, in the units of a chart."""
+
+LINE = 15.0
+"""The height of a line of text."""
+
+
+class Chart:
+    """Marks are drawn in the order in which they are added; hospitals' marks know ``of``, their number on the page.
+
+    ``title`` stands above the chart and names it to those who cannot see it, ``said`` tells them what it shows.
+    Values that have no place on an axis are left out.
+    """
+
+    def __init__(
+        self,
+        x: Axis,
+        y: Axis,
+        *,
+        name: str,
+        title: str = "",
+        said: str = "",
+        width: float = WIDTH,
+        height: float = 300.0,
+        right: float = 12.0,
+        gridlines: str = "xy",
+    ) -> None:
+        """``right``: units kept free there, for labels; ``gridlines``: of which axes. ``name``: its id on a page."""
+        self.x, self.y, self.name, self.title, self.said = x, y, name, title, said
+        self.width, self.height = width, height
+        longest = max((len(text) for text in y.texts), default=0)
+        self._left = min(longest * LETTER, 0.42 * width) + 12 + (LINE if y.title and y.kind != "names" else 0)
+        self._top = 10 + (LINE + 4 if title else 0) + (LINE if y.title and y.kind == "names" else 0)
+        self._right, self._bottom = width - right, height - (LINE + 8) - (LINE + 2 if x.title else 0)
+        self._gridlines = gridlines
+        self._marks: list[Markup] = []
+
+    def across(self, values: ArrayLike) -> np.ndarray:
+        """Where values of the horizontal axis stand, in units of the chart."""
+        return self._left + self.x.places(values) * (self._right - self._left)
+
+    def up(self, values: ArrayLike) -> np.ndarray:
+        """Where values of the vertical axis stand; of names the first is on top."""
+        places = self.y.places(values)
+        places = places if self.y.kind == "names" else 1 - places
+        return self._top + places * (self._bottom - self._top)
+
+    def dots(
+        self,
+        x: ArrayLike,
+        y: ArrayLike,
+        style: Style = PLAIN,
+        *,
+        of: Sequence[int] | None = None,
+        size: float = 4.0,
+        class_: str | None = None,
+    ) -> None:
+        """A marker at each point."""
+        for i, (a, b) in enumerate(zip(self.across(x), self.up(y), strict=True)):
+            if math.isfinite(a) and math.isfinite(b):
+                number = None if of is None else of[i]
+                self._marks.append(style.marker(a, b, size, class_=class_, data_h=number))
+
+    def whiskers(
+        self,
+        low: ArrayLike,
+        high: ArrayLike,
+        at: ArrayLike,
+        style: Style = PLAIN,
+        *,
+        upright: bool = False,
+        of: Sequence[int] | None = None,
+        class_: str = "whisker",
+    ) -> None:
+        """A line from ``low`` to ``high`` at each place of the other axis, ``upright`` or level; cut at the axes."""
+        scale, other = (self.up, self.across) if upright else (self.across, self.up)
+        axis = self.y if upright else self.x
+        ends = [scale(np.clip(np.asarray(end, dtype=np.float64), axis.low, axis.high)) for end in (low, high)]
+        for i, (a, b, p) in enumerate(zip(*ends, other(at), strict=True)):
+            if not (math.isfinite(a) and math.isfinite(b) and math.isfinite(p)):
+                continue
+            number = None if of is None else of[i]
+            d = f"M{p:.1f} {a:.1f}V{b:.1f}" if upright else f"M{a:.1f} {p:.1f}H{b:.1f}"
+            self._marks.append(element("path", d=d, class_=f"c{style.colour} {class_}", data_h=number))
+
+    def line(
+        self, x: ArrayLike, y: ArrayLike, style: Style = PLAIN, *, steps: bool = False, class_: str = "line"
+    ) -> None:
+        """A line through points; ``steps``: each value stands until the next."""
+        points = [(a, b) for a, b in zip(self.across(x), self.up(y), strict=True) if np.isfinite([a, b]).all()]
+        if points:
+            d = _path(points, steps)
+            self._marks.append(element("path", d=d, class_=f"c{style.colour} {class_}", stroke_dasharray=style.dash))
+
+    def band(self, x: ArrayLike, low: ArrayLike, high: ArrayLike, style: Style = PLAIN, *, steps: bool = False) -> None:
+        """An area between two lines."""
+        places = [(a, b, c) for a, b, c in zip(self.across(x), self.up(low), self.up(high), strict=True)]
+        places = [place for place in places if np.isfinite(place).all()]
+        if places:
+            above = _path([(a, c) for a, _, c in places], steps)
+            below = _path([(a, b) for a, b, _ in places], steps)
+            back = "L" + "L".join(reversed(below[1:].split("L")))
+            self._marks.append(element("path", d=f"{above}{back}Z", class_=f"c{style.colour} band"))
+
+    def bars(
+        self,
+        low: ArrayLike,
+        high: ArrayLike,
+        at: ArrayLike,
+        style: Style = PLAIN,
+        *,
+        upright: bool = False,
+        thick: float = 0.7,
+        of: Sequence[int] | None = None,
+        class_: str = "bar",
+    ) -> None:
+        """Bars from ``low`` to ``high``, as thick as that share of a step of the other axis."""
+        scale, other = (self.up, self.across) if upright else (self.across, self.up)
+        step = abs(float(other([1.0])[0] - other([0.0])[0])) * thick
+        for i, (a, b, p) in enumerate(zip(scale(low), scale(high), other(at), strict=True)):
+            if not (math.isfinite(a) and math.isfinite(b) and math.isfinite(p)):
+                continue
+            first, long = float(min(a, b)), float(abs(b - a))
+            box = (
+                {"x": float(p) - step / 2, "y": first, "width": step, "height": long}
+                if upright
+                else {"x": first, "y": float(p) - step / 2, "width": long, "height": step}
+            )
+            number = None if of is None else of[i]
+            self._marks.append(element("rect", **box, class_=f"c{style.colour} {class_}", data_h=number))
+
+    def columns(self, low: ArrayLike, high: ArrayLike, counts: ArrayLike, style: Style = PLAIN) -> None:
+        """Bars from 0 up to ``counts``, each between two edges: of a histogram."""
+        first, last, top = self.across(low), self.across(high), self.up(counts)
+        base = float(self.up([max(0.0, self.y.low)])[0])
+        for a, b, c in zip(first, last, top, strict=True):
+            if b - a > 0 and base - c > 0:
+                box = {"x": float(a) + 0.5, "y": float(c), "width": float(b - a) - 1, "height": base - float(c)}
+                self._marks.append(element("rect", **box, class_=f"c{style.colour} bar"))
+
+    def rule(self, *, x: float | None = None, y: float | None = None, text: str = "", dashed: bool = False) -> None:
+        """A line through the whole chart at a value of one axis, with a ``text`` at its end."""
+        kind = "rule dashed" if dashed else "rule"
+        if x is not None:
+            at = float(self.across([x])[0])
+            self._marks.append(element("path", d=f"M{at:.1f} {self._top:.1f}V{self._bottom:.1f}", class_=kind))
+            if text:
+                self._marks.append(element("text", text, x=at + 4, y=self._top + 10, class_="note"))
+        if y is not None:
+            at = float(self.up([y])[0])
+            self._marks.append(element("path", d=f"M{self._left:.1f} {at:.1f}H{self._right:.1f}", class_=kind))
+            if text:
+                self._marks.append(element("text", text, x=self._right - 2, y=at - 4, class_="note", text_anchor="end"))
+
+    def text(self, x: float, y: float, text: str, *, anchor: str = "start", dx: float = 0.0, dy: float = 4.0) -> None:
+        """A text at a point, moved by so many units."""
+        a, b = float(self.across([x])[0]), float(self.up([y])[0])
+        if math.isfinite(a) and math.isfinite(b):
+            self._marks.append(element("text", text, x=a + dx, y=b + dy, class_="note", text_anchor=anchor))
+
+    def at_the_right(self, texts: Sequence[str], y: ArrayLike) -> None:
+        """Texts in the room kept free there, each at its value, moved apart where they would overlap."""
+        heights = [float(height) for height in self.up(y)]
+        low, high = self._top + LINE / 2, self._bottom - LINE / 2
+        for text, height in zip(texts, spread(heights, LINE - 1, low, high), strict=True):
+            self._marks.append(element("text", text, x=self._right + 8, y=height + 4, class_="label"))
+
+    def cell(self, row: int, column: int, shade: float, text: str) -> None:
+        """A cell of a heat map, ``shade`` from 0 to 1, on two axes of names."""
+        x, y = self.across([column - 0.5, column + 0.5]), self.up([row - 0.5, row + 0.5])
+        (left, right), (top, bottom) = x.tolist(), y.tolist()
+        box = {"x": left + 0.5, "y": top + 0.5, "width": right - left - 1, "height": bottom - top - 1}
+        self._marks.append(element("rect", **box, class_="cell", fill_opacity=short_share(shade)))
+        self._marks.append(
+            element("text", text, x=float(x.mean()), y=float(y.mean()) + 4, class_="value", text_anchor="middle")
+        )
+
+    def markup(self) -> Markup:
+        """The chart as an ``svg`` element."""
+        ids = f"{self.name}-title", f"{self.name}-said"
+        return element(
+            "svg",
+            element("title", self.title or self.said, id=ids[0]),
+            element("desc", self.said, id=ids[1]),
+            *self._frame(),
+            joined(self._marks),
+            viewBox=f"0 0 {self.width:g} {self.height:g}",
+            class_="chart",
+            role="img",
+            aria_labelledby=f"{ids[0]} {ids[1]}",
+            style=f"--units: {self.width:g}",
+        )
+
+    def _frame(self) -> list[Markup]:
+        """Gridlines, ticks and titles."""
+        parts: list[Markup] = []
+        if self.title:
+            parts.append(element("text", self.title, x=4.0, y=LINE, class_="heading"))
+        lines = []
+        for tick, text in zip(self.x.ticks, self.x.texts, strict=True):
+            at = float(self.across([tick])[0])
+            if "x" in self._gridlines and self.x.kind != "names":
+                lines.append(f"M{at:.1f} {self._top:.1f}V{self._bottom:.1f}")
+            parts.append(element("text", text, x=at, y=self._bottom + LINE, class_="tick", text_anchor="middle"))
+        for tick, text in zip(self.y.ticks, self.y.texts, strict=True):
+            at = float(self.up([tick])[0])
+            if "y" in self._gridlines and self.y.kind != "names":
+                lines.append(f"M{self._left:.1f} {at:.1f}H{self._right:.1f}")
+            room = round((self._left - 12) / LETTER)
+            cut = text if len(text) <= room or self.y.kind != "names" else f"{text[: room - 1]}…"
+            parts.append(element("text", cut, x=self._left - 8, y=at + 4, class_="tick", text_anchor="end"))
+        parts.insert(0, element("path", d="".join(lines), class_="grid"))
+        middle = (self._left + self._right) / 2
+        if self.x.title:
+            parts.append(
+                element("text", self.x.title, x=middle, y=self.height - 5, class_="axis", text_anchor="middle")
+            )
+        if self.y.title and self.y.kind == "names":
+            parts.append(
+                element("text", self.y.title, x=self._left - 8, y=self._top - 6, class_="axis", text_anchor="end")
+            )
+        elif self.y.title:
+            at = (self._top + self._bottom) / 2
+            turn = f"translate(12 {at:.1f}) rotate(-90)"
+            parts.append(element("text", self.y.title, class_="axis", text_anchor="middle", transform=turn))
+        return parts
+
+
+def spread(positions: Sequence[float], gap: float, low: float, high: float) -> list[float]:
+    """``positions`` moved as little as possible so that neighbours are ``gap`` apart, in order, within ``low..high``.
+
+    Where there are too many for that, they are as far apart as the room allows.
+    """
+    gap = min(gap, (high - low) / max(len(positions) - 1, 1))
+    order = sorted(range(len(positions)), key=lambda i: positions[i])
+    blocks: list[tuple[float, int]] = []  # neighbours that touch: their centre and number
+    for i in order:
+        blocks.append((_within(positions[i], 1, gap, low, high), 1))
+        while len(blocks) > 1 and blocks[-1][0] - blocks[-2][0] < gap * (blocks[-1][1] + blocks[-2][1]) / 2 - 1e-9:
+            (upper, m), (lower, k) = blocks.pop(), blocks.pop()
+            blocks.append((_within((upper * m + lower * k) / (m + k), m + k, gap, low, high), m + k))
+    moved = [centre + gap * (k - (members - 1) / 2) for centre, members in blocks for k in range(members)]
+    out = [0.0] * len(positions)
+    for i, position in zip(order, moved, strict=True):
+        out[i] = position
+    return out
+
+
+def short_share(shade: float) -> str:
+    """A share with two decimals; undefined is nothing.
+
+    >>> short_share(0.256), short_share(float("nan"))
+    ('0.26', '0.00')
+    """
+    return f"{min(max(shade, 0.0), 1.0) if math.isfinite(shade) else 0.0:.2f}"
+
+
+def _within(centre: float, members: int, gap: float, low: float, high: float) -> float:
+    """The centre of a block moved so that all of it lies within ``low..high``."""
+    half = gap * (members - 1) / 2
+    return min(max(centre, low + half), high - half)
+
+
+def _path(points: Sequence[tuple[float, float]], steps: bool) -> str:
+    if steps:
+        corners = [points[0]]
+        for (_, before), (x, y) in itertools.pairwise(points):
+            corners += [(x, before), (x, y)]
+        points = corners
+    return "M" + "L".join(f"{a:.1f} {b:.1f}" for a, b in points)

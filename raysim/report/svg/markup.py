@@ -1,0 +1,67 @@
+"""Elements of HTML and SVG as text; whatever comes from data is escaped."""
+
+from __future__ import annotations
+
+import json
+import math
+from typing import Any
+
+from markupsafe import Markup, escape
+
+
+def element(name: str, /, *children: str, **attributes: object) -> Markup:
+    """An element: ``children`` in it (escaped unless markup), attributes with ``_`` for ``-``; None is left out.
+
+    A trailing ``_`` is dropped, for names that Python keeps to itself. Numbers have at most two decimals.
+
+    >>> element("text", "a < b", x=1.5, text_anchor="end", class_="tick")
+    Markup('<text x="1.5" text-anchor="end" class="tick">a &lt; b</text>')
+    """
+    said = "".join(
+        f' {key.rstrip("_").replace("_", "-")}="{escape(short(value))}"'
+        for key, value in attributes.items()
+        if value is not None
+    )
+    inside = "".join(str(escape(child)) for child in children)
+    return Markup(f"<{name}{said}>{inside}</{name}>")
+
+
+def joined(parts: Any) -> Markup:
+    """Markup of several parts, one after the other."""
+    return Markup("").join(parts)
+
+
+def short(value: object) -> str:
+    """A coordinate in few characters; other values as they are.
+
+    >>> short(12.3456), short(3.0), short(-0.001), short("auto")
+    ('12.35', '3', '0', 'auto')
+    """
+    if not isinstance(value, float):
+        return str(value)
+    text = f"{value:.2f}".rstrip("0").rstrip(".")
+    return "0" if text == "-0" else text
+
+
+def json_block(identifier: str, data: object) -> Markup:
+    """The one block of data of a page, which a script reads; no text in it can end the block.
+
+    NaN and infinite numbers become null.
+
+    >>> json_block("data", ["</script>", float("nan")])
+    Markup('<script type="application/json" id="data">["\\\\u003c/script\\\\u003e",null]</script>')
+    """
+    text = json.dumps(_finite(data), ensure_ascii=True, separators=(",", ":"), allow_nan=False)
+    for character in "<>&":
+        text = text.replace(character, f"\\u{ord(character):04x}")
+    return Markup(f'<script type="application/json" id="{escape(identifier)}">{text}</script>')
+
+
+def _finite(data: Any) -> Any:
+    if isinstance(data, dict):
+        return {str(key): _finite(value) for key, value in data.items()}
+    if isinstance(data, (list, tuple)):
+        return [_finite(value) for value in data]
+    if isinstance(data, float) and not math.isfinite(data):
+        return None
+    return data

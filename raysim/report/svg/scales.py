@@ -1,0 +1,169 @@
+"""Axes: from values to a place between 0 and 1, with ticks at round values."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+Kind = Literal["linear", "log", "names"]
+
+STEPS = (1.0, 2.0, 2.5, 5.0, 10.0)
+"""Ticks are so far apart, times a power of ten."""
+
+
+@dataclass(frozen=True)
+class Axis:
+    """An axis from ``low`` to ``high`` with a ``title`` that names the unit.
+
+    ``ticks`` and the ``texts`` beside them are of one length. ``turned``: high values come first. Of an axis of names,
+    value i is the middle of the i-th.
+    """
+
+    title: str
+    low: float
+    high: float
+    ticks: tuple[float, ...]
+    texts: tuple[str, ...]
+    kind: Kind = "linear"
+    turned: bool = False
+
+    def places(self, values: ArrayLike) -> NDArray[np.float64]:
+        """Where values stand, 0 at the start and 1 at the end; NaN for NaN, and for what a log axis cannot show."""
+        x = np.asarray(values, dtype=np.float64)
+        low, high = self.low, self.high
+        if self.kind == "log":
+            with np.errstate(divide="ignore", invalid="ignore"):
+                x = np.where(x > 0, np.log(x), np.nan)
+            low, high = math.log(low), math.log(high)
+        place = (x - low) / (high - low)
+        return 1 - place if self.turned else place
+
+    def place(self, value: float) -> float:
+        """Where one value stands."""
+        return float(self.places(value))
+
+
+def linear(
+    title: str,
+    values: ArrayLike,
+    *,
+    within: tuple[float, float] = (-math.inf, math.inf),
+    include: Sequence[float] = (),
+    margin: float = 0.04,
+    count: int = 5,
+    turned: bool = False,
+    signed: bool = False,
+    whole: bool = False,
+) -> Axis:
+    """An axis that holds all finite ``values`` and those to ``include``, with a ``margin`` at both ends.
+
+    ``within``: what values can be at all; ``count``: about how many ticks; ``signed``: ticks have a sign; ``whole``:
+    they are whole numbers.
+    """
+    low, high = _range(values, include)
+    room = margin * (high - low)
+    low, high = max(low - room, within[0]), min(high + room, within[1])
+    ticks = round_ticks(low, high, count, least=1.0 if whole else 0.0)
+    if whole:
+        ticks = tuple(tick for tick in ticks if tick == round(tick))
+    return Axis(title, low, high, ticks, decimals(ticks, signed=signed), turned=turned)
+
+
+def share(title: str, values: ArrayLike = (0.0, 1.0), *, margin: float = 0.0) -> Axis:
+    """An axis of shares, with ticks in per cent."""
+    low, high = _range(values, (0.0,))
+    low, high = max(low - margin, 0.0), min(high + margin * (high - low), 1.0)
+    ticks = round_ticks(low, high, 5)
+    return Axis(title, low, high, ticks, tuple(f"{100 * tick:g} %" for tick in ticks))
+
+
+def log(title: str, values: ArrayLike, *, margin: float = 0.04, count: int = 8) -> Axis:
+    """A logarithmic axis that holds all positive ``values``, at most ``count`` ticks, at powers of ten
+    and, where these are few, between them.
+
+    Values that are not positive have no place on it.
+    """
+    x = np.asarray(values, dtype=np.float64).ravel()
+    x = x[np.isfinite(x) & (x > 0)]
+    low, high = (float(x.min()), float(x.max())) if len(x) else (1.0, 10.0)
+    if low == high:
+        low, high = low / 2, high * 2
+    room = (high / low) ** margin
+    low, high = low / room, high * room
+    between: tuple[float, ...] = (1.0,) if high / low > 500 else (1.0, 2.0, 5.0)
+    powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
+    ticks = [step * 10.0**power for power in powers for step in between]
+    inside = tuple(tick for tick in ticks if low <= tick <= high)
+    if len(inside) > count and len(between) > 1:
+        inside = tuple(tick for tick in inside if round(math.log10(tick), 9) % 1 == 0) or inside
+    every = -(-len(inside) // count)
+    return Axis(title, low, high, inside[::every], tuple(plain(tick) for tick in inside[::every]), "log")
+
+
+def spaced(title: str, values: ArrayLike, **options: object) -> Axis:
+    """An axis for settings that were tried: logarithmic where they are spaced so, linear else."""
+    x = np.unique(np.asarray(values, dtype=np.float64))
+    x = x[np.isfinite(x)]
+    if len(x) > 2 and x[0] > 0 and x[-1] / x[0] >= 20:
+        steps, ratios = np.diff(x), np.diff(np.log(x))
+        if ratios.max() / ratios.min() < steps.max() / steps.min():
+            return log(title, x)
+    return linear(title, x, **options)  # type: ignore[arg-type]
+
+
+def names(title: str, entries: Sequence[str]) -> Axis:
+    """An axis of names, each with as much room; the first stands at the start."""
+    count = len(entries)
+    return Axis(title, -0.5, max(count, 1) - 0.5, tuple(float(i) for i in range(count)), tuple(entries), "names")
+
+
+def round_ticks(low: float, high: float, count: int, least: float = 0.0) -> tuple[float, ...]:
+    """About ``count`` round values from ``low`` to ``high``, ``least`` apart or more.
+
+    >>> round_ticks(0.71, 0.93, 5)
+    (0.75, 0.8, 0.85, 0.9)
+    """
+    width = max((high - low) / max(count, 1), least)
+    power = 10.0 ** math.floor(math.log10(width))
+    step = next(step * power for step in STEPS if step * power >= width * 0.999)
+    first, last = math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9)
+    return tuple(float(f"{k * step:.12g}") for k in range(first, last + 1))
+
+
+def decimals(ticks: Sequence[float], *, signed: bool = False) -> tuple[str, ...]:
+    """Ticks as text, all with as many decimals as the finest needs.
+
+    >>> decimals((0.75, 0.8)), decimals((-0.1, 0.0, 0.1), signed=True), decimals((1000.0, 20000.0))
+    (('0.75', '0.80'), ('−0.1', '0', '+0.1'), ('1,000', '20,000'))
+    """
+    digits = 0
+    while digits < 9 and any(abs(round(tick, digits) - tick) > 1e-9 * max(1.0, abs(tick)) for tick in ticks):
+        digits += 1
+    said = (("0" if tick == 0 else f"{tick:+,.{digits}f}") if signed else f"{tick:,.{digits}f}" for tick in ticks)
+    return tuple(text.replace("-", "−") for text in said)
+
+
+def plain(value: float) -> str:
+    """A tick of a logarithmic axis.
+
+    >>> plain(0.001), plain(20.0), plain(50000.0), plain(2e6), plain(1e-6)
+    ('0.001', '20', '50,000', '2 million', '1e-06')
+    """
+    if value >= 1e6:
+        return f"{value / 1e6:,g} million"
+    return f"{value:,.0f}" if value >= 1 else f"{value:g}"
+
+
+def _range(values: ArrayLike, include: Sequence[float]) -> tuple[float, float]:
+    x = np.concatenate([np.asarray(values, dtype=np.float64).ravel(), np.asarray(include, dtype=np.float64)])
+    x = x[np.isfinite(x)]
+    low, high = (float(x.min()), float(x.max())) if len(x) else (0.0, 1.0)
+    if high - low < 1e-12:
+        reach = abs(low) * 0.1 or 0.5
+        return low - reach, high + reach
+    return low, high

@@ -1,0 +1,97 @@
+"""How a strategy looks: its colour and marker follow from its label alone, so that they are the same on every page.
+
+Colours are CSS variables (``--c0`` to ``--c11``), of which a page has values for light, dark and print. Where two
+labels share a colour, their markers differ.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from markupsafe import Markup
+
+from raysim.report.svg.markup import element
+
+COLOURS = 12
+SHAPES = ("circle", "square", "triangle", "diamond", "down", "hexagon", "right", "star")
+FORMS = {"global": "filled", "cluster": "ringed", "personal": "open"}
+"""How the markers of the models that a strategy serves are filled; other models are filled."""
+DASHES = {"filled": None, "ringed": "6 3", "open": "2 3"}
+"""Their lines."""
+
+_SALT = (138916).to_bytes(4, "big")
+"""Chosen so that all registered labels differ in colour or marker, and those most often compared in colour."""
+
+_CORNERS = {"triangle": (3, 90, 1.2), "down": (3, 270, 1.2), "right": (3, 0, 1.2), "diamond": (4, 90, 1.2)}
+"""Corners of regular shapes, the angle of the first, and how much larger they are than a circle."""
+
+
+@dataclass(frozen=True)
+class Style:
+    """``colour`` from 0 to 11, ``shape`` of :data:`SHAPES`, ``form`` of a marker (filled, ringed, open)."""
+
+    colour: int
+    shape: str
+    form: str = "filled"
+
+    @property
+    def dash(self) -> str | None:
+        """The dashes of its lines; None: solid."""
+        return DASHES[self.form]
+
+    def marker(self, x: float, y: float, size: float = 4.5, **attributes: object) -> Markup:
+        """The marker about ``x, y``, so far from its middle to its rim."""
+        kind = f"c{self.colour} {self.form}"
+        extra = attributes.pop("class_", None)
+        attributes["class_"] = f"{kind} {extra}" if extra else kind
+        if self.shape == "circle":
+            return element("circle", cx=float(x), cy=float(y), r=float(size), **attributes)
+        return element("path", d=_outline(self.shape, x, y, size), **attributes)
+
+
+PLAIN = Style(-1, "circle")
+"""The colour of text: what is no strategy."""
+
+
+def style(label: str, model: str = "global") -> Style:
+    """The style of a strategy's label (as configured), with the ``model`` that it serves."""
+    number = int.from_bytes(hashlib.blake2b(label.encode(), digest_size=4, salt=_SALT).digest(), "big")
+    return Style(number % COLOURS, SHAPES[number // COLOURS % len(SHAPES)], FORMS.get(model, "filled"))
+
+
+def styles(keys: Sequence[tuple[str, str]]) -> dict[tuple[str, str], Style]:
+    """By label and model, the styles of all that a page shows; of two that would look the same the second has the next
+    marker.
+    """
+    taken: set[tuple[int, str]] = set()
+    chosen: dict[str, Style] = {}
+    for label in sorted({label for label, _ in keys}):
+        own = style(label)
+        for step in range(1, COLOURS * len(SHAPES)):
+            if (own.colour, own.shape) not in taken:
+                break
+            shape = SHAPES[(SHAPES.index(own.shape) + 1) % len(SHAPES)]
+            own = replace(own, shape=shape, colour=(own.colour + (step % len(SHAPES) == 0)) % COLOURS)
+        taken.add((own.colour, own.shape))
+        chosen[label] = own
+    return {(label, model): replace(chosen[label], form=FORMS.get(model, "filled")) for label, model in keys}
+
+
+def _outline(shape: str, x: float, y: float, size: float) -> str:
+    if shape == "square":
+        half = 0.9 * size
+        corners = [(x + i * half, y + j * half) for i, j in ((-1, -1), (1, -1), (1, 1), (-1, 1))]
+    elif shape == "star":
+        corners = [
+            (x + r * math.cos(angle), y - r * math.sin(angle))
+            for k in range(10)
+            for r, angle in ((size * (1.35 if k % 2 == 0 else 0.6), math.pi / 2 + k * math.pi / 5),)
+        ]
+    else:
+        number, first, scale = _CORNERS.get(shape, (6, 0, 1.05))
+        angles = [math.radians(first + 360 * k / number) for k in range(number)]
+        corners = [(x + scale * size * math.cos(a), y - scale * size * math.sin(a)) for a in angles]
+    return "M" + "L".join(f"{a:.1f} {b:.1f}" for a, b in corners) + "Z"

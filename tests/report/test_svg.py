@@ -1,0 +1,156 @@
+"""Figures as SVG: places worked by hand, marks that can be read back, and nothing of the data that is not escaped."""
+
+from __future__ import annotations
+
+import doctest
+import itertools
+import json
+import math
+import re
+from xml.etree import ElementTree
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from raysim.core.registry import entries
+from raysim.report import svg
+from raysim.report.svg import chart as charts
+from raysim.report.svg import markup, scales
+
+HOSTILE = "St. <b>Bold</b> & \"Sons\" </script><script>alert('x')</script>"
+
+
+@pytest.mark.parametrize("module", [markup, scales, charts])
+def test_examples_in_docstrings(module) -> None:
+    assert doctest.testmod(module).failed == 0
+
+
+def marks(drawn: svg.Chart, tag: str, kind: str) -> list[dict[str, str]]:
+    """The attributes of the marks of a chart with a word in their class."""
+    root = ElementTree.fromstring(str(drawn.markup()))
+    return [dict(e.attrib) for e in root.iter(tag) if kind in e.get("class", "").split()]
+
+
+def test_places_on_axes() -> None:
+    axis = svg.linear("", [0.0, 10.0], margin=0.0)
+    assert axis.places([0, 2.5, 10]).tolist() == [0, 0.25, 1]
+    assert svg.linear("", [0.0, 10.0], margin=0.0, turned=True).places([0, 2.5]).tolist() == [1, 0.75]
+    axis = svg.log("", [1.0, 1000.0], margin=0.0)
+    assert np.allclose(axis.places([1, 10, 1000]), [0, 1 / 3, 1])
+    assert np.isnan(axis.places([0.0, -1.0, math.nan])).all()
+    axis = svg.names("", ["a", "b"])
+    assert axis.places([0, 1]).tolist() == [0.25, 0.75]
+    assert svg.share("", [0.0, 0.5]).texts == ("0 %", "10 %", "20 %", "30 %", "40 %", "50 %")
+
+
+def test_ticks_say_no_more_than_they_are() -> None:
+    assert svg.linear("", [0, 3], whole=True, margin=0).texts == ("0", "1", "2", "3")
+    assert svg.linear("", [-0.02, 0.01], signed=True, margin=0).texts == ("−0.02", "−0.01", "0", "+0.01")
+    assert svg.log("", [15, 3000]).texts == ("20", "50", "100", "200", "500", "1,000", "2,000")
+    assert svg.log("", [15, 3000], count=4).texts == ("100", "1,000")
+    assert svg.spaced("", [0.01, 0.1, 1, 10]).kind == "log"
+    assert svg.spaced("", [1, 20, 40, 60]).kind == "linear"
+    assert svg.spaced("", [0, 0.1, 1, 10]).kind == "linear", "0 has no place on a logarithmic axis"
+
+
+@given(
+    st.lists(st.integers(-(10**9), 10**9).map(lambda x: x / 1000), min_size=1, max_size=20),
+    st.integers(1, 12),
+)
+def test_an_axis_holds_its_values_and_its_ticks(values: list[float], count: int) -> None:
+    axis = svg.linear("", values, count=count)
+    assert ((axis.places(values) >= -1e-9) & (axis.places(values) <= 1 + 1e-9)).all()
+    assert ((axis.places(axis.ticks) >= -1e-6) & (axis.places(axis.ticks) <= 1 + 1e-6)).all()
+    assert len(axis.ticks) == len(axis.texts) == len(set(axis.texts))
+
+
+def test_marks_stand_where_their_values_do() -> None:
+    chart = svg.Chart(
+        svg.linear("x", [0, 10], margin=0), svg.linear("y", [0, 1], margin=0), name="a", said="A chart of two points."
+    )
+    own = svg.Style(3, "circle")
+    chart.dots([0, 10, math.nan], [1, 0, 0.5], own, of=[7, 8, 9])
+    chart.whiskers([2], [99], [0.5], own)
+    chart.bars([0], [0.5], [5], own, upright=True)
+    first, second = marks(chart, "circle", "c3")
+    assert (first["data-h"], second["data-h"]) == ("7", "8")
+    left, right = float(first["cx"]), float(second["cx"])
+    top, bottom = float(first["cy"]), float(second["cy"])
+    assert left < right <= chart.width
+    assert top < bottom <= chart.height
+    (whisker,) = marks(chart, "path", "whisker")
+    x, y, end = map(float, re.fullmatch(r"M([\d.]+) ([\d.]+)H([\d.]+)", whisker["d"]).groups())  # type: ignore[union-attr]
+    assert np.allclose([x, y, end], [left + 0.2 * (right - left), (top + bottom) / 2, right], atol=0.06), (
+        "cut at the axis"
+    )
+    (bar,) = marks(chart, "rect", "bar")
+    assert float(bar["height"]) == pytest.approx((bottom - top) / 2, abs=0.02)
+    assert float(bar["y"]) + float(bar["height"]) == pytest.approx(bottom, abs=0.02)
+
+
+def test_lines_in_steps_stand_until_the_next_value() -> None:
+    chart = svg.Chart(svg.linear("", [0, 1], margin=0), svg.linear("", [0, 1], margin=0), name="a")
+    chart.line([0, 1], [0, 1], svg.Style(0, "circle"), steps=True)
+    (line,) = marks(chart, "path", "line")
+    points = [tuple(map(float, p.split())) for p in line["d"][1:].split("L")]
+    assert len(points) == 3
+    assert points[1] == (points[2][0], points[0][1])
+
+
+def test_what_comes_from_data_is_escaped() -> None:
+    chart = svg.Chart(svg.linear(HOSTILE, [0]), svg.names("", [HOSTILE]), name="a", title=HOSTILE, said=HOSTILE)
+    chart.text(0, 0, HOSTILE)
+    drawn = svg.figure("a", HOSTILE, [chart], HOSTILE, svg.legend([(HOSTILE, svg.PLAIN)]))
+    assert "<b>" not in drawn.markup
+    assert "<script" not in drawn.markup
+    root = ElementTree.fromstring(f"<div>{drawn.markup}</div>")
+    assert [e.text for e in root.iter("desc")] == [HOSTILE]
+    block = svg.json_block("data", {"hospital": HOSTILE, "auroc": math.nan})
+    assert str(block).count("<") == 2
+    assert json.loads(str(block).split(">", 1)[1].rsplit("<", 1)[0]) == {"hospital": HOSTILE, "auroc": None}
+
+
+def test_those_who_cannot_see_a_chart_are_told() -> None:
+    chart = svg.Chart(svg.linear("", [0]), svg.linear("", [0]), name="a", title="Title", said="What it shows.")
+    root = ElementTree.fromstring(str(chart.markup()))
+    assert root.attrib["role"] == "img"
+    texts = {e.get("id"): e.text for e in root.iter() if e.get("id")}
+    assert [texts[i] for i in root.attrib["aria-labelledby"].split()] == ["Title", "What it shows."]
+
+
+def test_a_strategy_looks_the_same_on_every_page() -> None:
+    keys = [(name, "global") for name in entries("strategies")]
+    looks = svg.styles(keys)
+    assert len({(style.colour, style.shape) for style in looks.values()}) == len(keys)
+    for key in keys:
+        assert svg.styles([key])[key] == looks[key] == svg.style(*key)
+    forms = {svg.style("mine", model).form for model in ("global", "cluster", "personal")}
+    assert forms == {"filled", "ringed", "open"}
+
+
+def test_two_labels_never_look_alike_on_a_page() -> None:
+    keys = [(f"strategy {i}", "global") for i in range(60)]
+    looks = svg.styles(keys)
+    assert len({(style.colour, style.shape) for style in looks.values()}) == 60
+
+
+def test_a_heat_map_says_its_values_and_leaves_out_what_is_undefined() -> None:
+    chart = svg.heat_map(["a", "b"], ["x", "y"], [[0.0, 1.0], [math.nan, 0.5]], name="h", said="Shares.")
+    cells = marks(chart, "rect", "cell")
+    shades = [float(cell["fill-opacity"]) for cell in cells]
+    assert shades[0] < shades[3] < shades[1]
+    assert shades[2] == 0
+    root = ElementTree.fromstring(str(chart.markup()))
+    assert [e.text for e in root.iter("text") if e.get("class") == "value"] == ["0.00", "1.00", "–", "0.50"]
+
+
+@given(st.lists(st.floats(0, 100), min_size=1, max_size=12), st.floats(0.1, 20))
+def test_spread_keeps_order_room_and_gap(positions: list[float], gap: float) -> None:
+    moved = charts.spread(positions, gap, 0, 100)
+    fits = min(gap, 100 / max(len(positions) - 1, 1))
+    order = np.argsort(positions, kind="stable")
+    assert all(b - a >= fits - 1e-6 for a, b in itertools.pairwise(np.array(moved)[order]))
+    assert min(moved) >= -1e-6
+    assert max(moved) <= 100 + 1e-6
