@@ -88,6 +88,11 @@ def _lead(shown: Evidence) -> str:
     figure, best, name = f"mean {shown.kind.title}", shown.best, shown.entries[shown.best].name
     if len(shown.entries) == 1:
         return f"All ways of federating have the same {shown.kind.title} at every hospital; take {name}."
+    if shown.one_seed:
+        return (
+            f"No difference in {figure} between the {len(shown.entries)} ways of federating can be shown with one "
+            f"training seed: how much the result hangs on it is unknown, so run 3 or more; {name} moves the fewest bytes."
+        )
     if not shown.better.any():
         return (
             f"No difference in {figure} between the {len(shown.entries)} ways of federating can be shown with these "
@@ -137,7 +142,12 @@ def _worse(shown: Evidence) -> list[str]:
 def _others(shown: Evidence) -> list[str]:
     best = shown.best
     rest = [f"{shown.entries[i].name}: {_words(shown, i, best)}" for i in shown.unbeaten if i != best]
-    return [f"Not shown to differ from {shown.entries[best].name}: {'; '.join(rest)}."] if rest else []
+    if not rest:
+        return []
+    name = shown.entries[best].name
+    if shown.one_seed:
+        return [f"These trained models alone, against that of {name}: {'; '.join(rest)}."]
+    return [f"Not shown to differ from {name}: {'; '.join(rest)}."]
 
 
 def _front(shown: Evidence) -> list[str]:
@@ -153,7 +163,7 @@ def _visible(shown: Evidence) -> list[str]:
     best, digits = shown.best, _digits(shown)
     said = []
     for i in shown.unbeaten:
-        if i != best:
+        if i != best and not shown.one_seed:
             visible = shown.differences[min(best, i), max(best, i)].visible
             if np.isfinite(visible):
                 least = 10.0**-digits
@@ -173,7 +183,9 @@ def _references(shown: Evidence) -> list[str]:
     for entry, pair in zip(shown.references, shown.of_references, strict=True):
         interval = pair.population()
         value = signed(pair.difference, _possible(interval, shown), _digits(shown))
-        if not interval.shows:
+        if not pair.of_training:
+            verdict = "one seed shows no difference"
+        elif not interval.shows:
             verdict = "no difference is shown"
         else:
             verdict = "it is better" if (interval.low > 0) == shown.kind.larger else "it is worse"

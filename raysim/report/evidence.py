@@ -3,7 +3,7 @@
 Differences are those of the headline figure (AUROC, or MAE) between two models at the same hospitals, weighted by test
 rows, with intervals for hospitals like these, in which patients and training seeds vary too
 (:mod:`raysim.statistics.paired`). Claims come from intervals that hold together for all pairs of strategies
-(:mod:`raysim.statistics.simultaneous`). Strategies that ended with equal models are one entry. References
+(:mod:`raysim.statistics.simultaneous`), and never from one training seed. Strategies that ended with equal models are one entry. References
 (``yardstick``) are no ways of federating and take no part in the claims.
 """
 
@@ -67,6 +67,11 @@ class Evidence:
     """Each reference less the recommended entry."""
 
     @property
+    def one_seed(self) -> bool:
+        """Whether one seed alone was trained with, so that nothing can be shown of the ways of training."""
+        return bool(self.differences) and not any(pair.of_training for pair in self.differences.values())
+
+    @property
     def unbeaten(self) -> list[int]:
         """The entries than which no other is shown to be better."""
         return _unbeaten(self.better)
@@ -111,12 +116,14 @@ def evidence(per_seed: pd.DataFrame, hospitals: pd.DataFrame, reference: str) ->
     differences = [paired_models(hospitals, entries[i].key, entries[j].key) for i, j in pairs]
     intervals = adjusted(differences)
     better = np.zeros((len(entries), len(entries)), dtype=np.bool_)
-    for (i, j), interval in zip(pairs, intervals, strict=True):
-        if interval.shows:
+    for (i, j), pair, interval in zip(pairs, differences, intervals, strict=True):
+        if pair.of_training and interval.shows:
             winner, loser = (i, j) if (interval.low > 0) == kind.larger else (j, i)
             better[winner, loser] = True
     worst = np.zeros_like(better)
-    for i, j in pairs:
+    for (i, j), pair in zip(pairs, differences, strict=True):
+        if not pair.of_training:
+            continue
         level = 1 - ALPHA / len(pairs)
         low, high = worst_decile_limits(hospitals, entries[i].key, entries[j].key, level)
         if Limits(low, high).shows:

@@ -91,10 +91,10 @@ def comparison_table(rows: pd.DataFrame, reference: str, width: int) -> Table:
         table.add_row(name, *cells, *against)
     captions = ["* a reference, no way of federating"] if rows["yardstick"].any() else []
     if f"{kind.headline}_low" in rows and rows[f"{kind.headline}_low"].notna().any():
-        over = (
-            "other hospitals like these, patients and seeds" if seeds > 1 else "other hospitals like these and patients"
-        )
-        captions.append(f"[95 %]: for {over}, each by itself")
+        over = "other hospitals like these, patients and seeds, each by itself"
+        if seeds == 1:
+            over = "these trained models at other hospitals and patients; one seed shows nothing of the ways of training"
+        captions.append(f"[95 %]: for {over}")
     if captions:
         table.caption = escape("\n".join(captions))
         table.caption_justify = "left"

@@ -81,6 +81,11 @@ class Paired:
         return self.hospitals > 0 and self.difference == 0 and self._largest() + self.seed_variance == 0
 
     @property
+    def of_training(self) -> bool:
+        """Whether it says anything of the ways of training: with one seed, how much hangs on the seed is unknown."""
+        return self.seeds > 1
+
+    @property
     def variance(self) -> float:
         """For hospitals like these: ``max(V_h, V_p) + V_s``; NaN for one hospital."""
         return self._largest() + self.seed_variance if self.hospitals > 1 else NAN
@@ -129,9 +134,7 @@ class Paired:
         if self.df < 2:
             notes.append("fewer than 2 degrees of freedom: almost nothing can be shown")
         if self.seeds == 1:
-            few = self.hospitals < FEW_HOSPITALS
-            equal = "" if few else ", so that equal ways of training can be shown to differ"
-            notes.append(f"one training seed: what another would change is not included{equal}")
+            notes.append("one training seed: intervals are of the trained models, not of the ways of training")
         elif self.seeds < ENOUGH_SEEDS:
             notes.append(f"{self.seeds} training seeds: what they change is itself uncertain; more narrow it")
         return notes

@@ -125,6 +125,27 @@ def test_nothing_defined_and_nothing_to_compare():
     assert alone.lead == "Only fedavg was run, so there is nothing to compare it with."
 
 
+@pytest.mark.parametrize("hospitals", [20, 40])
+def test_one_seed_shows_no_difference_however_large(hospitals):
+    means = {"fedavg": 0.80, "chip": 0.84, "clustered": 0.76}
+    per_seed, by_hospital = frames({**means, "local": 0.7}, hospitals=hospitals, seeds=1, aside=("local",))
+    said = answer(per_seed, by_hospital, "fedavg")
+    assert (said.difference_shown, said.recommended) == (False, "fedavg")
+    assert said.not_dominated == ("fedavg", "chip", "clustered")
+    assert said.lead == (
+        "No difference in mean AUROC between the 3 ways of federating can be shown with one training seed: how much "
+        "the result hangs on it is unknown, so run 3 or more; fedavg moves the fewest bytes."
+    )
+    alone = next(reason for reason in said.reasons if reason.startswith("These trained models alone"))
+    assert "chip: +0.04" in alone, "what the trained models show is told as theirs"
+    reference = next(reason for reason in said.reasons if reason.startswith("For reference, local"))
+    assert reference.endswith("one seed shows no difference.")
+    text = " ".join(said.sentences)
+    assert "worse" not in text
+    assert "four of five" not in text
+    assert answer(*frames(means, hospitals=hospitals, seeds=2, noise=0.003), "fedavg").difference_shown
+
+
 def test_few_hospitals_are_said_to_be_few():
     said = answer(*frames({"fedavg": 0.80, "chip": 0.805, "afl": 0.79}, hospitals=4, seeds=1), "fedavg")
     assert "4 hospitals" in said.caution
