@@ -11,11 +11,13 @@ from functools import partial
 
 import numpy as np
 
-from benchmarks.coverage.pairs import families, pairs
+from benchmarks.coverage.pairs import deciles, families, fronts, pairs
 from benchmarks.coverage.predictions import calibrated, chosen_shares, curves, shares
 from benchmarks.coverage.service import groups, service, single
 from benchmarks.coverage.tally import Tally
 from benchmarks.coverage.truth import Effects
+from raysim.report.tables import MANY_HOSPITALS
+from raysim.statistics.paired import FEW_HOSPITALS
 
 Simulate = Callable[[np.random.Generator, int], Tally]
 
@@ -53,7 +55,7 @@ def cells(hospitals: list[int]) -> Iterator[Cell]:
         for law in ("equal", "unequal"):
             for kind in ("two even", "four uneven"):
                 yield Cell("groups", f"{h}, {law}, {kind}", partial(groups, h, law, kind))
-        for seeds in (1, 3, 5):
+        for seeds in (1, 2, 3, 5):
             for name, (seed, hospital) in EFFECTS.items():
                 if (seeds == 1) != (name in ("none", "hospital")) and (seeds == 1 or name == "hospital"):
                     continue  # one seed says nothing of seeds, and its interval says so
@@ -61,11 +63,15 @@ def cells(hospitals: list[int]) -> Iterator[Cell]:
                     effects = Effects(seed, hospital, advantage)
                     label = f"{h}, {seeds} seeds, {name}, {'equal' if not advantage else 'different'}"
                     yield Cell("pairs", label, partial(pairs, h, seeds, effects))
-        for seeds in (1, 3, 5):
+        for seeds in (1, 2, 3, 5):
             for name, advantage in (("none", 0.0), ("seed and hospital", 0.0), ("seed and hospital", 0.3)):
                 effects = Effects(*EFFECTS[name], advantage)
                 label = f"{h}, {seeds} seeds, {name}, {'equal' if not advantage else 'one different'}"
                 yield Cell("families", label, partial(families, h, seeds, effects))
+                if h >= FEW_HOSPITALS:
+                    yield Cell("deciles", label, partial(deciles, h, seeds, effects))
+                if h >= MANY_HOSPITALS and seeds > 1:
+                    yield Cell("fronts", label, partial(fronts, h, seeds, effects))
         for law in ("equal", "unequal", "exponential"):
             for tau in (0.0, 0.3, 0.6) if law != "exponential" else (0.0,):
                 yield Cell("service", f"{h}, {law}, spread {tau}", partial(service, h, law, tau))

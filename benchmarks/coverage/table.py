@@ -19,7 +19,10 @@ WANTED = (0.93, 0.98)
 ALARMS = 0.05
 """False alarms of a test, at most."""
 
-ASIDE = ("width", "the same unadjusted", "spread has no upper limit", "Newcombe 5")
+ASIDE = ("width", "the same unadjusted", "spread has no upper limit", "Newcombe 5", "worst decile, hospitals alone")
+
+NOT_CLAIMED = "(not claimed)"
+"""Of what one seed's intervals would show."""
 """Measures that are neither coverage nor errors of a test, by how they begin."""
 
 BETWEEN = {
@@ -29,8 +32,13 @@ BETWEEN = {
     "groups": "groups of patients",
     "pairs": "two strategies",
     "families": "six strategies",
+    "deciles": "worst decile of two strategies",
+    "fronts": "four strategies on mean and worst decile",
 }
 """Studies of several hospitals."""
+
+SEEDS = {", 1 seeds": "one seed", ", 2 seeds": "2 seeds"}
+"""How cells' names say it, and the table."""
 
 WITHIN = {"single": "one hospital", "calibrated": "its calibration", "curves": "verdicts on losses"}
 """Studies of one."""
@@ -42,7 +50,7 @@ Mean = tuple[float, float, int]
 def table(cells: Sequence[Cell], done: Pieces) -> str:
     """Every measure of every cell that has pieces, with its Monte-Carlo error and its draws."""
     text = []
-    for study, members in groupby(cells, key=lambda cell: cell.study):
+    for study, members in groupby(sorted(cells, key=_study), key=_study):
         text += [f"### {study}", "", "| truth | measure | mean | error | draws |", "|---|---|---|---|---|"]
         for cell in members:
             total = _total(cell, done)
@@ -85,12 +93,20 @@ def _measures(cells: Sequence[Cell], done: Pieces) -> dict[tuple[str, str], dict
         for name in total.sums:
             if not name.startswith(ASIDE):
                 role, seeds = _role(cell, name), ""
-                if cell.study in ("pairs", "families"):
-                    seeds = "one seed" if ", 1 seeds" in cell.name else "3 or 5 seeds"
-                label = ", ".join(filter(None, (name, seeds, role)))
-                by_number = measures.setdefault((label, role), {})
+                kind = role
+                if cell.study in ("pairs", "families", "deciles", "fronts"):
+                    seeds = next((text for key, text in SEEDS.items() if key in cell.name), "3 or 5 seeds")
+                what = name
+                if seeds == "one seed" and ("shown" in name or name.startswith(("all intervals", "worst decile"))):
+                    what, kind = name.replace("shown", "would be shown"), " ".join(filter(None, (role, NOT_CLAIMED)))
+                label = ", ".join(filter(None, (what, seeds, kind)))
+                by_number = measures.setdefault((label, kind), {})
                 by_number.setdefault(_hospitals(cell), []).append(total.mean(name))
     return measures
+
+
+def _study(cell: Cell) -> str:
+    return cell.study
 
 
 def _total(cell: Cell, done: Pieces) -> Tally:
@@ -108,7 +124,7 @@ def _hospitals(cell: Cell) -> str:
 def _role(cell: Cell, measure: str) -> str:
     """What a measure is: ``false alarm``, ``right`` for a finding that is true, nothing for coverage."""
     equal = cell.name.endswith((", equal", "spread 0.0")) or "spread 0.0" in measure
-    if measure.startswith(("any equal one shown", "calibration error above")):
+    if measure.startswith(("any equal one", "the best one dominated", "calibration error above")):
         return "false alarm"
     if "p <= .05" in measure or measure.endswith("called diverged"):
         return "false alarm"

@@ -91,7 +91,8 @@ def _lead(shown: Evidence) -> str:
     if shown.one_seed:
         return (
             f"No difference in {figure} between the {len(shown.entries)} ways of federating can be shown with one "
-            f"training seed: how much the result hangs on it is unknown, so run 3 or more; {name} moves the fewest bytes."
+            "training seed: how much the result hangs on it is unknown, so run 3 or more; "
+            f"{name} moves the fewest bytes."
         )
     if not shown.better.any():
         return (

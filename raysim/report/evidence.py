@@ -3,8 +3,8 @@
 Differences are those of the headline figure (AUROC, or MAE) between two models at the same hospitals, weighted by test
 rows, with intervals for hospitals like these, in which patients and training seeds vary too
 (:mod:`raysim.statistics.paired`). Claims come from intervals that hold together for all pairs of strategies
-(:mod:`raysim.statistics.simultaneous`), and never from one training seed. Strategies that ended with equal models are one entry. References
-(``yardstick``) are no ways of federating and take no part in the claims.
+(:mod:`raysim.statistics.simultaneous`), and never from one training seed. Strategies that ended with
+equal models are one entry. References (``yardstick``) are no ways of federating and take no part in the claims.
 """
 
 from __future__ import annotations

@@ -18,9 +18,10 @@ from numpy.typing import NDArray
 
 from raysim.core import csv_files
 from raysim.core.streams import stream
-from raysim.metrics.equity import paired_difference, paired_interval, pareto_front
+from raysim.metrics.equity import paired_difference, pareto_front
 from raysim.metrics.labels import CLASSIFICATION, reporting
 from raysim.statistics.paired import FEW_HOSPITALS, Paired, paired
+from raysim.statistics.worst_decile import worst_decile_difference
 
 KEYS = ["strategy", "model"]
 NAMES = (*KEYS, "hospital", "attribute", "group")
@@ -89,7 +90,8 @@ def differences(
 
     ``mean`` and ``std`` are over pairs of equal seeds. ``low`` and ``high``, where ``hospitals`` is given, are a 95 %
     interval: of the mean AUROC (MAE) for hospitals like these (:meth:`raysim.statistics.paired.Paired.population`), of
-    the worst decile the paired bootstrap over hospitals, from :data:`MANY_HOSPITALS` on. NaN else. Each holds by
+    the worst decile that of :func:`raysim.statistics.worst_decile.worst_decile_difference`, from
+    :data:`MANY_HOSPITALS` on. NaN else. Each holds by
     itself; the answer's hold together. The baseline is that strategy's ``global`` model or, without one, its first. No
     rows when the baseline was not run.
     """
@@ -116,7 +118,7 @@ def differences(
                 elif difference.hospitals >= MANY_HOSPITALS:
                     # A stream for each row and figure: adding a strategy does not move another's interval.
                     rng = stream(seed, f"interval/{strategy}/{model}/{figure}")
-                    low, high = paired_interval(*sides, rng, figure=figure, larger=kind.larger)
+                    low, high = worst_decile_difference(*sides, rng, larger=kind.larger)
             rows.append((strategy, model, figure, *found, low, high))
     return pd.DataFrame(rows, columns=names)
 
@@ -210,7 +212,7 @@ def paired_models(hospitals: pd.DataFrame, first: tuple[str, str], second: tuple
 def worst_decile_limits(
     hospitals: pd.DataFrame, first: tuple[str, str], second: tuple[str, str], level: float
 ) -> tuple[float, float]:
-    """The interval of the difference ``first - second`` of two models' worst decile, by drawing hospitals again.
+    """The interval of the difference ``first - second`` of two models' worst decile.
 
     NaN for fewer than :data:`MANY_HOSPITALS` that define both. Each pair has draws of its own.
     """
@@ -218,7 +220,7 @@ def worst_decile_limits(
         return float("nan"), float("nan")
     sides, rng = _paired_hospitals(hospitals, first, second), stream(0, f"front/{first}/{second}")
     larger = reporting(hospitals).larger
-    return paired_interval(*sides, rng, figure="worst_decile", larger=larger, draws=FRONT_DRAWS, level=level)
+    return worst_decile_difference(*sides, rng, larger=larger, draws=FRONT_DRAWS, level=level)
 
 
 def _paired_hospitals(

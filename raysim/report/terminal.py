@@ -93,7 +93,7 @@ def comparison_table(rows: pd.DataFrame, reference: str, width: int) -> Table:
     if f"{kind.headline}_low" in rows and rows[f"{kind.headline}_low"].notna().any():
         over = "other hospitals like these, patients and seeds, each by itself"
         if seeds == 1:
-            over = "these trained models at other hospitals and patients; one seed shows nothing of the ways of training"
+            over = "these trained models at other hospitals and patients; one seed says nothing of ways to train"
         captions.append(f"[95 %]: for {over}")
     if captions:
         table.caption = escape("\n".join(captions))

@@ -1,0 +1,56 @@
+"""The difference of worst deciles: hospitals drawn again, and what seeds add."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from raysim.metrics.equity import paired_interval
+from raysim.report.tables import worst_decile_limits
+from raysim.statistics.worst_decile import worst_decile_difference
+from tests.report.test_answer import frames
+
+H = 40
+ROWS = np.full(H, 10.0)
+
+
+def values(seed: int) -> np.ndarray:
+    return np.random.default_rng(seed).uniform(0.5, 0.9, H)
+
+
+def test_of_one_seed_it_is_the_bootstrap_of_hospitals():
+    a, b = values(1), values(2)
+    alone = paired_interval(a, b, ROWS, np.random.default_rng(3), figure="worst_decile", draws=500)
+    assert worst_decile_difference(a, b, ROWS, np.random.default_rng(3), draws=500) == pytest.approx(alone)
+
+
+def test_seeds_that_move_all_hospitals_widen_it_by_their_own_variance():
+    """Shifts of 0, .03 and .06: their mean has the variance .0009 / 3, t with 2 degrees of freedom is 4.302653."""
+    a, b = values(1), values(2)
+    shifts = np.array([0.0, 0.03, 0.06])[:, None]
+    low, high = worst_decile_difference(a + shifts, [b] * 3, [ROWS] * 3, np.random.default_rng(3), draws=500)
+    still = paired_interval(a, b, ROWS, np.random.default_rng(3), figure="worst_decile", draws=500)
+    point = float(np.sort(a)[:4].mean() - np.sort(b)[:4].mean())
+    reach = 4.302653**2 * 0.0009 / 3
+    assert low == pytest.approx(point + 0.03 - np.sqrt((point - still[0]) ** 2 + reach), abs=1e-6)
+    assert high == pytest.approx(point + 0.03 + np.sqrt((still[1] - point) ** 2 + reach), abs=1e-6)
+
+
+def test_a_seed_without_any_hospital_is_none_and_smaller_may_be_better():
+    a, b = np.stack([values(1), values(3)]), np.stack([values(2), values(4)])
+    rows = np.stack([ROWS, ROWS])
+    limits = worst_decile_difference(a, b, rows, np.random.default_rng(3), draws=200)
+    undefined = [np.vstack([x, np.full(H, np.nan)]) for x in (a, b)]
+    assert worst_decile_difference(*undefined, np.vstack([rows, ROWS]), np.random.default_rng(3), draws=200) == limits
+    turned = worst_decile_difference(-b, -a, rows, np.random.default_rng(3), draws=200, larger=False)
+    assert turned == pytest.approx(limits)
+    assert np.isnan(worst_decile_difference([0.5], [0.6], [3], np.random.default_rng(0))).all()
+
+
+def test_a_claim_of_a_comparison_counts_seeds():
+    """All hospitals are .02 to .08 apart in the seeds: drawing hospitals again would show it, three seeds do not."""
+    _, hospitals = frames({"fedavg": 0.8, "chip": 0.8}, hospitals=40, noise=0.0)
+    shift = hospitals["seed"].map({0: 0.02, 1: 0.05, 2: 0.08}) * (hospitals["strategy"] == "chip")
+    moved = hospitals.assign(auroc=hospitals["auroc"] + shift)
+    low, high = worst_decile_limits(moved, ("chip", "global"), ("fedavg", "global"), 0.95)
+    assert low < 0 < high
