@@ -17,6 +17,7 @@ from raysim.engine.losses import TrainingLosses
 from raysim.engine.messages import PartialResult
 from raysim.metrics.measures import pooled_auroc
 from raysim.statistics.auroc import PairSums
+from raysim.statistics.sketches import SUMS
 from raysim.strategies.base import OWN, Floats, Ids
 from raysim.traffic.exchange import Traffic
 from raysim.traffic.ledger import LOSS_SCALARS, MEASURED
@@ -54,6 +55,8 @@ class Evaluation:
     """Training losses, beside those of the rounds."""
     pairs: dict[str, PairSums]
     """Per model served, what each hospital's rows say of the variance of its AUROC; asked for at the end."""
+    sketches: dict[str, NDArray[np.float32]]
+    """Per model served, what each hospital's AUROC has in common with other models', ``[N, SUMS]``; at the end."""
 
     def __init__(
         self, federation: Federation, section: EvaluationSection, order: Ids, rounds: int, traffic: Traffic
@@ -62,7 +65,7 @@ class Evaluation:
         self.grouping = subgroups.grouping(federation, section.groups, section.age_bands)
         self.groups = {}
         self.losses = TrainingLosses()
-        self.pairs = {}
+        self.pairs, self.sketches = {}, {}
         self._task, self._totals, self._bounds = federation.task, federation.totals, federation.bounds
         self._every, self._order, self._rounds, self._traffic = section.every, order, rounds, traffic
 
@@ -102,10 +105,11 @@ class Evaluation:
             if pairs:
                 sums = zip(*pairs, strict=True)
                 self.pairs[model] = PairSums(*(np.concatenate(each)[self._order] for each in sums))
+                self.sketches[model] = np.concatenate([partial.sketches[model] for partial in partials])[self._order]
             row.metrics[model] |= self._by_group(model, partials)
         if figures:
-            # The sums over pairs, of which there are some at the end only, are four of 8 bytes.
-            self._tell(told, len(self._task.figures) * len(figures) + PAIR_SUMS * len(self.pairs))
+            # Sums over pairs, of which there are some at the end only, are four of 8 bytes, and sketches of 4 bytes.
+            self._tell(told, len(self._task.figures) * len(figures) + (PAIR_SUMS + SUMS) * len(self.pairs))
         for loss in self.mean_losses(partials).values():
             row.training_loss = loss
             self._tell(told, LOSS_SCALARS)

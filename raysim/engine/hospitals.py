@@ -22,7 +22,8 @@ from raysim.engine.divisions import Groups
 from raysim.engine.local_training import LocalTraining, named, parameters, weighted_losses, with_private
 from raysim.engine.messages import MODEL, HospitalStates, Inquiry, PartialResult, RoundPlan, Work
 from raysim.metrics import measures as metrics
-from raysim.statistics.auroc import pair_sums
+from raysim.statistics.auroc import pair_sums, placements
+from raysim.statistics.sketches import sketches
 from raysim.strategies.base import POOLED, Floats, HospitalRows, Ids
 from raysim.training.base import Model
 
@@ -154,6 +155,7 @@ class HospitalGroup:
             if plan.histograms and federation.classes and logits.ndim == 1:
                 result.histograms[name] = metrics.score_histogram(logits, y)
                 result.pairs[name] = pair_sums(logits, y, offsets)
+                result.sketches[name] = sketches(placements(logits, y, offsets), work.seed, self.served)
             if plan.groups is not None:
                 result.groups[name] = subgroups.measure(plan.groups, federation, list(part), plan.part, logits, y)
             if plan.predictions:

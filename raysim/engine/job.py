@@ -133,6 +133,9 @@ class Outcome:
     """Their figures per model served and attribute, as :func:`subgroups.merged` gives them."""
     pairs: dict[str, PairSums] = field(default_factory=dict)
     """Per model served, the sums over pairs of test rows of each hospital, ``[N]`` each; none without two classes."""
+    sketches: dict[str, NDArray[Any]] = field(default_factory=dict)
+    """Per model served, what each hospital's AUROC has in common with other models', ``[N, SUMS]``; see
+    :mod:`raysim.statistics.sketches`."""
 
     @property
     def convergence(self) -> Convergence | None:

@@ -346,6 +346,7 @@ class JobRun:
             grouping=self._evaluation.grouping,
             groups=self._evaluation.groups,
             pairs=self._evaluation.pairs,
+            sketches=self._evaluation.sketches,
             losses=self._evaluation.losses,
             stopped=None if self._stopping is None else Stopped.of(self._stopping),
             facts=self._strategy.facts(self._view, state),

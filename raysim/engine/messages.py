@@ -153,6 +153,8 @@ class PartialResult:
     """Per model served, the histogram of its scores."""
     pairs: dict[str, PairSums] = field(default_factory=dict)
     """Per model served, the sums over pairs of rows of the actor's hospitals in its order, ``[h]`` each."""
+    sketches: dict[str, NDArray[np.float32]] = field(default_factory=dict)
+    """Per model served, what its AUROC has in common with other models' at the actor's hospitals, ``[h, SUMS]``."""
     groups: dict[str, dict[str, GroupFigures]] = field(default_factory=dict)
     """Per model served and attribute, the figures of groups of patients."""
     predictions: dict[str, NDArray[Any]] = field(default_factory=dict)
