@@ -9,8 +9,24 @@ from __future__ import annotations
 
 import hashlib
 import struct
+from typing import Any
 
 import numpy as np
+from numpy.random.bit_generator import ISeedSequence
+from numpy.typing import NDArray
+
+
+class _Key(ISeedSequence):
+    """Gives Philox its key as it is: ``Philox(key=...)`` would first ask the system for entropy that it never uses."""
+
+    __slots__ = ("_words",)
+
+    def __init__(self, digest: bytes) -> None:
+        self._words = np.frombuffer(digest, "<u8")
+
+    def generate_state(self, n_words: int, dtype: Any = np.uint32) -> NDArray[Any]:
+        """The 128 bits, as the two words of 64 bits that Philox asks for."""
+        return self._words
 
 
 def stream(seed: int, purpose: str, *key: int) -> np.random.Generator:
@@ -23,4 +39,4 @@ def stream(seed: int, purpose: str, *key: int) -> np.random.Generator:
     if len(keyed) > hashlib.blake2b.MAX_KEY_SIZE:
         keyed = hashlib.blake2b(keyed).digest()
     digest = hashlib.blake2b(packed, digest_size=16, key=keyed).digest()
-    return np.random.Generator(np.random.Philox(key=int.from_bytes(digest, "little")))
+    return np.random.Generator(np.random.Philox(_Key(digest)))

@@ -21,7 +21,9 @@ from raysim.engine import subgroups
 from raysim.engine.divisions import Groups
 from raysim.engine.local_training import LocalTraining, named, parameters, weighted_losses, with_private
 from raysim.engine.messages import MODEL, HospitalStates, Inquiry, PartialResult, RoundPlan, Work
+from raysim.engine.scoring import PartRows, joined
 from raysim.metrics import measures as metrics
+from raysim.metrics.segments import Segments
 from raysim.statistics.auroc import pair_sums, placements
 from raysim.statistics.sketches import sketches
 from raysim.strategies.base import POOLED, Floats, HospitalRows, Ids
@@ -53,6 +55,7 @@ class HospitalGroup:
         self._models: dict[str, Model] = {}
         self._groups = Groups()
         self._federation = lru_cache(maxsize=16)(open)
+        self._part_rows = lru_cache(maxsize=4)(self._gathered)
 
     def round(self, plan: RoundPlan, kept: HospitalStates | None) -> tuple[PartialResult, HospitalStates]:
         """Evaluate the bank, then train the cohort's hospitals from it. Returns the partial result and what is kept.
@@ -142,27 +145,29 @@ class HospitalGroup:
     def _evaluate(self, plan: RoundPlan, kept: HospitalStates, result: PartialResult) -> None:
         work = plan.work
         federation, model = self._federation(work.federation, False), self.model(work)
-        part = {h: federation.rows(h, plan.part) for h in self.served.tolist()}
-        offsets = np.concatenate([[0], np.cumsum([rows.stop - rows.start for rows in part.values()])])
-        y = np.concatenate([federation.y[rows] for rows in part.values()])
+        hospitals, rows = self.served.tolist(), self._part_rows(work.federation, plan.part)
+        y, offsets = rows.y, rows.offsets
         for name, rows_of in plan.serve.items():
-            scores = []
-            for hospital in part:
-                with named(federation, hospital, f"evaluating in round {plan.round}"):
-                    scores.append(self._scores(plan, plan.part, model, federation, hospital, rows_of[hospital], kept))
-            logits = np.concatenate(scores)
+            logits = self._said(plan, plan.part, rows_of, kept)
+            if logits is None:
+                scores = []
+                for hospital in hospitals:
+                    with named(federation, hospital, f"evaluating in round {plan.round}"):
+                        served = rows_of[hospital]
+                        scores.append(self._scores(plan, plan.part, model, federation, hospital, served, kept))
+                logits = np.concatenate(scores)
             result.figures[name] = federation.task.measure(logits, y, offsets)
             if plan.histograms and federation.classes and logits.ndim == 1:
                 result.histograms[name] = metrics.score_histogram(logits, y)
                 result.pairs[name] = pair_sums(logits, y, offsets)
                 result.sketches[name] = sketches(placements(logits, y, offsets), work.seed, self.served)
             if plan.groups is not None:
-                result.groups[name] = subgroups.measure(plan.groups, federation, list(part), plan.part, logits, y)
+                result.groups[name] = subgroups.measure(plan.groups, federation, hospitals, plan.part, logits, y)
             if plan.predictions:
                 result.predictions[name] = np.concatenate(
                     [
                         self._scores(plan, each, model, federation, hospital, rows_of[hospital], kept)
-                        for hospital in part
+                        for hospital in hospitals
                         for each in PARTS
                     ]
                 )
@@ -172,6 +177,12 @@ class HospitalGroup:
         work = plan.work
         federation, model = self._federation(work.federation, False), self.model(work)
         sums = np.zeros((len(self.served), 2))
+        outputs = self._said(plan, plan.loss_part, rows_of, kept)
+        if outputs is not None:
+            rows = self._part_rows(work.federation, plan.loss_part)
+            segments = Segments(rows.offsets, np.diff(rows.offsets))
+            sums[:, 0], sums[:, 1] = segments.sums(weighted_losses(model, work, outputs, rows.y)), segments.lengths
+            return sums
         for i, hospital in enumerate(self.served.tolist()):
             y = federation.y[federation.rows(hospital, plan.loss_part)]
             if len(y):
@@ -180,6 +191,23 @@ class HospitalGroup:
                     losses = weighted_losses(model, work, z, y)
                 sums[i] = losses.sum(), len(y)
         return sums
+
+    def _gathered(self, folder: str, part: str) -> PartRows:
+        return PartRows.of(self._federation(folder, False), self.served.tolist(), part)
+
+    def _said(self, plan: RoundPlan, part: str, rows_of: Ids, kept: HospitalStates) -> NDArray[Any] | None:
+        """What the server's models say of a part's rows ``[n]`` of all hospitals here; None where one at a time is due.
+
+        That is so for models that a hospital keeps itself, that serve groups of rows, or whose output for a row may
+        depend on the others of its call.
+        """
+        model = self.model(plan.work)
+        if not getattr(model, "row_by_row", False) or plan.private is not None or rows_of.ndim != 1:
+            return None
+        served = rows_of[self.served]
+        if len(served) == 0 or served.min() < 0:
+            return None
+        return joined(model, plan.bank, served, self._part_rows(plan.work.federation, part))
 
     def _scores(
         self,

@@ -149,7 +149,11 @@ class ContrastTerm:
 
 
 class Model(Protocol):
-    """A model family bound to ``F`` features, to ``C`` classes or a real label, and to a device and precision."""
+    """A model family bound to ``F`` features, to ``C`` classes or a real label, and to a device and precision.
+
+    One with a true attribute ``row_by_row`` promises that what ``logits`` and ``row_losses`` give for a row is the same
+    bits whichever rows are beside it in the call: then one call serves many hospitals.
+    """
 
     layout: Layout
 

@@ -89,6 +89,7 @@ class Cohort:
     def __init__(self, host: Model, gradient: Gradient, *, device: str, precision: str) -> None:
         self.layout = host.layout
         self.initial, self.logits, self.row_losses = host.initial, host.logits, host.row_losses
+        self.row_by_row = getattr(host, "row_by_row", False)
         self._one_by_one = host.train
         self._gradient, self._dtype = gradient, np.dtype(precision)
         self._device = torch.device(device)

@@ -1,0 +1,68 @@
+"""One product for the rows of many hospitals: the bits of one hospital at a time, whoever is beside it."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from raysim.engine import scoring
+from raysim.engine.scoring import PartRows, joined
+from raysim.training.models import build_model
+
+PARTS = ("train", "validation", "test")
+
+
+def federation(sizes, features):
+    """Hospitals of so many training rows, and a third as many test rows behind them."""
+    rng = np.random.default_rng(len(sizes))
+    stops = np.cumsum([n + n // 3 for n in sizes])
+    starts = stops - [n + n // 3 for n in sizes]
+    X = rng.normal(size=(stops[-1] if sizes else 0, features)).astype(np.float32)
+
+    def rows(hospital, part):
+        cut = starts[hospital] + sizes[hospital]
+        return slice(starts[hospital], cut) if part == "train" else slice(cut, stops[hospital])
+
+    return SimpleNamespace(X=X, y=np.arange(len(X)) % 2, rows=rows)
+
+
+def one_at_a_time(model, bank, served, data, hospitals, part):
+    return np.concatenate(
+        [model.logits(bank[k], data.X[data.rows(h, part)]) for h, k in zip(hospitals, served, strict=True)]
+    )
+
+
+@given(
+    sizes=st.lists(st.integers(0, 40), min_size=1, max_size=9),
+    features=st.integers(1, 70),
+    part=st.sampled_from(["train", "test"]),
+    seed=st.integers(0, 99),
+)
+def test_joined_outputs_are_those_of_one_hospital_at_a_time(sizes, features, part, seed):
+    rng = np.random.default_rng(seed)
+    data, model = federation(sizes, features), build_model("logistic_regression", features, 2, options={})
+    hospitals = rng.permutation(len(sizes))[: rng.integers(1, len(sizes) + 1)].tolist()
+    bank = rng.normal(size=(3, features + 1)).astype(np.float32)
+    served = rng.integers(0, 3, len(hospitals))
+    rows = PartRows.of(data, hospitals, part)
+    expected = one_at_a_time(model, bank, served, data, hospitals, part)
+    np.testing.assert_array_equal(joined(model, bank, served, rows), expected)
+    assert rows.y.tolist() == [y for h in hospitals for y in data.y[data.rows(h, part)]]
+
+
+@pytest.mark.parametrize("chunk", [1, 7 * 4 * 5, 2**20])
+def test_rows_that_are_not_kept_are_gathered_piece_by_piece(monkeypatch, chunk):
+    monkeypatch.setattr(scoring, "KEPT_BYTES", 0)
+    monkeypatch.setattr(scoring, "CHUNK_BYTES", chunk)
+    data, model = federation([5, 0, 12, 3], 7), build_model("logistic_regression", 7, 2, options={})
+    bank = np.random.default_rng(0).normal(size=(2, 8)).astype(np.float32)
+    served = np.array([1, 1, 0, 0])
+    rows = PartRows.of(data, [3, 1, 0, 2], "train")
+    assert rows.kept is None
+    np.testing.assert_array_equal(
+        joined(model, bank, served, rows), one_at_a_time(model, bank, served, data, [3, 1, 0, 2], "train")
+    )
