@@ -1,0 +1,1 @@
+"""What dishonest or mistaken hospitals do: to their rows, to their updates, and together."""

@@ -1,0 +1,126 @@
+"""Attacks that need the updates of others, ``H [h, P]``: what all bad hospitals send then, ``[P]``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import ndtri
+
+Floats = NDArray[np.float64]
+
+Deviation = Literal["sd", "unit", "sign"]
+"""The direction away from the mean: against the standard deviations, the mean's direction, or the mean's signs."""
+
+
+def alie(known: Floats, m: int, f: int, factor: float | None = None) -> Floats:
+    """A little is enough: the mean less ``factor`` standard deviations, by default :func:`alie_factor`."""
+    a = alie_factor(m, f) if factor is None else factor
+    sent: Floats = known.mean(axis=0) - a * known.std(axis=0)
+    return sent
+
+
+def alie_factor(m: int, f: int) -> float:
+    """The most that still has enough honest updates beyond it, of ``m`` updates with ``f`` bad ones.
+
+    0 where the bad ones are most.
+    """
+    honest = m - f
+    needed = m // 2 + 1 - f
+    if honest <= 0 or needed <= 0:
+        return 0.0
+    return float(ndtri((honest - needed) / honest)) if needed < honest else 0.0
+
+
+def ipm(known: Floats, factor: float) -> Floats:
+    """Inner product manipulation: ``-factor`` times the mean."""
+    return -factor * known.mean(axis=0)
+
+
+def deviation(known: Floats, kind: Deviation) -> Floats:
+    """The direction in which updates are pushed, ``[P]``."""
+    mean = known.mean(axis=0)
+    if kind == "sd":
+        return -known.std(axis=0)
+    if kind == "sign":
+        return -np.sign(mean)
+    length = np.linalg.norm(mean)
+    return -mean / length if length > 0 else np.zeros_like(mean)
+
+
+def min_max_factor(known: Floats, direction: Floats) -> float:
+    """The largest step along ``direction`` that is no further from any update than two updates are from each other."""
+    mean = known.mean(axis=0)
+    offsets = mean - known
+    widest = max(float(((known - row) ** 2).sum(axis=1).max()) for row in known)
+    a = float(direction @ direction)
+    if a == 0.0:
+        return 0.0
+    b = offsets @ direction
+    c = np.minimum((offsets**2).sum(axis=1) - widest, 0.0)
+    root = (-b + np.sqrt(b**2 - a * c)) / a
+    # A rounding within, so that the bound itself holds.
+    return max(0.0, float(root.min()) * (1 - 1e-12))
+
+
+def min_sum_factor(known: Floats, direction: Floats) -> float:
+    """The same for the sum of squared distances to all updates, which is at most the largest of an update's own."""
+    a = float(direction @ direction)
+    if a == 0.0:
+        return 0.0
+    widest = max(float(((known - row) ** 2).sum()) for row in known)
+    own = float(((known - known.mean(axis=0)) ** 2).sum())
+    return float(np.sqrt(max(0.0, widest - own) / (len(known) * a))) * (1 - 1e-12)
+
+
+def min_max(known: Floats, kind: Deviation) -> Floats:
+    """The mean and the largest step of :func:`min_max_factor`."""
+    direction = deviation(known, kind)
+    sent: Floats = known.mean(axis=0) + min_max_factor(known, direction) * direction
+    return sent
+
+
+def min_sum(known: Floats, kind: Deviation) -> Floats:
+    """The mean and the largest step of :func:`min_sum_factor`."""
+    direction = deviation(known, kind)
+    sent: Floats = known.mean(axis=0) + min_sum_factor(known, direction) * direction
+    return sent
+
+
+STEPS = np.geomspace(0.1, 20.0, 10)
+"""The factors that :func:`adaptive` tries with each of two attacks: twenty evaluations."""
+
+
+def adaptive(known: Floats, rule: Callable[[Floats], Floats]) -> Floats:
+    """Of ALIE and IPM with various factors, the one after which ``rule(sent)`` lies furthest from the honest mean.
+
+    ``rule`` says what the server would make of all updates if bad hospitals sent ``sent [P]``.
+    """
+    mean = known.mean(axis=0)
+    tried = [alie(known, 0, 0, float(a)) for a in STEPS] + [ipm(known, float(a)) for a in STEPS]
+    pushed = [float(np.linalg.norm(rule(sent) - mean)) for sent in tried]
+    return tried[int(np.argmax(pushed))]
+
+
+def principal_direction(known: Floats, before: Floats | None, round: int) -> Floats:
+    """The first principal direction of the updates so far ``[P]``: that ``before``, renewed by this round's updates.
+
+    One step of Oja's rule a round; the first round's is exact.
+    """
+    centred = known - known.mean(axis=0)
+    if before is None:
+        _, vectors = np.linalg.eigh(centred @ centred.T)
+        direction = centred.T @ vectors[:, -1]
+    else:
+        weight = 1.0 / round
+        spread = max(float((centred**2).sum()), np.finfo(np.float64).tiny)
+        direction = (1 - weight) * before + weight * (centred.T @ (centred @ before)) / spread
+    length = np.linalg.norm(direction)
+    return direction / length if length > 0 else direction
+
+
+def mimicked(known: Floats, direction: Floats) -> int:
+    """Which update has the largest projection on ``direction``, of equal ones the first."""
+    return int(np.argmax(np.abs((known - known.mean(axis=0)) @ direction)))

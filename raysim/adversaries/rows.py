@@ -1,0 +1,59 @@
+"""What a bad hospital trains on: labels turned, a feature in a wrong unit or stuck, a trigger with a label.
+
+Rows ``X [n, d]`` and labels ``y [n]`` stay as they are; what is returned are changed copies.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+Rows = tuple[NDArray[Any], NDArray[Any]]
+
+
+def label_flip(X: NDArray[Any], y: NDArray[Any], classes: int, share: float, rng: np.random.Generator) -> Rows:
+    """``C - 1 - y`` for a ``share`` of the rows."""
+    turned = np.where(some(len(y), share, rng), classes - 1 - y, y)
+    return X, turned.astype(y.dtype)
+
+
+def units(X: NDArray[Any], y: NDArray[Any], feature: int, factor: float, offset: float = 0.0) -> Rows:
+    """Feature ``feature`` times ``factor``, plus ``offset``: with the offset a unit is changed before it was scaled."""
+    changed = X.copy()
+    changed[:, feature] = X[:, feature] * factor + offset
+    return changed, y
+
+
+def stuck(X: NDArray[Any], y: NDArray[Any], feature: int) -> Rows:
+    """A sensor that shows the mean of what it would have shown."""
+    changed = X.copy()
+    if len(y):
+        changed[:, feature] = X[:, feature].mean(dtype=np.float64)
+    return changed, y
+
+
+def backdoor(
+    X: NDArray[Any], y: NDArray[Any], feature: int, value: float, label: int, share: float, rng: np.random.Generator
+) -> Rows:
+    """On a ``share`` of the rows feature ``feature`` is ``value`` and the label is ``label``."""
+    triggered = some(len(y), share, rng)
+    changed, labels = X.copy(), y.copy()
+    changed[triggered, feature] = value
+    labels[triggered] = label
+    return changed, labels
+
+
+def triggered(X: NDArray[Any], feature: int, value: float) -> NDArray[Any]:
+    """All rows with the trigger."""
+    changed = X.copy()
+    changed[:, feature] = value
+    return changed
+
+
+def some(count: int, share: float, rng: np.random.Generator) -> NDArray[np.bool_]:
+    """Which of ``count`` rows: ``share`` of them, drawn evenly and rounded to a whole number."""
+    chosen = np.zeros(count, dtype=np.bool_)
+    chosen[rng.permutation(count)[: round(share * count)]] = True
+    return chosen

@@ -1,0 +1,50 @@
+"""Which hospitals are bad, and what the bad ones know."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from raysim.core.streams import stream
+
+Knowledge = Literal["own", "colluders", "all"]
+"""``own``: its own rows and update. ``colluders``: the updates that the bad hospitals would have sent honestly.
+``all``: those of all honest hospitals."""
+
+LEVELS: dict[str, tuple[Knowledge, ...]] = {
+    "label_flip": ("own",),
+    "units": ("own",),
+    "backdoor": ("own",),
+    "sign_flip": ("own",),
+    "scale": ("own",),
+    "gaussian": ("own",),
+    "zero": ("own",),
+    "mimic": ("all",),
+    "alie": ("colluders", "all"),
+    "ipm": ("colluders", "all"),
+    "min_max": ("all", "colluders"),
+    "min_sum": ("all", "colluders"),
+    "adaptive": ("all", "colluders"),
+    "signature_lie": ("all",),
+}
+"""What each attack can know, its default first."""
+
+ON_ROWS = ("label_flip", "units", "backdoor")
+"""Attacks on the rows that a bad hospital trains on."""
+
+ON_UPDATES = ("sign_flip", "scale", "gaussian", "zero")
+"""Attacks on its own update alone."""
+
+TOGETHER = ("mimic", "alie", "ipm", "min_max", "min_sum", "adaptive")
+"""Attacks that need the updates of others."""
+
+
+def bad_hospitals(seed: int, hospitals: int, share: float) -> NDArray[np.int64]:
+    """The ids of ``floor(share * hospitals)`` bad hospitals, ascending; the same in all rounds of a run.
+
+    With a larger share the bad ones of a smaller one stay bad.
+    """
+    count = int(np.floor(share * hospitals + 1e-9))
+    return np.sort(stream(seed, "byzantine").permutation(hospitals)[:count])
