@@ -13,8 +13,9 @@ from functools import cache
 from importlib.resources import files
 from typing import Any
 
-import yaml
 from pydantic import Field
+
+from raysim.core.plain_yaml import loaded
 
 FILES = ("defaults.yaml", "optional.yaml")
 
@@ -43,7 +44,7 @@ def default(key: str, **field: Any) -> Any:
 def table() -> Mapping[str, Any]:
     """The defaults by dotted key. A mapping that has keys is not among them; one of names (``*``) is, and empty."""
     package = files("raysim.config")
-    return {key: value for name in FILES for key, value in _leaves(yaml.safe_load((package / name).read_text()))}
+    return {key: value for name in FILES for key, value in _leaves(loaded((package / name).read_text()))}
 
 
 def _leaves(tree: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, Any]]:

@@ -188,20 +188,22 @@ def table(
     import pandas as pd
 
     task, names, levels = federation.task, np.array(federation.hospitals, dtype=object), dict(grouping.levels)
-    blocks = []
+    heads, hospitals, blocks = [], [], []
     for model, attributes in groups.items():
         for attribute, (figures, together) in attributes.items():
             for g, group in enumerate(levels[attribute]):
                 there = figures[:, g, 0] > 0
-                rows = np.vstack([together[None, g], figures[there, g]])
-                block = pd.DataFrame(rows, columns=list(task.figures))
-                block = block.astype(dict.fromkeys(("n", *task.counts), "Int64"))
-                head = {"model": model, "attribute": attribute, "group": group}
-                for at, (key, value) in enumerate(head.items()):
-                    block.insert(at, key, value)
-                block.insert(3, "hospital", [EVERYWHERE, *names[there]])
-                blocks.append(block)
-    return pd.concat(blocks, ignore_index=True)
+                blocks.append(np.vstack([together[None, g], figures[there, g]]))
+                heads.append((model, attribute, group))
+                hospitals.append(np.concatenate([[EVERYWHERE], names[there]]))
+    lengths = [len(block) for block in blocks]
+    columns: dict[str, Any] = {
+        name: np.repeat(np.array(values, dtype=object), lengths)
+        for name, values in zip(("model", "attribute", "group"), zip(*heads, strict=True), strict=True)
+    }
+    columns["hospital"] = np.concatenate(hospitals)
+    columns |= dict(zip(task.figures, np.concatenate(blocks).T, strict=True))
+    return pd.DataFrame(columns).astype(dict.fromkeys(("n", *task.counts), "Int64"))
 
 
 def _weighted(values: Floats, weights: Floats) -> Floats:

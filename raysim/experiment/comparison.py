@@ -7,10 +7,10 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 import pandas as pd
-import yaml
 from matplotlib.figure import Figure
 
 from raysim.config.schema import Config
+from raysim.core.plain_yaml import dumped
 from raysim.data.federation import PARTS, Federation
 from raysim.engine import timing
 from raysim.engine.job import Result
@@ -252,7 +252,7 @@ def _provenance(frozen: Mapping[str, object], federations: Mapping[int, Federati
         rows={part: int(federation.sizes(part).sum()) for part in PARTS},
         seeds=sorted(federations),
         versions=provenance(federation)["versions"],
-        config=yaml.safe_dump(dict(frozen), sort_keys=False, allow_unicode=True),
+        config=dumped(frozen),
         command=command,
         notes=federation.notes,
         of_seed=None if one else first,

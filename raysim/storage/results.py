@@ -14,11 +14,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import yaml
 
 from raysim.config.system import SystemSection
 from raysim.core.errors import ConfigError
 from raysim.core.package import __version__
+from raysim.core.plain_yaml import dumped
 from raysim.data.federation import PARTS, Federation
 from raysim.engine import subgroups, timing
 from raysim.engine.job import Outcome, Round
@@ -295,9 +295,9 @@ def provenance(federation: Federation) -> dict[str, Any]:
 
 def write_config(out: Manifest, frozen: Mapping[str, Any], federation: Federation) -> None:
     """``config.yaml``: the complete configuration, which can be run again, under comments on what made the numbers."""
-    made_by = yaml.safe_dump(provenance(federation), sort_keys=False)
+    made_by = dumped(provenance(federation))
     comments = "".join(f"# {line}\n" for line in made_by.splitlines())
-    out.text("config.yaml", comments + yaml.safe_dump(dict(frozen), sort_keys=False, allow_unicode=True))
+    out.text("config.yaml", comments + dumped(frozen))
 
 
 def _json(value: float) -> float | None:

@@ -188,24 +188,24 @@ def coefficients(federation: Federation, vectors: Mapping[str, NDArray[Any]], la
     outputs = layout.shapes[layout.names.index("weight")][0]
     fitted, F = federation.preprocessing, len(federation.features)
     means, scales = (np.pad(values, (0, F - len(values)), constant_values=k) for k, values in enumerate(fitted.scaling))
-    blocks = []
-    for owner, theta in vectors.items():
-        tensors = layout.split(theta.astype(np.float64))
-        weight, bias = tensors["weight"], tensors["bias"]
-        slope = weight / scales
-        constant = bias - slope @ means
-        block = pd.DataFrame(
-            {
-                "model": owner,
-                "feature": np.tile([*federation.features, "(intercept)"], outputs),
-                "coefficient": np.column_stack([weight, bias]).ravel(),
-                "per_unit": np.column_stack([slope, constant]).ravel(),
-            }
-        )
-        if outputs > 1:
-            block.insert(1, "class", np.repeat(federation.classes, F + 1))
-        blocks.append(block)
-    return pd.concat(blocks, ignore_index=True)
+    tensors = [layout.split(theta.astype(np.float64)) for theta in vectors.values()]
+    weight, bias = (
+        np.stack([tensor[name] for tensor in tensors]) for name in ("weight", "bias")
+    )  # [owners, C, F], [.., C]
+    slope = weight / scales
+    constant = bias - slope @ means
+    columns = {"model": np.repeat(np.array(list(vectors), dtype=object), outputs * (F + 1))}
+    if outputs > 1:
+        columns["class"] = np.tile(np.repeat(np.array(federation.classes, dtype=object), F + 1), len(vectors))
+    features = np.array([*federation.features, "(intercept)"], dtype=object)
+    return pd.DataFrame(
+        columns
+        | {
+            "feature": np.tile(features, outputs * len(vectors)),
+            "coefficient": np.concatenate([weight, bias[..., None]], axis=2).ravel(),
+            "per_unit": np.concatenate([slope, constant[..., None]], axis=2).ravel(),
+        }
+    )
 
 
 def _told(theirs: Mapping[str, Owners]) -> Any:

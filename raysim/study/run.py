@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
-import yaml
 from rich.console import Console
 from rich.progress import track
 from rich.table import Table
@@ -16,6 +15,7 @@ from raysim.config.plugins import build_source, build_strategy
 from raysim.config.reading import checked, read_tree
 from raysim.config.schema import Config
 from raysim.core.errors import ConfigError, DataError
+from raysim.core.plain_yaml import dumped
 from raysim.data.sources.pooled import Pooled
 from raysim.storage.manifest import Manifest
 from raysim.storage.results import choose_folder
@@ -98,7 +98,7 @@ def _write(folder: Path, config: Config, study: Study, table: pd.DataFrame, shar
 
     read = config.model_dump(mode="json", exclude_none=True, include={*READ}, exclude={"data": {*PASSED_OVER}})
     section = study.model_dump(mode="json", by_alias=True, exclude_none=True)
-    text = yaml.safe_dump(read | {"study": section}, sort_keys=False, allow_unicode=True)
+    text = dumped(read | {"study": section})
     out = Manifest.begin(folder, "study")
     out.text("config.yaml", text)
     out.csv("study.csv", table)

@@ -1,0 +1,23 @@
+"""YAML that raysim writes, or brings along itself; what others write is read by :mod:`raysim.config.reading`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import yaml
+
+# In C where PyYAML was built with it, which is ten times as fast.
+_Dumper: Any = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
+_Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+
+
+def dumped(tree: Mapping[str, Any]) -> str:
+    """``tree`` as YAML, its keys in their order."""
+    text: str = yaml.dump(dict(tree), Dumper=_Dumper, sort_keys=False, allow_unicode=True)
+    return text
+
+
+def loaded(text: str) -> Any:
+    """What a packaged text says."""
+    return yaml.load(text, Loader=_Loader)
