@@ -48,6 +48,7 @@ if TYPE_CHECKING:
         choose,
         shares,
     )
+    from raysim.strategies.patient_clusters.encoding import patient_encoder
 
 __all__ = [
     "LAST",
@@ -81,6 +82,7 @@ __all__ = [
     "curve",
     "describe",
     "load",
+    "patient_encoder",
     "resume",
     "run",
     "shares",
@@ -95,6 +97,7 @@ _HOMES = {
     "curve": "raysim.api.running",
     "describe": "raysim.api.describing",
     "load": "raysim.api.loading",
+    "patient_encoder": "raysim.strategies.patient_clusters.encoding",
     "resume": "raysim.api.running",
     "run": "raysim.api.running",
     "sweep": "raysim.api.running",

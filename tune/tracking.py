@@ -27,7 +27,7 @@ from raysim.core.package import FOLDER, __version__
 from raysim.engine.job import Round
 from raysim.storage.atomic import write_json
 from raysim.tracking.client import LOGGERS, NOWHERE, Status, Tracker, check_reachable
-from raysim.tracking.recording import SETTINGS, WAITS
+from raysim.tracking.recording import CLOSING_SECONDS, KILLED_SECONDS, SETTINGS, WAITS, joined
 from raysim.tune.journal import Finished
 from raysim.tune.plan import SweepPlan
 from raysim.tune.trial import headline
@@ -59,6 +59,7 @@ class SweepTracker:
         self._queue: queue.SimpleQueue[Any] = queue.SimpleQueue()
         self._closing = threading.Event()
         self._thread: threading.Thread | None = None
+        self._calls = 0
         self._tracker: Tracker | None = None
 
     def __enter__(self) -> SweepTracker:
@@ -71,7 +72,10 @@ class SweepTracker:
         self._closing.set()
         self._queue.put(None)
         if self._thread is not None:
-            self._thread.join()
+            seconds = CLOSING_SECONDS if error is None else KILLED_SECONDS
+            if not joined(self._thread, lambda: self._calls, seconds):
+                self.unsent += self._queue.qsize()  # what is sent now has left it, and its end has not
+                self.error = self.error or f"it did not answer within {seconds:g} s"
 
     def started(self, number: int) -> None:
         """Nothing is sent before a trial has ended."""
@@ -100,6 +104,7 @@ class SweepTracker:
         tries = 0
         while (item := self._queue.get()) is not None:
             while not self._done(item):
+                self._calls += 1
                 if self._closing.is_set():
                     self.unsent += 1
                     break
@@ -107,6 +112,7 @@ class SweepTracker:
                 tries += 1
             else:
                 tries = 0
+                self._calls += 1
 
     def _done(self, item: Any) -> bool:
         """Whether it could be sent. After a failure while closing nothing else is tried: the store is away."""

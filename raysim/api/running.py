@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
     from raysim.engine.job import Result
     from raysim.storage.manifest import Manifest
+    from raysim.storage.resume import Ticket
 
 
 RESULTS: Mapping[str, type[RunResult | ComparisonResult]] = {
@@ -189,17 +190,24 @@ def resume(
 
     ``failed``: of a sweep, run the trials that failed again too.
     """
-    from raysim.experiment.curve import go_on
-    from raysim.experiment.unsent import send_kept
     from raysim.storage.resume import read_ticket
-    from raysim.strategies.shared.importing import standing_here
     from raysim.tune.sweep import is_sweep
 
-    path, shown = Path(folder).absolute(), silent_or(console, verbose)
+    path = Path(folder).absolute()
     if is_sweep(path):
         return resume_sweep(path, failed=failed, verbose=verbose, console=console)
-    ticket = read_ticket(path)
-    working = Path(ticket.working)
+    return resume_with(path, read_ticket(path), in_process=in_process, verbose=verbose, console=console)
+
+
+def resume_with(
+    path: Path, ticket: Ticket, *, in_process: bool, verbose: bool, console: Console | None
+) -> RunResult | ComparisonResult | CurveResult:
+    """:func:`resume` of what the ``ticket`` in the folder ``path`` says."""
+    from raysim.experiment.curve import go_on
+    from raysim.experiment.unsent import send_kept
+    from raysim.strategies.shared.importing import standing_here
+
+    shown, working = silent_or(console, verbose), Path(ticket.working)
     # Relative paths of the configuration mean what they meant when it was started; code comes from here all the same.
     with manners(), standing_here((working, path)), contextlib.chdir(working if working.is_dir() else "."):
         config = reading.resolve(path / "config.yaml", reads=())

@@ -43,13 +43,13 @@ def compare_all(config: Config, console: Console, out: Path | None, *, in_proces
 def resume_run(folder: Path, console: Console, *, in_process: bool, verbose: bool) -> None:
     """``raysim resume`` of a run or comparison: it goes on where it was stopped; a finished one stays as it is."""
     from raysim.api.results import ComparisonResult, CurveResult, RunResult
-    from raysim.api.running import resume
+    from raysim.api.running import resume_with
     from raysim.storage.resume import read_ticket
 
     folder = folder.absolute()
-    finished = read_ticket(folder).finished
-    result = resume(folder, in_process=in_process, verbose=verbose, console=console)
-    if finished:
+    ticket = read_ticket(folder)
+    result = resume_with(folder, ticket, in_process=in_process, verbose=verbose, console=console)
+    if ticket.finished:
         return
     if isinstance(result, RunResult):
         _show_run(result, console)

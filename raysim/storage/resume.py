@@ -171,8 +171,13 @@ class Opened:
             dataclasses.replace(self.ticket, finished=True).save(self.folder)
 
     def finished(self) -> Outcome | None:
-        """The outcome of a run of a comparison that is finished, as :func:`load_finished` gives it."""
-        return load_finished(self.folder) if self.again and self.ticket.finished else None
+        """The outcome of a run of a comparison that is finished, as :func:`load_finished` gives it.
+
+        None where a file of its results is no longer there as it was written: then the run is to be played again.
+        """
+        if not (self.again and self.ticket.finished) or self.manifest.changed():
+            return None
+        return load_finished(self.folder)
 
     def forget(self) -> None:
         """Remove all that it has written, and the folder if nothing else is in it."""

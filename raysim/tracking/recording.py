@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
@@ -57,6 +57,19 @@ class Unsent:
     files: Mapping[str, Path]
 
 
+def joined(thread: threading.Thread, calls: Callable[[], int], seconds: float) -> bool:
+    """Wait for a thread as long as MLflow's calls, which ``calls`` counts, come back within ``seconds``.
+
+    It may hang in one, and ends with the process. Returns whether it has ended.
+    """
+    before = -1
+    while thread.is_alive() and before != calls():
+        before, until = calls(), time.monotonic() + seconds
+        while thread.is_alive() and before == calls() and time.monotonic() < until:
+            thread.join(0.1)
+    return not thread.is_alive()
+
+
 class Recorder:
     """Hands out records of runs; MLflow's work happens on a thread of its own, runs in their order.
 
@@ -91,7 +104,9 @@ class Recorder:
         with self._news:
             self._news.notify()
         if self._thread is not None:
-            self._join(CLOSING_SECONDS if error is None else KILLED_SECONDS)
+            seconds = CLOSING_SECONDS if error is None else KILLED_SECONDS
+            if not joined(self._thread, lambda: self._calls, seconds):
+                self.error = self.error or f"it did not answer within {seconds:g} s"
         self._host.close()
         if error is None and self._thread is not None:
             self.unsent = [record.unsent() for record in self._records if not record.over]
@@ -116,17 +131,6 @@ class Recorder:
         with self._news:
             record.news = True
             self._news.notify()
-
-    def _join(self, seconds: float) -> None:
-        """Wait for the thread as long as MLflow's calls come back; it may hang in one, and ends with the process."""
-        assert self._thread is not None
-        calls = -1
-        while self._thread.is_alive() and calls != self._calls:
-            calls, until = self._calls, time.monotonic() + seconds
-            while self._thread.is_alive() and calls == self._calls and time.monotonic() < until:
-                self._thread.join(0.1)
-        if self._thread.is_alive():
-            self.error = self.error or f"it did not answer within {seconds:g} s"
 
     def _work(self) -> None:
         import mlflow.tracking  # noqa: F401  # it sets the levels of its loggers when it is imported

@@ -33,9 +33,11 @@ def row_losses(loss: str, outputs: NDArray[Any], y: NDArray[Any]) -> NDArray[np.
     elif loss == "absolute":
         losses = np.abs(z - y)
     elif z.ndim == 1:
-        losses = np.logaddexp(0.0, z) - y * z
+        with np.errstate(invalid="ignore"):  # a model that has diverged
+            losses = np.logaddexp(0.0, z) - y * z
     else:
-        losses = np.logaddexp.reduce(z, axis=1) - z[np.arange(len(y)), y]
+        with np.errstate(invalid="ignore"):
+            losses = np.logaddexp.reduce(z, axis=1) - z[np.arange(len(y)), y]
     return losses
 
 

@@ -1,15 +1,15 @@
 """How patients are encoded before they are clustered: by a function that is named, or not at all.
 
-An encoder turns values ``[n, d]`` in float64 into ``[n, e]``; what it makes of a row must not depend on other rows, and
-it must be there to import wherever hospitals are. One that has to be trained is trained beforehand: its parameters are
-its own business, and no traffic.
+An encoder is a function marked by :func:`patient_encoder`. It turns values ``[n, d]`` in float64 into ``[n, e]``; what
+it makes of a row must not depend on other rows, and it must be there to import wherever hospitals are. One that has to
+be trained is trained beforehand: its parameters are its own business, and no traffic.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from functools import lru_cache
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,6 +17,17 @@ from numpy.typing import NDArray
 from raysim.strategies.base import Floats, Ids
 from raysim.strategies.patient_clusters.continuous import chosen
 from raysim.strategies.shared.importing import by_path
+
+MARK = "encodes_patients"
+"""The attribute of a function that may be called with rows."""
+
+Encoder = TypeVar("Encoder", bound=Callable[[Floats], Any])
+
+
+def patient_encoder(function: Encoder) -> Encoder:
+    """Mark a function as an encoder of patients: a configuration cannot have any other called with rows."""
+    setattr(function, MARK, True)
+    return function
 
 
 def encoded(X: NDArray[Any], columns: Ids, encoder: str | None) -> Floats:
@@ -41,12 +52,13 @@ def check_encoder(encoder: str | None) -> None:
 
 @lru_cache
 def load_encoder(path: str) -> Callable[[Floats], Any]:
-    """The function at an import path, ``package.module.function``. Raises ``ValueError`` where there is none."""
+    """The encoder at an import path, ``package.module.function``. Raises ``ValueError`` where there is none."""
     try:
         encoder = by_path(path)
     except ValueError as error:
         raise ValueError(f"encoder: {error}") from None
-    if not callable(encoder):
-        raise ValueError(f"encoder: '{path}' is no function; name one that encodes rows")
+    if not callable(encoder) or getattr(encoder, MARK, None) is not True:
+        # Some functions of Python's run what rows say: pickle.loads takes any array for a pickle.
+        raise ValueError(f"encoder: '{path}' is no encoder; mark the function that encodes rows with @patient_encoder")
     function: Callable[[Floats], Any] = encoder
     return function

@@ -333,6 +333,24 @@ def test_a_driver_that_ends_leaves_a_folder_that_goes_on_and_no_process(
     pd.testing.assert_frame_equal(tables[0], tables[1], check_exact=True)
 
 
+@pytest.mark.parametrize("part", ["gcs_server", "raylet"])
+def test_a_ray_that_dies_under_a_run_is_an_error_in_one_line(undisturbed: Path, part: str):
+    out, hold = undisturbed / part, undisturbed / "hold"
+    hold.touch()
+    driver = driven(undisturbed, out)
+    (victim,) = [each for each in psutil.Process(driver.pid).children(recursive=True) if each.name() == part]
+    victim.kill()
+    said = driver.communicate(timeout=600)[0]
+    hold.unlink()
+    assert driver.returncode == 2, said
+    started, error = said.splitlines()
+    assert started.startswith("8 hospitals, ")
+    assert error == (
+        f"raysim: resources: Ray itself has failed ({part} has ended); what is finished is on disk: 'raysim resume' "
+        "with its folder goes on"
+    )
+
+
 def driven(folder: Path, out: Path) -> subprocess.Popen[str]:
     """``raysim run`` on Ray in its 120th round, where it waits."""
     while True:

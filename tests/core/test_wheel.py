@@ -33,7 +33,7 @@ from typing import ClassVar
 import numpy as np
 
 import beside
-from raysim import Strategy
+from raysim import Strategy, patient_encoder
 from raysim.strategies.base import FederationView, Floats, HospitalRows, State, Update
 
 
@@ -62,6 +62,7 @@ class Mine(Strategy):
         return super().aggregate(view, state, update)
 
 
+@patient_encoder
 def encode(rows: Floats) -> Floats:
     return rows[:, :2]
 '''

@@ -14,13 +14,22 @@ import shutil
 import sys
 import tempfile
 from collections import Counter
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
-from tests.fuzz import cases
+from tests.fuzz import cases, sweeps
 from tests.fuzz import child as child_process
 
-FAMILIES = {"configurations": 0.4, "texts": 0.1, "tables": 0.2, "runs": 0.15, "comparisons": 0.15}
+FAMILIES = {"configurations": 0.4, "texts": 0.1, "tables": 0.2, "runs": 0.15, "comparisons": 0.1, "sweeps": 0.05}
 """Their shares of all cases."""
+
+TEMPLATES: dict[str, Callable[[Path], None]] = {
+    "runs": partial(cases.stopped, compare=False),
+    "comparisons": partial(cases.stopped, compare=True),
+    "sweeps": sweeps.ended,
+}
+"""What makes the folders that are changed."""
 
 CHUNK = 50
 """Cases of a child process."""
@@ -42,10 +51,10 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as name:
         home = Path(name)
         os.environ["RAYSIM_CACHE"] = str(home / "cache")
-        for family, compare in (("runs", False), ("comparisons", True)):
-            (home / family).mkdir()
-            cases.stopped(home / family, compare=compare)
         shares = {arguments.family: 1.0} if arguments.family else FAMILIES
+        for family in set(shares) & set(TEMPLATES):
+            (home / family).mkdir()
+            TEMPLATES[family](home / family)
         for family, share in shares.items():
             wanted, number = round(share * arguments.cases), arguments.seed
             while done[family] < wanted:

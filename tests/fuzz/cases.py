@@ -31,7 +31,8 @@ from tests.fuzz.command import answer
 class Case:
     """Files to write into an empty folder, or to change in a copy of ``template``; then a command.
 
-    ``same``: files that must be those of the run that nobody disturbed, where the command ends with 0.
+    ``same``: files that must be those of the run that nobody disturbed, where the command ends with 0. ``ends``: exit
+    codes that may come with no word on stderr.
     """
 
     arguments: tuple[str, ...]
@@ -40,6 +41,7 @@ class Case:
     template: Path | None = None
     must_refuse: bool = False
     same: tuple[str, ...] = ()
+    ends: tuple[int, ...] = (0,)
 
     def lay_out(self, folder: Path) -> None:
         """Put its files into ``folder``."""
@@ -408,7 +410,7 @@ def fault(case: Case, folder: Path) -> str | None:
     folder.mkdir()
     case.lay_out(folder)
     said = answer(case.arguments, folder)
-    wrong = said.fault(case.must_refuse)
+    wrong = said.fault(case.must_refuse, case.ends)
     if wrong is None and said.code == 0:
         for name in case.same:
             out = folder / "out" / name

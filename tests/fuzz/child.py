@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import resource
 import sys
@@ -10,15 +11,26 @@ from pathlib import Path
 
 from hypothesis import HealthCheck, Phase, given, seed, settings
 
-from tests.fuzz import cases
+from raysim.cluster.connection import connected
+from tests.fuzz import cases, sweeps
 
 
 def play(family: str, count: int, number: int, memory: int, home: Path, tell: Connection) -> None:
     """Run ``count`` cases of a family, and tell what was wrong with each."""
-    resource.setrlimit(resource.RLIMIT_AS, (memory * 2**30, memory * 2**30))
     sys.stderr = sys.stdout = open(os.devnull, "w")  # noqa: SIM115  # until the process ends
     os.environ["RAYSIM_CACHE"] = str(home / "cache")
-    drawn = cases.resumptions(home / family) if (home / family).exists() else getattr(cases, family)()
+    # The one Ray of all sweeps, which is not what is limited.
+    with connected(verbose=False) if family == "sweeps" else contextlib.nullcontext():
+        resource.setrlimit(resource.RLIMIT_AS, (memory * 2**30, memory * 2**30))
+        _draw(family, count, number, home, tell)
+    tell.send(None)
+
+
+def _draw(family: str, count: int, number: int, home: Path, tell: Connection) -> None:
+    if family == "sweeps":
+        drawn = sweeps.resumptions(home / family)
+    else:
+        drawn = cases.resumptions(home / family) if (home / family).exists() else getattr(cases, family)()
 
     @seed(number)
     @settings(
@@ -33,4 +45,3 @@ def play(family: str, count: int, number: int, memory: int, home: Path, tell: Co
         tell.send((cases.fault(case, home / f"case-{os.getpid()}"), repr(case)))
 
     each()
-    tell.send(None)

@@ -33,9 +33,9 @@ class Answer:
     code: int | None
     err: str
 
-    def fault(self, must_refuse: bool) -> str | None:
-        """What is wrong with it, or None: it is an end with 0, or with 2 and one line that says why."""
-        if self.code == 0:
+    def fault(self, must_refuse: bool, ends: Sequence[int] = (0,)) -> str | None:
+        """What is wrong with it, or None: it is an end with one of ``ends``, or with 2 and one line that says why."""
+        if self.code in ends:
             return "accepted, though it cannot be meant" if must_refuse else None
         lines = self.err.strip().splitlines()
         if self.code != 2:
@@ -61,8 +61,8 @@ def limited(seconds: float) -> Iterator[None]:
         signal.signal(signal.SIGALRM, before)
 
 
-def answer(arguments: Sequence[str], folder: Path) -> Answer:
-    """The answer of ``raysim`` with ``arguments`` in ``folder``."""
+def answer(arguments: Sequence[str], folder: Path, seconds: float = SECONDS) -> Answer:
+    """The answer of ``raysim`` with ``arguments`` in ``folder``, which is to take no longer than so many seconds."""
     out, err, argv = io.StringIO(), io.StringIO(), sys.argv
     term, code = signal.getsignal(signal.SIGTERM), 0
     here = os.getcwd()
@@ -73,7 +73,7 @@ def answer(arguments: Sequence[str], folder: Path) -> Answer:
             contextlib.redirect_stdout(out),
             contextlib.redirect_stderr(err),
             warnings.catch_warnings(),
-            limited(SECONDS),
+            limited(seconds),
         ):
             warnings.simplefilter("default")
             cli.main()

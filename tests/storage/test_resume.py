@@ -309,3 +309,23 @@ def test_a_stop_between_two_files_leaves_none_that_is_not_listed(here: Path, mon
     assert made == {*manifest.files, "manifest.json", "resume.json"}
     start(tree | {"training": {"rounds": 0}}, "out")
     assert not Manifest.read(Path("out")).changed()
+
+
+@pytest.mark.parametrize("damage", ["removed", "changed"])
+def test_a_finished_run_of_a_comparison_that_has_lost_a_file_is_played_again(damage: str, here: Path, monkeypatch):
+    tree = SMALL | {"strategies": ["fedavg", "local"], "seeds": [1]}
+    start(tree, "whole", compare=True)
+    stopped(monkeypatch, tree, "out", 3, job=2, compare=True)
+    path = here / "out" / "runs" / "fedavg" / "seed-1" / "summary.json"
+    if damage == "removed":
+        path.unlink()
+    else:
+        path.write_text(path.read_text().replace('"model"', '"mode"'))
+    assert "fedavg, seed 1 goes on from" in go_on("out")
+    for name in ("runs/fedavg/seed-1/summary.json", "hospitals.csv", "runs/fedavg/seed-1/models.safetensors"):
+        whole, out = ((here / folder / name).read_text(errors="replace") for folder in ("whole", "out"))
+        assert _without_seconds(whole) == _without_seconds(out), name
+
+
+def _without_seconds(text: str) -> list[str]:
+    return [line for line in text.splitlines() if "seconds" not in line]

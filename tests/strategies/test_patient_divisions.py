@@ -14,7 +14,7 @@ from raysim.data.federation import Federation
 from raysim.strategies.one_model.fedavg import FedAvg
 from raysim.strategies.patient_clusters.cbfl import Cbfl
 from raysim.strategies.patient_clusters.cluster_models import LocalLabels, nearest_centres
-from raysim.strategies.patient_clusters.encoding import encoded, load_encoder
+from raysim.strategies.patient_clusters.encoding import encoded, load_encoder, patient_encoder
 from raysim.strategies.patient_clusters.kfed import KFed, local_centres, server_centres
 from raysim.strategies.selections.sampling import All, Uniform
 from tests.conftest import MakeFederation, play, store
@@ -112,14 +112,17 @@ def test_hospitals_of_few_rows_and_of_rows_all_alike(tmp_path: Path):
 # --- CBFL: an encoder -----------------------------------------------------------------------------------------------
 
 
+@patient_encoder
 def same_values(values: np.ndarray) -> np.ndarray:
     return values
 
 
+@patient_encoder
 def second(values: np.ndarray) -> list[list[float]]:
     return [[row[1]] for row in values.tolist()]
 
 
+@patient_encoder
 def summed(values: np.ndarray) -> np.ndarray:
     return values.sum(axis=1)
 
@@ -145,7 +148,7 @@ def test_what_is_encoded_are_the_chosen_columns():
     X = np.arange(12, dtype=np.float32).reshape(3, 4)
     assert encoded(X, np.array([1, 3]), None).tolist() == [[1, 3], [5, 7], [9, 11]]
     assert encoded(X, np.array([1, 3]), f"{HERE}.second").tolist() == [[3], [7], [11]]
-    assert load_encoder("numpy.abs") is np.abs
+    assert load_encoder(f"{HERE}.second") is second
 
 
 @pytest.mark.parametrize(
@@ -155,7 +158,9 @@ def test_what_is_encoded_are_the_chosen_columns():
         ("numpy.no_such_function", "cannot be imported"),
         ("abs", "cannot be imported"),
         ("", "cannot be imported"),
-        ("numpy.pi", "is no function"),
+        ("numpy.pi", "is no encoder"),
+        ("numpy.abs", "is no encoder"),
+        ("pickle.loads", "is no encoder; mark the function that encodes rows with @patient_encoder"),
     ],
 )
 def test_an_encoder_that_is_none_is_refused_at_once(encoder, said):

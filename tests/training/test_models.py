@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import warnings
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,6 +16,7 @@ from torch import Tensor, nn
 from raysim.core.errors import ConfigError
 from raysim.training.base import Optimizer, Task
 from raysim.training.kernels.logistic import LogisticModel
+from raysim.training.losses import row_losses
 from raysim.training.models import build_model
 
 
@@ -129,3 +131,10 @@ for family in ("logistic_regression", "mlp"):
 assert "torch" not in sys.modules
 """
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+@pytest.mark.parametrize("outputs", [np.array([np.nan, np.inf]), np.array([[np.nan, 0.0], [np.inf, np.inf]])])
+def test_the_losses_of_a_model_that_has_diverged_are_undefined_without_a_warning(outputs):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert not np.isfinite(row_losses("log_loss", outputs, np.array([1, 1]))).any()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import json
 import os
@@ -15,6 +16,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pandas as pd
+import psutil
 import pytest
 import yaml
 from rich.console import Console
@@ -252,31 +254,52 @@ def test_population_based_training_perturbs_rates_within_their_range_and_nothing
     assert all(1e-6 <= rate <= 0.5 for rate in rates)
 
 
-def test_a_killed_driver_loses_at_most_the_trials_that_were_running(sweep_file, tmp_path):
-    out = tmp_path / "out"
-    path = sweep_file(sweep__trials=16, sweep__concurrent=2, training__rounds=30)
-    environment = {k: v for k, v in os.environ.items() if k != "RAY_ADDRESS"}
+@contextlib.contextmanager
+def in_mid_sweep(path, out):
+    """The process of a sweep of which three trials are in the journal, and others are left."""
     process = subprocess.Popen(
         [sys.executable, "-m", "raysim", "sweep", str(path), "--out", str(out)],
-        env=environment,
-        cwd=tmp_path,
+        env={k: v for k, v in os.environ.items() if k != "RAY_ADDRESS"},
+        cwd=path.parent,
         stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
     )
     journal, limit = out / "journal.jsonl", time.monotonic() + 600
     while not (journal.exists() and journal.read_bytes().count(b"\n") > 3):
         assert time.monotonic() < limit
         assert process.poll() is None
         time.sleep(0.02)
-    process.send_signal(signal.SIGKILL)
+    yield process
     process.wait()
+    assert journal.read_bytes().count(b"\n") < 17
+
+
+def test_a_killed_driver_loses_at_most_the_trials_that_were_running(sweep_file, tmp_path):
+    out, journal = tmp_path / "out", tmp_path / "out" / "journal.jsonl"
+    with in_mid_sweep(sweep_file(sweep__trials=16, sweep__concurrent=2, training__rounds=30), out) as process:
+        process.send_signal(signal.SIGKILL)
     done = journal.read_bytes()
     whole = done[: done.rfind(b"\n") + 1]
-    assert whole.count(b"\n") < 17
     assert go_on(out)[0] == 0
     assert journal.read_bytes().startswith(whole)
     numbers = [json.loads(line)["number"] for line in journal.read_text().splitlines()[1:]]
     assert sorted(numbers) == list(range(1, 17))
+
+
+@pytest.mark.parametrize("part", ["gcs_server", "raylet"])
+def test_a_ray_that_dies_under_a_sweep_is_an_error_in_one_line(part, sweep_file, tmp_path):
+    path = sweep_file(sweep__trials=16, sweep__concurrent=2, training__rounds=300)
+    with in_mid_sweep(path, tmp_path / "out") as process:
+        family = psutil.Process(process.pid).children(recursive=True)
+        (victim,) = [each for each in family if each.name() == part]
+        victim.kill()
+        err = process.communicate(timeout=600)[1]
+    assert process.returncode == 2, err
+    assert err == (
+        f"raysim: resources: Ray itself has failed ({part} has ended); what is finished is on disk: 'raysim resume' "
+        "with its folder goes on\n"
+    )
 
 
 def test_the_commands_are_there_and_say_what_is_wrong(monkeypatch, capsys, tmp_path):

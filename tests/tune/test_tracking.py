@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import threading
 import time
 
 import pytest
@@ -120,3 +121,24 @@ def test_an_outage_costs_nothing_and_what_was_kept_is_sent_later(sweep, monkeypa
     assert courier.unsent == 0
     assert [name for name in Away.started if "seed" not in name] == ["small", "trial 1", "trial 2"]
     assert json.loads((tmp_path / "mlflow.json").read_text())["trials"] == {"1": "trial 1", "2": "trial 2"}
+
+
+def test_a_call_that_never_comes_back_is_left_behind(sweep, monkeypatch):
+    """Whatever MLflow does inside of it: the sweep ends, and says what was not sent."""
+    entered, never = threading.Event(), threading.Event()
+
+    class Hanging(Away):
+        def start(self, name, params, tags, parent=None):
+            entered.set()
+            never.wait()
+            return name
+
+    monkeypatch.setattr(trackings, "Tracker", Hanging)
+    monkeypatch.setattr(trackings, "CLOSING_SECONDS", 0.2)
+    Away.up = True
+    with sweep() as courier:
+        courier.finished(ONE)
+        courier.finished(TWO)
+        entered.wait()
+    never.set()
+    assert (courier.unsent, courier.error) == (2, "it did not answer within 0.2 s")

@@ -49,7 +49,7 @@ SHARES = np.array([0.74, 0.11, 0.06, 0.03, 0.06])
 class Synthetic(BaseModel):
     """An eICU-like federation from a seed; the module's docstring says where each field acts."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", title="synthetic")
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, title="synthetic")
 
     task: Literal["classification", "regression"] = Field("classification", description="label: death, or its logit")
     hospitals: int = Field(208, ge=1, description="number of hospitals")
@@ -62,35 +62,17 @@ class Synthetic(BaseModel):
     features: int = Field(40, ge=1, description="features; from the 41st on they are called feature_41, ...")
     groups: int = Field(5, ge=1, description="practice groups, equally many hospitals in each")
     prevalence: tuple[float, float] = Field((0.03, 0.20), description="range of deaths over hospitals (log-uniform)")
-    signal: float = Field(
-        4.2, ge=0, allow_inf_nan=False, description="standard deviation of the logit inside a hospital"
-    )
-    case_mix: float = Field(
-        0.3, ge=0, allow_inf_nan=False, description="standard deviation of a hospital's shift of each feature"
-    )
-    group_effects: float = Field(
-        0.7, ge=0, allow_inf_nan=False, description="deviation of a group's coefficients, relative to their size"
-    )
-    site_effects: float = Field(
-        0.25, ge=0, allow_inf_nan=False, description="deviation of a site's coefficients, relative to their size"
-    )
-    group_shift: float = Field(
-        0.2, ge=0, allow_inf_nan=False, description="standard deviation of a group's shift of what is recorded"
-    )
+    signal: float = Field(4.2, ge=0, description="standard deviation of the logit inside a hospital")
+    case_mix: float = Field(0.3, ge=0, description="standard deviation of a hospital's shift of each feature")
+    group_effects: float = Field(0.7, ge=0, description="deviation of a group's coefficients, relative to their size")
+    site_effects: float = Field(0.25, ge=0, description="deviation of a site's coefficients, relative to their size")
+    group_shift: float = Field(0.2, ge=0, description="standard deviation of a group's shift of what is recorded")
     missing: float = Field(0.2, ge=0, lt=1, description="mean share missing, of features that can be")
-    group_practice: float = Field(
-        0.3, ge=0, allow_inf_nan=False, description="standard deviation between groups of measuring, in probits"
-    )
-    site_practice: float = Field(
-        0.3, ge=0, allow_inf_nan=False, description="standard deviation between hospitals of measuring, in probits"
-    )
-    sicker_measured: float = Field(
-        0.5, ge=0, allow_inf_nan=False, description="probits by which one unit of severity adds to measuring"
-    )
+    group_practice: float = Field(0.3, ge=0, description="standard deviation between groups of measuring, in probits")
+    site_practice: float = Field(0.3, ge=0, description="standard deviation between hospitals of measuring, in probits")
+    sicker_measured: float = Field(0.5, ge=0, description="probits by which one unit of severity adds to measuring")
     label_noise: float = Field(0.02, ge=0, le=1, description="share of labels drawn without regard to the patient")
-    noise: float = Field(
-        1.0, ge=0, allow_inf_nan=False, description="standard deviation of the noise in a regression label"
-    )
+    noise: float = Field(1.0, ge=0, description="standard deviation of the noise in a regression label")
     seed: Seed = Field(0, description="of the federation; the run has a seed of its own")
 
     @model_validator(mode="after")

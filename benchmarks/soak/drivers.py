@@ -1,0 +1,139 @@
+"""Commands of raysim as processes that are disturbed, forked from one that has imported what they need."""
+
+from __future__ import annotations
+
+import contextlib
+import multiprocessing
+import os
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+FORKS = multiprocessing.get_context("forkserver")
+FORKS.set_forkserver_preload(
+    [
+        "matplotlib.backends.backend_agg",
+        "mlflow.tracking",
+        "pandas",
+        "ray",
+        "raysim.cli.main",
+        "raysim.experiment.comparison",
+        "raysim.experiment.runs",
+        "raysim.report.page",
+        "raysim.report.plots",
+        "scipy.stats",
+        "sklearn.cluster",
+        "torch",
+    ]
+)
+
+END_SECONDS = 240.0
+"""How long a disturbed command may take to end before it is taken to hang."""
+
+PATIENCE = "SOAK_PATIENCE"
+"""The variable that shortens how long a silent coordinator is waited for, in shares of the usual time."""
+
+
+class Hangs(Exception):
+    """A command did not end."""
+
+
+@dataclass(frozen=True)
+class Ended:
+    """A command that has ended: exit code (negative: the signal), and what it wrote."""
+
+    code: int
+    out: str
+    err: str
+
+    @property
+    def said(self) -> str:
+        """Everything."""
+        return self.out + self.err
+
+    @property
+    def clear(self) -> bool:
+        """Whether stderr holds lines of raysim's alone, one of them at least."""
+        lines = self.err.strip().splitlines()
+        return bool(lines) and all(line.startswith("raysim: ") for line in lines)
+
+
+class Driver:
+    """``raysim`` with ``arguments`` in ``folder``, in a process group of its own."""
+
+    def __init__(self, arguments: Sequence[str], folder: Path, environment: Mapping[str, str]) -> None:
+        self._outputs = [folder / f"{arguments[0]}.{stream}" for stream in ("out", "err")]
+        told = (["raysim", *arguments], str(folder), dict(environment), *map(str, self._outputs))
+        self._process: Any = FORKS.Process(target=_play, args=told)
+        self._process.start()
+        self.pid: int = self._process.pid
+
+    @property
+    def alive(self) -> bool:
+        """Whether it runs."""
+        return bool(self._process.is_alive())
+
+    def family(self) -> list[psutil.Process]:
+        """Its processes."""
+        with contextlib.suppress(psutil.Error):
+            return psutil.Process(self.pid).children(recursive=True)
+        return []
+
+    def end(self) -> Ended:
+        """How it ended. Raises :class:`Hangs` where it does not, after killing it."""
+        self._process.join(END_SECONDS)
+        if self._process.is_alive():
+            family = self.family()
+            self._process.kill()
+            for each in family:
+                with contextlib.suppress(psutil.Error):
+                    each.kill()
+            self._process.join()
+            raise Hangs(f"it had not ended after {END_SECONDS:g} s: {self._outputs[1].read_text()[-300:]}")
+        out, err = (path.read_text(errors="replace") for path in self._outputs)
+        return Ended(self._process.exitcode, out, err)
+
+
+def command(arguments: Sequence[str], folder: Path, environment: Mapping[str, str]) -> Ended:
+    """A command that nobody disturbs."""
+    return Driver(arguments, folder, environment).end()
+
+
+def _play(arguments: list[str], folder: str, environment: dict[str, str], *outputs: str) -> None:
+    os.setsid()
+    for stream, output in enumerate(outputs, start=1):
+        with open(output, "wb") as file:
+            os.dup2(file.fileno(), stream)
+    os.chdir(folder)
+    os.environ.update(environment)
+    if patience := environment.get(PATIENCE):
+        from raysim.experiment import session
+
+        session.SILENCE *= float(patience)
+    from raysim.cli.main import main
+
+    sys.argv = list(arguments)
+    main()
+
+
+def name_of(process: psutil.Process) -> str:
+    """A process's title, or nothing once it has ended."""
+    try:
+        return " ".join(process.cmdline()) if process.status() != psutil.STATUS_ZOMBIE else ""
+    except psutil.Error:
+        return ""
+
+
+def wait_for(condition: Callable[[], Any], seconds: float, what: str) -> Any:
+    """What ``condition`` gives once it gives something. Raises ``TimeoutError``."""
+    end = time.monotonic() + seconds
+    while not (result := condition()):
+        if time.monotonic() > end:
+            raise TimeoutError(f"{what} after {seconds:g} s")
+        time.sleep(0.02)
+    return result
