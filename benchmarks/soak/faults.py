@@ -52,7 +52,7 @@ def actor_slow(case: Case) -> None:
 
 def coordinator_killed(case: Case) -> None:
     """kill -9 of the coordinator"""
-    part = "TrialProcess" if case.subject.command == "sweep" else "CoordinatorActor"
+    part = "ResourceTrainable" if case.subject.command == "sweep" else "CoordinatorActor"
     lived_through(part, "a new one goes on from", case)
 
 

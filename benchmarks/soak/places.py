@@ -23,7 +23,8 @@ from benchmarks.soak.drivers import name_of, wait_for
 NET = "198.18.78"  # addresses set aside for testing between networks (RFC 2544)
 PORT = 6399
 CLONE_NEWNET = 0x40000000
-ACTORS = ("HospitalActor", "CoordinatorActor", "TrialProcess")
+ACTORS = ("HospitalActor", "CoordinatorActor", "ResourceTrainable")
+"""What is in the titles of the processes of jobs; the last is a trial of a sweep."""
 
 
 class Standing:

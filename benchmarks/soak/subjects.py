@@ -18,7 +18,7 @@ LAST = ROUNDS - 4
 """The round in which a run waits for the fault."""
 PACE = 0.01
 """Seconds that a round sleeps."""
-TRIALS = 4
+TRIALS = 3
 
 BASE: Tree = {
     "name": "soak",
