@@ -105,6 +105,18 @@ def ray_killed(case: Case, part: str) -> None:
     case.same()
 
 
+def trial_stopped(case: Case) -> None:
+    """SIGSTOP of a trial, then Ctrl-C"""
+    with case.begun() as driver:
+        case.process("ResourceTrainable").suspend()
+        time.sleep(1.0)
+        os.killpg(driver.pid, signal.SIGINT)
+    ended = case.end()
+    case.expect(ended.code == 130 and "goes on" in ended.said, "exit code 130 was due", ended)
+    case.resumed()
+    case.same()
+
+
 def raylet_killed(case: Case) -> None:
     """kill -9 of the node's raylet"""
     ray_killed(case, "raylet/raylet")
@@ -134,12 +146,11 @@ def host_lost(case: Case) -> None:
 
 @dataclass(frozen=True)
 class Fault:
-    """What is done, to which commands, in which places, and how often of a round of faults."""
+    """What is done, to which commands, in which places."""
 
     strike: Callable[[Case], None]
     commands: tuple[str, ...]
     places: tuple[str, ...]
-    share: int = 1
 
     @property
     def title(self) -> str:
@@ -157,6 +168,7 @@ FAULTS: Mapping[str, Fault] = {
         Fault(actor_slow, ALL, ON_RAY),
         Fault(coordinator_killed, ALL, ON_RAY),
         Fault(coordinator_stopped, RUNS, ON_RAY),
+        Fault(trial_stopped, ("sweep",), ON_RAY),
         Fault(driver_killed, ALL, PROCESS),
         Fault(interrupted, ALL, PROCESS),
         Fault(terminated, ALL, PROCESS),

@@ -46,9 +46,13 @@ QUIET = {
 }
 """Environment variables of a Ray that is started here, where they are not set."""
 
-LOCAL = {"RAY_AUTH_MODE": "token", "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0"}
-"""The same where it is not somebody's cluster that is joined: nobody gets in without the token, in any version, and no
-other machine reaches it, as is Ray's way on Windows and macOS."""
+LOCAL = {
+    "RAY_AUTH_MODE": "token",
+    "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",
+    "RAY_enable_metrics_collection": "0",
+}
+"""The same where it is not somebody's cluster that is joined: nobody gets in without the token, in any version, no
+other machine reaches it, as is Ray's way on Windows and macOS, and no port shows metrics to who has no token."""
 
 CHANGED = ("PYTHONBREAKPOINT", "RAY_AUTH_MODE", "RAY_CLIENT_MODE")
 """Environment variables that Ray sets in the process that connects to it."""

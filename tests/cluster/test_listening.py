@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import http.client
 import ipaddress
 import os
 import stat
@@ -26,8 +27,21 @@ def listen() -> None:
         for name, each in sockets:
             if each.status == psutil.CONN_LISTEN:
                 print("listens", name.replace(" ", "_"), each.laddr.ip)
+                print("metrics", name.replace(" ", "_"), shows_metrics(each.laddr.port))
         modes = {process.environ().get("RAY_AUTH_MODE") for process in family if process.name() == "raylet"}
         print("modes", *modes)
+
+
+def shows_metrics(port: int) -> bool:
+    """Whether a port of this machine answers ``/metrics`` to someone who has no token."""
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=5)
+    try:
+        connection.request("GET", "/metrics")
+        return connection.getresponse().status == 200
+    except (OSError, http.client.HTTPException):
+        return False
+    finally:
+        connection.close()
 
 
 def test_a_ray_that_is_started_here_is_reached_from_here_alone_and_with_the_token(tmp_path: Path):
@@ -39,6 +53,7 @@ def test_a_ray_that_is_started_here_is_reached_from_here_alone_and_with_the_toke
     for name, text in listening:
         address = ipaddress.ip_address(text.removeprefix("::ffff:"))
         assert address.is_loopback, (name, text)
+    assert {answer for kind, _, answer in (line for line in lines if line[0] == "metrics")} == {"False"}
     assert ["modes", "token"] in lines
     token = tmp_path / ".ray" / "auth_token"
     assert [stat.S_IMODE(path.stat().st_mode) for path in (token.parent, token)] == [0o700, 0o600]
