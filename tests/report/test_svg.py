@@ -154,3 +154,25 @@ def test_spread_keeps_order_room_and_gap(positions: list[float], gap: float) -> 
     assert all(b - a >= fits - 1e-6 for a, b in itertools.pairwise(np.array(moved)[order]))
     assert min(moved) >= -1e-6
     assert max(moved) <= 100 + 1e-6
+
+
+@pytest.mark.parametrize("axis", [svg.linear, svg.log, svg.spaced])
+@pytest.mark.parametrize(
+    "values",
+    [[], [math.nan], [math.inf, -math.inf], [1e308, -1e308], [5e-324, 1e308], [1e16, 1e16 + 2], [1e-320], [0.5, 1e200]],
+)
+def test_what_has_no_place_on_an_axis_is_left_out(axis, values) -> None:
+    drawn = svg.Chart(axis("x", values), axis("y", values), name="n")
+    drawn.dots(values, values, svg.style("a"))
+    drawn.line(values, values, svg.style("a"))
+    drawn.rule(x=math.nan, y=math.inf)
+    text = str(drawn.markup())
+    assert "nan" not in text
+    assert "inf" not in text
+
+
+def test_a_value_of_a_training_that_diverges_does_not_take_the_axis_from_the_others() -> None:
+    axis = svg.linear("", [0.0, 1.0, 1e200], margin=0.0)
+    assert (axis.low, axis.high) == (0.0, 1.0)
+    assert axis.places([0.5, 1e200]).tolist()[0] == 0.5
+    assert np.isnan(axis.place(1e200))

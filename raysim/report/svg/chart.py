@@ -160,12 +160,12 @@ class Chart:
     def rule(self, *, x: float | None = None, y: float | None = None, text: str = "", dashed: bool = False) -> None:
         """A line through the whole chart at a value of one axis, with a ``text`` at its end."""
         kind = "rule dashed" if dashed else "rule"
-        if x is not None:
+        if x is not None and math.isfinite(x):
             at = float(self.across([x])[0])
             self._marks.append(element("path", d=f"M{at:.1f} {self._top:.1f}V{self._bottom:.1f}", class_=kind))
             if text:
                 self._marks.append(element("text", text, x=at + 4, y=self._top + 10, class_="note"))
-        if y is not None:
+        if y is not None and math.isfinite(y):
             at = float(self.up([y])[0])
             self._marks.append(element("path", d=f"M{self._left:.1f} {at:.1f}H{self._right:.1f}", class_=kind))
             if text:

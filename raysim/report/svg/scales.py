@@ -12,6 +12,10 @@ from numpy.typing import ArrayLike, NDArray
 
 Kind = Literal["linear", "log", "names"]
 
+LARGEST = 1e150
+"""Values beyond it, as of a training that diverges, have no place on an axis, nor has what is nearer to 0 than its
+inverse on a logarithmic one: ranges and ratios of others stay finite."""
+
 STEPS = (1.0, 2.0, 2.5, 5.0, 10.0)
 """Ticks are so far apart, times a power of ten."""
 
@@ -35,10 +39,11 @@ class Axis:
     def places(self, values: ArrayLike) -> NDArray[np.float64]:
         """Where values stand, 0 at the start and 1 at the end; NaN for NaN, and for what a log axis cannot show."""
         x = np.asarray(values, dtype=np.float64)
+        x = np.where(np.abs(x) <= LARGEST, x, np.nan)
         low, high = self.low, self.high
         if self.kind == "log":
             with np.errstate(divide="ignore", invalid="ignore"):
-                x = np.where(x > 0, np.log(x), np.nan)
+                x = np.where(x >= 1 / LARGEST, np.log(x), np.nan)
             low, high = math.log(low), math.log(high)
         place = (x - low) / (high - low)
         return 1 - place if self.turned else place
@@ -89,9 +94,9 @@ def log(title: str, values: ArrayLike, *, margin: float = 0.04, count: int = 8) 
     Values that are not positive have no place on it.
     """
     x = np.asarray(values, dtype=np.float64).ravel()
-    x = x[np.isfinite(x) & (x > 0)]
+    x = x[(x >= 1 / LARGEST) & (x <= LARGEST)]
     low, high = (float(x.min()), float(x.max())) if len(x) else (1.0, 10.0)
-    if low == high:
+    if high / low < 1 + 1e-12:
         low, high = low / 2, high * 2
     room = (high / low) ** margin
     low, high = low / room, high * room
@@ -108,7 +113,7 @@ def log(title: str, values: ArrayLike, *, margin: float = 0.04, count: int = 8) 
 def spaced(title: str, values: ArrayLike, **options: object) -> Axis:
     """An axis for settings that were tried: logarithmic where they are spaced so, linear else."""
     x = np.unique(np.asarray(values, dtype=np.float64))
-    x = x[np.isfinite(x)]
+    x = x[np.abs(x) <= LARGEST]
     if len(x) > 2 and x[0] > 0 and x[-1] / x[0] >= 20:
         steps, ratios = np.diff(x), np.diff(np.log(x))
         if ratios.max() / ratios.min() < steps.max() / steps.min():
@@ -161,9 +166,9 @@ def plain(value: float) -> str:
 
 def _range(values: ArrayLike, include: Sequence[float]) -> tuple[float, float]:
     x = np.concatenate([np.asarray(values, dtype=np.float64).ravel(), np.asarray(include, dtype=np.float64)])
-    x = x[np.isfinite(x)]
+    x = x[np.abs(x) <= LARGEST]
     low, high = (float(x.min()), float(x.max())) if len(x) else (0.0, 1.0)
     if high - low < 1e-12:
-        reach = abs(low) * 0.1 or 0.5
+        reach = abs(low) * 0.1 if abs(low) > 1 / LARGEST else 0.5
         return low - reach, high + reach
     return low, high
