@@ -35,6 +35,9 @@ FORKS.set_forkserver_preload(
 END_SECONDS = 240.0
 """How long a disturbed command may take to end before it is taken to hang."""
 
+PICTURE = bytes(20_000)
+"""As many as a picture has."""
+
 PATIENCE = "SOAK_PATIENCE"
 """The variable that shortens how long a silent coordinator is waited for, in shares of the usual time."""
 
@@ -115,10 +118,21 @@ def _play(arguments: list[str], folder: str, environment: dict[str, str], *outpu
         from raysim.experiment import session
 
         session.SILENCE *= float(patience)
+    from matplotlib.figure import Figure
+
     from raysim.cli.main import main
 
+    Figure.savefig = _undrawn  # type: ignore[method-assign]
     sys.argv = list(arguments)
     main()
+
+
+def _undrawn(self: Any, target: Any, **options: Any) -> None:
+    """In place of pictures, whose drawing takes most of the time of a small run: some bytes."""
+    if hasattr(target, "write"):
+        target.write(PICTURE)
+    else:
+        Path(target).write_bytes(PICTURE)
 
 
 def name_of(process: psutil.Process) -> str:

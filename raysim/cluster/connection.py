@@ -46,10 +46,15 @@ QUIET = {
 }
 """Environment variables of a Ray that is started here, where they are not set."""
 
+NO_PORT = "65536"
+"""Where Ray's processes cannot listen: two of them show metrics at a port that can be named and not switched off."""
+
 LOCAL = {
     "RAY_AUTH_MODE": "token",
     "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",
     "RAY_enable_metrics_collection": "0",
+    "AUTOSCALER_METRIC_PORT": NO_PORT,
+    "DASHBOARD_METRIC_PORT": NO_PORT,
 }
 """The same where it is not somebody's cluster that is joined: nobody gets in without the token, in any version, no
 other machine reaches it, as is Ray's way on Windows and macOS, and no port shows metrics to who has no token."""
