@@ -16,6 +16,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from raysim.cluster import ray_private
+from raysim.cluster.connection import QUIET
 from raysim.cluster.placement import Placement, balance
 from raysim.cluster.pool import LocalPool
 from raysim.config.schema import EvaluationSection
@@ -60,7 +61,8 @@ def ray_here() -> None:
 
     if not ray.is_initialized():
         options = {"include_dashboard": False, "log_to_driver": False, "logging_level": "FATAL"}
-        with host.variables_kept("RAY_AUTH_MODE"):  # commands of other tests say themselves what they need
+        # Commands of other tests say themselves what they need.
+        with host.variables_kept("RAY_AUTH_MODE"), host.environment(QUIET, keep=True):
             patiently(lambda: ray.init(address="local", num_cpus=4, num_gpus=2, **options))
 
 

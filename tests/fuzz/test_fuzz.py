@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from raysim.core import host
-from tests.fuzz import cases
+from tests.fuzz import cases, sweeps
 from tests.fuzz.command import Answer, Hangs, limited
 
 SAMPLE = settings(
@@ -48,6 +48,22 @@ def test_a_sample_of_what_is_resumed(compare, tmp_path):
 
     @settings(SAMPLE, max_examples=6)
     @given(cases.resumptions(template))
+    def each(case: cases.Case) -> None:
+        assert cases.fault(case, tmp_path / "case") is None, case
+
+    each()
+
+
+@pytest.mark.xdist_group("sweeps")
+@pytest.mark.usefixtures("ray_here")
+def test_a_sample_of_sweeps_that_are_resumed(tmp_path):
+    (template := tmp_path / "template").mkdir()
+    sweeps.ended(template)
+    unchanged = cases.Case(("resume", "out"), template=template)
+    assert cases.fault(unchanged, tmp_path / "case") is None
+
+    @settings(SAMPLE, max_examples=6)
+    @given(sweeps.resumptions(template))
     def each(case: cases.Case) -> None:
         assert cases.fault(case, tmp_path / "case") is None, case
 
