@@ -109,8 +109,8 @@ class Standing:
 
 @contextlib.contextmanager
 def one_host(folder: Path) -> Iterator[Standing]:
-    """A Ray of one node with two cores."""
-    ray = Standing(folder, ["127.0.0.1"], [[]], cpus=2)
+    """A Ray of one node with a core."""
+    ray = Standing(folder, ["127.0.0.1"], [[]], cpus=1)
     try:
         ray.start()
         yield ray

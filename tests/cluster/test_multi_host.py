@@ -20,7 +20,7 @@ def test_jobs_on_three_hosts():
         [sys.executable, str(script)], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
     )
     try:
-        said, _ = process.communicate(timeout=400)
+        said, _ = process.communicate(timeout=3000)
     except subprocess.TimeoutExpired:
         process.terminate()
         said, _ = process.communicate(timeout=30)
