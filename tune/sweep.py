@@ -97,6 +97,18 @@ class SweepRun:
 
     def play(self, *, verbose: bool) -> int:
         """Run what is left, write everything, and return the exit code."""
+        try:
+            return self._play(verbose)
+        except ConfigError:
+            raise
+        except BaseException:
+            self._line(
+                f"stopped after {len(self._journal.trials)} of {self._total} trials; "
+                f"'raysim resume {self._folder}' goes on"
+            )
+            raise
+
+    def _play(self, verbose: bool) -> int:
         plan, config, journal = self._plan, self._config, self._journal
         first = next(iter(self._federations.values()))
         with SweepTracker(self._folder, plan, config, first.fingerprint) as courier:

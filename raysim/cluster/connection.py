@@ -9,6 +9,7 @@ import faulthandler
 import hashlib
 import logging
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -116,6 +117,7 @@ def _started(verbose: bool) -> Iterator[None]:
     except Exception as error:  # Ray raises a bare one where its node does not come up in time
         where = f"RAY_ADDRESS: '{address}'" if address else "resources: a local Ray"
         raise ResourceError(f"{where} cannot be used ({_short(str(error))}); {_remedy(str(error))}") from None
+    host.handle_again(signal.SIGTERM)
     try:
         with contextlib.nullcontext() if verbose else ray_private.unprinted():
             yield

@@ -52,6 +52,15 @@ def end_in_order() -> None:
     sys.unraisablehook = hook
 
 
+def handle_again(number: int) -> None:
+    """Let Python handle a signal again as it is told to, where a library's C code, which writes its trace to stderr
+    first, has taken the place. On another thread than the main one nothing can be done.
+    """
+    handler = signal.getsignal(number)
+    if threading.current_thread() is threading.main_thread() and handler is not None:
+        signal.signal(number, handler)
+
+
 def is_terminating() -> bool:
     """Whether SIGTERM has arrived, whatever has become of its exception."""
     return _terminating

@@ -261,7 +261,7 @@ def in_mid_sweep(path, out):
         [sys.executable, "-m", "raysim", "sweep", str(path), "--out", str(out)],
         env={k: v for k, v in os.environ.items() if k != "RAY_ADDRESS"},
         cwd=path.parent,
-        stdout=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
     )
@@ -279,12 +279,23 @@ def test_a_killed_driver_loses_at_most_the_trials_that_were_running(sweep_file, 
     out, journal = tmp_path / "out", tmp_path / "out" / "journal.jsonl"
     with in_mid_sweep(sweep_file(sweep__trials=16, sweep__concurrent=2, training__rounds=30), out) as process:
         process.send_signal(signal.SIGKILL)
+        process.communicate()
     done = journal.read_bytes()
     whole = done[: done.rfind(b"\n") + 1]
     assert go_on(out)[0] == 0
     assert journal.read_bytes().startswith(whole)
     numbers = [json.loads(line)["number"] for line in journal.read_text().splitlines()[1:]]
     assert sorted(numbers) == list(range(1, 17))
+
+
+def test_a_sweep_that_is_terminated_says_how_it_goes_on(sweep_file, tmp_path):
+    path = sweep_file(sweep__trials=16, sweep__concurrent=2, training__rounds=300)
+    with in_mid_sweep(path, tmp_path / "out") as process:
+        process.terminate()
+        out, err = process.communicate(timeout=600)
+    assert process.returncode == 143, err
+    assert err == ""
+    assert f"'raysim resume {tmp_path / 'out'}' goes on" in out
 
 
 @pytest.mark.parametrize("part", ["gcs_server", "raylet"])
