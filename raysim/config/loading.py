@@ -1,4 +1,4 @@
-"""YAML as a configuration holds it: within bounds, each key once, and no null byte."""
+"""YAML as a configuration holds it: within bounds, each key once, and nothing that no file or name can hold."""
 
 from __future__ import annotations
 
@@ -28,6 +28,8 @@ def load(text: str) -> Any:
     for path, leaf in _texts(value):
         if "\0" in leaf:
             raise Unfit(f"{path or 'the value'}: {leaf!r} holds a null byte, which no name or path can; take it out")
+        if any("\ud800" <= letter <= "\udfff" for letter in leaf):
+            raise Unfit(f"{path or 'the value'}: {leaf!r} holds half of a character, which no file can; take it out")
     return value
 
 

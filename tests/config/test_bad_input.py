@@ -284,6 +284,8 @@ def test_a_file_that_is_no_configuration(text, capsys, monkeypatch):
         ("training:\n  rounds: 3\n  rounds: 4\n", "c.yaml: line 3: key 'rounds' stands in line 2 already; keep one"),
         ("strategies:\n  - {name: fedprox, mu: 1, mu: 2}\n", "c.yaml: line 2: key 'mu' stands twice in it; keep one"),
         ('name: "a\\0b"\n', "c.yaml: name: 'a\\x00b' holds a null byte, which no name or path can; take it out"),
+        ('name: "a\\ud800b"\n', "c.yaml: name: 'a\\ud800b' holds half of a character, which no file can; take it out"),
+        ('"\\udc80": 1\n', "c.yaml: the value: '\\udc80' holds half of a character"),
         ('strategies: [{name: fedavg, label: "\\0"}]\n', "c.yaml: strategies.0.label: '\\x00' holds a null byte"),
     ],
 )
