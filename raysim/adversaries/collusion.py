@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import ndtri
+
+from raysim.adversaries.who import Deviation
 
 Floats = NDArray[np.float64]
-
-Deviation = Literal["sd", "unit", "sign"]
-"""The direction away from the mean: against the standard deviations, the mean's direction, or the mean's signs."""
 
 
 def alie(known: Floats, m: int, f: int, factor: float | None = None) -> Floats:
@@ -27,6 +24,8 @@ def alie_factor(m: int, f: int) -> float:
 
     0 where the bad ones are most.
     """
+    from scipy.special import ndtri
+
     honest = m - f
     needed = m // 2 + 1 - f
     if honest <= 0 or needed <= 0:
@@ -36,18 +35,21 @@ def alie_factor(m: int, f: int) -> float:
 
 def ipm(known: Floats, factor: float) -> Floats:
     """Inner product manipulation: ``-factor`` times the mean."""
-    return -factor * known.mean(axis=0)
+    sent: Floats = -factor * known.mean(axis=0)
+    return sent
 
 
 def deviation(known: Floats, kind: Deviation) -> Floats:
     """The direction in which updates are pushed, ``[P]``."""
-    mean = known.mean(axis=0)
+    mean: Floats = known.mean(axis=0)
+    towards: Floats
     if kind == "sd":
-        return -known.std(axis=0)
-    if kind == "sign":
-        return -np.sign(mean)
-    length = np.linalg.norm(mean)
-    return -mean / length if length > 0 else np.zeros_like(mean)
+        towards = known.std(axis=0)
+    elif kind == "sign":
+        towards = np.sign(mean)
+    else:
+        towards = mean / (np.linalg.norm(mean) or 1.0)
+    return -towards
 
 
 def min_max_factor(known: Floats, direction: Floats) -> float:
@@ -117,8 +119,8 @@ def principal_direction(known: Floats, before: Floats | None, round: int) -> Flo
         weight = 1.0 / round
         spread = max(float((centred**2).sum()), np.finfo(np.float64).tiny)
         direction = (1 - weight) * before + weight * (centred.T @ (centred @ before)) / spread
-    length = np.linalg.norm(direction)
-    return direction / length if length > 0 else direction
+    unit: Floats = direction / (np.linalg.norm(direction) or 1.0)
+    return unit
 
 
 def mimicked(known: Floats, direction: Floats) -> int:

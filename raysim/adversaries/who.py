@@ -13,6 +13,9 @@ Knowledge = Literal["own", "colluders", "all"]
 """``own``: its own rows and update. ``colluders``: the updates that the bad hospitals would have sent honestly.
 ``all``: those of all honest hospitals."""
 
+Deviation = Literal["sd", "unit", "sign"]
+"""The direction away from the mean: against the standard deviations, the mean's direction, or the mean's signs."""
+
 LEVELS: dict[str, tuple[Knowledge, ...]] = {
     "label_flip": ("own",),
     "units": ("own",),

@@ -25,6 +25,8 @@ from pydantic import (
     model_validator,
 )
 
+from raysim.config.adversary import AdversarySection
+from raysim.config.aggregation import AggregationSection
 from raysim.config.checking import validated
 from raysim.config.nodes import parse_nodes
 from raysim.config.system import SystemSection
@@ -370,6 +372,8 @@ class Config(Section):
     tracking: TrackingSection = Field(default_factory=TrackingSection)
     checkpoint: CheckpointSection = Field(default_factory=CheckpointSection)
     system: SystemSection | None = default("system")
+    adversary: AdversarySection | None = None
+    aggregation: AggregationSection | None = None
 
     @field_validator("name")
     @classmethod

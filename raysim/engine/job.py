@@ -4,14 +4,18 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+import numpy as np
 from numpy.typing import NDArray
 
+from raysim.config.adversary import AdversarySection
+from raysim.config.aggregation import AggregationSection
 from raysim.config.schema import EvaluationSection, StopSection
 from raysim.config.system import SystemSection
 from raysim.core.errors import ConfigError
 from raysim.data.federation import Federation
+from raysim.engine.attack_checks import check_attacks
 from raysim.engine.losses import TrainingLosses
 from raysim.engine.messages import HospitalStates, Work
 from raysim.engine.stopping import Stopped, Stopping
@@ -24,6 +28,9 @@ from raysim.training import class_weights
 from raysim.training.base import Layout
 from raysim.virtual_time.clock import Clock
 from raysim.virtual_time.unreliable import check_system
+
+if TYPE_CHECKING:
+    from raysim.engine.attack_figures import AttackFigures
 
 
 @dataclass(frozen=True)
@@ -46,6 +53,10 @@ class Job:
     """What errors call the strategy; its class where empty."""
     stop: StopSection | None = None
     """When it ends before its last round; None: never."""
+    adversary: AdversarySection | None = None
+    """Who attacks, and how; None: nobody."""
+    aggregation: AggregationSection | None = None
+    """The rule in the place of averages; None: none."""
 
     @property
     def name(self) -> str:
@@ -133,6 +144,10 @@ class Outcome:
     """Their figures per model served and attribute, as :func:`subgroups.merged` gives them."""
     pairs: dict[str, PairSums] = field(default_factory=dict)
     """Per model served, the sums over pairs of test rows of each hospital, ``[N]`` each; none without two classes."""
+    bad: Ids = field(default_factory=lambda: np.empty(0, dtype=np.int64))
+    """The ids of the hospitals that attacked."""
+    attack: AttackFigures | None = None
+    """What the attack changed; None without one."""
     sketches: dict[str, NDArray[Any]] = field(default_factory=dict)
     """Per model served, what each hospital's AUROC has in common with other models', ``[N, SUMS]``; see
     :mod:`raysim.statistics.sketches`."""
@@ -220,6 +235,8 @@ class RunState:
     """Its checks on validation rows, where the job may stop early."""
     best: RunState | None = None
     """Where it stood after the best of them, without what only a job that goes on from there would need."""
+    attacks: Any = None
+    """What attacks and robust rules carry from round to round, in plain values; None without."""
 
 
 Event = Round | Outcome | RunState
@@ -245,6 +262,7 @@ def check_job(job: Job, federation: Federation, where: str = "strategy") -> None
         job.selection.check_training(training)
     except ValueError as error:
         raise ConfigError(f"{error}{label}") from None
+    check_attacks(job.adversary, job.aggregation, federation, job.work.seed)
     grouping(federation, job.evaluation.groups, job.evaluation.age_bands)
     if job.system is not None:
         check_system(job.system, job.selection, federation.hospitals, federation.sizes("train"), job.work.seed)

@@ -9,11 +9,12 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from raysim.core.errors import ConfigError
 from raysim.core.packing import pack_memory, pack_state
 from raysim.core.streams import stream
 from raysim.data.federation import Federation
@@ -37,6 +38,9 @@ from raysim.virtual_time.clock import NOBODY, Clock
 from raysim.virtual_time.scheduling import ScheduledCohort
 from raysim.virtual_time.unreliable import check_progress, scheduler
 
+if TYPE_CHECKING:
+    from raysim.engine.byzantine import Byzantine
+
 NOTHING = Measured()
 """Hospitals only train."""
 
@@ -52,6 +56,7 @@ class _Standing:
     clock: Clock | None = None
     stopping: Stopping | None = None
     best: _Standing | None = None
+    attacks: Any = None
 
 
 class JobRun:
@@ -83,6 +88,14 @@ class JobRun:
         )
         self._everyone = np.arange(len(view.sizes))
         self._private = strategy.private(view)
+        self._byzantine: Byzantine | None = None
+        if job.adversary is not None or job.aggregation is not None:
+            from raysim.engine.byzantine import Byzantine
+
+            self._byzantine = Byzantine(
+                job.adversary, job.aggregation, self._federation, work.seed, job.name, self._private
+            )
+        self._lie_to_enter: Ids | None = None
         self._hospitals = RemoteHospitals(pool, work, self._private, None if since is None else since.kept)
         travels = self._layout.size - (0 if self._private is None else int(self._private.sum()))
         hears_losses = strategy.uses_selection() and job.selection.hears_losses
@@ -117,6 +130,7 @@ class JobRun:
             clock=stood.clock,
             stopping=stood.stopping,
             best=None if stood.best is None else self._told(stood.best),
+            attacks=stood.attacks,
         )
 
     def play(self) -> Iterator[Round | Outcome]:
@@ -150,6 +164,8 @@ class JobRun:
             self._round, self._state = since.round, since.state
             self._view = replace(self._view, memory=since.memory)
             self._traffic.begin(self._round)
+            if self._byzantine is not None:
+                self._byzantine.resume(since.attacks)
             if self._stopping is not None and since.stopping is not None:
                 self._stopping = replace(since.stopping, section=self._stopping.section)
             if since.best is not None:
@@ -158,9 +174,25 @@ class JobRun:
             return
         if self._strategy.uses_selection():
             self._view = replace(self._view, memory=self._job.selection.setup(self._view))
+        if self._byzantine is not None and self._byzantine.lies:
+            self._lie_to_enter = self._entered()
         self._state = self._strategy.setup(self._view)
+        self._lie_to_enter = None
         if self._job.rounds:
             self._measure_the_start()
+
+    def _entered(self) -> Ids:
+        """The honest hospitals of the cluster that bad ones want to enter: the one with the most of them."""
+        honest = self._strategy.setup(replace(self._view, ask=self._measure)).cluster
+        if self._byzantine is None or honest is None:
+            raise ConfigError(
+                f"adversary.attack: strategy '{self._job.name}' makes no clusters before training, so that there is "
+                "none to enter by a 'signature_lie'; choose another strategy or attack"
+            )
+        among = np.setdiff1d(self._view.trainable, self._byzantine.bad)
+        clusters, sizes = np.unique(honest[among], return_counts=True)
+        target: Ids = among[honest[among] == clusters[np.argmax(sizes)]]
+        return target
 
     def _measure_the_start(self) -> None:
         """Losses of the models that all begins with."""
@@ -217,16 +249,17 @@ class JobRun:
         began = time.perf_counter()
         self._enter(t)
         cohort = self._scheduler.schedule(self._view, self._state, t)
+        asked = cohort if self._byzantine is None else self._byzantine.fitted(cohort)
         measured = NOTHING
         if self._rounds and self._evaluation.due(t - 1):
             measured = self._evaluation.after(t - 1, existing(self._serve(), self._hospitals.remembered))
-        partials = self._send(t, cohort.state, cohort.ids, cohort.problem, measured)
+        partials = self._send(t, cohort.state, cohort.ids, asked.problem, measured)
         if self._rounds:
             self._evaluation.enter(self._rounds[-1], partials)
             yield self._rounds[-1]
         self._account(cohort)
         if cohort.problem is not None:
-            self._learn(cohort.ids, cohort.problem, partials)
+            self._learn(cohort, asked, partials)
         self._rounds.append(self._row(t, cohort, began))
 
     def _enter(self, t: int) -> None:
@@ -245,9 +278,16 @@ class JobRun:
         if cohort.problem is not None:
             self._traffic.trained(cohort.ids, cohort.problem, cohort.state)
 
-    def _learn(self, ids: Ids, problem: LocalProblem, partials: Sequence[PartialResult]) -> None:
-        """Let the strategy make the next models of what came back, and the selection remember it."""
-        update = merged(partials, problem, ids, self._layout.size)
+    def _learn(self, cohort: ScheduledCohort, asked: ScheduledCohort, partials: Sequence[PartialResult]) -> None:
+        """Let the strategy make the next models of what came back, and the selection remember it.
+
+        ``asked`` is the ``cohort`` with its problem as hospitals were sent it.
+        """
+        if cohort.problem is None or asked.problem is None:
+            return
+        update = merged(partials, asked.problem, cohort.ids, self._layout.size)
+        if self._byzantine is not None:
+            update = self._byzantine.learned(self._round, update, cohort.problem)
         self._state = self._strategy.aggregate(self._view, self._state, update)
         if self._strategy.uses_selection():
             self._view = replace(self._view, memory=self._job.selection.observe(self._view.memory, update))
@@ -273,7 +313,8 @@ class JobRun:
     def _stands(self) -> _Standing:
         """Where the run stands now."""
         remembered, memory, clock = self._hospitals.remembered, self._view.memory, self._scheduler.clock
-        return _Standing(self._round, self._state, remembered, memory, clock, self._stopping, self._best)
+        attacks = None if self._byzantine is None else self._byzantine.memory
+        return _Standing(self._round, self._state, remembered, memory, clock, self._stopping, self._best, attacks)
 
     def _conclude(self) -> Iterator[Event]:
         """After the last round: hospitals' own models, the last evaluation, and the outcome."""
@@ -349,13 +390,17 @@ class JobRun:
             sketches=self._evaluation.sketches,
             losses=self._evaluation.losses,
             stopped=None if self._stopping is None else Stopped.of(self._stopping),
-            facts=self._strategy.facts(self._view, state),
+            facts=self._strategy.facts(self._view, state) | self._facts_of_attacks(),
+            bad=np.empty(0, dtype=np.int64) if self._byzantine is None else self._byzantine.bad,
             clusters_of_patients=self._clusters_of_patients(),
         )
 
     def _clusters_of_patients(self) -> Ids | None:
         division = self._strategy.division(self._view, self._state)
         return None if division is None else np.stack(self._measure(GroupSizes(division))).astype(np.int64)
+
+    def _facts_of_attacks(self) -> dict[str, float]:
+        return {} if self._byzantine is None else self._byzantine.facts()
 
     def _serve(self) -> dict[str, Ids]:
         """Which models serve hospitals now; what these are asked for it is a measurement and no traffic."""
@@ -391,6 +436,7 @@ class JobRun:
             private=self._private,
             division=self._strategy.division(self._view, state),
             losses=problem is not None and self._traffic.hears_losses(problem),
+            attack=None if self._byzantine is None or problem is None else self._byzantine.own(t),
             serve=dict(measured.serve),
             part=self._job.evaluation.part,
             losses_of=dict(measured.losses_of),
@@ -405,6 +451,8 @@ class JobRun:
         """The answers of hospitals ``ids`` (None: all), with what asking costs."""
         answers = self._measure(question, models=models, ids=ids)
         asked = self._everyone if ids is None else ids
+        if self._byzantine is not None and self._lie_to_enter is not None:
+            answers = self._byzantine.lying(answers, asked, self._lie_to_enter)
         sizes = np.array([answer.size for answer in answers])
         self._scheduler.questions_answered(asked, *self._traffic.asked(question, asked, sizes, models))
         return answers

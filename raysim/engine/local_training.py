@@ -118,6 +118,11 @@ class LocalTraining:
         return Moments(memory.get(FIRST), memory.get(SECOND), 0 if steps is None else int(steps[0]))
 
     def _rows(self, hospital: int, j: int) -> tuple[NDArray[Any], NDArray[Any]]:
+        """What the entry trains on: a bad hospital's rows as its attack makes them."""
+        X, y = self._true_rows(hospital, j)
+        return (X, y) if self._plan.attack is None else self._plan.attack.rows(hospital, X, y)
+
+    def _true_rows(self, hospital: int, j: int) -> tuple[NDArray[Any], NDArray[Any]]:
         federation, groups = self._open(hospital == POOLED), self._problem.groups
         if groups is not None:
             with named(federation, hospital, f"dividing its rows in round {self._plan.round}"):
@@ -193,7 +198,12 @@ class LocalTraining:
         if private is not None:
             delta[private] = 0.0
         summed = upload is not None and upload.weight is not None and upload.what == "delta"
-        self._check(delta, self._limit if summed else np.inf, j, task)
+        limit = self._limit if summed else np.inf
+        if upload is not None and self._plan.attack is not None:
+            delta = self._plan.attack.update(int(self._plan.ids[j]), delta, limit)
+            if private is not None:
+                delta[private] = 0.0
+        self._check(delta, limit, j, task)
         if upload is not None:
             self._send(upload, j, delta, theta, task)
         if phase.visit.keep:

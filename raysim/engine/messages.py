@@ -18,6 +18,7 @@ from raysim.training.models import build_model
 
 if TYPE_CHECKING:
     from raysim.config.schema import ModelSection
+    from raysim.engine.own_attacks import OwnAttack
 
 HospitalStates = dict[int, dict[str, NDArray[Any]]]
 """What hospitals remember between rounds: vectors ``[P]`` by hospital id and by what they are."""
@@ -98,6 +99,8 @@ class RoundPlan:
     """How rows are cut into groups."""
     losses: bool = False
     """Whether each hospital that trains tells its mean loss before."""
+    attack: OwnAttack | None = None
+    """What bad hospitals do on their own; None: nothing."""
     serve: dict[str, Ids] = field(default_factory=dict)
     """The models to evaluate: ``{model served: bank rows or OWN, [N] or [N, G]}``."""
     losses_of: dict[str, Ids] = field(default_factory=dict)

@@ -11,9 +11,9 @@ import math
 import re
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from rich.console import Console
 
@@ -22,6 +22,7 @@ from raysim.config.schema import Config, TuneSection
 from raysim.core import host
 from raysim.core.errors import ConfigError, RaysimError, ResourceError, TrainingDiverged
 from raysim.engine import timing
+from raysim.engine.attack_checks import warnings
 from raysim.engine.job import Job, Outcome, Result, Round, RunState, check_job
 from raysim.engine.messages import ModelSpec, Work
 from raysim.experiment import tuning, unsent
@@ -38,6 +39,10 @@ from raysim.strategies.base import Selection, Strategy
 from raysim.tracking.client import RUN_TAG, check_reachable
 from raysim.tracking.recording import Record, Recorder
 from raysim.training.base import Optimizer
+
+if TYPE_CHECKING:
+    from raysim.data.federation import Federation
+    from raysim.engine.attack_figures import AttackFigures
 
 
 @dataclass(frozen=True, eq=False)
@@ -138,7 +143,12 @@ class Experiment:
         for entry in self.entries:
             if remark := entry.strategy.remark(sizes):
                 said.setdefault(remark, []).append(entry.label)
-        return [f"{', '.join(labels)}: {remark}" for remark, labels in said.items()]
+        doubts = [
+            line
+            for entry in self.entries
+            for line in warnings(entry.config.adversary, entry.config.aggregation, len(sizes))
+        ]
+        return [*(f"{', '.join(labels)}: {remark}" for remark, labels in said.items()), *dict.fromkeys(doubts)]
 
     def _run_alone(self, services: _RunServices, in_process: bool, verbose: bool) -> Result:
         (entry,), (seed,) = self.entries, self.seeds
@@ -251,6 +261,8 @@ class Experiment:
         with services.recorder.run(name, frozen, tags, parent, again=run.again) as record:
             finished = run.finished()
             outcome = finished or self._outcome(services, entry, seed, run, name, record)
+            if outcome.attack is None and entry.config.adversary is not None:
+                outcome.attack = self._attacked(services, self._job(entry, seed), outcome, federation)
             result = Result(entry.label, entry.strategy.yardstick, seed, federation, outcome, run.folder)
             if finished:
                 services.tell(record, finished.rounds)
@@ -271,7 +283,22 @@ class Experiment:
             time.perf_counter() - began,
             f"{model} mean {kind.title} {mean:.{digits}f}, {last} {headline['worst_decile']:.{digits}f}",
         )
+        if outcome.attack is not None:
+            from raysim.report import attacks
+
+            services.say(attacks.sentence(outcome.attack, kind.title))
         return result
+
+    def _attacked(self, services: _RunServices, job: Job, outcome: Outcome, federation: Federation) -> AttackFigures:
+        """What the attack of a run changed; where the configuration says so, beside the same run without it."""
+        from raysim.engine.attack_figures import attack_figures
+
+        clean = None
+        if job.adversary is not None and job.adversary.baseline:
+            quiet = replace(job, adversary=None, evaluation=job.evaluation.model_copy(update={"every": 0}))
+            *_, last = services.session.run(quiet, None, 0, services.say)
+            clean = last if isinstance(last, Outcome) else None
+        return attack_figures(job, outcome, clean, federation)
 
     def _outcome(
         self, services: _RunServices, entry: Entry, seed: int, run: Opened, name: str, record: Record
@@ -388,6 +415,8 @@ def make_job(config: Config, strategy: Strategy, selection: Selection, federatio
         system=config.system,
         label=plugins.label(config.strategy),
         stop=training.stop,
+        adversary=config.adversary,
+        aggregation=config.aggregation,
     )
 
 

@@ -14,9 +14,6 @@ from raysim.robust.rule import Aggregate, Floats, Ids, Rule
 RULES = tuple(NEEDS)
 """Their names."""
 
-WEIGHTED = ("median", "trimmed_mean", "geometric_median")
-"""The rules under which hospitals can count by a weight."""
-
 
 @dataclass(frozen=True)
 class Aggregation:

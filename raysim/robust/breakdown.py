@@ -17,6 +17,9 @@ NEEDS: dict[str, tuple[str, Callable[[int, int], bool]]] = {
 }
 """By rule: how many hospitals it needs for f wrong ones in words, and whether ``m`` are enough for ``f``."""
 
+WEIGHTED = ("median", "trimmed_mean", "geometric_median")
+"""The rules under which hospitals can count by a weight."""
+
 
 def bears(rule: str, m: int, f: int) -> bool:
     """Whether the guarantee of ``rule`` holds for ``f`` wrong ones out of ``m``; without any it always does."""

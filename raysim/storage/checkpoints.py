@@ -155,6 +155,8 @@ def encode(standing: RunState, fingerprint: str, strategy: Strategy) -> bytes:
         "stopping": None if standing.stopping is None else standing.stopping.packed(),
         "best": _pack_best(standing.best, arrays, strategy),
     }
+    if standing.attacks is not None:
+        header["attacks"] = pack(standing.attacks, "attacks", arrays)
     if (history := standing.history) is not None:
         header |= {
             "seconds": history.seconds,
@@ -180,6 +182,7 @@ def decode(content: bytes, strategy: Strategy) -> tuple[RunState, str]:
             memory=unpack(header["memory"], arrays),
             history=_history(header, arrays) if "columns" in header else None,
             clock=unpack(header["clock"], arrays, Clock),
+            attacks=unpack(header.get("attacks"), arrays),
             stopping=None if header["stopping"] is None else Stopping.unpacked(header["stopping"]),
             best=_unpack_best(header["best"], arrays, strategy),
         )

@@ -27,7 +27,7 @@ from raysim.statistics.auroc import PairSums, delong_of_sums
 from raysim.statistics.between_hospitals import between_hospitals
 from raysim.statistics.common_curve import common_curve
 from raysim.statistics.intervals import auroc_interval
-from raysim.storage import patient_tables, served
+from raysim.storage import attack_tables, patient_tables, served
 from raysim.storage.manifest import NAME, Manifest
 from raysim.strategies.base import Floats
 
@@ -202,6 +202,8 @@ def write_run(
         out.csv("patients.csv", subgroups.table(federation, outcome.grouping, outcome.groups))
     for name, table in patient_tables.tables(federation, outcome).items():
         out.csv(name, table)
+    if outcome.attack is not None:
+        out.csv(attack_tables.ATTACK, attack_tables.table(federation, outcome, outcome.attack))
     if outcome.predictions:
         out.rows(PREDICTIONS, predictions_table(federation, outcome))
     models = served.served(federation, outcome, precision)
@@ -238,6 +240,7 @@ def summary(federation: Federation, outcome: Outcome) -> dict[str, Any]:
         "facts": {name: _json(value) for name, value in outcome.facts.items()},
         **converged(outcome),
         **stopped(outcome),
+        **({} if outcome.attack is None else {"adversary": attack_tables.as_json(outcome.attack)}),
     }
 
 

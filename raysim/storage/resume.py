@@ -26,6 +26,7 @@ from raysim.core import bounded
 from raysim.core.errors import ConfigError, ResourceError
 from raysim.core.packing import Arrays, pack, unpack
 from raysim.data.federation import Federation
+from raysim.engine.attack_figures import AttackFigures
 from raysim.engine.job import Outcome
 from raysim.engine.losses import TrainingLosses
 from raysim.engine.stopping import Stopped
@@ -245,6 +246,7 @@ def save_finished(folder: Path, outcome: Outcome) -> None:
         "setup": dataclasses.astuple(outcome.setup),
         "losses": dataclasses.asdict(outcome.losses),
         "stopped": None if outcome.stopped is None else dataclasses.asdict(outcome.stopped),
+        **({} if outcome.attack is None else {"attack": dataclasses.asdict(outcome.attack)}),
     }
     with replacing(folder / FINISHED) as path:
         path.write_bytes(save(arrays, {"raysim": json.dumps(header)}))
@@ -271,6 +273,7 @@ def load_finished(folder: Path) -> Outcome | None:
             setup=validated(Bytes, Bytes(*header["setup"]), "setup"),
             losses=TrainingLosses(**header["losses"]),
             stopped=None if header["stopped"] is None else Stopped(**header["stopped"]),
+            attack=AttackFigures(**header["attack"]) if "attack" in header else None,
         )
     except (OSError, ConfigError, *UNREADABLE):
         return None

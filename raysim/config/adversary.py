@@ -1,0 +1,69 @@
+"""``adversary``: which hospitals are bad, what they know and what they do."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import FiniteFloat, model_validator
+
+from raysim.adversaries.who import LEVELS, Deviation, Knowledge
+from raysim.core.defaults import default
+from raysim.core.errors import ConfigError
+from raysim.core.section import Section
+
+Attack = Literal[
+    "label_flip",
+    "units",
+    "backdoor",
+    "sign_flip",
+    "scale",
+    "gaussian",
+    "zero",
+    "mimic",
+    "alie",
+    "ipm",
+    "min_max",
+    "min_sum",
+    "adaptive",
+    "signature_lie",
+]
+
+
+class AdversarySection(Section):
+    """``adversary``: a ``share`` of hospitals, drawn by the run's seed, makes an ``attack``.
+
+    ``knowledge`` None is the least that the attack can do with. Keys that an attack has no use for are not looked at.
+    With ``baseline`` the same run is played without attack too, and what the attack changes is reported.
+    """
+
+    attack: Attack = default("adversary.attack")
+    share: float = default("adversary.share", ge=0, le=1)
+    knowledge: Knowledge | None = default("adversary.knowledge")
+    factor: FiniteFloat | None = default("adversary.factor")
+    mean: FiniteFloat = default("adversary.mean")
+    std: FiniteFloat = default("adversary.std", ge=0)
+    rows: float = default("adversary.rows", gt=0, le=1)
+    feature: str | None = default("adversary.feature")
+    stuck: bool = default("adversary.stuck")
+    value: FiniteFloat = default("adversary.value")
+    label: int = default("adversary.label", ge=0)
+    deviation: Deviation = default("adversary.deviation")
+    hospital: str | None = default("adversary.hospital")
+    baseline: bool = default("adversary.baseline")
+
+    @property
+    def known(self) -> Knowledge:
+        """What bad hospitals know."""
+        return LEVELS[self.attack][0] if self.knowledge is None else self.knowledge
+
+    @model_validator(mode="after")
+    def _fitting(self) -> AdversarySection:
+        allowed = LEVELS[self.attack]
+        if self.known not in allowed:
+            raise ConfigError(
+                f"adversary.knowledge: '{self.knowledge}' is not what attack '{self.attack}' works with; "
+                f"write {' or '.join(allowed)}, or leave it out"
+            )
+        if self.attack in ("units", "backdoor") and self.feature is None:
+            raise ConfigError(f"adversary.feature: attack '{self.attack}' changes a feature; name one")
+        return self

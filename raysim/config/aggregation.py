@@ -1,0 +1,54 @@
+"""``aggregation``: a robust rule in the place of the average of hospitals' updates."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import model_validator
+
+from raysim.core.defaults import default
+from raysim.core.errors import ConfigError
+from raysim.core.section import Section
+from raysim.robust.breakdown import WEIGHTED
+
+RuleName = Literal[
+    "median",
+    "trimmed_mean",
+    "krum",
+    "multi_krum",
+    "bulyan",
+    "geometric_median",
+    "centred_clipping",
+    "norm_bound",
+    "fltrust",
+]
+
+
+class AggregationSection(Section):
+    """``aggregation``: rule ``name`` over single updates, which assumes that a share ``assumed`` of them is wrong.
+
+    ``before`` stands before the rule. ``weights`` ``capped`` lets hospitals count by their training rows, ``cap`` at
+    most; else all count alike.
+    """
+
+    name: RuleName = default("aggregation.name")
+    assumed: float = default("aggregation.assumed", ge=0, lt=1)
+    before: Literal["none", "nnm", "bucketing"] = default("aggregation.before")
+    weights: Literal["uniform", "capped"] = default("aggregation.weights")
+    cap: int = default("aggregation.cap", ge=1)
+    radius: float | None = default("aggregation.radius", gt=0)
+    passes: int = default("aggregation.passes", ge=1)
+    bound: float = default("aggregation.bound", gt=0)
+    kept: int | None = default("aggregation.kept", ge=1)
+    root: str | None = default("aggregation.root")
+
+    @model_validator(mode="after")
+    def _fitting(self) -> AggregationSection:
+        if self.name == "fltrust" and self.root is None:
+            raise ConfigError("aggregation.root: 'fltrust' needs a hospital whose update is trusted; name one")
+        if self.weights == "capped" and (self.name not in WEIGHTED or self.before != "none"):
+            raise ConfigError(
+                f"aggregation.weights: 'capped' is for {', '.join(WEIGHTED)} with nothing before them, not for "
+                f"'{self.name}' with before '{self.before}'; write uniform"
+            )
+        return self

@@ -1,0 +1,70 @@
+"""What of attacks and robust rules cannot be on a federation, said before anything starts, and what is doubtful."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from raysim.adversaries.who import bad_hospitals
+from raysim.config.adversary import AdversarySection
+from raysim.config.aggregation import AggregationSection
+from raysim.core.errors import ConfigError, nearest
+from raysim.data.federation import Federation
+from raysim.robust.breakdown import NEEDS, bears
+
+
+def check_attacks(
+    adversary: AdversarySection | None, aggregation: AggregationSection | None, federation: Federation, seed: int
+) -> None:
+    """Raise ``ConfigError`` for what this federation has not, or cannot be."""
+    names, classes = federation.hospitals, len(federation.classes)
+    if aggregation is not None and aggregation.root is not None:
+        _check_name("aggregation.root", aggregation.root, names)
+    if adversary is None:
+        return
+    bad = bad_hospitals(seed, len(names), adversary.share)
+    if len(bad) >= len(names):
+        raise ConfigError(
+            f"adversary.share: {adversary.share} makes all {len(names)} hospitals bad; leave one at least that is not"
+        )
+    if adversary.hospital is not None:
+        _check_name("adversary.hospital", adversary.hospital, names)
+    if adversary.attack in ("units", "backdoor") and adversary.feature is not None:
+        _check_name("adversary.feature", adversary.feature, federation.features)
+    if adversary.attack in ("label_flip", "backdoor") and not classes:
+        raise ConfigError(
+            f"adversary.attack: '{adversary.attack}' turns classes, and the label is a number; choose another attack"
+        )
+    if adversary.attack == "backdoor" and adversary.label >= classes:
+        raise ConfigError(f"adversary.label: {adversary.label} is none of {classes} classes; write one below {classes}")
+    if aggregation is not None and aggregation.root in [names[i] for i in bad.tolist()]:
+        raise ConfigError(
+            f"aggregation.root: '{aggregation.root}' is one of the hospitals that adversary.share makes bad; "
+            "trust another"
+        )
+
+
+def warnings(adversary: AdversarySection | None, aggregation: AggregationSection | None, hospitals: int) -> list[str]:
+    """What a rule does not bear, a line each."""
+    if aggregation is None:
+        return []
+    said = []
+    for key, share in (
+        ("adversary.share", 0.0 if adversary is None else adversary.share),
+        ("aggregation.assumed", aggregation.assumed),
+    ):
+        f = int(share * hospitals + 1e-9)
+        if not bears(aggregation.name, hospitals, f):
+            said.append(
+                f"warning: {key}: {f} of {hospitals} hospitals are more than '{aggregation.name}' bears, which needs "
+                f"{NEEDS[aggregation.name][0]} hospitals for f bad ones"
+            )
+    if adversary is not None and adversary.share > aggregation.assumed:
+        said.append(
+            f"warning: adversary.share: {adversary.share} is more than aggregation.assumed: {aggregation.assumed}"
+        )
+    return said
+
+
+def _check_name(key: str, name: str, known: Sequence[str]) -> None:
+    if name not in known:
+        raise ConfigError(f"{key}: '{name}' is not there; {nearest(name, known)}")

@@ -1,0 +1,84 @@
+"""What a bad hospital does by itself: to the rows that it trains on, and to the update that it sends."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from raysim.adversaries import rows, updates
+from raysim.adversaries.who import ON_ROWS, ON_UPDATES
+from raysim.config.adversary import AdversarySection
+from raysim.core.streams import stream
+from raysim.strategies.base import Floats
+
+UNITS = 88.4
+"""Micromoles a litre in a milligram of creatinine a decilitre: the mistake that ``units`` makes by default."""
+
+
+@dataclass(frozen=True, eq=False)
+class OwnAttack:
+    """An attack of each bad hospital on its own; it travels with the plan of a round."""
+
+    section: AdversarySection
+    """Which attack."""
+    bad: frozenset[int]
+    """The ids of the bad hospitals."""
+    seed: int
+    """Of the run."""
+    round: int
+    """In which it is made."""
+    hospitals: int
+    """How many there are."""
+    classes: int
+    """Of the label."""
+    feature: int | None
+    """The column that is changed."""
+
+    @property
+    def _kind(self) -> str:
+        # A liar that has entered a cluster turns it the wrong way.
+        return "sign_flip" if self.section.attack == "signature_lie" else self.section.attack
+
+    def rows(self, hospital: int, X: NDArray[Any], y: NDArray[Any]) -> rows.Rows:
+        """What ``hospital`` trains on in place of ``X [n, d]`` and ``y [n]``."""
+        if hospital not in self.bad or self._kind not in ON_ROWS:
+            return X, y
+        section = self.section
+        # The same rows in all rounds.
+        rng = stream(self.seed, "attacked rows", hospital)
+        if self._kind == "label_flip":
+            return rows.label_flip(X, y, self.classes, section.rows, rng)
+        if self.feature is None:
+            raise ValueError("no feature to change")
+        if self._kind == "backdoor":
+            return rows.backdoor(X, y, self.feature, section.value, section.label, section.rows, rng)
+        if section.stuck:
+            return rows.stuck(X, y, self.feature)
+        return rows.units(X, y, self.feature, UNITS if section.factor is None else section.factor)
+
+    def update(self, hospital: int, delta: Floats, limit: float) -> Floats:
+        """What ``hospital`` sends in place of ``delta [P]``, all entries below the ``limit`` of what can be."""
+        if hospital not in self.bad or self._kind not in ON_UPDATES:
+            return delta
+        section, sent = self.section, delta
+        if self._kind == "sign_flip":
+            sent = updates.sign_flip(delta, 1.0 if section.factor is None else section.factor)
+        elif self._kind == "scale":
+            sent = updates.scale(delta, float(self.hospitals) if section.factor is None else section.factor)
+        elif self._kind == "gaussian":
+            rng = stream(self.seed, "attack", self.round, hospital)
+            sent = updates.gaussian(delta, section.mean, section.std, rng)
+        else:
+            sent = updates.zero(delta)
+        return within(sent, limit)
+
+
+def within(vector: Floats, limit: float) -> Floats:
+    """``vector`` with entries that sums can hold, all below ``limit``."""
+    if not np.isfinite(limit):
+        return vector
+    most = np.nextafter(limit, 0.0)
+    return np.clip(vector, -most, most)

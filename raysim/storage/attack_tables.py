@@ -1,0 +1,46 @@
+"""What an attack changed, as files hold it."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from raysim.data.federation import Federation
+    from raysim.engine.attack_figures import AttackFigures
+    from raysim.engine.job import Outcome
+
+ATTACK = "attack.csv"
+"""The file of :func:`table`."""
+
+
+def as_json(figures: AttackFigures) -> dict[str, Any]:
+    """The figures as plain values; undefined is None."""
+    tree = dataclasses.asdict(figures)
+    tree.pop("per_hospital")
+    return {
+        name: {key: _defined(entry) for key, entry in value.items()} if isinstance(value, dict) else _defined(value)
+        for name, value in tree.items()
+    }
+
+
+def table(federation: Federation, outcome: Outcome, figures: AttackFigures) -> pd.DataFrame:
+    """A row for each hospital: whether it is bad, its cluster, and what the attack cost it."""
+    import pandas as pd
+
+    bad = set(figures.bad)
+    return pd.DataFrame(
+        {
+            "hospital": federation.hospitals,
+            "bad": [name in bad for name in federation.hospitals],
+            "cluster": [0] * len(federation.hospitals) if outcome.cluster is None else outcome.cluster,
+            "harm": figures.per_hospital,
+        }
+    )
+
+
+def _defined(value: Any) -> Any:
+    return None if isinstance(value, float) and not math.isfinite(value) else value
