@@ -1,1 +1,1 @@
-"""What dishonest or mistaken hospitals do: to their rows, to their updates, and together."""
+"""What bad hospitals do to rows and updates."""

@@ -1,1 +1,1 @@
-"""Compression of updates: what is sent in place of a vector, and in how many bits."""
+"""What is sent for an update, and in how many bits."""

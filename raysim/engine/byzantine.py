@@ -229,8 +229,8 @@ class Byzantine:
         return collusion.adaptive(updates, server)
 
     def _mimicked(self, updates: Floats, ids: Ids) -> int:
-        """Which update is that of the hospital that is named, if it is among ``ids``, or else of the one that stands out along
-        the main direction of all rounds so far.
+        """Whose update is copied: that of the hospital that is named, if it is among ``ids``, or else of the one that
+        stands out along the main direction of all rounds so far.
         """
         named = None if self._adversary is None else self._adversary.hospital
         if named is not None and (at := np.flatnonzero(ids == self._federation.hospitals.index(named))).size:

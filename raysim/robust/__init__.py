@@ -1,1 +1,1 @@
-"""Robust rules: one update out of many of which some may be wrong."""
+"""Robust rules over updates, some of them wrong."""
