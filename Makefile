@@ -40,7 +40,7 @@ types: $(VENV)/.installed-dev
 check: lint types test
 
 bench: $(VENV)/.installed
-	$(BIN)/python -m benchmarks.rounds
+	$(BIN)/python -m benchmarks.jobs
 
 $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)

@@ -1,56 +1,66 @@
-"""The whole command from start to table: wall seconds, and the peak memory of all its processes together.
+"""A command from start to end: its wall seconds, and the peak memory of all its processes together.
 
-``python -m benchmarks.process [ARGUMENTS OF raysim]``, by default job J1 of :mod:`benchmarks.rounds` on the synthetic
-federation. Memory is the proportional set size (shared pages count once), sampled while the command runs.
+Memory is the proportional set size (shared pages count once), sampled while the command runs.
 """
 
 from __future__ import annotations
 
 import subprocess
-import sys
-import tempfile
+import threading
 import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
 
 import psutil
 
-J1 = (
-    "run --set data.rows=67000 --set data.features=100 --set training.rounds=20 --set training.batch_size=512 "
-    "--set strategy=fedavg --set selection={name:\\ uniform,\\ fraction:\\ 0.1}"
-)
+SAMPLED_EVERY = 0.2
+"""Seconds."""
+
+
+@dataclass(frozen=True)
+class Usage:
+    """What a command took."""
+
+    seconds: float
+    """Wall time from start to exit."""
+    peak: int
+    """Most bytes of proportional set size that were seen."""
+
+
+def measured(command: Sequence[str], folder: Path) -> Usage:
+    """Run ``command`` in ``folder``. Raises ``RuntimeError`` with the end of what it printed where it fails."""
+    began, peak = time.perf_counter(), 0
+    with (folder / "printed.txt").open("w+") as printed:
+        child = subprocess.Popen(command, cwd=folder, stdout=printed, stderr=subprocess.STDOUT)
+        ended = threading.Event()
+        seconds = [0.0]
+
+        def wait() -> None:
+            child.wait()
+            seconds[0] = time.perf_counter() - began
+            ended.set()
+
+        threading.Thread(target=wait, daemon=True).start()
+        root = psutil.Process(child.pid)
+        while not ended.wait(SAMPLED_EVERY):
+            peak = max(peak, tree_pss(root))
+        if child.returncode:
+            printed.seek(0)
+            raise RuntimeError(f"{' '.join(command)}: exit code {child.returncode}\n{printed.read()[-2000:]}")
+    return Usage(seconds[0], peak)
 
 
 def tree_pss(root: psutil.Process) -> int:
     """Bytes of proportional set size of a process and all that came from it."""
     total = 0
-    for process in [root, *root.children(recursive=True)]:
+    try:
+        processes = [root, *root.children(recursive=True)]
+    except psutil.NoSuchProcess:
+        return 0
+    for process in processes:
         try:
             total += process.memory_full_info().pss
         except (psutil.NoSuchProcess, psutil.AccessDenied):
             continue
     return total
-
-
-def main() -> None:
-    """Run the command twice, with a cold and a warm data cache, and print both."""
-    import shlex
-
-    arguments = sys.argv[1:] or shlex.split(J1)
-    with tempfile.TemporaryDirectory() as folder:
-        for cache in ("cold", "warm"):
-            began, peak = time.perf_counter(), 0
-            child = subprocess.Popen(
-                [sys.executable, "-m", "raysim", *arguments, "--out", f"{folder}/{cache}"],
-                cwd=folder,
-                env={"PATH": "/usr/bin:/bin", "HOME": folder},
-                stdout=subprocess.DEVNULL,
-            )
-            root = psutil.Process(child.pid)
-            while child.poll() is None:
-                peak = max(peak, tree_pss(root))
-                time.sleep(0.2)
-            seconds = time.perf_counter() - began
-            print(f"{cache} cache: {seconds:.1f} s, peak {peak / 2**30:.2f} GiB, exit code {child.returncode}")
-
-
-if __name__ == "__main__":
-    main()

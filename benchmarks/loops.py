@@ -1,14 +1,10 @@
-"""Rounds of federated averaging against a plain loop over hospitals, measured in the same process and minute.
+"""Four jobs of federated averaging, and the plain loops that anybody would write for them.
 
-``python -m benchmarks.rounds`` runs four jobs on Ray with two hospital actors, and the same jobs as a plain torch loop
-(``nn.Module``, autograd, ``torch.optim.SGD``, one thread) and, for logistic regression, a plain numpy loop. Only rounds
-are timed: Ray, actors and data are up before. The table has seconds and how many times faster raysim is than the loop.
+:mod:`benchmarks.jobs` runs the same jobs through the command line and sets them beside these loops.
 """
 
 from __future__ import annotations
 
-import argparse
-import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -18,17 +14,11 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from raysim.config.schema import EvaluationSection, ResourcesSection
 from raysim.core.streams import stream
 from raysim.data.federation import Federation, write
-from raysim.engine.job import Job, Outcome
-from raysim.engine.messages import ModelSpec, Work
-from raysim.experiment.session import open_session
 from raysim.metrics.measures import figures
 from raysim.strategies.base import Draw
-from raysim.strategies.one_model.fedavg import FedAvg
 from raysim.strategies.selections.sampling import All, Uniform
-from raysim.training.base import Optimizer
 
 
 @dataclass(frozen=True)
@@ -36,23 +26,36 @@ class Case:
     """A job: the federation's sizes, the model and the schedule."""
 
     name: str
+    """Its short name."""
+    about: str
+    """What is trained, and when it is evaluated."""
     hospitals: int
+    """How many hospitals."""
     rows: int
+    """Their rows together, about; four fifths of each are for training."""
     model: str
+    """``logistic_regression``, or ``mlp`` with layers of 256 and 128."""
     fraction: float
+    """The share of hospitals in a round."""
     batch: int
+    """Rows in a mini-batch."""
     rounds: int
+    """How many rounds, of one epoch each."""
     every: int
+    """After every how many rounds all hospitals are evaluated; 0: at the end."""
     equal: bool = False
+    """Whether hospitals have the same number of rows, or sizes of a log-normal distribution."""
     features: int = 100
+    """Columns of numbers."""
     rate: float = 0.05
+    """The learning rate."""
 
 
 CASES = (
-    Case("J1 logistic, 10 %, batch 512, evaluated every round", 208, 67_000, "logistic_regression", 0.1, 512, 20, 1),
-    Case("J2 logistic, all, batch 32, evaluated at the end", 208, 67_000, "logistic_regression", 1.0, 32, 20, 0),
-    Case("J3 MLP 256-128, all, batch 32", 208, 67_000, "mlp", 1.0, 32, 10, 0),
-    Case("J4 2,000 clients of 33 rows, 10 %, batch 16", 2000, 66_000, "logistic_regression", 0.1, 16, 20, 0, True),
+    Case("J1", "logistic, 10 %, batch 512, evaluated every round", 208, 67_313, "logistic_regression", 0.1, 512, 20, 1),
+    Case("J2", "logistic, all, batch 32", 208, 67_313, "logistic_regression", 1.0, 32, 20, 0),
+    Case("J3", "MLP 256-128, all, batch 32", 208, 67_313, "mlp", 1.0, 32, 10, 0),
+    Case("J4", "2,000 of 33 rows, 10 %, batch 16", 2000, 66_000, "logistic_regression", 0.1, 16, 20, 0, True),
 )
 
 
@@ -181,57 +184,3 @@ def numpy_loop(case: Case, federation: Federation) -> tuple[float, float]:
 
 def _linear(w: np.ndarray, X: np.ndarray) -> np.ndarray:
     return X @ w[:-1] + w[-1]
-
-
-def engine(case: Case, federation: Federation, repeats: int) -> tuple[float, float]:
-    """Seconds of the rounds with the last evaluation, on Ray with two actors."""
-    job = Job(
-        work=Work(
-            federation=str(federation.folder),
-            model=ModelSpec(case.model, None, {}, "default"),
-            optimizer=Optimizer("sgd", case.rate, case.batch),
-            epochs=1,
-            seed=1,
-            precision="float32",
-        ),
-        strategy=FedAvg(),
-        selection=Uniform(case.fraction, 10) if case.fraction < 1 else All(),
-        rounds=case.rounds,
-        evaluation=EvaluationSection(every=case.every),
-    )
-    best, auroc = float("inf"), float("nan")
-    with open_session(federation.totals, ResourcesSection(), in_process=False, verbose=False) as session:
-        for _ in range(repeats):
-            *_, outcome = session.run(job)
-            assert isinstance(outcome, Outcome)
-            best, auroc = min(best, outcome.seconds), outcome.metrics["global"]["mean_unweighted"]
-    return best, auroc
-
-
-def main() -> None:
-    """Print the table; the first run of each is left out as warm-up where there is more than one repeat."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--repeats", type=int, default=3)
-    parser.add_argument("--only", default="", help="run only cases whose name starts so, such as J1")
-    options = parser.parse_args()
-    import ray
-
-    ray.init(include_dashboard=False, log_to_driver=False, num_cpus=2)
-    print(f"{'job':<56}{'raysim':>9}{'torch':>9}{'numpy':>9}{'x torch':>9}{'x numpy':>9}   AUROC")
-    for case in CASES:
-        if not case.name.startswith(options.only):
-            continue
-        with tempfile.TemporaryDirectory() as folder:
-            federation = make(case, Path(folder))
-            ours, a = engine(case, federation, options.repeats)
-            loop, b = min(torch_loop(case, federation) for _ in range(options.repeats))
-            plain, c = min(numpy_loop(case, federation) for _ in range(options.repeats))
-        print(
-            f"{case.name:<56}{ours:9.3f}{loop:9.3f}{plain:9.3f}{loop / ours:9.2f}{plain / ours:9.2f}"
-            f"   {a:.4f} {b:.4f} {c:.4f}",
-            flush=True,
-        )
-
-
-if __name__ == "__main__":
-    main()
