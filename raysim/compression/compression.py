@@ -57,6 +57,17 @@ class Compression:
             return compressors.qsgd(u, self.levels, rng), compressors.qsgd_bits(p, self.levels)
         return compressors.grid(u, self.step, self.bits, rng), compressors.grid_bits(p, self.bits)
 
+    def most_bits(self, p: int) -> int:
+        """The most that the message of a vector ``[p]`` can have."""
+        k = self.count(p)
+        return {
+            "top_k": compressors.top_k_bits(p, k),
+            "random_k": compressors.random_k_bits(p, k),
+            "sign": compressors.sign_bits(np.zeros(p)),
+            "qsgd": compressors.qsgd_bits(p, self.levels),
+            "grid": compressors.grid_bits(p, self.bits),
+        }[self.name]
+
 
 def with_error_feedback(
     compression: Compression, update: Floats, error: Floats, rng: np.random.Generator

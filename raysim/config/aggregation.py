@@ -12,6 +12,7 @@ from raysim.core.section import Section
 from raysim.robust.breakdown import WEIGHTED
 
 RuleName = Literal[
+    "mean",
     "median",
     "trimmed_mean",
     "krum",

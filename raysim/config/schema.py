@@ -28,6 +28,7 @@ from pydantic import (
 from raysim.config.adversary import AdversarySection
 from raysim.config.aggregation import AggregationSection
 from raysim.config.checking import validated
+from raysim.config.compression import CompressionSection
 from raysim.config.nodes import parse_nodes
 from raysim.config.system import SystemSection
 from raysim.config.written import made, place_of, section_of
@@ -374,6 +375,7 @@ class Config(Section):
     system: SystemSection | None = default("system")
     adversary: AdversarySection | None = None
     aggregation: AggregationSection | None = None
+    compression: CompressionSection | None = None
 
     @field_validator("name")
     @classmethod

@@ -54,9 +54,10 @@ def warnings(adversary: AdversarySection | None, aggregation: AggregationSection
     ):
         f = int(share * hospitals + 1e-9)
         if not bears(aggregation.name, hospitals, f):
+            needs = NEEDS[aggregation.name][0]
             said.append(
                 f"warning: {key}: {f} of {hospitals} hospitals are more than '{aggregation.name}' bears, which needs "
-                f"{NEEDS[aggregation.name][0]} hospitals for f bad ones"
+                + (needs if aggregation.name == "mean" else f"{needs} hospitals for f bad ones")
             )
     if adversary is not None and adversary.share > aggregation.assumed:
         said.append(

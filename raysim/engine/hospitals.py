@@ -137,6 +137,7 @@ class HospitalGroup:
         )
         sent, remembered = visits.train(chunk)
         result.ids, result.units, result.deltas, result.losses = sent.ids, sent.units, sent.deltas, sent.losses
+        result.bits = sent.bits
         return remembered
 
     def _is_mine(self, hospital: int) -> bool:

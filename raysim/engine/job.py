@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from raysim.config.adversary import AdversarySection
 from raysim.config.aggregation import AggregationSection
+from raysim.config.compression import CompressionSection
 from raysim.config.schema import EvaluationSection, StopSection
 from raysim.config.system import SystemSection
 from raysim.core.errors import ConfigError
@@ -57,6 +58,8 @@ class Job:
     """Who attacks, and how; None: nobody."""
     aggregation: AggregationSection | None = None
     """The rule in the place of averages; None: none."""
+    compression: CompressionSection | None = None
+    """How updates are compressed; None: not at all."""
 
     @property
     def name(self) -> str:

@@ -40,6 +40,7 @@ from raysim.virtual_time.unreliable import check_progress, scheduler
 
 if TYPE_CHECKING:
     from raysim.engine.byzantine import Byzantine
+    from raysim.engine.compressing import Compressing
 
 NOTHING = Measured()
 """Hospitals only train."""
@@ -99,7 +100,13 @@ class JobRun:
         self._hospitals = RemoteHospitals(pool, work, self._private, None if since is None else since.kept)
         travels = self._layout.size - (0 if self._private is None else int(self._private.sum()))
         hears_losses = strategy.uses_selection() and job.selection.hears_losses
-        self._traffic = Traffic(Ledger(), strategy, view, travels, hears_losses)
+        self._squeeze: Compressing | None = None
+        if job.compression is not None and job.compression.name != "none":
+            from raysim.engine.compressing import Compressing
+
+            self._squeeze = Compressing.of(job.compression, work.seed)
+        most = None if self._squeeze is None else self._squeeze.compression.most_bits(travels)
+        self._traffic = Traffic(Ledger(), strategy, view, travels, hears_losses, most)
         order = np.argsort(np.concatenate(pool.served))
         # Where a run may stop after any round, its training loss is taken after each.
         certain = job.rounds if job.stop is None else 1
@@ -250,6 +257,8 @@ class JobRun:
         self._enter(t)
         cohort = self._scheduler.schedule(self._view, self._state, t)
         asked = cohort if self._byzantine is None else self._byzantine.fitted(cohort)
+        if self._squeeze is not None:
+            self._squeeze.check(cohort.problem, self._job.name)
         measured = NOTHING
         if self._rounds and self._evaluation.due(t - 1):
             measured = self._evaluation.after(t - 1, existing(self._serve(), self._hospitals.remembered))
@@ -257,7 +266,7 @@ class JobRun:
         if self._rounds:
             self._evaluation.enter(self._rounds[-1], partials)
             yield self._rounds[-1]
-        self._account(cohort)
+        self._account(cohort, partials)
         if cohort.problem is not None:
             self._learn(cohort, asked, partials)
         self._rounds.append(self._row(t, cohort, began))
@@ -269,14 +278,15 @@ class JobRun:
         self._view = replace(self._view, round=t)
         self._traffic.begin(t)
 
-    def _account(self, cohort: ScheduledCohort) -> None:
+    def _account(self, cohort: ScheduledCohort, partials: Sequence[PartialResult]) -> None:
         """Enter what the cohort exchanges, and what was sent to others in vain."""
         self._traffic.in_vain(cohort.in_vain, cohort.unused, cohort.state)
         if self._round == 1 and POOLED in cohort.ids:
             scalars = self._view.sizes * (self._federation.X.shape[1] + 1)
             self._traffic.ledger.add(0, "rows", self._everyone, scalars)
         if cohort.problem is not None:
-            self._traffic.trained(cohort.ids, cohort.problem, cohort.state)
+            bits = None if self._squeeze is None else self._squeeze.bits(partials)
+            self._traffic.trained(cohort.ids, cohort.problem, cohort.state, bits)
 
     def _learn(self, cohort: ScheduledCohort, asked: ScheduledCohort, partials: Sequence[PartialResult]) -> None:
         """Let the strategy make the next models of what came back, and the selection remember it.
@@ -436,6 +446,7 @@ class JobRun:
             private=self._private,
             division=self._strategy.division(self._view, state),
             losses=problem is not None and self._traffic.hears_losses(problem),
+            compressing=None if self._squeeze is None or problem is None else replace(self._squeeze, round=t),
             attack=None if self._byzantine is None or problem is None else self._byzantine.own(t),
             serve=dict(measured.serve),
             part=self._job.evaluation.part,

@@ -53,6 +53,7 @@ class LocalTraining:
         self._limit = largest_entry(heaviest(plan.problem))
         self._deltas: list[Parameters] = []
         self._losses: list[float] = []
+        self._bits: list[int] = []
 
     def train(self, chunk: int) -> tuple[PartialResult, HospitalStates]:
         """Everybody's visit, ``chunk`` of them in a call of the kernel: what is sent, and what is remembered now.
@@ -79,6 +80,7 @@ class LocalTraining:
             units=None if self._sums is None else self._sums.units,
             deltas=np.stack(self._deltas) if self._deltas else None,
             losses=np.array(self._losses) if self._losses else None,
+            bits=np.array(self._bits) if self._bits else None,
         )
         return sent, self._kept
 
@@ -203,6 +205,8 @@ class LocalTraining:
             delta = self._plan.attack.update(int(self._plan.ids[j]), delta, limit)
             if private is not None:
                 delta[private] = 0.0
+        if upload is not None and self._plan.compressing is not None:
+            delta = self._compressed(j, delta)
         self._check(delta, limit, j, task)
         if upload is not None:
             self._send(upload, j, delta, theta, task)
@@ -212,6 +216,23 @@ class LocalTraining:
             self._carry(j, task.moments)
         if variate is not None and phase.objective.variates is not None:
             self._vary(phase.objective.variates, j, variate, task)
+
+    def _compressed(self, j: int, delta: Floats) -> Floats:
+        """What is added up of entry ``j``'s update, which is compressed as far as it travels."""
+        compressing, private, groups = self._plan.compressing, self._plan.private, self._problem.groups
+        if compressing is None:
+            return delta
+        hospital, group = int(self._plan.ids[j]), 0 if groups is None else int(groups.group[j])
+        name = f"residual of {group}"
+        travels = slice(None) if private is None else ~private
+        before = self._kept.get(hospital, {}).get(name)
+        sent, remembered, bits = compressing.sent(hospital, group, delta[travels], before)
+        if compressing.remembers:
+            self._remember(j, name, remembered)
+        self._bits.append(bits)
+        whole = np.zeros_like(delta)
+        whole[travels] = sent
+        return whole
 
     def _send(self, upload: Upload, j: int, delta: Floats, theta: Parameters, task: Task) -> None:
         """Add entry ``j``'s vector to the sum, or sums, that it goes into, and put its delta aside where asked to."""

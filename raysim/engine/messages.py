@@ -18,6 +18,7 @@ from raysim.training.models import build_model
 
 if TYPE_CHECKING:
     from raysim.config.schema import ModelSection
+    from raysim.engine.compressing import Compressing
     from raysim.engine.own_attacks import OwnAttack
 
 HospitalStates = dict[int, dict[str, NDArray[Any]]]
@@ -101,6 +102,8 @@ class RoundPlan:
     """Whether each hospital that trains tells its mean loss before."""
     attack: OwnAttack | None = None
     """What bad hospitals do on their own; None: nothing."""
+    compressing: Compressing | None = None
+    """How updates are compressed before they leave; None: not at all."""
     serve: dict[str, Ids] = field(default_factory=dict)
     """The models to evaluate: ``{model served: bank rows or OWN, [N] or [N, G]}``."""
     losses_of: dict[str, Ids] = field(default_factory=dict)
@@ -148,6 +151,8 @@ class PartialResult:
     """Their deltas one by one, ``[h, P]``, where these are asked for."""
     losses: Floats | None = None
     """Their mean losses before training, ``[h]``, where these are asked for."""
+    bits: NDArray[np.int64] | None = None
+    """The bits of their updates, ``[h]``, where these are compressed."""
     figures: dict[str, NDArray[np.float64]] = field(default_factory=dict)
     """Per model served, the figures of the actor's hospitals in its order, ``[h, columns]``."""
     loss_sums: dict[str, NDArray[np.float64]] = field(default_factory=dict)

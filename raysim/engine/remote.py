@@ -31,7 +31,9 @@ class RemoteHospitals:
         """Let everybody evaluate and train as the plan says."""
         partials, memory = self._pool.round(plan, self.remembered)
         problem = plan.problem
-        if self.remembered is not None or (problem is not None and (self._private is not None or problem.keeps)):
+        residuals = plan.compressing is not None and plan.compressing.remembers
+        keeps = problem is not None and (self._private is not None or problem.keeps or residuals)
+        if self.remembered is not None or keeps:
             self.remembered = memory
         return partials
 

@@ -417,6 +417,7 @@ def make_job(config: Config, strategy: Strategy, selection: Selection, federatio
         stop=training.stop,
         adversary=config.adversary,
         aggregation=config.aggregation,
+        compression=config.compression,
     )
 
 

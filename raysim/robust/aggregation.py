@@ -88,6 +88,7 @@ class Aggregation:
             return trust.fltrust(updates, root)
 
         rules: dict[str, Rule] = {
+            "mean": lambda updates, f: _mean(updates),
             "median": lambda updates, f: coordinates.median(updates, weights),
             "trimmed_mean": partial(coordinates.trimmed_mean, weights=weights),
             "krum": selecting.krum,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 NEEDS: dict[str, tuple[str, Callable[[int, int], bool]]] = {
+    "mean": ("no bad hospital", lambda m, f: False),
     "median": ("more than 2f", lambda m, f: m > 2 * f),
     "trimmed_mean": ("more than 2f", lambda m, f: m > 2 * f),
     "geometric_median": ("more than 2f", lambda m, f: m > 2 * f),
@@ -15,7 +16,7 @@ NEEDS: dict[str, tuple[str, Callable[[int, int], bool]]] = {
     "norm_bound": ("any number", lambda m, f: True),
     "fltrust": ("any number", lambda m, f: True),
 }
-"""By rule: how many hospitals it needs for f wrong ones in words, and whether ``m`` are enough for ``f``."""
+"""By rule: how many hospitals it needs for f wrong ones, in words, and whether ``m`` are enough for ``f``."""
 
 WEIGHTED = ("median", "trimmed_mean", "geometric_median")
 """The rules under which hospitals can count by a weight."""

@@ -39,8 +39,20 @@ class Traffic:
     """How many of the models of its visit each hospital had when that began, ``[N]``: a run that goes on has to know it
     of those under way."""
 
-    def __init__(self, ledger: Ledger, strategy: Strategy, view: FederationView, size: int, losses: bool) -> None:
-        """``size`` scalars of a model travel. With ``losses`` the selection hears those of participants."""
+    def __init__(
+        self,
+        ledger: Ledger,
+        strategy: Strategy,
+        view: FederationView,
+        size: int,
+        losses: bool,
+        bits: int | None = None,
+    ) -> None:
+        """``size`` scalars of a model travel. With ``losses`` the selection hears those of participants.
+
+        ``bits`` are the most that a compressed update has; None where updates are sent whole.
+        """
+        self._bits = bits
         self.ledger = ledger
         self.setup_down = 0
         self.models_held = np.zeros(len(view.sizes), dtype=np.int64)
@@ -110,12 +122,22 @@ class Traffic:
             self.setup_down += int(received.sum())
         return received, sent * SCALAR_BYTES
 
-    def trained(self, ids: Ids, problem: LocalProblem, state: State) -> None:
-        """The cohort ``ids [H]`` has sent what it sends for ``problem``, having received what it names."""
+    def trained(self, ids: Ids, problem: LocalProblem, state: State, bits: NDArray[np.int64] | None = None) -> None:
+        """The cohort ``ids [H]`` has sent what it sends for ``problem``, having received what it names.
+
+        ``bits`` are those of each entry's update where it was compressed; where they are not known, the most.
+        """
         ids = problem.entries(ids)
         models = self._models(state)
         down, up = record_training(
-            self.ledger, self._round, ids, problem, self._size, models, self.hears_losses(problem)
+            self.ledger,
+            self._round,
+            ids,
+            problem,
+            self._size,
+            models,
+            self.hears_losses(problem),
+            self._vector_bytes(bits, len(ids)),
         )
         # Whoever has been under way since an earlier round has the models that it had when it started.
         hospitals, held = self._held(ids, problem, state)
@@ -139,13 +161,20 @@ class Traffic:
         hospitals, held = self._held(each, problem, state)
         self.models_held[hospitals] = held
         scratch = Ledger([(0, "model", each, downlink(problem, self._size, models) * SCALAR_BYTES)])
-        record_training(scratch, 0, each, problem, self._size, models, self.hears_losses(problem))
+        vectors = self._vector_bytes(None, len(each))
+        record_training(scratch, 0, each, problem, self._size, models, self.hears_losses(problem), vectors)
         received, *sent = [
             np.bincount(np.searchsorted(ids, who), weights=moved, minlength=len(ids)).astype(np.float64)
             for _, _, who, moved in scratch.entries
         ]
         received[np.searchsorted(ids, hospitals)] -= held * self._size * SCALAR_BYTES
         return received, sum(sent, np.zeros(len(ids)))
+
+    def _vector_bytes(self, bits: NDArray[np.int64] | None, entries: int) -> NDArray[np.int64] | None:
+        """The bytes of each entry's update ``[H]``, or None: all scalars."""
+        if bits is None and self._bits is not None:
+            bits = np.full(entries, self._bits)
+        return None if bits is None else -(-bits // 8)
 
     def _models(self, state: State) -> int:
         """How many models of the bank make a mixture."""

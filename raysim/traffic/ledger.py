@@ -54,6 +54,11 @@ class Ledger:
         self.entries.append((round, kind, hospitals, sent))
         return int(sent.sum())
 
+    def add_bytes(self, round: int, kind: str, hospitals: Ids, sent: NDArray[np.int64]) -> int:
+        """Record that each hospital sent so many bytes ``[h]``; returns all bytes."""
+        self.entries.append((round, kind, hospitals, sent))
+        return int(sent.sum())
+
     def sent(self, round: int) -> int:
         """All bytes that left hospitals in a round, as far as they are traffic."""
         return sum(
@@ -90,20 +95,32 @@ def downlink(problem: LocalProblem, size: int, models: int) -> NDArray[np.int64]
 
 
 def record_training(
-    ledger: Ledger, round: int, ids: Ids, problem: LocalProblem, size: int, models: int, losses: bool
+    ledger: Ledger,
+    round: int,
+    ids: Ids,
+    problem: LocalProblem,
+    size: int,
+    models: int,
+    losses: bool,
+    vector_bytes: NDArray[np.int64] | None = None,
 ) -> tuple[int, int]:
     """Enter a round's updates; returns bytes down and up. Pooled rows train where they are: nothing travels.
 
     ``size`` are the scalars that travel of a model. A participant sends its vector and the number of its rows, its loss
     where the selection hears ``losses``, and the change of its control variate where it has one. A hospital that trains
-    on groups of its rows sends a vector for each; how many rows are in them it has told before.
+    on groups of its rows sends a vector for each; how many rows are in them it has told before. ``vector_bytes [H]``
+    are those of each entry's vector where it is compressed.
     """
     if POOLED in ids:
         return 0, 0
     down = int(downlink(problem, size, models).sum()) * SCALAR_BYTES
     up = 0
     senders, entries = np.unique(ids, return_counts=True)
-    if problem.sent is not None:
+    if problem.sent is not None and vector_bytes is not None:
+        beside = entries * ((problem.groups is None) + losses) * SCALAR_BYTES
+        vectors = np.bincount(np.searchsorted(senders, ids), weights=vector_bytes, minlength=len(senders))
+        up += ledger.add_bytes(round, "update", senders, vectors.astype(np.int64) + beside)
+    elif problem.sent is not None:
         up += ledger.add(round, "update", senders, entries * (size + (problem.groups is None) + losses))
     if problem.objective.variates is not None:
         up += ledger.add(round, "variate", senders, entries * size)

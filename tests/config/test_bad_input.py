@@ -184,7 +184,7 @@ def settings(values: dict[str, object]) -> list[str]:
         ({"data.groups": 10**9}, "data.groups: 1,000,000,000 with 40 features needs"),
         ({"training.rounds": "[" * 5000}, f"--set training.rounds: '{'[' * 39}…(4922 characters)…"),
         ({"training.rounds": "1" * 5000}, "--set training.rounds: '111"),
-        ({"k" * 5000: 1}, f"{'k' * 40}…(4921 characters)…{'k' * 39}: unknown key; known: checkpoint, data,"),
+        ({"k" * 5000: 1}, f"{'k' * 40}…(4921 characters)…{'k' * 39}: unknown key; known: "),
         ({"training." + "k" * 5000: 1}, "training.kkkkkkkkkkkkkkkkkkkkkkkkkkkkkkk…(4930 characters)…"),
     ],
     ids=lambda value: str(value)[:50] if isinstance(value, dict) else "",

@@ -1,0 +1,42 @@
+"""``compression``: what hospitals send in place of their whole updates."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import model_validator
+
+from raysim.core.defaults import default
+from raysim.core.errors import ConfigError
+from raysim.core.section import Section
+
+
+class CompressionSection(Section):
+    """``compression``: a compressor of updates and what becomes of the part that it loses.
+
+    ``feedback`` None is error feedback for ``top_k`` and ``sign``, which are biased, and none for the others.
+    """
+
+    name: Literal["none", "top_k", "random_k", "sign", "qsgd", "grid"] = default("compression.name")
+    ratio: float = default("compression.ratio", gt=0, le=1)
+    levels: int = default("compression.levels", ge=1, le=2**20)
+    bits: int = default("compression.bits", ge=2, le=32)
+    step: float = default("compression.step", gt=0, allow_inf_nan=False)
+    indices: Literal["common", "own"] = default("compression.indices")
+    feedback: Literal["none", "ef", "ef21"] | None = default("compression.feedback")
+
+    @property
+    def remembers(self) -> Literal["none", "ef", "ef21"]:
+        """What becomes of the part of an update that is not sent."""
+        if self.feedback is not None:
+            return self.feedback
+        return "ef" if self.name in ("top_k", "sign") else "none"
+
+    @model_validator(mode="after")
+    def _contracting(self) -> CompressionSection:
+        if self.name == "random_k" and self.remembers != "none" and self.ratio < 1:
+            raise ConfigError(
+                f"compression.feedback: '{self.feedback}' grows without bound with 'random_k', which makes what it "
+                "sends larger; write none, or compression.name: top_k"
+            )
+        return self

@@ -1,0 +1,89 @@
+"""Compression on the way: what a hospital sends of its update, what it remembers, and the bits that are counted."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from raysim.compression.compression import Compression, ef21, with_error_feedback
+from raysim.config.compression import CompressionSection
+from raysim.core.errors import ConfigError
+from raysim.core.streams import stream
+from raysim.engine.messages import PartialResult
+from raysim.strategies.base import Floats, LocalProblem
+
+
+@dataclass(frozen=True)
+class Compressing:
+    """How updates are compressed in a round; it travels with its plan."""
+
+    compression: Compression
+    """The compressor."""
+    seed: int
+    """Of the run."""
+    round: int
+    """Which round it is."""
+
+    @staticmethod
+    def of(section: CompressionSection, seed: int) -> Compressing:
+        """What a section asks for, before any round."""
+        return Compressing(compression_of(section), seed, 0)
+
+    @property
+    def remembers(self) -> bool:
+        """Whether hospitals remember something of it."""
+        return self.compression.feedback != "none"
+
+    def sent(self, hospital: int, group: int, update: Floats, before: Floats | None) -> tuple[Floats, Floats, int]:
+        """What the server adds up of a hospital's ``update [p]``, what is remembered after ``before``, and the bits.
+
+        With EF21 the server adds up what it holds of the hospital, which the message has just mended.
+        """
+        made = self.compression
+        if made.name == "random_k":
+            key = () if made.indices == "common" else (hospital, group)
+            rng = stream(self.seed, "randk", self.round, *key)
+        else:
+            rng = stream(self.seed, "compress", self.round, hospital, group)
+        state = np.zeros_like(update) if before is None else before
+        if made.feedback == "ef":
+            return with_error_feedback(made, update, state, rng)
+        if made.feedback == "ef21":
+            _, held, bits = ef21(made, update, state, rng)
+            return held, held, bits
+        sent, bits = made.compress(update, rng)
+        return sent, state, bits
+
+    def check(self, problem: LocalProblem | None, name: str) -> None:
+        """Raise ``ConfigError`` where the strategy called ``name`` sends what is no update."""
+        if problem is not None and problem.sent is not None and problem.sent.what == "parameters":
+            raise ConfigError(
+                f"compression.name: strategy '{name}' sends whole models, of which nothing can be left out; choose "
+                "another or leave compression out"
+            )
+
+    def bits(self, partials: Sequence[PartialResult]) -> NDArray[np.int64] | None:
+        """The bits of each entry's update, in order of its ids ``[H]``; None where nobody has sent one."""
+        told = [
+            (partial.ids, partial.bits) for partial in partials if partial.ids is not None and partial.bits is not None
+        ]
+        if not told:
+            return None
+        order = np.argsort(np.concatenate([ids for ids, _ in told]), kind="stable")
+        return np.concatenate([bits for _, bits in told])[order]
+
+
+def compression_of(section: CompressionSection) -> Compression:
+    """The compressor that a section names."""
+    return Compression(
+        name=section.name,
+        ratio=section.ratio,
+        levels=section.levels,
+        bits=section.bits,
+        step=section.step,
+        indices=section.indices,
+        feedback=section.remembers,
+    )
