@@ -189,7 +189,7 @@ class SweepRun:
             folder = self._folder / "recommended" / f"seed-{seed}"
             frozen = self._plan.frozen(params, seed)
             out = Manifest.begin(folder, "run")
-            write_run(out, federation, outcome, frozen, "test", precision, config.system)
+            write_run(out, federation, outcome, frozen, config.evaluation, precision, config.system)
             run = Result(label, job.strategy.yardstick, seed, federation, outcome, folder)
             out.rows(SPLIT, split_table(federation))
             write_run_page(out, run, frozen, "test")

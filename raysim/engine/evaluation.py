@@ -16,11 +16,13 @@ from raysim.engine.job import Round
 from raysim.engine.losses import TrainingLosses
 from raysim.engine.messages import PartialResult
 from raysim.metrics.measures import pooled_auroc
+from raysim.metrics.score_counts import ScoreCounts, in_order
 from raysim.statistics.auroc import PairSums
+from raysim.statistics.clinical import calibration_metrics
 from raysim.statistics.sketches import SUMS
 from raysim.strategies.base import OWN, Floats, Ids
 from raysim.traffic.exchange import Traffic
-from raysim.traffic.ledger import LOSS_SCALARS, MEASURED
+from raysim.traffic.ledger import LOSS_SCALARS, MEASURED, SCORES
 
 LOSS_POINTS = 20
 """The training loss is taken at least at so many rounds, at all of a shorter run's."""
@@ -57,6 +59,10 @@ class Evaluation:
     """Per model served, what each hospital's rows say of the variance of its AUROC; asked for at the end."""
     sketches: dict[str, NDArray[np.float32]]
     """Per model served, what each hospital's AUROC has in common with other models', ``[N, SUMS]``; at the end."""
+    scores: dict[str, ScoreCounts]
+    """Per model served, each hospital's counts of scores, where these were asked for."""
+    validation_scores: dict[str, ScoreCounts]
+    """The same of validation rows, where there are some and others are evaluated."""
 
     def __init__(
         self, federation: Federation, section: EvaluationSection, order: Ids, rounds: int, traffic: Traffic
@@ -66,6 +72,8 @@ class Evaluation:
         self.groups = {}
         self.losses = TrainingLosses()
         self.pairs, self.sketches = {}, {}
+        self.scores, self.validation_scores = {}, {}
+        self._bins = 0 if section.clinical is None else section.clinical.bins
         self._task, self._totals, self._bounds = federation.task, federation.totals, federation.bounds
         self._every, self._order, self._rounds, self._traffic = section.every, order, rounds, traffic
 
@@ -106,6 +114,7 @@ class Evaluation:
                 sums = zip(*pairs, strict=True)
                 self.pairs[model] = PairSums(*(np.concatenate(each)[self._order] for each in sums))
                 self.sketches[model] = np.concatenate([partial.sketches[model] for partial in partials])[self._order]
+            self._enter_scores(model, row, partials, told)
             row.metrics[model] |= self._by_group(model, partials)
         if figures:
             # Sums over pairs, of which there are some at the end only, are four of 8 bytes, and sketches of 4 bytes.
@@ -149,6 +158,21 @@ class Evaluation:
     def _tell(self, round: int, scalars: int) -> None:
         """Every hospital has told so many numbers for the experimenter's sake."""
         self._traffic.ledger.add(round, MEASURED, np.arange(len(self._totals)), scalars)
+
+    def _enter_scores(self, model: str, row: Round, partials: Sequence[PartialResult], told: int) -> None:
+        """Note the counts of scores, where they were asked for, and what they say of the federation's calibration."""
+        for kept, sent in (
+            (self.scores, [partial.scores for partial in partials]),
+            (self.validation_scores, [partial.validation_scores for partial in partials]),
+        ):
+            if model not in sent[0]:
+                continue
+            counts = in_order([each[model] for each in sent], self._order)
+            if counts.rows.any():
+                self._traffic.ledger.add(told, SCORES, np.arange(len(self._totals)), counts.scalars)
+                kept[model] = counts
+        if model in self.scores:
+            row.metrics[model] |= calibration_metrics(self.scores[model], self._bins)
 
     def _by_group(self, model: str, partials: Sequence[PartialResult]) -> dict[str, float]:
         """Note the figures of groups of patients, where they were asked for; returns the gaps between groups."""

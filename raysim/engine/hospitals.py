@@ -23,11 +23,15 @@ from raysim.engine.local_training import LocalTraining, named, parameters, weigh
 from raysim.engine.messages import MODEL, HospitalStates, Inquiry, PartialResult, RoundPlan, Work
 from raysim.engine.scoring import PartRows, joined
 from raysim.metrics import measures as metrics
+from raysim.metrics.score_counts import score_counts
 from raysim.metrics.segments import Segments
 from raysim.statistics.auroc import pair_sums, placements
 from raysim.statistics.sketches import sketches
 from raysim.strategies.base import POOLED, Floats, HospitalRows, Ids
 from raysim.training.base import Model
+
+VALIDATION = "validation"
+"""The part by whose rows thresholds are chosen."""
 
 CHUNK_BYTES = 32 * 2**20
 """Parameters of hospitals trained in one call of a kernel on a CPU, so that they stay within its caches and memory."""
@@ -149,19 +153,18 @@ class HospitalGroup:
         hospitals, rows = self.served.tolist(), self._part_rows(work.federation, plan.part)
         y, offsets = rows.y, rows.offsets
         for name, rows_of in plan.serve.items():
-            logits = self._said(plan, plan.part, rows_of, kept)
-            if logits is None:
-                scores = []
-                for hospital in hospitals:
-                    with named(federation, hospital, f"evaluating in round {plan.round}"):
-                        served = rows_of[hospital]
-                        scores.append(self._scores(plan, plan.part, model, federation, hospital, served, kept))
-                logits = np.concatenate(scores)
+            logits = self._scores_of_all(plan, plan.part, rows_of, kept)
             result.figures[name] = federation.task.measure(logits, y, offsets)
             if plan.histograms and federation.classes and logits.ndim == 1:
                 result.histograms[name] = metrics.score_histogram(logits, y)
                 result.pairs[name] = pair_sums(logits, y, offsets)
                 result.sketches[name] = sketches(placements(logits, y, offsets), work.seed, self.served)
+                if plan.thresholds is not None:
+                    result.scores[name] = score_counts(logits, y, offsets, plan.thresholds)
+                    if plan.part != VALIDATION:
+                        held = self._part_rows(work.federation, VALIDATION)
+                        said = self._scores_of_all(plan, VALIDATION, rows_of, kept)
+                        result.validation_scores[name] = score_counts(said, held.y, held.offsets)
             if plan.groups is not None:
                 result.groups[name] = subgroups.measure(plan.groups, federation, hospitals, plan.part, logits, y)
             if plan.predictions:
@@ -172,6 +175,17 @@ class HospitalGroup:
                         for each in PARTS
                     ]
                 )
+
+    def _scores_of_all(self, plan: RoundPlan, part: str, rows_of: Ids, kept: HospitalStates) -> NDArray[Any]:
+        """What the models that serve say of a part's rows of all hospitals here, back to back."""
+        together = self._said(plan, part, rows_of, kept)
+        if together is not None:
+            return together
+        federation, model, scores = self._federation(plan.work.federation, False), self.model(plan.work), []
+        for hospital in self.served.tolist():
+            with named(federation, hospital, f"evaluating in round {plan.round}"):
+                scores.append(self._scores(plan, part, model, federation, hospital, rows_of[hospital], kept))
+        return np.concatenate(scores)
 
     def _loss_sums(self, plan: RoundPlan, kept: HospitalStates, rows_of: Ids) -> NDArray[np.float64]:
         """The sum of the losses that training minimises, and the number of rows, by hospital."""

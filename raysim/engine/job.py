@@ -21,6 +21,7 @@ from raysim.engine.losses import TrainingLosses
 from raysim.engine.messages import HospitalStates, Work
 from raysim.engine.stopping import Stopped, Stopping
 from raysim.engine.subgroups import Grouping, grouping
+from raysim.metrics.score_counts import ScoreCounts
 from raysim.statistics.auroc import PairSums
 from raysim.statistics.convergence import Convergence, convergence
 from raysim.strategies.base import Division, Floats, Ids, Mask, Selection, State, Strategy, Training
@@ -154,6 +155,12 @@ class Outcome:
     sketches: dict[str, NDArray[Any]] = field(default_factory=dict)
     """Per model served, what each hospital's AUROC has in common with other models', ``[N, SUMS]``; see
     :mod:`raysim.statistics.sketches`."""
+
+    scores: dict[str, ScoreCounts] = field(default_factory=dict)
+    """Per model served, each hospital's counts of scores ``[N]``, where these were asked for."""
+    validation_scores: dict[str, ScoreCounts] = field(default_factory=dict)
+    """The same of validation rows, by which thresholds are chosen; none where there are no such rows, or these are
+    evaluated themselves."""
 
     @property
     def convergence(self) -> Convergence | None:

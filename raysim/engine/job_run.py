@@ -398,6 +398,8 @@ class JobRun:
             groups=self._evaluation.groups,
             pairs=self._evaluation.pairs,
             sketches=self._evaluation.sketches,
+            scores=self._evaluation.scores,
+            validation_scores=self._evaluation.validation_scores,
             losses=self._evaluation.losses,
             stopped=None if self._stopping is None else Stopped.of(self._stopping),
             facts=self._strategy.facts(self._view, state) | self._facts_of_attacks(),
@@ -435,7 +437,7 @@ class JobRun:
         measured: Measured,
     ) -> list[PartialResult]:
         """Let hospitals measure what is asked for, and ``ids`` minimise the ``problem``."""
-        precision = self._job.work.precision
+        precision, clinical = self._job.work.precision, self._job.evaluation.clinical
         plan = RoundPlan(
             work=self._job.work,
             round=t,
@@ -453,6 +455,7 @@ class JobRun:
             losses_of=dict(measured.losses_of),
             loss_part=measured.loss_part,
             histograms=measured.last,
+            thresholds=None if not measured.last or clinical is None else clinical.thresholds,
             groups=self._evaluation.grouping if measured.last else None,
             predictions=measured.last and self._job.evaluation.predictions,
         )

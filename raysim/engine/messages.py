@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from raysim.data.federation import Federation
 from raysim.engine.subgroups import GroupFigures, Grouping
+from raysim.metrics.score_counts import ScoreCounts
 from raysim.statistics.auroc import PairSums
 from raysim.strategies.base import Division, Floats, Ids, LocalProblem, Mask, Question
 from raysim.training.base import Model, Optimizer
@@ -115,6 +116,8 @@ class RoundPlan:
     histograms: bool = False
     """Whether histograms of the scores are asked for too, from which figures of all rows together follow, and the sums
     over pairs of rows, from which the variance of each hospital's AUROC does."""
+    thresholds: tuple[float, ...] | None = None
+    """The probabilities at which counts of scores are asked for too, per hospital; None: no such counts are."""
     groups: Grouping | None = None
     """The groups of patients whose figures are asked for too."""
     predictions: bool = False
@@ -163,6 +166,10 @@ class PartialResult:
     """Per model served, the sums over pairs of rows of the actor's hospitals in its order, ``[h]`` each."""
     sketches: dict[str, NDArray[np.float32]] = field(default_factory=dict)
     """Per model served, what its AUROC has in common with other models' at the actor's hospitals, ``[h, SUMS]``."""
+    scores: dict[str, ScoreCounts] = field(default_factory=dict)
+    """Per model served, the counts of scores of the actor's hospitals in its order."""
+    validation_scores: dict[str, ScoreCounts] = field(default_factory=dict)
+    """The same of validation rows, where others are evaluated: thresholds are chosen by these."""
     groups: dict[str, dict[str, GroupFigures]] = field(default_factory=dict)
     """Per model served and attribute, the figures of groups of patients."""
     predictions: dict[str, NDArray[Any]] = field(default_factory=dict)

@@ -255,7 +255,7 @@ class Experiment:
 
         federation, began = self.federations[seed], time.perf_counter()
         frozen = entry.config.of_run(seed).frozen_run()
-        part, precision = entry.config.evaluation.part, entry.config.training.precision
+        evaluation, precision = entry.config.evaluation, entry.config.training.precision
         tags = {"strategy": entry.label, "seed": str(seed), "data": federation.fingerprint, RUN_TAG: run.ticket.id}
         services.display.begin(name, entry.config.training.rounds)
         with services.recorder.run(name, frozen, tags, parent, again=run.again) as record:
@@ -268,10 +268,10 @@ class Experiment:
                 services.tell(record, finished.rounds)
             else:
                 with resume.writing(run.folder):
-                    write_run(run.manifest, federation, outcome, frozen, part, precision, self.config.system)
+                    write_run(run.manifest, federation, outcome, frozen, evaluation, precision, self.config.system)
                     if parent is None:  # a comparison has one file of all its splits
                         run.manifest.rows(SPLIT, split_table(federation))
-                    write_run_page(run.manifest, result, frozen, part)
+                    write_run_page(run.manifest, result, frozen, evaluation.part)
             model, headline = list(outcome.metrics.items())[-1]
             timed = timing.figures(outcome, self.config.system, federation.task)
             setup = {"bytes_setup_down": outcome.setup.down, "bytes_setup_up": outcome.setup.up}

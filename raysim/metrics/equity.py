@@ -40,7 +40,7 @@ def equity(auroc: ArrayLike, test_rows: ArrayLike, stays: ArrayLike) -> dict[str
     Unweighted unless said. All but the two counts are NaN for ``M = 0``; the figures of spread (``gini``, ``std`` and
     the slopes) for ``M < 2``, the slopes also where all hospitals are of one size.
     """
-    return _over_hospitals("auroc", auroc, test_rows, stays, larger=True)
+    return over_hospitals("auroc", auroc, test_rows, stays, larger=True)
 
 
 def error_equity(mae: ArrayLike, test_rows: ArrayLike, stays: ArrayLike) -> dict[str, float]:
@@ -50,12 +50,16 @@ def error_equity(mae: ArrayLike, test_rows: ArrayLike, stays: ArrayLike) -> dict
     the ``ceil(M / 10)`` **highest**, ``p90``, the 90 % quantile, takes the place of ``p10``, and a **positive**
     ``size_bias`` says that larger hospitals have larger errors: **smaller hospitals do better**.
     """
-    return _over_hospitals("mae", mae, test_rows, stays, larger=False)
+    return over_hospitals("mae", mae, test_rows, stays, larger=False)
 
 
-def _over_hospitals(
+def over_hospitals(
     name: str, metric: ArrayLike, test_rows: ArrayLike, stays: ArrayLike, *, larger: bool
 ) -> dict[str, float]:
+    """The figures of :func:`equity` (or, where ``larger`` is not better, of :func:`error_equity`) of any ``metric``.
+
+    ``metric [H]`` is NaN where undefined; its mean weighted by ``test_rows`` is called ``name``.
+    """
     values, rows, sizes = (np.asarray(a, dtype=np.float64) for a in (metric, test_rows, stays))
     if not values.shape == rows.shape == sizes.shape or values.ndim != 1:
         shapes = f"{values.shape}, {rows.shape}, {sizes.shape}"

@@ -164,7 +164,8 @@ class ScoreHistogram(NamedTuple):
         return int(self.bins.nbytes + self.positives.nbytes + self.negatives.nbytes)
 
 
-_NAN_BIN = 0xFFFF  # above every number's bin: that of +inf is 0xFF80
+NAN_BIN = 0xFFFF
+"""Of margins that are NaN, above every number's bin: that of +inf is 0xFF80."""
 
 
 def score_histogram(margins: ArrayLike, y: ArrayLike) -> ScoreHistogram:
@@ -177,7 +178,7 @@ def score_histogram(margins: ArrayLike, y: ArrayLike) -> ScoreHistogram:
         z = np.asarray(margins, dtype=np.float32)
         Segments.of([0, len(z)], z, labels, classes=2)
         bins = (sortable(z) >> 16).astype(np.int64)
-    bins[np.isnan(z)] = _NAN_BIN
+    bins[np.isnan(z)] = NAN_BIN
     return _sparse(np.bincount(2 * bins + labels.astype(np.int64), minlength=2 << 16).reshape(-1, 2))
 
 
@@ -185,8 +186,8 @@ def merge_histograms(histograms: Iterable[ScoreHistogram]) -> ScoreHistogram:
     """The sum of histograms, exact and whatever their order."""
     dense = np.zeros((1 << 16, 2), dtype=np.int64)
     for histogram in histograms:
-        dense[histogram.bins, 0] += histogram.negatives
-        dense[histogram.bins, 1] += histogram.positives
+        np.add.at(dense[:, 0], histogram.bins, histogram.negatives)
+        np.add.at(dense[:, 1], histogram.bins, histogram.positives)
     return _sparse(dense)
 
 
@@ -200,7 +201,7 @@ def pooled_auroc(histograms: Iterable[ScoreHistogram]) -> tuple[float, float]:
     """
     total = merge_histograms(histograms)
     pairs = float(total.positives.sum()) * float(total.negatives.sum())
-    if pairs == 0 or (total.bins == _NAN_BIN).any():
+    if pairs == 0 or (total.bins == NAN_BIN).any():
         return float("nan"), float("nan")
     below = np.cumsum(total.negatives) - total.negatives
     twice = int(np.sum(total.positives * (2 * below + total.negatives)))

@@ -121,10 +121,17 @@ def raw(probabilities: ArrayLike, y: ArrayLike) -> Groups:
 
 def from_histogram(histogram: ScoreHistogram) -> Groups:
     """The bins of a histogram of margins, each at its middle: a probability is off by less than .002."""
-    upper = histogram.bins.astype(np.uint32) << np.uint32(16)
-    ends = [_margin(upper), _margin(upper | np.uint32(0xFFFF))]
+    low, high = edges(histogram.bins)
+    # The bin of an infinite margin holds nothing else; its other end is no number.
+    middle = np.where(np.isinf(low), low, np.where(np.isinf(high), high, (low + high) / 2))
     rows = (histogram.positives + histogram.negatives).astype(np.float64)
-    return Groups((ends[0] + ends[1]) / 2, rows, histogram.positives.astype(np.float64))
+    return Groups(middle, rows, histogram.positives.astype(np.float64))
+
+
+def edges(bins: NDArray[np.uint16]) -> tuple[Floats, Floats]:
+    """The lowest and the highest margin of each of a histogram's ``bins [B]``; NaN where there is none."""
+    first = bins.astype(np.uint32) << np.uint32(16)
+    return _margin(first), _margin(first | np.uint32(0xFFFF))
 
 
 def calibration(groups: Groups) -> Calibration:
@@ -159,12 +166,17 @@ class Bins(NamedTuple):
 def binned(groups: Groups, bins: int = BINS) -> Bins:
     """Sums over bins of equal width; those of several hospitals add up."""
     p = expit(groups.logit)
-    # A probability at a bin's edge may have lost its last bit on the way through its logit.
-    of = np.minimum((p * bins + 1e-12).astype(np.int64), bins - 1)
+    of = bin_of(p, bins)
     rows, predicted, events = (
         np.bincount(of, weights, bins).astype(np.float64) for weights in (groups.rows, groups.rows * p, groups.events)
     )
     return Bins(rows, predicted, events)
+
+
+def bin_of(probabilities: Floats, bins: int = BINS) -> NDArray[np.int64]:
+    """The bin of equal width that each of ``probabilities [n]`` is in."""
+    # A probability at a bin's edge may have lost its last bit on the way through its logit.
+    return np.minimum((probabilities * bins + 1e-12).astype(np.int64), bins - 1)
 
 
 def calibration_error(bins: Bins, rng: np.random.Generator, draws: int = 1000) -> CalibrationError:

@@ -90,20 +90,26 @@ def decision(counts: Counts) -> Decision:
 
 def net_benefit(counts: Counts, probability: float) -> NetBenefit:
     """True positives less false ones at the odds of the threshold ``probability``, within 0 and 1, per row."""
-    if not 0 < probability < 1:
-        raise ValueError(f"probability: {probability} is not between 0 and 1")
-    n, odds = counts.rows, probability / (1 - probability)
-    if not n:
-        return NetBenefit(NAN, NAN, NAN, NAN)
-    hit, alarm = counts.true_positive / n, counts.false_positive / n
+    events = counts.true_positive + counts.false_negative
+    return NetBenefit(*(float(each) for each in net_benefits(*counts[:2], events, counts.rows, probability)))
+
+
+def net_benefits(
+    true_positive: ArrayLike, false_positive: ArrayLike, events: ArrayLike, rows: ArrayLike, probability: ArrayLike
+) -> tuple[Floats, Floats, Floats, Floats]:
+    """The fields of :class:`NetBenefit`, each of the shape of the arguments together; NaN without rows."""
+    t = np.asarray(probability, dtype=np.float64)
+    if not ((t > 0) & (t < 1)).all():
+        raise ValueError(f"probability: {t} is not between 0 and 1")
+    n = np.where(np.asarray(rows) > 0, rows, np.nan)
+    odds, hit, alarm, prevalence = t / (1 - t), true_positive / n, false_positive / n, events / n
     value = hit - odds * alarm
-    reach = Z * float(np.sqrt(max(hit + odds**2 * alarm - value**2, 0.0) / n))
-    prevalence = (counts.true_positive + counts.false_negative) / n
-    return NetBenefit(value, value - reach, value + reach, prevalence - odds * (1 - prevalence))
+    reach = Z * np.sqrt(np.maximum(hit + odds**2 * alarm - value**2, 0.0) / n)
+    return value, value - reach, value + reach, prevalence - odds * (1 - prevalence)
 
 
 def threshold_at_specificity(groups: Groups, specificity: float) -> float:
-    """The smallest logit at which at least this share of the non-events of all hospitals is not called.
+    """The smallest logit of ``groups`` at which at least this share of their non-events is not called.
 
     One threshold for all; choose it on validation rows, as on the tested rows it would flatter. Infinite where only
     calling no one is specific enough; NaN without non-events, or with too few to tell such a specificity.
@@ -118,6 +124,21 @@ def threshold_at_specificity(groups: Groups, specificity: float) -> float:
     below = np.concatenate([[0.0], np.cumsum(misses)])[first] / n
     enough = below >= specificity
     return float(values[np.argmax(enough)]) if enough.any() else float("inf")
+
+
+def threshold_at_sensitivity(groups: Groups, sensitivity: float) -> float:
+    """The largest logit of ``groups`` at which at least this share of their events is called.
+
+    As :func:`threshold_at_specificity`. NaN without events, or with too few to tell such a sensitivity.
+    """
+    m = float(groups.events.sum())
+    if not m or m * (1 - sensitivity) < 1:
+        return NAN
+    order = np.argsort(groups.logit)
+    values, first = np.unique(groups.logit[order], return_index=True)
+    below = np.concatenate([[0.0], np.cumsum(groups.events[order])])[first]
+    enough = (m - below) / m >= sensitivity
+    return float(values[len(values) - 1 - np.argmax(enough[::-1])])
 
 
 def _share(successes: int, of: int) -> Share:

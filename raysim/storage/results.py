@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from raysim.config.schema import EvaluationSection
 from raysim.config.system import SystemSection
 from raysim.core.errors import ConfigError
 from raysim.core.package import __version__
@@ -27,7 +28,7 @@ from raysim.statistics.auroc import PairSums, delong_of_sums
 from raysim.statistics.between_hospitals import between_hospitals
 from raysim.statistics.common_curve import common_curve
 from raysim.statistics.intervals import auroc_interval
-from raysim.storage import attack_tables, patient_tables, served
+from raysim.storage import attack_tables, clinical_tables, patient_tables, served
 from raysim.storage.manifest import NAME, Manifest
 from raysim.strategies.base import Floats
 
@@ -187,7 +188,7 @@ def write_run(
     federation: Federation,
     outcome: Outcome,
     frozen: Mapping[str, Any],
-    part: str,
+    evaluation: EvaluationSection,
     precision: str,
     system: SystemSection | None = None,
 ) -> None:
@@ -196,7 +197,7 @@ def write_run(
 
     write_config(out, frozen, federation)
     out.csv("rounds.csv", rounds_table(outcome.rounds))
-    out.csv("hospitals.csv", hospitals_table(federation, outcome, part))
+    out.csv("hospitals.csv", hospitals_table(federation, outcome, evaluation.part))
     out.csv("egress.csv", egress_table(federation, outcome))
     if outcome.grouping is not None:
         out.csv("patients.csv", subgroups.table(federation, outcome.grouping, outcome.groups))
@@ -204,6 +205,8 @@ def write_run(
         out.csv(name, table)
     if outcome.attack is not None:
         out.csv(attack_tables.ATTACK, attack_tables.table(federation, outcome, outcome.attack))
+    for name, table in clinical_tables.tables(federation, outcome, evaluation.clinical).items():
+        out.csv(name, table)
     if outcome.predictions:
         out.rows(PREDICTIONS, predictions_table(federation, outcome))
     models = served.served(federation, outcome, precision)
@@ -216,7 +219,7 @@ def write_run(
     if named is not None:
         out.csv(served.COEFFICIENTS, named)
     timed = {} if system is None else timing.summary(outcome, system, federation.task)
-    out.json("summary.json", summary(federation, outcome) | {"part": part} | timed)
+    out.json("summary.json", summary(federation, outcome) | {"part": evaluation.part} | timed)
 
 
 def summary(federation: Federation, outcome: Outcome) -> dict[str, Any]:

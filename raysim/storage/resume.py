@@ -30,6 +30,7 @@ from raysim.engine.attack_figures import AttackFigures
 from raysim.engine.job import Outcome
 from raysim.engine.losses import TrainingLosses
 from raysim.engine.stopping import Stopped
+from raysim.metrics.score_counts import ScoreCounts
 from raysim.statistics.auroc import PairSums
 from raysim.storage import checkpoints, manifest
 from raysim.storage.atomic import replacing, write_json
@@ -240,6 +241,8 @@ def save_finished(folder: Path, outcome: Outcome) -> None:
         "figures": pack(outcome.figures, "figures", arrays),
         "pairs": pack({model: np.stack(sums) for model, sums in outcome.pairs.items()}, "pairs", arrays),
         "sketches": pack(outcome.sketches, "sketches", arrays),
+        "scores": pack(_as_tuples(outcome.scores), "scores", arrays),
+        "validation_scores": pack(_as_tuples(outcome.validation_scores), "validation_scores", arrays),
         "metrics": outcome.metrics,
         "cluster": pack(outcome.cluster, "cluster", arrays),
         "seconds": outcome.seconds,
@@ -252,6 +255,14 @@ def save_finished(folder: Path, outcome: Outcome) -> None:
         path.write_bytes(save(arrays, {"raysim": json.dumps(header)}))
 
 
+def _as_tuples(scores: Mapping[str, ScoreCounts]) -> dict[str, tuple[Any, ...]]:
+    return {model: tuple(counts) for model, counts in scores.items()}
+
+
+def _as_counts(scores: Mapping[str, tuple[Any, ...]]) -> dict[str, ScoreCounts]:
+    return {model: ScoreCounts(*counts) for model, counts in scores.items()}
+
+
 def load_finished(folder: Path) -> Outcome | None:
     """What :func:`save_finished` kept, without the models, which are in their file; None where it is not whole."""
     try:
@@ -262,6 +273,8 @@ def load_finished(folder: Path) -> Outcome | None:
             figures=unpack(header["figures"], arrays),
             pairs={model: PairSums(*sums) for model, sums in unpack(header["pairs"], arrays).items()},
             sketches=unpack(header["sketches"], arrays),
+            scores=_as_counts(unpack(header["scores"], arrays)),
+            validation_scores=_as_counts(unpack(header["validation_scores"], arrays)),
             metrics=metrics,
             serve={},
             bank=np.empty((0, 0)),

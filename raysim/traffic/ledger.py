@@ -1,7 +1,7 @@
 """The egress ledger: everything that ever left a hospital, and what went to it.
 
 One entry is one kind of message of one round from some hospitals; a scalar counts 4 bytes. What hospitals tell the
-experimenter (kinds ``MEASURED`` and ``PREDICTIONS``) is listed too, and is left out of the traffic.
+experimenter (the kinds ``TOLD``) is listed too, and is left out of the traffic.
 """
 
 from __future__ import annotations
@@ -27,6 +27,12 @@ LOSS_SCALARS = 4
 
 PREDICTIONS = "predictions"
 """The kind of what models say of single rows, which leaves hospitals only where the experimenter asks for it."""
+
+SCORES = "scores"
+"""The kind of the counts of scores by class, from which calibration and figures at thresholds follow."""
+
+TOLD = (MEASURED, PREDICTIONS, SCORES)
+"""The kinds of what hospitals tell the experimenter, which no strategy needs and which is no traffic."""
 
 
 @dataclass(frozen=True)
@@ -61,9 +67,7 @@ class Ledger:
 
     def sent(self, round: int) -> int:
         """All bytes that left hospitals in a round, as far as they are traffic."""
-        return sum(
-            int(sent.sum()) for t, kind, _, sent in self.entries if t == round and kind not in (MEASURED, PREDICTIONS)
-        )
+        return sum(int(sent.sum()) for t, kind, _, sent in self.entries if t == round and kind not in TOLD)
 
 
 def named_rows(problem: LocalProblem) -> Ids:

@@ -10,6 +10,7 @@ import pandas as pd
 import pytest
 from safetensors.numpy import load_file
 
+from raysim.config.schema import EvaluationSection
 from raysim.core import registry
 from raysim.core.errors import ConfigError
 from raysim.engine.job import Job, Outcome
@@ -31,7 +32,7 @@ UNEVEN = [9, 4, 13, 0, 1, 6, 8]
 
 
 def wrote(folder, federation, outcome: Outcome, precision: str = "float64") -> None:
-    write_run(Manifest.begin(folder, "run"), federation, outcome, {}, "test", precision)
+    write_run(Manifest.begin(folder, "run"), federation, outcome, {}, EvaluationSection(), precision)
 
 
 def opened(folder, federation, job: Job) -> Predictor:

@@ -15,6 +15,7 @@ from raysim.data.federation import Federation
 from raysim.engine.job import Outcome
 from raysim.strategies.base import OWN, Strategy
 from raysim.strategies.selections.sampling import InverseSqrt, Uniform
+from raysim.traffic.ledger import TOLD
 from tests.conftest import MLP, MakeFederation, fitting, job_of, run, store, with_patients
 
 STRATEGIES = sorted(registry.entries("strategies"))
@@ -167,7 +168,7 @@ def test_rounds_are_counted_with_their_traffic(strategy, federate: MakeFederatio
     assert [row.round for row in outcome.rounds] == [1, 2, 3]
     size = outcome.layout.size - (0 if outcome.private is None else int(outcome.private.sum()))
     for row in outcome.rounds:
-        sent = [(kind, b) for t, kind, _, b in outcome.ledger.entries if t == row.round and kind != "metrics"]
+        sent = [(kind, b) for t, kind, _, b in outcome.ledger.entries if t == row.round and kind not in TOLD]
         assert row.bytes_up == sum(int(b.sum()) for _, b in sent)
         updates = [(ids, b // 4) for t, kind, ids, b in outcome.ledger.entries if (t, kind) == (row.round, "update")]
         for ids, scalars in updates:

@@ -18,7 +18,7 @@ from raysim.strategies.shared.clustering import kmeans, members
 from raysim.strategies.shared.feature_bins import FeatureCounts, FeatureQuantiles, ask_feature_counts, common_edges
 from raysim.strategies.shared.label_counts import LabelCounts, ask_label_counts
 from raysim.strategies.shared.psi import feature_terms
-from raysim.traffic.ledger import MEASURED
+from raysim.traffic.ledger import TOLD
 from tests.conftest import MakeFederation, play, store
 from tests.strategies.test_identities import assert_different, assert_same
 
@@ -150,7 +150,7 @@ def test_every_cluster_gives_at_least_one_hospital_a_round():
 def test_what_leaves_a_hospital_before_training(skewed):
     def told(strategy: ClustPsi) -> dict[str, int]:
         ledger = play(skewed, strategy, rounds=1).ledger
-        return {kind: int(bytes_[0]) // 4 for t, kind, _, bytes_ in ledger.entries if t == 0 and kind != MEASURED}
+        return {kind: int(bytes_[0]) // 4 for t, kind, _, bytes_ in ledger.entries if t == 0 and kind not in TOLD}
 
     assert told(ClustPsi()) == {"size": 1, "label_counts": 2}
     assert told(ClustPsi(by=("sizes",))) == {"size": 1}

@@ -17,7 +17,7 @@ from raysim.storage.results import hospitals_table
 from raysim.strategies.base import Strategy
 from raysim.strategies.coalitions.cs_rcfl import CsRcfl
 from raysim.strategies.coalitions.robust.questions import RadiusRule
-from raysim.traffic.ledger import Bytes
+from raysim.traffic.ledger import TOLD, Bytes
 from tests.conftest import MakeFederation, job_of, play, store
 
 SIZES = [14, 9, 0, 21, 12, 1, 17]
@@ -157,7 +157,7 @@ def test_what_is_sent_is_what_the_paper_says(federate: MakeFederation):
         for _, kind, ids, each in outcome.ledger.entries
         for h, bytes_ in zip(ids, each, strict=True)
     }
-    asked = {kind for kind, _ in sent} - {"size", "preprocessing", "metrics"}
+    asked = {kind for kind, _ in sent} - {"size", "preprocessing", *TOLD}
     assert asked == {"model", "transfer_losses"}
     assert [sent.get(("model", h)) for h in range(4)] == [4, None, 4, 4]
     assert [sent.get(("transfer_losses", h)) for h in range(4)] == [3, None, 3, 3]

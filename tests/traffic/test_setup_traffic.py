@@ -39,7 +39,7 @@ from raysim.strategies.references.local import Local
 from raysim.strategies.selections.haccs import Haccs
 from raysim.strategies.selections.power_of_choice import PowerOfChoice
 from raysim.strategies.selections.sampling import Uniform
-from raysim.traffic.ledger import Bytes, Ledger
+from raysim.traffic.ledger import TOLD, Bytes, Ledger
 from tests.conftest import MakeFederation, job_of, play, store, with_patients
 from tests.strategies.test_clust_psi import hospital, view_of
 
@@ -338,7 +338,7 @@ def test_tables_summaries_and_mlflow_tell_both_apart(tmp_path, monkeypatch):
         found[label] = {name: summary[name] for name in columns}
         assert table.loc[label, columns].to_dict() == found[label]
         told = pd.read_csv(folder / "egress.csv")
-        egress = told[told["kind"] != "metrics"].groupby(told["round"] > 0)["bytes"].sum()
+        egress = told[~told["kind"].isin(TOLD)].groupby(told["round"] > 0)["bytes"].sum()
         assert (summary["bytes_setup_up"], summary["bytes_up"]) == (egress[False], egress.get(True, 0))
         rounds = pd.read_csv(folder / "rounds.csv")
         assert summary["bytes_down"] == rounds.loc[rounds["round"] > 0, "bytes_down"].sum()

@@ -1,0 +1,110 @@
+"""What each hospital counts of its scores, so that predictions stay there: histograms by class, and rows at thresholds.
+
+Counts are integers: those of several hospitals add up exactly, in any order. Two classes only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from raysim.metrics.measures import NAN_BIN, ScoreHistogram, merge_histograms
+from raysim.metrics.segments import Segments, floating, sortable
+
+Ints = NDArray[np.int64]
+
+
+class ScoreCounts(NamedTuple):
+    """The counts of ``H`` hospitals under one model.
+
+    - ``filled [H]``: how many bins of its histogram a hospital fills; ``bins [B]``, ``positives [B]`` and
+      ``negatives [B]`` are those bins of all hospitals back to back, as in :class:`ScoreHistogram`.
+    - ``called [H, T, 2]``: a hospital's events and its other rows whose probability is at least each of ``T``
+      thresholds.
+    """
+
+    filled: Ints
+    bins: NDArray[np.uint16]
+    positives: Ints
+    negatives: Ints
+    called: Ints
+
+    @property
+    def scalars(self) -> Ints:
+        """Numbers that each hospital sends, ``[H]``: a bin and two counts for each that it fills, and its calls."""
+        return np.asarray(3 * self.filled + self.called.shape[1] * self.called.shape[2])
+
+    @property
+    def offsets(self) -> Ints:
+        """Where each hospital's bins begin, and where the last one's end, ``[H + 1]``."""
+        return np.concatenate([[0], np.cumsum(self.filled)]).astype(np.int64)
+
+    def hospital(self, h: int) -> ScoreHistogram:
+        """The histogram of one hospital."""
+        first, last = self.offsets[h : h + 2]
+        return ScoreHistogram(self.bins[first:last], self.positives[first:last], self.negatives[first:last])
+
+    def together(self) -> ScoreCounts:
+        """The counts of all hospitals together, as of one."""
+        total = merge_histograms([ScoreHistogram(self.bins, self.positives, self.negatives)])
+        return ScoreCounts(np.array([len(total.bins)]), *total, self.called.sum(axis=0, keepdims=True))
+
+    def sums(self, values: ArrayLike) -> NDArray[np.float64]:
+        """The sum of ``values [B]`` over each hospital's bins, ``[H]``; 0 for one without rows."""
+        return Segments(self.offsets, self.filled).sums(np.asarray(values, dtype=np.float64))
+
+    @property
+    def events(self) -> Ints:
+        """Each hospital's rows with the event, ``[H]``."""
+        return self.sums(self.positives).astype(np.int64)
+
+    @property
+    def rows(self) -> Ints:
+        """Each hospital's rows, ``[H]``."""
+        return self.sums(self.positives + self.negatives).astype(np.int64)
+
+    @property
+    def broken(self) -> NDArray[np.bool_]:
+        """The hospitals with a margin that is NaN, ``[H]``: nothing is defined there."""
+        return self.sums(self.bins == NAN_BIN) > 0
+
+
+def score_counts(margins: ArrayLike, y: ArrayLike, offsets: ArrayLike, thresholds: Sequence[float] = ()) -> ScoreCounts:
+    """The counts of the rows ``offsets[h]:offsets[h + 1]`` of each hospital ``h``.
+
+    ``margins [n]`` are logits of class 1, ``y [n]`` is 0 or 1, and ``thresholds`` are probabilities within 0 and 1: a
+    row is called at one when its margin is at least the logit of it. A margin that is NaN is called at none.
+    """
+    z, labels = floating(margins), np.asarray(y)
+    segments = Segments.of(offsets, z, labels, classes=2)
+    with np.errstate(all="ignore"):
+        single = z.astype(np.float32)
+        bins = (sortable(single) >> 16).astype(np.int64)
+    bins[np.isnan(single)] = NAN_BIN
+    keys, each = np.unique(segments.ids() << 16 | bins, return_inverse=True)
+    counts = np.bincount(2 * each.reshape(-1) + labels.astype(np.int64), minlength=2 * len(keys)).reshape(-1, 2)
+    filled = np.bincount(keys >> 16, minlength=segments.count)
+    called = np.zeros((segments.count, len(thresholds), 2), dtype=np.int64)
+    event = labels.astype(bool)
+    for t, threshold in enumerate(thresholds):
+        at_least = z.astype(np.float64) >= np.log(threshold) - np.log1p(-threshold)
+        called[:, t, 0], called[:, t, 1] = segments.counts(at_least & event), segments.counts(at_least & ~event)
+    return ScoreCounts(filled, (keys & 0xFFFF).astype(np.uint16), counts[:, 1], counts[:, 0], called)
+
+
+def in_order(parts: Iterable[ScoreCounts], order: Ints) -> ScoreCounts:
+    """The counts of all hospitals: those of the actors' back to back, brought into ``order [N]``."""
+    each = list(parts)
+    stacked = ScoreCounts(*(np.concatenate(columns) for columns in zip(*each, strict=True)))
+    first = stacked.offsets
+    bins = np.concatenate([np.arange(first[h], first[h + 1]) for h in order.tolist()]).astype(np.int64)
+    return ScoreCounts(
+        stacked.filled[order],
+        stacked.bins[bins],
+        stacked.positives[bins],
+        stacked.negatives[bins],
+        stacked.called[order],
+    )

@@ -1,0 +1,216 @@
+"""What a clinician asks of predictions: calibration, what acting at a threshold does, and net benefit, by hospital.
+
+Everything follows from what hospitals count of their scores (:class:`raysim.metrics.score_counts.ScoreCounts`). Each
+function works on the hospitals of its counts; :meth:`ScoreCounts.together` makes one of all of them. What is undefined
+is NaN, with the reason in words. Definitions: ``docs/metrics.md``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from raysim.metrics.score_counts import ScoreCounts
+from raysim.statistics.calibration import (
+    BINNED_ROWS,
+    ENOUGH,
+    Bins,
+    calibration,
+    calibration_error,
+    from_histogram,
+)
+from raysim.statistics.clinical_curves import binned, probabilities, unless_broken
+from raysim.statistics.intervals import observed_over_expected, share_interval
+from raysim.statistics.operating_points import OperatingPoint, with_the_threshold_chosen_again
+from raysim.statistics.thresholds import net_benefits
+
+Floats = NDArray[np.float64]
+Words = NDArray[np.object_]
+
+NAN = float("nan")
+
+BROKEN = "a prediction is not a number"
+NO_ROWS = "no rows"
+ONE_CLASS = "one class only"
+FEW_OF_A_CLASS = f"fewer than {ENOUGH} events or other rows"
+SEPARATED = "no finite solution"
+NONE_EXPECTED = "no event is expected"
+FEW_ROWS = f"fewer than {BINNED_ROWS} rows"
+NO_EVENT, NO_OTHER = "no event", "no row without the event"
+NONE_CALLED, ALL_CALLED = "no row is called", "every row is called"
+NO_THRESHOLD = "too few rows to choose the threshold"
+
+COEFFICIENTS = ("calibration_in_the_large", "calibration_intercept", "calibration_slope")
+
+FLOOR_DRAWS = 1000
+"""Of the calibration error's floor."""
+
+
+class Figure(NamedTuple):
+    """One figure of ``H`` hospitals.
+
+    - ``name``; ``at``: the threshold, or the share, that was asked for (NaN: none); ``threshold``: the probability from
+      which on a row is called (NaN: none is).
+    - ``value [H]`` with its 95 % interval ``low [H]`` to ``high [H]``; NaN where undefined, and without an interval.
+    - ``of [H]``: the rows that it is of. ``undefined [H]``: why there is no value; empty where there is one.
+    """
+
+    name: str
+    at: float
+    threshold: float
+    value: Floats
+    low: Floats
+    high: Floats
+    of: Floats
+    undefined: Words
+
+
+def figures(
+    counts: ScoreCounts,
+    thresholds: Sequence[float],
+    points: Sequence[OperatingPoint],
+    bins: int,
+    rng: np.random.Generator,
+) -> list[Figure]:
+    """Every figure of each hospital of ``counts``: of calibration, at ``thresholds``, and at ``points``.
+
+    ``thresholds`` are those of which ``counts`` say how many rows are called, ``bins`` those of the calibration error.
+    """
+    return [
+        *_coefficients(counts),
+        _observed_over_expected(counts),
+        *_calibration_errors(counts, bins, rng),
+        *(figure for t, threshold in enumerate(thresholds) for figure in _decisions(counts, t, threshold)),
+        *(_at_point(counts, point, rng) for point in points),
+    ]
+
+
+def calibration_metrics(counts: ScoreCounts, bins: int) -> dict[str, float]:
+    """The calibration of all rows together: its slope, its intercept in the large, and the calibration error."""
+    together = counts.together()
+    large, _, slope = _coefficients(together)
+    sums = binned(together, bins)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        error = np.abs(sums.events - sums.predicted).sum() / sums.rows.sum()
+    return {
+        "calibration_slope": float(slope.value[0]),
+        "calibration_in_the_large": float(large.value[0]),
+        "calibration_error": float(error),
+    }
+
+
+def _coefficients(counts: ScoreCounts) -> list[Figure]:
+    """Intercept in the large, intercept and slope, of the hospitals with enough rows of either class."""
+    events, rows = counts.events, counts.rows
+    reason = _reasons(
+        counts, {FEW_OF_A_CLASS: np.minimum(events, rows - events) < ENOUGH, ONE_CLASS: _one_class(counts)}
+    )
+    values = np.full((3, 3, len(rows)), np.nan)
+    for h in np.flatnonzero(reason == ""):
+        fit = calibration(from_histogram(counts.hospital(int(h))))
+        for i, found in enumerate((fit.in_the_large, fit.intercept, fit.slope)):
+            values[i, :, h] = found.estimate, found.low, found.high
+    found = []
+    for name, (value, low, high) in zip(COEFFICIENTS, values, strict=True):
+        why = np.where((reason == "") & np.isnan(value), SEPARATED, reason)
+        found.append(Figure(name, NAN, NAN, value, low, high, rows.astype(float), why))
+    return found
+
+
+def _observed_over_expected(counts: ScoreCounts) -> Figure:
+    events, rows = counts.events, unless_broken(counts, counts.rows)
+    expected = unless_broken(counts, counts.sums((counts.positives + counts.negatives) * probabilities(counts)))
+    expected = np.where(expected > 0, expected, np.nan)
+    reason = _reasons(counts, {NONE_EXPECTED: np.isnan(expected)})
+    limits = observed_over_expected(events, expected, rows)
+    return Figure("observed_over_expected", NAN, NAN, events / expected, *limits, counts.rows.astype(float), reason)
+
+
+def _calibration_errors(counts: ScoreCounts, bins: int, rng: np.random.Generator) -> list[Figure]:
+    """The expected calibration error, and the mean and 95th percentile of that of perfectly calibrated predictions."""
+    reason = _reasons(counts, {FEW_ROWS: counts.rows < BINNED_ROWS})
+    sums = binned(counts, bins)
+    value, floor, high = np.full((3, len(reason)), np.nan)
+    for h in np.flatnonzero(reason == ""):
+        value[h], floor[h], high[h] = _error(Bins(*(part[h] for part in sums)), rng)
+    none, of = np.full(len(reason), np.nan), counts.rows.astype(float)
+    return [
+        Figure("calibration_error", NAN, NAN, value, none, none, of, reason),
+        Figure("calibration_error_floor", NAN, NAN, floor, none, high, of, reason),
+    ]
+
+
+def _error(sums: Bins, rng: np.random.Generator) -> tuple[float, float, float]:
+    found = calibration_error(sums, rng, FLOOR_DRAWS)
+    return found.value, found.floor, found.high
+
+
+def _decisions(counts: ScoreCounts, t: int, threshold: float) -> list[Figure]:
+    """What acting at the ``t``-th threshold does."""
+    events, rows = counts.events, counts.rows
+    hits, alarms = counts.called[:, t, 0], counts.called[:, t, 1]
+    called, others = hits + alarms, rows - events
+    shares = (
+        ("sensitivity", hits, events, NO_EVENT),
+        ("specificity", others - alarms, others, NO_OTHER),
+        ("ppv", hits, called, NONE_CALLED),
+        ("npv", others - alarms, rows - called, ALL_CALLED),
+    )
+    found = [_share(name, threshold, threshold, x, of, reason, counts) for name, x, of, reason in shares]
+    gain = net_benefits(hits, alarms, events, unless_broken(counts, rows), threshold)
+    of, reason = rows.astype(float), _reasons(counts, {})
+    none = np.full(len(rows), np.nan)
+    found.append(Figure("net_benefit", threshold, threshold, *gain[:3], of, reason))
+    found.append(Figure("net_benefit_of_all", threshold, threshold, gain[3], none, none, of, reason))
+    return found
+
+
+def _at_point(counts: ScoreCounts, point: OperatingPoint, rng: np.random.Generator) -> Figure:
+    """The share of one class that is called rightly at the point; of one hospital alone it may be the chosen rows'."""
+    called = counts.bins >= point.bin
+    if point.of_events:
+        right, of = counts.sums(counts.positives * called), counts.events
+    else:
+        right, of = counts.sums(counts.negatives * ~called), counts.rows - counts.events
+    if np.isnan(point.bin):
+        nothing = np.full(len(of), np.nan)
+        reason = _reasons(counts, {NO_THRESHOLD: np.ones(len(of), dtype=bool)})
+        return Figure(point.figure, point.at, NAN, nothing, nothing, nothing, of.astype(float), reason)
+    missing = NO_EVENT if point.of_events else NO_OTHER
+    found = _share(point.figure, point.at, point.threshold, right, of, missing, counts)
+    if point.same_rows and len(of) == 1 and not np.isnan(found.value[0]):
+        low, high = with_the_threshold_chosen_again(counts, point, rng)
+        return found._replace(low=np.array([low]), high=np.array([high]))
+    return found
+
+
+def _share(
+    name: str,
+    at: float,
+    threshold: float,
+    right: NDArray[Any],
+    of: NDArray[Any],
+    missing: str,
+    counts: ScoreCounts,
+) -> Figure:
+    reason = _reasons(counts, {missing: np.asarray(of) == 0})
+    defined = np.where(reason == "", of, 0)
+    limits = share_interval(right, defined)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        value = np.where(defined > 0, right / np.maximum(defined, 1), np.nan)
+    return Figure(name, at, threshold, value, *limits, np.asarray(of, dtype=float), reason)
+
+
+def _reasons(counts: ScoreCounts, why: dict[str, NDArray[np.bool_]]) -> Words:
+    """For each hospital why a figure is undefined, ``[H]``: the last reason of ``why`` that holds; empty: defined."""
+    reason = np.full(len(counts.filled), "", dtype=object)
+    for words, holds in [*why.items(), (NO_ROWS, counts.rows == 0), (BROKEN, counts.broken)]:
+        reason[holds] = words
+    return reason
+
+
+def _one_class(counts: ScoreCounts) -> NDArray[np.bool_]:
+    return np.asarray((counts.events == 0) | (counts.events == counts.rows))

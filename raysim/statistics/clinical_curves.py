@@ -1,0 +1,109 @@
+"""The curves of a clinical report, by hospital: predicted against observed risk, and net benefit by threshold.
+
+They follow from what hospitals count of their scores; :meth:`ScoreCounts.together` makes one hospital of all.
+Definitions: ``docs/metrics.md``.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import expit
+
+from raysim.metrics.measures import NAN_BIN, ScoreHistogram
+from raysim.metrics.score_counts import ScoreCounts
+from raysim.metrics.segments import sortable
+from raysim.statistics.calibration import Bins, Groups, bin_of, edges, from_histogram
+from raysim.statistics.intervals import share_interval
+from raysim.statistics.thresholds import net_benefits
+
+Floats = NDArray[np.float64]
+
+CURVE = np.arange(1, 100) / 100
+"""The thresholds of the net benefit curve of all hospitals together."""
+
+HOSPITAL_CURVE = CURVE[4::5]
+"""Those of a hospital's own: every fifth."""
+
+
+class CalibrationBins(NamedTuple):
+    """Rows by what is predicted for them, in ``K`` bins of equal width between 0 and 1, of ``H`` hospitals.
+
+    ``rows``, ``events``, the mean ``predicted`` and the ``observed`` share with its interval, ``[H, K]`` each; NaN in
+    empty bins.
+    """
+
+    rows: Floats
+    events: Floats
+    predicted: Floats
+    observed: Floats
+    low: Floats
+    high: Floats
+
+
+def calibration_bins(counts: ScoreCounts, bins: int) -> CalibrationBins:
+    """The calibration plot of each hospital. All NaN where a prediction is not a number."""
+    sums = binned(counts, bins)
+    rows = np.where(sums.rows > 0, sums.rows, np.nan)
+    limits = share_interval(sums.events, sums.rows)
+    return CalibrationBins(sums.rows, sums.events, sums.predicted / rows, sums.events / rows, *limits)
+
+
+class NetBenefits(NamedTuple):
+    """Net benefit of ``H`` hospitals at ``T`` thresholds: of acting on the model, with its interval, and on everyone.
+
+    ``[H, T]`` each; NaN without rows.
+    """
+
+    value: Floats
+    low: Floats
+    high: Floats
+    everyone: Floats
+
+
+def net_benefit_curve(counts: ScoreCounts, thresholds: Floats) -> NetBenefits:
+    """The decision curve of each hospital at ``thresholds [T]``, each moved to the nearest edge of a bin of scores."""
+    events, rows = unless_broken(counts, counts.events), unless_broken(counts, counts.rows)
+    hits, alarms = (
+        np.stack([counts.sums(part * (counts.bins >= first)) for first in _first_bins(thresholds)], axis=1)
+        for part in (counts.positives, counts.negatives)
+    )
+    return NetBenefits(*net_benefits(hits, alarms, events[:, None], rows[:, None], thresholds))
+
+
+def probabilities(counts: ScoreCounts) -> Floats:
+    """Of each bin's middle, ``[B]``; 0 for NaN, of which nothing is computed."""
+    return np.asarray(np.nan_to_num(expit(_middles(counts).logit)))
+
+
+def _middles(counts: ScoreCounts) -> Groups:
+    """The bins of all hospitals back to back."""
+    return from_histogram(ScoreHistogram(counts.bins, counts.positives, counts.negatives))
+
+
+def binned(counts: ScoreCounts, bins: int) -> Bins:
+    """Rows, the sum of predictions and events of each hospital by bins of equal width, ``[H, bins]``."""
+    p, hospitals = probabilities(counts), len(counts.filled)
+    cell = np.repeat(np.arange(hospitals), counts.filled) * bins + bin_of(p, bins)
+    rows = (counts.positives + counts.negatives).astype(np.float64)
+    usable = counts.bins != NAN_BIN
+    parts = (
+        np.bincount(cell, np.where(usable, part, 0), hospitals * bins).reshape(hospitals, bins)
+        for part in (rows, rows * p, counts.positives)
+    )
+    return Bins(*(np.where(counts.broken[:, None], np.nan, part) for part in parts))
+
+
+def unless_broken(counts: ScoreCounts, values: NDArray[Any]) -> Floats:
+    """``values [H]``, NaN where a prediction is not a number."""
+    return np.where(counts.broken, np.nan, values).astype(np.float64)
+
+
+def _first_bins(thresholds: Floats) -> Floats:
+    """The bin from which on rows are called at each threshold: the one whose lower edge is nearest."""
+    logits = np.log(thresholds) - np.log1p(-thresholds)
+    inside = (sortable(logits.astype(np.float32)) >> 16).astype(np.uint16)
+    low, high = edges(inside)
+    return np.where(logits - low > high - logits, inside + 1.0, inside)

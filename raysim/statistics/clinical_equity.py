@@ -1,0 +1,110 @@
+"""How evenly hospitals fare in each clinical figure, and whether chance explains how far they differ.
+
+A figure that has a best value (a slope of 1) is judged by its distance from it. Shares have a floor: hospitals that are
+all called rightly with the share of all rows together, drawn at their own numbers of rows. Definitions:
+``docs/metrics.md``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from raysim.metrics.equity import over_hospitals, worst_decile
+from raysim.metrics.score_counts import ScoreCounts
+from raysim.statistics.calibration import from_histogram
+from raysim.statistics.calibration_spread import calibration_spread
+from raysim.statistics.clinical import Figure
+
+Floats = NDArray[np.float64]
+
+NAN = float("nan")
+
+DRAWS = 500
+"""Of equally served hospitals."""
+
+FEWEST = 3
+"""Hospitals below which nothing is said of chance."""
+
+DISTANCES: dict[str, Callable[[Floats], Floats]] = {
+    "calibration_in_the_large": np.abs,
+    "calibration_slope": lambda slope: np.abs(slope - 1),
+    "observed_over_expected": lambda ratio: np.abs(np.log(np.where(ratio > 0, ratio, np.nan))),
+    "calibration_error": np.abs,
+}
+"""What is judged of the figures of calibration: less is better."""
+
+SHARES = (
+    "sensitivity",
+    "specificity",
+    "ppv",
+    "npv",
+    "sensitivity_at_specificity",
+    "specificity_at_sensitivity",
+)
+"""Of these more is better, and chance is binomial."""
+
+
+class ClinicalEquity(NamedTuple):
+    """One figure over hospitals.
+
+    - ``figure``, ``at`` and ``threshold`` as in :class:`Figure`; ``measure``: ``value``, or ``distance`` where
+      that from the best value is judged.
+    - ``over``: what :func:`raysim.metrics.equity.over_hospitals` says of it, its mean weighted by rows as ``mean``.
+    - ``floor_std`` and ``floor_worst_decile``: what these are on average where all hospitals are served alike; ``p``:
+      how often such hospitals differ as much. NaN where that is not known, and for fewer than three hospitals.
+    """
+
+    figure: str
+    at: float
+    threshold: float
+    measure: str
+    over: dict[str, float]
+    floor_std: float
+    floor_worst_decile: float
+    p: float
+
+
+def clinical_equity(
+    counts: ScoreCounts, figures: Sequence[Figure], stays: NDArray[np.int64], rng: np.random.Generator
+) -> list[ClinicalEquity]:
+    """The equity of each of the hospitals' ``figures`` that has one; ``stays [H]`` are all rows of each hospital."""
+    rows, found = counts.rows, []
+    for figure in figures:
+        chance = (NAN, NAN, NAN)
+        if figure.name in DISTANCES:
+            with np.errstate(invalid="ignore", divide="ignore"):
+                values, measure, larger = DISTANCES[figure.name](figure.value), "distance", False
+            if figure.name == "calibration_in_the_large":
+                groups = [from_histogram(counts.hospital(h)) for h in np.flatnonzero((rows > 0) & ~counts.broken)]
+                chance = (NAN, NAN, calibration_spread(groups, rng, DRAWS).p)
+        elif figure.name in (*SHARES, "net_benefit"):
+            values, measure, larger = figure.value, "value", True
+            if figure.name in SHARES:
+                chance = _binomial(figure, rng)
+        else:
+            continue
+        over = over_hospitals("mean", values, rows, stays, larger=larger)
+        if measure == "value" and (values < 0).any():
+            over["gini"] = NAN  # of shares of a whole, which what can be negative has not
+        found.append(ClinicalEquity(figure.name, figure.at, figure.threshold, measure, over, *chance))
+    return found
+
+
+def _binomial(figure: Figure, rng: np.random.Generator) -> tuple[float, float, float]:
+    """The mean deviation and worst decile of equally served hospitals, and how often they differ as much."""
+    there = np.isfinite(figure.value)
+    of = figure.of[there].astype(np.int64)
+    right = np.rint(figure.value[there] * of)
+    if len(of) < FEWEST:
+        return NAN, NAN, NAN
+    common = right.sum() / of.sum()
+    drawn = rng.binomial(of, common, (DRAWS, len(of)))
+    # Each hospital's distance from what is expected, in units of its own variance, which has p (1 - p) in common.
+    observed, chance = (np.sum(np.square(x - of * common) / of, axis=-1) for x in (right, drawn))
+    p = (1 + int(np.sum(chance >= observed * (1 - 1e-12)))) / (DRAWS + 1)
+    shares = drawn / of
+    return float(shares.std(axis=1).mean()), float(worst_decile(shares).mean()), p

@@ -1,0 +1,101 @@
+"""The thresholds at which a share of one class is called rightly, one for all hospitals, and what chance makes of them.
+
+Definitions: ``docs/metrics.md``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import expit
+
+from raysim.metrics.score_counts import ScoreCounts
+from raysim.statistics.calibration import Groups, edges
+from raysim.statistics.levels import LEVEL
+from raysim.statistics.thresholds import threshold_at_sensitivity, threshold_at_specificity
+
+Floats = NDArray[np.float64]
+
+NAN = float("nan")
+
+BOOTSTRAP = 500
+"""Draws of the rows, where a threshold was chosen on the rows that it is judged on."""
+
+
+@dataclass(frozen=True)
+class OperatingPoint:
+    """The threshold at which a share of one class is called rightly, the same for all hospitals.
+
+    - ``figure`` is what it is judged by, at the share ``at`` of the other class; ``of_events`` says of which class.
+    - ``bin``: the first bin of scores that is called, and ``threshold``, its least probability. Both are NaN where
+      there are too few rows to choose by; the bin is infinite where only calling no one is specific enough.
+    - ``same_rows``: whether it was chosen on the rows that it is judged on.
+    """
+
+    figure: str
+    at: float
+    of_events: bool
+    bin: float
+    threshold: float
+    same_rows: bool
+
+
+def operating_points(
+    counts: ScoreCounts, validation: ScoreCounts | None, specificity: float, sensitivity: float
+) -> tuple[OperatingPoint, OperatingPoint]:
+    """Where ``specificity``, and where ``sensitivity``, is reached over all hospitals.
+
+    On ``validation`` rows, or without any (None) on the rows of ``counts`` themselves, where it flatters.
+    """
+    chosen = (counts if validation is None else validation).together()
+    groups = _by_bin(chosen)
+    found = []
+    for figure, at, of_events, choose in (
+        ("sensitivity_at_specificity", specificity, True, threshold_at_specificity),
+        ("specificity_at_sensitivity", sensitivity, False, threshold_at_sensitivity),
+    ):
+        first = NAN if chosen.broken.any() else choose(groups, at)
+        threshold = NAN if np.isnan(first) else 1.0
+        if np.isfinite(first):
+            ends = edges(np.array([first], dtype=np.uint16))
+            threshold = float(expit(np.nanmin(np.concatenate(ends))))
+        found.append(OperatingPoint(figure, at, of_events, first, threshold, validation is None))
+    return found[0], found[1]
+
+
+def with_the_threshold_chosen_again(
+    counts: ScoreCounts, point: OperatingPoint, rng: np.random.Generator
+) -> tuple[float, float]:
+    """The interval of a share whose threshold is chosen again on every draw of the rows of either class."""
+    drawn = [
+        rng.multinomial(int(part.sum()), part / part.sum(), BOOTSTRAP) / part.sum()
+        for part in (counts.positives, counts.negatives)
+    ]
+    judged, chosen = drawn if point.of_events else drawn[::-1]
+    if point.of_events:
+        # The first bin below which enough of the other class lie, and the events from there on.
+        below = np.cumsum(chosen, axis=1) - chosen
+        first = np.where(_reaches(below[:, -1], point.at), _reaches(below, point.at).argmax(axis=1), below.shape[1])
+        tail = np.cumsum(judged[:, ::-1], axis=1)[:, ::-1]
+    else:
+        # The last bin from which on enough events lie, and the other rows below it.
+        above = np.cumsum(chosen[:, ::-1], axis=1)[:, ::-1]
+        first = above.shape[1] - 1 - _reaches(above, point.at)[:, ::-1].argmax(axis=1)
+        tail = np.cumsum(judged, axis=1) - judged
+    padded = np.concatenate([tail, np.zeros((BOOTSTRAP, 1))], axis=1)
+    values = np.take_along_axis(padded, first[:, None], axis=1)
+    low, high = np.quantile(values, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
+    return float(low), float(high)
+
+
+def _reaches(share: Floats, wanted: float) -> NDArray[np.bool_]:
+    """Whether a sum of shares is at least the one that is wanted, to the rounding of sums."""
+    return np.asarray(share >= wanted - 1e-12)
+
+
+def _by_bin(counts: ScoreCounts) -> Groups:
+    """Groups in the order of their bins, whose numbers stand in the place of logits."""
+    rows = (counts.positives + counts.negatives).astype(np.float64)
+    return Groups(counts.bins.astype(np.float64), rows, counts.positives.astype(np.float64))

@@ -1,0 +1,156 @@
+"""The files of the clinical figures of a run: by hospital and of all together, their curves, and equity over hospitals.
+
+All follow from the counts of scores that hospitals sent; no prediction is looked at. Columns: ``docs/metrics.md``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from raysim.config.schema import ClinicalSection
+from raysim.core.streams import stream
+from raysim.data.federation import Federation
+from raysim.engine.job import Outcome
+from raysim.engine.subgroups import EVERYWHERE
+from raysim.metrics.score_counts import ScoreCounts
+from raysim.statistics.clinical import Figure, figures
+from raysim.statistics.clinical_curves import CURVE, HOSPITAL_CURVE, calibration_bins, net_benefit_curve
+from raysim.statistics.clinical_equity import ClinicalEquity, clinical_equity
+from raysim.statistics.operating_points import operating_points
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+FIGURES, CALIBRATION, NET_BENEFIT = "clinical.csv", "calibration.csv", "net_benefit.csv"
+EQUITY = "clinical_equity.csv"
+
+
+def tables(federation: Federation, outcome: Outcome, asked: ClinicalSection | None) -> dict[str, pd.DataFrame]:
+    """``clinical.csv``, ``calibration.csv``, ``net_benefit.csv`` and ``clinical_equity.csv`` by these names.
+
+    Nothing where no counts of scores were ``asked`` for, or none could be: of several classes, or a real label.
+    """
+    import pandas as pd
+
+    if asked is None or not outcome.scores:
+        return {}
+    rows: dict[str, list[pd.DataFrame]] = {FIGURES: [], CALIBRATION: [], NET_BENEFIT: [], EQUITY: []}
+    for model, counts in outcome.scores.items():
+        # Draws of its own for each model: that another is served too moves no number.
+        rng = stream(0, f"clinical/{model}")
+        points = operating_points(counts, outcome.validation_scores.get(model), asked.specificity, asked.sensitivity)
+        by_hospital = figures(counts, asked.thresholds, points, asked.bins, rng)
+        rows[EQUITY].append(_equity(model, clinical_equity(counts, by_hospital, federation.totals, rng)))
+        together = counts.together()
+        tested = np.flatnonzero(counts.rows)
+        names = np.array(federation.hospitals, dtype=object)
+        for hospitals, of, which, curve in (
+            (np.array([EVERYWHERE], dtype=object), together, np.array([0]), CURVE),
+            (names, counts, tested, HOSPITAL_CURVE),
+        ):
+            measured = by_hospital if of is counts else figures(of, asked.thresholds, points, asked.bins, rng)
+            rows[FIGURES].append(_figures(model, hospitals, of, which, measured))
+            rows[CALIBRATION].append(_calibration(model, hospitals, of, which, asked.bins))
+            rows[NET_BENEFIT].append(_net_benefit(model, hospitals, of, which, curve))
+    return {name: pd.concat(blocks, ignore_index=True) for name, blocks in rows.items()}
+
+
+def _figures(
+    model: str, hospitals: NDArray[Any], counts: ScoreCounts, which: NDArray[np.int64], measured: Sequence[Figure]
+) -> pd.DataFrame:
+    """A row a hospital and figure, hospital by hospital."""
+    import pandas as pd
+
+    wide = len(measured)
+    stacked = {
+        name: np.stack([getattr(figure, name)[which] for figure in measured], axis=1).ravel()
+        for name in ("value", "low", "high", "of", "undefined")
+    }
+    return pd.DataFrame(
+        {
+            "hospital": np.repeat(hospitals[which], wide),
+            "model": model,
+            "figure": np.tile(np.array([figure.name for figure in measured], dtype=object), len(which)),
+            "at": np.tile([figure.at for figure in measured], len(which)),
+            "threshold": np.tile([figure.threshold for figure in measured], len(which)),
+            "value": stacked["value"],
+            "low": stacked["low"],
+            "high": stacked["high"],
+            "n": np.repeat(counts.rows[which], wide),
+            "events": np.repeat(counts.events[which], wide),
+            "of": stacked["of"].astype(np.int64),
+            "undefined": stacked["undefined"],
+        }
+    )
+
+
+def _calibration(
+    model: str, hospitals: NDArray[Any], counts: ScoreCounts, which: NDArray[np.int64], bins: int
+) -> pd.DataFrame:
+    """A row a hospital and bin that holds rows."""
+    import pandas as pd
+
+    found = calibration_bins(counts, bins)
+    at, bin_ = np.nonzero(found.rows[which] > 0)
+    cells = which[at], bin_
+    return pd.DataFrame(
+        {
+            "hospital": hospitals[cells[0]],
+            "model": model,
+            "from": bin_ / bins,
+            "to": (bin_ + 1) / bins,
+            "n": found.rows[cells].astype(np.int64),
+            "events": found.events[cells].astype(np.int64),
+            "predicted": found.predicted[cells],
+            "observed": found.observed[cells],
+            "low": found.low[cells],
+            "high": found.high[cells],
+        }
+    )
+
+
+def _net_benefit(
+    model: str, hospitals: NDArray[Any], counts: ScoreCounts, which: NDArray[np.int64], curve: NDArray[np.float64]
+) -> pd.DataFrame:
+    """A row a hospital and threshold."""
+    import pandas as pd
+
+    found = net_benefit_curve(counts, curve)
+    return pd.DataFrame(
+        {
+            "hospital": np.repeat(hospitals[which], len(curve)),
+            "model": model,
+            "threshold": np.tile(curve, len(which)),
+            "value": found.value[which].ravel(),
+            "low": found.low[which].ravel(),
+            "high": found.high[which].ravel(),
+            "of_all": found.everyone[which].ravel(),
+        }
+    )
+
+
+def _equity(model: str, found: Sequence[ClinicalEquity]) -> pd.DataFrame:
+    """A row a figure."""
+    import pandas as pd
+
+    wanted = ("worst_decile", "p10", "p90", "gini", "std", "size_bias", "hospitals", "undefined")
+    return pd.DataFrame(
+        {
+            "model": model,
+            "figure": figure.figure,
+            "at": figure.at,
+            "threshold": figure.threshold,
+            "measure": figure.measure,
+            "mean": figure.over["mean"],
+            "mean_unweighted": figure.over["mean_unweighted"],
+            **{name: figure.over.get(name, np.nan) for name in wanted},
+            "floor_std": figure.floor_std,
+            "floor_worst_decile": figure.floor_worst_decile,
+            "p": figure.p,
+        }
+        for figure in found
+    ).astype({"hospitals": np.int64, "undefined": np.int64})
