@@ -142,6 +142,11 @@ class RunResult(Results):
     def _by_model(self) -> pd.DataFrame:
         return by_model(self.rounds, {model: list(metrics) for model, metrics in self.models.items()})
 
+    @cached_property
+    def clinical(self) -> pd.DataFrame:
+        """A row a model served, hospital (empty: all together) and figure of calibration or of acting at a threshold."""
+        return self.table("clinical.csv")
+
     def predict(
         self, rows: pd.DataFrame | str | os.PathLike[str], hospital: str | None = None, *, model: str | None = None
     ) -> Predictions:
