@@ -75,6 +75,37 @@ def write_plots(out: Manifest, choice: Choice) -> None:
             save(figure, path)
 
 
+def write_page(
+    out: Manifest,
+    name: str,
+    plan: SweepPlan,
+    choice: Choice,
+    finished: Mapping[int, Finished],
+    tested: Mapping[str, tuple[float, float]] | None,
+    *,
+    events: int | None,
+    mlflow: str,
+) -> None:
+    """``report.html``. ``events`` as :func:`validation_events` counts them; ``mlflow``: where trials are recorded."""
+    from raysim.tune.page.contents import Setting, sweep_page
+
+    federation = Federation.open(next(iter(plan.folders.values())))
+    pages = {seed: f"recommended/seed-{seed}/report.html" for seed in plan.seeds}
+    setting = Setting(
+        data=federation.fingerprint,
+        hospitals=len(federation.hospitals),
+        rows=int(federation.totals.sum()),
+        seeds=plan.seeds,
+        config=(out.folder / "sweep.yaml").read_text(),
+        mlflow=mlflow,
+        runs={seed: page for seed, page in pages.items() if (out.folder / page).is_file()},
+        warning=few_events(events),
+    )
+    counts = {state: _count(finished, state) for state in ("completed", "stopped", "failed")}
+    counts["total"] = plan.trials()
+    out.text("report.html", sweep_page(name, choice, plan.space, setting, tested, counts))
+
+
 def write_recommended(out: Manifest, plan: SweepPlan, choice: Choice) -> None:
     """``recommended.yaml``: the knee's configuration on test rows, for ``raysim run``, and why it was chosen."""
     if choice.recommended is None:

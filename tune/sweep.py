@@ -132,6 +132,8 @@ class SweepRun:
             self._out.json("summary.json", tree)
             results.write_plots(self._out, choice)
             results.write_recommended(self._out, plan, choice)
+            of = (config.name, plan, choice, journal.trials, tested)
+            results.write_page(self._out, *of, events=self._events, mlflow=courier.address)
             if self._ended:
                 figures = {"hypervolume": choice.hypervolume, "pareto": float(choice.front.sum())}
                 if tested:

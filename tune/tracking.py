@@ -36,6 +36,10 @@ STATUS: Mapping[str, Status] = {"completed": "FINISHED", "stopped": "KILLED", "f
 """How MLflow calls the states of trials."""
 
 
+KIND_OF_RUNS = "workflowType=machine_learning"
+"""Opens the runs of an experiment as runs of machine learning."""
+
+
 class SweepTracker:
     """Sends trials to the store that ``tracking`` names. What has been sent stands in ``mlflow.json``."""
 
@@ -76,6 +80,17 @@ class SweepTracker:
             if not joined(self._thread, lambda: self._calls, seconds):
                 self.unsent += self._queue.qsize()  # what is sent now has left it, and its end has not
                 self.error = self.error or f"it did not answer within {seconds:g} s"
+
+    @property
+    def address(self) -> str:
+        """Where the trials are looked at: of a server the page of its runs, of a file the command; empty without."""
+        uri = self._config.tracking.uri
+        if uri == NOWHERE:
+            return ""
+        if not uri.startswith("http"):
+            return f"raysim ui --uri {uri}"
+        tracker = self._tracker  # opened by its own thread, perhaps not yet
+        return uri if tracker is None else f"{uri.rstrip('/')}/#/experiments/{tracker.experiment}/runs?{KIND_OF_RUNS}"
 
     def started(self, number: int) -> None:
         """Nothing is sent before a trial has ended."""

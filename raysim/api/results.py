@@ -144,7 +144,7 @@ class RunResult(Results):
 
     @cached_property
     def clinical(self) -> pd.DataFrame:
-        """A row a model served, hospital (empty: all together) and figure of calibration or of acting at a threshold."""
+        """A row a model served, hospital (empty: all together) and clinical figure: calibration, and at thresholds."""
         return self.table("clinical.csv")
 
     def predict(

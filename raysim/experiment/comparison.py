@@ -15,7 +15,18 @@ from raysim.data.federation import PARTS, Federation
 from raysim.engine import timing
 from raysim.engine.job import Result
 from raysim.experiment import tuning
-from raysim.report import accuracy, noise, patient_clusters, patient_groups, plots, tables, training, virtual_time
+from raysim.report import (
+    accuracy,
+    clinical,
+    noise,
+    patient_clusters,
+    patient_groups,
+    plots,
+    svg,
+    tables,
+    training,
+    virtual_time,
+)
 from raysim.report.answer import answer
 from raysim.report.drawn import Drawn
 from raysim.report.page import Provenance, comparison_page, run_page
@@ -108,8 +119,10 @@ def comparison_table(frame: pd.DataFrame, found: pd.DataFrame, *, folds: bool = 
 _DIFFERENCE = {"mean": "difference", "std": "difference_std", "low": "low", "high": "high"}
 
 
-def write_comparison(out: Manifest, config: Config, results: Sequence[Result]) -> pd.DataFrame:
-    """Write a comparison's files; returns its table."""
+def write_comparison(
+    out: Manifest, config: Config, results: Sequence[Result], first: Sequence[svg.Figure] = ()
+) -> pd.DataFrame:
+    """Write a comparison's files; returns its table. ``first``: figures that stand before its further ones."""
     frame, rounds = timed(per_seed(results), config, results), per_round(results)
     hospitals = per_hospital(results, config.evaluation.part)
     out.csv("hospitals.csv", hospitals)
@@ -134,11 +147,13 @@ def write_comparison(out: Manifest, config: Config, results: Sequence[Result]) -
     for name, figure in drawings.items():
         _picture(out, name, figure)
     part = config.evaluation.part
-    further = [*accuracy.drawn(hospitals), *drawn(frame, stacked_files(results, "patients.csv"), out, part)]
+    further: list[Drawn | svg.Figure] = [*first, *_clinical(results, part)]
+    further += [*accuracy.drawn(hospitals), *drawn(frame, stacked_files(results, "patients.csv"), out, part)]
     further += [*time_drawn(config, results), *clusters_drawn(out, results, frame, hospitals, config.reference)]
     further += training.drawn(results)
     for picture in further:
-        _picture(out, picture.name, picture.figure)
+        if isinstance(picture, Drawn):
+            _picture(out, picture.name, picture.figure)
     federations = {result.seed: result.federation for result in results}
     page = comparison_page(
         config.name,
@@ -155,6 +170,13 @@ def write_comparison(out: Manifest, config: Config, results: Sequence[Result]) -
     )
     out.text("report.html", page)
     return table
+
+
+def _clinical(results: Sequence[Result], part: str) -> list[svg.Figure]:
+    """Calibration and decisions of the headline models, on the first seed's rows."""
+    first = results[0].seed
+    served = clinical.of_runs([(result.label, result.folder) for result in results if result.seed == first])
+    return clinical.drawn(served, part, seed=first if len({result.seed for result in results}) > 1 else None)
 
 
 def _tuned(out: Manifest) -> list[str]:
@@ -221,7 +243,7 @@ def write_run_page(out: Manifest, result: Result, frozen: Mapping[str, object], 
         _provenance(frozen, {result.seed: result.federation}, "raysim run config.yaml"),
         hospitals=for_plots(per_hospital([result], part), part),
         rounds=per_round([result]),
-        further=training.drawn([result]),
+        further=[*training.drawn([result]), *clinical.drawn(clinical.of_run(result.label, result.folder), part)],
         training=training.of_run(result),
         sizes=sizes_said(result),
         part=part,

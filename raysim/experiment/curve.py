@@ -110,6 +110,7 @@ def _play(
 ) -> Path:
     from raysim.experiment import comparison
     from raysim.experiment.runs import Experiment
+    from raysim.report.curve_figure import curve_figure
 
     experiment = Experiment.comparing(config, out, again=again)
     figures = figures_of(next(iter(experiment.federations.values())).task, config.evaluation.part)
@@ -122,9 +123,10 @@ def _play(
         out.json(SECTION, {"curve": curve.model_dump(mode="json"), "lines": lines})
 
     def conclude(results: Sequence[Result], out: Manifest) -> None:
-        comparison.write_comparison(out, config, results)
         hospitals = comparison.per_hospital(results, config.evaluation.part)
-        write_curve(out, hospitals, curve, lines, config.evaluation.part)
+        table = write_curve(out, hospitals, curve, lines, config.evaluation.part)
+        drawn = curve_figure(table, curve.field, curve.figure, curve.scale)
+        comparison.write_comparison(out, config, results, [drawn])
 
     experiment.play(console, in_process=in_process, verbose=verbose, begin=begin, conclude=conclude, kind="curve")
     return experiment.folder
@@ -159,8 +161,8 @@ def read(source: Source, overrides: Sequence[str]) -> tuple[Config, Curve, dict[
     return reading.resolve({**tree, "strategies": expanded}, reads=reading.COMPARISON), curve, lines
 
 
-def write_curve(out: Manifest, hospitals: pd.DataFrame, curve: Curve, lines: Lines, part: str) -> None:
-    """Write ``curve.csv`` and its picture."""
+def write_curve(out: Manifest, hospitals: pd.DataFrame, curve: Curve, lines: Lines, part: str) -> pd.DataFrame:
+    """Write ``curve.csv`` and its picture; returns the table."""
     from raysim.report import curve_plot as picture
     from raysim.report.plots import save
 
@@ -168,6 +170,7 @@ def write_curve(out: Manifest, hospitals: pd.DataFrame, curve: Curve, lines: Lin
     out.csv(FILE, table)
     with out.writing(PICTURE) as path:
         save(picture.curves(table, curve.field, curve.figure, curve.scale), path)
+    return table
 
 
 def _finished(folder: Path, curve: Curve, lines: Lines, part: str) -> pd.DataFrame:

@@ -19,6 +19,9 @@ Floats = NDArray[np.float64]
 
 NAN = float("nan")
 
+ONE_ROW = 1 - 1e-9
+"""Rows that may be called wrongly, from which on a share can be told; 5 (1 - .8) is a little less than 1."""
+
 
 class Counts(NamedTuple):
     """Rows called and not called by class; those of several hospitals add up."""
@@ -117,7 +120,7 @@ def threshold_at_specificity(groups: Groups, specificity: float) -> float:
     order = np.argsort(groups.logit)
     logits, misses = groups.logit[order], (groups.rows - groups.events)[order]
     n = float(misses.sum())
-    if not n or n * (1 - specificity) < 1:
+    if not n or n * (1 - specificity) < ONE_ROW:
         return NAN
     # Not called at a value are the non-events below it, and so none of those that share it.
     values, first = np.unique(logits, return_index=True)
@@ -132,7 +135,7 @@ def threshold_at_sensitivity(groups: Groups, sensitivity: float) -> float:
     As :func:`threshold_at_specificity`. NaN without events, or with too few to tell such a sensitivity.
     """
     m = float(groups.events.sum())
-    if not m or m * (1 - sensitivity) < 1:
+    if not m or m * (1 - sensitivity) < ONE_ROW:
         return NAN
     order = np.argsort(groups.logit)
     values, first = np.unique(groups.logit[order], return_index=True)

@@ -108,6 +108,11 @@ class Tracker:
         known = self._client.get_experiment_by_name(experiment)
         self._experiment = known.experiment_id if known else self._create(uri, experiment)
 
+    @property
+    def experiment(self) -> str:
+        """The id of the experiment."""
+        return self._experiment
+
     def start(self, name: str, params: Mapping[str, Any], tags: Mapping[str, str], parent: str | None = None) -> str:
         """Open a run, nested in ``parent`` where given; ``params`` may be nested and is flattened. Returns its id."""
         labels = dict(tags) | ({"mlflow.parentRunId": parent} if parent else {})

@@ -35,7 +35,7 @@ def keys() -> dict[str, Any]:
         f"{place}{field.alias or name}": field
         for place, model in sections(Config)
         for name, field in model.model_fields.items()
-        if field.default_factory is not field.annotation
+        if field.default_factory not in (field.annotation, *get_args(field.annotation))
     }
 
 

@@ -123,10 +123,10 @@ def test_the_calibration_error_is_its_definition_beside_its_floor():
     assert 0 < floor.value[0] < floor.high[0] < 0.25
     told = calibration_metrics(counts, 10)
     assert told["calibration_error"] == found["calibration_error", None].value[0]
-    bins = calibration_bins(counts, 4)
-    assert bins.rows[0].tolist() == [0, 60, 0, 40]
-    assert bins.observed[0, [1, 3]].tolist() == [0.5, 0.5]
-    assert np.isnan(bins.observed[0, 0])
+    bins = calibration_bins(counts, 3)
+    assert bins.rows[0].tolist() == [60, 0, 40]
+    assert bins.observed[0, [0, 2]].tolist() == [0.5, 0.5]
+    assert np.isnan(bins.observed[0, 1])
 
 
 def test_the_curve_is_net_benefit_at_each_threshold():
@@ -169,7 +169,7 @@ def test_the_threshold_is_the_largest_that_is_sensitive_enough(wanted):
     z = logit(p)
     candidates = [value for value in z if (z[y == 1] >= value).mean() >= wanted]
     t = threshold_at_sensitivity(raw(p, y), wanted)
-    assert np.isnan(t) if y.sum() * (1 - wanted) < 1 else t == pytest.approx(max(candidates))
+    assert np.isnan(t) if y.sum() * (1 - wanted) < 1 - 1e-9 else t == pytest.approx(max(candidates))
 
 
 def test_a_threshold_from_validation_rows_leaves_wilson_s_interval_and_one_from_the_same_rows_is_less_sure():

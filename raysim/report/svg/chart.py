@@ -103,13 +103,21 @@ class Chart:
             self._marks.append(element("path", d=d, class_=f"c{style.colour} {class_}", data_h=number))
 
     def line(
-        self, x: ArrayLike, y: ArrayLike, style: Style = PLAIN, *, steps: bool = False, class_: str = "line"
+        self,
+        x: ArrayLike,
+        y: ArrayLike,
+        style: Style = PLAIN,
+        *,
+        steps: bool = False,
+        of: int | None = None,
+        class_: str = "line",
     ) -> None:
-        """A line through points; ``steps``: each value stands until the next."""
+        """A line through points; ``steps``: each value stands until the next; ``of``: the number of what it is of."""
         points = [(a, b) for a, b in zip(self.across(x), self.up(y), strict=True) if np.isfinite([a, b]).all()]
         if points:
             d = _path(points, steps)
-            self._marks.append(element("path", d=d, class_=f"c{style.colour} {class_}", stroke_dasharray=style.dash))
+            shown = f"c{style.colour} {class_}"
+            self._marks.append(element("path", d=d, class_=shown, stroke_dasharray=style.dash, data_h=of))
 
     def band(self, x: ArrayLike, low: ArrayLike, high: ArrayLike, style: Style = PLAIN, *, steps: bool = False) -> None:
         """An area between two lines."""

@@ -1,0 +1,183 @@
+"""Calibration and decisions on a page: from the clinical tables of run folders, for all rows or for one hospital."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+from markupsafe import Markup
+
+from raysim.engine.subgroups import EVERYWHERE
+from raysim.report import svg
+from raysim.report.svg import PANEL, PLAIN, Chart, Figure, Style, element
+from raysim.report.tables import read_csv
+from raysim.storage.clinical_tables import CALIBRATION, FIGURES, NET_BENEFIT
+
+COLUMNS = (
+    ("calibration_slope", "calibration slope (1 is right)", 2),
+    ("calibration_in_the_large", "calibration in the large (0 is right)", 2),
+    ("observed_over_expected", "observed over expected events", 2),
+    ("calibration_error", "calibration error", 3),
+    ("sensitivity_at_specificity", "sensitivity at specificity {at:g}", 3),
+    ("specificity_at_sensitivity", "specificity at sensitivity {at:g}", 3),
+)
+"""What the table shows, its heading and decimals; behind these, for each threshold, :data:`AT_THRESHOLDS`."""
+
+AT_THRESHOLDS = (("ppv", "PPV from {at:.0%}", 3), ("net_benefit", "net benefit at {at:.0%}", 4))
+
+
+@dataclass(frozen=True, eq=False)
+class Served:
+    """What a model serves to all hospitals together, or to one: the rows of the clinical tables that are about it."""
+
+    name: str
+    style: Style
+    figures: pd.DataFrame
+    calibration: pd.DataFrame
+    net_benefit: pd.DataFrame
+
+
+def of_runs(runs: Sequence[tuple[str, Path]], hospital: str = EVERYWHERE) -> list[Served]:
+    """The headline model of each run, a label and a folder; those that left no clinical tables are passed over."""
+    there = [(label, folder) for label, folder in runs if (folder / FIGURES).is_file()]
+    last = {label: str(read_csv(folder / FIGURES)["model"].iloc[-1]) for label, folder in there}
+    styles = svg.styles([(label, last[label]) for label, _ in there])
+    return [_served(label, folder, last[label], styles[label, last[label]], hospital) for label, folder in there]
+
+
+def of_run(label: str, folder: Path, hospital: str = EVERYWHERE) -> list[Served]:
+    """Every model that a run serves; nothing where it left no clinical tables."""
+    if not (folder / FIGURES).is_file():
+        return []
+    models = list(dict.fromkeys(read_csv(folder / FIGURES)["model"]))
+    styles = svg.styles([(label, model) for model in models])
+    return [_served(model, folder, model, styles[label, model], hospital) for model in models]
+
+
+def drawn(served: Sequence[Served], part: str = "test", *, seed: int | None = None) -> list[Figure]:
+    """A table with intervals, the calibration plots, and the decision curve, as far as there are rows for them.
+
+    ``part`` of the rows was evaluated; of several seeds these are the rows of ``seed``.
+    """
+    shown = [each for each in served if len(each.figures)]
+    if not shown:
+        return []
+    of = f"{part} rows" if seed is None else f"{part} rows of seed {seed}"
+    first = shown[0].figures.iloc[0]
+    rows = f"{int(first['n']):,} {of} with {int(first['events']):,} events"
+    return [_table(shown, rows), _calibration(shown, of), _decision_curve(shown, of)]
+
+
+def _served(name: str, folder: Path, model: str, style: Style, hospital: str) -> Served:
+    tables = []
+    for file in (FIGURES, CALIBRATION, NET_BENEFIT):
+        table = read_csv(folder / file)
+        tables.append(table[(table["model"] == model) & (table["hospital"] == hospital)])
+    return Served(name, style, *tables)
+
+
+def _table(served: Sequence[Served], rows: str) -> Figure:
+    thresholds = served[0].figures.loc[served[0].figures["figure"] == "ppv", "at"].tolist()
+    columns: list[tuple[str, float | None, str, int]] = [(name, None, said, digits) for name, said, digits in COLUMNS]
+    columns += [(name, at, said, digits) for at in thresholds for name, said, digits in AT_THRESHOLDS]
+    headings, body = [], []
+    for name, at, said, _ in columns:
+        row = _row(served[0], name, at)
+        headings.append(said.format(at=float(row["at"])) if row is not None else said)
+    for each in served:
+        cells = [element("th", each.name, scope="row")]
+        cells += [_cell(each, name, at, digits) for name, at, _, digits in columns]
+        body.append(element("tr", *cells))
+    head = element("tr", element("th", "", scope="col"), *(element("th", text, scope="col") for text in headings))
+    table = element(
+        "table",
+        element("caption", f"{rows}. Below each figure its 95 % interval over patients."),
+        element("thead", head),
+        element("tbody", *body),
+        style=f"--columns: {len(headings)}",
+    )
+    region = element(
+        "div", table, class_="wide plain", tabindex="0", role="region", aria_label="Calibration and decisions"
+    )
+    caption = (
+        "A slope below 1: predictions are too extreme. In the large, above 0: risks are predicted too low. Below the "
+        "calibration error stands what perfectly calibrated predictions reach in one of 20 federations. A dash is "
+        "undefined. Every figure, for every hospital, is in clinical.csv of the run."
+    )
+    return Figure("clinical-table", "Calibration and decisions", region, caption)
+
+
+def _cell(each: Served, name: str, at: float | None, digits: int) -> Markup:
+    row = _row(each, name, at)
+    if row is None or pd.isna(row["value"]):
+        why = "" if row is None or pd.isna(row["undefined"]) else str(row["undefined"])
+        return element("td", "–", element("span", why, class_="interval"))
+    below = ""
+    if np.isfinite(row["low"]):
+        below = f"{row['low']:.{digits}f} to {row['high']:.{digits}f}"
+    elif name == "calibration_error":
+        floor = _row(each, "calibration_error_floor", None)
+        below = f"by chance to {floor['high']:.{digits}f}" if floor is not None else ""
+    return element("td", f"{row['value']:.{digits}f}", element("span", below, class_="interval"))
+
+
+def _row(each: Served, name: str, at: float | None) -> pd.Series | None:
+    rows = each.figures[each.figures["figure"] == name]
+    rows = rows if at is None else rows[rows["at"] == at]
+    return None if rows.empty else rows.iloc[0]
+
+
+def _calibration(served: Sequence[Served], of: str) -> Figure:
+    """A panel a model: the share of events against what was predicted, by bins."""
+    most = max(float(np.nanmax(each.calibration[["predicted", "observed"]].to_numpy())) for each in served)
+    charts = []
+    for i, each in enumerate(served):
+        x = svg.share("predicted risk", [0.0, most], margin=0.04)
+        y = svg.share("share with the event", [0.0, most], margin=0.04)
+        said = "; ".join(
+            f"predicted {p:.0%}, observed {o:.0%} of {n}"
+            for p, o, n in each.calibration[["predicted", "observed", "n"]].itertuples(index=False)
+        )
+        chart = Chart(x, y, name=f"calibration-{i}", title=each.name, said=said, width=PANEL * 1.2, height=PANEL * 1.2)
+        chart.line([0.0, most], [0.0, most], class_="rule dashed")
+        bins = each.calibration
+        chart.whiskers(bins["low"], bins["high"], bins["predicted"], each.style, upright=True)
+        chart.dots(bins["predicted"], bins["observed"], each.style)
+        charts.append(chart)
+    caption = (
+        f"Each dot is the rows of a bin of predicted risk, with the 95 % interval of its share of events ({of}, all "
+        "together). On the dashed line predictions are right; dots below it: risks are predicted too high."
+    )
+    return svg.figure("calibration", "Are the predicted risks right?", charts, caption)
+
+
+def _decision_curve(served: Sequence[Served], of: str) -> Figure:
+    """Net benefit by threshold: a line a model, acting on everyone, and on no one."""
+    curves = [each.net_benefit for each in served]
+    everyone = curves[0]["of_all"].to_numpy(float)
+    thresholds = curves[0]["threshold"].to_numpy(float)
+    highest = max(float(np.nanmax(curve["value"])) for curve in curves)
+    top = max(highest, float(np.nanmax(everyone)), 0.01)
+    useful = np.max([curve["value"].to_numpy(float) for curve in curves], axis=0) > 0
+    end = min(float(thresholds[useful].max()) + 0.05, 1.0) if useful.any() else 1.0
+    y = svg.linear("net benefit per patient", [-0.15 * top, top], include=(0.0,))
+    x = svg.share("threshold: the risk from which one acts", [0.0, end])
+    said = f"Net benefit by threshold: the best model reaches {highest:.3f}."
+    chart = Chart(x, y, name="decision-curve", said=said, height=320)
+    shown = (everyone >= y.low) & (thresholds <= end)
+    chart.line(thresholds[shown], everyone[shown], PLAIN, class_="rule dashed")
+    chart.rule(y=0.0)
+    for each in served:
+        value = each.net_benefit["value"].to_numpy(float)
+        inside = (value >= y.low) & (thresholds <= end)
+        chart.line(thresholds[inside], value[inside], each.style)
+    entries = [(each.name, each.style) for each in served]
+    caption = (
+        f"Per patient, the events that are acted on less false alarms, weighted by the odds of the threshold ({of}). "
+        "The dashed line acts on everyone, the level one on no one. A model is worth using at a threshold where it is "
+        "above both; one that is not calibrated may be below them. Intervals are in net_benefit.csv of the run."
+    )
+    return svg.figure("decision-curve", "Is acting on it worth it?", [chart], caption, svg.legend(entries, lines=True))

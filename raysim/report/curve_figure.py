@@ -1,0 +1,80 @@
+"""The figure of a curve: mean and variance over hospitals against a hyper-parameter, with bands over seeds."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+
+from raysim.report import svg
+from raysim.report.svg import PANEL, Axis, Chart, Figure
+
+UNITS = {
+    "log_loss": "log loss, nats",
+    "auroc": "AUROC",
+    "auprc": "AUPRC",
+    "brier": "Brier score",
+    "accuracy": "accuracy, share of rows",
+    "recall": "recall, share of events",
+    "mae": "mean absolute error, unit of the label",
+    "rmse": "RMSE, unit of the label",
+    "r2": "R²",
+    "bias": "bias, unit of the label",
+}
+"""Figures of hospitals with what they are counted in."""
+
+
+def curve_figure(table: pd.DataFrame, field: str, figure: str, scale: str = "linear") -> Figure:
+    """From ``line, <field>, seed, mean, variance``: a panel for the mean, one for the variance, a line a strategy.
+
+    Lines are means over seeds, bands one deviation over seeds to either side; strategies without the ``field`` are
+    level. The horizontal axis is logarithmic where the values are spaced so, the vertical ones as ``scale`` says.
+    """
+    lines = list(dict.fromkeys(table["line"]))
+    styles = svg.styles([(line, "global") for line in lines])
+    unit = UNITS.get(figure, figure)
+    charts = []
+    for column, said in (("mean", f"mean over hospitals: {unit}"), ("variance", f"variance over hospitals: {figure}²")):
+        over = {line: _over_seeds(table[table["line"] == line], field, column) for line in lines}
+        ends = np.concatenate([part[["low", "high"]].to_numpy().ravel() for part in over.values()])
+        # A band that reaches 0 would reach out of a logarithmic axis.
+        y = svg.log(said, table[column]) if scale == "log" else svg.linear(said, ends)
+        x = _across(table[field], field)
+        chart = Chart(x, y, name=f"curve-{column}", said=_said(over, field, said), width=1.5 * PANEL, height=280)
+        for line in lines:
+            points, style = over[line], styles[line, "global"]
+            if points.index.isna().all():
+                chart.line([x.low, x.high], [points["mean"].iloc[0]] * 2, style, class_="line level")
+                continue
+            values = points.index.to_numpy(float)
+            chart.band(values, np.maximum(points["low"], y.low), np.minimum(points["high"], y.high), style)
+            chart.line(values, points["mean"], style)
+            chart.dots(values, points["mean"], style)
+        charts.append(chart)
+    seeds = table["seed"].nunique()
+    caption = f"Lines are means over {seeds} seeds, bands one deviation over seeds." if seeds > 1 else "One seed."
+    level = [line for line in lines if over[line].index.isna().all()]
+    if level:
+        caption += f" Level: {', '.join(level)}, which {'has' if len(level) == 1 else 'have'} no {field} to vary."
+    entries = [(line, styles[line, "global"]) for line in lines]
+    return svg.figure("curve", f"{figure} by {field}", charts, caption, svg.legend(entries, lines=True))
+
+
+def _over_seeds(rows: pd.DataFrame, field: str, column: str) -> pd.DataFrame:
+    """``mean``, ``low`` and ``high`` by value, ascending; of a level line a row whose value is NaN."""
+    over = rows.groupby(field, dropna=False)[column].agg(["mean", "std"]).fillna({"std": 0.0}).sort_index()
+    return over.assign(low=over["mean"] - over["std"], high=over["mean"] + over["std"])
+
+
+def _across(values: pd.Series, field: str) -> Axis:
+    known = values.dropna()
+    return svg.spaced(field, known, whole=bool((known % 1 == 0).all()))
+
+
+def _said(over: dict[str, pd.DataFrame], field: str, said: str) -> str:
+    told = []
+    for line, points in over.items():
+        each = ", ".join(
+            f"{mean:.4g}" if pd.isna(value) else f"{mean:.4g} at {value:g}" for value, mean in points["mean"].items()
+        )
+        told.append(f"{line}: {each}")
+    return f"{said}, by {field}. {'; '.join(told)}."

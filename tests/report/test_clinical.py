@@ -1,0 +1,115 @@
+"""Calibration and decisions on a page: the tables' numbers, what is undefined, one hospital, and curves by hand."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from raysim.config.schema import ClinicalSection
+from raysim.report import clinical
+from raysim.report.curve_figure import curve_figure
+from raysim.storage.clinical_tables import tables
+from raysim.strategies.one_model.fedavg import FedAvg
+from raysim.strategies.personal.ditto import Ditto
+from tests.conftest import MakeFederation, play
+
+
+@pytest.fixture
+def run(federate: MakeFederation, tmp_path: Path) -> Path:
+    """The clinical tables of a run that serves two models to three hospitals, one of them tiny."""
+    federation = federate([60, 40, 5], [80, 50, 4])
+    written = tables(federation, play(federation, Ditto(), rounds=3), ClinicalSection(thresholds=(0.3,)))
+    for name, table in written.items():
+        table.to_csv(tmp_path / name, index=False)
+    return tmp_path
+
+
+def test_the_page_says_what_the_tables_say(run: Path):
+    served = clinical.of_run("ditto", run)
+    assert [each.name for each in served] == ["global", "personal"]
+    table, calibration, decisions = clinical.drawn(served)
+    text = str(table.markup)
+    written = pd.read_csv(run / "clinical.csv")
+    together = written[written["hospital"].isna() & (written["model"] == "global")].set_index("figure")
+    for name, digits in (("calibration_slope", 2), ("observed_over_expected", 2), ("ppv", 3), ("net_benefit", 4)):
+        row = together.loc[name]
+        assert f"<td>{row['value']:.{digits}f}<" in text, name
+        assert f"{row['low']:.{digits}f} to {row['high']:.{digits}f}" in text, name
+    assert "134 test rows" in text
+    assert f"by chance to {together.loc['calibration_error_floor', 'high']:.3f}" in text
+    assert "PPV from 30%" in text
+    bins = pd.read_csv(run / "calibration.csv")
+    dots = bins[bins["hospital"].isna() & (bins["model"] == "global")]
+    first = str(calibration.markup).split("<svg")[1]
+    assert len(re.findall("<(?:circle|path)[^>]*filled", first)) == len(dots)
+    assert str(decisions.markup).count('class="c') >= 4, "two lines and two signs"
+
+
+def test_one_hospital_has_its_own(run: Path):
+    names = list(dict.fromkeys(pd.read_csv(run / "clinical.csv")["hospital"].dropna()))
+    (big, *_, tiny) = names
+    table, *_ = clinical.drawn(clinical.of_run("ditto", run, big), "validation")
+    assert "80 validation rows" in str(table.markup)
+    table, *_ = clinical.drawn(clinical.of_run("ditto", run, tiny))
+    assert "fewer than 100 rows" in str(table.markup)
+    assert "–" in str(table.markup)
+    assert clinical.drawn(clinical.of_run("ditto", run, "nobody")) == []
+
+
+def test_of_runs_the_headline_models_and_none_where_nothing_was_left(run: Path, tmp_path: Path):
+    served = clinical.of_runs([("a", run), ("gone", tmp_path / "gone")])
+    assert [each.name for each in served] == ["a"]
+    assert set(served[0].figures["model"]) == {"personal"}
+    assert clinical.drawn(clinical.of_runs([])) == []
+    assert clinical.of_run("a", tmp_path / "gone") == []
+
+
+def test_one_class_has_a_page_that_says_so(federate: MakeFederation, tmp_path: Path):
+    federation = federate([30, 20], [10, 12])
+    outcome = play(federation, FedAvg(), rounds=1)
+    counts = outcome.scores["global"]
+    none = np.zeros_like(counts.positives)
+    called = counts.called.copy()
+    called[..., 0] = 0
+    outcome.scores["global"] = counts._replace(positives=none, called=called)
+    for name, table in tables(federation, outcome, ClinicalSection()).items():
+        table.to_csv(tmp_path / name, index=False)
+    table, *_ = clinical.drawn(clinical.of_run("a", tmp_path))
+    assert "one class only" in str(table.markup)
+    assert "no event" in str(table.markup)
+
+
+def curve(values: list[float | None], means: list[float], seeds: int = 1) -> pd.DataFrame:
+    return pd.DataFrame(
+        {"line": "b" if value is None else "a", "k": value, "seed": s, "mean": mean + 0.1 * s, "variance": 0.01}
+        for value, mean in zip(values, means, strict=True)
+        for s in range(seeds)
+    )
+
+
+def test_a_curve_has_a_logarithmic_axis_where_its_values_are_spaced_so():
+    for values, wide in (([0.001, 0.01, 0.1, None], True), ([2.0, 3.0, 4.0, None], False)):
+        figure = curve_figure(curve(values, [0.5, 0.4, 0.3, 0.45], seeds=2), "k", "log_loss")
+        text = str(figure.markup)
+        assert ("0.001" in text) == wide
+        assert text.count("line level") == 2
+        assert text.count('band"') == 2
+        assert "log loss, nats" in text
+        assert "a: 0.55 at" in text
+        assert figure.caption.endswith("Level: b, which has no k to vary.")
+    one = curve_figure(curve([1.0, 2.0], [0.5, 0.4]), "k", "auroc", "log")
+    assert one.caption == "One seed."
+    assert "2.5" not in re.findall(r'class="tick"[^>]*>([^<]+)<', str(one.markup)), "whole values have whole ticks"
+
+
+def test_means_are_where_they_belong():
+    figure = curve_figure(curve([1.0, 2.0, 3.0], [0.2, 0.4, 0.6]), "k", "auroc")
+    _, _, mean, _ = str(figure.markup).split("<svg")
+    (line,) = re.findall(r'd="M([^"Z]+)" class="c\d+ line"', mean)
+    heights = [float(point.split()[1]) for point in line.split("L")]
+    assert heights[0] - heights[1] == pytest.approx(heights[1] - heights[2], abs=0.2)
+    assert heights[0] > heights[2]

@@ -1,0 +1,202 @@
+"""The page of a sweep as text: the recommendation in plain sentences, its test rows, every trial's data."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from importlib.metadata import version
+from typing import Any
+
+import numpy as np
+
+from raysim.report import svg
+from raysim.report.contents import Cell, Row
+from raysim.report.page import render
+from raysim.tune.choice import Choice
+from raysim.tune.page.figures import figures, student, title
+from raysim.tune.pareto import signed
+from raysim.tune.spaces import Space
+
+MOST_ROWS = 60
+"""Trials of the table; all are in ``trials.csv``."""
+
+Tested = Mapping[str, tuple[float, float]]
+"""Mean and spread over seeds of each figure on test rows."""
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What was searched on what; printed at the foot of the page.
+
+    - ``data``: its fingerprint; ``hospitals`` and ``rows`` of it; ``seeds`` of each trial; ``config``, the sweep file.
+    - ``mlflow``: the address of the sweep's trials, or the command that opens them; empty without a store.
+    - ``runs``: the pages of the recommended configuration on test rows, by seed.
+    - ``warning``: what makes its choice less than it seems; empty where nothing does.
+    """
+
+    data: str
+    hospitals: int
+    rows: int
+    seeds: Sequence[int]
+    config: str
+    mlflow: str
+    runs: Mapping[int, str]
+    warning: str
+
+    notes: Sequence[str] = ()
+    command: str = "raysim sweep sweep.yaml"
+
+    @property
+    def versions(self) -> dict[str, str]:
+        """Of the packages that decide the numbers."""
+        return {name: version(name) for name in ("raysim", "ray", "optuna", "numpy")}
+
+
+def sweep_page(
+    name: str,
+    choice: Choice,
+    space: Space,
+    setting: Setting,
+    tested: Tested | None,
+    counts: Mapping[str, int],
+) -> str:
+    """The page, as HTML text. ``tested``: the recommended trial on test rows, None where it was not; ``counts``: trials
+    by state, and how many there are to be in ``total``.
+    """
+    keys = [dimension.key for dimension in space]
+    recommended = choice.recommended
+    return render(
+        "sweep.html.j2",
+        title=name,
+        lead=lead(choice),
+        gives_up=gives_up(choice),
+        warning=setting.warning,
+        counted=counted(choice, counts),
+        recommended=recommended,
+        params=[] if recommended is None else [(key, _said(value)) for key, value in recommended.params.items()],
+        columns=["validation rows", "test rows", "best of the set, validation rows"],
+        objectives=objective_rows(choice, tested),
+        several=len(setting.seeds) > 1,
+        tested=tested is not None,
+        figures=figures(choice, space),
+        trial_columns=[*(title(choice, j) for j in range(len(choice.sweep.names))), *keys],
+        trials=trial_rows(choice, keys),
+        unlisted=max(len(choice.trials) - MOST_ROWS, 0),
+        data=svg.json_block("trials", trial_data(choice, keys)),
+        numbers=[(i, trial.number) for i, trial in enumerate(choice.trials)],
+        provenance=setting,
+    )
+
+
+def lead(choice: Choice) -> str:
+    """The recommendation in a sentence."""
+    if choice.recommended is None:
+        return "No completed trial has all objectives defined: there is nothing to recommend."
+    on = int(choice.front.sum())
+    if len(choice.sweep.names) == 1:
+        why = f"It has the best {title(choice, 0)} of {len(choice.trials)} completed trials."
+    elif on == 1:
+        why = "No other trial is better in any objective."
+    else:
+        why = (
+            f"{on} trials are not dominated: no trial is better than they are in all objectives at once. "
+            "Of these it is the nearest to the best of every objective."
+        )
+    return f"Take trial {choice.recommended.number}. {why}"
+
+
+def gives_up(choice: Choice) -> list[str]:
+    """What the recommended trial gives up of each objective, a sentence each; nothing where there is no choice."""
+    if choice.knee is None or choice.recommended is None:
+        return []
+    said = []
+    for j, (name, cost) in enumerate(zip(choice.sweep.names, choice.knee.costs, strict=True)):
+        mean, spread = choice.recommended.figures[name]
+        words = title(choice, j)
+        head = f"{words[0].upper()}{words[1:]}: {mean:.4g}."
+        if cost.gap == 0:
+            said.append(f"{head} No trial of the set is better.")
+            continue
+        best = choice.trials[cost.best].number
+        share = f"{100 * cost.share:.0f} % of what the set spans"
+        sentence = f"{head} It gives up {cost.gap:.3g} against trial {best}, {share}."
+        if math.isfinite(spread):
+            side = "less" if cost.gap < spread else "more"
+            sentence += f" That is {side} than its own deviation over seeds ({spread:.3g})."
+        said.append(sentence)
+    return said
+
+
+def counted(choice: Choice, counts: Mapping[str, int]) -> str:
+    """How many trials there were, and how they ended."""
+    ended = sum(counts[state] for state in ("completed", "stopped", "failed"))
+    said = f"{counts['completed']} trials ran all their rounds"
+    said += f", {counts['stopped']} were stopped early" if counts["stopped"] else ""
+    said += f", {counts['failed']} failed" if counts["failed"] else ""
+    left = counts["total"] - ended
+    return f"{said}; {left} of {counts['total']} are still to run." if left else f"{said}."
+
+
+def objective_rows(choice: Choice, tested: Tested | None) -> list[Row]:
+    """A row an objective: the recommended trial on validation and on test rows, and the best of the set."""
+    trial, knee = choice.recommended, choice.knee
+    if trial is None or knee is None:
+        return []
+    seeds, rows = len(trial.finals), []
+    for j, name in enumerate(choice.sweep.names):
+        best = choice.trials[knee.costs[j].best]
+        rows.append(
+            Row(
+                f"{title(choice, j)} ({'more' if choice.sweep.larger[j] else 'less'} is better)",
+                [
+                    _cell(trial.figures[name], seeds),
+                    _cell(tested.get(name, (math.nan, math.nan)) if tested else (math.nan, math.nan), seeds),
+                    Cell(f"{best.figures[name][0]:.4g}", "", False, f"trial {best.number}"),
+                ],
+            )
+        )
+    return rows
+
+
+def trial_rows(choice: Choice, keys: Sequence[str]) -> list[Row]:
+    """The recommended trial, then the Pareto set, then others by their first objective; at most :data:`MOST_ROWS`."""
+    best = -1 if choice.knee is None else choice.knee.index
+    first = np.nan_to_num(signed(choice.values, choice.sweep.larger)[:, 0], nan=-np.inf)
+    order = np.lexsort((-first, ~choice.front, np.arange(len(first)) != best))
+    rows = []
+    for i in order[:MOST_ROWS].tolist():
+        trial, place = choice.trials[i], ""
+        if choice.front[i]:
+            place = ", recommended" if i == best else ", Pareto set"
+        cells = [Cell("–" if math.isnan(value) else f"{value:.4g}", "") for value in choice.values[i]]
+        cells += [Cell(_said(trial.params[key]) if key in trial.params else "–", "") for key in keys]
+        rows.append(Row(f"trial {trial.number}{place}", cells))
+    return rows
+
+
+def trial_data(choice: Choice, keys: Sequence[str]) -> list[dict[str, Any]]:
+    """What the page's script shows of a trial, in the order of the figures' numbers."""
+    told = []
+    for i, trial in enumerate(choice.trials):
+        figures_ = {
+            title(choice, j): "undefined" if math.isnan(value) else f"{value:.4g}"
+            for j, value in enumerate(choice.values[i].tolist())
+        }
+        params = {key: _said(trial.params[key]) for key in keys if key in trial.params}
+        told.append({"trial": trial.number, "front": bool(choice.front[i]), "figures": figures_, "params": params})
+    return told
+
+
+def _cell(figure: tuple[float, float], seeds: int) -> Cell:
+    mean, spread = figure
+    if not math.isfinite(mean):
+        return Cell("–", "")
+    low, high = student(mean, spread, seeds)
+    return Cell(f"{mean:.4g}", "", False, f"{low:.4g} to {high:.4g}" if math.isfinite(low) else "")
+
+
+def _said(value: Any) -> str:
+    if isinstance(value, float):
+        return f"{value:.4g}"
+    return ", ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)

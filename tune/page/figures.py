@@ -1,0 +1,273 @@
+"""Figures of a sweep. Every mark of a trial carries its number, so that a page shows it in all of them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from itertools import combinations
+from typing import Any
+
+import numpy as np
+from markupsafe import Markup
+from numpy.typing import NDArray
+from scipy.special import stdtrit
+
+from raysim.metrics.equity import pareto_front
+from raysim.report import svg
+from raysim.report.svg import PANEL, WIDTH, Axis, Chart, Figure, Style
+from raysim.tune import pareto
+from raysim.tune.choice import Choice
+from raysim.tune.journal import Finished
+from raysim.tune.page.importance import importances, varied
+from raysim.tune.pareto import signed
+from raysim.tune.plots import LABELS
+from raysim.tune.spaces import Space
+
+RECOMMENDED, FRONT, DOMINATED = Style(11, "diamond"), Style(9, "circle"), Style(-1, "square", "open")
+
+MOST_LINES = 400
+"""Trials in parallel coordinates; of more the Pareto set, and of the others evenly many."""
+
+STEPS = 300
+"""Points of the hypervolume's curve."""
+
+Floats = NDArray[np.float64]
+
+
+def figures(choice: Choice, space: Space) -> list[Figure]:
+    """All figures of the page, in its order, as far as there are objectives, keys and trials enough."""
+    if not choice.front.any():
+        return []
+    keys = varied(choice, space)
+    drawn = [*([pareto_figure(choice)] if len(choice.sweep.names) > 1 else []), *slices(choice, keys)]
+    if keys:
+        drawn.append(parallel(choice, keys))
+    found = importances(choice, space)
+    if found is not None:
+        drawn.append(_importances(choice, *found))
+    if len(choice.trials) > 1:
+        drawn.append(hypervolume(choice))
+    return drawn
+
+
+def pareto_figure(choice: Choice) -> Figure:
+    """Trials by every pair of objectives, with the interval of the recommended one over seeds."""
+    names = choice.sweep.names
+    pairs = list(combinations(range(len(names)), 2))
+    wide = WIDTH if len(pairs) == 1 else 1.25 * PANEL
+    charts = []
+    for x, y in pairs:
+        limits = [interval(choice.recommended, names[j]) for j in (x, y)]
+        axes = [axis(choice, j, limit) for j, limit in zip((x, y), limits, strict=True)]
+        said = f"A point is a trial, {title(choice, x)} across and {title(choice, y)} up."
+        chart = Chart(*axes, name=f"pareto-{x}-{y}", said=said, width=wide, height=0.72 * wide + 40)
+        points = choice.values[:, [x, y]]
+        two = signed(points, [choice.sweep.larger[x], choice.sweep.larger[y]])
+        line = points[pareto_front(two)]
+        line = line[np.argsort(line[:, 0])]
+        chart.line(*line.T, class_="rule dashed")
+        _dots(chart, choice, points[:, 0], points[:, 1])
+        if choice.knee is not None:
+            at = points[choice.knee.index]
+            for (low, high), upright in zip(limits, (False, True), strict=True):
+                chart.whiskers([low], [high], [at[0] if upright else at[1]], RECOMMENDED, upright=upright)
+        charts.append(chart)
+    several = len(choice.trials[0].finals) > 1
+    caption = (
+        "The Pareto set is what no other trial is better than in all objectives at once; the dashed line joins what no "
+        "other is better than in these two. "
+        + (
+            "Bars: the 95 % interval of the recommended trial over its training seeds, on validation rows."
+            if several
+            else "One seed: there is no interval, and neighbouring trials may differ by chance."
+        )
+    )
+    return svg.figure("pareto", "What was reached", charts, caption, _legend(choice))
+
+
+def slices(choice: Choice, keys: Sequence[str]) -> list[Figure]:
+    """For each objective, trials against each key alone."""
+    drawn = []
+    for j, name in enumerate(choice.sweep.names):
+        charts = []
+        for k, key in enumerate(keys):
+            x, places = scale(choice, key)
+            said = f"{title(choice, j)} of each trial against {key}."
+            chart = Chart(x, axis(choice, j), name=f"slice-{j}-{k}", said=said, width=PANEL * 1.25, height=230)
+            _dots(chart, choice, places, choice.values[:, j])
+            charts.append(chart)
+        if charts:
+            caption = "Each point is a trial, whatever its other keys are: a trend here is not yet a cause."
+            drawn.append(svg.figure(f"slices-{name}", f"{title(choice, j)} by key", charts, caption, _legend(choice)))
+    return drawn
+
+
+def parallel(choice: Choice, keys: Sequence[str]) -> Figure:
+    """A line a trial, through its keys and its objectives."""
+    rows = [*keys, *(title(choice, j) for j in range(len(choice.sweep.names)))]
+    columns, ends = [], []
+    for key in keys:
+        x, places = scale(choice, key)
+        columns.append(x.places(places))
+        ends.append((x.texts[0], x.texts[-1]) if x.kind == "names" else _ends(x.low, x.high, places))
+    for j, larger in enumerate(choice.sweep.larger):
+        values = choice.values[:, j]
+        low, high = float(np.nanmin(values)), float(np.nanmax(values))
+        place = (values - low) / (high - low) if high > low else np.full(len(values), 0.5)
+        columns.append(place if larger else 1 - place)
+        said = (f"{low:.4g}", f"{high:.4g}")
+        ends.append(said if larger else said[::-1])
+    across = Axis("", -0.02, 1.02, (), ())
+    chart = Chart(
+        across,
+        svg.names("", rows),
+        name="parallel",
+        said="A line a trial, through its value of each searched key and of each objective.",
+        height=52.0 * len(rows) + 40,
+        gridlines="",
+    )
+    up = np.arange(len(rows), dtype=np.float64)
+    for i in _shown(choice):
+        place = np.array([column[i] for column in columns])
+        style, class_ = _look(choice, i)
+        chart.line(place, up, style, of=i, class_=class_)
+    for row, (low_end, high_end) in enumerate(ends):
+        chart.line([0.0, 1.0], [row, row], class_="rule")
+        chart.text(0.0, row, low_end, dy=-6)
+        chart.text(1.0, row, high_end, anchor="end", dy=-6)
+    caption = (
+        "A line is a trial, from the values that it tried down to what it reached. Objectives are turned so that right "
+        "is better. Lines end where a trial does not have a key."
+    )
+    return svg.figure("parallel", "From keys to objectives", [chart], caption, _legend(choice, lines=True))
+
+
+def hypervolume(choice: Choice) -> Figure:
+    """The hypervolume after each completed trial."""
+    count = len(choice.trials)
+    after = np.unique(np.linspace(1, count, min(count, STEPS)).astype(int))
+    larger, reference = choice.sweep.larger, choice.reference
+    volumes = [pareto.hypervolume(choice.values[:k], larger, reference) for k in after]
+    y = svg.linear("hypervolume", volumes, include=(0.0,), within=(0.0, math.inf))
+    chart = Chart(
+        svg.linear("completed trials", after, include=(0.0,), within=(0.0, math.inf), whole=True),
+        y,
+        name="hypervolume",
+        said=f"The hypervolume grows to {volumes[-1]:.4g} after {count} completed trials.",
+        height=220,
+    )
+    chart.line(after, volumes, FRONT, steps=True)
+    stated = ", ".join(f"{title(choice, j)} {value:g}" for j, value in enumerate(reference))
+    caption = (
+        f"How much the Pareto set covers, measured from {stated}. A curve that has been level for long says that more "
+        "trials of this kind would hardly help."
+    )
+    return svg.figure("hypervolume", "Whether it was searched enough", [chart], caption)
+
+
+def _importances(choice: Choice, keys: Sequence[str], shares: Floats) -> Figure:
+    columns = [LABELS.get(name, title(choice, j)) for j, name in enumerate(choice.sweep.names)]
+    texts = [[f"{100 * v:.0f} %" if np.isfinite(v) else "–" for v in row] for row in shares]
+    chart = svg.heat_map(
+        list(keys),
+        columns,
+        shares,
+        name="importances",
+        said="The importance of each searched key for each objective.",
+        texts=texts,
+        low=0.0,
+        high=1.0,
+    )
+    caption = (
+        f"The share of the differences between {len(choice.trials)} trials that each key explains, by itself or with "
+        "others (functional analysis of variance of a forest fitted to the trials). Columns sum to 100 %. It speaks "
+        "of this space and these trials: a key that was varied little explains little."
+    )
+    return svg.figure("importances", "Which keys matter", [chart], caption)
+
+
+def interval(trial: Finished | None, name: str) -> tuple[float, float]:
+    """Student's 95 % interval of a trial's objective over its seeds; NaN for one seed."""
+    if trial is None:
+        return math.nan, math.nan
+    return student(*trial.figures[name], len(trial.finals))
+
+
+def student(mean: float, spread: float, seeds: int) -> tuple[float, float]:
+    """Student's 95 % interval of a mean over seeds by their deviation; NaN for fewer than two."""
+    if seeds < 2 or not math.isfinite(spread):
+        return math.nan, math.nan
+    reach = float(stdtrit(seeds - 1, 0.975)) * spread / math.sqrt(seeds)
+    return mean - reach, mean + reach
+
+
+def title(choice: Choice, j: int) -> str:
+    """An objective in words."""
+    name = choice.sweep.names[j]
+    return f"worst decile {choice.kind.title}" if name == "worst_decile" else LABELS.get(name, name)
+
+
+def axis(choice: Choice, j: int, beside: tuple[float, float] = (math.nan, math.nan)) -> Axis:
+    """The axis of an objective, with which way is better; it also holds the finite ones of ``beside``."""
+    better = "more" if choice.sweep.larger[j] else "less"
+    return svg.linear(f"{title(choice, j)} ({better} is better)", choice.values[:, j], include=beside)
+
+
+def scale(choice: Choice, key: str) -> tuple[Axis, Floats]:
+    """The axis of a searched key, and where each trial is on it: numbers as they are spaced, others by name."""
+    values = [trial.params.get(key) for trial in choice.trials]
+    given = [value for value in values if value is not None]
+    if all(isinstance(value, int | float) and not isinstance(value, bool) for value in given):
+        numbers = np.array([math.nan if value is None else float(value) for value in values])
+        return svg.spaced(key, numbers), numbers
+    words = list(dict.fromkeys(_word(value) for value in given))
+    place = {word: float(i) for i, word in enumerate(words)}
+    return svg.names(key, words), np.array([math.nan if v is None else place[_word(v)] for v in values])
+
+
+def _word(value: Any) -> str:
+    return ", ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
+
+
+def _ends(low: float, high: float, values: Floats) -> tuple[str, str]:
+    known = values[np.isfinite(values)]
+    return f"{max(low, float(known.min())):.4g}", f"{min(high, float(known.max())):.4g}"
+
+
+def _dots(chart: Chart, choice: Choice, x: Floats, y: Floats) -> None:
+    """The dominated trials first, the recommended one on top."""
+    on = choice.front
+    best = np.zeros(len(on), dtype=bool)
+    if choice.knee is not None:
+        best[choice.knee.index] = True
+    for which, style, size, class_ in (
+        (~on, DOMINATED, 3.0, "dim"),
+        (on & ~best, FRONT, 4.5, None),
+        (best, RECOMMENDED, 6.5, None),
+    ):
+        at = np.flatnonzero(which)
+        chart.dots(x[at], y[at], style, of=at.tolist(), size=size, class_=class_)
+
+
+def _look(choice: Choice, i: int) -> tuple[Style, str]:
+    if choice.knee is not None and i == choice.knee.index:
+        return RECOMMENDED, "line strong"
+    return (FRONT, "line") if choice.front[i] else (DOMINATED, "line thin")
+
+
+def _shown(choice: Choice) -> list[int]:
+    """The trials of the parallel coordinates, the recommended one last."""
+    others = np.flatnonzero(~choice.front & np.isfinite(choice.values).all(axis=1))
+    room = max(MOST_LINES - int(choice.front.sum()), 0)
+    if len(others) > room:
+        others = others[np.linspace(0, len(others) - 1, room).astype(int)]
+    front = [int(i) for i in np.flatnonzero(choice.front)]
+    best = None if choice.knee is None else choice.knee.index
+    return [*map(int, others), *(i for i in front if i != best), *([] if best is None else [best])]
+
+
+def _legend(choice: Choice, *, lines: bool = False) -> Markup:
+    entries = [("Pareto set, all objectives", FRONT), ("dominated", DOMINATED)]
+    if choice.recommended is not None:
+        entries.insert(0, (f"recommended: trial {choice.recommended.number}", RECOMMENDED))
+    return svg.legend(entries, lines=lines)
