@@ -10,9 +10,9 @@ import numpy as np
 import pandas as pd
 
 from raysim.report.contents import Cell, Row
-from raysim.report.page import Picture, png, render
+from raysim.report.page import render
 from raysim.report.plots import signed
-from raysim.study import plots as study_plots
+from raysim.study.figures import figures
 from raysim.study.plots import MODELS, NAMES
 from raysim.study.predictors import ALL
 from raysim.study.settings import Study
@@ -53,7 +53,7 @@ def study_page(title: str, table: pd.DataFrame, shares: pd.DataFrame, study: Stu
         title=title,
         lead=lead(table, shares, study),
         tables=[_figures(shares, clients) for clients in dict.fromkeys(shares["clients"])],
-        pictures=_pictures(table, shares, study),
+        pictures=list(figures(table, shares, study.candidates)),
         provenance=Setting(note, partitions, study.seeds, config),
     )
 
@@ -108,35 +108,6 @@ def _figures(shares: pd.DataFrame, clients: object) -> Figures:
     ]
     whose = "All partitions" if clients == ALL else f"{clients} clients"
     return Figures(f"{whose}. Best of each column in bold.", [*columns, "Rank correlation"], rows)
-
-
-def _pictures(table: pd.DataFrame, shares: pd.DataFrame, study: Study) -> list[Picture]:
-    shown = [
-        Picture(
-            "Metrics by alpha",
-            png(study_plots.metrics_by_alpha(table, study.candidates)),
-            "Lines are means over seeds, bands reach from the lowest to the highest. A metric that tells the skew is "
-            "steep everywhere, its bands are narrow, and it never turns.",
-            "Line plots of each metric against alpha, a line for each number of clients.",
-        ),
-        Picture(
-            "What tells the skew",
-            png(study_plots.importances(shares)),
-            "Over all partitions. Left: each metric as the only one. Middle: what the models make of all together; "
-            "metrics that say the same share it. Right: what is lost without what the metric alone knows.",
-            "Bar charts of the figures in the first table.",
-        ),
-    ]
-    if "clusters" in table:
-        shown.append(
-            Picture(
-                "Clusters chosen",
-                png(study_plots.clusters(table)),
-                "From the clients' label counts alone; a dash is a partition that was never feasible.",
-                "A grid of the mean number of clusters by number of clients and alpha.",
-            )
-        )
-    return shown
 
 
 def _name(metric: object) -> str:

@@ -1,0 +1,118 @@
+"""The figures of a study's page, from the same frames as its pictures in :mod:`raysim.study.plots`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+import pandas as pd
+
+from raysim.report import svg
+from raysim.report.svg import PANEL, Chart, Figure, Style
+from raysim.report.svg.styles import COLOURS, SHAPES
+from raysim.study.plots import MODELS, NAMES
+from raysim.study.predictors import ALL
+
+PANELS = (
+    ("r2_alone", "R² of the metric alone"),
+    ("importance", "importance among all"),
+    ("permutation", "R² lost when it is shuffled"),
+)
+
+
+def figures(table: pd.DataFrame, shares: pd.DataFrame, metrics: Sequence[str]) -> Iterator[Figure]:
+    """Metrics by alpha, what tells the skew, and clusters where some were chosen."""
+    yield metrics_by_alpha(table, metrics)
+    yield importances(shares)
+    if "clusters" in table:
+        yield clusters(table)
+
+
+def metrics_by_alpha(table: pd.DataFrame, metrics: Sequence[str]) -> Figure:
+    """A panel a metric: its mean over seeds against alpha, a line for each number of clients, bands over seeds."""
+    groups = list(table[table["feasible"]].groupby("clients", sort=True))
+    styles = [Style(9 - k % COLOURS, SHAPES[k % len(SHAPES)]) for k in range(len(groups))]
+    charts = []
+    for metric in metrics:
+        over = [group.groupby("alpha")[metric].agg(["mean", "min", "max"]).sort_index() for _, group in groups]
+        x = svg.log("alpha: left is unlike", np.concatenate([each.index for each in over]), count=5)
+        name = NAMES.get(metric, metric)
+        y = svg.linear("", np.concatenate([each["max"] for each in over]), include=(0.0,), within=(0.0, np.inf))
+        said = f"{name} against alpha, a line for each number of clients."
+        chart = Chart(x, y, name=f"metric-{metric}", title=name, said=said, width=PANEL, height=210)
+        for each, style in zip(over, styles, strict=True):
+            chart.band(each.index, each["min"], each["max"], style)
+            chart.line(each.index, each["mean"], style)
+            chart.dots(each.index, each["mean"], style, size=3.0)
+        charts.append(chart)
+    caption = (
+        "Lines are means over seeds, bands reach from the lowest to the highest. A metric that tells the skew is steep "
+        "everywhere, its bands are narrow, and it never turns."
+    )
+    entries = [(f"{clients} clients", style) for (clients, _), style in zip(groups, styles, strict=True)]
+    return svg.figure("metrics", "Metrics by alpha", charts, caption, svg.legend(entries, lines=True))
+
+
+def importances(shares: pd.DataFrame) -> Figure:
+    """Three panels of every metric and model, the best alone on top."""
+    shown = shares[shares["clients"] == ALL]
+    models = [str(model) for model in dict.fromkeys(shown["model"])]
+    order = shown.groupby("metric", sort=False)["r2_alone"].mean().sort_values(ascending=False, kind="stable").index
+    names = [NAMES.get(str(metric), str(metric)) for metric in order]
+    charts = []
+    for column, title in PANELS:
+        values = shown.pivot(index="metric", columns="model", values=column).loc[order, models].to_numpy(float)
+        charts.append(
+            svg.heat_map(
+                names,
+                [MODELS.get(model, model) for model in models],
+                values,
+                name=f"shares-{column}",
+                title=title,
+                said=f"{title}, of each metric by each model.",
+                low=0.0,
+                high=1.0,
+            )
+        )
+    together = shown.groupby("model", sort=False)["r2"].first()
+    said = ", ".join(f"{MODELS.get(str(model), str(model))} {value:.2f}" for model, value in together.items())
+    caption = (
+        "Over all partitions. First each metric as the only one, then what the models make of all together, where "
+        "metrics that say the same share it, and what is lost without what the metric alone knows. R² of all metrics "
+        f"together: {said}."
+    )
+    return svg.figure("shares", "What tells the skew", charts, caption)
+
+
+def clusters(table: pd.DataFrame) -> Figure:
+    """The number of clusters chosen by clients and alpha: the mean over seeds, with its range where it varies."""
+    alphas, sizes = sorted(table["alpha"].unique()), sorted(table["clients"].unique())
+    means, lows, highs = (
+        table.pivot_table(index="clients", columns="alpha", values="clusters", aggfunc=how, dropna=False)
+        .reindex(index=sizes, columns=alphas)
+        .to_numpy(float)
+        for how in ("mean", "min", "max")
+    )
+    texts = [[_told(*cell) for cell in zip(*row, strict=True)] for row in zip(means, lows, highs, strict=True)]
+    chart = svg.heat_map(
+        [str(size) for size in sizes],
+        [f"{alpha:g}" for alpha in alphas],
+        np.log(means),
+        name="clusters",
+        said="The mean number of clusters by number of clients and alpha.",
+        texts=texts,
+        row_title="clients",
+        column_title="alpha: left is unlike, right is alike",
+        low=0.0,
+    )
+    caption = (
+        "From the clients' label counts alone: the mean over seeds, in brackets the range. A dash is a partition that "
+        "was never feasible."
+    )
+    return svg.figure("clusters", "Clusters chosen", [chart], caption)
+
+
+def _told(mean: float, low: float, high: float) -> str:
+    if np.isnan(mean):
+        return "–"
+    return f"{mean:.3g}" + (f" ({low:.0f}–{high:.0f})" if high > low else "")
