@@ -28,7 +28,7 @@ def check_attacks(
         )
     if adversary.hospital is not None:
         _check_name("adversary.hospital", adversary.hospital, names)
-    if adversary.attack in ("units", "backdoor") and adversary.feature is not None:
+    if adversary.feature is not None:
         _check_name("adversary.feature", adversary.feature, federation.features)
     if adversary.attack in ("label_flip", "backdoor") and not classes:
         raise ConfigError(
