@@ -12,6 +12,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any, Literal, Union, get_args, get_origin
 
+import yaml
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
@@ -132,6 +133,8 @@ def _type(key: str, kind: Any) -> str:
 def _default(value: Any) -> str:
     if isinstance(value, list):
         return f"`[{', '.join(map(str, value))}]`" if value else "`[]`"
+    if isinstance(value, float) and "e" in str(value):  # YAML's numbers have a point
+        return f"`{yaml.safe_dump(value).splitlines()[0]}`"
     return f"`{'null' if value is None else value}`"
 
 

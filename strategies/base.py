@@ -49,6 +49,10 @@ from raysim.strategies.questions import GroupSizes as GroupSizes
 from raysim.strategies.questions import HospitalRows as HospitalRows
 from raysim.strategies.questions import MeanLoss as MeanLoss
 from raysim.strategies.questions import Question as Question
+from raysim.strategies.sums import BOUNDED as BOUNDED
+from raysim.strategies.sums import CLUSTERS as CLUSTERS
+from raysim.strategies.sums import JOINT as JOINT
+from raysim.strategies.sums import Needs as Needs
 from raysim.strategies.view import Draw as Draw
 from raysim.strategies.view import FederationView as FederationView
 from raysim.strategies.view import Selection as Selection
@@ -77,6 +81,8 @@ class Strategy:
 
     yardstick: ClassVar[bool] = False
     """Whether it is no way of federating, but a reference beside them. Reports show it and never recommend it."""
+    needs: ClassVar[Needs] = BOUNDED
+    """What the server has to learn of hospitals' updates. Guarantees of privacy rest on it; see :class:`Needs`."""
 
     def check(self, names: Sequence[str], sizes: Ids) -> None:
         """Raise ``ValueError`` for hyper-parameters that do not fit hospitals with these names and training rows.

@@ -60,7 +60,8 @@ class Question(Protocol):
 
     One that carries what the server has found out has an attribute ``scalars``: how many each hospital receives with
     it, one number for all or ``[N]``. Models that go with it are counted anyway, and what is configured is known
-    everywhere.
+    everywhere. One whose answer is counts has an attribute ``row_change``: by how much one row changes them at most, in
+    sum; they can then be told with noise.
     """
 
     kind: ClassVar[str]
@@ -95,6 +96,7 @@ class GroupSizes:
 
     division: Division
     kind: ClassVar[str] = "group_sizes"
+    row_change: ClassVar[float] = 1.0
 
     @property
     def scalars(self) -> int | Ids:

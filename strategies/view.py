@@ -60,6 +60,13 @@ class Selection:
         """What the selection remembers before the first round; may ask hospitals. Plain values and arrays only."""
         return None
 
+    def rate(self) -> float | None:
+        """The chance by which each candidate takes part, by a coin of its own; None where it is not drawn like that.
+
+        Guarantees of privacy for hospitals rest on it.
+        """
+        return None
+
     def pick(self, draw: Draw) -> Ids:
         """Ascending ids out of the candidates."""
         raise NotImplementedError

@@ -31,6 +31,7 @@ from raysim.tune.driver import concurrency, drive
 from raysim.tune.journal import JOURNAL, Journal, digest, working
 from raysim.tune.plan import SweepPlan, make_plan
 from raysim.tune.progress import SweepProgress
+from raysim.tune.promised import cost
 from raysim.tune.tracking import SweepTracker
 from raysim.tune.trial import figures, headline
 
@@ -87,6 +88,7 @@ class SweepRun:
         header = {"sweep": digest(folder / "sweep.yaml"), "data": data, "working": os.getcwd()}
         self._journal = Journal(folder, header)
         self._total = plan.trials()
+        self._finals: list[Outcome] = []
         self._events = results.validation_events(self._federations.values())
 
     def forget_failed(self) -> None:
@@ -129,6 +131,12 @@ class SweepRun:
                     if self._ended:
                         tested = self._test(session, choice)
             tree = results.summary(choice, journal.trials, self._total, tested, self._events)
+            promised = cost(
+                plan, [trial.params for trial in journal.trials.values()], [*self._federations.values()], self._finals
+            )
+            if promised is not None:
+                tree["privacy"] = promised
+                self._line(f"privacy: {promised['statement']}")
             self._out.json("summary.json", tree)
             results.write_plots(self._out, choice)
             results.write_recommended(self._out, plan, choice)
@@ -197,6 +205,7 @@ class SweepRun:
             write_run_page(out, run, frozen, "test")
             self._out.add(out)
             finals.append(headline(outcome.metrics))
+            self._finals.append(outcome)
             rounds[seed] = outcome.rounds
         return figures(finals, rounds)
 

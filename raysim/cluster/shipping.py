@@ -47,6 +47,8 @@ def part_of(federation: Federation, served: Ids, *, training_of_all: bool = Fals
         federation, X=federation.X[rows], y=federation.y[rows], observed=federation.observed[rows], bounds=new
     )
     # What else is read from the folder, which the receiver may not see.
+    if (federation.folder / "people.npy").exists():
+        vars(part)["people"] = federation.people[rows]
     vars(part)["patients"] = {name: values[rows] for name, values in federation.patients.items()}
     return part
 

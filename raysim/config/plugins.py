@@ -21,6 +21,7 @@ from raysim.core.errors import ConfigError, nearest
 from raysim.data.federation import Federation
 from raysim.strategies.base import Selection, Strategy
 from raysim.strategies.shared import exits
+from raysim.strategies.shared.weights import Weighted
 from raysim.training.models import configured, find_family
 
 if TYPE_CHECKING:
@@ -94,16 +95,21 @@ def completed(config: Config, sections: Collection[str], where: str = "strategy"
     if "selection" in sections:
         whole["selection"] = config.selection.having(fields_of(build_selection(config.selection)))
     if "strategy" in sections:
-        whole["strategy"] = _whole(config.strategy, where)
+        whole["strategy"] = _whole(config, config.strategy, where)
     if "strategies" in sections:
         whole["strategies"] = tuple(
-            section if section.from_path is not None else _whole(section, f"strategies.{i}")
+            section if section.from_path is not None else _whole(config, section, f"strategies.{i}")
             for i, section in enumerate(config.strategies)
         )
     return config.replaced(**whole)
 
 
-def _whole(section: StrategySection, where: str) -> StrategySection:
+def _whole(config: Config, section: StrategySection, where: str) -> StrategySection:
+    if config.privacy is not None and config.privacy.unit == "hospital" and section.given is None:
+        keys = strategy_keys(section, where)
+        # Weights by rows would count a hospital by who else takes part; where none are asked for, they are uniform.
+        if issubclass(_plugin("strategies", section, where), Weighted) and "weights" in keys - section.own().keys():
+            section = section.having({**section.own(), "weights": "uniform"})
     return section.having(fields_of(build_strategy(section, where)))
 
 

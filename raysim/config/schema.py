@@ -30,6 +30,7 @@ from raysim.config.aggregation import AggregationSection
 from raysim.config.checking import validated
 from raysim.config.compression import CompressionSection
 from raysim.config.nodes import parse_nodes
+from raysim.config.privacy import PrivacySection
 from raysim.config.system import SystemSection
 from raysim.config.written import made, place_of, section_of
 from raysim.core.defaults import default, table
@@ -398,6 +399,7 @@ class Config(Section):
     adversary: AdversarySection | None = None
     aggregation: AggregationSection | None = None
     compression: CompressionSection | None = None
+    privacy: PrivacySection | None = default("privacy")
 
     @field_validator("name")
     @classmethod

@@ -7,7 +7,7 @@ import hashlib
 import json
 import logging
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,6 +23,9 @@ from raysim.data.split import Split, assign, groups
 
 if TYPE_CHECKING:
     from raysim.data.records import Records, Source
+
+STORED = 2
+"""Raised where a stored federation gets a further file."""
 
 _log = logging.getLogger("raysim.data")
 
@@ -52,7 +55,7 @@ def build(
     source = _reserved(source, split)
     read = cache.source_key(source, source.files())
     drawn = {"seed": split.effective_seed(seed), "fold": split.fold(seed)}
-    key = cache.digest(read, split.model_dump(mode="json") | drawn, preprocessing, minimum, largest)
+    key = cache.digest(STORED, read, split.model_dump(mode="json") | drawn, preprocessing, minimum, largest)
     folder = cache.find("federations", key)
     if folder is None:
         cache.check()
@@ -178,6 +181,7 @@ def _build(
         "bounds": bounds.astype(np.int64),
         "source_rows": order if records.row is None else records.row[order],
         "preprocessing": fitted,
+        "people": _people(split, records.group, order, source),
         "patients": {name: _plain(values[order]) for name, values in records.patients.items()},
         "meta": {
             "hospitals": names,
@@ -190,6 +194,16 @@ def _build(
             "preprocessing_scalars": prepared.scalars,
         },
     }
+
+
+def _people(
+    split: Split, group: NDArray[Any] | None, order: NDArray[np.int64], source: str
+) -> NDArray[np.int64] | Literal["rows"] | None:
+    """The patient of each row; None where ``split.by`` has put another column in their place."""
+    if split.by not in (None, "row", "patient"):
+        return None
+    _, codes = groups("patient", group, source) if group is not None else ("row", None)
+    return "rows" if codes is None else codes[order]
 
 
 def fingerprint(built: dict[str, Any]) -> str:

@@ -11,7 +11,7 @@ import json
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -97,6 +97,16 @@ class Federation:
             return {name: arrays[name] for name in arrays.files}
 
     @cached_property
+    def people(self) -> NDArray[np.int64]:
+        """The patient of each row, ``[N]``: rows of one patient have one number, at several hospitals too.
+
+        Where the source does not know patients, each row is one. Raises ``FileNotFoundError`` where rows were divided
+        by something else in place of the source's patients.
+        """
+        people: NDArray[np.int64] = np.load(self.folder / "people.npy")
+        return people
+
+    @cached_property
     def source_rows(self) -> NDArray[np.int64]:
         """Where each row stands in what the source has, from 0, ``[N]``."""
         rows: NDArray[np.int64] = np.load(self.folder / "source_rows.npy")
@@ -134,11 +144,15 @@ def write(
     meta: dict[str, Any],
     source_rows: NDArray[np.int64] | None = None,
     preprocessing: Preprocessing | None = None,
+    people: NDArray[np.int64] | Literal["rows"] | None = "rows",
 ) -> None:
     """Store a federation's arrays in ``folder``, which must exist; ``meta`` holds the fields kept as JSON.
 
-    Without ``source_rows`` and ``preprocessing`` the source has these rows, and these features as they are.
+    Without ``source_rows`` and ``preprocessing`` the source has these rows, and these features as they are. ``people``
+    as in :attr:`Federation.people`: each row is one, or None where that is not known.
     """
+    if people is not None:
+        np.save(folder / "people.npy", np.arange(len(y)) if isinstance(people, str) else people)
     if preprocessing is None:
         columns = tuple(Numeric(name) for name in meta["features"])
         preprocessing = Preprocessing("none", columns, classes=tuple(meta["classes"]))

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from raysim.core.streams import stream
 from raysim.data.federation import PARTS, Federation
 from raysim.engine import subgroups
+from raysim.engine.contributions import Contributions
 from raysim.engine.divisions import Groups
 from raysim.engine.local_training import LocalTraining, named, parameters, weighted_losses, with_private
 from raysim.engine.messages import MODEL, HospitalStates, Inquiry, PartialResult, RoundPlan, Work
@@ -25,6 +26,7 @@ from raysim.engine.scoring import PartRows, joined
 from raysim.metrics import measures as metrics
 from raysim.metrics.score_counts import score_counts
 from raysim.metrics.segments import Segments
+from raysim.privacy.noise import laplaces
 from raysim.statistics.auroc import pair_sums, placements
 from raysim.statistics.sketches import sketches
 from raysim.strategies.base import POOLED, Floats, HospitalRows, Ids
@@ -57,7 +59,7 @@ class HospitalGroup:
         self._device = device
         self._serves = set(served.tolist())
         self._models: dict[str, Model] = {}
-        self._groups = Groups()
+        self._groups, self._contributions = Groups(), Contributions()
         self._federation = lru_cache(maxsize=16)(open)
         self._part_rows = lru_cache(maxsize=4)(self._gathered)
 
@@ -91,7 +93,11 @@ class HospitalGroup:
             if hospital not in theirs:
                 continue
             rows = federation.rows(hospital, "train")
-            X, y = federation.X[rows], federation.y[rows]
+            X, y, observed = federation.X[rows], federation.y[rows], federation.observed[rows]
+            noise, own = inquiry.noise, None
+            if noise is not None:
+                own = self._contributions.of(federation, hospital, noise.unit, noise.rows, work.seed).rows
+                X, y, observed = X[own], y[own], observed[own]
             with named(federation, hospital, f"answering '{question.kind}'"):
                 losses, outputs = np.empty((0, len(y))), []
                 if inquiry.models is not None:
@@ -99,21 +105,24 @@ class HospitalGroup:
                     asked = [with_private(theta, inquiry.private, previous) for theta in inquiry.models]
                     outputs = [model.logits(theta, X) for theta in asked]
                     losses = np.stack([weighted_losses(model, work, output, y) for output in outputs])
-                answers.append(
-                    question.answer(
-                        HospitalRows(
-                            X=X,
-                            y=y,
-                            observed=federation.observed[rows],
-                            classes=len(federation.classes),
-                            losses=losses,
-                            rng=stream(work.seed, question.kind, inquiry.round, hospital),
-                            outputs=outputs,
-                            patients=partial(_patients, federation, rows),
-                            hospital=hospital,
-                        )
+                answer = question.answer(
+                    HospitalRows(
+                        X=X,
+                        y=y,
+                        observed=observed,
+                        classes=len(federation.classes),
+                        losses=losses,
+                        rng=stream(work.seed, question.kind, inquiry.round, hospital),
+                        outputs=outputs,
+                        patients=partial(_patients, federation, rows, own),
+                        hospital=hospital,
                     )
                 )
+                if noise is not None:
+                    purpose = f"dp {question.kind}"
+                    drawn = laplaces(noise.origin, answer.size, work.seed, purpose, inquiry.round, hospital)
+                    answer = np.maximum(answer + noise.scale * drawn, 0.0)
+                answers.append(answer)
         return answers
 
     def model(self, work: Work) -> Model:
@@ -137,7 +146,13 @@ class HospitalGroup:
                 chunk = min(chunk, max(1, CHUNK_BYTES // max(1, rows * federation.X.shape[1] * 4)))
         folder = plan.work.federation
         visits = LocalTraining(
-            plan, mine, self.model(plan.work), lambda pooled: self._federation(folder, pooled), kept, self._groups
+            plan,
+            mine,
+            self.model(plan.work),
+            lambda pooled: self._federation(folder, pooled),
+            kept,
+            self._groups,
+            self._contributions,
         )
         sent, remembered = visits.train(chunk)
         result.ids, result.units, result.deltas, result.losses = sent.ids, sent.units, sent.deltas, sent.losses
@@ -247,5 +262,7 @@ class HospitalGroup:
         return scores
 
 
-def _patients(federation: Federation, rows: slice) -> dict[str, NDArray[Any]]:
-    return {name: values[rows] for name, values in federation.patients.items()}
+def _patients(federation: Federation, rows: slice, own: NDArray[np.int64] | None) -> dict[str, NDArray[Any]]:
+    """The attributes of a hospital's ``rows``, or of those of them that are its ``own`` contribution."""
+    theirs = {name: values[rows] for name, values in federation.patients.items()}
+    return theirs if own is None else {name: values[own] for name, values in theirs.items()}

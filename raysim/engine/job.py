@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from raysim.config.adversary import AdversarySection
 from raysim.config.aggregation import AggregationSection
 from raysim.config.compression import CompressionSection
+from raysim.config.privacy import PrivacySection
 from raysim.config.schema import EvaluationSection, StopSection
 from raysim.config.system import SystemSection
 from raysim.core.errors import ConfigError
@@ -19,6 +20,8 @@ from raysim.data.federation import Federation
 from raysim.engine.attack_checks import check_attacks
 from raysim.engine.losses import TrainingLosses
 from raysim.engine.messages import HospitalStates, Work
+from raysim.engine.privacy_ledger import Statement
+from raysim.engine.promises import check_privacy
 from raysim.engine.stopping import Stopped, Stopping
 from raysim.engine.subgroups import Grouping, grouping
 from raysim.metrics.score_counts import ScoreCounts
@@ -61,6 +64,8 @@ class Job:
     """The rule in the place of averages; None: none."""
     compression: CompressionSection | None = None
     """How updates are compressed; None: not at all."""
+    privacy: PrivacySection | None = None
+    """What is promised of hospitals' privacy; None: nothing."""
 
     @property
     def name(self) -> str:
@@ -155,6 +160,8 @@ class Outcome:
     sketches: dict[str, NDArray[Any]] = field(default_factory=dict)
     """Per model served, what each hospital's AUROC has in common with other models', ``[N, SUMS]``; see
     :mod:`raysim.statistics.sketches`."""
+    privacy: Statement | None = None
+    """What it has cost hospitals' privacy; None where nothing was promised."""
 
     scores: dict[str, ScoreCounts] = field(default_factory=dict)
     """Per model served, each hospital's counts of scores ``[N]``, where these were asked for."""
@@ -243,6 +250,8 @@ class RunState:
     """What is under way between hospitals and server, where time passes."""
     stopping: Stopping | None = None
     """Its checks on validation rows, where the job may stop early."""
+    reception: Any = None
+    """What stands between hospitals and the strategy carries from round to round."""
     best: RunState | None = None
     """Where it stood after the best of them, without what only a job that goes on from there would need."""
     attacks: Any = None
@@ -276,6 +285,7 @@ def check_job(job: Job, federation: Federation, where: str = "strategy") -> None
     grouping(federation, job.evaluation.groups, job.evaluation.age_bands)
     if job.system is not None:
         check_system(job.system, job.selection, federation.hospitals, federation.sizes("train"), job.work.seed)
+    check_privacy(job, federation)
     if job.stop is not None and not federation.sizes("validation").any():
         raise ConfigError(
             "training.stop: no hospital has validation rows, on which it decides; give data.split.validation a share, "

@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -24,9 +25,12 @@ from raysim.engine.evaluation import Evaluation, Measured, existing
 from raysim.engine.job import Event, History, Job, Outcome, Round, RunState
 from raysim.engine.local_training import pooled_rows
 from raysim.engine.losses import constant_loss
-from raysim.engine.merging import in_precision, merged
+from raysim.engine.merging import in_precision
 from raysim.engine.messages import PartialResult, RoundPlan, Work
 from raysim.engine.pool import Pool, StateReferences
+from raysim.engine.privacy_ledger import statement
+from raysim.engine.promises import statistic_noise
+from raysim.engine.reception import Reception
 from raysim.engine.remote import RemoteHospitals
 from raysim.engine.stopping import Stopped, Stopping
 from raysim.strategies.base import POOLED, FederationView, Floats, GroupSizes, Ids, LocalProblem, Question, State
@@ -56,6 +60,7 @@ class _Standing:
     memory: Any = None
     clock: Clock | None = None
     stopping: Stopping | None = None
+    reception: Any = None
     best: _Standing | None = None
     attacks: Any = None
 
@@ -97,7 +102,9 @@ class JobRun:
                 job.adversary, job.aggregation, self._federation, work.seed, job.name, self._private
             )
         self._lie_to_enter: Ids | None = None
-        self._hospitals = RemoteHospitals(pool, work, self._private, None if since is None else since.kept)
+        self._hospitals = RemoteHospitals(
+            pool, work, self._private, None if since is None else since.kept, partial(statistic_noise, job.privacy)
+        )
         travels = self._layout.size - (0 if self._private is None else int(self._private.sum()))
         hears_losses = strategy.uses_selection() and job.selection.hears_losses
         self._squeeze: Compressing | None = None
@@ -107,6 +114,7 @@ class JobRun:
             self._squeeze = Compressing.of(job.compression, work.seed)
         most = None if self._squeeze is None else self._squeeze.compression.most_bits(travels)
         self._traffic = Traffic(Ledger(), strategy, view, travels, hears_losses, most)
+        self._reception = Reception(self._job, strategy, self._federation, self._layout.size, self._private)
         order = np.argsort(np.concatenate(pool.served))
         # Where a run may stop after any round, its training loss is taken after each.
         certain = job.rounds if job.stop is None else 1
@@ -136,6 +144,7 @@ class JobRun:
             memory=stood.memory,
             clock=stood.clock,
             stopping=stood.stopping,
+            reception=stood.reception,
             best=None if stood.best is None else self._told(stood.best),
             attacks=stood.attacks,
         )
@@ -173,6 +182,7 @@ class JobRun:
             self._traffic.begin(self._round)
             if self._byzantine is not None:
                 self._byzantine.resume(since.attacks)
+            self._reception.resume(since.reception)
             if self._stopping is not None and since.stopping is not None:
                 self._stopping = replace(since.stopping, section=self._stopping.section)
             if since.best is not None:
@@ -255,7 +265,7 @@ class JobRun:
         """Hospitals evaluate the models of the round before, which is yielded, and the cohort trains from them."""
         began = time.perf_counter()
         self._enter(t)
-        cohort = self._scheduler.schedule(self._view, self._state, t)
+        cohort = self._reception.fitted(self._view, self._scheduler.schedule(self._view, self._state, t))
         asked = cohort if self._byzantine is None else self._byzantine.fitted(cohort)
         if self._squeeze is not None:
             self._squeeze.check(cohort.problem, self._job.name)
@@ -295,7 +305,7 @@ class JobRun:
         """
         if cohort.problem is None or asked.problem is None:
             return
-        update = merged(partials, asked.problem, cohort.ids, self._layout.size)
+        update = self._reception.update(self._round, partials, asked.problem, cohort.ids)
         if self._byzantine is not None:
             update = self._byzantine.learned(self._round, update, cohort.problem)
         self._state = self._strategy.aggregate(self._view, self._state, update)
@@ -324,7 +334,8 @@ class JobRun:
         """Where the run stands now."""
         remembered, memory, clock = self._hospitals.remembered, self._view.memory, self._scheduler.clock
         attacks = None if self._byzantine is None else self._byzantine.memory
-        return _Standing(self._round, self._state, remembered, memory, clock, self._stopping, self._best, attacks)
+        received, stopping = self._reception.memory, self._stopping
+        return _Standing(self._round, self._state, remembered, memory, clock, stopping, received, self._best, attacks)
 
     def _conclude(self) -> Iterator[Event]:
         """After the last round: hospitals' own models, the last evaluation, and the outcome."""
@@ -405,6 +416,7 @@ class JobRun:
             facts=self._strategy.facts(self._view, state) | self._facts_of_attacks(),
             bad=np.empty(0, dtype=np.int64) if self._byzantine is None else self._byzantine.bad,
             clusters_of_patients=self._clusters_of_patients(),
+            privacy=statement(self._job, self._federation, self._traffic.ledger),
         )
 
     def _clusters_of_patients(self) -> Ids | None:
@@ -450,6 +462,7 @@ class JobRun:
             losses=problem is not None and self._traffic.hears_losses(problem),
             compressing=None if self._squeeze is None or problem is None else replace(self._squeeze, round=t),
             attack=None if self._byzantine is None or problem is None else self._byzantine.own(t),
+            release=self._reception.release(problem),
             serve=dict(measured.serve),
             part=self._job.evaluation.part,
             losses_of=dict(measured.losses_of),

@@ -17,8 +17,10 @@ from raysim.core.errors import HospitalFailed, RaysimError, TrainingDiverged
 from raysim.core.exact import ExactSum, largest_entry
 from raysim.core.streams import stream
 from raysim.data.federation import Federation
+from raysim.engine.contributions import Contribution, Contributions
 from raysim.engine.divisions import Groups
 from raysim.engine.messages import FIRST, MODEL, SECOND, STEPS, VARIATE, HospitalStates, PartialResult, RoundPlan, Work
+from raysim.engine.private_visits import PatientRelease, pooled_gradient, private_visit
 from raysim.strategies.base import LAST, MIXTURE, OWN, POOLED, Floats, LocalProblem, Mask, Upload, Variates, Visit
 from raysim.strategies.shared import exits
 from raysim.training.base import ContrastTerm, Model, Moments, Optimizer, Task
@@ -31,7 +33,7 @@ class LocalTraining:
     """The entries ``mine`` of ``plan``'s cohort, trained with ``model``.
 
     ``open(pooled)`` gives the rows, ``kept`` is what hospitals remember and stays as it is, ``groups`` knows which rows
-    are in which group of patients.
+    are in which group of patients, ``contributions`` which stand for a patient.
     """
 
     def __init__(
@@ -42,14 +44,17 @@ class LocalTraining:
         open: Callable[[bool], Federation],
         kept: HospitalStates,
         groups: Groups,
+        contributions: Contributions,
     ) -> None:
         if plan.problem is None:
             raise ValueError("the plan has no problem")
         self._plan, self._mine, self._model, self._open, self._groups = plan, mine, model, open, groups
-        self._problem = plan.problem
+        self._problem, self._contributions = plan.problem, contributions
         self._kept = {hospital: dict(vectors) for hospital, vectors in kept.items()}
         count = sum_count(plan.problem)
-        self._sums = ExactSum(count, plan.bank.shape[1]) if count else None
+        bits = plan.release is not None and plan.release.bit
+        self._sums = ExactSum(count + bits, plan.bank.shape[1]) if count else None
+        self._variates = count - 1
         self._limit = largest_entry(heaviest(plan.problem))
         self._deltas: list[Parameters] = []
         self._losses: list[float] = []
@@ -157,7 +162,9 @@ class LocalTraining:
         return float(weighted_losses(self._model, self._plan.work, outputs, task.y).mean())
 
     def _trained(self, phase: LocalProblem, tasks: Sequence[Task], some: Sequence[int]) -> NDArray[Any]:
-        optimizer = self._optimizer(phase.visit)
+        optimizer, release = self._optimizer(phase.visit), self._plan.release
+        if release is not None and release.patients is not None and phase.upload is not None:
+            return self._private(release.patients, tasks, optimizer, some)
         try:
             return self._model.train(tasks, optimizer)
         except RaysimError:
@@ -168,6 +175,24 @@ class LocalTraining:
                 with named(self._open(False), int(self._plan.ids[j]), f"training in round {self._plan.round}"):
                     self._model.train([task], optimizer)
             raise
+
+    def _private(
+        self, release: PatientRelease, tasks: Sequence[Task], optimizer: Optimizer, some: Sequence[int]
+    ) -> NDArray[Any]:
+        """Where visits under a guarantee for patients end. Where these are pooled, a hospital stays at its start."""
+        ends, seed, round = [], self._plan.work.seed, self._plan.round
+        for task, j in zip(tasks, some, strict=True):
+            hospital = int(self._plan.ids[j])
+            end = task.start
+            if not release.pooled:
+                own = self._own(release, hospital)
+                end = private_visit(self._model, task, optimizer, release, own, seed, round, hospital)
+            ends.append(end)
+        return np.stack(ends)
+
+    def _own(self, release: PatientRelease, hospital: int) -> Contribution:
+        federation, seed = self._open(False), self._plan.work.seed
+        return self._contributions.of(federation, hospital, release.unit, release.rows, seed)
 
     def _renewed(
         self, phase: LocalProblem, tasks: Sequence[Task], trained: NDArray[Any], some: Sequence[int]
@@ -196,15 +221,33 @@ class LocalTraining:
     def _leave(self, phase: LocalProblem, j: int, task: Task, theta: Parameters, variate: Parameters | None) -> None:
         """Add what the hospital sends, and note what it remembers."""
         delta = np.subtract(theta, task.start, dtype=np.float64)
-        private, upload = self._plan.private, phase.upload
+        private, upload, variates = self._plan.private, phase.upload, phase.objective.variates
         if private is not None:
             delta[private] = 0.0
+        change = None
+        if variate is not None and variates is not None:
+            change = np.subtract(variate, self._variate(int(self._plan.ids[j])), dtype=np.float64)
+        release = self._plan.release
+        if upload is not None and release is not None and release.patients is not None and release.patients.pooled:
+            hospital, seed = int(self._plan.ids[j]), self._plan.work.seed
+            own = self._own(release.patients, hospital)
+            delta = pooled_gradient(self._model, task, release.patients, own, seed, self._plan.round, hospital)
         summed = upload is not None and upload.weight is not None and upload.what == "delta"
         limit = self._limit if summed else np.inf
         if upload is not None and self._plan.attack is not None:
             delta = self._plan.attack.update(int(self._plan.ids[j]), delta, limit)
             if private is not None:
                 delta[private] = 0.0
+        if upload is not None and release is not None and release.patients is None:
+            vectors = [delta] if change is None else [delta, change]
+            if release.bit and self._sums is not None:
+                bit = np.zeros_like(delta)
+                bit[0] = release.short(vectors)
+                self._sums.add(len(self._sums.units) - 1, 1.0, bit)
+            delta, *changes = release.leaving(vectors, self._plan.work.seed, self._plan.round, int(self._plan.ids[j]))
+            if private is not None:
+                delta[private] = 0.0
+            change = changes[0] if changes else None
         if upload is not None and self._plan.compressing is not None:
             delta = self._compressed(j, delta)
         self._check(delta, limit, j, task)
@@ -214,8 +257,8 @@ class LocalTraining:
             self._remember(j, MODEL, theta)
         if task.moments is not None:
             self._carry(j, task.moments)
-        if variate is not None and phase.objective.variates is not None:
-            self._vary(phase.objective.variates, j, variate, task)
+        if change is not None and variate is not None and variates is not None:
+            self._vary(variates, j, variate, change, task)
 
     def _compressed(self, j: int, delta: Floats) -> Floats:
         """What is added up of entry ``j``'s update, which is compressed as far as it travels."""
@@ -250,11 +293,13 @@ class LocalTraining:
         for group in np.flatnonzero(upload.weight[j]):
             self._sums.add(int(group), float(upload.weight[j, group]), vector)
 
-    def _vary(self, variates: Variates, j: int, variate: Parameters, task: Task) -> None:
-        change = np.subtract(variate, self._variate(int(self._plan.ids[j])), dtype=np.float64)
+    def _vary(self, variates: Variates, j: int, variate: Parameters, change: Floats, task: Task) -> None:
         self._check(change, self._limit, j, task)
         if self._sums is not None:
-            self._sums.add(len(self._sums.units) - 1, float(variates.weight[j]), change)
+            self._sums.add(self._variates, float(variates.weight[j]), change)
+        if self._plan.release is not None:
+            # What the server was told of, so that its variate stays the mean of hospitals' own.
+            variate = (self._variate(int(self._plan.ids[j])) + change).astype(variate.dtype)
         self._remember(j, VARIATE, variate)
 
     def _check(self, vector: NDArray[Any], limit: float, j: int, task: Task) -> None:

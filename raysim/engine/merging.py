@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
+from numpy.typing import NDArray
 
 from raysim.core.exact import decode
 from raysim.engine.local_training import sum_count
@@ -13,22 +14,27 @@ from raysim.engine.messages import PartialResult
 from raysim.strategies.base import Ids, LocalProblem, Update
 
 
-def merged(partials: Sequence[PartialResult], problem: LocalProblem, ids: Ids, size: int) -> Update:
-    """The update of a cohort ``ids`` that minimised ``problem``, of models of ``size`` scalars, in order of ids.
+def summed(partials: Sequence[PartialResult], sums: int, size: int) -> NDArray[np.int64]:
+    """The sums of what hospitals sent, ``[G, P]`` in steps of their grid; ``sums`` is G and ``size`` P.
 
-    Its sums are of integers, so that the order of processes does not matter.
+    They are of integers, so that the order of processes does not matter; those of control variates are behind them.
     """
-    total = np.zeros((max(sum_count(problem), 1), size), dtype=np.int64)
+    total = np.zeros((sums, size), dtype=np.int64)
     for partial in partials:
         if partial.units is not None:
             total += partial.units
+    return total
+
+
+def update_of(units: NDArray[np.int64], partials: Sequence[PartialResult], problem: LocalProblem, ids: Ids) -> Update:
+    """The update of a cohort ``ids`` that minimised ``problem``, in order of ids; its sums are ``units [G, P]``."""
     trained = [partial for partial in partials if partial.ids is not None]
     homes = [partial.ids for partial in trained if partial.ids is not None]
     # Stable: the entries of one hospital stay in their order.
     order = np.argsort(np.concatenate(homes), kind="stable") if homes else np.empty(0, dtype=np.int64)
     deltas = [partial.deltas for partial in trained if partial.deltas is not None]
     losses = [partial.losses for partial in trained if partial.losses is not None]
-    sums, variates = decode(total), None
+    sums, variates = decode(units), None
     if problem.objective.variates is not None:
         sums, variates = sums[:-1], sums[-1]
     return Update(
@@ -39,6 +45,11 @@ def merged(partials: Sequence[PartialResult], problem: LocalProblem, ids: Ids, s
         variates=variates,
         problem=problem,
     )
+
+
+def merged(partials: Sequence[PartialResult], problem: LocalProblem, ids: Ids, size: int) -> Update:
+    """The update of a cohort ``ids`` that minimised ``problem``, of models of ``size`` scalars."""
+    return update_of(summed(partials, max(sum_count(problem), 1), size), partials, problem, ids)
 
 
 def in_precision(problem: LocalProblem, precision: str) -> LocalProblem:

@@ -8,9 +8,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from raysim.config.privacy import RowUnit
 from raysim.data.federation import Federation
+from raysim.engine.release import Release
 from raysim.engine.subgroups import GroupFigures, Grouping
 from raysim.metrics.score_counts import ScoreCounts
+from raysim.privacy.noise import Origin
 from raysim.statistics.auroc import PairSums
 from raysim.strategies.base import Division, Floats, Ids, LocalProblem, Mask, Question
 from raysim.training.base import Model, Optimizer
@@ -105,6 +108,8 @@ class RoundPlan:
     """What bad hospitals do on their own; None: nothing."""
     compressing: Compressing | None = None
     """How updates are compressed before they leave; None: not at all."""
+    release: Release | None = None
+    """What is done with an update before it leaves; None: nothing."""
     serve: dict[str, Ids] = field(default_factory=dict)
     """The models to evaluate: ``{model served: bank rows or OWN, [N] or [N, G]}``."""
     losses_of: dict[str, Ids] = field(default_factory=dict)
@@ -124,6 +129,20 @@ class RoundPlan:
     """Whether what the models say of every row is asked for too, of all parts."""
 
 
+@dataclass(frozen=True)
+class StatisticNoise:
+    """How hospitals hide a unit in counts that they tell."""
+
+    unit: RowUnit
+    """Who is hidden."""
+    rows: int
+    """The most rows of a unit that are counted."""
+    scale: float
+    """Of the Laplace noise on each count."""
+    origin: Origin
+    """Where it comes from."""
+
+
 @dataclass(frozen=True, eq=False)
 class Inquiry:
     """A question for everybody: every actor answers for those hospitals that it serves."""
@@ -140,6 +159,8 @@ class Inquiry:
     """Who is asked; None: all."""
     private: Mask | None = None
     """The parameters of the models that are those that a hospital remembers, ``[P]``."""
+    noise: StatisticNoise | None = None
+    """The noise that is added to the answers; None: they are exact."""
 
 
 @dataclass(eq=False)

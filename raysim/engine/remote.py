@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from raysim.engine.messages import MODEL, HospitalStates, Inquiry, PartialResult, RoundPlan, Work
+from raysim.engine.messages import MODEL, HospitalStates, Inquiry, PartialResult, RoundPlan, StatisticNoise, Work
 from raysim.engine.pool import Pool, StateReferences
 from raysim.strategies.base import POOLED, Floats, Ids, Mask, Question
 
@@ -16,13 +16,21 @@ from raysim.strategies.base import POOLED, Floats, Ids, Mask, Question
 class RemoteHospitals:
     """All hospitals of a job, and what they remember of it: it travels with each message, or stays where it was made.
 
-    ``private [P]``: the parameters that never leave a hospital.
+    ``private [P]``: the parameters that never leave a hospital; ``noise`` is what their answers to a question get.
     """
 
     remembered: StateReferences | None
     """What the hospitals of each process remember; None until the strategy lets them."""
 
-    def __init__(self, pool: Pool, work: Work, private: Mask | None, states: HospitalStates | None) -> None:
+    def __init__(
+        self,
+        pool: Pool,
+        work: Work,
+        private: Mask | None,
+        states: HospitalStates | None,
+        noise: Callable[[Question], StatisticNoise | None],
+    ) -> None:
+        self._noise = noise
         self._pool, self._work, self._private = pool, work, private
         self._homes = np.concatenate(pool.served)
         self.remembered = self.dealt(states)
@@ -41,7 +49,7 @@ class RemoteHospitals:
         """The answers of hospitals ``ids`` (None: all), in that order, about ``models [M, P]``."""
         sent = None if models is None else models.astype(self._work.precision)
         memory = None if sent is None or self._private is None else self.remembered
-        inquiry = Inquiry(self._work, question, round, sent, ids, self._private)
+        inquiry = Inquiry(self._work, question, round, sent, ids, self._private, self._noise(question))
         answers = [answer for of_process in self._pool.ask(inquiry, memory) for answer in of_process]
         asked = np.arange(len(self._homes)) if ids is None else ids
         by_hospital = dict(zip(self._homes[np.isin(self._homes, asked)].tolist(), answers, strict=True))

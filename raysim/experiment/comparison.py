@@ -22,6 +22,7 @@ from raysim.report import (
     patient_clusters,
     patient_groups,
     plots,
+    privacy,
     svg,
     tables,
     training,
@@ -132,7 +133,9 @@ def write_comparison(
     by_chance = noise.noise(results, config.evaluation.minimum_events)
     said = answer(frame, hospitals, config.reference, by_chance)
     # First what makes its figures less than they seem.
-    said = dataclasses.replace(said, reasons=(*_tuned(out), *training.sentences(results), *said.reasons))
+    said = dataclasses.replace(
+        said, reasons=(*_tuned(out), *training.sentences(results), *privacy.sentences(results), *said.reasons)
+    )
     if by_chance:
         out.csv("noise.csv", noise.table(by_chance))
     federation = results[0].federation
@@ -245,6 +248,7 @@ def write_run_page(out: Manifest, result: Result, frozen: Mapping[str, object], 
         rounds=per_round([result]),
         further=[*training.drawn([result]), *clinical.drawn(clinical.of_run(result.label, result.folder), part)],
         training=training.of_run(result),
+        privacy=privacy.of_run(result),
         sizes=sizes_said(result),
         part=part,
     )

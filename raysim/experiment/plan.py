@@ -110,7 +110,8 @@ def available(nodes: str | None) -> tuple[Node, ...]:
 def weigh(job: Job, placement: Placement) -> PlannedTraffic:
     """The bytes of ``job``'s rounds. Of what comes back only the size is real."""
     scales = _Scales(placement)
-    quick = replace(job, rounds=2, evaluation=job.evaluation.model_copy(update={"every": 0}))
+    # Noise has no bytes, and what a promise needs of it depends on the rounds.
+    quick = replace(job, rounds=2, evaluation=job.evaluation.model_copy(update={"every": 0}), privacy=None)
     first = None
     try:
         with host.threads(1):

@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from rich.console import Console
 
@@ -25,8 +25,10 @@ from raysim.engine import timing
 from raysim.engine.attack_checks import warnings
 from raysim.engine.job import Job, Outcome, Result, Round, RunState, check_job
 from raysim.engine.messages import ModelSpec, Work
+from raysim.engine.promises import Terms, settled
 from raysim.experiment import tuning, unsent
 from raysim.experiment.session import Session, open_session
+from raysim.report import privacy
 from raysim.report.progress import RunProgress
 from raysim.statistics.paired import FEW_HOSPITALS
 from raysim.storage import resume
@@ -227,8 +229,19 @@ class Experiment:
     def _opened(self, entry: Entry, seed: int, folder: Path) -> contextlib.AbstractContextManager[Opened]:
         federation = self.federations[seed]
         return resume.opened(
-            "run", folder, entry.config.of_run(seed).frozen_run(), federation, federation.fingerprint, again=self._again
+            "run", folder, self._frozen(entry, seed), federation, federation.fingerprint, again=self._again
         )
+
+    def _frozen(self, entry: Entry, seed: int) -> dict[str, Any]:
+        """The configuration of a run as it is written."""
+        return self._settled(entry, seed).of_run(seed).frozen_run()
+
+    def _settled(self, entry: Entry, seed: int) -> Config:
+        """The configuration of an entry's run, with what its guarantee of privacy needs or comes to."""
+        if entry.config.privacy is None:
+            return entry.config
+        terms = Terms.of(self._job(entry, seed), self.federations[seed])
+        return entry.config.replaced(privacy=settled(entry.config.privacy, terms))
 
     def _job(self, entry: Entry, seed: int) -> Job:
         return make_job(entry.config, entry.strategy, entry.selection, self.federations[seed].folder, seed)
@@ -254,9 +267,11 @@ class Experiment:
         from raysim.experiment.comparison import write_run_page
 
         federation, began = self.federations[seed], time.perf_counter()
-        frozen = entry.config.of_run(seed).frozen_run()
+        frozen = self._frozen(entry, seed)
         evaluation, precision = entry.config.evaluation, entry.config.training.precision
         tags = {"strategy": entry.label, "seed": str(seed), "data": federation.fingerprint, RUN_TAG: run.ticket.id}
+        if entry.config.privacy is not None:
+            tags["privacy"] = f"{entry.config.privacy.unit}, {entry.config.privacy.way}"
         services.display.begin(name, entry.config.training.rounds)
         with services.recorder.run(name, frozen, tags, parent, again=run.again) as record:
             finished = run.finished()
@@ -275,7 +290,7 @@ class Experiment:
             model, headline = list(outcome.metrics.items())[-1]
             timed = timing.figures(outcome, self.config.system, federation.task)
             setup = {"bytes_setup_down": outcome.setup.down, "bytes_setup_up": outcome.setup.up}
-            record.done({**headline, **timed, **setup}, run.manifest.paths())
+            record.done({**headline, **timed, **setup, **privacy.figures(outcome.privacy)}, run.manifest.paths())
         kind, mean = federation.task, headline[federation.task.headline]
         digits = kind.decimals(mean) + 1
         last = "worst decile" if headline["hospitals"] >= FEW_HOSPITALS else f"{kind.worst} hospital"
@@ -287,6 +302,8 @@ class Experiment:
             from raysim.report import attacks
 
             services.say(attacks.sentence(outcome.attack, kind.title))
+        if outcome.privacy is not None:
+            services.say(f"privacy: {outcome.privacy.sentence()}")
         return result
 
     def _attacked(self, services: _RunServices, job: Job, outcome: Outcome, federation: Federation) -> AttackFigures:
@@ -305,6 +322,8 @@ class Experiment:
     ) -> Outcome:
         """Play a run from its start or its last checkpoint, telling of its rounds and keeping its checkpoints."""
         section, since, outcome = self.config.checkpoint, None, None
+        config = self._settled(entry, seed)
+        job = make_job(config, entry.strategy, entry.selection, self.federations[seed].folder, seed)
         checkpoints = Checkpoints(run.ticket.checkpoints, section.keep, run.ticket.fingerprint, entry.strategy)
         if run.again:
             since, damaged = checkpoints.latest()
@@ -315,7 +334,7 @@ class Experiment:
         goes_on = False
         with Writer(checkpoints) as writer:
             try:
-                for event in services.session.run(self._job(entry, seed), since, section.every, services.say):
+                for event in services.session.run(job, since, section.every, services.say):
                     goes_on = True
                     if isinstance(event, Round):
                         services.tell(record, [event])
@@ -418,6 +437,7 @@ def make_job(config: Config, strategy: Strategy, selection: Selection, federatio
         adversary=config.adversary,
         aggregation=config.aggregation,
         compression=config.compression,
+        privacy=config.privacy,
     )
 
 

@@ -132,13 +132,14 @@ def run_page(
     rounds: pd.DataFrame | None = None,
     further: Sequence[Drawn | svg.Figure] = (),
     training: str = "",
+    privacy: str = "",
     sizes: Mapping[str, str] | None = None,
     part: str = "test",
 ) -> str:
     """The page of one run, as HTML text: ``per_model`` has a row a model served, columns as ``per_seed``.
 
-    ``part`` of the rows was evaluated; ``training`` says whether the model is trained, ``sizes`` for each model whether
-    it depends on hospitals' size.
+    ``part`` of the rows was evaluated; ``training`` says whether the model is trained, ``privacy`` what is promised,
+    ``sizes`` for each model whether it depends on hospitals' size.
     """
     table = tables.comparison(per_model)
     names = [str(model) for model in table["model"]]
@@ -149,7 +150,7 @@ def run_page(
         task=reporting(per_model),
         part=part,
         few=tables.few(table),
-        lead=[*run_lead(table, names, sizes), *filter(None, [training])],
+        lead=[*run_lead(table, names, sizes), *filter(None, [training, privacy])],
         columns=[heading for _, heading, *_ in columns(table)],
         body=body_rows(table, names),
         undefined=undefined_sentence(hospitals, table, part),

@@ -157,6 +157,8 @@ def encode(standing: RunState, fingerprint: str, strategy: Strategy) -> bytes:
     }
     if standing.attacks is not None:
         header["attacks"] = pack(standing.attacks, "attacks", arrays)
+    if standing.reception is not None:
+        header["reception"] = pack(standing.reception, "reception", arrays)
     if (history := standing.history) is not None:
         header |= {
             "seconds": history.seconds,
@@ -184,6 +186,7 @@ def decode(content: bytes, strategy: Strategy) -> tuple[RunState, str]:
             clock=unpack(header["clock"], arrays, Clock),
             attacks=unpack(header.get("attacks"), arrays),
             stopping=None if header["stopping"] is None else Stopping.unpacked(header["stopping"]),
+            reception=unpack(header.get("reception"), arrays),
             best=_unpack_best(header["best"], arrays, strategy),
         )
         return standing, header["fingerprint"]

@@ -244,6 +244,7 @@ def summary(federation: Federation, outcome: Outcome) -> dict[str, Any]:
         **converged(outcome),
         **stopped(outcome),
         **({} if outcome.attack is None else {"adversary": attack_tables.as_json(outcome.attack)}),
+        **({} if outcome.privacy is None else {"privacy": outcome.privacy.as_json()}),
     }
 
 

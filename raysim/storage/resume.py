@@ -29,6 +29,7 @@ from raysim.data.federation import Federation
 from raysim.engine.attack_figures import AttackFigures
 from raysim.engine.job import Outcome
 from raysim.engine.losses import TrainingLosses
+from raysim.engine.privacy_ledger import Statement
 from raysim.engine.stopping import Stopped
 from raysim.metrics.score_counts import ScoreCounts
 from raysim.statistics.auroc import PairSums
@@ -250,6 +251,7 @@ def save_finished(folder: Path, outcome: Outcome) -> None:
         "losses": dataclasses.asdict(outcome.losses),
         "stopped": None if outcome.stopped is None else dataclasses.asdict(outcome.stopped),
         **({} if outcome.attack is None else {"attack": dataclasses.asdict(outcome.attack)}),
+        "privacy": None if outcome.privacy is None else dataclasses.asdict(outcome.privacy),
     }
     with replacing(folder / FINISHED) as path:
         path.write_bytes(save(arrays, {"raysim": json.dumps(header)}))
@@ -287,6 +289,7 @@ def load_finished(folder: Path) -> Outcome | None:
             losses=TrainingLosses(**header["losses"]),
             stopped=None if header["stopped"] is None else Stopped(**header["stopped"]),
             attack=AttackFigures(**header["attack"]) if "attack" in header else None,
+            privacy=None if header["privacy"] is None else Statement(**header["privacy"]),
         )
     except (OSError, ConfigError, *UNREADABLE):
         return None

@@ -19,7 +19,7 @@ Traffic: per update P scalars down, P + 1 up.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 
@@ -30,6 +30,7 @@ from raysim.strategies.base import (
     Floats,
     Ids,
     LocalProblem,
+    Needs,
     Objective,
     Pull,
     State,
@@ -48,6 +49,8 @@ class FedAsync(Strategy):
     """``mixing``: α, 0 to 1; ``staleness``: s, with ``exponent`` (a of the polynomial) and ``slope`` and ``start`` (a
     and b of the hinge); ``rho``: ρ; ``concurrency``: how many hospitals train at a time.
     """
+
+    needs: ClassVar[Needs] = Needs.more("merges single hospitals' updates as they come")
 
     mixing: float = 0.6
     staleness: Literal["constant", "polynomial", "hinge"] = "polynomial"

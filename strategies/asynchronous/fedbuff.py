@@ -17,11 +17,22 @@ Traffic: per update P scalars down, P + 1 up.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 
 from raysim.strategies.asynchronous.staleness import polynomial, staleness_of
-from raysim.strategies.base import Asynchrony, FederationView, Ids, LocalProblem, State, Strategy, Upload, at_least
+from raysim.strategies.base import (
+    Asynchrony,
+    FederationView,
+    Ids,
+    LocalProblem,
+    Needs,
+    State,
+    Strategy,
+    Upload,
+    at_least,
+)
 
 
 @dataclass(frozen=True)
@@ -29,6 +40,8 @@ class FedBuff(Strategy):
     """``buffer``: K; ``server_learning_rate``: η_g; ``exponent`` of ``s(tau) = (1 + tau)^-a``; ``concurrency``: how
     many hospitals train at a time.
     """
+
+    needs: ClassVar[Needs] = Needs.more("merges updates of few hospitals as they come")
 
     buffer: int = 10
     server_learning_rate: float = 1.0

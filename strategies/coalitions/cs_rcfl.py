@@ -24,11 +24,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 
-from raysim.strategies.base import FederationView, Floats, Ids, State, Strategy, Training, at_least, one_of
+from raysim.strategies.base import FederationView, Floats, Ids, Needs, State, Strategy, Training, at_least, one_of
 from raysim.strategies.coalitions.robust.questions import LinearModel, RadiusRule, RobustTransferLoss
 from raysim.strategies.coalitions.solver.solve import Coalitions, coalition_models, find_coalitions
 from raysim.strategies.shared.clustering import check_enough_hospitals, members
@@ -55,6 +55,8 @@ class CsRcfl(Strategy):
     that are certain. ``transfer``: whether hospitals judge models by their ``robust`` or ``plain`` losses (as with
     radius 0); ``robust``: whether they train theirs robustly.
     """
+
+    needs: ClassVar[Needs] = Needs.more("compares single hospitals' updates")
 
     clusters: int | Literal["each"] = 3
     radius: float = 0.5

@@ -15,7 +15,7 @@ Traffic: per hospital P scalars down; P, its loss and the number of its rows up.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 
@@ -24,6 +24,7 @@ from raysim.strategies.base import (
     Floats,
     Ids,
     LocalProblem,
+    Needs,
     State,
     Strategy,
     Update,
@@ -51,6 +52,8 @@ class AgnosticState(State):
 @dataclass(frozen=True)
 class AgnosticFL(Strategy):
     """``ascent``: γ_λ; ``learning_rate``: γ_w (None: as configured); ``start``: λ at first, ``uniform`` or by rows."""
+
+    needs: ClassVar[Needs] = Needs.more("weighs hospitals by their losses")
 
     ascent: float = 0.1
     learning_rate: float | None = None

@@ -30,6 +30,7 @@ from raysim.strategies.base import (
     HospitalRows,
     Ids,
     LocalProblem,
+    Needs,
     State,
     Strategy,
     Training,
@@ -91,6 +92,8 @@ class FairFed(Strategy):
 
     ``positive``: the class whose true positive rate is compared.
     """
+
+    needs: ClassVar[Needs] = Needs.more("weighs hospitals by their own figures")
 
     attribute: Attribute = "sex"
     privileged: Privileged = "Male"

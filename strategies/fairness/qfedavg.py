@@ -15,15 +15,18 @@ before they travel, because the step needs each one's length.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import ClassVar
 
 import numpy as np
 
-from raysim.strategies.base import FederationView, Ids, LocalProblem, State, Strategy, Update, Upload, at_least
+from raysim.strategies.base import FederationView, Ids, LocalProblem, Needs, State, Strategy, Update, Upload, at_least
 
 
 @dataclass(frozen=True)
 class QFedAvg(Strategy):
     """``q``: how much the larger losses count, from 0 (all alike) to 5 in the paper."""
+
+    needs: ClassVar[Needs] = Needs.more("needs the length of each hospital's update")
 
     q: float = 1.0
 

@@ -8,8 +8,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
-from raysim.strategies.base import FederationView, Ids, LocalProblem, State, Strategy, Update, at_least, one_of
+from raysim.strategies.base import (
+    CLUSTERS,
+    FederationView,
+    Ids,
+    LocalProblem,
+    Needs,
+    State,
+    Strategy,
+    Update,
+    at_least,
+    one_of,
+)
 from raysim.strategies.shared.clustering import (
     Clusters,
     capped,
@@ -32,6 +44,8 @@ class SignatureClustering(Strategy):
     clustered by; ``block_scale`` gives each the same weight. ``recluster_every``: r, after how many rounds they are
     clustered anew; 0 is never.
     """
+
+    needs: ClassVar[Needs] = CLUSTERS
 
     clusters: Clusters = "auto"
     signature: tuple[Block, ...] = BLOCKS

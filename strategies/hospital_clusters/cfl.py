@@ -20,7 +20,7 @@ Traffic: per participant P scalars down, P + 1 up. Actors cannot add up the delt
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,6 +30,7 @@ from raysim.strategies.base import (
     Floats,
     Ids,
     LocalProblem,
+    Needs,
     State,
     Update,
     Upload,
@@ -62,6 +63,8 @@ class CflState(State):
 @dataclass(frozen=True)
 class Cfl(Weighted):
     """``eps1``, ``eps2``, ``gamma``: ε1, ε2, γ; no split in the first ``warmup`` rounds; weights as FedAvg."""
+
+    needs: ClassVar[Needs] = Needs.more("compares single hospitals' updates")
 
     eps1: float = 1e-5
     eps2: float = 0.1

@@ -26,15 +26,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 
 from raysim.strategies.base import (
+    CLUSTERS,
     FederationView,
     Floats,
     Ids,
     LocalProblem,
+    Needs,
     State,
     Strategy,
     Training,
@@ -71,6 +73,8 @@ class ClustPsi(Strategy):
     Laplace noise on label counts, none where None. ``bins`` of each feature, for attributes. ``search_sample``: above
     how many hospitals the search runs on that many of them.
     """
+
+    needs: ClassVar[Needs] = CLUSTERS
 
     by: tuple[Aspect, ...] = ("labels",)
     clusters: int | None = None

@@ -37,6 +37,7 @@ from raysim.strategies.base import (
     HospitalRows,
     Ids,
     LocalProblem,
+    Needs,
     Objective,
     Pull,
     State,
@@ -77,6 +78,8 @@ class SoftState(State):
 @dataclass(frozen=True)
 class FedSoft(Strategy):
     """``clusters``: S; ``lam``: λ; ``every``: τ; ``floor``: σ; ``spread`` of the centres' starts."""
+
+    needs: ClassVar[Needs] = Needs.more("sends whole models, each into several sums")
 
     clusters: int = 5
     lam: float = 0.1

@@ -30,6 +30,7 @@ from raysim.strategies.base import (
     HospitalRows,
     Ids,
     LocalProblem,
+    Needs,
     State,
     Update,
     Upload,
@@ -62,6 +63,8 @@ class Nearest:
 @dataclass(frozen=True)
 class Ifca(Weighted):
     """``clusters``: K (``auto``: 5, or all hospitals); ``spread`` of the starts; weights as FedAvg, in each cluster."""
+
+    needs: ClassVar[Needs] = Needs.more("lets each hospital tell which model fits it best")
 
     clusters: Clusters = "auto"
     averaging: Literal["model", "gradient"] = "model"

@@ -16,15 +16,17 @@ Traffic: per participant 2 P scalars down, 2 P + 1 up.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 
 from raysim.strategies.base import (
+    JOINT,
     FederationView,
     Floats,
     Ids,
     LocalProblem,
+    Needs,
     Objective,
     State,
     Training,
@@ -48,6 +50,8 @@ class VariateState(State):
 @dataclass(frozen=True)
 class Scaffold(Weighted):
     """``server_rate``: η_g; ``renew`` variates from ``steps`` (option II) or ``gradient`` (I); weights as FedAvg."""
+
+    needs: ClassVar[Needs] = JOINT
 
     server_rate: float = 1.0
     renew: Literal["steps", "gradient"] = "steps"

@@ -21,7 +21,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from raysim.strategies.base import FederationView, Floats, HospitalRows, Ids, State
+from raysim.strategies.base import FederationView, Floats, HospitalRows, Ids, Needs, State
 from raysim.strategies.patient_clusters.cluster_models import (
     PatientClustering,
     check_number,
@@ -60,6 +60,8 @@ class Cbfl(PatientClustering):
     """``clusters``: how many, searched where None; ``features``: what patients are clustered by, once ``encoder`` has
     encoded them.
     """
+
+    needs: ClassVar[Needs] = Needs.more("sends each hospital's encoding of its patients")
 
     clusters: int | None = None
     features: Features = "continuous"

@@ -28,7 +28,7 @@ has rows, and where ``mu`` > 0 once more P down for it.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 
@@ -37,6 +37,7 @@ from raysim.strategies.base import (
     Floats,
     Ids,
     LocalProblem,
+    Needs,
     State,
     Update,
     at_least,
@@ -64,6 +65,8 @@ class FedGmc(PatientClustering):
 
     ``virtual``: of what there are ``samples`` virtual patients each. ``lam``, ``mu``, ``alpha``: what clusters share.
     """
+
+    needs: ClassVar[Needs] = Needs.more("sends each hospital's mixture of its patients")
 
     clusters: int | None = None
     features: Features = "continuous"

@@ -25,7 +25,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from raysim.strategies.base import FederationView, Floats, HospitalRows, Ids, State, at_least
+from raysim.strategies.base import FederationView, Floats, HospitalRows, Ids, Needs, State, at_least
 from raysim.strategies.patient_clusters.cluster_models import (
     LocalLabels,
     PatientClustering,
@@ -63,6 +63,8 @@ class KFed(PatientClustering):
 
     ``inherit``: whether patients follow their hospital's centres.
     """
+
+    needs: ClassVar[Needs] = Needs.more("sends each hospital's own cluster centres")
 
     clusters: int | None = None
     local_clusters: int = 4

@@ -12,12 +12,14 @@ from typing import ClassVar
 
 import numpy as np
 
-from raysim.strategies.base import POOLED, FederationView, Ids, LocalProblem, State, Strategy, Upload, Visit
+from raysim.strategies.base import POOLED, FederationView, Ids, LocalProblem, Needs, State, Strategy, Upload, Visit
 
 
 @dataclass(frozen=True)
 class Centralized(Strategy):
     """No hyper-parameters of its own."""
+
+    needs: ClassVar[Needs] = Needs.more("sends every row")
 
     yardstick: ClassVar[bool] = True
 

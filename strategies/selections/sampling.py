@@ -1,4 +1,4 @@
-"""Who takes part in a round: all hospitals, a uniform sample, or large or small hospitals more often."""
+"""Who takes part in a round: all hospitals, each by its own coin, a sample, or large or small ones more often."""
 
 from __future__ import annotations
 
@@ -13,8 +13,30 @@ from raysim.strategies.base import Draw, Ids, Selection
 class All(Selection):
     """Every hospital with training rows, every round."""
 
+    def rate(self) -> float:
+        return 1.0
+
     def pick(self, draw: Draw) -> Ids:
         return draw.candidates
+
+
+@dataclass(frozen=True)
+class Poisson(Selection):
+    """Each hospital by a coin of its own that falls so with probability ``fraction``: a cohort may be empty.
+
+    The only sample of hospitals by which a guarantee of privacy for them grows.
+    """
+
+    fraction: float = 0.1
+
+    def __post_init__(self) -> None:
+        check_size(self.fraction, 1)
+
+    def rate(self) -> float:
+        return self.fraction
+
+    def pick(self, draw: Draw) -> Ids:
+        return draw.candidates[draw.rng.random(len(draw.candidates)) < self.fraction]
 
 
 @dataclass(frozen=True)

@@ -56,6 +56,11 @@ class FeatureCounts:
         """The edges."""
         return self.edges.size
 
+    @property
+    def row_change(self) -> float:
+        """One value of each feature."""
+        return float(len(self.edges))
+
     def answer(self, rows: HospitalRows) -> Floats:
         index = bin_indices(rows.X, rows.observed, self.edges)
         home = np.zeros(len(index), dtype=np.int64)

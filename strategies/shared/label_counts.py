@@ -18,6 +18,7 @@ class LabelCounts:
     """
 
     kind: ClassVar[str] = "label_counts"
+    row_change: ClassVar[float] = 1.0
     privacy_epsilon: float | None = None
 
     def answer(self, rows: HospitalRows) -> Floats:

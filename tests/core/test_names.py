@@ -19,8 +19,15 @@ WORDS = {"all", "uniform", "local", "centralized", "clustered", "hierarchical"}
 """Names that are words of the language, too: in a longer text they need not be names."""
 
 OTHER_MEANINGS = {
-    "uniform": ["raysim/config/system.py", "tune/spaces.py"],  # the distribution
-    "local": ["raysim/cluster/connection.py"],  # an address of Ray
+    "uniform": [
+        *("raysim/config/system.py", "tune/spaces.py"),  # the distribution
+        *("raysim/config/plugins.py", "raysim/config/privacy.py", "raysim/engine/promises.py"),  # equal weights
+    ],
+    "local": [
+        "raysim/cluster/connection.py",  # an address of Ray
+        *("raysim/config/privacy.py", "raysim/engine/privacy_ledger.py"),  # noise of each hospital's own
+        *("raysim/engine/promises.py", "raysim/engine/reception.py"),
+    ],
     "all": ["raysim/experiment/comparison.py", "raysim/study/plots.py", "raysim/study/predictors.py"],  # every one
 }
 """Where a whole text is such a word in another sense."""

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from raysim.training.base import Layout, Model, Optimizer, Task, Vector
+from raysim.training.kernels.clipped import Traced
 from raysim.training.kernels.descent import BLAS, begin, end, largest, one_by_one, rows_per_batch, softmax_residual
 from raysim.training.losses import LOG_LOSS, REGRESSION, choose, residual, row_losses
 
@@ -78,6 +79,18 @@ class LinearModel:
     def row_losses(self, outputs: NDArray[Any], y: NDArray[Any]) -> NDArray[np.float64]:
         """The loss of each row ``[n]``."""
         return row_losses(self._loss, outputs, y)
+
+    def traced(self, theta: Vector, X: NDArray[Any], y: NDArray[Any], weights: NDArray[Any] | None) -> list[Traced]:
+        """See :class:`raysim.training.kernels.clipped.Traceable`."""
+        rows, cut = X.astype(theta.dtype, copy=False), self.outputs * self._features
+        z = rows @ theta[:cut].reshape(self.outputs, self._features).T + theta[cut:]
+        if self._loss != LOG_LOSS:
+            residual(self._loss, z[:, 0], y.astype(theta.dtype))
+        elif self.outputs == 1:
+            z = (np.tanh(z / 2) - (2 * y - 1)[:, None].astype(theta.dtype)) / 2
+        else:
+            softmax_residual(z, y)
+        return [Traced(rows, z if weights is None else z * weights[:, None].astype(theta.dtype))]
 
     def train(self, tasks: Sequence[Task], optimizer: Optimizer) -> NDArray[Any]:
         """LocalSGD for each task in turn, ``[len(tasks), P]``."""

@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from raysim.training.base import ContrastTerm, Layout, Model, Optimizer, Task, Vector
+from raysim.training.kernels.clipped import Traced
 from raysim.training.kernels.contrast import add_gradient, directions
 from raysim.training.kernels.descent import BLAS, begin, end, largest, one_by_one, rows_per_batch, softmax_residual
 from raysim.training.losses import LOG_LOSS, choose, residual, row_losses
@@ -112,6 +113,26 @@ class MlpModel:
     def row_losses(self, outputs: NDArray[Any], y: NDArray[Any]) -> NDArray[np.float64]:
         """The loss of each row ``[n]``."""
         return row_losses(self._loss, outputs, y)
+
+    def traced(self, theta: Vector, X: NDArray[Any], y: NDArray[Any], weights: NDArray[Any] | None) -> list[Traced]:
+        """See :class:`raysim.training.kernels.clipped.Traceable`."""
+        layers = self._layers(theta)
+        received = [X.astype(theta.dtype, copy=False)]
+        for weight, bias in layers[:-1]:
+            received.append(np.maximum(received[-1] @ weight.T + bias, 0))
+        weight, bias = layers[-1]
+        returned = received[-1] @ weight.T + bias
+        if self._loss == LOG_LOSS:
+            softmax_residual(returned, y)
+        else:
+            residual(self._loss, returned[:, 0], y.astype(theta.dtype))
+        if weights is not None:
+            returned *= weights[:, None].astype(theta.dtype)
+        traces = [Traced(received[-1], returned)]
+        for k in range(len(layers) - 1, 0, -1):
+            returned = (returned @ layers[k][0]) * (received[k] > 0)
+            traces.insert(0, Traced(received[k - 1], returned))
+        return traces
 
     def train(self, tasks: Sequence[Task], optimizer: Optimizer) -> NDArray[Any]:
         """LocalSGD for each task in turn, ``[len(tasks), P]``."""

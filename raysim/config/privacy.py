@@ -1,0 +1,145 @@
+"""``privacy``: what is promised of units' privacy, and the noise that keeps it."""
+
+from __future__ import annotations
+
+import math
+from typing import Literal
+
+from pydantic import FiniteFloat, field_validator, model_validator
+
+from raysim.core.defaults import default
+from raysim.core.errors import ConfigError
+from raysim.core.section import Section
+
+Adversary = Literal["outsider", "peer", "server"]
+"""Who sees the final model alone; every model and its own data; every message."""
+
+
+RowUnit = Literal["patient", "example"]
+"""Whose rows at a hospital are hidden: all of a patient's, or each for itself."""
+
+MODES = {"hospital": ("central", "local"), "patient": ("pooled", "local"), "example": ("pooled", "local")}
+"""Who can add the noise, by unit; the first is the default."""
+
+
+class AdaptiveClip(Section):
+    """``privacy.adaptive``: the clip moves by ``exp(-rate (share - quantile))`` a round; see
+    :mod:`raysim.privacy.adaptive`.
+    """
+
+    quantile: float = default("privacy.adaptive.quantile", gt=0, lt=1)
+    rate: FiniteFloat = default("privacy.adaptive.rate", ge=0)
+    bits: float | None = default("privacy.adaptive.bits", gt=0)
+
+    @model_validator(mode="after")
+    def _bounded(self) -> AdaptiveClip:
+        if self.bits == math.inf and self.rate:
+            raise ConfigError(f"privacy.adaptive.bits: {self.bits} hides all that the clip could follow; give a number")
+        return self
+
+
+class NoisyStatistic(Section):
+    """``privacy.statistics.KIND``: counts of this kind of egress get Laplace noise, which costs ``epsilon`` a time."""
+
+    epsilon: FiniteFloat = default("privacy.statistics.*.epsilon", ge=1e-6)
+
+
+class PrivacySection(Section):
+    """``privacy``: a guarantee for hospitals, patients, or rows as units.
+
+    For hospitals every update is clipped to ``clip`` and gets normal noise of ``noise_multiplier`` times it: the sum of
+    a round from the server (``central``), or each from its hospital (``local``). For patients each one's gradient is
+    clipped: in steps of its hospital (``local``), or in one sum of all hospitals a round (``pooled``). Give ``epsilon``
+    or ``noise_multiplier``. A configuration that a run has written names both, and both must agree.
+    """
+
+    unit: Literal["hospital", "patient", "example"] = default("privacy.unit")
+    mode: Literal["central", "pooled", "local"] | None = default("privacy.mode")
+    epsilon: FiniteFloat | None = default("privacy.epsilon", gt=0)
+    noise_multiplier: FiniteFloat | None = default("privacy.noise_multiplier", ge=0)
+    delta: float = default("privacy.delta", gt=0, lt=1)
+    against: Adversary | None = default("privacy.against")
+    clip: float = default("privacy.clip", gt=0)
+    adaptive: AdaptiveClip | None = None
+    weights: Literal["uniform", "capped"] = default("privacy.weights")
+    cap: int | None = default("privacy.cap", ge=1)
+    declared_public: tuple[str, ...] = default("privacy.declared_public")
+    statistics: dict[str, NoisyStatistic] = default("privacy.statistics")
+    noise: Literal["seeded", "system"] = default("privacy.noise")
+    rate: float | None = default("privacy.rate", gt=0, le=1)
+    rows_per_patient: int = default("privacy.rows_per_patient", ge=1)
+    equal_epsilon: bool = default("privacy.equal_epsilon")
+
+    @field_validator("declared_public")
+    @classmethod
+    def _names_kinds(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        for name in value:
+            if name in UPDATES:
+                raise ValueError(f"'{name}' is what models are learned from, and cannot be declared public; drop it")
+        return value
+
+    @model_validator(mode="after")
+    def _complete(self) -> PrivacySection:
+        if self.epsilon is None and self.noise_multiplier is None:
+            raise ConfigError("privacy: has neither epsilon nor noise_multiplier; give one of them, such as epsilon: 2")
+        if self.mode is not None and self.mode not in MODES[self.unit]:
+            raise ConfigError(
+                f"privacy.mode: {self.mode} is not for privacy.unit: {self.unit}; use {' or '.join(MODES[self.unit])}"
+            )
+        if self.rate is not None and self.way != "pooled":
+            raise ConfigError(
+                f"privacy.rate: {self.rate:g} is the chance of a patient in privacy.mode: pooled, which is not set; "
+                "take it out"
+            )
+        for kind, statistic in self.statistics.items():
+            if self.unit == "hospital":
+                raise ConfigError(
+                    f"privacy.statistics.{kind}: noise that hides a whole hospital leaves nothing of its counts, so "
+                    "this is not for privacy.unit: hospital; declare the kind public, or choose patient"
+                )
+            if self.epsilon is not None and self.of_statistics >= self.epsilon:
+                raise ConfigError(
+                    f"privacy.statistics.{kind}.epsilon: {statistic.epsilon:g} leaves nothing of privacy.epsilon: "
+                    f"{self.epsilon:g} for training; lower it"
+                )
+        if self.adaptive is not None and (self.unit != "hospital" or self.way != "central"):
+            raise ConfigError(
+                f"privacy.adaptive: is for privacy.unit: hospital and privacy.mode: central, not for {self.unit} and "
+                f"{self.way}; take it out"
+            )
+        if self.unit != "hospital" and self.weights == "capped":
+            raise ConfigError(f"privacy.weights: capped is for privacy.unit: hospital, not for {self.unit}")
+        if self.weights == "capped" and self.cap is None:
+            raise ConfigError("privacy.weights: capped counts rows up to privacy.cap, which is not set; give it")
+        if self.weights != "capped" and self.cap is not None:
+            raise ConfigError(f"privacy.cap: {self.cap} is read with privacy.weights: capped alone; set that too")
+        return self
+
+    @property
+    def way(self) -> str:
+        """The mode, or the unit's default one."""
+        return self.mode or MODES[self.unit][0]
+
+    @property
+    def own_steps(self) -> bool:
+        """Whether each hospital makes noisy steps of its own for its patients."""
+        return self.unit != "hospital" and self.way == "local"
+
+    @property
+    def of_statistics(self) -> float:
+        """The part of epsilon that counts with noise take, each asked for once."""
+        return sum(statistic.epsilon for statistic in self.statistics.values())
+
+    @property
+    def sampling(self) -> float:
+        """The chance of each patient to be drawn in a round of ``pooled``."""
+        return 0.05 if self.rate is None else self.rate
+
+    @property
+    def headline(self) -> Adversary:
+        """Whom the promise is printed against first."""
+        return self.against or ("server" if self.way == "local" else "outsider")
+
+
+UPDATES = ("update", "variate")
+"""The kinds of egress that a guarantee is about."""

@@ -1,0 +1,357 @@
+"""What a run can promise of privacy: which combinations it refuses, and the noise that a promise needs."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from raysim.config.privacy import AdaptiveClip, PrivacySection
+from raysim.core import registry
+from raysim.core.errors import ConfigError
+from raysim.core.exact import largest_entry
+from raysim.data.federation import Federation
+from raysim.engine.contributions import patient_counts
+from raysim.engine.messages import StatisticNoise
+from raysim.privacy import accountant, quick
+from raysim.privacy.events import Gaussian
+from raysim.strategies.base import Question
+from raysim.strategies.shared.weights import Weighted
+from raysim.training.kernels.clipped import Traceable
+
+if TYPE_CHECKING:
+    from raysim.engine.job import Job
+
+AGREE = 1e-3
+"""How far, relatively, a written epsilon and that of a written noise multiplier may differ."""
+
+
+@dataclass(frozen=True)
+class Terms:
+    """What a guarantee rests on."""
+
+    rounds: int
+    """How many there are."""
+    rate: float
+    """The chance by which each hospital takes part in one."""
+    hospitals: int
+    """How many have training rows."""
+    patients: tuple[int, ...] = ()
+    """Units at each hospital, where they are patients or rows, ``[N]``."""
+    batch: int = 0
+    """How many of them make a batch; 0: all."""
+    epochs: int = 1
+    """How often a visit goes through as many as there are."""
+
+    @staticmethod
+    def of(job: Job, federation: Federation) -> Terms:
+        """Those of ``job`` on a federation. Raises ``ConfigError`` where it does not know its patients."""
+        rate = job.selection.rate() if job.strategy.uses_selection() else 1.0
+        unit = None if job.privacy is None else job.privacy.unit
+        return Terms(
+            rounds=job.rounds,
+            rate=1.0 if rate is None else rate,
+            hospitals=int(np.count_nonzero(federation.sizes("train"))),
+            patients=() if unit is None or unit == "hospital" else patient_counts(federation, unit),
+            batch=job.work.optimizer.batch_size,
+            epochs=job.work.epochs,
+        )
+
+    @property
+    def units(self) -> int:
+        """How many units there are."""
+        return sum(self.patients) if self.patients else self.hospitals
+
+    @property
+    def rates(self) -> tuple[float, ...]:
+        """The chance of each unit to be in a step of its hospital, ``[N]``."""
+        return tuple(min(1.0, self.batch / n) if self.batch and n else 1.0 for n in self.patients)
+
+    @property
+    def steps(self) -> tuple[int, ...]:
+        """How many steps each hospital makes in a visit, ``[N]``."""
+        return tuple(self.epochs * (math.ceil(n / self.batch) if self.batch else 1) for n in self.patients)
+
+
+def spent(
+    section: PrivacySection, terms: Terms, adversary: str, multiplier: float, rounds: int
+) -> list[Gaussian] | None:
+    """What so many rounds with noise of ``multiplier`` cost against an adversary; None: it sees sums without noise.
+
+    Not of hospitals' own noisy steps, whose noise differs. ``rounds``: of the hospital that has joined most.
+    """
+    if section.unit == "hospital" and section.way == "local":
+        # Whoever sees one message may compare it with any other: the sensitivity is twice the clip.
+        return _events(multiplier / 2.0, 1.0, rounds)
+    if section.way == "central":
+        return None if adversary == "server" else _events(multiplier, terms.rate, rounds)
+    # Each of the hospitals adds its share. Who receives a single message has that share alone against it; a peer knows
+    # its own.
+    hospitals = max(terms.hospitals, 1)
+    left = {"outsider": 1.0, "peer": (hospitals - 1) / hospitals, "server": 1 / hospitals}[adversary]
+    return _events(multiplier * math.sqrt(left), section.sampling, rounds)
+
+
+def _events(multiplier: float, rate: float, rounds: int) -> list[Gaussian]:
+    return [Gaussian(multiplier, rate, rounds)] if rounds else []
+
+
+def multipliers(section: PrivacySection, terms: Terms) -> NDArray[np.float64]:
+    """The noise of each hospital's steps in mode ``local``, in clips, ``[N]``."""
+    if section.noise_multiplier is not None:
+        return np.full(len(terms.patients), section.noise_multiplier)
+    if section.epsilon is None:
+        raise ValueError("neither epsilon nor noise_multiplier is there")
+    target = section.epsilon - section.of_statistics
+    try:
+        each = [
+            quick.calibrated(target, rate, terms.rounds * steps, section.delta) if patients and steps else 0.0
+            for patients, rate, steps in zip(terms.patients, terms.rates, terms.steps, strict=True)
+        ]
+    except ValueError:
+        raise ConfigError(
+            f"privacy.epsilon: {section.epsilon:g} is so small that no noise is shown to keep it at privacy.delta: "
+            f"{section.delta:g}; raise one of them"
+        ) from None
+    return np.array(each) if section.equal_epsilon else np.full(len(each), max(each, default=0.0))
+
+
+def by_hospital(section: PrivacySection, terms: Terms, joined: NDArray[np.int64]) -> NDArray[np.float64]:
+    """The epsilon of each hospital's patients in mode ``local``, after it has ``joined [N]`` rounds, ``[N]``."""
+    noise = multipliers(section, terms)
+    return np.array(
+        [
+            quick.epsilon(float(s), rate, int(rounds) * steps, section.delta) if patients else 0.0
+            for s, rate, rounds, steps, patients in zip(
+                noise, terms.rates, joined, terms.steps, terms.patients, strict=True
+            )
+        ]
+    )
+
+
+def settled(section: PrivacySection, terms: Terms) -> PrivacySection:
+    """The section with both epsilon and noise multiplier, the missing one computed, who adds noise, and against whom.
+
+    Where each hospital has noise of its own there is no one multiplier. Raises ``ConfigError`` where both are given and
+    do not agree.
+    """
+    way, adversary = section.way, section.headline
+    fixed: dict[str, Any] = {"mode": way, "against": adversary}
+    epsilon, multiplier = section.epsilon, section.noise_multiplier
+    if multiplier is None and epsilon is not None:
+        epsilon -= section.of_statistics
+        if section.own_steps:
+            noise = multipliers(section, terms)
+            return section.model_copy(
+                update=fixed | ({} if section.equal_epsilon else {"noise_multiplier": noise.max()})
+            )
+        multiplier = accountant.calibrated(
+            lambda each: spent(section, terms, adversary, each, terms.rounds) or [], epsilon, section.delta
+        )
+        epsilon = section.epsilon
+    elif multiplier is not None:
+        if section.own_steps:
+            everybody = np.full(len(terms.patients), terms.rounds)
+            reached = float(by_hospital(section, terms, everybody).max(initial=0.0))
+        else:
+            events = spent(section, terms, adversary, multiplier, terms.rounds)
+            reached = math.inf if events is None else accountant.epsilon(events, section.delta)
+        reached += section.of_statistics
+        if epsilon is not None and not math.isclose(reached, epsilon, rel_tol=AGREE):
+            raise ConfigError(
+                f"privacy.noise_multiplier: {multiplier:g} gives epsilon {reached:.4g}, and privacy.epsilon is "
+                f"{epsilon:g}; keep one of the two"
+            )
+        if epsilon is None and math.isfinite(reached) and reached > 0:
+            epsilon = reached
+    return section.model_copy(update=fixed | {"epsilon": epsilon, "noise_multiplier": multiplier})
+
+
+def check_privacy(job: Job, federation: Federation) -> None:
+    """Raise ``ConfigError`` for a guarantee that ``job`` cannot keep on ``federation``."""
+    section = job.privacy
+    if section is None:
+        return
+    accountant.library()
+    _check_strategy(job)
+    _check_cohorts(job)
+    terms = Terms.of(job, federation)
+    if section.delta >= 1 / max(terms.units, 1):
+        raise ConfigError(
+            f"privacy.delta: {section.delta:g} is not below 1 / {terms.units}, the number of units; with it one "
+            f"whole {section.unit} could be given away"
+        )
+    if section.against == "server" and section.way == "central":
+        raise ConfigError(
+            "privacy.against: server sees all sums before the noise that privacy.mode: central adds; name outsider or "
+            "peer"
+        )
+    _check_system(job)
+    _check_attacks(job)
+    if section.unit != "hospital":
+        _check_descent(job, federation)
+    _check_size(settled(section, terms), terms)
+
+
+def _check_attacks(job: Job) -> None:
+    """Raise ``ConfigError`` for rules and attacks that need each update by itself, and for what undoes clips."""
+    section, adversary = job.privacy, job.adversary
+    assert section is not None
+    if job.aggregation is not None:
+        raise ConfigError(
+            f"aggregation.name: '{job.aggregation.name}' looks at single updates, and privacy.unit: {section.unit} is "
+            "kept for their sums alone; leave one of the two out"
+        )
+    compression = job.compression
+    if compression is not None and compression.name != "none" and section.way in ("central", "pooled"):
+        raise ConfigError(
+            f"compression.name: '{compression.name}' makes updates longer than privacy.clip, or takes away from "
+            f"the noise, so it is not for privacy.mode: {section.way}; leave one of the two out"
+        )
+    if adversary is not None and adversary.known != "own":
+        raise ConfigError(
+            f"adversary.knowledge: '{adversary.known}' puts single updates together, and privacy.unit: {section.unit} "
+            "is kept for their sums alone; choose an attack with knowledge own"
+        )
+
+
+def _check_system(job: Job) -> None:
+    """Raise ``ConfigError`` for unreliable hospitals whose coming and going a guarantee does not cover."""
+    section = job.privacy
+    if job.system is None or section is None or section.own_steps:
+        return
+    if section.way == "pooled":
+        raise ConfigError(
+            "system: hospitals that are lost take their share of the noise along, and privacy.mode: pooled needs all "
+            "shares; leave one of the two out"
+        )
+    rounds = job.system.rounds
+    for key, usual in (("retries", 0), ("over_selection", 0.0), ("minimum_cohort", 1), ("late", "drop")):
+        if getattr(rounds, key) != usual:
+            raise ConfigError(
+                f"system.rounds.{key}: {getattr(rounds, key)} makes who takes part depend on who else does, and "
+                f"privacy.unit: {section.unit} needs a coin of each hospital's own; leave it {usual}"
+            )
+
+
+def _check_descent(job: Job, federation: Federation) -> None:
+    """Raise ``ConfigError`` for a model or an optimiser whose steps cannot be clipped by patient."""
+    section, work = job.privacy, job.work
+    assert section is not None
+    if not isinstance(work.model.bind(federation, "cpu", work.precision), Traceable):
+        raise ConfigError(
+            f"model.name: gradients of '{work.model.name or work.model.class_path}' are not clipped by patient, so "
+            f"privacy.unit: {section.unit} cannot be promised; choose logistic_regression, linear_regression or mlp"
+        )
+    if section.way == "pooled" and work.optimizer.name != "sgd":
+        raise ConfigError(
+            f"training.optimizer: {work.optimizer.name} is for several steps at a hospital, and privacy.mode: pooled "
+            "makes one of all hospitals together; use sgd, and a strategy with an optimiser at the server"
+        )
+    if section.way == "pooled" and work.optimizer.weight_decay:
+        raise ConfigError(
+            f"training.weight_decay: {work.optimizer.weight_decay:g} is not for privacy.mode: pooled, whose sum holds "
+            "gradients of patients alone; set it to 0"
+        )
+
+
+def _check_strategy(job: Job) -> None:
+    section, strategy = job.privacy, job.strategy
+    assert section is not None
+    needs = strategy.needs
+    fit = {"pooled": ("bounded",), "local": ("bounded", "clusters")}
+    fits = ("bounded", "joint", "clusters") if section.unit == "hospital" else fit[section.way]
+    if needs.kind not in fits or strategy.asynchrony() is not None:
+        whys = {"joint": "sends control variates", "clusters": "has a sum for each of its clusters"}
+        why = needs.why or whys.get(needs.kind, "merges updates as they come")
+        raise ConfigError(
+            f"strategy.name: '{job.name}' {why}, which privacy.mode: {section.way} does not cover, so privacy.unit: "
+            f"{section.unit} cannot be promised; choose another strategy or leave privacy out"
+        )
+    if section.unit == "hospital" and isinstance(strategy, Weighted) and strategy.weights != "uniform":
+        raise ConfigError(
+            f"strategy.weights: '{strategy.weights}' counts a hospital by who else takes part, and under privacy.unit: "
+            f"{section.unit} a hospital would count as much as its rows; set strategy.weights to uniform, and "
+            "privacy.weights: capped for weights by rows"
+        )
+
+
+def _check_cohorts(job: Job) -> None:
+    section, selection = job.privacy, job.selection
+    if section is None or not job.strategy.uses_selection():
+        return
+    name, rate = type(selection).__name__, selection.rate()
+    if section.unit == "hospital" and rate is None:
+        raise ConfigError(
+            f"selection.name: '{name}' does not give each hospital a coin of its own, on which privacy.unit: hospital "
+            f"rests; set selection to {' or '.join(_of_coins())}"
+        )
+    if section.way == "pooled" and rate != 1.0:
+        raise ConfigError(
+            f"selection.name: '{name}' leaves hospitals out, and privacy.mode: pooled draws patients of all hospitals; "
+            "set selection to all, and privacy.rate for the share of patients"
+        )
+    if selection.hears_losses:
+        raise ConfigError(
+            f"selection.name: '{name}' hears hospitals' losses, which privacy.unit: {section.unit} does not cover; "
+            "choose another selection"
+        )
+
+
+def statistic_noise(section: PrivacySection | None, question: Question) -> StatisticNoise | None:
+    """The noise on answers to a question; None: they are exact. Raises ``ConfigError`` where these are no counts."""
+    statistic = None if section is None else section.statistics.get(question.kind)
+    if section is None or statistic is None:
+        return None
+    change = getattr(question, "row_change", None)
+    if change is None:
+        raise ConfigError(
+            f"privacy.statistics.{question.kind}: what hospitals tell is no counts, and noise would not hide a "
+            f"{section.unit} in it; take it out"
+        )
+    if section.unit == "example":
+        return StatisticNoise("example", 1, change / statistic.epsilon, section.noise)
+    rows = section.rows_per_patient
+    return StatisticNoise("patient", rows, rows * change / statistic.epsilon, section.noise)
+
+
+def bit_noise(adaptive: AdaptiveClip, hospitals: float) -> float:
+    """The deviation of the noise on the number of short updates of ``hospitals`` expected in a round."""
+    return hospitals / 20.0 if adaptive.bits is None else adaptive.bits
+
+
+def largest_clip(terms: Terms, multiplier: float) -> float:
+    """The longest updates whose sums, with noise of ``multiplier`` times that, fit the integers that hold them."""
+    return largest_entry(1.0) * terms.rate / 16.0 / max(1.0, multiplier)
+
+
+def _of_coins() -> list[str]:
+    """The registered selections in which each hospital has a coin of its own."""
+    return [name for name, entry in registry.entries("selections").items() if entry.load()().rate() is not None]
+
+
+def _check_size(section: PrivacySection, terms: Terms) -> None:
+    """Raise ``ConfigError`` for clips and noise that do not fit the integers that sums are held in."""
+    multiplier = section.noise_multiplier or 0.0
+    if section.adaptive is not None:
+        expected = terms.rate * terms.hospitals
+        bits = bit_noise(section.adaptive, expected)
+        if multiplier and not 2.0 * bits > multiplier:
+            raise ConfigError(
+                f"privacy.adaptive.bits: noise of {bits:g} on the bits costs more than privacy.noise_multiplier: "
+                f"{multiplier:.4g} allows; give more than {multiplier / 2:.4g}, or let more hospitals take part than "
+                f"the {expected:g} expected in a round"
+            )
+    if math.isinf(section.clip):
+        if multiplier:
+            raise ConfigError(
+                f"privacy.clip: {section.clip} bounds nothing, and noise of privacy.noise_multiplier: {multiplier:g} "
+                "times it hides all; give a number"
+            )
+        return
+    largest = largest_clip(terms, multiplier)
+    if section.unit == "hospital" and section.clip > largest:
+        raise ConfigError(f"privacy.clip: {section.clip:g} is more than sums can hold; give at most {largest:.3g}")

@@ -1,0 +1,238 @@
+"""What stands between hospitals' sums and the strategy that learns of them.
+
+Without any section that asks for more, the merged sums are the update. With ``privacy`` hospitals are sent a problem
+with fixed weights, and the sums get noise before anybody reads them, also those of rounds in which nobody takes part;
+or hospitals add the noise themselves.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from raysim.config.privacy import PrivacySection
+from raysim.core.exact import FRACTION_BITS
+from raysim.data.federation import Federation
+from raysim.engine.job import Job
+from raysim.engine.local_training import sum_count
+from raysim.engine.merging import summed, update_of
+from raysim.engine.messages import PartialResult
+from raysim.engine.private_visits import PatientRelease
+from raysim.engine.promises import Terms, bit_noise, largest_clip, multipliers, settled
+from raysim.engine.release import FixedWeights, Release, check_patient_problem, check_sent, fixed_weights, weighed
+from raysim.privacy.adaptive import next_clip, update_multiplier
+from raysim.privacy.noise import grid_units, normals, with_rounding
+from raysim.strategies.base import FederationView, Floats, Ids, LocalProblem, Mask, State, Strategy, Update
+from raysim.virtual_time.scheduling import ScheduledCohort
+
+
+class Guard(Protocol):
+    """What keeps a guarantee in every round."""
+
+    def fitted(self, view: FederationView, cohort: ScheduledCohort) -> ScheduledCohort:
+        """The cohort with the problem as hospitals are to be sent it."""
+        ...
+
+    def release(self) -> Release:
+        """What hospitals do before they send."""
+        ...
+
+    def noised(self, round: int, problem: LocalProblem, units: NDArray[np.int64]) -> NDArray[np.int64]:
+        """The sums ``[G, P]`` of a ``round`` in steps of their grid, as the strategy may see them."""
+        ...
+
+    @property
+    def memory(self) -> Any:
+        """What it carries from round to round, in plain values."""
+        ...
+
+    def resume(self, memory: Any) -> None:
+        """Go on from there."""
+        ...
+
+
+class Reception:
+    """Of one job, whose models have ``size`` scalars; ``private [P]`` are those that never leave a hospital."""
+
+    def __init__(self, job: Job, strategy: Strategy, federation: Federation, size: int, private: Mask | None) -> None:
+        self._size = size
+        self._guard: Guard | None = None
+        if job.privacy is not None:
+            terms = Terms.of(job, federation)
+            section = settled(job.privacy, terms)
+            if section.unit == "hospital":
+                self._guard = HospitalNoise(section, terms, job, strategy, size, private)
+            else:
+                self._guard = PatientNoise(section, terms, job, size)
+
+    def fitted(self, view: FederationView, cohort: ScheduledCohort) -> ScheduledCohort:
+        """The cohort with the problem as hospitals are to be sent it."""
+        return cohort if self._guard is None else self._guard.fitted(view, cohort)
+
+    def release(self, problem: LocalProblem | None) -> Release | None:
+        """What hospitals do with what ``problem`` makes them send; None: they send it as it is."""
+        return None if self._guard is None or problem is None or problem.sent is None else self._guard.release()
+
+    def update(self, round: int, partials: Sequence[PartialResult], problem: LocalProblem, ids: Ids) -> Update:
+        """What came back of a ``round`` from a cohort ``ids`` that minimised the fitted ``problem``."""
+        release = self.release(problem)
+        bits = release is not None and release.bit
+        units = summed(partials, max(sum_count(problem), 1) + bits, self._size)
+        if self._guard is not None and problem.sent is not None:
+            units = self._guard.noised(round, problem, units)
+        return update_of(units, partials, problem, ids)
+
+    @property
+    def memory(self) -> Any:
+        """What it carries from round to round, in plain values."""
+        return None if self._guard is None else self._guard.memory
+
+    def resume(self, memory: Any) -> None:
+        """Go on from there."""
+        if self._guard is not None and memory is not None:
+            self._guard.resume(memory)
+
+
+class HospitalNoise:
+    """Noise on clipped sums with fixed weights, so that a hospital's part in them is hidden.
+
+    The server adds it, or each hospital to what it sends.
+    """
+
+    def __init__(
+        self, section: PrivacySection, terms: Terms, job: Job, strategy: Strategy, size: int, private: Mask | None
+    ) -> None:
+        self._section, self._rate, self._job, self._strategy = section, terms.rate, job, strategy
+        self._size, self._clip, self._hospitals = size, section.clip, terms.rate * terms.hospitals
+        self._largest = largest_clip(terms, section.noise_multiplier or 0.0)
+        self._travels = np.ones(size, dtype=np.bool_) if private is None else ~private
+        self._weights: FixedWeights | None = None
+
+    def fitted(self, view: FederationView, cohort: ScheduledCohort) -> ScheduledCohort:
+        """The cohort with fixed weights; one of nobody gets a problem too, for its noise is added all the same."""
+        problem = cohort.problem
+        if problem is None:
+            problem = self._strategy.problem(view, cohort.state, cohort.ids)
+        if problem.sent is None:
+            return cohort
+        check_sent(problem, self._job.name)
+        self._weights = self._fixed(view, cohort.state)
+        return replace(cohort, problem=weighed(problem, self._weights.weight[cohort.ids]))
+
+    def release(self) -> Release:
+        """What hospitals do before they send."""
+        section, own = self._section, 0.0
+        if section.way == "local":
+            share = float(self._shares[self._shares > 0].min(initial=1.0))
+            own = (section.noise_multiplier or 0.0) * with_rounding(self._clip, self._size * 2, share)
+        return Release(self._clip, own, section.noise, bit=section.adaptive is not None)
+
+    @property
+    def memory(self) -> Any:
+        """The clip of the next round, where it is not always the same."""
+        return None if self._section.adaptive is None else {"clip": self._clip}
+
+    def resume(self, memory: Any) -> None:
+        """Go on with the clip that was reached."""
+        self._clip = float(memory["clip"])
+
+    def noised(self, round: int, problem: LocalProblem, units: NDArray[np.int64]) -> NDArray[np.int64]:
+        """The sums with the noise of a ``round``; the clip then moves to that of the next one."""
+        adaptive, multiplier = self._section.adaptive, self._section.noise_multiplier or 0.0
+        if self._section.way == "local":
+            return units
+        if adaptive is None:
+            return units + self._units(round, problem, multiplier)
+        bits = bit_noise(adaptive, self._hospitals)
+        noised = units[:-1] + self._units(round, problem, update_multiplier(multiplier, bits))
+        told = float(units[-1, 0]) * 2.0**-FRACTION_BITS
+        if multiplier:
+            told += bits * float(normals(self._section.noise, (1,), self._job.work.seed, "dp_bits", round)[0])
+        share = min(max(0.5 + told / self._hospitals, 0.0), 1.0)
+        self._clip = min(next_clip(self._clip, share, adaptive.quantile, adaptive.rate), self._largest)
+        return noised
+
+    @property
+    def _shares(self) -> Floats:
+        """The largest weight in each sum of the round, ``[G]``."""
+        if self._weights is None:
+            raise RuntimeError("the round's problem has not been fitted")
+        return self._weights.shares
+
+    def _units(self, round: int, problem: LocalProblem, multiplier: float) -> NDArray[np.int64]:
+        """The noise of a ``round`` in steps of the sums' grid, ``[G, P]``, that of control variates behind it."""
+        weights = self._weights
+        if weights is None:
+            raise RuntimeError("the round's problem has not been fitted")
+        shares = weights.shares
+        if problem.objective.variates is not None:
+            shares = np.append(shares, weights.variate)
+        if not multiplier:
+            return np.zeros((len(shares), self._size), dtype=np.int64)
+        least, scalars = float(shares[shares > 0].min(initial=1.0)), self._size * len(shares)
+        deviation = multiplier * with_rounding(self._clip, scalars, least)
+        drawn = normals(self._section.noise, (len(shares), self._size), self._job.work.seed, "dp", round)
+        return grid_units(drawn * (deviation * shares)[:, None] * self._travels)
+
+    def _fixed(self, view: FederationView, state: State) -> FixedWeights:
+        everyone = view.trainable
+        whole = self._strategy.problem(view, state, everyone)
+        return fixed_weights(whole, everyone, view.sizes, self._rate, self._section)
+
+
+class PatientNoise:
+    """Noise that hospitals add for their patients: to their own steps, or in shares to one sum of all gradients."""
+
+    def __init__(self, section: PrivacySection, terms: Terms, job: Job, size: int) -> None:
+        self._section, self._terms, self._job, self._size = section, terms, job, size
+
+    def fitted(self, view: FederationView, cohort: ScheduledCohort) -> ScheduledCohort:
+        """The cohort with its problem; where gradients are pooled, each counts by its share of the step."""
+        problem, pooled = cohort.problem, self._section.way == "pooled"
+        if problem is None:
+            return cohort
+        check_patient_problem(problem, self._job.name, pooled=pooled)
+        if not pooled or problem.sent is None:
+            return cohort
+        return replace(cohort, problem=weighed(problem, np.full(len(cohort.ids), -self._step(problem))))
+
+    def release(self) -> Release:
+        """What hospitals do before they send."""
+        section, terms = self._section, self._terms
+        pooled, count = section.way == "pooled", len(terms.patients)
+        if pooled:
+            multiplier = section.noise_multiplier or 0.0
+            rounded = with_rounding(section.clip, self._size, self._step(None)) / section.clip if multiplier else 1.0
+            share = np.full(count, multiplier * rounded / math.sqrt(max(terms.hospitals, 1)))
+        patients = PatientRelease(
+            pooled=pooled,
+            unit="example" if section.unit == "example" else "patient",
+            clip=section.clip,
+            rows=section.rows_per_patient,
+            rate=np.full(count, section.sampling) if pooled else np.array(terms.rates),
+            multiplier=share if pooled else multipliers(section, terms),
+            steps=(1,) * count if pooled else terms.steps,
+            noise=section.noise,
+        )
+        return Release(patients=patients)
+
+    memory: Any = None
+    """Nothing: every round is like the first."""
+
+    def resume(self, memory: Any) -> None:
+        """Nothing is carried."""
+
+    def noised(self, round: int, problem: LocalProblem, units: NDArray[np.int64]) -> NDArray[np.int64]:
+        """The sums as they are: hospitals have added the noise."""
+        return units
+
+    def _step(self, problem: LocalProblem | None) -> float:
+        """By what a sum of gradients is multiplied: the learning rate over the expected number of patients drawn."""
+        own = None if problem is None else problem.visit.learning_rate
+        rate = self._job.work.optimizer.learning_rate if own is None else own
+        return rate / (self._section.sampling * max(self._terms.units, 1))

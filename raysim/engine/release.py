@@ -1,0 +1,136 @@
+"""How updates leave hospitals where something is promised of them: clipped, and with weights that tell nothing.
+
+The weights of federated averaging depend on who else takes part. Here they do not: a sum is divided by what it would be
+of if everybody took part, times the chance to, so that no hospital's presence changes what another one's counts.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from raysim.config.privacy import PrivacySection
+from raysim.core.errors import ConfigError
+from raysim.engine.private_visits import PatientRelease
+from raysim.privacy.clip import clipped, norm
+from raysim.privacy.noise import Origin, normals
+from raysim.strategies.base import Floats, Ids, LocalProblem
+
+
+@dataclass(frozen=True, eq=False)
+class Release:
+    """What a hospital does with its update before it leaves; it travels with the plan of a round."""
+
+    clip: float = math.inf
+    """The longest that all vectors of a hospital may be together."""
+    own_noise: float = 0.0
+    """The deviation of the noise that a hospital adds to what it sends."""
+    noise: Origin = "seeded"
+    """Where that comes from."""
+    bit: bool = False
+    """Whether it also tells whether it was short enough, in a sum of its own behind all others."""
+    patients: PatientRelease | None = None
+    """What is done for a hospital's patients; None: nothing."""
+
+    def short(self, vectors: Sequence[Floats]) -> float:
+        """What it tells of its ``vectors``: 1/2 where they are at most the clip long together, else -1/2."""
+        return 0.5 if norm(vectors) <= self.clip else -0.5
+
+    def leaving(self, vectors: Sequence[Floats], seed: int, round: int, hospital: int) -> list[Floats]:
+        """What may leave of a ``hospital``'s ``vectors``: zeros of those that are not finite, with its own noise."""
+        short = clipped(vectors, self.clip)
+        if not self.own_noise:
+            return short
+        key = (seed, "dp_local", round, hospital)
+        return [each + self.own_noise * normals(self.noise, each.shape, *key, k) for k, each in enumerate(short)]
+
+
+@dataclass(frozen=True, eq=False)
+class FixedWeights:
+    """What updates count whoever takes part, and by what a sum is divided."""
+
+    weight: Floats
+    """Of each hospital, ``[N]``."""
+    shares: Floats
+    """The largest weight in each of the sums, ``[G]``; 0 for one that nobody is in."""
+    variate: float
+    """The weight of each control variate's change; 0 without."""
+
+
+def fixed_weights(everyone: LocalProblem, ids: Ids, sizes: Ids, rate: float, section: PrivacySection) -> FixedWeights:
+    """The weights of a round in which each of hospitals ``ids`` takes part with probability ``rate``.
+
+    ``everyone`` is the problem that they all would minimise; hospitals have ``sizes [N]`` training rows.
+
+    Uniform weights are ``1 / (rate * members of the sum)``. Capped ones are ``min(rows / cap, 1)`` times ``1 / (rate *
+    total of these over the members)``.
+    """
+    sent = everyone.sent
+    if sent is None:
+        raise ValueError("nothing is sent")
+    counts = np.ones(len(sizes)) if section.cap is None else np.minimum(sizes / section.cap, 1.0)
+    into = np.zeros_like(ids) if sent.into is None else sent.into
+    totals = rate * np.bincount(into, weights=counts[ids], minlength=sent.sums)
+    shares = np.divide(1.0, totals, out=np.zeros(sent.sums), where=totals > 0)
+    weight = np.zeros(len(sizes))
+    weight[ids] = counts[ids] * shares[into]
+    variates = everyone.objective.variates
+    return FixedWeights(weight, shares, 0.0 if variates is None else float(variates.weight.max(initial=0.0)))
+
+
+def weighed(problem: LocalProblem, weight: Floats) -> LocalProblem:
+    """The problem with the weights ``[H]`` in place of those of its upload."""
+    if problem.upload is not None:
+        return replace(problem, upload=replace(problem.upload, weight=weight))
+    return problem if problem.then is None else replace(problem, then=weighed(problem.then, weight))
+
+
+def check_sent(problem: LocalProblem, name: str) -> None:
+    """Raise ``ConfigError`` for an upload of the strategy called ``name`` that clipped sums are not enough for."""
+    sent = problem.sent
+    if sent is None:
+        return
+    reasons = {
+        "sends each update by itself": sent.single,
+        "tells hospitals' losses": sent.losses,
+        "sends whole models": sent.what == "parameters",
+        "puts an update into several sums": sent.weight is not None and sent.weight.ndim > 1,
+        "trains on groups of patients": problem.groups is not None,
+    }
+    for reason, applies in reasons.items():
+        if applies:
+            raise ConfigError(f"privacy.unit: strategy '{name}' {reason}, which no clipped sum hides; choose another")
+
+
+def check_patient_problem(problem: LocalProblem, name: str, *, pooled: bool) -> None:
+    """Raise ``ConfigError`` for a problem of the strategy called ``name`` whose steps cannot be made noisy.
+
+    What comes after the upload of a visit stays at the hospital, and may be as it likes.
+    """
+    sent, objective = problem.sent, problem.objective
+    if sent is None:
+        return
+    reasons = {
+        "trains before the problem whose result it sends": problem.upload is None,
+        "tells hospitals' losses": sent.losses,
+        "trains on groups of patients": problem.groups is not None,
+        "starts from models that stay at hospitals": bool((problem.start < 0).any()),
+        "has a contrastive term": objective.contrast is not None,
+        "has control variates": objective.variates is not None,
+        "freezes parameters": objective.frozen is not None,
+        "goes on with an earlier optimiser": problem.visit.carry,
+    }
+    if pooled:
+        reasons |= {
+            "has more than one model": sent.sums > 1 or bool(problem.start.any()),
+            "sends each update by itself": sent.single,
+            "sends whole models": sent.what == "parameters",
+        }
+    for reason, applies in reasons.items():
+        if applies:
+            raise ConfigError(
+                f"privacy.unit: patient cannot be promised, for strategy '{name}' {reason}; choose another strategy"
+            )

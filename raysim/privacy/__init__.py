@@ -1,0 +1,1 @@
+"""Differential privacy: clips, noise and accountants."""

@@ -1,0 +1,124 @@
+"""What events come to: epsilon at a delta, and the noise that an epsilon needs.
+
+The numbers are those of the library dp-accounting (Google), which is imported only here and only when it is asked.
+Normal noise alone has a closed form; all else is composed by privacy loss distributions, and by Rényi divergences where
+the library has no distribution for an event.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import lru_cache
+from typing import Any
+
+from raysim.core.errors import ConfigError
+from raysim.privacy.events import Event, Gaussian, Laplace, Repeated
+
+TOLERANCE = 1e-5
+"""Relative, of a noise multiplier that is sought; what is found lies on the side of more noise."""
+
+LEAST, MOST = 1e-9, 1e9
+"""Epsilons beyond these are as good as none, and as no privacy."""
+
+MOST_NOISELESS = -20.0
+"""Logarithm of a multiplier; a target that so little noise keeps is kept by any."""
+
+
+def library() -> Any:
+    """The package dp-accounting. Raises ``ConfigError`` where it is not installed."""
+    try:
+        import dp_accounting
+    except ImportError:
+        raise ConfigError(
+            "privacy: needs the package dp-accounting, which is not installed; pip install 'raysim[privacy]'"
+        ) from None
+    return dp_accounting
+
+
+def epsilon(events: Sequence[Event], delta: float) -> float:
+    """The least epsilon that all ``events`` together keep at ``delta``; infinite where one has no noise."""
+    return _epsilon(tuple(_merged(events)), delta)
+
+
+@lru_cache(maxsize=4096)
+def _epsilon(events: tuple[Event, ...], delta: float) -> float:
+    if not events:
+        return 0.0
+    if any(event.multiplier <= 0 for event in events):
+        return math.inf
+    if any(not isinstance(event, Gaussian) or event.rate < 1 for event in events):
+        return by_distributions(events, delta)
+    together = sum(event.count / event.multiplier**2 for event in events)
+    return float(library().get_epsilon_gaussian(together**-0.5, delta))
+
+
+def by_distributions(events: Sequence[Event], delta: float) -> float:
+    """Epsilon by privacy loss distributions, or by Rényi divergences where an event has none."""
+    dp = library()
+    from dp_accounting import pld
+
+    accountant = pld.PLDAccountant(dp.NeighboringRelation.ADD_OR_REMOVE_ONE)
+    try:
+        for event in events:
+            accountant.compose(_of_library(event), event.count)
+    except dp.UnsupportedEventError:
+        return by_divergences(events, delta)
+    return float(accountant.get_epsilon(delta))
+
+
+def by_divergences(events: Sequence[Event], delta: float) -> float:
+    """Epsilon by Rényi divergences: quicker and larger."""
+    dp = library()
+    from dp_accounting import rdp
+
+    accountant = rdp.RdpAccountant(neighboring_relation=dp.NeighboringRelation.ADD_OR_REMOVE_ONE)
+    for event in events:
+        accountant.compose(_of_library(event), event.count)
+    return float(accountant.get_epsilon(delta))
+
+
+def calibrated(events_of: Callable[[float], Sequence[Event]], target: float, delta: float) -> float:
+    """The least noise multiplier whose events, ``events_of(multiplier)``, keep epsilon at most ``target``."""
+    from scipy.optimize import brentq
+
+    def above(log_multiplier: float) -> float:
+        reached = epsilon(events_of(math.exp(log_multiplier)), delta)
+        return math.log(min(max(reached, LEAST), MOST) / target)
+
+    low, high = -1.0, 1.0
+    while above(high) > 0:
+        low, high = high, high + 1.0
+    while above(low) <= 0:
+        low, high = low - 1.0, low
+        if low < MOST_NOISELESS:
+            return math.exp(high)
+    at = float(brentq(above, low, high, xtol=TOLERANCE))
+    while above(at) > 0:
+        at += TOLERANCE
+    return math.exp(at)
+
+
+def _merged(events: Sequence[Event]) -> list[Event]:
+    """The events with their counts added up where all else is equal, in a fixed order."""
+    counts: dict[Event, int] = {}
+    for event in events:
+        one = replace(event, count=1)
+        counts[one] = counts.get(one, 0) + event.count
+    return sorted((replace(event, count=count) for event, count in counts.items()), key=repr)
+
+
+def _of_library(event: Event) -> Any:
+    """The event as dp-accounting calls it."""
+    dp = library()
+    if isinstance(event, Laplace):
+        return dp.LaplaceDpEvent(event.multiplier)
+    if isinstance(event, Repeated):
+        from scipy.stats import binom
+
+        places = range(event.places + 1)
+        chances = [float(binom.pmf(place, event.places, event.rate)) for place in places]
+        return dp.dp_event.MixtureOfGaussiansDpEvent(event.multiplier, [float(place) for place in places], chances)
+    plain = dp.GaussianDpEvent(event.multiplier)
+    return plain if event.rate >= 1 else dp.PoissonSampledDpEvent(event.rate, plain)

@@ -1,0 +1,29 @@
+"""A clip that follows the updates: a share of hospitals tells, under noise, whether theirs was short enough.
+
+G. Andrew, O. Thakkar, B. McMahan, S. Ramaswamy: *Differentially Private Learning with Adaptive Clipping*, NeurIPS 2021.
+The noise of a round is in units of the clip that the round's updates were clipped to, never of the next one.
+"""
+
+from __future__ import annotations
+
+import math
+
+
+def update_multiplier(multiplier: float, bits: float) -> float:
+    """The noise multiplier of the updates, so that they and the bits together cost one event of ``multiplier``.
+
+    ``bits``: the deviation of the noise on the sum of the bits, which are 1/2 or -1/2. Raises ``ValueError`` where the
+    bits alone cost more.
+    """
+    if multiplier == 0 or math.isinf(bits):
+        return multiplier
+    if not 2.0 * bits > multiplier:
+        raise ValueError(f"the noise {bits:g} on the bits must be above half the noise multiplier, {multiplier / 2:g}")
+    return float((multiplier**-2 - (2.0 * bits) ** -2) ** -0.5)
+
+
+def next_clip(clip: float, share: float, quantile: float, rate: float) -> float:
+    """The clip of the next round, where a ``share`` of the updates was at most ``clip`` long, by the noisy bits."""
+    if rate == 0:
+        return clip
+    return clip * math.exp(-rate * (share - quantile))

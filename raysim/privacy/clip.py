@@ -1,0 +1,42 @@
+"""Clipping: what bounds how far one hospital, or one patient, can move a sum."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float64]
+
+BELOW = 1.0 - 1e-12
+"""By this a factor that clips is lowered, so that rounding does not put the result above the clip."""
+
+
+def norm(vectors: Sequence[Floats]) -> float:
+    """The 2-norm of ``vectors``, end to end, in float64."""
+    return math.sqrt(sum(float(np.dot(vector, vector)) for vector in vectors))
+
+
+def clip_factor(length: float, clip: float) -> float:
+    """What a vector of norm ``length`` is multiplied by so that it is at most ``clip`` long; exactly 1 where it is."""
+    return 1.0 if length <= clip else clip / length * BELOW
+
+
+def clipped(vectors: Sequence[Floats], clip: float) -> list[Floats]:
+    """``vectors``, which together are one hospital's message, at most ``clip`` long; all zeros where not finite.
+
+    What is short enough keeps its bits.
+    """
+    with np.errstate(over="ignore"):
+        length = norm(vectors)
+    if not all(np.isfinite(vector).all() for vector in vectors):
+        return [np.zeros_like(vector) for vector in vectors]
+    if math.isinf(length):  # the squares are too large, the entries are not
+        scale = max(float(np.abs(vector).max(initial=0.0)) for vector in vectors)
+        vectors = [vector / scale for vector in vectors]
+        length, clip = norm(vectors), clip / scale
+        return [vector * (clip_factor(length, clip) * scale) for vector in vectors]
+    factor = clip_factor(length, clip)
+    return list(vectors) if factor == 1.0 else [vector * factor for vector in vectors]

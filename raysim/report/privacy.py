@@ -1,0 +1,48 @@
+"""What is said of privacy where results are read: the promise of a run, and what it costs to have looked at several."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from raysim.engine.job import Result
+from raysim.engine.privacy_ledger import Statement, together
+
+
+def of_run(result: Result) -> str:
+    """The promise of one run and its limits, in a sentence; empty without one."""
+    told = result.outcome.privacy
+    return "" if told is None else f"Privacy: {told.sentence()}."
+
+
+def sentences(results: Sequence[Result]) -> tuple[str, ...]:
+    """The promise of each strategy's runs, and that of all runs together, for whoever sees them all."""
+    told = [(result.label, result.outcome.privacy) for result in results]
+    by_label: dict[str, Statement] = {}
+    for label, each in told:
+        if each is not None and (label not in by_label or each.epsilon > by_label[label].epsilon):
+            by_label[label] = each
+    if not by_label:
+        return ()
+    said = [f"Privacy of one run of {label}: {each.sentence()}." for label, each in by_label.items()]
+    without = sorted({label for label, each in told if each is None})
+    if without:
+        return (*said, f"Nothing is promised of all runs together, for {', '.join(without)} came without noise.")
+    return (*said, _all(tuple(each for _, each in told if each is not None)))
+
+
+def figures(told: Statement | None) -> dict[str, float]:
+    """The promise as figures by name, for tables of runs: ``epsilon_<adversary>`` where finite, and ``delta``."""
+    if told is None:
+        return {}
+    finite = {f"epsilon_{adversary}": value for adversary, value in told.epsilons.items() if math.isfinite(value)}
+    return finite | {"delta": told.delta}
+
+
+def _all(statements: tuple[Statement, ...]) -> str:
+    whole, delta, against = together(statements)
+    epsilon = "infinite" if math.isinf(whole) else f"{whole:.4g}"
+    return (
+        f"Whoever sees all {len(statements)} runs of this page learns more than from one: together epsilon = "
+        f"{epsilon}, delta = {delta:.3g} for one {statements[0].unit} against the {against}."
+    )

@@ -1,0 +1,25 @@
+"""What the server has to learn of hospitals' updates: by it, guarantees of privacy say whether they fit a strategy."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+
+@dataclass(frozen=True)
+class Needs:
+    """``bounded``: one sum of all deltas, each of them clipped. ``joint``: that and the sum of what control variates
+    change by, clipped together. ``clusters``: a sum for each cluster of hospitals, each hospital in one.
+    ``refused``: more than sums, and ``why``.
+    """
+
+    kind: Literal["bounded", "joint", "clusters", "refused"] = "bounded"
+    why: str = ""
+
+    @staticmethod
+    def more(why: str) -> Needs:
+        """More than sums: ``why`` completes "the strategy ..."."""
+        return Needs("refused", why)
+
+
+BOUNDED, JOINT, CLUSTERS = Needs("bounded"), Needs("joint"), Needs("clusters")

@@ -1,0 +1,93 @@
+"""Epsilons of events against numbers that dp-accounting and closed forms give, and what must hold of any of them."""
+
+from __future__ import annotations
+
+import math
+import subprocess
+import sys
+
+import pytest
+
+from raysim.core.errors import ConfigError
+from raysim.privacy import accountant
+from raysim.privacy.events import Event, Gaussian, Laplace, Repeated
+
+SAMPLED = [
+    # rate, multiplier, steps, delta, by distributions, by divergences
+    (0.1, 1, 100, 1e-5, 7.046603, 7.903850),
+    (0.01, 1.1, 1000, 1e-5, 1.515370, 1.711770),
+    (20 / 208, 1, 20, 1e-3, 2.043290, 2.617567),
+    (0.25, 2, 100, 1e-3, 4.611821, 5.260084),
+    (1, 5, 20, 1e-5, 3.848610, 4.161624),
+    (1, 1, 1, 1e-5, 4.377178, 4.728507),
+]
+
+
+@pytest.mark.parametrize(("rate", "multiplier", "steps", "delta", "distributions", "divergences"), SAMPLED)
+def test_sampled_normal_noise_costs_what_the_library_says(rate, multiplier, steps, delta, distributions, divergences):
+    events = [Gaussian(multiplier, rate, steps)]
+    assert accountant.by_distributions(events, delta) == pytest.approx(distributions, abs=1e-4)
+    assert accountant.by_divergences(events, delta) == pytest.approx(divergences, abs=1e-4)
+    assert accountant.epsilon(events, delta) <= accountant.by_divergences(events, delta)
+
+
+def test_normal_noise_alone_has_its_closed_form():
+    assert accountant.epsilon([Gaussian(5, 1, 20)], 1e-5) == pytest.approx(3.848610282538, abs=1e-9)
+    assert accountant.epsilon([Gaussian(1)], 1e-5) == pytest.approx(4.377178095681, abs=1e-9)
+
+
+def test_kinds_of_noise_compose_to_less_than_the_sum_of_their_epsilons():
+    events: list[Event] = [Laplace(2), Gaussian(10), Gaussian(2, 0.1, 50)]
+    together = accountant.epsilon(events, 1e-5)
+    assert together == pytest.approx(2.120586, abs=1e-4)
+    assert accountant.by_divergences(events, 1e-5) == pytest.approx(2.314327, abs=1e-4)
+    assert sum(accountant.epsilon([event], 1e-5) for event in events) == pytest.approx(2.493152, abs=1e-4)
+
+
+@pytest.mark.parametrize(("places", "epsilon"), [(1, 1.5154), (2, 3.2942), (3, 5.2450)])
+def test_a_patient_at_several_places_costs_more_than_each_alone(places, epsilon):
+    assert accountant.epsilon([Repeated(1.1, 0.01, places, 1000)], 1e-5) == pytest.approx(epsilon, abs=1e-3)
+
+
+def test_two_halves_are_one_event_of_double_count():
+    halves = [Gaussian(2, 0.1, 5), Gaussian(2, 0.1, 5)]
+    assert accountant.epsilon(halves, 1e-5) == accountant.epsilon([Gaussian(2, 0.1, 10)], 1e-5)
+
+
+def test_epsilon_falls_with_noise_and_rises_with_rate_and_steps():
+    def epsilon(multiplier: float, rate: float, steps: int) -> float:
+        return accountant.epsilon([Gaussian(multiplier, rate, steps)], 1e-3)
+
+    assert epsilon(2, 0.1, 10) < epsilon(1, 0.1, 10)
+    assert epsilon(2, 0.1, 10) < epsilon(2, 0.2, 10) < epsilon(2, 1.0, 10)
+    assert epsilon(2, 0.1, 10) < epsilon(2, 0.1, 20)
+    assert math.isinf(epsilon(0, 0.1, 10))
+    assert accountant.epsilon([], 1e-3) == 0
+
+
+@pytest.mark.parametrize(
+    ("rate", "steps", "epsilon", "multiplier"),
+    [(0.25, 20, 4, 1.197), (1, 20, 2, 6.463), (1, 20, 1, 11.514), (1, 100, 8, 4.800)],
+)
+def test_noise_is_calibrated_to_an_epsilon_that_it_then_keeps(rate, steps, epsilon, multiplier):
+    def events(z: float) -> list[Gaussian]:
+        return [Gaussian(z, rate, steps)]
+
+    found = accountant.calibrated(events, epsilon, 1e-3)
+    assert found == pytest.approx(multiplier, abs=1e-3)
+    assert epsilon * (1 - 1e-3) <= accountant.epsilon(events(found), 1e-3) <= epsilon
+
+
+def test_without_the_library_one_line_says_what_to_install(monkeypatch):
+    monkeypatch.setitem(sys.modules, "dp_accounting", None)
+    with pytest.raises(ConfigError, match=r"dp-accounting.*pip install 'raysim\[privacy\]'"):
+        accountant.library()
+
+
+def test_what_is_not_used_is_not_imported():
+    code = (
+        "import sys, raysim.engine.coordinator, raysim.experiment.runs; "
+        "print([name for name in ('dp_accounting', 'cryptography') if name in sys.modules])"
+    )
+    printed = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    assert printed.strip() == "[]"

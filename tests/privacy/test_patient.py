@@ -1,0 +1,305 @@
+"""Guarantees for patients: identities, who is drawn, how far one patient can move a sum, noise, and refusals."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from raysim.cluster.placement import Placement, balance
+from raysim.cluster.pool import LocalPool
+from raysim.config.privacy import PrivacySection
+from raysim.config.system import SystemSection
+from raysim.core.errors import ConfigError
+from raysim.data.federation import Federation
+from raysim.engine.contributions import drawn
+from raysim.engine.coordinator import Coordinator
+from raysim.engine.hospitals import HospitalGroup
+from raysim.engine.job import Outcome, RunState, check_job
+from raysim.engine.messages import Inquiry, StatisticNoise
+from raysim.privacy import quick
+from raysim.storage.checkpoints import decode, encode
+from raysim.strategies.hospital_clusters.clust_psi import ClustPsi
+from raysim.strategies.hospital_clusters.clustered import Clustered
+from raysim.strategies.one_model.fedavg import FedAvg
+from raysim.strategies.one_model.fedavgm import FedAvgM
+from raysim.strategies.one_model.fedprox import FedProx
+from raysim.strategies.one_model.moon import Moon
+from raysim.strategies.one_model.scaffold import Scaffold
+from raysim.strategies.personal.fedrep import FedRep
+from raysim.strategies.references.centralized import Centralized
+from raysim.strategies.selections.sampling import All, Poisson
+from raysim.strategies.shared.label_counts import LabelCounts
+from tests.conftest import MLP, MakeFederation, job_of, run, store
+
+SIZES = [9, 4, 13, 7, 0, 6]
+
+
+@pytest.fixture
+def federation(federate: MakeFederation) -> Federation:
+    return federate(SIZES, [5, 6, 0, 8, 4, 3])
+
+
+def of_patients(federation: Federation, rows: int) -> Federation:
+    """The federation in which so many rows in a row are one patient."""
+    np.save(federation.folder / "people.npy", np.arange(len(federation.y)) // rows)
+    return Federation.open(federation.folder)
+
+
+def section(**keys) -> PrivacySection:
+    plain = {"unit": "patient", "delta": 1e-3, "declared_public": ("sizes", "metrics")}
+    return PrivacySection(**plain | ({} if "epsilon" in keys else {"noise_multiplier": 0.0}) | keys)
+
+
+def private(federation: Federation, strategy=None, actors: int = 1, job=None, **keys) -> Outcome:
+    settings = {"rounds": 3, "epochs": 2} | (job or {})
+    made = job_of(federation, strategy or FedAvg(), selection=All(), **settings)
+    return run(federation, replace(made, privacy=section(**keys)), actors)
+
+
+def test_pooled_without_noise_clip_and_sampling_is_gradient_descent_on_all_rows(federation):
+    pooled = private(federation, mode="pooled", rate=1, clip=1e9, job={"rounds": 5}).bank
+    central = run(federation, job_of(federation, Centralized(), rounds=5, batch_size=0), 1).bank
+    assert pooled == pytest.approx(central, abs=1e-10)
+    averaged = run(federation, job_of(federation, FedAvg(), rounds=5, batch_size=0), 1).bank
+    assert pooled == pytest.approx(averaged, abs=1e-10)
+
+
+@pytest.mark.parametrize("optimizer", ["sgd", "momentum", "adam"])
+@pytest.mark.parametrize("model", [None, MLP])
+def test_local_steps_without_noise_clip_and_sampling_are_full_batch_steps(federation, optimizer, model):
+    one = {"rounds": 3, "epochs": 1, "batch_size": 0, "optimizer": optimizer, "model": model}
+    strategy = FedProx(mu=0.3)
+    local = private(federation, strategy, mode="local", clip=1e9, job=one).bank
+    assert local == pytest.approx(run(federation, job_of(federation, strategy, **one), 1).bank, abs=1e-10)
+
+
+@pytest.mark.parametrize("mode", ["pooled", "local"])
+def test_patients_of_one_row_each_are_examples_bit_for_bit(federation, mode):
+    keys = {"mode": mode, "noise_multiplier": 1.0, "clip": 0.5} | ({"rate": 0.4} if mode == "pooled" else {})
+    patients, examples = (private(federation, unit=unit, **keys) for unit in ("patient", "example"))
+    assert (patients.bank == examples.bank).all()
+
+
+@pytest.mark.parametrize("mode", ["pooled", "local"])
+def test_the_bits_do_not_depend_on_how_many_actors_there_are(federation, mode):
+    pairs = of_patients(federation, 2)
+    keys = {"mode": mode, "noise_multiplier": 1.0, "clip": 0.5}
+    alone, several = (private(pairs, FedAvgM(), actors=actors, **keys) for actors in (1, 4))
+    assert (alone.bank == several.bank).all()
+    assert alone.privacy == several.privacy
+
+
+def test_at_most_so_many_rows_of_a_patient_are_drawn_and_keep_their_order():
+    people = np.array([7, 7, 3, 7, 3, 9, 7])
+    order = np.array([6, 0, 4, 2, 1, 5, 3])
+    own = drawn(people, order, 2)
+    assert own.rows.tolist() == [0, 6, 2, 4, 5]  # of 7 the first two in the random order: 6 and 0
+    assert own.patient.tolist() == [0, 0, 1, 1, 2]
+    assert own.patients == 3
+    assert drawn(people, order, 9).rows.tolist() == [0, 1, 3, 6, 2, 4, 5]
+    assert drawn(people[:0], order[:0], 2).patients == 0
+
+
+@pytest.mark.parametrize("rows", [1, 3])
+def test_one_patient_moves_a_pooled_sum_by_at_most_twice_the_clip(federation, tmp_path, rows):
+    """In place of a patient's rows others: both contribute at most the clip, the others the same."""
+    banks = []
+    for name, factor in (("here", 1.0), ("there", -40.0)):
+        (tmp_path / name).mkdir()
+        X = federation.X.copy()
+        X[:rows] *= factor
+        each = of_patients(store(tmp_path / name, X, federation.y, federation.bounds), rows)
+        banks.append(private(each, mode="pooled", rate=1, clip=0.2, job={"rounds": 1, "learning_rate": 1.0}).bank[0])
+    units = (
+        sum(-(-size // rows) for size in SIZES) if rows == 1 else len(banks and np.unique(units_of(federation, rows)))
+    )
+    moved = np.linalg.norm(banks[0] - banks[1]) * units
+    assert 0.01 < moved <= 2 * 0.2 * (1 + 1e-9)
+
+
+def units_of(federation: Federation, rows: int) -> np.ndarray:
+    """Hospital and patient of each training row."""
+    codes = np.arange(len(federation.y)) // rows
+    pairs = [h * 1000 + code for h in range(len(SIZES)) for code in np.unique(codes[federation.rows(h, "train")])]
+    return np.array(pairs)
+
+
+def test_pooled_noise_arrives_with_the_promised_deviation(federate):
+    wide = federate([4, 4, 4], features=4000)
+    keys = {"mode": "pooled", "rate": 1e-3, "clip": 0.5, "noise_multiplier": 3.0}
+    bank = private(wide, job={"rounds": 1, "learning_rate": 2.0}, **keys).bank[0]
+    deviation = 3.0 * 0.5 * 2.0 / (1e-3 * 12)
+    assert bank.std() == pytest.approx(deviation, rel=0.05)
+
+
+def test_a_local_step_of_nobody_is_a_step_of_noise(federate):
+    wide = federate([4], features=4000)
+    bank = private(
+        wide, mode="local", clip=0.5, noise_multiplier=3.0, job={"rounds": 1, "epochs": 1, "learning_rate": 2.0}
+    ).bank[0]
+    assert bank.std() == pytest.approx(3.0 * 0.5 * 2.0 / 4, rel=0.05)
+
+
+def test_local_noise_is_calibrated_for_each_hospital_so_that_all_patients_are_promised_the_same(federate):
+    unequal = federate([8, 40, 200])
+    told = private(unequal, mode="local", epsilon=2.0, clip=0.5, job={"rounds": 4, "batch_size": 8}).privacy
+    least, most = told.by_hospital["least"], told.by_hospital["most"]
+    assert least[0] == pytest.approx(2.0, abs=1e-2)
+    assert most[0] <= 2.0
+    assert most[1] > 2 * least[1]
+    assert told.epsilon == most[0]
+    same = private(
+        unequal, mode="local", epsilon=2.0, clip=0.5, equal_epsilon=False, job={"rounds": 4, "batch_size": 8}
+    )
+    assert same.privacy.by_hospital["least"][0] < 1.5
+    assert same.privacy.epsilon == pytest.approx(2.0, abs=1e-2)
+
+
+def test_the_quick_bound_is_above_the_accountant(federation):
+    from raysim.privacy.accountant import epsilon
+    from raysim.privacy.events import Gaussian
+
+    for multiplier, rate, steps in ((1.0, 0.1, 100), (5.0, 1.0, 20), (2.0, 0.5, 40)):
+        bound = quick.epsilon(multiplier, rate, steps, 1e-5)
+        assert epsilon([Gaussian(multiplier, rate, steps)], 1e-5) < bound < 1.3 * bound
+    assert quick.epsilon(5.0, 1.0, 20, 1e-5) == pytest.approx(4.161624, abs=2e-2)
+    assert quick.epsilon(quick.calibrated(2.0, 0.2, 30, 1e-5), 0.2, 30, 1e-5) == pytest.approx(2.0, abs=2e-3)
+    assert math.isinf(quick.epsilon(0.0, 0.1, 1, 1e-5))
+    assert quick.epsilon(1.0, 0.1, 0, 1e-5) == 0.0
+
+
+def test_pooled_is_accounted_as_sampled_noise_against_an_outsider_and_less_against_others(federation):
+    told = private(federation, mode="pooled", noise_multiplier=2.0, delta=1e-5, job={"rounds": 200}).privacy
+    assert told.epsilon == pytest.approx(1.560605, abs=1e-4)
+    assert told.epsilon < told.epsilons["peer"] < told.epsilons["server"]
+    assert told.twice > told.epsilon
+    assert (told.mode, told.covers, told.not_private) == ("pooled", ("update",), ())
+
+
+@pytest.mark.parametrize("mode", ["pooled", "local"])
+def test_a_run_goes_on_bit_for_bit(federation, mode):
+    job = replace(job_of(federation, FedAvgM(), rounds=4), privacy=section(mode=mode, noise_multiplier=1.0, clip=0.2))
+    pool = LocalPool(Placement(balance(federation.totals, 2), 1, 0), "cpu")
+    events = list(Coordinator(pool).run(job, every=2))
+    (stood,) = [event for event in events if isinstance(event, RunState) and event.round == 2]
+    again, _ = decode(encode(stood, "print", job.strategy), job.strategy)
+    *_, outcome = Coordinator(pool).run(job, again)
+    assert (outcome.bank == events[-1].bank).all()
+    assert outcome.privacy == events[-1].privacy
+
+
+def counting(federation: Federation, counts: float, **keys) -> Outcome:
+    statistics = {"label_counts": {"epsilon": counts}}
+    strategy = ClustPsi(clusters=2)
+    return private(federation, strategy, mode="local", statistics=statistics, clip=0.5, **keys)
+
+
+def test_counts_with_noise_are_covered_and_paid_for(federation):
+    told = counting(federation, 0.5, epsilon=2.0).privacy
+    assert told.covers == ("update", "label_counts")
+    assert told.not_private == ()
+    assert told.epsilon == pytest.approx(2.0, abs=1e-2)
+    dearer = counting(federation, 1.5, epsilon=2.0).privacy
+    assert dearer.epsilon == pytest.approx(2.0, abs=1e-2)
+    assert dearer.by_hospital["most"][1] > told.by_hospital["most"][1]
+
+
+def test_the_noise_on_counts_has_the_scale_of_all_rows_of_a_patient(federate):
+    """Of 300 hospitals with the same rows: the deviation of Laplace noise is its scale times sqrt(2)."""
+    wide = of_patients(federate([8] * 300), 4)
+    noise = StatisticNoise("patient", 4, 4 / 0.5, "seeded")
+    group = HospitalGroup(np.arange(300), pools=False, device="cpu")
+    work = job_of(wide, FedAvg()).work
+    exact = np.stack(group.ask(Inquiry(work, LabelCounts(), 0)))
+    noisy = np.stack(group.ask(Inquiry(work, LabelCounts(), 0, noise=noise)))
+    assert (noisy >= 0).all()
+    heavy = noisy[noisy > 0] - exact[noisy > 0]
+    assert np.abs(heavy).max() > 8
+    drawn_again = np.stack(group.ask(Inquiry(work, LabelCounts(), 0, noise=noise)))
+    assert (noisy == drawn_again).all()
+    below = 0.5 * np.exp(-exact / 8.0)  # the chance that a count is clipped at 0
+    assert (noisy == 0).mean() == pytest.approx(below.mean(), abs=0.06)
+
+
+def test_at_most_so_many_rows_of_a_patient_are_counted(federate):
+    crowd = of_patients(federate([40]), 40)
+    group, work = HospitalGroup(np.arange(1), pools=False, device="cpu"), job_of(crowd, FedAvg()).work
+    noise = StatisticNoise("patient", 4, 1e-9, "seeded")
+    (counts,) = group.ask(Inquiry(work, LabelCounts(), 0, noise=noise))
+    assert counts.sum() == pytest.approx(4, abs=1e-6)
+
+
+def test_statistics_that_are_no_counts_are_refused(federation):
+    with pytest.raises(ConfigError, match=r"privacy.statistics.signature: .*no counts"):
+        private(federation, Clustered(clusters=2), mode="local", statistics={"signature": {"epsilon": 1.0}})
+    with pytest.raises(ConfigError, match=r"privacy.statistics.label_counts: .*privacy.unit: hospital"):
+        section(unit="hospital", statistics={"label_counts": {"epsilon": 1.0}})
+    with pytest.raises(ConfigError, match=r"privacy.statistics.label_counts.epsilon: 2 leaves nothing"):
+        section(epsilon=2.0, statistics={"label_counts": {"epsilon": 2.0}})
+
+
+REFUSED = [
+    ({"strategy": Scaffold()}, {}, r"strategy.name: .*control variates.*privacy.unit: patient"),
+    ({"strategy": Clustered(clusters=2)}, {}, r"strategy.name: .*privacy.mode: pooled"),
+    ({"selection": Poisson()}, {}, r"selection.name: 'Poisson'.*privacy.mode: pooled"),
+    ({"optimizer": "adam"}, {}, r"training.optimizer: adam.*privacy.mode: pooled"),
+    ({"system": SystemSection()}, {}, r"system: .*privacy.mode: pooled"),
+    ({}, {"delta": 0.1}, r"privacy.delta: 0.1 is not below 1 / 39"),
+    ({}, {"epsilon": 2.0, "noise_multiplier": 1.0}, r"privacy.noise_multiplier: 1 .*privacy.epsilon is 2"),
+]
+
+
+@pytest.mark.parametrize(("job", "keys", "line"), REFUSED)
+def test_what_cannot_be_promised_is_refused_in_a_line(federation, job, keys, line):
+    settings = {"strategy": FedAvg(), "selection": All()} | job
+    refused = replace(job_of(federation, **settings), privacy=section(mode="pooled", **keys))
+    with pytest.raises(ConfigError, match=line):
+        check_job(refused, federation)
+
+
+@pytest.mark.parametrize(("strategy", "line"), [(Moon(), "contrastive"), (FedRep(), "privacy.unit: patient")])
+def test_steps_that_cannot_be_made_noisy_are_refused_when_they_are_asked_for(federation, strategy, line):
+    with pytest.raises(ConfigError, match=line):
+        private(federation, strategy, mode="local", job={"model": MLP})
+
+
+@pytest.mark.parametrize(
+    ("keys", "line"),
+    [
+        ({"unit": "hospital", "mode": "pooled"}, "privacy.mode: pooled is not for privacy.unit: hospital"),
+        ({"mode": "central"}, "privacy.mode: central is not for privacy.unit: patient"),
+        ({"mode": "local", "rate": 0.1}, "privacy.rate: 0.1"),
+        ({"weights": "capped", "cap": 3}, "privacy.weights: capped"),
+    ],
+)
+def test_keys_that_do_not_go_together_are_refused(keys, line):
+    with pytest.raises(ConfigError, match=line):
+        section(**keys)
+
+
+def test_rows_divided_by_another_column_have_no_patients(federation):
+    (federation.folder / "people.npy").unlink()
+    with pytest.raises(ConfigError, match=r"privacy.unit: patient, but data.split.by"):
+        private(Federation.open(federation.folder), mode="pooled")
+
+
+def test_a_source_that_knows_patients_keeps_them(tmp_path: Path):
+    from raysim.data.build import build
+    from raysim.data.sources.table import Table
+    from raysim.data.split import Split
+
+    lines = ["hospital,patient,x,y"]
+    lines += [f"h{i % 2},p{i // 3},{i % 7},{i % 2 if i % 5 else 1 - i % 2}" for i in range(60)]
+    (tmp_path / "rows.csv").write_text("\n".join(lines))
+    source = Table(path=tmp_path / "rows.csv", silo="hospital", label="y", group="patient")
+    built = build(source, Split(), seed=0)
+    people = np.array([int(lines[1 + row].split(",")[1][1:]) for row in built.source_rows])
+    assert len(np.unique(built.people)) == 20
+    for person in np.unique(built.people):
+        assert len(np.unique(people[built.people == person])) == 1
+    by_row = build(source, Split(by="row"), seed=0)
+    assert len(np.unique(by_row.people)) == 20

@@ -1,0 +1,47 @@
+"""What it costs hospitals' privacy to have searched: every trial has seen the data."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from raysim.data.federation import Federation
+from raysim.engine.job import Outcome
+from raysim.engine.promises import Terms, settled
+from raysim.tune.plan import SweepPlan
+from raysim.tune.spaces import Params
+
+
+def cost(
+    plan: SweepPlan, trials: Iterable[Params], federations: Sequence[Federation], finals: Sequence[Outcome]
+) -> dict[str, Any] | None:
+    """For ``summary.json``: what all ``trials`` and the ``finals`` after them come to; None where nothing is promised.
+
+    A bound: epsilons add up, and deltas, as if every trial had been played to its end.
+    """
+    sections = [
+        settled(job.privacy, Terms.of(job, federation))
+        for params in trials
+        for job, federation in zip(plan.jobs(params, "validation"), federations, strict=True)
+        if job.privacy is not None
+    ]
+    told = [outcome.privacy for outcome in finals if outcome.privacy is not None]
+    if not sections and not told:
+        return None
+    exact = sorted({kind for each in told for kind in each.not_private})
+    epsilons = [math.inf if section.epsilon is None else section.epsilon for section in sections]
+    epsilon = math.inf if exact else sum(epsilons) + sum(each.epsilon for each in told)
+    delta = sum(section.delta for section in sections) + sum(each.delta for each in told)
+    shown = "infinite" if math.isinf(epsilon) else f"{epsilon:.4g}"
+    runs = len(sections) + len(told)
+    said = f"whoever sees all {runs} runs of this sweep: epsilon at most {shown}, delta {delta:.3g}"
+    if exact:
+        said += f"; not private: {', '.join(exact)}"
+    return {
+        "runs": runs,
+        "epsilon": "inf" if math.isinf(epsilon) else epsilon,
+        "delta": delta,
+        "not_private": exact,
+        "statement": said,
+    }
