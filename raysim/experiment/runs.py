@@ -232,6 +232,11 @@ class Experiment:
             "run", folder, self._frozen(entry, seed), federation, federation.fingerprint, again=self._again
         )
 
+    def job(self, seed: int) -> Job:
+        """The job of the only strategy with ``seed``."""
+        (entry,) = self.entries
+        return self._job(entry, seed)
+
     def _frozen(self, entry: Entry, seed: int) -> dict[str, Any]:
         """The configuration of a run as it is written."""
         return self._settled(entry, seed).of_run(seed).frozen_run()

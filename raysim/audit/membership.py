@@ -1,0 +1,88 @@
+"""Who was in the training rows: attacks that look at a model's confidence, and how well they do.
+
+- Loss threshold (Yeom 2018): a row with a smaller loss is called a member.
+- LiRA (Carlini 2022): shadow models with a row in and without it say how confident a model is either way; the score is
+  the logarithm of the ratio of two normal densities. With few shadows one variance serves all rows.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+Floats = NDArray[np.float64]
+
+FALSE_POSITIVES = (0.01, 0.001)
+"""Shares of non-members that may be called members, at which the share of members that are found is told."""
+
+
+def confidence(margins: ArrayLike, y: ArrayLike) -> Floats:
+    """``log(p_y / (1 - p_y))`` of each row ``[n]``: the margin of its true class, of margins of class 1 ``[n]``.
+
+    Logits ``[n, C]`` give the logit of the true class less the logarithm of the others' sum of exponentials.
+    """
+    z, labels = np.asarray(margins, dtype=np.float64), np.asarray(y, dtype=np.int64)
+    if z.ndim == 1:
+        return np.where(labels == 1, z, -z)
+    rows = np.arange(len(labels))
+    others = z.copy()
+    others[rows, labels] = -np.inf
+    score: Floats = z[rows, labels] - np.logaddexp.reduce(others, axis=1)
+    return score
+
+
+def lira(confidences: ArrayLike, members: ArrayLike, target: int) -> Floats:
+    """The score of each row ``[n]`` under model ``target`` of ``J``: above 0 where it looks like a member.
+
+    ``confidences [J, n]`` and ``members [J, n]`` are of all models, the target's own left out where densities are
+    fitted. NaN for rows that are never in, or never out, of the others.
+    """
+    c, inside = np.asarray(confidences, dtype=np.float64), np.asarray(members, dtype=bool)
+    others = np.arange(len(c)) != target
+    c_others, m = c[others], inside[others]
+    with np.errstate(invalid="ignore", divide="ignore"):
+        mean_in = np.where(m, c_others, 0.0).sum(axis=0) / m.sum(axis=0)
+        mean_out = np.where(m, 0.0, c_others).sum(axis=0) / (~m).sum(axis=0)
+        residuals = c_others - np.where(m, mean_in, mean_out)
+        variance_in = _variance(residuals[m], m)
+        variance_out = _variance(residuals[~m], ~m)
+        score: Floats = (
+            np.square(c[target] - mean_out) / variance_out - np.square(c[target] - mean_in) / variance_in
+        ) / 2.0 + np.log(variance_out / variance_in) / 2.0
+    return score
+
+
+def _variance(residuals: Floats, there: NDArray[np.bool_]) -> float:
+    """The pooled variance around the means of rows, each of which costs a degree of freedom."""
+    freedom = len(residuals) - int((there.sum(axis=0) > 0).sum())
+    return float(np.square(residuals).sum() / freedom) if freedom > 0 else float("nan")
+
+
+@dataclass(frozen=True)
+class Detection:
+    """How well scores tell members from others.
+
+    - ``auroc``: .5 is chance.
+    - ``at``: per share of false positives, the share of members that are found.
+    """
+
+    auroc: float
+    at: dict[float, float]
+
+
+def detection(scores: ArrayLike, members: ArrayLike) -> Detection:
+    """Of ``scores [n]``, higher for members, and the truth ``members [n]``. NaN without members or without others."""
+    s, inside = np.asarray(scores, dtype=np.float64), np.asarray(members, dtype=bool)
+    positive, negative = np.sort(s[inside]), np.sort(s[~inside])
+    if not len(positive) or not len(negative):
+        return Detection(float("nan"), dict.fromkeys(FALSE_POSITIVES, float("nan")))
+    below = np.searchsorted(negative, positive, "left") + np.searchsorted(negative, positive, "right")
+    auroc = float(below.sum() / (2.0 * len(positive) * len(negative)))
+    at = {}
+    for share in FALSE_POSITIVES:
+        allowed = int(share * len(negative))
+        threshold = negative[len(negative) - 1 - allowed]  # strictly above it there are `allowed` others at most
+        at[share] = float((positive > threshold).mean())
+    return Detection(auroc, at)

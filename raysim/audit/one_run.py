@@ -1,0 +1,85 @@
+"""A lower bound on epsilon from one run: canaries that are in by a fair coin, and guesses which were (Steinke 2023).
+
+Of ``M`` canaries an auditor guesses ``G`` and abstains for the others. Under (epsilon, delta) differential privacy the
+number of right guesses is hardly more than binomial with probability ``q = 1 / (1 + exp(-epsilon))``:
+
+    P[right >= v] <= P[Bin(G, q) >= v] + 2 M delta max_{1 <= i <= v} P[v > Bin(G, q) >= v - i] / i.
+
+The bound is the largest epsilon that the guesses refute at the given level. The term with ``delta`` belongs to it:
+without, bounds are too high.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike
+from scipy.optimize import brentq
+from scipy.special import bdtr, bdtrc
+
+ERROR = 0.05
+"""How often a bound may exceed the truth."""
+
+LARGEST = 50.0
+"""An epsilon beyond which no bound is looked for."""
+
+
+@dataclass(frozen=True)
+class Guesses:
+    """What the auditor said of canaries: ``made`` of ``canaries`` guesses, ``right`` of them."""
+
+    canaries: int
+    made: int
+    right: int
+
+
+def chance(epsilon: float, guesses: Guesses, delta: float) -> float:
+    """At most how probable so many right guesses are under (``epsilon``, ``delta``)."""
+    G, v, q = guesses.made, guesses.right, 1.0 / (1.0 + math.exp(-epsilon))
+    if v <= 0:
+        return 1.0
+    at_least = float(bdtrc(v - 1, G, q))
+    if not delta:
+        return min(at_least, 1.0)
+    i = np.arange(1, v + 1)
+    below = bdtr(v - 1, G, q) - np.where(i < v, bdtr(np.maximum(v - i - 1, 0), G, q), 0.0)
+    return min(at_least + 2.0 * guesses.canaries * delta * float((below / i).max()), 1.0)
+
+
+def lower_bound(guesses: Guesses, delta: float, error: float = ERROR) -> float:
+    """The largest epsilon that ``guesses`` refute at level ``error``; 0 where they refute none.
+
+    Raises ``ValueError`` for counts that no auditor can have.
+    """
+    if not 0 <= guesses.right <= guesses.made <= guesses.canaries:
+        raise ValueError(f"{guesses.right} of {guesses.made} guesses right of {guesses.canaries} canaries")
+    if chance(0.0, guesses, delta) > error:
+        return 0.0
+    if chance(LARGEST, guesses, delta) <= error:
+        return LARGEST
+    return float(brentq(lambda epsilon: chance(epsilon, guesses, delta) - error, 0.0, LARGEST, xtol=1e-10))
+
+
+def ceiling(canaries: int, delta: float, error: float = ERROR) -> float:
+    """The most that so many canaries can ever show: the bound if every guess were right."""
+    return max(lower_bound(Guesses(canaries, made, made), delta, error) for made in _numbers(canaries))
+
+
+def guessed(scores: ArrayLike, included: ArrayLike, share: float = 0.5) -> Guesses:
+    """Guess "in" for the highest ``share / 2`` of ``scores [M]`` and "out" for the lowest.
+
+    ``included [M]`` is the truth. The numbers of guesses are fixed beforehand, so that nothing is chosen by looking.
+    Equal scores keep their order.
+    """
+    s, truth = np.asarray(scores, dtype=np.float64), np.asarray(included, dtype=bool)
+    each = int(len(s) * share / 2)
+    order = np.argsort(s, kind="stable")
+    right = int(truth[order[len(s) - each :]].sum() + (~truth[order[:each]]).sum())
+    return Guesses(len(s), 2 * each, right)
+
+
+def _numbers(canaries: int) -> list[int]:
+    """Numbers of guesses among which the best is found: all of a few, else some hundred."""
+    return sorted({canaries, *np.linspace(1, canaries, min(canaries, 200)).astype(int).tolist()})

@@ -1,0 +1,69 @@
+"""The command ``raysim audit``, which the entry-point group ``raysim.commands`` names; imports only typer."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+ConfigPath = Annotated[Path, typer.Argument(metavar="CONFIG", help="YAML: a run.")]
+Set = Annotated[list[str] | None, typer.Option("--set", metavar="A.B=VALUE", help="Override a key; may be repeated.")]
+Out = Annotated[Path | None, typer.Option(help="Folder to write into; default runs/<name>/<time>-<id>.")]
+Shadows = Annotated[int, typer.Option(help="Federations of LiRA, in which each row is in or out; 0: none.")]
+Canaries = Annotated[int, typer.Option(help="Rows added by a fair coin, for a lower bound of epsilon; 0: none.")]
+InProcess = Annotated[bool, typer.Option("--in-process", help="Run without Ray, for a debugger; same results.")]
+Verbose = Annotated[bool, typer.Option("-v", "--verbose", help="Show what Ray says, and tracebacks.")]
+
+
+def audit(
+    config: ConfigPath,
+    set_: Set = None,
+    out: Out = None,
+    shadows: Shadows = 16,
+    canaries: Canaries = 100,
+    in_process: InProcess = False,
+    verbose: Verbose = False,
+) -> None:
+    """Attack a run's privacy: who was trained on, how much epsilon is at least, what an update shows."""
+    import json
+
+    from rich.console import Console
+
+    from raysim.config import reading
+    from raysim.experiment.audit import audit as play
+
+    console = Console()
+
+    def say(text: str) -> None:
+        console.print(text, soft_wrap=True, highlight=False, markup=False)
+
+    asked = reading.resolve(config, set_ or [])
+    folder = play(asked, out, shadows=shadows, canaries=canaries, in_process=in_process, verbose=verbose, say=say)
+    summary = json.loads((folder / "audit.json").read_text())
+    for attack in ("loss_threshold", "lira"):
+        if attack in summary:
+            say(_membership(attack, summary[attack]))
+    if "one_run" in summary:
+        say(_bound(summary["one_run"]))
+    say(f"files: {folder}")
+
+
+def _membership(attack: str, figures: dict[str, float]) -> str:
+    text = (
+        f"{attack.replace('_', ' ')}: members are told from others with AUROC {figures['auroc']:.3f} "
+        f"({figures['auroc_low']:.3f} to {figures['auroc_high']:.3f})"
+    )
+    if figures["smaller_leak_more"]:
+        return f"{text}; smaller hospitals leak more"
+    if figures["larger_leak_more"]:
+        return f"{text}; larger hospitals leak more"
+    return f"{text}; no difference by size of hospital is shown"
+
+
+def _bound(figures: dict[str, float]) -> str:
+    return (
+        f"epsilon is at least {figures['epsilon_at_least']:.2f} (95 %, delta {figures['delta']:g}): "
+        f"{figures['right']} of {figures['guesses']} guesses on {figures['canaries']} canaries were right; "
+        f"so many canaries can show {figures['ceiling']:.2f} at most"
+    )

@@ -1,0 +1,89 @@
+"""A federation's rows dealt anew between training and testing at each hospital, with rows added."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from raysim.data.federation import Federation, write
+
+
+@dataclass(frozen=True, eq=False)
+class Added:
+    """Rows that a federation did not have."""
+
+    X: NDArray[np.float32]
+    """Their features ``[k, F]``, as the model receives them."""
+    y: NDArray[Any]
+    """Their labels, ``[k]``."""
+    hospital: NDArray[np.int64]
+    """Where each is, ``[k]``."""
+
+    @staticmethod
+    def none(federation: Federation) -> Added:
+        """No row."""
+        return Added(federation.X[:0], federation.y[:0], np.empty(0, np.int64))
+
+
+def rearranged(federation: Federation, trained: NDArray[np.bool_], added: Added, folder: Path) -> Federation:
+    """Store in ``folder``, which must exist, a federation whose hospitals train on the rows that are ``trained``.
+
+    ``trained [N + k]`` is said of the rows of ``federation``, then of those ``added``. Rows of validation stay what
+    they are; all others are tested on. ``source_rows`` of the result say which of the ``N + k`` rows each one is.
+    """
+    index: list[NDArray[np.int64]] = []
+    bounds, at, total = np.empty_like(federation.bounds), 0, len(federation.y)
+    for h, (start, train, validation, stop) in enumerate(federation.bounds.tolist()):
+        free = [np.arange(start, train), np.arange(validation, stop), total + np.flatnonzero(added.hospital == h)]
+        rows = np.concatenate(free)
+        order = [rows[trained[rows]], np.arange(train, validation), rows[~trained[rows]]]
+        bounds[h] = at + np.cumsum([0, *(len(each) for each in order)])
+        at = bounds[h, 3]
+        index += order
+    rows = np.concatenate(index)
+    seen = np.ones((len(added.y), federation.observed.shape[1]), bool)
+    meta = json.loads((federation.folder / "federation.json").read_text())
+    write(
+        folder,
+        X=np.concatenate([federation.X, added.X])[rows],
+        y=np.concatenate([federation.y, added.y])[rows],
+        observed=np.concatenate([federation.observed, seen])[rows],
+        bounds=bounds,
+        patients={name: _extended(name, values, len(added.y))[rows] for name, values in federation.patients.items()},
+        meta=meta | {"fingerprint": f"{federation.fingerprint} rearranged"},
+        source_rows=rows,
+        preprocessing=federation.preprocessing,
+    )
+    return Federation.open(folder)
+
+
+def halves(federation: Federation, rng: np.random.Generator) -> NDArray[np.bool_]:
+    """A random half of each hospital's rows that are not for validation, ``[N]``: which to train on."""
+    trained = np.zeros(len(federation.y), bool)
+    for start, train, validation, stop in federation.bounds.tolist():
+        rows = rng.permutation(np.concatenate([np.arange(start, train), np.arange(validation, stop)]))
+        trained[rows[: (len(rows) + int(rng.integers(2))) // 2]] = True
+    return trained
+
+
+def trained_on(federation: Federation) -> NDArray[np.bool_]:
+    """The rows of training parts, ``[N]``."""
+    trained = np.zeros(len(federation.y), bool)
+    for start, train in federation.bounds[:, :2].tolist():
+        trained[start:train] = True
+    return trained
+
+
+def _extended(name: str, values: NDArray[Any], k: int) -> NDArray[Any]:
+    """An attribute of patients for ``k`` rows more, of patients of their own of whom nothing is known."""
+    if values.dtype.kind == "f":
+        return np.append(values, np.full(k, np.nan))
+    if values.dtype.kind in "iu":
+        return np.append(values, values.max(initial=0) + 1 + np.arange(k))
+    new = [f"canary {i}" for i in range(k)] if name == "patient" else ["unknown"] * k
+    return np.append(values, np.array(new, dtype=object if values.dtype.kind == "O" else str))

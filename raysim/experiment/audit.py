@@ -1,0 +1,283 @@
+"""``raysim audit``: attacks on the privacy of a configuration's run, and what they find at each hospital.
+
+Three questions, asked of the models that serve hospitals after the last round:
+
+- Does a model betray who was trained on? The loss threshold compares training rows with test rows; LiRA plays the same
+  run on ``shadows`` federations in which each row is in with probability one half.
+- How much at least is epsilon? Canaries, rows of random signs with random labels, are in by a fair coin; how many of
+  them an auditor guesses right is a lower bound (:mod:`raysim.audit.one_run`).
+- What does one row's update show? Of a linear model, the row (:mod:`raysim.audit.inversion`).
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from raysim.audit import inversion, one_run
+from raysim.audit.membership import FALSE_POSITIVES, confidence, detection, lira
+from raysim.config.schema import Config
+from raysim.core.errors import ConfigError
+from raysim.core.streams import stream
+from raysim.data.federation import Federation
+from raysim.data.rearranged import Added, halves, rearranged, trained_on
+from raysim.engine.job import Job, Outcome
+from raysim.experiment.runs import Experiment
+from raysim.experiment.session import Session, open_session
+from raysim.statistics.auroc import delong, placements
+from raysim.statistics.intervals import auroc_interval
+from raysim.statistics.size_slope import size_slope
+from raysim.training.base import Model, Optimizer, Task
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+FEWEST_SHADOWS = 4
+"""With fewer, no row is in and out often enough to fit densities."""
+
+CANARY = 3.0
+"""Magnitude of every feature of a canary, in standard deviations."""
+
+
+@dataclass(frozen=True, eq=False)
+class Audit:
+    """What was found."""
+
+    membership: pd.DataFrame
+    """A row an attack and hospital, and one for all together: see ``docs/audit.md``."""
+    inverted: pd.DataFrame | None
+    """A row a feature: the patient's value and what the update says; None for models that are not linear."""
+    summary: dict[str, Any]
+    """The figures of the federation."""
+
+
+def audit(
+    config: Config,
+    out: Path | None,
+    *,
+    shadows: int,
+    canaries: int,
+    in_process: bool,
+    verbose: bool = False,
+    say: Callable[[str], None] = print,
+) -> Path:
+    """Play the attacks on ``config`` and write ``audit.json``, ``membership.csv`` and ``inversion.csv``; returns where.
+
+    Raises ``ConfigError`` for settings that cannot be audited.
+    """
+    if shadows and shadows < FEWEST_SHADOWS:
+        raise ConfigError(f"--shadows: {shadows} are too few to fit densities; name 0 or at least {FEWEST_SHADOWS}")
+    if canaries < 0:
+        raise ConfigError(f"--canaries: {canaries} is negative; name 0 or more")
+    experiment = Experiment(config, [config], (config.seed,), out)
+    federation = experiment.federations[config.seed]
+    if not federation.classes:
+        raise ConfigError("data: the label is a number; audits are for classes")
+    job = experiment.job(config.seed)
+    names, resources = federation.hospitals, config.resources
+    with (
+        open_session(federation.totals, resources, in_process=in_process, verbose=verbose, names=names) as session,
+        tempfile.TemporaryDirectory() as folder,
+    ):
+        auditor = _Auditor(job, federation, session, Path(folder), say)
+        result = auditor.audit(shadows, canaries)
+    return _write(experiment, result)
+
+
+class _Auditor:
+    """Plays one job on variants of its federation."""
+
+    def __init__(
+        self, job: Job, federation: Federation, session: Session, folder: Path, say: Callable[[str], None]
+    ) -> None:
+        evaluation = job.evaluation.model_copy(update={"every": 0, "predictions": True, "groups": ()})
+        self._job = replace(job, evaluation=evaluation, adversary=None)
+        self._federation, self._session, self._folder, self._say = federation, session, folder, say
+
+    def audit(self, shadows: int, canaries: int) -> Audit:
+        """All attacks."""
+        federation, none = self._federation, Added.none(self._federation)
+        members = trained_on(federation)
+        margins, labels = self._margins(members, none, "target", self._job.work.seed)
+        tables = [self._table("loss_threshold", confidence(margins, labels), members, self._tested(members))]
+        summary: dict[str, Any] = {"rows": int(members.sum()), "shadows": shadows, "canaries": canaries}
+        if shadows:
+            scores, inside = self._shadows(shadows)
+            tables.append(self._table("lira", scores, inside, np.isfinite(scores)))
+        if canaries:
+            summary["one_run"] = self._canaries(canaries)
+        import pandas as pd
+
+        membership = pd.concat(tables, ignore_index=True)
+        for attack, rows in membership.groupby("attack", sort=False):
+            summary[str(attack)] = _federation_figures(rows)
+        return Audit(membership, self._inverted(), summary)
+
+    def _margins(
+        self, trained: NDArray[np.bool_], added: Added, name: str, seed: int
+    ) -> tuple[NDArray[Any], NDArray[Any]]:
+        """What the headline model says of all rows ``[N + k]`` after training on those ``trained``, and labels."""
+        folder = self._folder / name
+        folder.mkdir()
+        federation = rearranged(self._federation, trained, added, folder)
+        job = replace(self._job, work=replace(self._job.work, federation=str(folder), seed=seed))
+        *_, outcome = self._session.run(job)
+        if not isinstance(outcome, Outcome):
+            raise AssertionError("a job ends with its outcome")
+        said = list(outcome.predictions.values())[-1]
+        outputs, labels = np.empty_like(said), np.empty_like(federation.y)
+        outputs[federation.source_rows], labels[federation.source_rows] = said, federation.y
+        return outputs, labels
+
+    def _shadows(self, count: int) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
+        """LiRA's scores of all shadow models and rows, and who was in, each ``[count * N]`` rows by model."""
+        confidences, inside = [], []
+        for j in range(count):
+            trained = halves(self._federation, stream(self._job.work.seed, "shadow", j))
+            margins, labels = self._margins(trained, Added.none(self._federation), f"shadow {j}", self._job.work.seed)
+            confidences.append(confidence(margins, labels))
+            inside.append(trained)
+            self._say(f"shadow {j + 1} of {count}")
+        stacked, members = np.stack(confidences), np.stack(inside)
+        scores = np.stack([lira(stacked, members, j) for j in range(count)])
+        held = ~(trained_on(self._federation) | self._tested(trained_on(self._federation)))
+        scores[:, held] = np.nan
+        return scores, members
+
+    def _tested(self, members: NDArray[np.bool_]) -> NDArray[np.bool_]:
+        """Rows that a membership attack is judged on: all but those of validation, ``[N]``."""
+        judged = members.copy()
+        for _, _, validation, stop in self._federation.bounds.tolist():
+            judged[validation:stop] = True
+        return judged
+
+    def _canaries(self, count: int) -> dict[str, Any]:
+        """The lower bound of epsilon from ``count`` canaries."""
+        federation, seed = self._federation, self._job.work.seed
+        rng = stream(seed, "canary")
+        there = np.flatnonzero(federation.sizes("train"))
+        added = Added(
+            X=(CANARY * rng.choice([-1.0, 1.0], (count, federation.X.shape[1]))).astype(np.float32),
+            y=rng.integers(len(federation.classes), size=count).astype(federation.y.dtype),
+            hospital=np.resize(there, count).astype(np.int64),
+        )
+        coins = rng.random(count) < 0.5
+        members = trained_on(federation)
+        # The reference has draws of its own: with the same, the noise of a private run would cancel.
+        reference, labels = self._margins(np.append(members, np.zeros(count, bool)), added, "without", seed + 1)
+        margins, _ = self._margins(np.append(members, coins), added, "canaries", seed)
+        scores = (confidence(margins, labels) - confidence(reference, labels))[len(members) :]
+        guesses = one_run.guessed(scores, coins)
+        delta = 1e-5
+        return {
+            "canaries": count,
+            "guesses": guesses.made,
+            "right": guesses.right,
+            "delta": delta,
+            "epsilon_at_least": one_run.lower_bound(guesses, delta),
+            "ceiling": one_run.ceiling(count, delta),
+        }
+
+    def _table(
+        self, attack: str, scores: NDArray[np.float64], members: NDArray[np.bool_], judged: NDArray[np.bool_]
+    ) -> pd.DataFrame:
+        """A row a hospital, then one for all: how well ``scores [..., N]`` tell members among the rows ``judged``."""
+        import pandas as pd
+
+        federation = self._federation
+        rows = []
+        stacked, inside, use = np.atleast_2d(scores), np.atleast_2d(members), np.atleast_2d(judged)
+        for h, name in enumerate(federation.hospitals):
+            cut = slice(int(federation.bounds[h, 0]), int(federation.bounds[h, 3]))
+            there = use[:, cut]
+            rows.append(self._figures(attack, name, stacked[:, cut][there], inside[:, cut][there], h))
+        rows.append(self._figures(attack, "", stacked[use], inside[use], None))
+        return pd.DataFrame(rows)
+
+    def _figures(
+        self, attack: str, name: str, scores: NDArray[np.float64], members: NDArray[np.bool_], hospital: int | None
+    ) -> dict[str, Any]:
+        detected = detection(scores, members)
+        placed = delong(placements(scores, members.astype(np.int64), np.array([0, len(scores)])))
+        interval = auroc_interval(placed.auroc[0], placed.variance[0], placed.events, placed.non_events)
+        sizes = self._federation.sizes("train")
+        return {
+            "attack": attack,
+            "hospital": name or "(all)",
+            "n_train": int(sizes.sum() if hospital is None else sizes[hospital]),
+            "members": int(members.sum()),
+            "others": int((~members).sum()),
+            "auroc": detected.auroc,
+            "auroc_low": float(interval.low[0]),
+            "auroc_high": float(interval.high[0]),
+            "variance": float(placed.variance[0, 0]),
+        } | {f"found_at_{share:g}": caught for share, caught in detected.at.items()}
+
+    def _inverted(self) -> pd.DataFrame | None:
+        """One patient's row out of the update of a hospital that trains on nobody else."""
+        import pandas as pd
+
+        work, federation = self._job.work, self._federation
+        model: Model = work.model.bind(federation, "cpu", "float64")
+        if model.layout.names != ("weight", "bias") or len(federation.classes) != 2:
+            return None
+        row = int(federation.bounds[np.flatnonzero(federation.sizes("train"))[0], 0])
+        X, y = federation.X[row : row + 1].astype(np.float64), federation.y[row : row + 1]
+        start = np.zeros(model.layout.size)
+        task = Task(X, y, start, (), max(work.epochs, 1), 0.1, lambda epoch: stream(0, "inversion", epoch))
+        change = model.train([task], Optimizer("sgd", 0.1, 0))[0] - start
+        read, label = inversion.invert(change[:-1], float(change[-1]))
+        return pd.DataFrame(
+            {
+                "feature": [*federation.features, "(label)"],
+                "patient": [*X[0], float(y[0])],
+                "read_from_update": [*read, float(label)],
+            }
+        )
+
+
+def _federation_figures(rows: pd.DataFrame) -> dict[str, Any]:
+    """All rows together, and whether the attack does better at small hospitals."""
+    everywhere, each = rows.iloc[-1], rows.iloc[:-1]
+    slope = size_slope(each["auroc"], each["variance"], each["n_train"], 0.0)
+    return {
+        "auroc": everywhere["auroc"],
+        "auroc_low": everywhere["auroc_low"],
+        "auroc_high": everywhere["auroc_high"],
+        **{f"found_at_{share:g}": everywhere[f"found_at_{share:g}"] for share in FALSE_POSITIVES},
+        "hospitals": int(each["auroc"].notna().sum()),
+        "slope_per_doubling": slope.doubling,
+        "slope_low": slope.low * float(np.log(2.0)),
+        "slope_high": slope.high * float(np.log(2.0)),
+        "smaller_leak_more": bool(slope.high < 0),
+        "larger_leak_more": bool(slope.low > 0),
+    }
+
+
+def _write(experiment: Experiment, result: Audit) -> Path:
+    from raysim.storage.manifest import Manifest
+    from raysim.storage.results import write_config
+
+    federation = experiment.federations[experiment.config.seed]
+    out = Manifest.begin(experiment.folder, "audit")
+    write_config(out, experiment.config.frozen_run(), federation)
+    out.csv("membership.csv", result.membership.drop(columns="variance"))
+    if result.inverted is not None:
+        out.csv("inversion.csv", result.inverted)
+    out.json("audit.json", _finite(result.summary))
+    return experiment.folder
+
+
+def _finite(tree: Any) -> Any:
+    """The same with undefined numbers as null, and numpy's numbers plain."""
+    if isinstance(tree, dict):
+        return {key: _finite(value) for key, value in tree.items()}
+    if isinstance(tree, float | np.floating):
+        return float(tree) if np.isfinite(tree) else None
+    return tree

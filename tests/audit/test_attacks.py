@@ -1,0 +1,63 @@
+"""Rows out of updates, and members out of confidences."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from sklearn.metrics import roc_auc_score
+
+from raysim.audit.inversion import invert
+from raysim.audit.membership import confidence, detection, lira
+
+
+def test_the_row_is_in_the_update():
+    x, w, b, rate = np.array([0.5, -1.2, 3, 0, 2.5]), np.array([0.1, 0.2, -0.1, 0.05, 0]), 0.3, 0.1
+    start, intercept = w.copy(), b
+    for _ in range(3):
+        residual = 1 / (1 + np.exp(-(w @ x + b))) - 1
+        w, b = w - rate * residual * x, b - rate * residual
+    assert b - intercept == pytest.approx(0.1064774124, abs=1e-9)
+    row, label = invert(w - start, b - intercept)
+    np.testing.assert_allclose(row, x, atol=1e-12)
+    assert label == 1
+    row, label = invert([-0.2, 0.4], -0.1)
+    np.testing.assert_allclose(row, [2, -4])
+    assert label == 0
+    assert np.isnan(invert([0.0, 0.0], 0.0)[0]).all()
+
+
+def test_confidence_is_the_logit_of_the_true_class():
+    np.testing.assert_allclose(confidence([2.0, 2.0], [1, 0]), [2.0, -2.0])
+    z, y = np.array([[0.3, -1.0, 2.0], [1.0, 1.0, 1.0]]), np.array([2, 0])
+    p = np.exp(z) / np.exp(z).sum(axis=1, keepdims=True)
+    expected = np.log(p[[0, 1], y] / (1 - p[[0, 1], y]))
+    np.testing.assert_allclose(confidence(z, y), expected, rtol=1e-12)
+
+
+def test_lira_is_the_log_ratio_of_two_normal_densities():
+    confidences = np.array([[9.0, 9.0], [2.0, 1.0], [4.0, 0.0], [1.0, 3.0], [-1.0, 5.0]])
+    members = np.array([[1, 0], [1, 0], [1, 0], [0, 1], [0, 1]], dtype=bool)
+    # In: row 0 has 2 and 4, row 1 has 3 and 5; out: row 0 has 1 and -1, row 1 has 1 and 0.
+    variance_in, variance_out = (2 + 2) / 2, (2 + 0.5) / 2
+
+    def density(x, mean, variance):
+        return np.exp(-((x - mean) ** 2) / (2 * variance)) / np.sqrt(variance)
+
+    expected = [
+        np.log(density(9, 3, variance_in) / density(9, 0, variance_out)),
+        np.log(density(9, 4, variance_in) / density(9, 0.5, variance_out)),
+    ]
+    np.testing.assert_allclose(lira(confidences, members, 0), expected, rtol=1e-9)
+    assert np.isnan(lira(confidences[:, :1], np.ones((5, 1), bool), 0)).all()
+
+
+def test_how_well_members_are_found():
+    rng = np.random.default_rng(0)
+    members = rng.random(3000) < 0.5
+    scores = np.round(rng.normal(size=3000) + members, 1)
+    detected = detection(scores, members)
+    assert detected.auroc == pytest.approx(roc_auc_score(members, scores), abs=1e-12)
+    for share, caught in detected.at.items():
+        cuts = [s for s in np.unique(scores) if (scores[~members] >= s).mean() <= share]
+        assert caught == max(((scores[members] >= s).mean() for s in cuts), default=0.0)
+    assert np.isnan(detection([1.0], [True]).auroc)

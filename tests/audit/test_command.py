@@ -1,0 +1,120 @@
+"""``raysim audit`` through the command line, and the federations that it plays on."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from raysim.core.streams import stream
+from raysim.data.federation import Federation, write
+from raysim.data.rearranged import Added, halves, rearranged, trained_on
+from tests.commands import Done, raysim
+
+ROOT = Path(__file__).parents[2]
+SMALL = ["--set", "data.hospitals=12", "--set", "data.rows=900", "--set", "training.rounds=3"]
+
+
+def federation(folder, sizes):
+    """Hospitals of so many training, validation and test rows."""
+    counts = np.array(sizes)
+    stops = np.cumsum(counts.sum(axis=1))
+    bounds = (
+        np.column_stack([np.zeros(len(counts), int), np.cumsum(counts, axis=1)]) + (stops - counts.sum(axis=1))[:, None]
+    )
+    n = int(stops[-1])
+    X = np.arange(2 * n, dtype=np.float32).reshape(n, 2)
+    meta = {
+        "hospitals": [f"h{i}" for i in range(len(counts))],
+        "features": ["a", "b"],
+        "classes": ["0", "1"],
+        "attributes": {},
+        "notes": [],
+        "fingerprint": "x",
+        "preprocessing_scalars": 0,
+    }
+    patients = {"age": np.arange(n, dtype=float), "patient": np.arange(n), "sex": np.full(n, "female")}
+    write(folder, X=X, y=np.arange(n) % 2, observed=np.ones((n, 2), bool), bounds=bounds, patients=patients, meta=meta)
+    return Federation.open(folder)
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=25)
+@given(
+    sizes=st.lists(st.tuples(*[st.integers(0, 5)] * 3).filter(any), min_size=1, max_size=5),
+    extra=st.integers(0, 4),
+    seed=st.integers(0, 99),
+)
+def test_rows_change_sides_and_stay_at_their_hospital(tmp_path_factory, sizes, extra, seed):
+    rng = np.random.default_rng(seed)
+    before = federation(tmp_path_factory.mktemp("before"), sizes)
+    n = len(before.y)
+    added = Added(
+        np.full((extra, 2), -1, np.float32), np.ones(extra, before.y.dtype), rng.integers(len(sizes), size=extra)
+    )
+    trained = rng.random(n + extra) < 0.5
+    after = rearranged(before, trained, added, tmp_path_factory.mktemp("after"))
+    home = np.append(np.repeat(np.arange(len(sizes)), before.totals), added.hospital)
+    X, y = np.concatenate([before.X, added.X]), np.append(before.y, added.y)
+    np.testing.assert_array_equal(np.sort(after.source_rows), np.arange(n + extra))
+    np.testing.assert_array_equal(after.X, X[after.source_rows])
+    np.testing.assert_array_equal(after.y, y[after.source_rows])
+    for h in range(len(sizes)):
+        validation = set(range(*before.bounds[h, 1:3]))
+        rows = {part: set(after.source_rows[after.rows(h, part)].tolist()) for part in ("train", "validation", "test")}
+        assert rows["validation"] == validation
+        assert rows["train"] == {i for i in np.flatnonzero(home == h).tolist() if trained[i]} - validation
+        assert rows["test"] == {i for i in np.flatnonzero(home == h).tolist() if not trained[i]} - validation
+    assert len(np.unique(after.patients["patient"])) == n + extra
+
+
+def test_half_of_each_hospitals_rows_are_in(tmp_path):
+    before = federation(tmp_path, [(4, 2, 2), (1, 0, 0), (3, 0, 4)])
+    drawn = np.array([halves(before, stream(1, "half", k)) for k in range(400)])
+    assert not drawn[:, 4:6].any()  # rows of validation
+    free = np.delete(np.arange(16), [4, 5])
+    assert np.abs(drawn[:, free].mean(axis=0) - 0.5).max() < 0.12
+    assert set(drawn[:, [0, 1, 2, 3, 6, 7]].sum(axis=1).tolist()) == {3}
+    assert trained_on(before).tolist() == [1] * 4 + [0] * 4 + [1] * 4 + [0] * 4
+
+
+def audited(folder: Path, *arguments: str) -> Done:
+    config = str(ROOT / "experiments" / "audit.yaml")
+    return raysim(["audit", config, "--in-process", "--out", "a", *SMALL, *arguments], folder, {})
+
+
+def test_an_audit_leaves_its_figures(tmp_path):
+    shown = audited(tmp_path, "--shadows", "4")
+    assert shown.code == 0, shown.err
+    assert "loss threshold: members are told from others" in shown.out
+    summary = json.loads((tmp_path / "a" / "audit.json").read_text())
+    assert 0 <= summary["one_run"]["epsilon_at_least"] <= summary["one_run"]["ceiling"]
+    table = pd.read_csv(tmp_path / "a" / "membership.csv")
+    assert table.groupby("attack")["hospital"].count().to_dict() == {"lira": 13, "loss_threshold": 13}
+    assert table["auroc"].iloc[12] == summary["loss_threshold"]["auroc"]
+    inverted = pd.read_csv(tmp_path / "a" / "inversion.csv")
+    np.testing.assert_allclose(inverted["patient"], inverted["read_from_update"], atol=1e-9)
+
+
+def test_overfitted_models_betray_their_rows(tmp_path):
+    """A model of each hospital's own, trained long on few rows, knows them."""
+    long = ["--set", "strategy=local", "--set", "training.rounds=40", "--set", "data.rows=500"]
+    long += ["--set", "data.features=50"]
+    long += ["--set", "training.learning_rate=0.5"]
+    audited(tmp_path, "--shadows", "0", "--canaries", "0", *long)
+    summary = json.loads((tmp_path / "a" / "audit.json").read_text())
+    assert summary["loss_threshold"]["auroc_low"] > 0.5
+    assert "lira" not in summary
+    assert "one_run" not in summary
+
+
+@pytest.mark.parametrize(("option", "value"), [("--shadows", "2"), ("--shadows", "-1"), ("--canaries", "-1")])
+def test_numbers_that_make_no_audit_are_refused(tmp_path, option, value):
+    shown = audited(tmp_path, option, value)
+    assert shown.code == 2
+    assert shown.err.startswith(f"raysim: {option}: {value}")
+    assert not (tmp_path / "a").exists()

@@ -1,0 +1,64 @@
+"""The bound of one run against published values and a direct sum."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from scipy.stats import binom
+
+from raysim.audit.one_run import Guesses, ceiling, chance, guessed, lower_bound
+
+
+@pytest.mark.parametrize(
+    ("canaries", "made", "right", "delta", "bound"),
+    [
+        (1000, 100, 100, 1e-5, 3.465376),
+        (1000, 100, 95, 1e-5, 2.165176),
+        (1000, 200, 150, 1e-5, 0.819973),
+        (1000, 1000, 600, 1e-5, 0.297227),
+        (208, 208, 208, 1e-3, 3.575198),
+        (208, 100, 100, 1e-3, 2.813738),
+    ],
+)
+def test_golden_bounds(canaries, made, right, delta, bound):
+    assert lower_bound(Guesses(canaries, made, right), delta) == pytest.approx(bound, abs=2e-6)
+
+
+def test_the_chance_is_the_sum_that_the_theorem_names():
+    assert chance(1.0, Guesses(1000, 100, 95), 1e-5) == pytest.approx(0.0006639144, abs=1e-10)
+    G, v, M, delta, q = 12, 9, 20, 1e-3, 1 / (1 + math.exp(-0.7))
+    mass = binom.pmf(np.arange(G + 1), G, q)
+    worst = max(mass[v - i : v].sum() / i for i in range(1, v + 1))
+    expected = mass[v:].sum() + 2 * M * delta * worst
+    assert chance(0.7, Guesses(M, G, v), delta) == pytest.approx(expected, abs=1e-12)
+
+
+def test_guesses_that_chance_makes_show_nothing():
+    assert lower_bound(Guesses(100, 100, 55), 0.0) == 0.0
+    assert lower_bound(Guesses(10, 0, 0), 1e-5) == 0.0
+    assert chance(0.0, Guesses(10, 4, 0), 0.0) == 1.0
+    with pytest.raises(ValueError, match="5 of 4"):
+        lower_bound(Guesses(10, 4, 5), 0.0)
+
+
+def test_so_many_canaries_can_show_no_more():
+    assert ceiling(208, 1e-3) == pytest.approx(3.575198, abs=2e-6)
+    assert ceiling(208, 1e-3) >= lower_bound(Guesses(208, 100, 100), 1e-3)
+
+
+def test_the_highest_are_guessed_in_and_the_lowest_out():
+    scores, truth = [0.1, 0.9, 0.8, -1.0, 0.2, 0.0, 0.3, -2.0], [0, 1, 0, 0, 1, 1, 0, 1]
+    assert guessed(scores, truth) == Guesses(8, 4, 2)  # in: .9 right, .8 wrong; out: -1 right, -2 wrong
+    assert guessed(scores, truth, share=1.0) == Guesses(8, 8, 4)
+
+
+def test_a_bound_exceeds_the_truth_in_one_of_twenty_at_most():
+    """Randomised response with a known epsilon is the worst that the theorem allows."""
+    epsilon, rng = 1.0, np.random.default_rng(0)
+    q, M = 1 / (1 + math.exp(-epsilon)), 300
+    right = rng.binomial(M, q, size=2000)
+    bounds = [lower_bound(Guesses(M, M, int(v)), 0.0) for v in np.unique(right)]
+    above = dict(zip(np.unique(right).tolist(), bounds, strict=True))
+    assert 0.01 < np.mean([above[int(v)] > epsilon for v in right]) <= 0.065
