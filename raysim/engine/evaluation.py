@@ -22,7 +22,7 @@ from raysim.statistics.clinical import calibration_metrics
 from raysim.statistics.sketches import SUMS
 from raysim.strategies.base import OWN, Floats, Ids
 from raysim.traffic.exchange import Traffic
-from raysim.traffic.ledger import LOSS_SCALARS, MEASURED, SCORES
+from raysim.traffic.ledger import LOSS_SCALARS, MEASURED
 
 LOSS_POINTS = 20
 """The training loss is taken at least at so many rounds, at all of a shorter run's."""
@@ -169,7 +169,7 @@ class Evaluation:
                 continue
             counts = in_order([each[model] for each in sent], self._order)
             if counts.rows.any():
-                self._traffic.ledger.add(told, SCORES, np.arange(len(self._totals)), counts.scalars)
+                self._traffic.ledger.add(told, MEASURED, np.arange(len(self._totals)), counts.scalars)
                 kept[model] = counts
         if model in self.scores:
             row.metrics[model] |= calibration_metrics(self.scores[model], self._bins)

@@ -17,7 +17,8 @@ from raysim.strategies.base import MIXTURE, OWN, POOLED, Ids, LocalProblem
 SCALAR_BYTES = 4
 
 MEASURED = "metrics"
-"""The kind of the figures that hospitals tell for the experimenter's sake alone."""
+"""The kind of the figures that hospitals tell for the experimenter's sake alone, and of the counts of scores by class
+from which calibration and figures at thresholds follow."""
 
 VALIDATION = "validation_loss"
 """The kind of the losses on validation rows by which a run ends early."""
@@ -28,10 +29,7 @@ LOSS_SCALARS = 4
 PREDICTIONS = "predictions"
 """The kind of what models say of single rows, which leaves hospitals only where the experimenter asks for it."""
 
-SCORES = "scores"
-"""The kind of the counts of scores by class, from which calibration and figures at thresholds follow."""
-
-TOLD = (MEASURED, PREDICTIONS, SCORES)
+TOLD = (MEASURED, PREDICTIONS)
 """The kinds of what hospitals tell the experimenter, which no strategy needs and which is no traffic."""
 
 

@@ -106,7 +106,7 @@ def test_the_files_of_a_run_agree_with_each_other(ran):
     assert rounds["personal_auroc"].iloc[-1] == pytest.approx(mean, abs=1e-12)
     assert summary["bytes_up"] == rounds["bytes_up"].sum()
     egress = pd.read_csv(folder / "egress.csv")
-    assert set(egress["kind"]) == {"size", "preprocessing", "signature", "update", "metrics", "scores"}
+    assert set(egress["kind"]) == {"size", "preprocessing", "signature", "update", "metrics"}
     assert egress.loc[egress["kind"] == "update", "bytes"].sum() == summary["bytes_up"]
 
 
