@@ -23,7 +23,7 @@ Floats = NDArray[np.float64]
 
 NAN = float("nan")
 
-DRAWS = 500
+DRAWS = 200
 """Of equally served hospitals."""
 
 FEWEST = 3

@@ -20,7 +20,7 @@ Floats = NDArray[np.float64]
 
 NAN = float("nan")
 
-BOOTSTRAP = 500
+BOOTSTRAP = 300
 """Draws of the rows, where a threshold was chosen on the rows that it is judged on."""
 
 

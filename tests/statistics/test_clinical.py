@@ -284,12 +284,12 @@ def test_the_floor_of_shares_is_that_of_equally_served_hospitals():
     (told,) = clinical_equity(counts, [figure], np.array(sizes), rng())
     common = (figure.value * figure.of).sum() / figure.of.sum()
     drawn = np.random.default_rng(1).binomial(figure.of.astype(int), common, (4000, 20)) / figure.of
-    assert told.floor_std == pytest.approx(drawn.std(axis=1).mean(), rel=0.03)
+    assert told.floor_std == pytest.approx(drawn.std(axis=1).mean(), rel=0.05)
     assert told.floor_worst_decile == pytest.approx(np.sort(drawn)[:, :2].mean(), abs=0.02)
     assert told.p > 0.05
     unequal = figure._replace(value=np.where(np.arange(20) < 10, 1.0, 0.3))
     (told,) = clinical_equity(counts, [unequal], np.array(sizes), rng())
-    assert told.p == 1 / 501
+    assert told.p == 1 / 201
 
 
 def test_few_hospitals_have_no_floor():
