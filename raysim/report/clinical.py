@@ -104,9 +104,9 @@ def _table(served: Sequence[Served], rows: str) -> Figure:
     )
     caption = (
         "A slope below 1: predictions are too extreme. In the large, above 0: risks are predicted too low. Below the "
-        "calibration error stands what perfectly calibrated predictions reach in one of 20 federations. Thresholds for a "
-        "specificity or sensitivity are chosen on validation rows; in a run without such rows on these, which flatters. A "
-        "dash is undefined. Every figure, for every hospital, is in clinical.csv of the run."
+        "calibration error stands what perfectly calibrated predictions reach in one of 20 federations. The thresholds "
+        "for a specificity or sensitivity are chosen on validation rows; in a run without such rows they are chosen on "
+        "these, which flatters. A dash is undefined. Every figure, for every hospital, is in clinical.csv of the run."
     )
     return Figure("clinical-table", "Calibration and decisions", region, caption)
 
