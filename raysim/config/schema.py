@@ -31,6 +31,7 @@ from raysim.config.checking import validated
 from raysim.config.compression import CompressionSection
 from raysim.config.nodes import parse_nodes
 from raysim.config.privacy import PrivacySection
+from raysim.config.secure import SecureSection
 from raysim.config.system import SystemSection
 from raysim.config.written import made, place_of, section_of
 from raysim.core.defaults import default, table
@@ -400,6 +401,7 @@ class Config(Section):
     aggregation: AggregationSection | None = None
     compression: CompressionSection | None = None
     privacy: PrivacySection | None = default("privacy")
+    secure: SecureSection | None = None
 
     @field_validator("name")
     @classmethod

@@ -9,11 +9,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from raysim.adversaries.who import TOGETHER
 from raysim.config.adversary import AdversarySection
 from raysim.config.aggregation import AggregationSection
 from raysim.config.compression import CompressionSection
 from raysim.config.privacy import PrivacySection
 from raysim.config.schema import EvaluationSection, StopSection
+from raysim.config.secure import SecureSection
 from raysim.config.system import SystemSection
 from raysim.core.errors import ConfigError
 from raysim.data.federation import Federation
@@ -66,6 +68,8 @@ class Job:
     """How updates are compressed; None: not at all."""
     privacy: PrivacySection | None = None
     """What is promised of hospitals' privacy; None: nothing."""
+    secure: SecureSection | None = None
+    """How sums are hidden; None: not at all."""
 
     @property
     def name(self) -> str:
@@ -262,6 +266,52 @@ Event = Round | Outcome | RunState
 """What a run tells while it is played."""
 
 
+def _acts_together(job: Job) -> bool:
+    return job.adversary is not None and job.adversary.attack in TOGETHER
+
+
+def check_together(job: Job) -> None:
+    """Raise ``ConfigError`` for sections that exclude each other."""
+    if job.privacy is not None and (job.aggregation is not None or _acts_together(job)):
+        key = "adversary.attack" if job.aggregation is None else "aggregation.name"
+        raise ConfigError(
+            f"{key}: needs single updates, which privacy.unit: '{job.privacy.unit}' promises nothing about; leave one "
+            "of the two out"
+        )
+    if job.secure is None:
+        return
+    if job.aggregation is not None:
+        raise ConfigError(
+            f"secure.mode: '{job.secure.mode}' hides single updates, which aggregation.name: '{job.aggregation.name}' "
+            "needs; leave one of the two out"
+        )
+    if job.adversary is not None and _acts_together(job):
+        raise ConfigError(
+            f"secure.mode: '{job.secure.mode}' hides single updates, which adversary.attack: '{job.adversary.attack}' "
+            "is made of; choose an attack of single hospitals or leave secure out"
+        )
+    if job.compression is not None and job.compression.name != "none":
+        raise ConfigError(
+            f"secure.mode: '{job.secure.mode}' adds integers of 64 bits, which compression.name: "
+            f"'{job.compression.name}' makes no shorter; leave one of the two out"
+        )
+    if job.strategy.asynchrony() is not None:
+        raise ConfigError(
+            f"secure.mode: '{job.secure.mode}' needs rounds, which strategy '{job.name}' has not; choose another or "
+            "leave secure out"
+        )
+    if job.privacy is not None and (job.privacy.adaptive is not None or any(chance for _, chance in job.secure.drop)):
+        key = "secure.drop" if job.privacy.adaptive is None else "privacy.adaptive"
+        raise ConfigError(
+            f"{key}: goes with privacy.unit: '{job.privacy.unit}' or with secure.mode: '{job.secure.mode}', not with "
+            "both; leave it out"
+        )
+    if job.secure.mode == "execute":
+        from raysim.secure.masks import check_installed
+
+        check_installed()
+
+
 def check_job(job: Job, federation: Federation, where: str = "strategy") -> None:
     """Raise ``ConfigError`` for a job that this federation cannot serve, before anything starts.
 
@@ -281,6 +331,7 @@ def check_job(job: Job, federation: Federation, where: str = "strategy") -> None
         job.selection.check_training(training)
     except ValueError as error:
         raise ConfigError(f"{error}{label}") from None
+    check_together(job)
     check_attacks(job.adversary, job.aggregation, federation, job.work.seed)
     grouping(federation, job.evaluation.groups, job.evaluation.age_bands)
     if job.system is not None:

@@ -45,6 +45,7 @@ from raysim.virtual_time.unreliable import check_progress, scheduler
 if TYPE_CHECKING:
     from raysim.engine.byzantine import Byzantine
     from raysim.engine.compressing import Compressing
+    from raysim.engine.secure_sums import Masking, SecureSums
 
 NOTHING = Measured()
 """Hospitals only train."""
@@ -113,6 +114,13 @@ class JobRun:
 
             self._squeeze = Compressing.of(job.compression, work.seed)
         most = None if self._squeeze is None else self._squeeze.compression.most_bits(travels)
+        self._secure: SecureSums | None = None
+        self._masking: Masking | None = None
+        if job.secure is not None:
+            from raysim.engine.secure_sums import SecureSums
+
+            self._secure = SecureSums(job.secure, work.seed, job.name, travels)
+            most = self._secure.most_bits(len(view.sizes))
         self._traffic = Traffic(Ledger(), strategy, view, travels, hears_losses, most)
         self._reception = Reception(self._job, strategy, self._federation, self._layout.size, self._private)
         order = np.argsort(np.concatenate(pool.served))
@@ -180,8 +188,10 @@ class JobRun:
             self._round, self._state = since.round, since.state
             self._view = replace(self._view, memory=since.memory)
             self._traffic.begin(self._round)
-            if self._byzantine is not None:
-                self._byzantine.resume(since.attacks)
+            if self._byzantine is not None and since.attacks is not None:
+                self._byzantine.resume(since.attacks["byzantine"])
+            if self._secure is not None and since.attacks is not None:
+                self._secure.resume(since.attacks["secure"])
             self._reception.resume(since.reception)
             if self._stopping is not None and since.stopping is not None:
                 self._stopping = replace(since.stopping, section=self._stopping.section)
@@ -195,6 +205,8 @@ class JobRun:
             self._lie_to_enter = self._entered()
         self._state = self._strategy.setup(self._view)
         self._lie_to_enter = None
+        if self._secure is not None:
+            self._secure.check_clusters(self._state, self._view.trainable)
         if self._job.rounds:
             self._measure_the_start()
 
@@ -269,6 +281,9 @@ class JobRun:
         asked = cohort if self._byzantine is None else self._byzantine.fitted(cohort)
         if self._squeeze is not None:
             self._squeeze.check(cohort.problem, self._job.name)
+        if self._secure is not None:
+            problem = cohort.problem
+            self._masking = None if problem is None else self._secure.masking(t, problem, cohort.ids)
         measured = NOTHING
         if self._rounds and self._evaluation.due(t - 1):
             measured = self._evaluation.after(t - 1, existing(self._serve(), self._hospitals.remembered))
@@ -296,6 +311,10 @@ class JobRun:
             self._traffic.ledger.add(0, "rows", self._everyone, scalars)
         if cohort.problem is not None:
             bits = None if self._squeeze is None else self._squeeze.bits(partials)
+            if self._secure is not None and self._masking is not None:
+                sent, down = self._secure.bytes(self._masking, cohort.problem, cohort.ids)
+                bits = 8 * sent
+                self._traffic.down += down
             self._traffic.trained(cohort.ids, cohort.problem, cohort.state, bits)
 
     def _learn(self, cohort: ScheduledCohort, asked: ScheduledCohort, partials: Sequence[PartialResult]) -> None:
@@ -305,7 +324,14 @@ class JobRun:
         """
         if cohort.problem is None or asked.problem is None:
             return
-        update = self._reception.update(self._round, partials, asked.problem, cohort.ids)
+        opening = None
+        if self._secure is not None and self._masking is not None:
+            opening = self._secure.opening(self._masking, asked.problem, cohort.ids)
+        update = self._reception.update(self._round, partials, asked.problem, cohort.ids, opening)
+        if opening is not None and self._job.privacy is None:
+            if not opening.scale.any():
+                return  # nothing could be opened: nothing was learned
+            update = opening.scaled(update)
         if self._byzantine is not None:
             update = self._byzantine.learned(self._round, update, cohort.problem)
         self._state = self._strategy.aggregate(self._view, self._state, update)
@@ -333,9 +359,17 @@ class JobRun:
     def _stands(self) -> _Standing:
         """Where the run stands now."""
         remembered, memory, clock = self._hospitals.remembered, self._view.memory, self._scheduler.clock
-        attacks = None if self._byzantine is None else self._byzantine.memory
-        received, stopping = self._reception.memory, self._stopping
-        return _Standing(self._round, self._state, remembered, memory, clock, stopping, received, self._best, attacks)
+        stopping, received, carried = self._stopping, self._reception.memory, self._carried()
+        return _Standing(self._round, self._state, remembered, memory, clock, stopping, received, self._best, carried)
+
+    def _carried(self) -> dict[str, Any] | None:
+        """What attacks, rules and secure sums carry from round to round, in plain values; None without any."""
+        if self._byzantine is None and self._secure is None:
+            return None
+        return {
+            "byzantine": None if self._byzantine is None else self._byzantine.memory,
+            "secure": None if self._secure is None else self._secure.memory,
+        }
 
     def _conclude(self) -> Iterator[Event]:
         """After the last round: hospitals' own models, the last evaluation, and the outcome."""
@@ -424,7 +458,8 @@ class JobRun:
         return None if division is None else np.stack(self._measure(GroupSizes(division))).astype(np.int64)
 
     def _facts_of_attacks(self) -> dict[str, float]:
-        return {} if self._byzantine is None else self._byzantine.facts()
+        of_sums = {} if self._secure is None else self._secure.facts()
+        return of_sums | ({} if self._byzantine is None else self._byzantine.facts())
 
     def _serve(self) -> dict[str, Ids]:
         """Which models serve hospitals now; what these are asked for it is a measurement and no traffic."""
@@ -460,6 +495,7 @@ class JobRun:
             private=self._private,
             division=self._strategy.division(self._view, state),
             losses=problem is not None and self._traffic.hears_losses(problem),
+            masking=None if problem is None or problem.sent is None else self._masking,
             compressing=None if self._squeeze is None or problem is None else replace(self._squeeze, round=t),
             attack=None if self._byzantine is None or problem is None else self._byzantine.own(t),
             release=self._reception.release(problem),

@@ -288,15 +288,24 @@ class LocalTraining:
             vector = theta if self._plan.private is None else np.where(self._plan.private, 0.0, theta)
             self._check(vector, self._limit, j, task)
         if upload.weight.ndim == 1:
-            self._sums.add(0 if upload.into is None else int(upload.into[j]), float(upload.weight[j]), vector)
+            self._add(j, 0 if upload.into is None else int(upload.into[j]), float(upload.weight[j]), vector)
             return
         for group in np.flatnonzero(upload.weight[j]):
-            self._sums.add(int(group), float(upload.weight[j, group]), vector)
+            self._add(j, int(group), float(upload.weight[j, group]), vector)
+
+    def _add(self, j: int, group: int, weight: float, vector: Parameters) -> None:
+        """Add what entry ``j`` sends to a sum, masked where sums are hidden."""
+        if self._sums is None:
+            return
+        if self._plan.masking is None:
+            self._sums.add(group, weight, vector)
+        else:
+            self._plan.masking.add(self._sums, group, weight, vector, int(self._plan.ids[j]))
 
     def _vary(self, variates: Variates, j: int, variate: Parameters, change: Floats, task: Task) -> None:
         self._check(change, self._limit, j, task)
         if self._sums is not None:
-            self._sums.add(self._variates, float(variates.weight[j]), change)
+            self._add(j, self._variates, float(variates.weight[j]), change)
         if self._plan.release is not None:
             # What the server was told of, so that its variate stays the mean of hospitals' own.
             variate = (self._variate(int(self._plan.ids[j])) + change).astype(variate.dtype)

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from raysim.config.schema import ModelSection
     from raysim.engine.compressing import Compressing
     from raysim.engine.own_attacks import OwnAttack
+    from raysim.engine.secure_sums import Masking
 
 HospitalStates = dict[int, dict[str, NDArray[Any]]]
 """What hospitals remember between rounds: vectors ``[P]`` by hospital id and by what they are."""
@@ -110,6 +111,8 @@ class RoundPlan:
     """How updates are compressed before they leave; None: not at all."""
     release: Release | None = None
     """What is done with an update before it leaves; None: nothing."""
+    masking: Masking | None = None
+    """How sums are hidden; None: not at all."""
     serve: dict[str, Ids] = field(default_factory=dict)
     """The models to evaluate: ``{model served: bank rows or OWN, [N] or [N, G]}``."""
     losses_of: dict[str, Ids] = field(default_factory=dict)

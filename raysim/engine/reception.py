@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,6 +29,9 @@ from raysim.privacy.adaptive import next_clip, update_multiplier
 from raysim.privacy.noise import grid_units, normals, with_rounding
 from raysim.strategies.base import FederationView, Floats, Ids, LocalProblem, Mask, State, Strategy, Update
 from raysim.virtual_time.scheduling import ScheduledCohort
+
+if TYPE_CHECKING:
+    from raysim.engine.secure_sums import Opening
 
 
 class Guard(Protocol):
@@ -78,11 +81,23 @@ class Reception:
         """What hospitals do with what ``problem`` makes them send; None: they send it as it is."""
         return None if self._guard is None or problem is None or problem.sent is None else self._guard.release()
 
-    def update(self, round: int, partials: Sequence[PartialResult], problem: LocalProblem, ids: Ids) -> Update:
-        """What came back of a ``round`` from a cohort ``ids`` that minimised the fitted ``problem``."""
+    def update(
+        self,
+        round: int,
+        partials: Sequence[PartialResult],
+        problem: LocalProblem,
+        ids: Ids,
+        opening: Opening | None = None,
+    ) -> Update:
+        """What came back of a ``round`` from a cohort ``ids`` that minimised the fitted ``problem``.
+
+        ``opening`` takes the masks off sums that are hidden.
+        """
         release = self.release(problem)
         bits = release is not None and release.bit
         units = summed(partials, max(sum_count(problem), 1) + bits, self._size)
+        if opening is not None:
+            units = opening.opened(units)
         if self._guard is not None and problem.sent is not None:
             units = self._guard.noised(round, problem, units)
         return update_of(units, partials, problem, ids)

@@ -443,6 +443,7 @@ def make_job(config: Config, strategy: Strategy, selection: Selection, federatio
         aggregation=config.aggregation,
         compression=config.compression,
         privacy=config.privacy,
+        secure=config.secure,
     )
 
 

@@ -1,0 +1,53 @@
+"""``secure``: sums of which the server learns nothing but the sum."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field, field_validator
+
+from raysim.core.defaults import default
+from raysim.core.section import Section
+
+
+class DropSection(Section):
+    """``secure.drop``: the chance of each hospital to be lost at a stage of a sum."""
+
+    share: float = default("secure.drop.share", ge=0, lt=1)
+    mask: float = default("secure.drop.mask", ge=0, lt=1)
+    unmask: float = default("secure.drop.unmask", ge=0, lt=1)
+
+
+class SecureSection(Section):
+    """``secure``: hospitals' updates are masked, and only their sum can be read.
+
+    ``model`` counts the bytes and ``execute`` makes the masks; both give the same bits. ``threshold`` ``auto`` is more
+    than two thirds of those who hold a share, ``neighbours`` ``auto`` about three times the logarithm of the group.
+    """
+
+    mode: Literal["model", "execute"] = default("secure.mode")
+    minimum: int = default("secure.minimum")
+    threshold: Literal["auto"] | int = default("secure.threshold")
+    neighbours: Literal["auto", "all"] | int = default("secure.neighbours")
+    drop: DropSection = Field(default_factory=DropSection)
+
+    @field_validator("minimum")
+    @classmethod
+    def _hides(cls, value: int) -> int:
+        if value < 3:
+            raise ValueError(f"{value}: of a sum of {value} each hospital can take away its own; write 3 or more")
+        return value
+
+    @field_validator("threshold")
+    @classmethod
+    def _shared(cls, value: str | int) -> str | int:
+        if value != "auto" and int(value) < 2:
+            raise ValueError(f"{value} is not auto or at least 2")
+        return value
+
+    @field_validator("neighbours")
+    @classmethod
+    def _even(cls, value: str | int) -> str | int:
+        if value not in ("auto", "all") and (int(value) < 2 or int(value) % 2):
+            raise ValueError(f"{value} is not auto, all or an even number from 2 on")
+        return value

@@ -1,0 +1,204 @@
+"""Secure sums in rounds: who masks with whom, what hospitals send, and what the server opens.
+
+Each of a problem's sums is one group, those who are in it. Hospitals that are lost before their masked update are left
+out, and the sum is scaled to the weights of all; a sum of too few changes nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from raysim.config.secure import SecureSection
+from raysim.core.errors import ConfigError
+from raysim.core.exact import ExactSum
+from raysim.core.streams import stream
+from raysim.secure import graph, traffic
+from raysim.secure.protocol import Lost, SecureSum
+from raysim.strategies.base import POOLED, Floats, Ids, LocalProblem, State, Update
+
+
+@dataclass(frozen=True, eq=False)
+class Masking:
+    """The secure sums of a round; it travels with the plan."""
+
+    sums: tuple[SecureSum | None, ...]
+    """By sum; None where there are too few to mask."""
+    execute: bool
+    """Whether masks are made."""
+
+    def add(self, sums: ExactSum, group: int, weight: float, vector: NDArray[np.float64], hospital: int) -> None:
+        """Add what ``hospital`` sends to sum ``group``: nothing where it is lost, or nobody would open it."""
+        secure = self.sums[group]
+        if secure is None or not secure.opens or hospital not in secure.masking:
+            return
+        if not self.execute:
+            sums.add(group, weight, vector)
+            return
+        alone = ExactSum(1, vector.shape[0])
+        alone.add(0, weight, vector)
+        sums.units[group] += secure.masked(hospital, alone.units[0]).view(np.int64)
+
+
+@dataclass(frozen=True, eq=False)
+class Opening:
+    """How the server opens the sums of a round."""
+
+    masking: Masking
+    """Who masked them."""
+    scale: Floats
+    """By what each is scaled to the weights of all, ``[G]``; 0 for one that is given up."""
+
+    def opened(self, units: NDArray[np.int64]) -> NDArray[np.int64]:
+        """The sums ``[G, P]`` without masks; those that are given up are 0."""
+        opened = units.copy()
+        for g, secure in enumerate(self.masking.sums):
+            if secure is None or not secure.opens:
+                opened[g] = 0
+            elif self.masking.execute:
+                opened[g] = secure.unmasked(units[g].view(np.uint64))
+        return opened
+
+    def scaled(self, update: Update) -> Update:
+        """The update with its sums scaled to the weights of all."""
+        if (self.scale == 1.0).all():
+            return update
+        count, variates = len(update.sums), update.variates
+        if variates is not None:
+            variates = variates * self.scale[count]
+        return replace(update, sums=update.sums * self.scale[:count, None], variates=variates)
+
+
+class SecureSums:
+    """Of one job, which errors call ``name``; of a model ``size`` scalars travel."""
+
+    def __init__(self, section: SecureSection, seed: int, name: str, size: int) -> None:
+        self._section, self._seed, self._name, self._size = section, seed, name, size
+        self._tried = 0
+        self._given_up = 0
+
+    def check_clusters(self, state: State, ids: Ids) -> None:
+        """Raise ``ConfigError`` for a cluster of the hospitals ``ids`` that is too small to sum."""
+        if state.cluster is None:
+            return
+        rows, sizes = np.unique(state.cluster[ids], return_counts=True)
+        small = [(int(row), int(size)) for row, size in zip(rows, sizes, strict=True) if size < self._section.minimum]
+        if small:
+            row, size = small[0]
+            raise ConfigError(
+                f"secure.minimum: {self._section.minimum} is more than the {size} hospitals of cluster {row} of "
+                f"strategy '{self._name}'; make fewer clusters (strategy.clusters) or leave secure out"
+            )
+
+    def masking(self, round: int, problem: LocalProblem, ids: Ids) -> Masking | None:
+        """The sums of a ``round`` in which the cohort ``ids`` minimises ``problem``; None where nothing travels."""
+        sent = problem.sent
+        if sent is None or POOLED in ids:
+            return None
+        reasons = {
+            "needs each update by itself": sent.single,
+            "sends whole models": sent.what == "parameters",
+            "sends a vector for each group of patients": problem.groups is not None,
+        }
+        for reason, applies in reasons.items():
+            if applies:
+                raise ConfigError(
+                    f"secure.mode: strategy '{self._name}' {reason}, which no secure sum gives; choose another or "
+                    "leave secure out"
+                )
+        members = [ids[column != 0] for column in self._weights(problem, len(ids)).T]
+        return Masking(
+            tuple(self._sum(round, g, of_group) for g, of_group in enumerate(members)),
+            self._section.mode == "execute",
+        )
+
+    def opening(self, masking: Masking, problem: LocalProblem, ids: Ids) -> Opening:
+        """What opens the sums of a round, in which the cohort ``ids`` minimised ``problem``."""
+        weights = self._weights(problem, len(ids))
+        scale = np.zeros(len(masking.sums))
+        for g, secure in enumerate(masking.sums):
+            told = bool(weights[:, g].any())
+            self._tried += told
+            if secure is None or not secure.opens:
+                self._given_up += told
+                continue
+            left = np.isin(ids, secure.masking)
+            whole, those = weights[:, g].sum(), weights[left, g].sum()
+            scale[g] = 1.0 if left[weights[:, g] != 0].all() or those == 0 else whole / those
+        return Opening(masking, scale)
+
+    def bytes(self, masking: Masking, problem: LocalProblem, ids: Ids) -> tuple[NDArray[np.int64], int]:
+        """The bytes of each entry's update ``[H]``, the number of its rows apart, and all that goes down beside models.
+
+        The weight is in the masked update, in the place of the number of rows.
+        """
+        weights = self._weights(problem, len(ids))
+        sent, down = np.zeros(len(ids), dtype=np.int64), 0
+        for g, secure in enumerate(masking.sums):
+            if secure is None:
+                continue
+            sharing, masked, revealing = set(secure.sharing), set(secure.masking), set(secure.revealing)
+            for j in np.flatnonzero(weights[:, g]):
+                i = int(ids[j])
+                around, shares = len(secure.around[i]), i in sharing
+                sent[j] += traffic.up(self._size, around, shares=shares, masked=i in masked, reveals=i in revealing)
+                down += traffic.down(around, shares=shares)
+        if problem.objective.variates is not None:
+            sent -= 4 * self._size  # counted as the change of a control variate
+        return np.maximum(sent - 4, 0), down
+
+    def most_bits(self, hospitals: int) -> int:
+        """The most bits that an update has among so many hospitals, the number of its rows apart."""
+        return 8 * (traffic.up(self._size, self._around(hospitals)) - 4)
+
+    def facts(self) -> dict[str, float]:
+        """How many sums there were, and how many of them were given up."""
+        return {"secure_sums": float(self._tried), "secure_sums_given_up": float(self._given_up)}
+
+    @property
+    def memory(self) -> tuple[int, int]:
+        """What is carried from round to round."""
+        return self._tried, self._given_up
+
+    def resume(self, memory: Sequence[int] | None) -> None:
+        """Go on from there."""
+        if memory is not None:
+            self._tried, self._given_up = int(memory[0]), int(memory[1])
+
+    def _weights(self, problem: LocalProblem, entries: int) -> Floats:
+        """The weights of each entry in each sum, ``[H, G]``, that of control variates behind."""
+        sent, variates = problem.sent, problem.objective.variates
+        if sent is None or sent.weight is None:
+            raise ValueError("nothing is summed")
+        weight = sent.weight
+        if weight.ndim == 1:
+            into = np.zeros(entries, dtype=np.int64) if sent.into is None else sent.into
+            weight = np.zeros((entries, sent.sums))
+            weight[np.arange(entries), into] = sent.weight
+        return weight if variates is None else np.column_stack([weight, variates.weight])
+
+    def _around(self, m: int) -> int:
+        given = self._section.neighbours
+        if given == "all":
+            return m - 1
+        return graph.default_neighbours(m) if given == "auto" else min(int(given), m - 1)
+
+    def _sum(self, round: int, group: int, ids: Ids) -> SecureSum | None:
+        section, m = self._section, len(ids)
+        if m < section.minimum:
+            return None
+        count = self._around(m)
+        holders = m if count >= m - 1 else count
+        threshold = graph.default_threshold(holders) if section.threshold == "auto" else int(section.threshold)
+        around = graph.neighbours(ids, count, self._seed, round)
+        lost = Lost(*(self._lost(round, stage, chance, ids) for stage, chance in section.drop))
+        return SecureSum(around, min(threshold, count + 1), section.minimum, lost, self._seed, round, group)
+
+    def _lost(self, round: int, stage: str, chance: float, ids: Ids) -> frozenset[int]:
+        """Who is lost at a stage; the same in all sums of a round."""
+        if not chance:
+            return frozenset()
+        return frozenset(i for i in ids.tolist() if stream(self._seed, f"lost {stage}", round, i).random() < chance)

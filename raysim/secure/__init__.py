@@ -1,0 +1,1 @@
+"""Secure sums: masks, shares of keys, lost hospitals."""

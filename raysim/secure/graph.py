@@ -1,0 +1,37 @@
+"""Who masks with whom: everybody with everybody, or each with a few neighbours on a ring in random order."""
+
+from __future__ import annotations
+
+from math import ceil, log2
+
+import numpy as np
+from numpy.typing import NDArray
+
+from raysim.core.streams import stream
+
+Ids = NDArray[np.int64]
+
+
+def default_neighbours(m: int) -> int:
+    """How many neighbours each of ``m`` hospitals has: even, 30 of 208; all others where these are fewer."""
+    return min(m - 1, 2 * ceil(1.5 * log2(max(m, 2))) + 6)
+
+
+def neighbours(ids: Ids, count: int, seed: int, round: int) -> dict[int, Ids]:
+    """The neighbours of each of ``ids [m]``, ascending: all others, or an even ``count`` of them.
+
+    They sit on a ring in an order drawn for the ``round``, each joined to the ``count / 2`` next on both sides.
+    """
+    m = len(ids)
+    if count >= m - 1:
+        return {int(i): ids[ids != i] for i in ids}
+    if count % 2 or count < 2:
+        raise ValueError(f"{count} neighbours are not an even number from 2 on")
+    ring = ids[stream(seed, "secagg", round).permutation(m)]
+    steps = np.concatenate([np.arange(1, count // 2 + 1), -np.arange(1, count // 2 + 1)])
+    return {int(ring[at]): np.sort(ring[(at + steps) % m]) for at in range(m)}
+
+
+def default_threshold(around: int) -> int:
+    """How many shares open a secret among ``around`` holders: more than two thirds."""
+    return 2 * around // 3 + 1

@@ -1,0 +1,74 @@
+"""Keys and masks: X25519 agrees on a secret, HKDF makes a key of it, AES in counter mode makes a mask of that.
+
+The package ``cryptography`` is imported when a mask is made, and not before.
+"""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from raysim.core.errors import ConfigError
+
+Mask = NDArray[np.uint64]
+
+INFO = b"raysim/secagg/mask"
+
+
+def check_installed() -> None:
+    """Raise ``ConfigError`` where ``cryptography`` is missing."""
+    if find_spec("cryptography") is None:
+        raise ConfigError("secure.mode: execute needs the package cryptography; pip install 'raysim[privacy]'")
+
+
+def private_key(secret: bytes) -> Any:
+    """The private key of 32 bytes."""
+    from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
+
+    return X25519PrivateKey.from_private_bytes(secret)
+
+
+def public_bytes(private: Any) -> bytes:
+    """The 32 bytes of its public key."""
+    raw: bytes = private.public_key().public_bytes_raw()
+    return raw
+
+
+def agreed_key(private: Any, public: bytes, info: bytes = INFO) -> bytes:
+    """The 32 bytes that the holder of ``private`` and that of ``public``'s private key both come to."""
+    from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PublicKey
+
+    return derived(private.exchange(X25519PublicKey.from_public_bytes(public)), info)
+
+
+def derived(secret: bytes, info: bytes = INFO) -> bytes:
+    """A key of 32 bytes made of a secret for one purpose."""
+    from cryptography.hazmat.primitives import hashes
+    from cryptography.hazmat.primitives.kdf.hkdf import HKDF
+
+    return HKDF(algorithm=hashes.SHA256(), length=32, salt=None, info=info).derive(secret)
+
+
+def mask(key: bytes, count: int) -> Mask:
+    """``count`` integers of 64 bits that follow from ``key`` and look like chance: AES-256-CTR from a zero nonce."""
+    from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
+
+    stream = Cipher(algorithms.AES(key), modes.CTR(bytes(16))).encryptor().update(bytes(8 * count))
+    return np.frombuffer(stream, dtype="<u8").astype(np.uint64, copy=False)
+
+
+def sealed(key: bytes, text: bytes) -> bytes:
+    """``text`` encrypted under ``key`` (ChaCha20-Poly1305); each key seals one text in each direction."""
+    from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
+
+    return ChaCha20Poly1305(key).encrypt(bytes(12), text, None)
+
+
+def opened(key: bytes, text: bytes) -> bytes:
+    """What :func:`sealed` sealed."""
+    from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
+
+    return ChaCha20Poly1305(key).decrypt(bytes(12), text, None)

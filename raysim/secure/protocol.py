@@ -1,0 +1,192 @@
+"""One secure sum among a group of hospitals in a round (Bonawitz et al. 2017), with hospitals lost at any stage.
+
+Hospitals agree pairwise on masks that cancel in the sum, and each adds one of its own. Shares of the secrets behind
+them are held by its neighbours: after the sum, those left open the own masks of hospitals whose vector is in it, and
+the keys of hospitals that were lost after sharing; never both of one. Everything is arithmetic modulo 2^64, so that the
+sum is that of the vectors to the last bit.
+
+Secrets are drawn from the run's seed: a run can be repeated, and protects nobody. What is simulated is the protocol.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from raysim.core.streams import stream
+from raysim.secure import masks, shamir
+
+Ids = NDArray[np.int64]
+Words = NDArray[np.uint64]
+
+
+@dataclass(frozen=True, eq=False)
+class Lost:
+    """Who was lost, and when; every hospital not named stays to the end."""
+
+    before_shares: frozenset[int] = frozenset()
+    """Sent keys, and no shares."""
+    before_mask: frozenset[int] = frozenset()
+    """Sent shares, and no masked vector."""
+    before_unmask: frozenset[int] = frozenset()
+    """Sent its vector, and reveals nothing."""
+
+
+@dataclass(frozen=True, eq=False)
+class SecureSum:
+    """The sum of one group of a round."""
+
+    around: Mapping[int, Ids]
+    """The neighbours of each hospital of the group."""
+    threshold: int
+    """How many shares open a secret."""
+    minimum: int
+    """How many vectors a sum needs."""
+    lost: Lost
+    """Who is lost at which stage."""
+    seed: int
+    """Of the run."""
+    round: int
+    """Which round it is."""
+    group: int
+    """Which of its sums."""
+    _keys: dict[int, tuple[Any, bytes]] = field(default_factory=dict)
+    _agreed: dict[tuple[int, int], bytes] = field(default_factory=dict)
+
+    def __getstate__(self) -> dict[str, Any]:
+        # Keys are made anew where they are needed: they do not travel.
+        return {**self.__dict__, "_keys": {}, "_agreed": {}}
+
+    @property
+    def sharing(self) -> list[int]:
+        """U2: who has sent shares, ascending."""
+        return [i for i in sorted(self.around) if i not in self.lost.before_shares]
+
+    @property
+    def masking(self) -> list[int]:
+        """U3: whose vectors are in the sum."""
+        return [i for i in self.sharing if i not in self.lost.before_mask]
+
+    @property
+    def revealing(self) -> list[int]:
+        """U4: who helps to open it."""
+        return [i for i in self.masking if i not in self.lost.before_unmask]
+
+    @property
+    def opens(self) -> bool:
+        """Whether enough hospitals stay: if not, the sum is given up and nothing of it is learned."""
+        sharing, masking, revealing = set(self.sharing), self.masking, set(self.revealing)
+        if len(masking) < self.minimum:
+            return False
+        for i in sharing:
+            holders = {*self.around[i].tolist(), i}
+            if len(holders & sharing) < self.threshold or len(holders & revealing) < self.threshold:
+                return False
+        return True
+
+    def masked(self, hospital: int, vector: NDArray[np.int64]) -> Words:
+        """What ``hospital`` sends in place of ``vector [n]``."""
+        sent = vector.view(np.uint64) + masks.mask(self._own_key(hospital), len(vector))
+        sharing = set(self.sharing)
+        for other in self.around[hospital].tolist():
+            if other not in sharing:
+                continue
+            between = masks.mask(self._agreed_key(hospital, other), len(vector))
+            sent = sent + between if other > hospital else sent - between
+        return sent
+
+    def unmasked(self, total: Words) -> NDArray[np.int64]:
+        """The sum of the vectors from that of the masked ones. Raises ``ValueError`` where too few hospitals are left.
+
+        The shares that are revealed, and they alone, give the secrets.
+        """
+        if not self.opens:
+            raise ValueError("too few hospitals are left to open the sum")
+        held = self._held_shares()
+        masking, count = set(self.masking), len(total)
+        opened = total.copy()
+        for i in self.sharing:
+            which = 0 if i in masking else 1
+            holders = [j for j in self.revealing if (i, j) in held][: self.threshold]
+            secret = shamir.combine({j + 1: held[i, j][which] for j in holders})
+            if i in masking:
+                opened -= masks.mask(_key_of(secret), count)
+                continue
+            private = masks.private_key(secret.to_bytes(32, "little"))
+            for other in self.around[i].tolist():
+                if other in masking:
+                    between = masks.mask(masks.agreed_key(private, self._pair(other)[1], self._info), count)
+                    # What the other one had added, or taken away, for the lost one.
+                    opened = opened - between if i > other else opened + between
+        return opened.view(np.int64)
+
+    def _held_shares(self) -> dict[tuple[int, int], tuple[int, int]]:
+        """Whose shares (own mask, private key) each revealing hospital has opened: ``{(whose, holder): shares}``."""
+        held, revealing = {}, set(self.revealing)
+        for i in self.sharing:
+            holders = [*self.around[i].tolist(), i]
+            own = self._shares(i, "own", self._own_secret(i), holders)
+            key = self._shares(i, "key", int.from_bytes(self._secret(i, "mask"), "little"), holders)
+            for j in holders:
+                if j not in revealing:
+                    continue
+                text = own[j + 1].to_bytes(33, "little") + key[j + 1].to_bytes(33, "little")
+                if j != i:
+                    # One key for each direction: no nonce is used twice.
+                    channel = self._channel(i, j)
+                    text = masks.opened(channel, masks.sealed(channel, text))
+                held[i, j] = (int.from_bytes(text[:33], "little"), int.from_bytes(text[33:], "little"))
+        return held
+
+    def _shares(self, hospital: int, what: str, secret: int, holders: list[int]) -> dict[int, int]:
+        drawn = stream(self.seed, f"secagg {what} shares", self.round, self.group, hospital).bytes(
+            40 * (self.threshold - 1)
+        )
+        rest = [int.from_bytes(drawn[40 * k : 40 * (k + 1)], "little") for k in range(self.threshold - 1)]
+        return shamir.split(secret, [value % shamir.PRIME for value in rest], [j + 1 for j in holders])
+
+    @property
+    def _info(self) -> bytes:
+        return masks.INFO + self.round.to_bytes(8, "little") + self.group.to_bytes(8, "little")
+
+    def _secret(self, hospital: int, what: str) -> bytes:
+        drawn: bytes = stream(self.seed, f"secagg {what}", self.round, self.group, hospital).bytes(32)
+        return drawn
+
+    def _own_secret(self, hospital: int) -> int:
+        return int.from_bytes(self._secret(hospital, "own"), "little")
+
+    def _own_key(self, hospital: int) -> bytes:
+        return _key_of(self._own_secret(hospital))
+
+    def _pair(self, hospital: int, what: str = "mask") -> tuple[Any, bytes]:
+        """A hospital's private key and the bytes of its public one."""
+        at = hospital if what == "mask" else -1 - hospital
+        if at not in self._keys:
+            private = masks.private_key(self._secret(hospital, what))
+            self._keys[at] = private, masks.public_bytes(private)
+        return self._keys[at]
+
+    def _agreed_key(self, hospital: int, other: int) -> bytes:
+        """The key that two hospitals have agreed on; both come to the same."""
+        pair = (min(hospital, other), max(hospital, other))
+        if pair not in self._agreed:
+            self._agreed[pair] = masks.agreed_key(self._pair(hospital)[0], self._pair(other)[1], self._info)
+        return self._agreed[pair]
+
+    def _channel(self, sender: int, receiver: int) -> bytes:
+        """The key of the channel from one hospital to another."""
+        pair = (-1 - min(sender, receiver), -1 - max(sender, receiver))
+        if pair not in self._agreed:
+            private, public = self._pair(sender, "channel")[0], self._pair(receiver, "channel")[1]
+            self._agreed[pair] = masks.agreed_key(private, public, b"raysim/secagg/channel")
+        direction = b"up" if sender < receiver else b"down"
+        return masks.derived(self._agreed[pair], b"raysim/secagg/" + direction)
+
+
+def _key_of(secret: int) -> bytes:
+    return masks.derived(secret.to_bytes(33, "little"), b"raysim/secagg/own")

@@ -1,0 +1,39 @@
+"""Shamir's secret sharing: any ``t`` shares give the secret, ``t - 1`` say nothing about it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+PRIME = 2**256 + 297
+"""The smallest prime above 2^256, so that 32 bytes are one secret."""
+
+
+def split(secret: int, coefficients: Sequence[int], points: Sequence[int], prime: int = PRIME) -> dict[int, int]:
+    """The shares at ``points`` (not 0) of the polynomial with ``secret`` at 0 and these further ``coefficients``."""
+    if any(point % prime == 0 for point in points):
+        raise ValueError("a share at 0 would be the secret")
+    shares = {}
+    for point in points:
+        value = 0
+        for coefficient in reversed([secret, *coefficients]):
+            value = (value * point + coefficient) % prime
+        shares[point] = value
+    return shares
+
+
+def combine(shares: Mapping[int, int], prime: int = PRIME) -> int:
+    """The secret from ``t`` shares by their points."""
+    weights = lagrange(tuple(shares), prime)
+    return sum(weight * value for weight, value in zip(weights, shares.values(), strict=True)) % prime
+
+
+def lagrange(points: Sequence[int], prime: int = PRIME) -> list[int]:
+    """By what shares at ``points`` are multiplied so that they sum to the secret."""
+    weights = []
+    for i in points:
+        above = below = 1
+        for j in points:
+            if j != i:
+                above, below = above * j % prime, below * (j - i) % prime
+        weights.append(above * pow(below, -1, prime) % prime)
+    return weights

@@ -1,0 +1,182 @@
+"""Secure sums in runs: the same bits as plain sums, hospitals lost at any stage, and what cannot be."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from raysim.cluster.placement import Placement, balance
+from raysim.cluster.pool import LocalPool
+from raysim.config.adversary import AdversarySection
+from raysim.config.aggregation import AggregationSection
+from raysim.config.compression import CompressionSection
+from raysim.config.secure import SecureSection
+from raysim.core import registry
+from raysim.core.errors import ConfigError
+from raysim.engine.coordinator import Coordinator
+from raysim.engine.job import Outcome, RunState, check_job
+from raysim.secure import traffic
+from raysim.storage.checkpoints import decode, encode
+from raysim.strategies.hospital_clusters.chip import Chip
+from raysim.strategies.one_model.fedavg import FedAvg
+from tests.conftest import job_of, run
+
+
+def made(name):
+    return registry.load("strategies", name, "strategy.name")()
+
+
+@pytest.fixture
+def federation(federate):
+    return federate([12, 9, 0, 10, 11, 13, 8, 10, 9, 12])
+
+
+def hidden(federation, strategy, secure, **settings):
+    job = replace(job_of(federation, strategy, **settings), secure=SecureSection(**secure))
+    check_job(job, federation)
+    return job
+
+
+def same(one: Outcome, other: Outcome):
+    assert np.array_equal(one.bank, other.bank)
+    assert repr(one.metrics) == repr(other.metrics)
+
+
+@pytest.mark.parametrize(
+    "strategy", ["fedavg", "fedprox", "fedadam", "scaffold", "ditto", "clustered", "chip", "local"]
+)
+def test_execute_is_model_is_plain(federation, strategy):
+    settings = {"clusters": 2} if strategy in ("clustered", "chip") else {}
+    strategy = registry.load("strategies", strategy, "strategy.name")(**settings)
+    plain = run(federation, job_of(federation, strategy, precision="float32"), 1)
+    for mode, actors in (("model", 1), ("execute", 1), ("execute", 3)):
+        outcome = run(federation, hidden(federation, strategy, {"mode": mode}, precision="float32"), actors)
+        same(outcome, plain)
+        assert outcome.facts["secure_sums_given_up"] <= outcome.facts["secure_sums"]
+
+
+@pytest.mark.parametrize("neighbours", ["all", 4])
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_lost_hospitals_change_both_modes_alike(federation, seed, neighbours):
+    drop = {"share": 0.1, "mask": 0.15, "unmask": 0.1}
+    secure = {"threshold": 3, "neighbours": neighbours, "drop": drop}
+    model = run(federation, hidden(federation, FedAvg(), secure, rounds=5, seed=seed), 2)
+    execute = run(federation, hidden(federation, FedAvg(), secure | {"mode": "execute"}, rounds=5, seed=seed), 3)
+    same(execute, model)
+    assert [row.bytes_up for row in execute.rounds] == [row.bytes_up for row in model.rounds]
+    assert not np.array_equal(model.bank, run(federation, job_of(federation, FedAvg(), rounds=5, seed=seed), 1).bank)
+
+
+def test_who_is_left_counts_for_all(federation):
+    """One round in which some masked updates never come: the average of the others by rows."""
+    deltas = {}
+
+    class Watching(FedAvg):
+        def problem(self, view, state, ids):
+            problem = super().problem(view, state, ids)
+            return replace(problem, upload=replace(problem.upload, single=True))
+
+        def aggregate(self, view, state, update):
+            deltas.update(zip(update.ids.tolist(), update.deltas, strict=True))
+            return super().aggregate(view, state, update)
+
+    start = run(federation, job_of(federation, FedAvg(), rounds=0), 1).bank[0]
+    run(federation, job_of(federation, Watching(), rounds=1), 1)
+    secure = {"threshold": 2, "drop": {"mask": 0.3}}
+    job = hidden(federation, FedAvg(), secure, rounds=1)
+    outcome = run(federation, job, 1)
+    from raysim.engine.secure_sums import SecureSums
+
+    sums = SecureSums(job.secure, 1, "x", 4)
+    ids = np.array(sorted(deltas))
+    lost = sums._lost(1, "mask", 0.3, ids)
+    assert 0 < len(lost) < len(ids) - 2
+    left = [i for i in ids.tolist() if i not in lost]
+    sizes = federation.sizes("train")[left]
+    mean = sizes / sizes.sum() @ np.stack([deltas[i] for i in left])
+    np.testing.assert_allclose(outcome.bank[0] - start, mean, rtol=0, atol=1e-11)
+
+
+def test_too_few_change_nothing_and_cost_bytes(federation):
+    start = run(federation, job_of(federation, FedAvg(), rounds=0), 1).bank
+    for secure in ({"minimum": 10}, {"minimum": 9, "drop": {"mask": 0.9}}):
+        for mode in ("model", "execute"):
+            outcome = run(federation, hidden(federation, FedAvg(), secure | {"mode": mode}), 2)
+            assert np.array_equal(outcome.bank, start)
+            assert outcome.facts["secure_sums_given_up"] == outcome.facts["secure_sums"] == 3
+    assert all(row.bytes_up > 9 * 64 for row in outcome.rounds)
+
+
+def test_bytes_are_those_of_the_formula(federation):
+    p, m = 4, 9
+    outcome = run(federation, hidden(federation, FedAvg(), {}), 2)
+    assert [row.bytes_up for row in outcome.rounds] == [m * traffic.up(p, m - 1)] * 3
+    assert [row.bytes_down for row in outcome.rounds] == [m * (4 * p + traffic.down(m - 1))] * 3
+    few = run(federation, hidden(federation, FedAvg(), {"neighbours": 4}), 2)
+    assert [row.bytes_up for row in few.rounds] == [m * traffic.up(p, 4)] * 3
+
+
+def test_a_run_that_goes_on_ends_with_the_same_bits(federation):
+    secure = {"mode": "execute", "threshold": 3, "drop": {"mask": 0.2}}
+    job = hidden(federation, FedAvg(), secure, rounds=4)
+    coordinator = Coordinator(LocalPool(Placement(balance(federation.totals, 2), 1, 0), "cpu"))
+    *events, alone = coordinator.run(job, every=1)
+    for standing in (event for event in events if isinstance(event, RunState)):
+        read, _ = decode(encode(standing, "abc", job.strategy), job.strategy)
+        *_, outcome = coordinator.run(job, read)
+        same(outcome, alone)
+        assert outcome.facts == alone.facts
+
+
+def test_attacks_of_single_hospitals_are_hidden_in_sums(federation):
+    attack = AdversarySection(attack="sign_flip", share=0.3)
+    plain = replace(job_of(federation, FedAvg()), adversary=attack)
+    secure = replace(hidden(federation, FedAvg(), {"mode": "execute"}), adversary=attack)
+    same(run(federation, secure, 2), run(federation, plain, 1))
+
+
+@pytest.mark.parametrize(
+    ("beside", "message"),
+    [
+        ({"aggregation": AggregationSection(name="median")}, "secure.mode: .* aggregation.name: 'median' needs"),
+        ({"adversary": AdversarySection(attack="alie")}, "secure.mode: .* adversary.attack: 'alie'"),
+        ({"compression": CompressionSection(name="qsgd")}, "secure.mode: .* compression.name: 'qsgd'"),
+        ({"strategy": made("fedbuff")}, "secure.mode: .* needs rounds"),
+    ],
+)
+def test_sections_that_exclude_each_other(federation, beside, message):
+    with pytest.raises(ConfigError, match=message):
+        check_job(replace(hidden(federation, FedAvg(), {}), **beside), federation)
+
+
+@pytest.mark.parametrize(
+    ("strategy", "message"),
+    [
+        ("qfedavg", "needs each update by itself"),
+        ("fedsoft", "sends whole models"),
+        ("fedgmc", "sends a vector for each group"),
+    ],
+)
+def test_strategies_that_no_secure_sum_fits(federation, strategy, message):
+    with pytest.raises(ConfigError, match=f"secure.mode: .* {message}"):
+        run(federation, hidden(federation, made(strategy), {}), 1)
+
+
+def test_small_clusters_are_refused(federation):
+    with pytest.raises(ConfigError, match=r"secure.minimum: 3 is more than the \d hospitals of cluster"):
+        run(federation, hidden(federation, Chip(clusters=5), {}), 1)
+
+
+@pytest.mark.parametrize(
+    ("keys", "message"),
+    [
+        ({"minimum": 2}, "each hospital can take away its own"),
+        ({"neighbours": 5}, "even number"),
+        ({"threshold": 1}, "at least 2"),
+    ],
+)
+def test_bad_keys(keys, message):
+    with pytest.raises(ValueError, match=message):
+        SecureSection(**keys)

@@ -1,0 +1,105 @@
+"""The protocol gives the plain sum to the last bit, whoever is lost, or nothing."""
+
+import itertools
+import pickle
+
+import numpy as np
+import pytest
+
+from raysim.secure.graph import default_threshold, neighbours
+from raysim.secure.protocol import Lost, SecureSum
+
+
+def plain(secure, vectors):
+    return np.sum([vectors[i] for i in secure.masking], axis=0, dtype=np.int64)
+
+
+def summed(secure, vectors):
+    total = np.zeros(len(next(iter(vectors.values()))), dtype=np.uint64)
+    for i in secure.masking:
+        total = total + secure.masked(i, vectors[i])
+    return total
+
+
+def made(ids, lost, *, count=None, threshold=None, minimum=3, seed=1):
+    m = len(ids)
+    count = m - 1 if count is None else count
+    around = neighbours(np.asarray(ids), count, seed, 4)
+    holders = min(count, m - 1) + (count >= m - 1)
+    return SecureSum(around, threshold or default_threshold(holders), minimum, lost, seed, 4, 0)
+
+
+def drawn(ids, seed=0):
+    rng = np.random.default_rng(seed)
+    return {i: rng.integers(-(2**62) // len(ids), 2**62 // len(ids), 7) for i in ids}
+
+
+STAGES = ("stays", "before_shares", "before_mask", "before_unmask")
+
+
+@pytest.mark.parametrize("m", [3, 4, 5])
+def test_all_patterns_of_loss(m):
+    ids, completed, given_up = list(range(10, 10 + m)), 0, 0
+    vectors = drawn(ids)
+    patterns = list(itertools.product(range(4), repeat=m))
+    for pattern in patterns if m < 5 else patterns[::7]:
+        lost = Lost(
+            *(frozenset(i for i, at in zip(ids, pattern, strict=True) if STAGES[at] == stage) for stage in STAGES[1:])
+        )
+        secure = made(ids, lost, threshold=2 if m == 3 else 3, minimum=2)
+        total = summed(secure, vectors)
+        if secure.opens:
+            assert np.array_equal(secure.unmasked(total), plain(secure, vectors))
+            completed += 1
+        else:
+            with pytest.raises(ValueError, match="too few"):
+                secure.unmasked(total)
+            given_up += 1
+    assert completed
+    assert given_up
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_neighbours_and_random_losses(seed):
+    rng = np.random.default_rng(seed)
+    ids = list(range(20))
+    at = rng.choice(4, 20, p=[0.85, 0.05, 0.05, 0.05])
+    lost = Lost(*(frozenset(np.flatnonzero(at == k).tolist()) for k in (1, 2, 3)))
+    secure = made(ids, lost, count=8, threshold=5, seed=seed)
+    vectors = drawn(ids, seed)
+    if secure.opens:
+        assert np.array_equal(secure.unmasked(summed(secure, vectors)), plain(secure, vectors))
+
+
+def test_a_masked_vector_is_no_vector():
+    ids = list(range(5))
+    secure, vectors = made(ids, Lost()), drawn(ids)
+    sent = secure.masked(2, vectors[2])
+    assert not np.array_equal(sent.view(np.int64), vectors[2])
+    # Without the own mask it is still hidden by those of pairs.
+    assert len(np.unique(np.concatenate([secure.masked(i, np.zeros(7, np.int64)) for i in ids]))) == 35
+
+
+def test_masks_are_the_same_wherever_they_are_made():
+    ids = list(range(4))
+    secure, vectors = made(ids, Lost()), drawn(ids)
+    before = secure.masked(1, vectors[1])
+    travelled = pickle.loads(pickle.dumps(secure))
+    assert not travelled._keys
+    assert np.array_equal(travelled.masked(1, vectors[1]), before)
+
+
+def test_masks_are_fresh_each_round_and_sum():
+    ids = np.arange(4)
+    around = neighbours(ids, 3, 1, 1)
+    vector = np.zeros(3, dtype=np.int64)
+    sent = [SecureSum(around, 3, 3, Lost(), 1, t, g).masked(0, vector).tolist() for t, g in ((1, 0), (2, 0), (1, 1))]
+    assert len({tuple(words) for words in sent}) == 3
+
+
+def test_too_few_vectors_or_holders():
+    ids = list(range(6))
+    assert made(ids, Lost()).opens
+    assert not made(ids, Lost(before_mask=frozenset([0])), minimum=6).opens
+    assert not made(ids, Lost(before_unmask=frozenset([0, 1])), threshold=5).opens
+    assert made(ids, Lost(before_unmask=frozenset([0])), threshold=5).opens
