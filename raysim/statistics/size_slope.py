@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy.stats import t as student
+from scipy.special import stdtrit
 
 from raysim.statistics.dispersion import SAME_SIZE, TENTH
 from raysim.statistics.levels import LEVEL
@@ -63,5 +63,5 @@ def size_slope(auroc: ArrayLike, variance: ArrayLike, sizes: ArrayLike, tau2: fl
     df = len(a) - 2
     residuals = a - mean - slope * (x - centre)
     se = float(np.sqrt(max(1.0, w @ np.square(residuals) / df) / spread))
-    reach = float(student.ppf((1 + LEVEL) / 2, df)) * se
+    reach = float(stdtrit(df, (1 + LEVEL) / 2)) * se
     return SizeSlope(slope, se, slope - reach, slope + reach, float(mean - slope * centre))

@@ -14,8 +14,7 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.stats import chi2
-from scipy.stats import t as student
+from scipy.special import chdtrc, gammaincinv, stdtrit
 
 from raysim.statistics.levels import LEVEL
 
@@ -60,7 +59,7 @@ def heterogeneity(y: ArrayLike, v: ArrayLike) -> Heterogeneity:
     if len(y) < 2:
         return Heterogeneity(float("nan"), float("nan"), float("nan"))
     q, df = cochran_q(y, v), len(y) - 1
-    return Heterogeneity(q, float(chi2.sf(q, df)), max(0.0, (q - df) / q) if q > 0 else 0.0)
+    return Heterogeneity(q, float(chdtrc(df, q)), max(0.0, (q - df) / q) if q > 0 else 0.0)
 
 
 def dersimonian_laird(y: ArrayLike, v: ArrayLike) -> float:
@@ -100,7 +99,8 @@ def q_profile(y: ArrayLike, v: ArrayLike) -> tuple[float, float]:
     if len(y) < 2:
         return float("nan"), float("nan")
     tail, df = (1 - LEVEL) / 2, len(y) - 1
-    return _root(y, v, float(chi2.ppf(1 - tail, df))), _root(y, v, float(chi2.ppf(tail, df)))
+    upper, lower = (2.0 * float(gammaincinv(df / 2, share)) for share in (1 - tail, tail))  # chi-square quantiles
+    return _root(y, v, upper), _root(y, v, lower)
 
 
 def hartung_knapp(y: ArrayLike, v: ArrayLike, t: float, *, conservative: bool = True) -> Mean:
@@ -117,7 +117,7 @@ def hartung_knapp(y: ArrayLike, v: ArrayLike, t: float, *, conservative: bool = 
         return Mean(mean, float("nan"), float("nan"), float("nan"))
     scale = cochran_q(y, v, t) / df
     se = float(np.sqrt((max(1.0, scale) if conservative else scale) / w.sum()))
-    reach = float(student.ppf((1 + LEVEL) / 2, df)) * se
+    reach = float(stdtrit(df, (1 + LEVEL) / 2)) * se
     return Mean(mean, se, mean - reach, mean + reach)
 
 
@@ -125,7 +125,7 @@ def prediction(mean: Mean, t: float, hospitals: int) -> tuple[float, float]:
     """Where a further hospital's true value lies, from the ``mean`` of ``hospitals``; NaN for fewer than three."""
     if hospitals < 3:
         return float("nan"), float("nan")
-    reach = float(student.ppf((1 + LEVEL) / 2, hospitals - 1)) * float(np.sqrt(t + mean.se**2))
+    reach = float(stdtrit(hospitals - 1, (1 + LEVEL) / 2)) * float(np.sqrt(t + mean.se**2))
     return mean.estimate - reach, mean.estimate + reach
 
 
