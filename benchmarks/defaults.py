@@ -23,7 +23,7 @@ from raysim.core import host
 from raysim.core.errors import RaysimError
 from raysim.engine.coordinator import Coordinator
 from raysim.engine.job import Outcome
-from raysim.experiment.runs import make_job
+from raysim.experiment.jobs import make_job
 from raysim.statistics.convergence import convergence
 
 KINDS = ("few_large", "many_small", "odd_scales")

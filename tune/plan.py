@@ -16,7 +16,7 @@ from raysim.core.streams import stream
 from raysim.data.federation import Federation
 from raysim.engine import timing
 from raysim.engine.job import Job, check_job
-from raysim.experiment.runs import make_job
+from raysim.experiment.jobs import make_job
 from raysim.tune.schedulers import perturbed
 from raysim.tune.settings import Pbt, Sweep, fitted, read_sweep
 from raysim.tune.spaces import Params, Space, parse

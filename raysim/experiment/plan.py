@@ -33,7 +33,7 @@ from raysim.engine.job import Job, Round
 from raysim.engine.local_training import sum_count
 from raysim.engine.messages import HospitalStates, Inquiry, PartialResult, RoundPlan
 from raysim.engine.pool import StateReferences
-from raysim.experiment.runs import make_job
+from raysim.experiment.jobs import make_job
 from raysim.experiment.session import place_live
 from raysim.report.terminal import titled
 from raysim.strategies.base import POOLED, Floats, Ids

@@ -10,7 +10,7 @@ import contextlib
 import math
 import re
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -19,17 +19,17 @@ from rich.console import Console
 
 from raysim.config import plugins, reading
 from raysim.config.schema import Config, TuneSection
-from raysim.core import host
 from raysim.core.errors import ConfigError, RaysimError, ResourceError, TrainingDiverged
+from raysim.data.federation import Federation
 from raysim.engine import timing
 from raysim.engine.attack_checks import warnings
 from raysim.engine.job import Job, Outcome, Result, Round, RunState, check_job
-from raysim.engine.messages import ModelSpec, Work
+from raysim.engine.messages import ModelSpec
 from raysim.engine.promises import Terms, settled
-from raysim.experiment import tuning, unsent
-from raysim.experiment.session import Session, open_session
+from raysim.experiment import tuning
+from raysim.experiment.jobs import make_job
+from raysim.experiment.services import RunServices
 from raysim.report import privacy
-from raysim.report.progress import RunProgress
 from raysim.statistics.paired import FEW_HOSPITALS
 from raysim.storage import resume
 from raysim.storage.checkpoints import Checkpoints, Writer
@@ -39,11 +39,9 @@ from raysim.storage.results import SPLIT, choose_folder, split_table, write_run
 from raysim.storage.resume import Opened
 from raysim.strategies.base import Selection, Strategy
 from raysim.tracking.client import RUN_TAG, check_reachable
-from raysim.tracking.recording import Record, Recorder
-from raysim.training.base import Optimizer
+from raysim.tracking.recording import Record
 
 if TYPE_CHECKING:
-    from raysim.data.federation import Federation
     from raysim.engine.attack_figures import AttackFigures
 
 
@@ -118,7 +116,7 @@ class Experiment:
 
         In a folder that goes on, what is finished is not run again.
         """
-        services = _RunServices(self, console)
+        services = RunServices(self.config, self._first, self.folder, console)
         try:
             if conclude is None:
                 results = [self._run_alone(services, in_process, verbose)]
@@ -140,7 +138,7 @@ class Experiment:
 
     def remarks(self) -> list[str]:
         """What strategies say of their settings on these hospitals: a line for each thing said, after their labels."""
-        sizes = next(iter(self.federations.values())).sizes("train")
+        sizes = self._first.sizes("train")
         said: dict[str, list[str]] = {}
         for entry in self.entries:
             if remark := entry.strategy.remark(sizes):
@@ -152,17 +150,26 @@ class Experiment:
         ]
         return [*(f"{', '.join(labels)}: {remark}" for remark, labels in said.items()), *dict.fromkeys(doubts)]
 
-    def _run_alone(self, services: _RunServices, in_process: bool, verbose: bool) -> Result:
+    @property
+    def _first(self) -> Federation:
+        """The federation of the first seed; those of others have the same hospitals."""
+        return next(iter(self.federations.values()))
+
+    def _rounds(self) -> int:
+        """The rounds of all runs, trials included."""
+        return sum(config.training.rounds for config in self.planned()) * len(self.seeds)
+
+    def _run_alone(self, services: RunServices, in_process: bool, verbose: bool) -> Result:
         (entry,), (seed,) = self.entries, self.seeds
         with self._opened(entry, seed, self.folder) as run:
-            with services.ready(in_process, verbose, jobs=1):
+            with services.ready(in_process, verbose, 1, self._rounds(), self.remarks()):
                 result = self._run(services, entry, seed, run, entry.label, None)
             run.finish()
         return result
 
     def _run_all(
         self,
-        services: _RunServices,
+        services: RunServices,
         in_process: bool,
         verbose: bool,
         begin: Begin | None,
@@ -170,15 +177,14 @@ class Experiment:
         kind: Kind,
     ) -> list[Result]:
         frozen, results = self.config.frozen(), []
-        first = next(iter(self.federations.values()))
         prints = {str(seed): federation.fingerprint for seed, federation in self.federations.items()}
         count = (len(self.entries) + len(self._trials)) * len(self.seeds)
-        with resume.opened(kind, self.folder, frozen, first, prints, again=self._again) as whole:
+        with resume.opened(kind, self.folder, frozen, self._first, prints, again=self._again) as whole:
             if begin is not None:
                 with resume.writing(self.folder):
                     begin(whole.manifest)
             with (
-                services.ready(in_process, verbose, jobs=count),
+                services.ready(in_process, verbose, count, self._rounds(), self.remarks()),
                 services.recorder.run(
                     self.config.name, frozen, {RUN_TAG: whole.ticket.id}, again=whole.again
                 ) as parent,
@@ -198,7 +204,7 @@ class Experiment:
                 (folder / resume.FINISHED).unlink(missing_ok=True)
         return results
 
-    def _try(self, services: _RunServices, out: Manifest, parent: Record) -> list[Path]:
+    def _try(self, services: RunServices, out: Manifest, parent: Record) -> list[Path]:
         """Run the trials, and let strategies take what was best; returns the folders of the trials' runs."""
         if self._tune is None:
             return []
@@ -266,7 +272,7 @@ class Experiment:
                 check_job(self._job(tried, seed), federation, "tune")
 
     def _run(
-        self, services: _RunServices, entry: Entry, seed: int, run: Opened, name: str, parent: Record | None
+        self, services: RunServices, entry: Entry, seed: int, run: Opened, name: str, parent: Record | None
     ) -> Result:
         # Only now: pages and plots take a second to import, which Ray's start hides.
         from raysim.experiment.comparison import write_run_page
@@ -311,7 +317,7 @@ class Experiment:
             services.say(f"privacy: {outcome.privacy.sentence()}")
         return result
 
-    def _attacked(self, services: _RunServices, job: Job, outcome: Outcome, federation: Federation) -> AttackFigures:
+    def _attacked(self, services: RunServices, job: Job, outcome: Outcome, federation: Federation) -> AttackFigures:
         """What the attack of a run changed; where the configuration says so, beside the same run without it."""
         from raysim.engine.attack_figures import attack_figures
 
@@ -323,7 +329,7 @@ class Experiment:
         return attack_figures(job, outcome, clean, federation)
 
     def _outcome(
-        self, services: _RunServices, entry: Entry, seed: int, run: Opened, name: str, record: Record
+        self, services: RunServices, entry: Entry, seed: int, run: Opened, name: str, record: Record
     ) -> Outcome:
         """Play a run from its start or its last checkpoint, telling of its rounds and keeping its checkpoints."""
         section, since, outcome = self.config.checkpoint, None, None
@@ -361,90 +367,6 @@ class Experiment:
         if outcome is None:
             raise RuntimeError("the coordinator ended without an outcome")
         return outcome
-
-
-class _RunServices:
-    """What the runs of an experiment share while it is played."""
-
-    session: Session
-    recorder: Recorder
-    display: RunProgress
-    unsent: str | None = None
-
-    def __init__(self, experiment: Experiment, console: Console) -> None:
-        self._experiment = experiment
-        self._console = console
-
-    @contextlib.contextmanager
-    def ready(self, in_process: bool, verbose: bool, jobs: int) -> Iterator[None]:
-        """Bring up MLflow, the hospitals and the display."""
-        config = self._experiment.config
-        first = next(iter(self._experiment.federations.values()))
-        with (
-            Recorder(config.tracking, verbose) as self.recorder,
-            open_session(
-                first.totals, config.resources, in_process=in_process, verbose=verbose, names=first.hospitals
-            ) as self.session,
-        ):
-            self._announce()
-            rounds = [config.training.rounds for config in self._experiment.planned()]
-            with RunProgress(self._console, jobs, sum(rounds) * len(self._experiment.seeds)) as self.display:
-                yield
-        folder = self._experiment.folder
-        with resume.writing(folder):
-            self.unsent = unsent.keep(folder, self.recorder, config.tracking.uri)
-
-    def say(self, text: str) -> None:
-        """A line for the user."""
-        self._console.print(text, soft_wrap=True, highlight=False, markup=False)
-
-    def tell(self, record: Record, rounds: Sequence[Round]) -> None:
-        """Rounds have ended and been evaluated."""
-        host.end_if_terminating()
-        for row in rounds:
-            self.display.round(row)
-            record.round(row)
-
-    def _announce(self) -> None:
-        federation = next(iter(self._experiment.federations.values()))
-        if self.session.warning:
-            self.say(f"warning: {self.session.warning}")
-        self._console.print(
-            f"{len(federation.hospitals)} hospitals, {int(federation.totals.sum()):,} rows, "
-            f"{federation.X.shape[1]} features; {self.session.where}",
-            highlight=False,
-            markup=False,
-        )
-        for line in self._experiment.remarks():
-            self.say(line)
-
-
-def make_job(config: Config, strategy: Strategy, selection: Selection, federation: Path, seed: int) -> Job:
-    """The job of one run: what ``config`` says, with ``strategy`` on the federation in a folder."""
-    training = config.training
-    return Job(
-        work=Work(
-            federation=str(federation),
-            model=ModelSpec.of(config.model),
-            optimizer=Optimizer(training.optimizer, training.learning_rate, training.batch_size, training.weight_decay),
-            epochs=training.local_epochs,
-            seed=seed,
-            precision=training.precision,
-            class_weights=training.class_weights,
-        ),
-        strategy=strategy,
-        selection=selection,
-        rounds=training.rounds,
-        evaluation=config.evaluation,
-        system=config.system,
-        label=plugins.label(config.strategy),
-        stop=training.stop,
-        adversary=config.adversary,
-        aggregation=config.aggregation,
-        compression=config.compression,
-        privacy=config.privacy,
-        secure=config.secure,
-    )
 
 
 def folder_of(label: str) -> str:

@@ -78,7 +78,8 @@ def state() -> dict[str, Any]:
 
 def work(folder: Path, in_process: bool) -> None:
     result = raysim.compare(CONFIG, seed=0, out=folder / "compared", in_process=in_process)
-    own = raysim.run(CONFIG, strategy=Own(1.0), seed=0, out=folder / "own", in_process=in_process)
+    alone = {"resources.hospitals_per_actor": 4}
+    own = raysim.run(CONFIG, overrides=alone, strategy=Own(1.0), seed=0, out=folder / "own", in_process=in_process)
     assert own.config.strategy.class_path == "__main__.Own"
     assert own.metrics["auroc"] == result.run("fedavg").metrics["auroc"]
     assert len(raysim.load(folder / "compared").comparison) == 2  # type: ignore[union-attr]

@@ -39,7 +39,7 @@ from tests.commands import in_a_process, raysim
 from tests.conftest import MakeFederation, play, shared_ray
 
 SIZES = [12, 8, 21, 0, 14, 9]
-ROUNDS = 60
+ROUNDS = 24
 TWO = ResourcesSection(hospitals_per_actor=3)
 
 pytestmark = shared_ray("faults")
@@ -267,19 +267,20 @@ class Held(Chip):
     hold: str = ""
 
     def aggregate(self, view, state, update):
-        late = next(AGGREGATED) > 120
+        late = next(AGGREGATED) > 50
         while late and pathlib.Path(self.hold).exists():
             time.sleep(0.02)
         return super().aggregate(view, state, update)
 """
-"""CHiP-FL whose server waits after 120 rounds for as long as the file ``hold`` is there."""
+"""CHiP-FL whose server waits after 50 rounds for as long as the file ``hold`` is there."""
 
 RUN = {
     "data": {"source": "synthetic", "hospitals": 8, "rows": 500, "features": 4},
-    "training": {"rounds": 500, "batch_size": 32},
-    "evaluation": {"every": 50},
+    "training": {"rounds": 100, "batch_size": 32},
+    "evaluation": {"every": 20},
     "selection": {"fraction": 0.5, "minimum": 2},
-    "checkpoint": {"every": 50},
+    "checkpoint": {"every": 20},
+    "resources": {"hospitals_per_actor": 8},
     "tracking": {"uri": "none"},
 }
 
@@ -353,7 +354,7 @@ def test_a_ray_that_dies_under_a_run_is_an_error_in_one_line(undisturbed: Path, 
 
 
 def driven(folder: Path, out: Path) -> subprocess.Popen[str]:
-    """``raysim run`` on Ray in its 120th round, where it waits."""
+    """``raysim run`` on Ray in its 51st round, where it waits."""
     while True:
         driver = subprocess.Popen(
             [sys.executable, "-m", "raysim", "run", "c.yaml", "--out", out.name],

@@ -67,6 +67,9 @@ def encode(rows: Floats) -> Floats:
     return rows[:, :2]
 '''
 
+LIBRARIES = "matplotlib.*,mlflow.*,pandas.*,ray.*,scipy.*,sklearn.*,torch.*"
+"""What mypy need not read to see whether raysim is typed."""
+
 SETTINGS = {
     "data.hospitals": "4",
     "data.rows": "200",
@@ -191,7 +194,7 @@ def test_actors_find_the_strategy_and_take_nothing_else(programs: Path, here: Pa
     add(here, *OTHERS)
     alone = run(programs, here, "--in-process", "--out", "alone")
     assert "files:" in alone
-    run(programs, here, "--out", "actors", **{"resources.hospitals_per_actor": "2"})
+    run(programs, here, "--out", "actors", **{"resources.hospitals_per_actor": "4"})
     for name in ("hospitals.csv", "egress.csv", "models.safetensors"):
         assert (here / "alone" / name).read_bytes() == (here / "actors" / name).read_bytes(), name
 
@@ -204,6 +207,7 @@ def test_trials_find_the_strategy_and_take_nothing_else(programs: Path, here: Pa
         "selection: all\n"
         "strategy: {class: good.Mine}\n"
         "tracking: {uri: none}\n"
+        "resources: {hospitals_per_actor: 4}\n"
         "sweep: {trials: 1, objectives: {auroc: max}, space: {strategy.rate: {uniform: [0.5, 1.0]}}}\n"
     )
     said(here, programs / "raysim", "sweep", "sweep.yaml", "--out", "out")
@@ -213,6 +217,7 @@ def test_trials_find_the_strategy_and_take_nothing_else(programs: Path, here: Pa
 def test_a_users_file_is_checked_strictly_against_the_wheel(programs: Path, here: Path):
     """``raysim.strategies`` and ``raysim.tune`` are typed where they are installed, by the one ``py.typed``."""
     (here / "elsewhere").mkdir()
+    (here / "elsewhere" / "mypy.ini").write_text(f"[mypy]\nstrict = True\n[mypy-{LIBRARIES}]\nfollow_imports = skip\n")
     (here / "elsewhere" / "user.py").write_text(
         "from raysim import LocalProblem, Strategy\n"
         "from raysim.strategies.base import FederationView, Ids, State\n"
@@ -222,7 +227,7 @@ def test_a_users_file_is_checked_strictly_against_the_wheel(programs: Path, here
         "        size: str = hypervolume([[1.0]], [True], [0.0])\n"
         "        return super().problem(view, state, ids)\n"
     )
-    mypy = [sys.executable, "-m", "mypy", "--strict", "--python-executable", str(programs / "python"), "user.py"]
+    mypy = [sys.executable, "-m", "mypy", "--python-executable", str(programs / "python"), "user.py"]
     done = subprocess.run(mypy, capture_output=True, text=True, cwd=here / "elsewhere")
     assert [line.partition("error:")[2].strip() for line in done.stdout.splitlines() if "error:" in line] == [
         'Incompatible types in assignment (expression has type "float", variable has type "str")  [assignment]'

@@ -64,6 +64,8 @@ def try_out(line: str, folder: Path) -> None:
     assert command[0] == "raysim", line
     if command[1] in ("run", "compare", "curve"):
         command.append("--in-process")
+    if command[1] == "sweep":  # with fewer processes, each of which first imports for seconds
+        command += ["--set", "sweep.concurrent=1", "--set", "resources.hospitals_per_actor=20"]
     empty_store(folder)
     done = raysim(command[1:], folder, {"RAYSIM_CACHE": str(folder / "cache")})
     assert done.code == 0, f"{line}\n{done.out}{done.err}"

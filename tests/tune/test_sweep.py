@@ -186,12 +186,15 @@ def test_a_sweep_goes_on_where_it_stopped_and_repeats_nothing(ended, sweep_file,
         go_on(tmp_path)
 
 
-FAILING = {"training.learning_rate": {"grid": [0.1, 1e30]}, "strategy.lam": {"uniform": [0, 1]}}
+PLAIN = {"strategy": {"name": "fedprox"}, "resources": {"hospitals_per_actor": 12}}
+"""For sweeps in which it does not matter what is trained, nor where: little to import, and one process of hospitals."""
+
+FAILING = {"training.learning_rate": {"grid": [0.1, 1e30]}, "strategy.mu": {"uniform": [0, 1]}}
 
 
 def test_failed_trials_are_recorded_with_their_error_and_the_sweep_goes_on(sweep_file, tmp_path):
     out = tmp_path / "out"
-    path = sweep_file(sweep__space=FAILING, sweep__retries=1, sweep__concurrent=1)
+    path = sweep_file(**PLAIN, sweep__space=FAILING, sweep__retries=1, sweep__concurrent=1)
     code, said = begin(path, out)
     assert code == 3
     assert "2 of 4 trials failed" in said
@@ -210,6 +213,7 @@ def test_a_scheduler_stops_trials_that_fall_behind(sweep_file, tmp_path):
     space = {"training.learning_rate": {"grid": [0.2, 1e-7, 1e-8, 0.1]}}
     scheduler = {"name": "asha", "grace": 1, "reduction": 2}
     path = sweep_file(
+        **PLAIN,
         sweep__space=space,
         sweep__scheduler=scheduler,
         sweep__objectives={"log_loss": "min"},
@@ -229,11 +233,17 @@ def test_a_scheduler_stops_trials_that_fall_behind(sweep_file, tmp_path):
 def test_population_based_training_runs_every_trial_to_its_end(sweep_file, tmp_path):
     """Whether trials this small meet at all is up to the machine; what they do then is tested by itself below."""
     scheduler = {"name": "pbt", "objective": "auroc", "every": 2}
-    path = sweep_file(sweep__space=RATES, sweep__scheduler=scheduler, training__rounds=8, sweep__concurrent=4)
+    path = sweep_file(
+        sweep__space=RATES,
+        sweep__scheduler=scheduler,
+        sweep__concurrent=2,
+        training__rounds=4,
+        resources__hospitals_per_actor=12,
+    )
     assert begin(path, tmp_path / "out")[0] == 0
     table = pd.read_csv(tmp_path / "out" / "trials.csv").set_index("trial")
     assert sorted(table.index) == [1, 2, 3, 4]
-    assert (table["rounds"] == 8).all()
+    assert (table["rounds"] == 4).all()
     assert table["training.learning_rate"].between(1e-6, 0.5).all()
 
 
@@ -254,9 +264,40 @@ def test_population_based_training_perturbs_rates_within_their_range_and_nothing
     assert all(1e-6 <= rate <= 0.5 for rate in rates)
 
 
+HELD = """
+import itertools, pathlib, time
+from dataclasses import dataclass
+from raysim.strategies.one_model.fedprox import FedProx
+
+AGGREGATED = itertools.count()
+
+
+@dataclass(frozen=True)
+class Held(FedProx):
+    hold: str = ""
+
+    def aggregate(self, view, state, update):
+        late = next(AGGREGATED) >= 12
+        while late and pathlib.Path(self.hold).exists():
+            time.sleep(0.02)
+        return super().aggregate(view, state, update)
+"""
+"""A strategy that waits after 12 rounds in a process, which are four trials, while the file ``hold`` is there."""
+
+
 @contextlib.contextmanager
-def in_mid_sweep(path, out):
-    """The process of a sweep of which three trials are in the journal, and others are left."""
+def in_mid_sweep(sweep_file, out):
+    """The process of a sweep of ten trials, of which three are in the journal and two will not end before it does."""
+    hold = out.with_name("hold")
+    hold.touch()
+    path = sweep_file(
+        strategy={"class": "held_trials.Held", "hold": str(hold)},
+        resources__hospitals_per_actor=12,
+        sweep__space={"strategy.mu": {"uniform": [0, 1]}},
+        sweep__trials=10,
+        sweep__concurrent=2,
+    )
+    path.with_name("held_trials.py").write_text(HELD)
     process = subprocess.Popen(
         [sys.executable, "-m", "raysim", "sweep", str(path), "--out", str(out)],
         env={k: v for k, v in os.environ.items() if k != "RAY_ADDRESS"},
@@ -272,12 +313,13 @@ def in_mid_sweep(path, out):
         time.sleep(0.02)
     yield process
     process.wait()
-    assert journal.read_bytes().count(b"\n") < 17
+    hold.unlink()
+    assert journal.read_bytes().count(b"\n") < 11
 
 
 def test_a_killed_driver_loses_at_most_the_trials_that_were_running(sweep_file, tmp_path):
     out, journal = tmp_path / "out", tmp_path / "out" / "journal.jsonl"
-    with in_mid_sweep(sweep_file(sweep__trials=16, sweep__concurrent=2, training__rounds=30), out) as process:
+    with in_mid_sweep(sweep_file, out) as process:
         process.send_signal(signal.SIGKILL)
         process.communicate()
     done = journal.read_bytes()
@@ -285,12 +327,11 @@ def test_a_killed_driver_loses_at_most_the_trials_that_were_running(sweep_file, 
     assert go_on(out)[0] == 0
     assert journal.read_bytes().startswith(whole)
     numbers = [json.loads(line)["number"] for line in journal.read_text().splitlines()[1:]]
-    assert sorted(numbers) == list(range(1, 17))
+    assert sorted(numbers) == list(range(1, 11))
 
 
 def test_a_sweep_that_is_terminated_says_how_it_goes_on(sweep_file, tmp_path):
-    path = sweep_file(sweep__trials=16, sweep__concurrent=2, training__rounds=300)
-    with in_mid_sweep(path, tmp_path / "out") as process:
+    with in_mid_sweep(sweep_file, tmp_path / "out") as process:
         process.terminate()
         out, err = process.communicate(timeout=600)
     assert process.returncode == 143, err
@@ -300,8 +341,7 @@ def test_a_sweep_that_is_terminated_says_how_it_goes_on(sweep_file, tmp_path):
 
 @pytest.mark.parametrize("part", ["gcs_server", "raylet"])
 def test_a_ray_that_dies_under_a_sweep_is_an_error_in_one_line(part, sweep_file, tmp_path):
-    path = sweep_file(sweep__trials=16, sweep__concurrent=2, training__rounds=300)
-    with in_mid_sweep(path, tmp_path / "out") as process:
+    with in_mid_sweep(sweep_file, tmp_path / "out") as process:
         family = psutil.Process(process.pid).children(recursive=True)
         (victim,) = [each for each in family if each.name() == part]
         victim.kill()

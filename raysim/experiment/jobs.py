@@ -1,0 +1,43 @@
+"""The job of one run: what a configuration says of training, on a federation in its folder.
+
+Trials of sweeps are made from here in processes of their own, so this module imports little.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from raysim.config import plugins
+from raysim.config.schema import Config
+from raysim.engine.job import Job
+from raysim.engine.messages import ModelSpec, Work
+from raysim.strategies.base import Selection, Strategy
+from raysim.training.base import Optimizer
+
+
+def make_job(config: Config, strategy: Strategy, selection: Selection, federation: Path, seed: int) -> Job:
+    """The job of one run: what ``config`` says, with ``strategy`` on the federation in a folder."""
+    training = config.training
+    return Job(
+        work=Work(
+            federation=str(federation),
+            model=ModelSpec.of(config.model),
+            optimizer=Optimizer(training.optimizer, training.learning_rate, training.batch_size, training.weight_decay),
+            epochs=training.local_epochs,
+            seed=seed,
+            precision=training.precision,
+            class_weights=training.class_weights,
+        ),
+        strategy=strategy,
+        selection=selection,
+        rounds=training.rounds,
+        evaluation=config.evaluation,
+        system=config.system,
+        label=plugins.label(config.strategy),
+        stop=training.stop,
+        adversary=config.adversary,
+        aggregation=config.aggregation,
+        compression=config.compression,
+        privacy=config.privacy,
+        secure=config.secure,
+    )
