@@ -18,15 +18,15 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
-from tests.fuzz import cases, sweeps
 from tests.fuzz import child as child_process
+from tests.fuzz import stopped_runs, sweeps
 
 FAMILIES = {"configurations": 0.4, "texts": 0.1, "tables": 0.2, "runs": 0.15, "comparisons": 0.1, "sweeps": 0.05}
 """Their shares of all cases."""
 
 TEMPLATES: dict[str, Callable[[Path], None]] = {
-    "runs": partial(cases.stopped, compare=False),
-    "comparisons": partial(cases.stopped, compare=True),
+    "runs": partial(stopped_runs.stopped, compare=False),
+    "comparisons": partial(stopped_runs.stopped, compare=True),
     "sweeps": sweeps.ended,
 }
 """What makes the folders that are changed."""

@@ -1,12 +1,10 @@
-"""Cases, drawn by hypothesis: configurations, YAML, tables, and folders that a run goes on from."""
+"""Cases, drawn by hypothesis: configurations, YAML and tables."""
 
 from __future__ import annotations
 
 import contextlib
 import copy
-import hashlib
 import io
-import json
 import re
 import shutil
 from collections.abc import Callable, Mapping
@@ -19,11 +17,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import yaml
 from hypothesis import strategies as st
-from safetensors.numpy import save
 
 from raysim.core import registry
 from raysim.core.defaults import table
-from raysim.storage.checkpoints import read_tensors
 from tests.fuzz.command import answer
 
 
@@ -310,74 +306,6 @@ def parquet(draw: st.DrawFn, lines: list[list[str]]) -> bytes:
     file = io.BytesIO()
     pq.write_table(pa.table(columns), file)
     return file.getvalue()
-
-
-def stopped(folder: Path, *, compare: bool) -> None:
-    """A run (or comparison) in ``folder / "out"`` that was stopped before it wrote its last results, and ``whole``."""
-    from raysim.experiment import comparison
-
-    tree = copy.deepcopy(TREE) | {"checkpoint": {"every": 1}, "strategy": {"name": "chip", "clusters": 2}}
-    tree["training"]["rounds"] = 3
-    tree |= {"strategies": ["fedavg", {"name": "chip", "clusters": 2}], "seeds": [1]}
-    (folder / "c.yaml").write_text(yaml.safe_dump(tree))
-    command = "compare" if compare else "run"
-    ended = answer([command, "c.yaml", "--in-process", "--out", "whole"], folder)
-    assert ended.code == 0, ended
-    write, pages = comparison.write_run_page, []
-
-    def interrupted(*arguments: Any, **keywords: Any) -> Any:
-        pages.append(None)
-        if len(pages) == (2 if compare else 1):
-            raise KeyboardInterrupt
-        return write(*arguments, **keywords)
-
-    comparison.write_run_page = interrupted  # type: ignore[assignment]
-    try:
-        ended = answer([command, "c.yaml", "--in-process", "--out", "out"], folder)
-    finally:
-        comparison.write_run_page = write
-    assert ended.code == 130, ended
-
-
-def resumptions(template: Path) -> st.SearchStrategy[Case]:
-    """Changes of the files of a stopped run or comparison in ``template / "out"`` that ``resume`` reads."""
-    names = [path.relative_to(template).as_posix() for path in sorted((template / "out").rglob("*")) if path.is_file()]
-    read = [name for name in names if name.endswith((".json", ".yaml", ".safetensors"))]
-    results = tuple(
-        path.relative_to(template / "whole").as_posix()
-        for path in sorted((template / "whole").rglob("models.safetensors"))
-    )
-
-    @st.composite
-    def changed(draw: st.DrawFn) -> Case:
-        name = draw(st.sampled_from(read))
-        content = (template / name).read_bytes()
-        files: dict[str, bytes] = {}
-        removed: tuple[str, ...] = ()
-        same: tuple[str, ...] = results
-        how = draw(st.sampled_from(["bytes", "values", "values", "removed", "other"]))
-        if how == "removed":
-            removed = (name,)
-        elif how == "other":
-            files[name] = (template / draw(st.sampled_from(names))).read_bytes()
-        elif how == "bytes" or name.endswith("models.safetensors"):
-            files[name] = spoilt(draw, content)
-        elif name.endswith(".json"):
-            files[name] = json.dumps(revalued(draw, json.loads(content))).encode()
-        elif name.endswith(".yaml"):
-            files[name] = yaml.safe_dump(revalued(draw, yaml.safe_load(content))).encode()
-        else:
-            arrays, header = read_tensors(content)
-            other = save(arrays, {"raysim": json.dumps(revalued(draw, header))})
-            same = ()  # whoever signs other numbers again gets them
-            if "/checkpoints/" in name:
-                removed = (name,)
-                digest = hashlib.blake2b(other, digest_size=16).hexdigest()
-                name = re.sub(r"\.[0-9a-f]{32}\.", f".{digest}.", name)
-            files[name] = other
-        return Case(("resume", "out", "--in-process"), files, removed, template, same=same)
-
-    return changed()
 
 
 def revalued(draw: st.DrawFn, tree: Any) -> Any:

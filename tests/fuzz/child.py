@@ -12,7 +12,7 @@ from pathlib import Path
 from hypothesis import HealthCheck, Phase, given, seed, settings
 
 from raysim.cluster.connection import connected
-from tests.fuzz import cases, sweeps
+from tests.fuzz import cases, stopped_runs, sweeps
 
 
 def play(family: str, count: int, number: int, memory: int, home: Path, tell: Connection) -> None:
@@ -30,7 +30,7 @@ def _draw(family: str, count: int, number: int, home: Path, tell: Connection) ->
     if family == "sweeps":
         drawn = sweeps.resumptions(home / family)
     else:
-        drawn = cases.resumptions(home / family) if (home / family).exists() else getattr(cases, family)()
+        drawn = stopped_runs.resumptions(home / family) if (home / family).exists() else getattr(cases, family)()
 
     @seed(number)
     @settings(

@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from raysim.core import host
-from tests.fuzz import cases, sweeps
+from tests.fuzz import cases, stopped_runs, sweeps
 from tests.fuzz.command import Answer, Hangs, limited
 
 SAMPLE = settings(
@@ -42,12 +42,12 @@ def test_a_sample_of_what_is_handed_to_a_command(family, tmp_path):
 @pytest.mark.parametrize("compare", [False, True])
 def test_a_sample_of_what_is_resumed(compare, tmp_path):
     (template := tmp_path / "template").mkdir()
-    cases.stopped(template, compare=compare)
+    stopped_runs.stopped(template, compare=compare)
     unchanged = cases.Case(("resume", "out", "--in-process"), template=template, same=())
     assert cases.fault(unchanged, tmp_path / "case") is None
 
     @settings(SAMPLE, max_examples=6)
-    @given(cases.resumptions(template))
+    @given(stopped_runs.resumptions(template))
     def each(case: cases.Case) -> None:
         assert cases.fault(case, tmp_path / "case") is None, case
 

@@ -24,7 +24,8 @@ from raysim.serving.export import export, exported
 from raysim.serving.predictor import Predictor
 from raysim.training.kernels.mlp import MlpModel
 from tests.serving.runs import ROWS, folder_of, stays
-from tests.serving.test_predict import MLP, command, refusal
+from tests.serving.test_predict import MLP
+from tests.serving.test_predict_command import command, refusal
 
 CHIP = {"name": "chip", "clusters": 2}
 WITHOUT_RAYSIM = """

@@ -1,8 +1,8 @@
-"""Every check by itself: what is right passes, and each mistake is named by its field."""
+"""Checks of all but a problem: cohorts, states, models served, and what else strategies and selections return."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any
 
@@ -12,272 +12,21 @@ import pytest
 import raysim
 from raysim.strategies import base
 from raysim.strategies.base import (
-    LAST,
     MIXTURE,
     OWN,
     POOLED,
     Asynchrony,
-    Contrast,
     Draw,
     Invalid,
-    LocalProblem,
-    Objective,
-    Pull,
-    RowGroups,
     Selection,
     State,
     Strategy,
     Update,
-    Upload,
-    Variates,
-    Visit,
     choose,
 )
 from raysim.strategies.checks import answers
-from raysim.strategies.checks.problem import Frame, check_personal, check_problem
-
-IDS = np.array([0, 2, 3])
-"""The cohort, of five hospitals; there are two models of four parameters."""
-
-FRAME = Frame(size=4, models=2)
-VIEW: Any = SimpleNamespace(sizes=np.array([5, 0, 3, 9, 1]), initial=np.zeros(4))
-START, WEIGHT = np.array([0, 1, 0]), np.array([0.5, -0.25, 0.75])
-RIGHT = LocalProblem(start=START, upload=Upload(WEIGHT))
-KEPT = Visit(keep=True)
-
-
-def problem(**parts: Any) -> LocalProblem:
-    """:data:`RIGHT`, with some parts in place of its own."""
-    return replace(RIGHT, **parts)
-
-
-def groups(**parts: Any) -> LocalProblem:
-    """A problem about four groups of rows of the first and the last of the cohort."""
-    rows = RowGroups(np.array([0, 0, 3, 3]), np.array([0, 2, 1, 2]), np.array([2, 3, 4, 5]))
-    return LocalProblem(start=np.zeros(4, np.int64), upload=Upload(np.ones(4)), groups=replace(rows, **parts))
-
-
-def test_sentinels_are_distinct_and_fit_into_arrays_of_rows():
-    sentinels = (POOLED, OWN, MIXTURE, LAST)
-    assert len(set(sentinels)) == 4
-    assert max(sentinels) < 0
-    assert POOLED == -1, "the streams of batches of pooled rows are keyed by it"
-    for sentinel in sentinels:
-        rows = np.full(3, sentinel)
-        assert rows.dtype == np.int64
-        assert (rows == sentinel).all()
-        assert sentinel in rows
-
-
-@pytest.mark.parametrize(
-    "right",
-    [
-        RIGHT,
-        problem(start=np.array([OWN, 1, OWN]), upload=Upload(np.array([1, 2, 3]))),
-        problem(upload=Upload(np.ones((3, 4)), sums=4)),
-        problem(upload=Upload(WEIGHT, into=np.array([0, 6, 1]), sums=7, what="parameters", losses=True)),
-        problem(upload=Upload(single=True)),
-        problem(upload=None, visit=KEPT),
-        problem(upload=None, then=LocalProblem(start=np.full(3, LAST), upload=Upload(WEIGHT))),
-        problem(then=LocalProblem(start=np.array([LAST, OWN, 0]), visit=KEPT)),
-        problem(visit=Visit(epochs=np.array([0, 1, 2]), learning_rate=0.0, batch_size=0, optimizer="adam")),
-        problem(visit=Visit(carry=True), then=LocalProblem(start=np.full(3, LAST), visit=KEPT)),
-        problem(visit=Visit(epochs=np.int64(2), learning_rate=np.float64(0.5))),  # type: ignore[arg-type]
-        problem(objective=Objective((Pull(0.0, START), Pull(np.array([0.0, 1.0, 2.0]), START)))),
-        problem(objective=Objective(variates=Variates(np.zeros(4), WEIGHT, "gradient"))),
-        problem(objective=Objective(contrast=Contrast(0.0, 0.5), frozen=np.zeros(4, np.bool_))),
-    ],
-)
-def test_what_is_right_passes(right):
-    check_problem(right, IDS, FRAME)
-
-
-def test_what_is_right_only_for_some_passes_for_these():
-    check_problem(problem(start=np.array([MIXTURE, 0, OWN])), IDS, replace(FRAME, mixes=True))
-    check_problem(problem(upload=None), IDS, replace(FRAME, keeps=True))
-    check_problem(groups(), IDS, replace(FRAME, groups=3))
-    check_problem(LocalProblem(np.zeros(1, np.int64), Upload(np.ones(1))), np.array([POOLED]), FRAME)
-
-
-@pytest.mark.parametrize(
-    ("wrong", "message"),
-    [
-        ({}, "problem: {} is no LocalProblem; return one"),
-        (problem(start=[0, 1, 0]), "start: [0, 1, 0] for 3 hospitals; give an array of whole numbers, one for each"),
-        (problem(start=START.astype(float)), "start: holds float64; give an array of whole numbers, one for each"),
-        (problem(start=START[:2]), "start: 2 values for 3 hospitals; give one for each"),
-        (problem(start=START[:, None]), "start: shape [3, 1] for 3 hospitals; give one for each"),
-        (problem(start=np.array([0, 2, 0])), "start: 2 is no row of the bank; there are 0 to 1, or OWN"),
-        (problem(start=np.array([0, -9, 0])), "start: -9 is no row of the bank; there are 0 to 1, or OWN"),
-        (problem(start=np.array([0, POOLED, 0])), "start: -1 is no row of the bank"),
-        (problem(start=np.array([0, LAST, 0])), "start: LAST, but no problem is before this one"),
-        (problem(start=np.array([0, MIXTURE, 0])), "start: MIXTURE, but mixture gives None"),
-        (problem(upload=WEIGHT), "upload: an array [3] of float64 is no Upload; give one, or leave it out"),
-        (problem(upload=Upload()), "upload.weight: none, so that what hospitals send would be lost"),
-        (problem(upload=Upload(into=START, single=True)), "upload.into: nothing goes into a sum without a weight"),
-        (problem(upload=Upload(0.5)), "upload.weight: 0.5 for 3 hospitals; give an array of numbers, one for each"),
-        (problem(upload=Upload(WEIGHT[:1])), "upload.weight: 1 value for 3 hospitals; give one for each"),
-        (problem(upload=Upload(np.array([1.0, np.nan, 1.0]))), "upload.weight: not finite at place 1; give numbers"),
-        (problem(upload=Upload(np.array([1.0, 1.0, np.inf]))), "upload.weight: not finite at place 2"),
-        (
-            problem(upload=Upload(np.ones((3, 2)))),
-            "upload.weight: shape [3, 2] for 3 hospitals; give one for each of 1",
-        ),
-        (problem(upload=Upload(np.ones((2, 3)), sums=3)), "upload.weight: shape [2, 3] for 3 hospitals"),
-        (problem(upload=Upload(np.array([[1.0], [np.nan], [1.0]]))), "upload.weight: not finite at place 1"),
-        (problem(upload=Upload(np.ones((3, 2)), into=START, sums=2)), "upload.into: there is a weight for each sum"),
-        (problem(upload=Upload(WEIGHT, into=START)), "upload.into: 1 is no sum; there are 0 to 0, so raise sums"),
-        (problem(upload=Upload(WEIGHT, into=-START, sums=2)), "upload.into: -1 is no sum; there are 0 to 1"),
-        (problem(upload=Upload(WEIGHT, into=START[1:], sums=2)), "upload.into: 2 values for 3 hospitals"),
-        (problem(upload=Upload(WEIGHT, sums=0)), "upload.sums: 0 is no whole number of at least 1"),
-        (problem(upload=Upload(WEIGHT, what="gradient")), "upload.what: 'gradient' is not one of delta, parameters"),
-        (problem(objective=Pull(1.0, START)), "objective: a Pull is no Objective; give one, or leave it out"),
-        (problem(objective=Objective(Pull(1.0, START))), "objective.pulls: a Pull is no tuple of Pull; write (pull,)"),
-        (problem(objective=Objective((1.0,))), "objective.pulls.0: 1.0 is no Pull"),
-        (
-            problem(objective=Objective((Pull(1.0, START), Pull(-1.0, START)))),
-            "objective.pulls.1.weight: -1.0 is no number of at least 0",
-        ),
-        (
-            problem(objective=Objective((Pull(np.array([1.0, -2.0, 0.0]), START),))),
-            "objective.pulls.0.weight: -2.0 is not at least 0",
-        ),
-        (
-            problem(objective=Objective((Pull(WEIGHT[1:], START),))),
-            "objective.pulls.0.weight: 2 values for 3 hospitals",
-        ),
-        (
-            problem(objective=Objective((Pull(np.nan, START),))),
-            "objective.pulls.0.weight: nan is no number of at least",
-        ),
-        (problem(objective=Objective((Pull(1.0, START[1:]),))), "objective.pulls.0.towards: 2 values for 3 hospitals"),
-        (
-            problem(objective=Objective((Pull(1.0, np.array([0, OWN, 0])),))),
-            "objective.pulls.0.towards: -2 is no row of the bank; there are 0 to 1",
-        ),
-        (
-            problem(objective=Objective(variates=Variates(np.zeros(3), WEIGHT))),
-            "objective.variates.server: 3 values for 4 parameters; give one for each",
-        ),
-        (
-            problem(objective=Objective(variates=Variates(np.zeros(4), WEIGHT[1:]))),
-            "objective.variates.weight: 2 values for 3 hospitals",
-        ),
-        (
-            problem(objective=Objective(variates=Variates(np.zeros(4), WEIGHT, "II"))),
-            "objective.variates.renew: 'II' is not one of steps, gradient",
-        ),
-        (
-            problem(objective=Objective(variates=Variates(np.zeros(4), WEIGHT)), upload=None, visit=KEPT),
-            "objective.variates: they travel with an upload, in the problem that a visit begins with",
-        ),
-        (
-            problem(
-                upload=None,
-                then=problem(start=np.full(3, LAST), objective=Objective(variates=Variates(np.zeros(4), WEIGHT))),
-            ),
-            "then.objective.variates: they travel with an upload, in the problem that a visit begins with",
-        ),
-        (
-            problem(objective=Objective(contrast=Contrast(1.0, 0.0))),
-            "objective.contrast.temperature: 0.0 is no number above 0",
-        ),
-        (problem(objective=Objective(contrast=Contrast(-1.0, 1.0))), "objective.contrast.weight: -1.0 is no number"),
-        (
-            problem(objective=Objective(frozen=np.zeros(3, np.bool_))),
-            "objective.frozen: 3 values for 4 parameters; give one for each",
-        ),
-        (
-            problem(objective=Objective(frozen=np.array([0, 1, 1, 1]))),
-            "objective.frozen: holds int64; give an array of truth values, one for each",
-        ),
-        (problem(visit={"epochs": 3}), "visit: {'epochs': 3} is no Visit"),
-        (problem(visit=Visit(epochs=-1)), "visit.epochs: -1 is no whole number of at least 0"),
-        (problem(visit=Visit(epochs=1.5)), "visit.epochs: 1.5 is no whole number of at least 0"),
-        (problem(visit=Visit(epochs=np.array([1, -2, 1]))), "visit.epochs: -2 is not at least 0"),
-        (problem(visit=Visit(epochs=np.array([1, 2]))), "visit.epochs: 2 values for 3 hospitals"),
-        (problem(visit=Visit(learning_rate=-0.1)), "visit.learning_rate: -0.1 is no number of at least 0"),
-        (problem(visit=Visit(learning_rate=np.inf)), "visit.learning_rate: inf is no number of at least 0"),
-        (problem(visit=Visit(batch_size=-1)), "visit.batch_size: -1 is no whole number of at least 0"),
-        (
-            problem(visit=Visit(carry=True), then=LocalProblem(np.full(3, LAST), visit=Visit(keep=True, carry=True))),
-            "visit.carry: two problems of a chain carry the optimiser of the one hospital; let one do so",
-        ),
-        (problem(visit=Visit(optimizer="adamw")), "visit.optimizer: 'adamw' is not one of sgd, momentum, adam"),
-        (problem(upload=None), "upload: nothing, and the result is not kept either, so that it is lost"),
-        (problem(then=LocalProblem(start=START)), "then.upload: nothing, and the result is not kept either"),
-        (
-            problem(upload=None, then=LocalProblem(start=START, visit=KEPT)),
-            "upload: nothing, and the result is not kept either",
-        ),
-        (problem(then=RIGHT), "then.upload: two problems of one visit upload; let one of them"),
-        (problem(then="fine-tune"), "then: 'fine-tune' is no LocalProblem"),
-        (problem(then=problem(start=START[1:])), "then.start: 2 values for 3 hospitals"),
-        (
-            problem(then=LocalProblem(START, visit=KEPT, then=LocalProblem(START - 9, visit=KEPT))),
-            "then.then.start: -9",
-        ),
-    ],
-)
-def test_a_mistake_is_named_by_its_field(wrong, message):
-    with pytest.raises(Invalid) as raised:
-        check_problem(wrong, IDS, FRAME)
-    assert str(raised.value).startswith(message)
-    assert "\n" not in str(raised.value)
-
-
-@pytest.mark.parametrize(
-    ("wrong", "frame", "message"),
-    [
-        (groups(), FRAME, "groups: the problem is about groups of rows, but division gives None"),
-        (
-            groups(),
-            replace(FRAME, groups=3, keeps=True),
-            "groups: a hospital trains on groups of its rows, but what it",
-        ),
-        (
-            replace(groups(), visit=KEPT),
-            replace(FRAME, groups=3),
-            "groups: a hospital trains on groups of its rows, but",
-        ),
-        (replace(groups(), start=START), replace(FRAME, groups=3), "start: 3 values for 4 groups of rows"),
-        (
-            groups(hospital=np.array([0, 0, 3, 4])),
-            replace(FRAME, groups=3),
-            "groups.hospital: not ascending ids of the",
-        ),
-        (
-            groups(hospital=np.array([0, 3, 0, 3])),
-            replace(FRAME, groups=3),
-            "groups.hospital: not ascending ids of the",
-        ),
-        (groups(hospital=np.array([0, 3])), replace(FRAME, groups=3), "groups.group: 4 values for 2 groups of rows"),
-        (groups(), replace(FRAME, groups=2), "groups.group: 2 is not among the division's 2, 0 to 1"),
-        (
-            groups(group=-np.ones(4, np.int64)),
-            replace(FRAME, groups=3),
-            "groups.group: -1 is not among the division's 3",
-        ),
-        (groups(rows=np.array([1, 2, -1, 1])), replace(FRAME, groups=3), "groups.rows: -1 is no number of rows"),
-        (problem(groups={}), replace(FRAME, groups=3), "groups: {} is no RowGroups"),
-        (replace(groups(), visit=None), replace(FRAME, groups=3), "visit: None is no Visit"),
-        (replace(groups(), then={}), replace(FRAME, groups=3), "then: {} is no LocalProblem"),
-        (
-            LocalProblem(IDS[:0], Upload(WEIGHT[:0]), groups=RowGroups(IDS[:0], IDS[:0], IDS[:0])),
-            replace(FRAME, groups=3),
-            "groups.hospital: there is none",
-        ),
-        (
-            replace(groups(), then=replace(groups(), upload=None, visit=Visit())),
-            replace(FRAME, groups=3),
-            "then.groups: those of the first problem hold for the whole chain",
-        ),
-    ],
-)
-def test_a_mistake_about_groups_of_rows_is_named_by_its_field(wrong, frame, message):
-    with pytest.raises(Invalid) as raised:
-        check_problem(wrong, IDS, frame)
-    assert str(raised.value).startswith(message)
+from raysim.strategies.checks.problem import check_personal
+from tests.strategies.test_problem_checks import IDS, KEPT, RIGHT, VIEW, problem
 
 
 @pytest.mark.parametrize(
