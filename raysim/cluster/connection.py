@@ -267,29 +267,29 @@ def source_files(package: Path) -> list[Path]:
 
 def software() -> dict[str, str]:
     """What decides the numbers that this process computes: versions, and a digest of raysim's own code."""
-    found = {}
+    versions = {}
     for name in ("numpy", "scipy", "scikit-learn", "torch"):
         try:
             # Builds for CUDA and for the CPU alone may stand side by side.
-            found[name] = metadata.version(name).partition("+")[0]
+            versions[name] = metadata.version(name).partition("+")[0]
         except metadata.PackageNotFoundError:
-            found[name] = "absent"
+            versions[name] = "absent"
     summed = hashlib.blake2b(digest_size=6)
     for path in sorted(source_files(FOLDER)):
         summed.update(path.relative_to(FOLDER).as_posix().encode() + path.read_bytes())
-    found["raysim's code"] = summed.hexdigest()
-    return found
+    versions["raysim's code"] = summed.hexdigest()
+    return versions
 
 
 def check_same(others: Sequence[tuple[str, dict[str, str]]]) -> None:
     """Raise ``ResourceError`` where another node than this (by address) has other software than this process."""
     import ray
 
-    own, here = software(), ray.util.get_node_ip_address()
+    expected, here = software(), ray.util.get_node_ip_address()
     for node, theirs in others:
         if node == here:  # the same files, which someone may be editing
             continue
-        for name, version in own.items():
+        for name, version in expected.items():
             if theirs.get(name) != version:
                 raise ResourceError(
                     f"resources: {name} is {theirs.get(name)} on node {node} and {version} here; install the same on "

@@ -70,9 +70,9 @@ def file_digest(path: Path) -> str:
     identity = [stat.st_size, stat.st_mtime_ns, stat.st_ino]
     memory = root() / "files" / f"{digest(str(path))}.json"
     with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
-        known = json.loads(memory.read_text())
-        if known["identity"] == identity:
-            return str(known["digest"])
+        remembered = json.loads(memory.read_text())
+        if remembered["identity"] == identity:
+            return str(remembered["digest"])
     content = _content(path)
     if time.time() - stat.st_mtime > _RACY:
         with _writing():
@@ -137,10 +137,10 @@ def store(kind: str, key: str, write: Callable[[Path], None]) -> Path:
             _move_in(making, folder / key)
         finally:
             shutil.rmtree(making, ignore_errors=True)
-    found = find(kind, key)
-    if found is None:
+    entry = find(kind, key)
+    if entry is None:
         raise DataError(f"RAYSIM_CACHE: '{folder / key}' changed while it was written; run again, or clear '{root()}'")
-    return found
+    return entry
 
 
 def _move_in(made: Path, target: Path) -> None:
@@ -192,8 +192,8 @@ def _code(module: str) -> list[str]:
     files = {
         path for folder in (here, here.parent / "core") for kind in ("*.py", "*.sql") for path in folder.rglob(kind)
     }
-    if own := getattr(sys.modules.get(module), "__file__", None):
-        files.add(Path(own))
+    if file := getattr(sys.modules.get(module), "__file__", None):
+        files.add(Path(file))
     read = [path.read_bytes() for path in files if path.name not in ("describe.py", "heterogeneity.py")]
     return sorted(hashlib.blake2b(content, digest_size=16).hexdigest() for content in read)
 

@@ -95,8 +95,8 @@ def stacked_files(results: Sequence[Result], name: str) -> pd.DataFrame | None:
     return pd.concat(stacked, ignore_index=True) if stacked else None
 
 
-def comparison_table(frame: pd.DataFrame, found: pd.DataFrame, *, folds: bool = False) -> pd.DataFrame:
-    """``comparison.csv``: a row a strategy and model, from :func:`per_seed` and the differences ``found`` in it.
+def comparison_table(frame: pd.DataFrame, differences: pd.DataFrame, *, folds: bool = False) -> pd.DataFrame:
+    """``comparison.csv``: a row a strategy and model, from :func:`per_seed` and the ``differences`` in it.
 
     Each metric has its mean over seeds and ``_std`` (ddof 1). ``<metric>_difference`` (and its ``_std``) is the mean of
     the paired difference against the reference, ``_low`` and ``_high`` a 95 % bootstrap interval over hospitals.
@@ -105,7 +105,7 @@ def comparison_table(frame: pd.DataFrame, found: pd.DataFrame, *, folds: bool = 
     table = tables.comparison(frame)
     others = frame.columns.difference([*table.columns, "seed", "yardstick"], sort=False)
     groups = frame.groupby(tables.KEYS, sort=False)[list(others)]
-    wide = found.pivot(index=tables.KEYS, columns="figure", values=list(_DIFFERENCE))
+    wide = differences.pivot(index=tables.KEYS, columns="figure", values=list(_DIFFERENCE))
     pairs = [(str(name), str(figure)) for name, figure in wide.columns.to_frame(index=False).to_numpy()]
     wide.columns = pd.Index([f"{figure}_{_DIFFERENCE[name]}" for name, figure in pairs])
     wide = wide.dropna(axis=1, how="all")

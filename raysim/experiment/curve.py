@@ -147,12 +147,12 @@ def read(source: Source, overrides: Sequence[str]) -> tuple[Config, Curve, dict[
     lines: dict[str, tuple[str, float | None]] = {}
     for k, section in enumerate(reading.checked(tree).strategies):
         line = plugins.label(section)
-        own = section.frozen()
-        curved = curve.field not in own and curve.field in plugins.strategy_keys(section, f"strategies.{k}")
+        settings = section.frozen()
+        curved = curve.field not in settings and curve.field in plugins.strategy_keys(section, f"strategies.{k}")
         values: Sequence[float | int | None] = curve.values if curved else (None,)
         for value in values:
             label = line if value is None else f"{line}, {curve.field} {value:g}"
-            expanded.append({**own, "label": label} | ({} if value is None else {curve.field: value}))
+            expanded.append({**settings, "label": label} | ({} if value is None else {curve.field: value}))
             lines[label] = (line, value)
     if not any(value is not None for _, value in lines.values()):
         raise ConfigError(

@@ -75,10 +75,10 @@ def show_plan(config: Config, nodes: str | None, console: Console) -> None:
     machines = available(nodes)
     placement, machines = place_live(federation.totals, config.resources, federation.hospitals, machines)
     traffic = {}
-    for own in _weighed(config):
-        strategy, selection = plugins.build_strategy(own.strategy), plugins.build_selection(own.selection)
-        traffic[plugins.label(own.strategy)] = weigh(
-            make_job(own, strategy, selection, federation.folder, seed), placement
+    for weighed in _weighed(config):
+        strategy, selection = plugins.build_strategy(weighed.strategy), plugins.build_selection(weighed.selection)
+        traffic[plugins.label(weighed.strategy)] = weigh(
+            make_job(weighed, strategy, selection, federation.folder, seed), placement
         )
     console.print(f"nodes: {inventory(machines)}", highlight=False, markup=False)
     console.print(_actors(federation, placement, machines, config, list(traffic.values())))

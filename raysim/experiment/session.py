@@ -127,16 +127,16 @@ class _OnRay:
         every: Every = 0,
         say: Callable[[str], None] = _silent,
     ) -> Iterator[Event]:
-        told, restarts = 0, 0
+        reported, restarts = 0, 0
         while True:
             try:
                 for event in self._events(job, since, every):
                     if isinstance(event, RunState):
                         since = event
                     elif isinstance(event, Round):
-                        if event.round <= told:  # played again
+                        if event.round <= reported:  # played again
                             continue
-                        told = event.round
+                        reported = event.round
                     yield event
                 return
             except _Lost as lost:

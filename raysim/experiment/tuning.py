@@ -55,7 +55,7 @@ class Tried:
 
 def trials(tune: TuneSection, configs: Sequence[Config]) -> list[Trial]:
     """Every strategy's, in the order of the lists; ``configs`` are whole, one a strategy."""
-    found = []
+    listed = []
     for config in configs:
         label = plugins.label(config.strategy)
         for values in itertools.product(*tune.grid.values()):
@@ -65,8 +65,8 @@ def trials(tune: TuneSection, configs: Sequence[Config]) -> list[Trial]:
                 strategy=config.strategy.model_copy(update={"label": f"{label}, {named}"}),
                 evaluation=EvaluationSection(every=0, part="validation", groups=()),
             )
-            found.append(Trial(label, setting, tried))
-    return found
+            listed.append(Trial(label, setting, tried))
+    return listed
 
 
 def with_values(config: Config, values: Mapping[str, Any]) -> Config:

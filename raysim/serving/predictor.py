@@ -173,8 +173,8 @@ class Predictor:
         """The group of patients of each row ``[n]``."""
         if self.served.division is None:
             raise ConfigError(f"{self.folder}: says nothing on the groups that its models belong to; run it again")
-        known = list(self.served.owners[self.served.headline])
-        number = known.index(hospital) if hospital in known else len(known)
+        hospitals = list(self.served.owners[self.served.headline])
+        number = hospitals.index(hospital) if hospital in hospitals else len(hospitals)
         return np.asarray(self.served.division.assign(X, observed, number), np.int64)
 
     def _nobodys(self, served: str, n: int) -> NDArray[Any]:

@@ -292,17 +292,17 @@ BEST = "best/"
 def _pack_best(best: RunState | None, arrays: Arrays, strategy: Strategy) -> dict[str, Any] | None:
     if best is None:
         return None
-    own: Arrays = {}
-    state, kept = pack_state(best.state, own, strategy), _pack_kept(best.kept, own)
-    arrays |= {f"{BEST}{name}": array for name, array in own.items()}
+    packed: Arrays = {}
+    state, kept = pack_state(best.state, packed, strategy), _pack_kept(best.kept, packed)
+    arrays |= {f"{BEST}{name}": array for name, array in packed.items()}
     return {"round": best.round, "state": state, "kept": kept}
 
 
 def _unpack_best(tree: Mapping[str, Any] | None, arrays: Mapping[str, Any], strategy: Strategy) -> RunState | None:
     if tree is None:
         return None
-    own = {name.removeprefix(BEST): array for name, array in arrays.items() if name.startswith(BEST)}
-    return RunState(tree["round"], unpack_state(tree["state"], own, strategy), _unpack_kept(tree["kept"], own))
+    packed = {name.removeprefix(BEST): array for name, array in arrays.items() if name.startswith(BEST)}
+    return RunState(tree["round"], unpack_state(tree["state"], packed, strategy), _unpack_kept(tree["kept"], packed))
 
 
 def _pack_kept(kept: HospitalStates | None, arrays: Arrays) -> list[str] | None:

@@ -250,16 +250,16 @@ def summary(federation: Federation, outcome: Outcome) -> dict[str, Any]:
 
 def converged(outcome: Outcome) -> dict[str, Any]:
     """Whether the training loss stands still, and the losses that say so; all null where none was taken."""
-    found, model = outcome.convergence, outcome.losses.model
-    if found is None:
+    training, model = outcome.convergence, outcome.losses.model
+    if training is None:
         return {"convergence": None}
     return {
-        "convergence": found.verdict,
-        "convergence_notes": list(found.notes),
+        "convergence": training.verdict,
+        "convergence_notes": list(training.notes),
         "training_loss_of": model,
-        "training_loss_before": _json(found.before),
-        "training_loss": _json(found.last),
-        "training_loss_fall": _json(found.fall),
+        "training_loss_before": _json(training.before),
+        "training_loss": _json(training.last),
+        "training_loss_fall": _json(training.fall),
     }
 
 

@@ -74,7 +74,7 @@ def served(federation: Federation, outcome: Outcome, precision: str) -> Served:
     for model, rows in reversed(outcome.serve.items()):
         theirs: dict[str, Owners] = {}
         for hospital, name in enumerate(federation.hospitals):
-            found = []
+            owning = []
             for row in np.atleast_1d(rows[hospital]).tolist():
                 owner = names[row] if row >= 0 and outcome.private is None else f"personal/{name}"
                 if owner.startswith("personal/"):
@@ -83,8 +83,8 @@ def served(federation: Federation, outcome: Outcome, precision: str) -> Served:
                     if not np.array_equal(vectors.get(owner, theta), theta, equal_nan=True):
                         owner = f"{model}/{name}"
                     vectors[owner] = theta
-                found.append(owner)
-            theirs[name] = found[0] if rows.ndim == 1 else tuple(found)
+                owning.append(owner)
+            theirs[name] = owning[0] if rows.ndim == 1 else tuple(owning)
         owners[model] = theirs
     ordered = {model: owners[model] for model in outcome.serve}
     return Served(vectors, ordered, _others(outcome, ordered), outcome.division)
@@ -122,17 +122,17 @@ def _others(outcome: Outcome, owners: Mapping[str, Mapping[str, Owners]]) -> Own
     return "global" if "global" in everybody else None
 
 
-def to_store(found: Served, layout: Layout) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
+def to_store(served: Served, layout: Layout) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
     """The tensors of ``models.safetensors`` and the tree of ``serving.json``."""
     arrays: Arrays = {}
     tree = {
         "format": FORMAT,
-        "hospitals": list(found.owners[found.headline]),
-        "models": {model: _told(theirs) for model, theirs in found.owners.items()},
-        "other_hospitals": found.others,
-        "division": _packed(found.division, arrays),
+        "hospitals": list(served.owners[served.headline]),
+        "models": {model: _told(theirs) for model, theirs in served.owners.items()},
+        "other_hospitals": served.others,
+        "division": _packed(served.division, arrays),
     }
-    return named_tensors(found.vectors, layout) | arrays, tree
+    return named_tensors(served.vectors, layout) | arrays, tree
 
 
 def named_tensors(vectors: Mapping[str, NDArray[Any]], layout: Layout) -> dict[str, NDArray[Any]]:
@@ -157,15 +157,15 @@ def read_served(folder: Path, layout: Layout, strategy: Callable[[], Strategy]) 
         if tree["format"] != FORMAT:
             raise ValueError(f"its format is {tree['format']}, and this version reads {FORMAT}")
         tensors = load_file(folder / MODELS)
-        owners = {model: _untold(told, tree["hospitals"]) for model, told in tree["models"].items()}
+        owners = {model: _by_hospital(written, tree["hospitals"]) for model, written in tree["models"].items()}
         others = None if tree["other_hospitals"] is None else _owners(tree["other_hospitals"])
         named = {owner for theirs in owners.values() for each in theirs.values() for owner in _each(each)}
         vectors = {
             owner: np.concatenate([tensors[f"{owner}/{name}"].ravel() for name in layout.names])
             for owner in sorted(named | set(_each(others or ())))
         }
-        told = tree["division"]
-        return Served(vectors, owners, others, None if told is None else _unpacked(told, tensors, strategy()))
+        division = tree["division"]
+        return Served(vectors, owners, others, None if division is None else _unpacked(division, tensors, strategy()))
     except OSError as error:
         raise ConfigError(
             f"{folder}: no models to score with ({error.strerror or error}); name the folder of a finished run"
@@ -214,13 +214,13 @@ def _told(theirs: Mapping[str, Owners]) -> Any:
     return owners.pop() if len(owners) == 1 else dict(theirs)
 
 
-def _untold(told: Any, hospitals: Iterable[str]) -> dict[str, Owners]:
-    theirs = told if isinstance(told, dict) else dict.fromkeys(hospitals, told)
+def _by_hospital(written: Any, hospitals: Iterable[str]) -> dict[str, Owners]:
+    theirs = written if isinstance(written, dict) else dict.fromkeys(hospitals, written)
     return {hospital: _owners(owner) for hospital, owner in theirs.items()}
 
 
-def _owners(told: str | list[str]) -> Owners:
-    return told if isinstance(told, str) else tuple(told)
+def _owners(written: str | list[str]) -> Owners:
+    return written if isinstance(written, str) else tuple(written)
 
 
 def _each(owners: Owners) -> Iterable[str]:

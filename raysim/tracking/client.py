@@ -105,8 +105,8 @@ class Tracker:
         self._client = MlflowClient(tracking_uri=uri)
         self._held: dict[str, set[tuple[str, int]]] = {}
         self._closed: set[str] = set()
-        known = self._client.get_experiment_by_name(experiment)
-        self._experiment = known.experiment_id if known else self._create(uri, experiment)
+        existing = self._client.get_experiment_by_name(experiment)
+        self._experiment = existing.experiment_id if existing else self._create(uri, experiment)
 
     @property
     def experiment(self) -> str:
@@ -237,11 +237,11 @@ class Tracker:
             if not token:
                 return runs
 
-    def _log_params(self, run_id: str, params: Mapping[str, Any], known: Collection[str] = ()) -> None:
+    def _log_params(self, run_id: str, params: Mapping[str, Any], recorded: Collection[str] = ()) -> None:
         from mlflow.entities import Param
 
         named = ((parameter_name(key), value) for key, value in flatten(params))
-        flat = [Param(name, value[:6000]) for name, value in named if name not in known]
+        flat = [Param(name, value[:6000]) for name, value in named if name not in recorded]
         for first in range(0, len(flat), 100):
             self._client.log_batch(run_id, params=flat[first : first + 100])
 
