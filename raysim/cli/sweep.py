@@ -65,11 +65,11 @@ def ui(uri: Store = "sqlite:///mlflow.db", port: Port = 5000) -> None:
     check_reachable(uri)
     if uri.startswith("sqlite:") and not sqlite_path(uri).exists():
         raise ConfigError(f"--uri: {sqlite_path(uri).absolute()} does not exist; run something first or name another")
-    server = ["server", "--backend-store-uri", uri, "--host", "127.0.0.1", "--port", str(port)]
+    # One process answers one user soon enough; MLflow would start four, and more for jobs of its own.
+    server = ["server", "--backend-store-uri", uri, "--host", "127.0.0.1", "--port", str(port), "--workers", "1"]
     # Neither MLflow nor the processes that it starts look for modules in the working directory.
-    raise typer.Exit(
-        subprocess.call([sys.executable, "-m", "mlflow", *server], env=os.environ | {"PYTHONSAFEPATH": "1"})
-    )
+    environment = {"MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"} | os.environ | {"PYTHONSAFEPATH": "1"}
+    raise typer.Exit(subprocess.call([sys.executable, "-m", "mlflow", *server], env=environment))
 
 
 def _code(result: SweepResult) -> int:
