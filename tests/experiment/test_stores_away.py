@@ -61,6 +61,7 @@ class Server:
         store += ["--artifacts-destination", str(self._folder / "artifacts")]
         self._process = subprocess.Popen(
             [sys.executable, "-m", "mlflow", "server", *store, "--port", str(self._port), "--workers", "1"],
+            env=os.environ | {"MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"},  # which starts five more processes
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
             start_new_session=True,

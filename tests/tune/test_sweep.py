@@ -317,13 +317,14 @@ def in_mid_sweep(sweep_file, out):
     assert journal.read_bytes().count(b"\n") < 11
 
 
-def test_a_killed_driver_loses_at_most_the_trials_that_were_running(sweep_file, tmp_path):
+def test_a_killed_driver_loses_at_most_the_trials_that_were_running(sweep_file, tmp_path, monkeypatch):
     out, journal = tmp_path / "out", tmp_path / "out" / "journal.jsonl"
     with in_mid_sweep(sweep_file, out) as process:
         process.send_signal(signal.SIGKILL)
         process.communicate()
     done = journal.read_bytes()
     whole = done[: done.rfind(b"\n") + 1]
+    monkeypatch.chdir(tmp_path)  # code is taken from where the command is typed
     assert go_on(out)[0] == 0
     assert journal.read_bytes().startswith(whole)
     numbers = [json.loads(line)["number"] for line in journal.read_text().splitlines()[1:]]
