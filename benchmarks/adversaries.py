@@ -24,7 +24,7 @@ from raysim.config import plugins, reading
 from raysim.engine.attack_figures import attack_figures
 from raysim.engine.coordinator import Coordinator
 from raysim.engine.job import Outcome, check_job
-from raysim.experiment.runs import make_job
+from raysim.experiment.jobs import make_job
 
 
 def outcome_of(config: Any, federation: Any, seed: int) -> tuple[Any, Outcome]:

@@ -11,7 +11,6 @@ from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.optimize import brentq
 from scipy.special import gammaln, logsumexp
 
 Floats = NDArray[np.float64]
@@ -55,6 +54,7 @@ def calibrated(target: float, rate: float, steps: int, delta: float) -> float:
 
     Raises ``ValueError`` where none does: the bound has a least value at each delta.
     """
+    from scipy.optimize import brentq  # a third of a second to import, and only a promise of privacy needs it
 
     def above(log_multiplier: float) -> float:
         return epsilon(math.exp(log_multiplier), rate, steps, delta) - target

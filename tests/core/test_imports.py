@@ -22,7 +22,10 @@ def test_imports_run_one_way():
         ("import raysim.cli.main", {"numpy", "pydantic", "ray", "torch", "mlflow", "rich"}),
         ("import raysim", {"numpy", "pydantic", "ray", "torch", "mlflow", "rich", "pandas"}),
         ("import raysim.config.schema", {"ray", "torch", "mlflow", "pandas"}),
-        ("import raysim.experiment.runs", {"ray", "torch", "mlflow", "sklearn", "matplotlib", "scipy.stats"}),
+        (
+            "import raysim.experiment.runs",
+            {"ray", "torch", "mlflow", "sklearn", "matplotlib", "scipy.stats", "scipy.optimize"},
+        ),
         ("import raysim.tune.plan, raysim.tune.trial", {"ray", "torch", "mlflow", "pandas", "scipy.stats", "rich"}),
         ("import raysim.cluster.pool, raysim.engine.hospitals", {"torch", "mlflow", "sklearn", "matplotlib"}),
         ("import raysim.strategies.hospital_clusters.chip", {"sklearn", "torch"}),
