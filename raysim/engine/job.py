@@ -23,7 +23,7 @@ from raysim.engine.attack_checks import check_attacks
 from raysim.engine.losses import TrainingLosses
 from raysim.engine.messages import HospitalStates, Work
 from raysim.engine.privacy_ledger import Statement
-from raysim.engine.promises import check_privacy
+from raysim.engine.promise_checks import check_privacy
 from raysim.engine.stopping import Stopped, Stopping
 from raysim.engine.subgroups import Grouping, grouping
 from raysim.metrics.score_counts import ScoreCounts

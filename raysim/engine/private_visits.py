@@ -86,7 +86,7 @@ def private_visit(
 
 
 def traceable(model: Model) -> Any:
-    """The model, of which :func:`raysim.engine.promises.check_privacy` has seen that its gradients can be clipped."""
+    """The model, whose gradients :mod:`raysim.engine.promise_checks` has seen that they can be clipped."""
     if not isinstance(model, Traceable):
         raise TypeError(f"{type(model).__name__} has no layers to clip")
     return model

@@ -21,12 +21,12 @@ WORDS = {"all", "uniform", "local", "centralized", "clustered", "hierarchical"}
 OTHER_MEANINGS = {
     "uniform": [
         *("raysim/config/system.py", "tune/spaces.py"),  # the distribution
-        *("raysim/config/plugins.py", "raysim/config/privacy.py", "raysim/engine/promises.py"),  # equal weights
+        *("raysim/config/plugins.py", "raysim/config/privacy.py", "raysim/engine/promise_checks.py"),  # equal weights
     ],
     "local": [
         "raysim/cluster/connection.py",  # an address of Ray
         *("raysim/config/privacy.py", "raysim/engine/privacy_ledger.py"),  # noise of each hospital's own
-        *("raysim/engine/promises.py", "raysim/engine/reception.py"),
+        *("raysim/engine/promise_checks.py", "raysim/engine/promises.py", "raysim/engine/reception.py"),
     ],
     "all": ["raysim/experiment/comparison.py", "raysim/study/plots.py", "raysim/study/predictors.py"],  # every one
 }

@@ -19,7 +19,7 @@ from raysim.core.errors import ConfigError
 from raysim.data.federation import Federation
 from raysim.engine.coordinator import Coordinator
 from raysim.engine.job import Job, Outcome, RunState, check_job
-from raysim.engine.promises import check_privacy
+from raysim.engine.promise_checks import check_privacy
 from raysim.engine.release import Release
 from raysim.privacy.adaptive import update_multiplier
 from raysim.storage.checkpoints import decode, encode
@@ -188,9 +188,9 @@ def test_the_statement_names_what_is_exact_and_gives_the_number_otherwise(federa
     ).privacy
     assert math.isinf(told.epsilon)
     assert told.covered["outsider"] == pytest.approx(3.848610, abs=1e-4)
-    assert told.not_private == ("metrics",)
+    assert told.not_private == ("metrics", "scores")
     assert told.as_json()["epsilon"] == "inf"
-    assert "not private: metrics" in told.sentence()
+    assert "not private: metrics, scores" in told.sentence()
 
 
 def test_clusters_that_rest_on_exact_statistics_are_not_covered(federation):

@@ -1,0 +1,178 @@
+"""Settings that a guarantee of privacy cannot be kept with: refused before anything starts, naming both keys."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+from raysim.config.privacy import PrivacySection
+from raysim.core import registry
+from raysim.core.errors import ConfigError
+from raysim.data.federation import Federation
+from raysim.engine.promises import Terms, bit_noise, largest_clip, settled
+from raysim.privacy import accountant
+from raysim.strategies.shared.weights import Weighted
+from raysim.training.kernels.clipped import Traceable
+
+if TYPE_CHECKING:
+    from raysim.engine.job import Job
+
+
+def check_privacy(job: Job, federation: Federation) -> None:
+    """Raise ``ConfigError`` for a guarantee that ``job`` cannot keep on ``federation``."""
+    section = job.privacy
+    if section is None:
+        return
+    accountant.library()
+    _check_strategy(job)
+    _check_cohorts(job)
+    terms = Terms.of(job, federation)
+    if section.delta >= 1 / max(terms.units, 1):
+        raise ConfigError(
+            f"privacy.delta: {section.delta:g} is not below 1 / {terms.units}, the number of units; with it one "
+            f"whole {section.unit} could be given away"
+        )
+    if section.against == "server" and section.way == "central":
+        raise ConfigError(
+            "privacy.against: server sees all sums before the noise that privacy.mode: central adds; name outsider or "
+            "peer"
+        )
+    _check_system(job)
+    _check_attacks(job)
+    if section.unit != "hospital":
+        _check_descent(job, federation)
+    _check_size(settled(section, terms), terms)
+
+
+def _check_attacks(job: Job) -> None:
+    """Raise ``ConfigError`` for rules and attacks that need each update by itself, and for what undoes clips."""
+    section, adversary = job.privacy, job.adversary
+    assert section is not None
+    if job.aggregation is not None:
+        raise ConfigError(
+            f"aggregation.name: '{job.aggregation.name}' looks at single updates, and privacy.unit: {section.unit} is "
+            "kept for their sums alone; leave one of the two out"
+        )
+    compression = job.compression
+    if compression is not None and compression.name != "none" and section.way in ("central", "pooled"):
+        raise ConfigError(
+            f"compression.name: '{compression.name}' makes updates longer than privacy.clip, or takes away from "
+            f"the noise, so it is not for privacy.mode: {section.way}; leave one of the two out"
+        )
+    if adversary is not None and adversary.known != "own":
+        raise ConfigError(
+            f"adversary.knowledge: '{adversary.known}' puts single updates together, and privacy.unit: {section.unit} "
+            "is kept for their sums alone; choose an attack with knowledge own"
+        )
+
+
+def _check_system(job: Job) -> None:
+    """Raise ``ConfigError`` for unreliable hospitals whose coming and going a guarantee does not cover."""
+    section = job.privacy
+    if job.system is None or section is None or section.own_steps:
+        return
+    if section.way == "pooled":
+        raise ConfigError(
+            "system: hospitals that are lost take their share of the noise along, and privacy.mode: pooled needs all "
+            "shares; leave one of the two out"
+        )
+    rounds = job.system.rounds
+    for key, usual in (("retries", 0), ("over_selection", 0.0), ("minimum_cohort", 1), ("late", "drop")):
+        if getattr(rounds, key) != usual:
+            raise ConfigError(
+                f"system.rounds.{key}: {getattr(rounds, key)} makes who takes part depend on who else does, and "
+                f"privacy.unit: {section.unit} needs a coin of each hospital's own; leave it {usual}"
+            )
+
+
+def _check_descent(job: Job, federation: Federation) -> None:
+    """Raise ``ConfigError`` for a model or an optimiser whose steps cannot be clipped by patient."""
+    section, work = job.privacy, job.work
+    assert section is not None
+    if not isinstance(work.model.bind(federation, "cpu", work.precision), Traceable):
+        raise ConfigError(
+            f"model.name: gradients of '{work.model.name or work.model.class_path}' are not clipped by patient, so "
+            f"privacy.unit: {section.unit} cannot be promised; choose logistic_regression, linear_regression or mlp"
+        )
+    if section.way == "pooled" and work.optimizer.name != "sgd":
+        raise ConfigError(
+            f"training.optimizer: {work.optimizer.name} is for several steps at a hospital, and privacy.mode: pooled "
+            "makes one of all hospitals together; use sgd, and a strategy with an optimiser at the server"
+        )
+    if section.way == "pooled" and work.optimizer.weight_decay:
+        raise ConfigError(
+            f"training.weight_decay: {work.optimizer.weight_decay:g} is not for privacy.mode: pooled, whose sum holds "
+            "gradients of patients alone; set it to 0"
+        )
+
+
+def _check_strategy(job: Job) -> None:
+    section, strategy = job.privacy, job.strategy
+    assert section is not None
+    needs = strategy.needs
+    fit = {"pooled": ("bounded",), "local": ("bounded", "clusters")}
+    fits = ("bounded", "joint", "clusters") if section.unit == "hospital" else fit[section.way]
+    if needs.kind not in fits or strategy.asynchrony() is not None:
+        whys = {"joint": "sends control variates", "clusters": "has a sum for each of its clusters"}
+        why = needs.why or whys.get(needs.kind, "merges updates as they come")
+        raise ConfigError(
+            f"strategy.name: '{job.name}' {why}, which privacy.mode: {section.way} does not cover, so privacy.unit: "
+            f"{section.unit} cannot be promised; choose another strategy or leave privacy out"
+        )
+    if section.unit == "hospital" and isinstance(strategy, Weighted) and strategy.weights != "uniform":
+        raise ConfigError(
+            f"strategy.weights: '{strategy.weights}' counts a hospital by who else takes part, and under privacy.unit: "
+            f"{section.unit} a hospital would count as much as its rows; set strategy.weights to uniform, and "
+            "privacy.weights: capped for weights by rows"
+        )
+
+
+def _check_cohorts(job: Job) -> None:
+    section, selection = job.privacy, job.selection
+    if section is None or not job.strategy.uses_selection():
+        return
+    name, rate = type(selection).__name__, selection.rate()
+    if section.unit == "hospital" and rate is None:
+        raise ConfigError(
+            f"selection.name: '{name}' does not give each hospital a coin of its own, on which privacy.unit: hospital "
+            f"rests; set selection to {' or '.join(_of_coins())}"
+        )
+    if section.way == "pooled" and rate != 1.0:
+        raise ConfigError(
+            f"selection.name: '{name}' leaves hospitals out, and privacy.mode: pooled draws patients of all hospitals; "
+            "set selection to all, and privacy.rate for the share of patients"
+        )
+    if selection.hears_losses:
+        raise ConfigError(
+            f"selection.name: '{name}' hears hospitals' losses, which privacy.unit: {section.unit} does not cover; "
+            "choose another selection"
+        )
+
+
+def _of_coins() -> list[str]:
+    """The registered selections in which each hospital has a coin of its own."""
+    return [name for name, entry in registry.entries("selections").items() if entry.load()().rate() is not None]
+
+
+def _check_size(section: PrivacySection, terms: Terms) -> None:
+    """Raise ``ConfigError`` for clips and noise that do not fit the integers that sums are held in."""
+    multiplier = section.noise_multiplier or 0.0
+    if section.adaptive is not None:
+        expected = terms.rate * terms.hospitals
+        bits = bit_noise(section.adaptive, expected)
+        if multiplier and not 2.0 * bits > multiplier:
+            raise ConfigError(
+                f"privacy.adaptive.bits: noise of {bits:g} on the bits costs more than privacy.noise_multiplier: "
+                f"{multiplier:.4g} allows; give more than {multiplier / 2:.4g}, or let more hospitals take part than "
+                f"the {expected:g} expected in a round"
+            )
+    if math.isinf(section.clip):
+        if multiplier:
+            raise ConfigError(
+                f"privacy.clip: {section.clip} bounds nothing, and noise of privacy.noise_multiplier: {multiplier:g} "
+                "times it hides all; give a number"
+            )
+        return
+    largest = largest_clip(terms, multiplier)
+    if section.unit == "hospital" and section.clip > largest:
+        raise ConfigError(f"privacy.clip: {section.clip:g} is more than sums can hold; give at most {largest:.3g}")

@@ -1,0 +1,114 @@
+"""Runs and comparisons under a guarantee: what they write, say and refuse."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import yaml
+
+import raysim
+from raysim.core.errors import ConfigError
+from raysim.engine.privacy_ledger import Statement, together
+
+SMALL: dict[str, Any] = {
+    "data": {"source": "synthetic", "hospitals": 6, "rows": 400, "features": 4},
+    "training": {"rounds": 3, "batch_size": 32, "local_epochs": 1},
+    "selection": {"name": "poisson", "fraction": 0.5},
+    "strategy": "fedavg",
+    "tracking": {"uri": "none"},
+    "checkpoint": {"every": 0},
+    "privacy": {
+        "unit": "hospital",
+        "epsilon": 3,
+        "delta": 1e-3,
+        "clip": 0.5,
+        "declared_public": ["sizes", "metrics", "preprocessing", "never_released"],
+    },
+}
+
+
+@pytest.fixture(autouse=True)
+def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("RAYSIM_CACHE", str(tmp_path.parent / "cache"))
+
+
+def test_a_run_writes_its_promise_and_runs_again_from_what_it_wrote(tmp_path):
+    first = raysim.run(SMALL, out=tmp_path / "first", in_process=True)
+    told = first.summary["privacy"]
+    assert {"unit", "against", "epsilon", "delta", "covers", "declared_public", "not_private"} <= told.keys()
+    assert told["epsilon"] == pytest.approx(3, rel=1e-3)
+    assert (told["covers"], told["not_private"]) == (["update"], [])
+    assert told["declared_public"] == SMALL["privacy"]["declared_public"]
+    frozen = yaml.safe_load((tmp_path / "first" / "config.yaml").read_text())
+    assert frozen["privacy"]["noise_multiplier"] == told["noise_multiplier"]
+    assert frozen["strategy"]["weights"] == "uniform"
+    again = raysim.run(tmp_path / "first" / "config.yaml", out=tmp_path / "again", in_process=True)
+    assert again.summary["privacy"] == told
+    models = [np.array(_tensors(tmp_path / name)) for name in ("first", "again")]
+    assert (models[0] == models[1]).all()
+    assert "Privacy: epsilon = 3" in (tmp_path / "first" / "report.html").read_text()
+
+
+def _tensors(folder: Path) -> list[float]:
+    from safetensors.numpy import load_file
+
+    return [x for tensor in load_file(folder / "models.safetensors").values() for x in np.ravel(tensor).tolist()]
+
+
+def test_a_noise_multiplier_gives_the_epsilon_that_is_written(tmp_path):
+    privacy = {key: value for key, value in SMALL["privacy"].items() if key != "epsilon"} | {"noise_multiplier": 4.0}
+    raysim.run(SMALL | {"privacy": privacy}, out=tmp_path / "run", in_process=True)
+    frozen = yaml.safe_load((tmp_path / "run" / "config.yaml").read_text())["privacy"]
+    told = json.loads((tmp_path / "run" / "summary.json").read_text())["privacy"]
+    assert 0 < frozen["epsilon"] == pytest.approx(told["epsilon"])
+
+
+def test_what_was_not_declared_makes_epsilon_infinite_and_is_named(tmp_path):
+    privacy = SMALL["privacy"] | {"declared_public": ["metrics"]}
+    told = raysim.run(SMALL | {"privacy": privacy}, out=tmp_path / "run", in_process=True).summary["privacy"]
+    assert told["epsilon"] == "inf"
+    assert told["not_private"] == ["size", "preprocessing"]
+    assert told["epsilon_of_covered"] == pytest.approx(3, rel=1e-3)
+
+
+def test_a_comparison_says_what_it_costs_to_have_seen_all_of_its_runs(tmp_path):
+    tree = SMALL | {"strategies": ["fedavg", "fedavgm"], "seeds": [0, 1], "reference": "fedavg"}
+    del tree["strategy"]
+    raysim.compare(tree, out=tmp_path / "all", in_process=True)
+    said = json.loads((tmp_path / "all" / "answer.json").read_text())["reasons"]
+    (whole,) = [line for line in said if "Whoever sees all 4 runs" in line]
+    assert "epsilon = " in whole
+    assert "infinite" not in whole
+
+
+def test_known_events_compose_to_less_than_the_sum_and_others_add_up():
+    one = Statement("patient", "pooled", "outsider", 1e-5, {"outsider": 2.0}, events={"outsider": [(5.0, 0.5, 40)]})
+    whole, delta, against = together([one, one])
+    assert (delta, against) == (1e-5, "outsider")
+    assert 0 < whole < 4.0
+    other = Statement("patient", "local", "outsider", 1e-5, {"outsider": 2.0})
+    assert together([one, other]) == (4.0, 2e-5, "outsider")
+
+
+@pytest.mark.parametrize(
+    ("keys", "line"),
+    [
+        ({"aggregation": {"name": "median"}}, "aggregation.name: 'median'.*privacy.unit: hospital"),
+        ({"compression": {"name": "top_k"}}, "compression.name: 'top_k'.*privacy.mode: central"),
+        ({"adversary": {"attack": "alie"}}, "adversary.knowledge: .*privacy.unit: hospital"),
+    ],
+)
+def test_sections_that_need_single_updates_are_refused(tmp_path, keys, line):
+    with pytest.raises(ConfigError, match=line):
+        raysim.run(SMALL | keys, out=tmp_path / "run", in_process=True)
+
+
+def test_explicit_weights_by_rows_are_refused(tmp_path):
+    tree = SMALL | {"strategy": {"name": "fedavg", "weights": "samples"}}
+    with pytest.raises(ConfigError, match=r"strategy.weights: 'samples'.*privacy.unit: hospital"):
+        raysim.run(tree, out=tmp_path / "run", in_process=True)
