@@ -33,7 +33,7 @@ class Masking:
     def add(self, sums: ExactSum, group: int, weight: float, vector: NDArray[np.float64], hospital: int) -> None:
         """Add what ``hospital`` sends to sum ``group``: nothing where it is lost, or nobody would open it."""
         secure = self.sums[group]
-        if secure is None or not secure.opens or hospital not in secure.masking:
+        if secure is None or not secure.opens or hospital not in secure.in_sum:
             return
         if not self.execute:
             sums.add(group, weight, vector)
@@ -140,12 +140,12 @@ class SecureSums:
         for g, secure in enumerate(masking.sums):
             if secure is None:
                 continue
-            sharing, masked, revealing = set(secure.sharing), set(secure.masking), set(secure.revealing)
-            for j in np.flatnonzero(weights[:, g]):
-                i = int(ids[j])
-                around, shares = len(secure.around[i]), i in sharing
-                sent[j] += traffic.up(self._size, around, shares=shares, masked=i in masked, reveals=i in revealing)
-                down += traffic.down(around, shares=shares)
+            at = np.flatnonzero(weights[:, g])
+            shares, masked, reveals = (
+                np.isin(ids[at], left) for left in (secure.sharing, secure.masking, secure.revealing)
+            )
+            sent[at] += traffic.up(self._size, secure.degree, shares=shares, masked=masked, reveals=reveals)
+            down += int(np.sum(traffic.down(secure.degree, shares=shares)))
         if problem.objective.variates is not None:
             sent -= 4 * self._size  # counted as the change of a control variate
         return np.maximum(sent - 4, 0), down
@@ -193,9 +193,8 @@ class SecureSums:
         count = self._around(m)
         holders = m if count >= m - 1 else count
         threshold = graph.default_threshold(holders) if section.threshold == "auto" else int(section.threshold)
-        around = graph.neighbours(ids, count, self._seed, round)
         lost = Lost(*(self._lost(round, stage, chance, ids) for stage, chance in section.drop))
-        return SecureSum(around, min(threshold, count + 1), section.minimum, lost, self._seed, round, group)
+        return SecureSum(ids, count, min(threshold, count + 1), section.minimum, lost, self._seed, round, group)
 
     def _lost(self, round: int, stage: str, chance: float, ids: Ids) -> frozenset[int]:
         """Who is lost at a stage; the same in all sums of a round."""

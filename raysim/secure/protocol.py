@@ -12,13 +12,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from raysim.core.streams import stream
-from raysim.secure import masks, shamir
+from raysim.secure import graph, masks, shamir
 
 Ids = NDArray[np.int64]
 Words = NDArray[np.uint64]
@@ -40,8 +41,10 @@ class Lost:
 class SecureSum:
     """The sum of one group of a round."""
 
-    around: Mapping[int, Ids]
-    """The neighbours of each hospital of the group."""
+    ids: Ids
+    """The hospitals of the group, ``[m]``, ascending."""
+    neighbours: int
+    """With how many others each masks; see :func:`raysim.secure.graph.neighbours`."""
     threshold: int
     """How many shares open a secret."""
     minimum: int
@@ -61,27 +64,44 @@ class SecureSum:
         # Keys are made anew where they are needed: they do not travel.
         return {**self.__dict__, "_keys": {}, "_agreed": {}}
 
-    @property
-    def sharing(self) -> list[int]:
-        """U2: who has sent shares, ascending."""
-        return [i for i in sorted(self.around) if i not in self.lost.before_shares]
+    @cached_property
+    def around(self) -> Mapping[int, Ids]:
+        """The neighbours of each hospital of the group."""
+        return graph.neighbours(self.ids, self.neighbours, self.seed, self.round)
 
     @property
+    def degree(self) -> int:
+        """How many neighbours each hospital has."""
+        return min(self.neighbours, len(self.ids) - 1)
+
+    @cached_property
+    def sharing(self) -> list[int]:
+        """U2: who has sent shares, ascending."""
+        return [i for i in self.ids.tolist() if i not in self.lost.before_shares]
+
+    @cached_property
     def masking(self) -> list[int]:
         """U3: whose vectors are in the sum."""
         return [i for i in self.sharing if i not in self.lost.before_mask]
 
-    @property
+    @cached_property
     def revealing(self) -> list[int]:
         """U4: who helps to open it."""
         return [i for i in self.masking if i not in self.lost.before_unmask]
 
-    @property
+    @cached_property
+    def in_sum(self) -> frozenset[int]:
+        """U3 as a set."""
+        return frozenset(self.masking)
+
+    @cached_property
     def opens(self) -> bool:
         """Whether enough hospitals stay: if not, the sum is given up and nothing of it is learned."""
         sharing, masking, revealing = set(self.sharing), self.masking, set(self.revealing)
         if len(masking) < self.minimum:
             return False
+        if len(revealing) == len(self.ids):
+            return self.degree + 1 >= self.threshold
         for i in sharing:
             holders = {*self.around[i].tolist(), i}
             if len(holders & sharing) < self.threshold or len(holders & revealing) < self.threshold:

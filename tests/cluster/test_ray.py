@@ -12,13 +12,18 @@ import numpy as np
 import pytest
 import ray
 
-from raysim.cluster.placement import Placement, place
-from raysim.cluster.pool import RayPool
+from raysim.cluster.placement import Placement, balance, place
+from raysim.cluster.pool import LocalPool, RayPool
+from raysim.config.adversary import AdversarySection
+from raysim.config.aggregation import AggregationSection
+from raysim.config.compression import CompressionSection
 from raysim.config.nodes import Node
 from raysim.config.schema import EvaluationSection, ResourcesSection
+from raysim.config.secure import SecureSection
 from raysim.core.errors import HospitalFailed, ResourceError, StrategyError, TrainingDiverged
 from raysim.core.registry import load_class
 from raysim.data.federation import Federation
+from raysim.engine.coordinator import Coordinator
 from raysim.engine.job import Job, Outcome
 from raysim.engine.messages import ModelSpec, RoundPlan, Work
 from raysim.experiment.session import Session, open_session
@@ -100,6 +105,35 @@ class TestOnTwoActors:
         assert isinstance(outcome, Outcome)
         np.testing.assert_array_equal(outcome.bank, alone.bank)
         assert (outcome.setup, outcome.traffic) == (alone.setup, alone.traffic)
+
+    @pytest.mark.parametrize(
+        "sections",
+        [
+            {"secure": SecureSection(mode="execute", threshold=3, drop={"mask": 0.1})},
+            {"compression": CompressionSection(name="top_k", ratio=0.5)},
+            {
+                "adversary": AdversarySection(attack="mimic", share=0.3),
+                "aggregation": AggregationSection(name="centred_clipping"),
+            },
+        ],
+        ids=["secure", "compressed", "attacked"],
+    )
+    def test_what_stands_between_hospitals_and_sums_is_the_same_bits(
+        self, federate: MakeFederation, two: Session, sections
+    ):
+        planned = replace(job(federate(SIZES), FedAvg()), **sections)
+        *_, outcome = two.run(planned)
+        *_, alone = Coordinator(LocalPool(Placement(balance(np.array(SIZES), 1), 1, 0), "cpu")).run(planned)
+        assert isinstance(outcome, Outcome)
+        assert isinstance(alone, Outcome)
+        np.testing.assert_array_equal(outcome.bank, alone.bank)
+        assert (outcome.setup, outcome.traffic) == (alone.setup, alone.traffic)
+        if "secure" in sections:
+            model = replace(planned, secure=SecureSection(threshold=3, drop={"mask": 0.1}))
+            *_, counted = two.run(model)
+            assert isinstance(counted, Outcome)
+            np.testing.assert_array_equal(counted.bank, outcome.bank)
+            assert counted.traffic == outcome.traffic
 
     def test_divergence_names_round_and_hospital(self, federate: MakeFederation, two: Session):
         with pytest.raises(TrainingDiverged, match=r"learning_rate: 1e\+30 made hospital .h\d. diverge in round 1"):

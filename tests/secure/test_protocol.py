@@ -6,7 +6,7 @@ import pickle
 import numpy as np
 import pytest
 
-from raysim.secure.graph import default_threshold, neighbours
+from raysim.secure.graph import default_threshold
 from raysim.secure.protocol import Lost, SecureSum
 
 
@@ -24,9 +24,8 @@ def summed(secure, vectors):
 def made(ids, lost, *, count=None, threshold=None, minimum=3, seed=1):
     m = len(ids)
     count = m - 1 if count is None else count
-    around = neighbours(np.asarray(ids), count, seed, 4)
     holders = min(count, m - 1) + (count >= m - 1)
-    return SecureSum(around, threshold or default_threshold(holders), minimum, lost, seed, 4, 0)
+    return SecureSum(np.asarray(ids), count, threshold or default_threshold(holders), minimum, lost, seed, 4, 0)
 
 
 def drawn(ids, seed=0):
@@ -91,9 +90,8 @@ def test_masks_are_the_same_wherever_they_are_made():
 
 def test_masks_are_fresh_each_round_and_sum():
     ids = np.arange(4)
-    around = neighbours(ids, 3, 1, 1)
     vector = np.zeros(3, dtype=np.int64)
-    sent = [SecureSum(around, 3, 3, Lost(), 1, t, g).masked(0, vector).tolist() for t, g in ((1, 0), (2, 0), (1, 1))]
+    sent = [SecureSum(ids, 3, 3, 3, Lost(), 1, t, g).masked(0, vector).tolist() for t, g in ((1, 0), (2, 0), (1, 1))]
     assert len({tuple(words) for words in sent}) == 3
 
 
