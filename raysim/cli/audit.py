@@ -66,4 +66,5 @@ def _bound(figures: dict[str, float]) -> str:
         f"epsilon is at least {figures['epsilon_at_least']:.2f} (95 %, delta {figures['delta']:g}): "
         f"{figures['right']} of {figures['guesses']} guesses on {figures['canaries']} canaries were right; "
         f"so many canaries can show {figures['ceiling']:.2f} at most"
+        + ("" if figures["epsilon_claimed"] is None else f"; the run claims {figures['epsilon_claimed']:.3g}")
     )

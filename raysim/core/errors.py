@@ -45,6 +45,10 @@ class TrainingDiverged(RaysimError):
     """A hospital's parameters stopped being finite numbers."""
 
 
+class PrivacyBroken(RaysimError):
+    """An audit has refuted what a run claims of its privacy."""
+
+
 class HospitalFailed(RaysimError):
     """A hospital raised an error of its own while it trained, evaluated or answered."""
 

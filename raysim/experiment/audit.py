@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from raysim.audit import inversion, one_run
 from raysim.audit.membership import FALSE_POSITIVES, confidence, detection, lira
 from raysim.config.schema import Config
-from raysim.core.errors import ConfigError
+from raysim.core.errors import ConfigError, PrivacyBroken
 from raysim.core.streams import stream
 from raysim.data.federation import Federation
 from raysim.data.rearranged import Added, halves, rearranged, trained_on
@@ -40,6 +40,9 @@ if TYPE_CHECKING:
 
 FEWEST_SHADOWS = 4
 """With fewer, no row is in and out often enough to fit densities."""
+
+DELTA = 1e-5
+"""Of the bound, where the run promises nothing of its own."""
 
 CANARY = 3.0
 """Magnitude of every feature of a canary, in standard deviations."""
@@ -87,7 +90,20 @@ def audit(
     ):
         auditor = _Auditor(job, federation, session, Path(folder), say)
         result = auditor.audit(shadows, canaries)
-    return _write(experiment, result)
+    written = _write(experiment, result)
+    _check(result, written)
+    return written
+
+
+def _check(result: Audit, folder: Path) -> None:
+    """Raise :class:`PrivacyBroken` where the canaries refute what the run claims."""
+    bound = result.summary.get("one_run", {})
+    claimed = bound.get("epsilon_claimed")
+    if claimed is not None and bound["epsilon_at_least"] > claimed:
+        raise PrivacyBroken(
+            f"privacy: epsilon is at least {bound['epsilon_at_least']:.3g} (95 %), and the run claims {claimed:.3g}; "
+            f"do not publish its models ({folder / 'audit.json'})"
+        )
 
 
 class _Auditor:
@@ -123,6 +139,13 @@ class _Auditor:
         self, trained: NDArray[np.bool_], added: Added, name: str, seed: int
     ) -> tuple[NDArray[Any], NDArray[Any]]:
         """What the headline model says of all rows ``[N + k]`` after training on those ``trained``, and labels."""
+        margins, labels, _ = self._played(trained, added, name, seed)
+        return margins, labels
+
+    def _played(
+        self, trained: NDArray[np.bool_], added: Added, name: str, seed: int
+    ) -> tuple[NDArray[Any], NDArray[Any], Outcome]:
+        """The same, and the outcome of that run."""
         folder = self._folder / name
         folder.mkdir()
         federation = rearranged(self._federation, trained, added, folder)
@@ -133,7 +156,7 @@ class _Auditor:
         said = list(outcome.predictions.values())[-1]
         outputs, labels = np.empty_like(said), np.empty_like(federation.y)
         outputs[federation.source_rows], labels[federation.source_rows] = said, federation.y
-        return outputs, labels
+        return outputs, labels, outcome
 
     def _shadows(self, count: int) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
         """LiRA's scores of all shadow models and rows, and who was in, each ``[count * N]`` rows by model."""
@@ -171,10 +194,12 @@ class _Auditor:
         members = trained_on(federation)
         # The reference has draws of its own: with the same, the noise of a private run would cancel.
         reference, labels = self._margins(np.append(members, np.zeros(count, bool)), added, "without", seed + 1)
-        margins, _ = self._margins(np.append(members, coins), added, "canaries", seed)
+        margins, _, outcome = self._played(np.append(members, coins), added, "canaries", seed)
         scores = (confidence(margins, labels) - confidence(reference, labels))[len(members) :]
         guesses = one_run.guessed(scores, coins)
-        delta = 1e-5
+        # The auditor sees the last model; what noise does not cover, the canaries do not test.
+        promised = outcome.privacy if outcome.privacy is not None and outcome.privacy.unit != "hospital" else None
+        delta = DELTA if promised is None else promised.delta
         return {
             "canaries": count,
             "guesses": guesses.made,
@@ -182,6 +207,7 @@ class _Auditor:
             "delta": delta,
             "epsilon_at_least": one_run.lower_bound(guesses, delta),
             "ceiling": one_run.ceiling(count, delta),
+            "epsilon_claimed": None if promised is None else promised.covered["outsider"],
         }
 
     def _table(
