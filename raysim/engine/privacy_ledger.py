@@ -19,7 +19,7 @@ from raysim.data.federation import Federation
 from raysim.engine.promises import Terms, by_hospital, multipliers, settled, spent
 from raysim.privacy import accountant
 from raysim.privacy.events import Gaussian, Laplace, Repeated
-from raysim.traffic.ledger import MEASURED, SCORES, Ledger
+from raysim.traffic.ledger import Ledger
 
 if TYPE_CHECKING:
     from raysim.engine.job import Job
@@ -111,8 +111,6 @@ def statement(job: Job, federation: Federation, ledger: Ledger) -> Statement | N
     released = {kind: None for _, kind, _, _ in ledger.entries}
     covers = tuple(kind for kind in UPDATES if kind in released)
     public = {_plain(name) for name in section.declared_public}
-    if _plain(MEASURED) in public:  # these figures are made of counts of scores, too
-        public.add(_plain(SCORES))
     told = {kind: rounds for kind in section.statistics if (rounds := _rounds(ledger, (kind,)))}
     covers += tuple(told)
     exact = tuple(kind for kind in released if kind not in covers and _plain(kind) not in public)
