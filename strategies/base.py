@@ -81,6 +81,10 @@ class Strategy:
 
     yardstick: ClassVar[bool] = False
     """Whether it is no way of federating, but a reference beside them. Reports show it and never recommend it."""
+    title: ClassVar[str] = ""
+    """What people call it, on pages. A class that gives none of its own goes by its name."""
+    alone: ClassVar[bool] = False
+    """Whether hospitals train by themselves, with nothing of each other's: what federating gains is told against it."""
     needs: ClassVar[Needs] = BOUNDED
     """What the server has to learn of hospitals' updates. Guarantees of privacy rest on it; see :class:`Needs`."""
 

@@ -178,3 +178,13 @@ def _refuse_unknown(cls: Any, own: Mapping[str, Any], where: str, beside: Sequen
             raise ConfigError(f"{where}.{key}: unknown key; {remedy}")
         if dataclasses.is_dataclass(hints[key]) and isinstance(value, Mapping):
             _refuse_unknown(hints[key], value, f"{where}.{key}")
+
+
+def origin(source: str) -> str:
+    """Whether the rows of a source, by its name, are invented, in words; empty for a class that is no entry."""
+    known = registry.entries("sources")
+    if source not in known:
+        return ""
+    return (
+        "invented by a program" if getattr(known[source].load(), "invented", False) else "rows as the source gives them"
+    )

@@ -207,6 +207,10 @@ class Result:
     """What it came to."""
     folder: Path
     """Its files."""
+    title: str = ""
+    """What people call the strategy; empty: its label."""
+    alone: bool = False
+    """Whether its hospitals train by themselves."""
 
 
 @dataclass(eq=False)

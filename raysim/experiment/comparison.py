@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import dataclasses
+import time
 from collections.abc import Mapping, Sequence
+from pathlib import Path
+from urllib.parse import quote
 
 import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
+from raysim.config import plugins
 from raysim.config.schema import Config
 from raysim.core.plain_yaml import dumped
 from raysim.data.federation import PARTS, Federation
 from raysim.engine import timing
 from raysim.engine.job import Result
 from raysim.experiment import tuning
+from raysim.metrics.labels import reporting
 from raysim.report import (
-    accuracy,
     clinical,
     noise,
     patient_clusters,
@@ -28,9 +32,10 @@ from raysim.report import (
     training,
     virtual_time,
 )
-from raysim.report.answer import answer
+from raysim.report.answer import answer_from
 from raysim.report.drawn import Drawn
-from raysim.report.page import Provenance, comparison_page, run_page
+from raysim.report.evidence import evidence
+from raysim.report.page import Page, Provenance, comparison_page, run_page
 from raysim.storage.manifest import Manifest
 from raysim.storage.results import SPLIT, hospitals_table, provenance, split_table, traffic, write_config
 
@@ -131,11 +136,13 @@ def write_comparison(
     differences = tables.differences(frame, config.reference, hospitals)
     table = comparison_table(frame, differences, folds=config.data.split.folds is not None)
     by_chance = noise.noise(results, config.evaluation.minimum_events)
-    said = answer(frame, hospitals, config.reference, by_chance)
+    shown = evidence(frame, hospitals, config.reference)
+    said = answer_from(shown, reporting(frame).title, by_chance)
     # First what makes its figures less than they seem.
-    said = dataclasses.replace(
-        said, reasons=(*_tuned(out), *training.sentences(results), *privacy.sentences(results), *said.reasons)
-    )
+    tuned = _tuned(out)
+    known = (*tuned, *training.sentences(results), *privacy.sentences(results))
+    said = dataclasses.replace(said, reasons=(*known, *said.reasons))
+    called = [dataclasses.replace(result, label=result.title or result.label) for result in results]
     if by_chance:
         out.csv("noise.csv", noise.table(by_chance))
     federation = results[0].federation
@@ -143,15 +150,9 @@ def write_comparison(
     out.json("answer.json", said.as_json())
     out.rows(SPLIT, splits(results))
     write_config(out, config.frozen(), federation)
-    drawings = {f"{federation.task.headline}_by_size": plots.auroc_by_size(hospitals), "curves": plots.curves(rounds)}
-    if not tables.few(table):  # these are about a decile and a slope
-        drawings["worst_decile_vs_size_bias"] = plots.worst_decile_vs_size_bias(table)
-        drawings["frontier_3d"] = plots.frontier_3d(table)
-    for name, figure in drawings.items():
-        _picture(out, name, figure)
     part = config.evaluation.part
     further: list[Drawn | svg.Figure] = [*first, *_clinical(results, part)]
-    further += [*accuracy.drawn(hospitals), *drawn(frame, stacked_files(results, "patients.csv"), out, part)]
+    further += drawn(frame, stacked_files(results, "patients.csv"), out, part)
     further += [*time_drawn(config, results), *clusters_drawn(out, results, frame, hospitals, config.reference)]
     further += training.drawn(results)
     for picture in further:
@@ -166,12 +167,17 @@ def write_comparison(
         rounds=rounds,
         baseline=config.reference,
         differences=differences,
-        said=said,
+        shown=shown,
+        before=(*tuned, *training.sentences(called), *privacy.sentences(called)),
+        results=results,
         further=further,
         noise=by_chance,
         part=part,
+        links=_links(out.folder, config, results),
     )
-    out.text("report.html", page)
+    write_page(out, page)
+    for figure in page.figures():
+        out.text(f"plots/{figure.name.replace('-', '_')}.svg", figure.standalone())
     return table
 
 
@@ -229,7 +235,7 @@ def timed(frame: pd.DataFrame, config: Config, results: Sequence[Result]) -> pd.
     return frame.join(pd.DataFrame(rows, index=frame.index))
 
 
-def time_drawn(config: Config, results: Sequence[Result]) -> list[Drawn]:
+def time_drawn(config: Config, results: Sequence[Result]) -> list[svg.Figure]:
     """The picture of virtual time, where some passes."""
     if config.system is None:
         return []
@@ -241,7 +247,7 @@ def time_drawn(config: Config, results: Sequence[Result]) -> list[Drawn]:
 def write_run_page(out: Manifest, result: Result, frozen: Mapping[str, object], part: str) -> None:
     """Write a run's ``report.html``."""
     page = run_page(
-        f"{result.label}, seed {result.seed}",
+        f"{result.title or result.label}, seed {result.seed}",
         per_seed([result]),
         _provenance(frozen, {result.seed: result.federation}, "raysim run config.yaml"),
         hospitals=for_plots(per_hospital([result], part), part),
@@ -251,8 +257,28 @@ def write_run_page(out: Manifest, result: Result, frozen: Mapping[str, object], 
         privacy=privacy.of_run(result),
         sizes=sizes_said(result),
         part=part,
+        result=result,
     )
-    out.text("report.html", page)
+    write_page(out, page)
+
+
+def write_page(out: Manifest, page: Page) -> None:
+    """``report.html``, and in ``report.json`` what ``raysim report`` writes it from again."""
+    out.text("report.html", page.html())
+    out.json("report.json", page.tree())
+
+
+def _links(folder: Path, config: Config, results: Sequence[Result]) -> list[tuple[str, str]]:
+    """The pages of the single runs, and MLflow's where it has an address."""
+    links = [
+        (
+            f"{result.title or result.label}, seed {result.seed}",
+            quote((result.folder / "report.html").relative_to(folder).as_posix()),
+        )
+        for result in results
+    ]
+    uri = config.tracking.uri or ""
+    return [*links, *([("MLflow", uri)] if uri.startswith(("http:", "https:")) and "@" not in uri else [])]
 
 
 def sizes_said(result: Result) -> dict[str, str]:
@@ -282,4 +308,6 @@ def _provenance(frozen: Mapping[str, object], federations: Mapping[int, Federati
         command=command,
         notes=federation.notes,
         of_seed=None if one else first,
+        date=time.strftime("%Y-%m-%d"),
+        origin=plugins.origin(str(data["source"])) if isinstance(data, Mapping) and data.get("source") else "",
     )

@@ -289,7 +289,16 @@ class Experiment:
             outcome = finished or self._outcome(services, entry, seed, run, name, record)
             if outcome.attack is None and entry.config.adversary is not None:
                 outcome.attack = self._attacked(services, self._job(entry, seed), outcome, federation)
-            result = Result(entry.label, entry.strategy.yardstick, seed, federation, outcome, run.folder)
+            result = Result(
+                entry.label,
+                entry.strategy.yardstick,
+                seed,
+                federation,
+                outcome,
+                run.folder,
+                title_of(entry),
+                entry.strategy.alone,
+            )
             if finished:
                 services.tell(record, finished.rounds)
             else:
@@ -367,6 +376,12 @@ class Experiment:
         if outcome is None:
             raise RuntimeError("the coordinator ended without an outcome")
         return outcome
+
+
+def title_of(entry: Entry) -> str:
+    """What people call a strategy: the label that its configuration gives, or the title of its class, or its name."""
+    cls = type(entry.strategy)
+    return entry.config.strategy.label or vars(cls).get("title") or cls.__name__
 
 
 def folder_of(label: str) -> str:

@@ -62,9 +62,12 @@ def answer(
 
     ``noise`` as :func:`raysim.report.noise.noise` gives it: what is said of differences between hospitals and patients.
     """
-    shown = evidence(per_seed, hospitals, reference)
+    return answer_from(evidence(per_seed, hospitals, reference), reporting(per_seed).title, noise)
+
+
+def answer_from(shown: Evidence | None, title: str, noise: Mapping[Key, Noise] | None = None) -> Answer:
+    """The answer of what a comparison has ``shown``; ``title`` is that of the headline figure."""
     if shown is None:
-        title = reporting(per_seed).title
         lead = f"No {title} of this comparison is defined, so it says nothing about the strategies."
         return Answer(lead, (), "", None, (), False)
     best = shown.entries[shown.best].name
@@ -112,13 +115,8 @@ def _lead(shown: Evidence) -> str:
 
 
 def _equal(shown: Evidence) -> list[str]:
-    groups = [_members(entry.members) for entry in shown.entries if len(entry.members) > 1]
+    groups = [entry.called for entry in shown.entries if len(entry.members) > 1]
     return [f"{listed(names)} have the same figure at every hospital and count as one." for names in groups]
-
-
-def _members(keys: Sequence[tuple[str, str]]) -> list[str]:
-    alone = len({strategy for strategy, _ in keys}) == len(keys)
-    return [strategy if alone else f"{strategy} ({model})" for strategy, model in keys]
 
 
 def _price(shown: Evidence) -> list[str]:

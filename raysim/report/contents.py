@@ -182,10 +182,11 @@ def undefined_sentence(hospitals: pd.DataFrame | None, table: pd.DataFrame, part
     """
     kind = reporting(table)
     reason = kind.undefined.replace("test rows", f"{part} rows")
-    why = f"{reason}, so {kind.title} is undefined there, and they are left out of every figure above"
+    why = f"{reason}, so {kind.title} is undefined there"
     if hospitals is None:
         count = int(np.nan_to_num(table["undefined"].to_numpy(float)).max(initial=0))
-        return f"{count} {'hospital is' if count == 1 else 'hospitals are'} undefined: {why}." if count else ""
+        left = f"{why}, and they are left out of every figure"
+        return f"{count} {'hospital is' if count == 1 else 'hospitals are'} undefined: {left}." if count else ""
     tested = hospitals[hospitals["n_test"] > 0]
     undefined = ~np.isfinite(tested[kind.headline].to_numpy(float))
     found = [str(name) for name in tested.loc[undefined, "hospital"].unique()]
@@ -194,8 +195,14 @@ def undefined_sentence(hospitals: pd.DataFrame | None, table: pd.DataFrame, part
     more = len(found) - NAMED
     shown = listed([*found[:NAMED], f"{more} more"] if more > 0 else found)
     of = tested["hospital"].nunique()
-    under = " under at least one seed" if "seed" in tested and tested["seed"].nunique() > 1 else ""
-    return f"{len(found)} of {of} hospitals with {part} rows are undefined{under}: {why}. These are {shown}."
+    if "seed" not in tested or tested["seed"].nunique() == 1:
+        why += ", and they are left out of every figure"
+        return f"{len(found)} of {of} hospitals with {part} rows are undefined: {why}. These are {shown}."
+    never = int((~tested.assign(defined=~undefined).groupby("hospital")["defined"].any()).sum())
+    return (
+        f"{len(found)} of {of} hospitals with {part} rows are undefined under at least one seed: {why}, and they are "
+        f"left out of that seed's figures. {never} are undefined under all seeds and in no figure. These are {shown}."
+    )
 
 
 def worst_served(hospitals: pd.DataFrame | None, part: str = "test") -> dict[str, Any]:

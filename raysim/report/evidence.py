@@ -9,8 +9,8 @@ equal models are one entry. References (``yardstick``) are no ways of federating
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from itertools import combinations
 
 import numpy as np
@@ -39,6 +39,8 @@ class Entry:
     """What it moves, set-up included, on average over seeds."""
     members: tuple[Key, ...]
     """Every strategy and model that it stands for."""
+    called: tuple[str, ...]
+    """Their names."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -70,6 +72,14 @@ class Evidence:
     def one_seed(self) -> bool:
         """Whether one seed alone was trained with, so that nothing can be shown of the ways of training."""
         return bool(self.differences) and not any(pair.of_training for pair in self.differences.values())
+
+    def renamed(self, names: Mapping[Key, str]) -> Evidence:
+        """The same evidence with other names for strategies and models."""
+
+        def entry(own: Entry) -> Entry:
+            return replace(own, name=names[own.key], called=tuple(names[key] for key in own.members))
+
+        return replace(self, entries=tuple(map(entry, self.entries)), references=tuple(map(entry, self.references)))
 
     @property
     def unbeaten(self) -> list[int]:
@@ -166,7 +176,16 @@ def _entries(hospitals: pd.DataFrame, keys: list[Key], names: dict[Key, str], tr
         else:
             same.append(key)
     cheapest = [min(group, key=lambda key: (traffic[key], keys.index(key))) for group in groups]
-    return [Entry(names[key], key, traffic[key], tuple(group)) for key, group in zip(cheapest, groups, strict=True)]
+    return [
+        Entry(names[key], key, traffic[key], tuple(group), _called(group))
+        for key, group in zip(cheapest, groups, strict=True)
+    ]
+
+
+def _called(keys: Sequence[Key]) -> tuple[str, ...]:
+    """Labels, with the model served where a label comes twice."""
+    alone = len({strategy for strategy, _ in keys}) == len(keys)
+    return tuple(strategy if alone else f"{strategy} ({model})" for strategy, model in keys)
 
 
 def _bytes(rows: pd.DataFrame, keys: list[Key]) -> dict[Key, float]:

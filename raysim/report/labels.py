@@ -79,32 +79,6 @@ def label_points(
     return [placed[i] for i in range(len(points))]
 
 
-def spread(positions: Sequence[float], gap: float, low: float, high: float) -> list[float]:
-    """``positions`` moved as little as possible so that neighbours are ``gap`` apart, in order, within ``low..high``.
-
-    Where there are too many for that, they are as far apart as the room allows.
-    """
-    gap = min(gap, (high - low) / max(len(positions) - 1, 1))
-    order = sorted(range(len(positions)), key=lambda i: positions[i])
-    blocks: list[tuple[float, int]] = []  # neighbours that touch: their centre and number
-    for i in order:
-        blocks.append((_within(positions[i], 1, gap, low, high), 1))
-        while len(blocks) > 1 and blocks[-1][0] - blocks[-2][0] < gap * (blocks[-1][1] + blocks[-2][1]) / 2 - 1e-9:
-            (upper, m), (lower, k) = blocks.pop(), blocks.pop()
-            blocks.append((_within((upper * m + lower * k) / (m + k), m + k, gap, low, high), m + k))
-    moved = [centre + gap * (k - (members - 1) / 2) for centre, members in blocks for k in range(members)]
-    out = [0.0] * len(positions)
-    for i, position in zip(order, moved, strict=True):
-        out[i] = position
-    return out
-
-
-def _within(centre: float, members: int, gap: float, low: float, high: float) -> float:
-    """The centre of a block moved so that all of it lies within ``low..high``."""
-    half = gap * (members - 1) / 2
-    return min(max(centre, low + half), high - half)
-
-
 def _best(
     point: Point, width: float, height: float, pixel: float, obstacles: Boxes, frame: Extents
 ) -> tuple[Extents, Point, bool]:

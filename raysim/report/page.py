@@ -6,20 +6,23 @@ Texts that come from data or configuration (hospital names, strategy names, note
 from __future__ import annotations
 
 import base64
+import dataclasses
 import io
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from markupsafe import Markup
 from matplotlib.figure import Figure
 
-from raysim.metrics.equity import worst_decile
+from raysim.engine.job import Result
 from raysim.metrics.labels import reporting
-from raysim.report import accuracy, plots, svg, tables
-from raysim.report.answer import Answer, answer, plus_minus
+from raysim.report import accuracy, costs, decision, figures, gains, judged, plots, svg, tables, your_hospital
+from raysim.report.answer import answer_from
 from raysim.report.contents import (
     body_rows,
     columns,
@@ -32,8 +35,14 @@ from raysim.report.contents import (
     worst_served,
 )
 from raysim.report.drawn import Drawn
+from raysim.report.evidence import Evidence, evidence
+from raysim.report.naming import Key, names
 from raysim.report.noise import Noise
-from raysim.statistics.paired import FEW_HOSPITALS
+
+NO_CARDS: Mapping[str, Any] = {"hospitals": [], "columns": [], "seed": 0}
+
+Links = Sequence[tuple[str, str]]
+"""Texts and addresses of further pages."""
 
 
 @dataclass(frozen=True)
@@ -42,7 +51,8 @@ class Provenance:
 
     ``rows`` by part (``{"train": 31000, ...}``), ``seeds`` as run, ``versions`` by package, ``config`` the frozen
     configuration as text, ``command`` the line that reproduces the page, ``notes`` what the data source said. Where
-    data differ between seeds, fingerprint, rows and notes are those ``of_seed``.
+    data differ between seeds, fingerprint, rows and notes are those ``of_seed``. ``date``: of the page; ``origin``:
+    whether the data are invented.
     """
 
     data: str
@@ -55,6 +65,8 @@ class Provenance:
     command: str
     notes: Sequence[str] = field(default_factory=tuple)
     of_seed: int | None = None
+    date: str = ""
+    origin: str = ""
 
 
 @dataclass(frozen=True)
@@ -67,6 +79,27 @@ class Picture:
     alt: str
 
 
+@dataclass(frozen=True)
+class Page:
+    """What a page says, as texts: ``template`` with its ``values``, which JSON can hold."""
+
+    template: str
+    values: Mapping[str, Any]
+
+    def html(self) -> str:
+        """The page."""
+        return render(self.template, **self.values)
+
+    def figures(self) -> list[svg.Figure]:
+        """Those that are drawn on it."""
+        shown = [each for value in self.values.values() if isinstance(value, list) for each in value]
+        return [each for each in shown if isinstance(each, svg.Figure)]
+
+    def tree(self) -> dict[str, Any]:
+        """What ``report.json`` holds: enough to write this page, or that of one of its hospitals, again."""
+        return {"template": self.template, "values": _plain(self.values)}
+
+
 def comparison_page(
     title: str,
     per_seed: pd.DataFrame,
@@ -76,50 +109,86 @@ def comparison_page(
     hospitals: pd.DataFrame | None = None,
     rounds: pd.DataFrame | None = None,
     differences: pd.DataFrame | None = None,
-    said: Answer | None = None,
+    shown: Evidence | None = None,
+    before: Sequence[str] = (),
+    results: Sequence[Result] = (),
     further: Sequence[Drawn | svg.Figure] = (),
-    noise: Mapping[tuple[str, str], Noise] | None = None,
+    noise: Mapping[Key, Noise] | None = None,
     part: str = "test",
-) -> str:
-    """The page of a comparison, as HTML text; frames as in :mod:`raysim.report.tables` and :func:`plots.curves`.
+    links: Links = (),
+) -> Page:
+    """The page of a comparison; frames as in :mod:`raysim.report.tables` and :func:`figures.curves`.
 
-    ``differences`` as :func:`tables.differences` gives them and ``said``, the answer, where they are known already;
-    ``noise`` as :func:`raysim.report.noise.noise` gives it, of the first seed; ``part`` of the rows was evaluated.
-    Without ``hospitals`` nothing can be compared.
+    ``differences`` as :func:`tables.differences` gives them and ``shown``, the evidence, where they are known already;
+    ``before`` what is said before its reasons. ``results`` are the runs: without them nothing is told of single
+    hospitals. ``noise`` as :func:`raysim.report.noise.noise` gives it, of the first seed; ``part`` of the rows was
+    evaluated. Without ``hospitals`` nothing can be compared.
     """
-    if said is None:
-        nothing = pd.DataFrame(columns=[*tables.KEYS, "seed", "hospital", "n_test", reporting(per_seed).headline])
-        said = answer(per_seed, nothing if hospitals is None else hospitals, baseline)
+    there = hospitals
+    if there is None:
+        there = pd.DataFrame(columns=[*tables.KEYS, "seed", "hospital", "n_test", reporting(per_seed).headline])
+    if shown is None:
+        shown = evidence(per_seed, there, baseline)
     if differences is None:
         differences = tables.differences(per_seed, baseline, hospitals)
     table, kind = tables.comparison(per_seed), reporting(per_seed)
-    names = tables.labels(table)
+    called = names(table, {result.label: result.title for result in results if result.title})
+    shown = None if shown is None else shown.renamed(called)
+    said = answer_from(shown, kind.title, noise)
+    said = dataclasses.replace(said, reasons=(*before, *said.reasons))
+    looks, listed_names = figures.styles(table), list(called.values())
     against = tables.baseline_of(table, baseline)
     few = tables.few(table)
-    pictures: list[Picture | svg.Figure] = [] if few else [*_front_pictures(table, names)]
-    pictures += _size_picture(hospitals) + _curves_picture(rounds)
+    best = None if shown is None else shown.entries[shown.best].key
+    first = [result for result in results if result.seed == results[0].seed]
+    own, gained = _hospitals(first, called, baseline, best, part, hospitals)
+    numbers = {card["name"]: number for number, card in enumerate(own["hospitals"])}
+    pictures: list[Picture | svg.Figure] = [*figures.by_size(hospitals, table, called, looks, numbers)]
+    pictures += [] if few else figures.trade_offs(table, called, looks)
+    pictures += figures.curves(rounds, called, looks)
+    if hospitals is not None and against is not None and "accuracy" in hospitals:
+        local = accuracy.local_accuracy(hospitals)
+        pictures += figures.from_reference(local, "accuracy", "accuracy", against, called, looks)
     pictures += _further_pictures(further)
-    return render(
+    card = decision.Card("", said.lead, ())
+    if shown is not None and said.recommended is not None:
+        card = decision.card(shown, said, per_seed, differences, there)
+    return Page(
         "comparison.html.j2",
-        title=title,
-        provenance=provenance,
-        task=kind,
-        part=part,
-        few=few,
-        answer=said,
-        columns=[heading for _, heading, *_ in columns(table)],
-        body=body_rows(table, names),
-        several=len(provenance.seeds) > 1,
-        baseline=names[_row(table, against)] if against else "",
-        difference_columns=[heading for _, heading, _ in difference_columns(table)],
-        differences=difference_rows(table, names, differences),
-        accuracy_columns=[heading for _, heading, _ in accuracy.COLUMNS],
-        accuracy=accuracy.accuracy_rows(per_seed, names),
-        noise_seed=provenance.seeds[0] if provenance.of_seed is None else provenance.of_seed,
-        noise_columns=noise_headings(table, noise or {}),
-        noise=noise_rows(table, names, noise or {}),
-        undefined=undefined_sentence(hospitals, table, part),
-        pictures=pictures,
+        {
+            "title": title,
+            "provenance": provenance,
+            "links": links,
+            "task": {"title": kind.title, "larger": kind.larger, "worst": kind.worst},
+            "part": part,
+            "few": few,
+            "answer": {"lead": said.lead, "reasons": said.reasons, "caution": said.caution},
+            "card": card,
+            "forest": [] if shown is None else decision.forest(shown, differences, called, looks),
+            "evidence": "" if hospitals is None else judged.sentence(hospitals, part),
+            "events": [] if hospitals is None else judged.events_figure(hospitals, part),
+            "cards": own,
+            "gains": [] if gained is None else gained.sentences(),
+            "gain_figures": [] if gained is None else gains.figure(gained, own["seed"]),
+            "columns": [heading for _, heading, *_ in columns(table)],
+            "body": body_rows(table, listed_names),
+            "several": len(provenance.seeds) > 1,
+            "baseline": called[against] if against else "",
+            "difference_columns": [heading for _, heading, _ in difference_columns(table)],
+            "differences": difference_rows(table, listed_names, differences),
+            "accuracy_columns": [heading for _, heading, _ in accuracy.COLUMNS],
+            "accuracy": accuracy.accuracy_rows(per_seed, listed_names),
+            "noise_seed": provenance.seeds[0] if provenance.of_seed is None else provenance.of_seed,
+            "noise_columns": noise_headings(table, noise or {}),
+            "noise": noise_rows(table, listed_names, noise or {}),
+            "undefined": undefined_sentence(hospitals, table, part),
+            "pictures": pictures,
+            "costs": [
+                *costs.bars(per_seed, called, looks),
+                *costs.by_bytes(results, called, looks),
+                *costs.clusters(results, called),
+            ],
+        },
     )
 
 
@@ -130,58 +199,102 @@ def run_page(
     *,
     hospitals: pd.DataFrame | None = None,
     rounds: pd.DataFrame | None = None,
+    result: Result | None = None,
     further: Sequence[Drawn | svg.Figure] = (),
     training: str = "",
     privacy: str = "",
     sizes: Mapping[str, str] | None = None,
     part: str = "test",
-) -> str:
-    """The page of one run, as HTML text: ``per_model`` has a row a model served, columns as ``per_seed``.
+    links: Links = (),
+) -> Page:
+    """The page of one run: ``per_model`` has a row a model served, columns as ``per_seed``.
 
     ``part`` of the rows was evaluated; ``training`` says whether the model is trained, ``privacy`` what is promised,
-    ``sizes`` for each model whether it depends on hospitals' size.
+    ``sizes`` for each model whether it depends on hospitals' size; ``result`` is the run, without which nothing is told
+    of single hospitals.
     """
-    table = tables.comparison(per_model)
-    names = [str(model) for model in table["model"]]
-    return render(
+    table, kind = tables.comparison(per_model), reporting(per_model)
+    models = [str(model) for model in table["model"]]
+    called: dict[Key, str] = {(str(a), str(b)): str(b) for a, b in table[tables.KEYS].to_numpy()}
+    looks = figures.styles(table)
+    own, _ = _hospitals([result] if result else [], called, "", None, part, hospitals)
+    numbers = {card["name"]: number for number, card in enumerate(own["hospitals"])}
+    return Page(
         "run.html.j2",
-        title=title,
-        provenance=provenance,
-        task=reporting(per_model),
-        part=part,
-        few=tables.few(table),
-        lead=[*run_lead(table, names, sizes), *filter(None, [training, privacy])],
-        columns=[heading for _, heading, *_ in columns(table)],
-        body=body_rows(table, names),
-        undefined=undefined_sentence(hospitals, table, part),
-        worst=worst_served(hospitals, part),
-        pictures=[*_size_picture(hospitals), *_curves_picture(rounds), *_further_pictures(further)],
+        {
+            "title": title,
+            "provenance": provenance,
+            "links": links,
+            "task": {"title": kind.title, "larger": kind.larger, "worst": kind.worst},
+            "part": part,
+            "few": tables.few(table),
+            "lead": [*run_lead(table, models, sizes), *filter(None, [training, privacy])],
+            "evidence": "" if hospitals is None or hospitals.empty else judged.sentence(hospitals, part),
+            "events": [] if hospitals is None or hospitals.empty else judged.events_figure(hospitals, part),
+            "cards": own,
+            "columns": [heading for _, heading, *_ in columns(table)],
+            "body": body_rows(table, models),
+            "undefined": undefined_sentence(hospitals, table, part),
+            "worst": worst_served(hospitals, part),
+            "pictures": [
+                *figures.by_size(hospitals, table, called, looks, numbers),
+                *figures.curves(rounds, called, looks),
+                *_further_pictures(further),
+            ],
+        },
     )
 
 
-def _front_pictures(table: pd.DataFrame, names: Sequence[str]) -> list[Picture]:
-    kind = reporting(table)
-    return [
-        Picture(
-            "Worst-served hospitals against size bias",
-            png(plots.worst_decile_vs_size_bias(table)),
-            "Up and to the left is better. Bars are one standard deviation over seeds; the dashed line joins the "
-            "strategies with means that no other's dominate on these two figures, which shows no difference yet.",
-            _alt(table, names, "worst_decile", "size_bias_abs"),
-        ),
-        Picture(
-            "The frontier",
-            png(plots.frontier_3d(table)),
-            f"Mean {kind.title}, worst decile and absolute size bias together; the best corner is at the top, in the "
-            "back. Stems stand on the floor of the box. Grey strategies have means that are dominated on all three.",
-            _alt(table, names, kind.headline, "worst_decile", "size_bias_abs"),
-        ),
-    ]
+def hospital_page(tree: Mapping[str, Any], number: int) -> Page:
+    """The page of one hospital, of what ``report.json`` holds of a run or a comparison."""
+    values = tree["values"]
+    cards = values["cards"]
+    hospital = cards["hospitals"][number]
+    card = values.get("card", {})
+    drawn = [*values.get("gain_figures", []), *(figure for figure in values["pictures"] if "data-h" in _markup(figure))]
+    return Page(
+        "hospital.html.j2",
+        {
+            "title": hospital["name"],
+            "of": values["title"],
+            "provenance": values["provenance"],
+            "links": [],
+            "number": number,
+            "hospital": hospital,
+            "cards": {"columns": cards["columns"], "seed": cards["seed"]},
+            "recommended": card.get("recommended", ""),
+            "lead": card.get("lead", ""),
+            "gains": values.get("gains", []),
+            "figures": drawn,
+        },
+    )
 
 
-def write(html: str, path: Path | str) -> None:
+def _markup(figure: Mapping[str, Any]) -> str:
+    return str(figure.get("markup", ""))
+
+
+def _hospitals(
+    results: Sequence[Result],
+    called: Mapping[Key, str],
+    baseline: str,
+    best: Key | None,
+    part: str,
+    hospitals: pd.DataFrame | None,
+) -> tuple[Mapping[str, Any], gains.Gains | None]:
+    """The cards of all hospitals and their gains under the ``best``; ``results`` are of one seed."""
+    if not results or hospitals is None:
+        return NO_CARDS, None
+    of_seed = hospitals[hospitals["seed"] == results[0].seed]
+    cards = your_hospital.cards(results, called, baseline, best, part, of_seed)
+    if best is None:
+        return cards, None
+    return cards, your_hospital.recommended_gains(results, called, baseline, best)
+
+
+def write(page: Page, path: Path | str) -> None:
     """Write a page as UTF-8."""
-    Path(path).write_text(html, encoding="utf-8")
+    Path(path).write_text(page.html(), encoding="utf-8")
 
 
 def render(template: str, **values: Any) -> str:
@@ -194,6 +307,7 @@ def render(template: str, **values: Any) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
     )
+    environment.filters["block"] = lambda data, identifier: svg.json_block(identifier, data)
     return environment.get_template(template).render(**values)
 
 
@@ -211,78 +325,16 @@ def _further_pictures(further: Sequence[Drawn | svg.Figure]) -> list[Picture | s
     ]
 
 
-def _size_picture(hospitals: pd.DataFrame | None) -> list[Picture]:
-    if hospitals is None or hospitals.empty:
-        return []
-    means, kind = tables.hospital_means(hospitals), reporting(hospitals)
-    title, said = kind.title, []
-    groups = list(means.groupby(tables.KEYS, sort=False))
-    names = tables.labels(pd.DataFrame([key for key, _ in groups], columns=tables.KEYS))
-    for name, (_, group) in zip(names, groups, strict=True):
-        values = group.loc[group["n_test"] > 0, kind.headline].dropna().to_numpy()
-        if len(values):
-            figures = values.min(), values.max(), float(worst_decile(values, larger=kind.larger))
-            low, high, worst = (f"{value:.{max(0, kind.decimals(values) - 1)}f}" for value in figures)
-            decile = "" if len(values) < FEW_HOSPITALS else f", worst decile {worst}"
-            said.append(f"{name}: {len(values)} hospitals from {low} to {high}{decile}")
-    dot = "a hospital's mean over seeds" if "seed" in hospitals and hospitals["seed"].nunique() > 1 else "a hospital"
-    return [
-        Picture(
-            f"{title} by hospital size",
-            png(plots.auroc_by_size(hospitals)),
-            f"Each dot is {dot}; triangles are the tenth with the {kind.worst} {title}. A line is least squares "
-            f"on these rows, and says nothing of other hospitals without its interval.",
-            f"Scatter plots of {title} against stays. {'; '.join(said) or f'No hospital has a defined {title}'}.",
-        )
-    ]
-
-
-def _curves_picture(rounds: pd.DataFrame | None) -> list[Picture]:
-    if rounds is None:
-        return []
-    kind = reporting(rounds)
-    figure, title = kind.headline, kind.title
-    if figure not in rounds:
-        return []
-    known = rounds if "model" in rounds else rounds.assign(model="global")
-    known = known[known[figure].notna()]
-    if known["round"].nunique() < 2:  # a point for each strategy is no curve
-        return []
-    lines = list(known.groupby(tables.KEYS, sort=False))
-    names = tables.labels(pd.DataFrame([key for key, _ in lines], columns=tables.KEYS))
-    last = [line.loc[line["round"] == line["round"].max(), figure].mean() for _, line in lines]
-    digits = kind.decimals(last)
-    said = "; ".join(f"{name} ends at {value:.{digits}f}" for name, value in zip(names, last, strict=True))
-    several = "seed" in rounds and rounds["seed"].nunique() > 1
-    return [
-        Picture(
-            "Accuracy by round",
-            png(plots.curves(rounds)),
-            f"Mean {title} over hospitals after each round." + (" Bands: one deviation over seeds." if several else ""),
-            f"Line plot of mean {title} by round. {said}.",
-        )
-    ]
-
-
-def _alt(table: pd.DataFrame, names: Sequence[str], *figures: str) -> str:
-    """The plotted points as a sentence."""
-    kind = reporting(table)
-    digits = kind.decimals(table[kind.headline])
-    words = {
-        kind.headline: (f"mean {kind.title}", digits),
-        "worst_decile": ("worst decile", digits),
-        "size_bias_abs": ("absolute size bias", digits + 1),
-    }
-    points = [
-        f"{name}: "
-        + ", ".join(
-            f"{said} {plus_minus(value, float('nan'), decimals)}"
-            for (said, decimals), value in zip((words[figure] for figure in figures), row, strict=True)
-        )
-        for name, row in zip(names, table[list(figures)].to_numpy(float), strict=True)
-    ]
-    return "Scatter plot. " + "; ".join(points) + "."
-
-
-def _row(table: pd.DataFrame, key: tuple[str, str]) -> int:
-    return list(zip(table["strategy"], table["model"], strict=True)).index(key)
+def _plain(value: Any) -> Any:
+    """Dataclasses, tuples and markup as what JSON holds."""
+    if isinstance(value, svg.Figure):
+        return value.tree()
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return {each.name: _plain(getattr(value, each.name)) for each in dataclasses.fields(value)}
+    if isinstance(value, Mapping):
+        return {str(key): _plain(each) for key, each in value.items()}
+    if isinstance(value, Markup):
+        return str(value)
+    if isinstance(value, (list, tuple)):
+        return [_plain(each) for each in value]
+    return value.item() if isinstance(value, np.generic) else value

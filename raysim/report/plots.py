@@ -23,7 +23,8 @@ from numpy.typing import NDArray
 
 from raysim.metrics.equity import size_slope
 from raysim.metrics.labels import TaskKind, reporting
-from raysim.report.labels import label_points, spread
+from raysim.report.labels import label_points
+from raysim.report.svg.chart import spread
 from raysim.report.tables import KEYS, front_among_candidates, hospital_means, labels, yardsticks
 from raysim.statistics.paired import FEW_HOSPITALS
 

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 import pandas as pd
 
 from raysim.engine.job import Outcome, Result
 from raysim.engine.stopping import Stopped
+from raysim.report import svg
 from raysim.report.answer import listed
-from raysim.report.drawn import Drawn
-from raysim.report.plots import curves
+from raysim.report.figures import curves
 from raysim.statistics.convergence import Convergence
 
 
@@ -68,24 +67,25 @@ def losses_by_round(results: Sequence[Result]) -> pd.DataFrame:
     )
 
 
-def drawn(results: Sequence[Result]) -> list[Drawn]:
+def drawn(results: Sequence[Result]) -> list[svg.Figure]:
     """The curves of training losses; nothing where no run has one."""
     table = losses_by_round(results)
     finite = table[np.isfinite(table["training_loss"].astype(float))]
     if finite.empty:
         return []
-    ends = finite[finite["round"] == finite.groupby(["strategy", "seed"])["round"].transform("max")]
-    said = "; ".join(f"{label} ends at {loss:.4g}" for label, loss in _means(ends))
-    return [
-        Drawn(
-            "training_loss",
-            "Training loss by round",
-            curves(finite, "training_loss", "mean training loss over rows"),
-            "What training minimises, over the training rows of all hospitals, before training (round 0) and after "
-            "rounds. A curve that still falls at its end is of a model that is not trained yet.",
-            f"Line plot of the training loss by round. {said}.",
-        )
-    ]
+    keys = [(str(label), "") for label in finite["strategy"].unique()]
+    titles = {result.label: result.title or result.label for result in results}
+    return curves(
+        finite,
+        {key: titles[key[0]] for key in keys},
+        svg.styles(keys),
+        "training_loss",
+        name="training-loss",
+        title="Training loss by round",
+        axis="mean training loss over rows",
+        caption="What training minimises, over the training rows of all hospitals, before training (round 0) and after "
+        "rounds. A curve that still falls at its end is of a model that is not trained yet.",
+    )
 
 
 def _verdicts(results: Sequence[Result]) -> dict[str, list[tuple[int, Convergence]]]:
@@ -148,9 +148,3 @@ def _percent(found: Convergence) -> str:
 
 def _played(outcome: Outcome) -> int:
     return max((row.round for row in outcome.rounds), default=0)
-
-
-def _means(ends: pd.DataFrame) -> Iterator[tuple[str, float]]:
-    for label, loss in ends.groupby("strategy", sort=False)["training_loss"].mean().items():
-        if math.isfinite(loss):
-            yield str(label), float(loss)

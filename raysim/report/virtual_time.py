@@ -1,7 +1,4 @@
-"""How good models are after so much virtual time, and after so many bytes: a picture, and what is printed.
-
-The figure is made and saved as in :mod:`raysim.report.plots`: nothing global is touched and no display is needed.
-"""
+"""How good models are after so much virtual time, and after so many bytes: a picture, and what is printed."""
 
 from __future__ import annotations
 
@@ -9,13 +6,10 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 import pandas as pd
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 from numpy.typing import NDArray
 from rich.table import Table
 
-from raysim.report.drawn import Drawn
-from raysim.report.plots import FAINT, INK, MUTED, PALETTE, STROKES
+from raysim.report import svg
 from raysim.report.tables import KEYS, labels
 from raysim.report.terminal import titled
 
@@ -26,7 +20,7 @@ POINTS = 400
 """At so many moments the curves of several seeds are averaged."""
 
 
-def drawn(table: pd.DataFrame, title: str, target: float | None = None) -> list[Drawn]:
+def drawn(table: pd.DataFrame, title: str, target: float | None = None) -> list[svg.Figure]:
     """The picture for a page, from ``strategy, model, seed, virtual_seconds, bytes, value``; none without rows.
 
     ``title`` names the metric; ``target`` is drawn as a line.
@@ -34,21 +28,42 @@ def drawn(table: pd.DataFrame, title: str, target: float | None = None) -> list[
     defined = table[table["value"].notna()]
     if defined.empty:
         return []
-    ends = defined.groupby([*KEYS, "seed"], sort=False).last().groupby(KEYS, sort=False).mean().reset_index()
-    said = "; ".join(
-        f"{name} ends at {value:.3f} after {seconds:,.0f} s"
-        for name, value, seconds in zip(labels(ends), ends["value"], ends["virtual_seconds"], strict=True)
-    )
+    keys = [(str(a), str(b)) for a, b in defined[KEYS].drop_duplicates().to_numpy()]
+    names = dict(zip(keys, labels(pd.DataFrame(keys, columns=KEYS)), strict=True))
+    looks, charts = svg.styles(keys), []
+    for column, unit, words in AXES:
+        lines = []
+        for key, group in defined.groupby(KEYS, sort=False):
+            x, mean, band = averaged([rows for _, rows in group.groupby("seed")], column)
+            lines.append(((str(key[0]), str(key[1])), x / unit, mean, np.nan_to_num(band)))
+        said = "; ".join(f"{names[own]} ends at {mean[-1]:.3f} after {x[-1]:,.3g}" for own, x, mean, _ in lines)
+        chart = svg.Chart(
+            svg.linear(words, np.concatenate([x for _, x, *_ in lines]), margin=0.01),
+            svg.linear(
+                f"mean {title} over hospitals",
+                np.concatenate([mean + sign * band for *_, mean, band in lines for sign in (-1, 1)]),
+                include=() if target is None else (target,),
+            ),
+            name=f"virtual-time-{column}",
+            said=f"Line plot of mean {title} by {words}. {said}.",
+            height=260.0,
+        )
+        if target is not None:
+            chart.rule(y=target, text="target", dashed=True)
+        for own, x, mean, band in lines:
+            chart.band(x, mean - band, mean + band, looks[own], steps=True)
+            chart.line(x, mean, looks[own], steps=True)
+        charts.append(chart)
     return [
-        Drawn(
-            name="virtual_time",
-            title=f"{title} by virtual time and traffic",
-            figure=time_curves(defined, title, target),
-            caption=f"Mean {title} over hospitals after so much time of the simulated hospitals, and after so many "
-            "bytes down and up. Over several seeds, the mean from when all have a model; bands are one deviation. "
-            "Training on pooled rows has no such time and is not shown."
-            + ("" if target is None else " The dotted line is the target."),
-            alt=f"Line plots of mean {title} by virtual time and by bytes. {said}.",
+        svg.figure(
+            "virtual-time",
+            f"{title} by virtual time and traffic",
+            charts,
+            f"Mean {title} over hospitals after so much time of the simulated hospitals, and after so many bytes down "
+            "and up. Over several seeds, the mean from when all have a model; bands are one deviation. Training on "
+            "pooled rows has no such time and is not shown."
+            + ("" if target is None else " The dashed line is the target."),
+            svg.legend([(names[key], looks[key]) for key in keys], lines=True),
         )
     ]
 
@@ -72,37 +87,6 @@ def printed(table: pd.DataFrame, target: Mapping[str, float]) -> Table | None:
             cells.append(f"{reached}{share * row['seeds']:.0f} of {row['seeds']:.0f} seeds")
         printed.add_row(str(row["strategy"]) + (" *" if row["yardstick"] else ""), *cells)
     return printed
-
-
-def time_curves(table: pd.DataFrame, title: str, target: float | None = None) -> Figure:
-    """A panel for time and one for bytes, a line a strategy and model."""
-    groups = list(table.groupby(KEYS, sort=False))
-    names = labels(pd.DataFrame([key for key, _ in groups], columns=KEYS))
-    figure = Figure(figsize=(9.2, max(4.4, 0.2 * len(names) + 0.8)))  # the legend has a line for each
-    left: Axes = figure.add_axes((0.075, 0.13, 0.345, 0.83))
-    right: Axes = figure.add_axes((0.445, 0.13, 0.345, 0.83), sharey=left)
-    for ax, (column, unit, words) in zip((left, right), AXES, strict=True):
-        ax.spines[["top", "right"]].set_visible(False)
-        ax.grid(color=FAINT, lw=0.7)
-        ax.set_axisbelow(True)
-        ax.tick_params(labelsize=9, colors=MUTED)
-        ax.set_xlabel(words, fontsize=10, color=INK)
-        if target is not None:
-            ax.axhline(target, color=MUTED, lw=1.1, ls=":")
-        for k, (_, group) in enumerate(groups):
-            colour, stroke = PALETTE[k % len(PALETTE)], STROKES[k // len(PALETTE) % len(STROKES)]
-            x, mean, band = averaged([seed_rows for _, seed_rows in group.groupby("seed")], column)
-            x = x / unit
-            marker = "o" if len(x) < 2 else ""
-            ax.plot(x, mean, color=colour, ls=stroke, lw=1.8, drawstyle="steps-post", marker=marker, label=names[k])
-            if np.isfinite(band).any():
-                ax.fill_between(x, mean - band, mean + band, color=colour, alpha=0.13, lw=0, step="post")
-    right.tick_params(labelleft=False)
-    left.set_ylabel(f"mean {title} over hospitals", fontsize=10, color=INK)
-    legend = right.legend(loc="upper left", bbox_to_anchor=(1.02, 1.0), frameon=False, fontsize=9, labelcolor=INK)
-    for text in legend.get_texts():
-        text.set_parse_math(False)
-    return figure
 
 
 def averaged(

@@ -56,6 +56,7 @@ class CsRcfl(Strategy):
     radius 0); ``robust``: whether they train theirs robustly.
     """
 
+    title: ClassVar[str] = "CS-RCFL"
     needs: ClassVar[Needs] = Needs.more("compares single hospitals' updates")
 
     clusters: int | Literal["each"] = 3

@@ -53,6 +53,7 @@ class AgnosticState(State):
 class AgnosticFL(Strategy):
     """``ascent``: γ_λ; ``learning_rate``: γ_w (None: as configured); ``start``: λ at first, ``uniform`` or by rows."""
 
+    title: ClassVar[str] = "AFL"
     needs: ClassVar[Needs] = Needs.more("weighs hospitals by their losses")
 
     ascent: float = 0.1

@@ -26,6 +26,7 @@ from raysim.strategies.base import FederationView, Ids, LocalProblem, Needs, Sta
 class QFedAvg(Strategy):
     """``q``: how much the larger losses count, from 0 (all alike) to 5 in the paper."""
 
+    title: ClassVar[str] = "q-FedAvg"
     needs: ClassVar[Needs] = Needs.more("needs the length of each hospital's update")
 
     q: float = 1.0

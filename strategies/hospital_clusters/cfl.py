@@ -64,6 +64,7 @@ class CflState(State):
 class Cfl(Weighted):
     """``eps1``, ``eps2``, ``gamma``: ε1, ε2, γ; no split in the first ``warmup`` rounds; weights as FedAvg."""
 
+    title: ClassVar[str] = "CFL"
     needs: ClassVar[Needs] = Needs.more("compares single hospitals' updates")
 
     eps1: float = 1e-5

@@ -16,6 +16,7 @@ fine-tuning P down per hospital, which is in no figure.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import ClassVar
 
 import numpy as np
 
@@ -33,6 +34,8 @@ class Chip(SignatureClustering):
     ``recluster_every``: r, after how many rounds they are clustered anew
     (:mod:`raysim.strategies.shared.reclustering`); 0, as in the paper, is never.
     """
+
+    title: ClassVar[str] = "CHiP-FL"
 
     lam: float = 0.5
     mu: float = 0.05

@@ -74,6 +74,7 @@ class ClustPsi(Strategy):
     how many hospitals the search runs on that many of them.
     """
 
+    title: ClassVar[str] = "Clust-PSI-PFL"
     needs: ClassVar[Needs] = CLUSTERS
 
     by: tuple[Aspect, ...] = ("labels",)

@@ -9,6 +9,7 @@ Traffic: the signature once; per participant P scalars down, P + 1 up.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from raysim.strategies.base import FederationView, Ids, State, Update
 from raysim.strategies.hospital_clusters.by_signature import SignatureClustering
@@ -24,6 +25,8 @@ class Clustered(SignatureClustering):
     ``recluster_every``: r, after how many rounds they are clustered anew
     (:mod:`raysim.strategies.shared.reclustering`); 0 is never.
     """
+
+    title: ClassVar[str] = "Clustered FL"
 
     def aggregate(self, view: FederationView, state: State, update: Update) -> State:
         return self.aggregated(view, state, update, alpha=1.0)

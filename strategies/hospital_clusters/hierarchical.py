@@ -11,6 +11,7 @@ Traffic: the signature once; per participant P scalars down, P + 1 up.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from raysim.strategies.base import FederationView, Ids, State, Update, choose
 from raysim.strategies.hospital_clusters.by_signature import SignatureClustering
@@ -25,6 +26,8 @@ class Hierarchical(SignatureClustering):
     ``recluster_every``: r, after how many rounds they are clustered anew
     (:mod:`raysim.strategies.shared.reclustering`); 0 is never.
     """
+
+    title: ClassVar[str] = "Hierarchical clusters"
 
     def select(self, view: FederationView, state: State, round: int) -> Ids:
         return choose(view, state, view.trainable, "sample", round)

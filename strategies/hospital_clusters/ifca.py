@@ -64,6 +64,7 @@ class Nearest:
 class Ifca(Weighted):
     """``clusters``: K (``auto``: 5, or all hospitals); ``spread`` of the starts; weights as FedAvg, in each cluster."""
 
+    title: ClassVar[str] = "IFCA"
     needs: ClassVar[Needs] = Needs.more("lets each hospital tell which model fits it best")
 
     clusters: Clusters = "auto"

@@ -14,6 +14,7 @@ Traffic: as federated averaging; per participant P scalars down, P + 1 up.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 
@@ -36,6 +37,8 @@ from raysim.strategies.shared.weights import Weighted
 @dataclass(frozen=True)
 class Moon(Weighted):
     """``mu``: μ, ``temperature``: τ; weights as FedAvg."""
+
+    title: ClassVar[str] = "MOON"
 
     mu: float = 1.0
     temperature: float = 0.5

@@ -51,6 +51,7 @@ class VariateState(State):
 class Scaffold(Weighted):
     """``server_rate``: η_g; ``renew`` variates from ``steps`` (option II) or ``gradient`` (I); weights as FedAvg."""
 
+    title: ClassVar[str] = "SCAFFOLD"
     needs: ClassVar[Needs] = JOINT
 
     server_rate: float = 1.0

@@ -61,6 +61,7 @@ class Cbfl(PatientClustering):
     encoded them.
     """
 
+    title: ClassVar[str] = "CBFL"
     needs: ClassVar[Needs] = Needs.more("sends each hospital's encoding of its patients")
 
     clusters: int | None = None

@@ -66,6 +66,7 @@ class FedGmc(PatientClustering):
     ``virtual``: of what there are ``samples`` virtual patients each. ``lam``, ``mu``, ``alpha``: what clusters share.
     """
 
+    title: ClassVar[str] = "FedGMC"
     needs: ClassVar[Needs] = Needs.more("sends each hospital's mixture of its patients")
 
     clusters: int | None = None

@@ -64,6 +64,7 @@ class KFed(PatientClustering):
     ``inherit``: whether patients follow their hospital's centres.
     """
 
+    title: ClassVar[str] = "k-FED"
     needs: ClassVar[Needs] = Needs.more("sends each hospital's own cluster centres")
 
     clusters: int | None = None

@@ -11,6 +11,7 @@ which is in no figure.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import ClassVar
 
 import numpy as np
 
@@ -34,6 +35,8 @@ from raysim.strategies.shared.proximal import global_pull
 @dataclass(frozen=True)
 class FineTuning(Strategy):
     """``mu``: proximal weight during the rounds; ``prox``: the same during fine-tuning."""
+
+    title: ClassVar[str] = "Fine-tuning"
 
     mu: float = 0.01
     prox: float = 0.0

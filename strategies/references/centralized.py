@@ -19,6 +19,7 @@ from raysim.strategies.base import POOLED, FederationView, Ids, LocalProblem, Ne
 class Centralized(Strategy):
     """No hyper-parameters of its own."""
 
+    title: ClassVar[str] = "All rows in one place"
     needs: ClassVar[Needs] = Needs.more("sends every row")
 
     yardstick: ClassVar[bool] = True

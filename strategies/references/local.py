@@ -18,6 +18,8 @@ from raysim.strategies.base import OWN, FederationView, Ids, LocalProblem, State
 class Local(Strategy):
     """No hyper-parameters of its own."""
 
+    title: ClassVar[str] = "Training alone"
+    alone: ClassVar[bool] = True
     yardstick: ClassVar[bool] = True
 
     def uses_selection(self) -> bool:

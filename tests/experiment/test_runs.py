@@ -8,6 +8,7 @@ import sqlite3
 import subprocess
 import sys
 from pathlib import Path
+from xml.etree import ElementTree
 
 import numpy as np
 import pandas as pd
@@ -190,10 +191,10 @@ def test_a_comparison_has_a_row_for_every_strategy_and_model(compared):
 
 def test_a_comparison_leaves_plots_and_one_page(compared):
     folder = compared / "out"
-    for name in ("auroc_by_size", "curves"):
-        assert (folder / "plots" / f"{name}.png").read_bytes()[:8] == b"\x89PNG\r\n\x1a\n"
+    for name in ("by_size", "by_round", "forest", "caterpillar"):
+        assert ElementTree.parse(folder / "plots" / f"{name}.svg").getroot().tag.endswith("svg")
     judged = pd.read_csv(folder / "comparison.csv")["judged"].max()
-    assert (folder / "plots" / "frontier_3d.png").exists() == (judged >= 10), "it is about a decile and a slope"
+    assert (folder / "plots" / "trade_offs.svg").exists() == (judged >= 10), "it is about a decile and a slope"
     noise = pd.read_csv(folder / "noise.csv")
     assert {"excess", "excess_low", "excess_high", "true_low"} <= set(noise)
     page = (folder / "report.html").read_text()

@@ -91,7 +91,9 @@ class Page(HTMLParser):
 
     @property
     def text(self) -> str:
-        return " ".join(" ".join(data.split()) for tag, data in self.texts if tag != "style")
+        return " ".join(
+            " ".join(data.split()) for tag, data in self.texts if tag not in ("style", "script", "desc", "title")
+        )
 
 
 def assert_sound(html: str) -> Page:
@@ -108,8 +110,14 @@ def assert_sound(html: str) -> Page:
     assert {attrs["aria-labelledby"] for attrs in found.all("section")} <= set(ids)
     assert all(attrs.get("scope") in ("col", "row") for attrs in found.all("th"))
     assert len(found.all("caption")) == len(found.all("table"))
-    assert not {"script", "link", "iframe", "b"} & {tag for tag, _ in found.tags}
-    assert not any(name in attrs for _, attrs in found.tags for name in ("href", "srcset", "onload"))
+    assert not {"link", "iframe", "b"} & {tag for tag, _ in found.tags}
+    assert [attrs.get("id", "") for attrs in found.all("script")] in ([], ["data", ""]), "one block of data, one script"
+    assert not any(name in attrs for _, attrs in found.tags for name in ("src", "srcset", "onload") if _ != "img")
+    targets = [attrs["href"] for attrs in found.all("a")]
+    assert {target[1:] for target in targets if target.startswith("#")} <= set(ids)
+    for chart in found.all("svg"):
+        assert "viewbox" in chart, "it shrinks with the page"
+        assert chart.get("aria-hidden") == "true" or set(chart["aria-labelledby"].split()) <= set(ids)
     for image in found.all("img"):
         assert len(image["alt"]) > 20
         kind, data = image["src"].split(",", 1)

@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from raysim.report.accuracy import accuracy_ecdf, accuracy_rows, drawn, local_accuracy
+from raysim.report.accuracy import accuracy_rows, local_accuracy
 
 
 @pytest.fixture
@@ -32,21 +32,6 @@ def test_local_accuracy_is_the_mean_over_seeds_of_hospitals_with_test_rows(hospi
     means = local_accuracy(hospitals)
     assert means["hospital"].tolist() == ["a", "b", "a", "b"]
     assert means["accuracy"].to_numpy() == pytest.approx([0.55, 0.3, 0.8, 0.55])
-
-
-def test_the_picture_has_a_step_up_at_each_hospital(hospitals):
-    figure = accuracy_ecdf(local_accuracy(hospitals))
-    fedavg, other = figure.axes[0].lines
-    assert np.asarray(fedavg.get_xdata(), float) == pytest.approx([0.3, 0.3, 0.55])
-    assert np.asarray(fedavg.get_ydata(), float) == pytest.approx([0, 0.5, 1])
-    assert other.get_label() == "other"
-    (picture,) = drawn(hospitals)
-    assert picture.alt.endswith("The lowest of each: fedavg 0.30; other 0.55.")
-
-
-def test_nothing_is_drawn_where_accuracy_is_not_measured(hospitals):
-    assert drawn(hospitals.drop(columns="accuracy")) == []
-    assert drawn(hospitals.assign(accuracy=np.nan)) == []
 
 
 def test_rows_have_means_and_deviations_over_seeds_and_mark_the_best():

@@ -1,9 +1,11 @@
-"""MLflow's own pages, from a real server in a real browser: what is recorded can be compared there."""
+"""Pages in a real browser: those of a comparison, and MLflow's own from a real server."""
 
 from __future__ import annotations
 
+import html
 import json
 import os
+import re
 import shutil
 import signal
 import socket
@@ -12,12 +14,23 @@ import sys
 import time
 import urllib.error
 import urllib.request
+from collections.abc import Sequence
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
 from urllib.parse import quote
 
 import pytest
 from mlflow.tracking import MlflowClient
+from rich.console import Console
 
-from raysim.engine.job import Round
+from raysim.config import reading
+from raysim.core.errors import ConfigError
+from raysim.engine.job import Result, Round
+from raysim.experiment import comparison
+from raysim.experiment.runs import Experiment
+from raysim.report.again import rewritten
+from raysim.storage.manifest import Manifest
 from raysim.tracking.client import Tracker
 
 CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome")
@@ -75,3 +88,116 @@ def _wait_for(address: str, server: subprocess.Popen[bytes]) -> None:
         else:
             return
     raise AssertionError(f"{address} does not answer")
+
+
+@pytest.fixture(scope="module")
+def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a comparison of real runs."""
+    if CHROMIUM is None:
+        pytest.skip("no Chromium on this machine")
+    out = tmp_path_factory.mktemp("page") / "out"
+    changes = {
+        "data": {"source": "synthetic", "hospitals": 12, "rows": 1500},
+        "training": {"rounds": 3},
+        "strategies": [{"name": "fedavg"}, {"name": "chip"}, {"name": "local"}],
+        "seeds": [0, 1],
+        "tracking": {"uri": "none"},
+    }
+    config = reading.resolve(changes)
+
+    def conclude(results: Sequence[Result], manifest: Manifest) -> None:
+        comparison.write_comparison(manifest, config, results)
+
+    Experiment.comparing(config, out).play(Console(quiet=True), in_process=True, verbose=False, conclude=conclude)
+    return out
+
+
+def in_browser(page: Path, script: str, folder: Path) -> Any:
+    """What an expression comes to after a page has loaded; it may be a promise."""
+    assert CHROMIUM is not None
+    copy = folder / f"probe-{page.stem}.html"
+    end = f"""<script>
+      Promise.resolve().then(async () => ({script})).catch((error) => String(error)).then((found) => {{
+        const text = document.createElement("textarea");
+        text.textContent = JSON.stringify(found);
+        document.body.replaceChildren(text);
+      }});
+    </script>"""
+    copy.write_text(page.read_text(encoding="utf-8").replace("</body>", f"{end}</body>"), encoding="utf-8")
+    flags = ["--headless", "--no-sandbox", "--disable-gpu", "--virtual-time-budget=20000", "--dump-dom"]
+    dom = subprocess.run(
+        [CHROMIUM, *flags, "--window-size=400,900", f"--user-data-dir={folder / 'profile'}", copy.as_uri()],
+        capture_output=True,
+        text=True,
+        timeout=120,
+    ).stdout
+    text = dom.split("<textarea>", 1)[1].split("</textarea>", 1)[0]
+    return json.loads(html.unescape(text))
+
+
+def test_a_hospital_that_is_chosen_fills_its_card_and_is_marked_in_every_figure(written: Path, tmp_path: Path) -> None:
+    found = in_browser(
+        written / "report.html",
+        """(() => {
+          const select = document.getElementById("hospital");
+          const before = document.getElementById("card").textContent;
+          select.value = "3";
+          select.dispatchEvent(new Event("change"));
+          const fill = (drawn) => getComputedStyle(drawn).fill;
+          const dots = (own) => [...document.querySelectorAll(own)].filter((d) => !d.classList.contains("whisker"));
+          const chosen = dots('.chart [data-h="3"]');
+          const other = dots('.chart [data-h="4"]')[0];
+          return {
+            before,
+            hidden: document.getElementById("chooser").hidden,
+            card: document.getElementById("card").innerText,
+            fills: [...new Set(chosen.map(fill))],
+            figures: [...new Set(chosen.map((d) => d.closest("figure").id))],
+            other: fill(other),
+            clicked: (other.dispatchEvent(new MouseEvent("click", { bubbles: true })), select.value),
+            wide: document.documentElement.scrollWidth,
+          };
+        })()""",
+        tmp_path,
+    )
+    tree = json.loads((written / "report.json").read_text())
+    cards = tree["values"]["cards"]["hospitals"]
+    assert (found["before"], found["hidden"]) == ("", False)
+    for text in (cards[3]["name"], *(cell for row in cards[3]["rows"] for cell in row), "What left this hospital"):
+        assert text in found["card"], text
+    assert found["figures"] == ["caterpillar", "by-size"]
+    assert len(found["fills"]) == 1
+    assert found["fills"] != [found["other"]]
+    assert found["clicked"] == "4"
+    assert found["wide"] <= 400, "a phone shows it without scrolling sideways"
+
+
+def test_axe_finds_nothing_serious(written: Path, tmp_path: Path) -> None:
+    axe = find_spec("axe_core_python")
+    if axe is None or axe.origin is None:
+        pytest.skip("axe-core-python is not installed")
+    code = (Path(axe.origin).parent / "axe.min.js").read_text(encoding="utf-8")
+    cards = json.loads((written / "report.json").read_text())["values"]["cards"]
+    one = rewritten(written, cards["hospitals"][0]["name"], None)
+    for page in (written / "report.html", written / "runs" / "chip" / "seed-0" / "report.html", one):
+        with_axe = tmp_path / page.name
+        with_axe.write_text(page.read_text(encoding="utf-8").replace("</body>", f"<script>{code}</script></body>"))
+        found = in_browser(
+            with_axe,
+            "axe.run().then((r) => r.violations.map((v) => [v.impact, v.id, v.nodes.map((n) => n.html.slice(0, 99))]))",
+            tmp_path,
+        )
+        assert [each for each in found if each[0] in ("serious", "critical")] == []
+
+
+def test_the_page_of_one_hospital(written: Path, tmp_path: Path) -> None:
+    name = json.loads((written / "report.json").read_text())["values"]["cards"]["hospitals"][5]["name"]
+    target = rewritten(written, name, tmp_path / "one.html")
+    text = target.read_text(encoding="utf-8")
+    assert f"<h1>{name}</h1>" in text
+    assert '.chart [data-h="5"]' in text
+    assert rewritten(written, None, tmp_path / "all.html").read_bytes() == (written / "report.html").read_bytes()
+    with pytest.raises(ConfigError, match=re.escape(f"did you mean '{name}'")):
+        rewritten(written, name + "x", None)
+    with pytest.raises(ConfigError, match=r"has no report\.json"):
+        rewritten(tmp_path, None, None)

@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
-from raysim.report import page, plots, tables
-from raysim.report.labels import spread
+from raysim.report import plots, tables
+from raysim.report.svg.chart import spread
 from tests.report.pages import frames
 
 
@@ -126,22 +126,3 @@ def test_spread_keeps_order_room_and_gap(positions: list[float], gap: float) -> 
     assert all(b - a >= room - 1e-6 for a, b in itertools.pairwise(ordered))
     by_position = [found[i] for i in sorted(range(len(found)), key=lambda i: positions[i])]
     assert by_position == pytest.approx(ordered)
-
-
-def test_the_words_of_pictures_tell_each_model_s_own_last_round_and_small_slopes() -> None:
-    rounds = pd.DataFrame(
-        {
-            "strategy": ["short", "chip", "chip", "chip", "chip"],
-            "model": ["global", "global", "personal", "global", "personal"],
-            "seed": 0,
-            "round": [1, 1, 1, 2, 2],
-            "auroc": [0.5, 0.6, 0.7, 0.8, 0.9],
-        }
-    )
-    (picture,) = page._curves_picture(rounds)
-    said = "short ends at 0.500; chip (global) ends at 0.800; chip (personal) ends at 0.900."
-    assert picture.alt.endswith(said)
-    row = {"strategy": "a", "model": "global", "auroc": 0.9, "worst_decile": 0.8, "size_bias_abs": 0.0004}
-    assert page._alt(pd.DataFrame([row]), ["a"], "worst_decile", "size_bias_abs") == (
-        "Scatter plot. a: worst decile 0.800, absolute size bias 0.0004."
-    )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import doctest
-import itertools
 import json
 import math
 import re
@@ -144,16 +143,6 @@ def test_a_heat_map_says_its_values_and_leaves_out_what_is_undefined() -> None:
     assert shades[2] == 0
     root = ElementTree.fromstring(str(chart.markup()))
     assert [e.text for e in root.iter("text") if e.get("class") == "value"] == ["0.00", "1.00", "–", "0.50"]
-
-
-@given(st.lists(st.floats(0, 100), min_size=1, max_size=12), st.floats(0.1, 20))
-def test_spread_keeps_order_room_and_gap(positions: list[float], gap: float) -> None:
-    moved = charts.spread(positions, gap, 0, 100)
-    fits = min(gap, 100 / max(len(positions) - 1, 1))
-    order = np.argsort(positions, kind="stable")
-    assert all(b - a >= fits - 1e-6 for a, b in itertools.pairwise(np.array(moved)[order]))
-    assert min(moved) >= -1e-6
-    assert max(moved) <= 100 + 1e-6
 
 
 @pytest.mark.parametrize("axis", [svg.linear, svg.log, svg.spaced])

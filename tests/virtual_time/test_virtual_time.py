@@ -74,7 +74,7 @@ def test_a_comparison_shows_time_and_targets(tmp_path, monkeypatch):
     assert table["log_loss_target_seconds"].isna().all()
     assert table.loc["fedavg", "auroc_target_reached"] == 1
     assert table.loc["fedavg", "auroc_target_bytes"] > 0
-    assert (tmp_path / "out" / "plots" / "virtual_time.png").exists()
+    assert (tmp_path / "out" / "plots" / "virtual_time.svg").exists()
     assert "by virtual time and traffic" in (tmp_path / "out" / "report.html").read_text()
     folder = tmp_path / "out" / "runs" / "fedbuff" / "seed-1"
     rounds = pd.read_csv(folder / "rounds.csv")

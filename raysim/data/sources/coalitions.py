@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, model_validator
@@ -26,6 +26,8 @@ class Coalitions(BaseModel):
     Each hospital trains on 50 to 150 rows in regression and 100 to 200 in classification, and its ``tests`` test sets
     together are its test part (``data.split: {column: part}``). The true group is the hospital's attribute ``group``.
     """
+
+    invented: ClassVar[bool] = True
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 

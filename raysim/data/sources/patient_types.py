@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import ClassVar
 
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field
@@ -21,6 +22,8 @@ class PatientTypes(BaseModel):
     the type's own by ``contrast`` and everybody's by the rest. A hospital's mix of types is Dirichlet with parameter
     ``mixing``: the smaller, the more hospitals differ. The type itself is no feature.
     """
+
+    invented: ClassVar[bool] = True
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 

@@ -22,7 +22,7 @@ import math
 from collections.abc import Iterator
 from pathlib import Path
 from statistics import NormalDist
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -48,6 +48,8 @@ SHARES = np.array([0.74, 0.11, 0.06, 0.03, 0.06])
 
 class Synthetic(BaseModel):
     """An eICU-like federation from a seed; the module's docstring says where each field acts."""
+
+    invented: ClassVar[bool] = True
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, title="synthetic")
 

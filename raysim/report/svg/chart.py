@@ -17,7 +17,7 @@ from raysim.report.svg.styles import PLAIN, Style
 WIDTH = 520.0
 """Units of a chart as wide as the text: on a phone one is .7 pixels."""
 
-LETTER = 6.9
+LETTER = 6.6
 """The width of a letter, about, in the units of a chart."""
 
 LINE = 15.0
@@ -48,7 +48,7 @@ class Chart:
         self.x, self.y, self.name, self.title, self.said = x, y, name, title, said
         self.width, self.height = width, height
         longest = max((len(text) for text in y.texts), default=0)
-        self._left = min(longest * LETTER, 0.42 * width) + 12 + (LINE if y.title and y.kind != "names" else 0)
+        self._left = min(longest * LETTER, 0.45 * width) + 12 + (LINE if y.title and y.kind != "names" else 0)
         self._top = 10 + (LINE + 4 if title else 0) + (LINE if y.title and y.kind == "names" else 0)
         self._right, self._bottom = width - right, height - (LINE + 8) - (LINE + 2 if x.title else 0)
         self._gridlines = gridlines
@@ -180,8 +180,11 @@ class Chart:
                 self._marks.append(element("text", text, x=self._right - 2, y=at - 4, class_="note", text_anchor="end"))
 
     def text(self, x: float, y: float, text: str, *, anchor: str = "start", dx: float = 0.0, dy: float = 4.0) -> None:
-        """A text at a point, moved by so many units."""
+        """A text at a point, moved by so many units, and one about its middle so far that it is within the chart."""
         a, b = float(self.across([x])[0]), float(self.up([y])[0])
+        if anchor == "middle":
+            half = LETTER * len(text) / 2
+            a = min(max(a, half), self.width - half)
         if math.isfinite(a) and math.isfinite(b):
             self._marks.append(element("text", text, x=a + dx, y=b + dy, class_="note", text_anchor=anchor))
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 from markupsafe import Markup
@@ -13,6 +15,12 @@ from raysim.report.svg.chart import WIDTH, Chart, short_share
 from raysim.report.svg.markup import element, joined
 from raysim.report.svg.scales import Axis, linear, names
 from raysim.report.svg.styles import Style
+
+PRINTED = ":root { --ink: #1a1c1f; --muted: #55595f; --line: #d5d8dc; --paper: #ffffff; --accent: #005a91; }\n"
+"""The colours of a figure that stands by itself."""
+
+DARK = r"@media \(prefers-color-scheme: dark\).*\n"
+"""The line of the style sheet that such a figure does not have."""
 
 PANEL = 250.0
 """Units of the width of one of several charts beside each other."""
@@ -26,26 +34,87 @@ class Figure:
     title: str
     markup: Markup
     caption: str
+    charts: tuple[Chart, ...] = ()
+    legend: Legend | None = None
+
+    def tree(self) -> dict[str, str]:
+        """What a page shows of it."""
+        return {"name": self.name, "title": self.title, "markup": str(self.markup), "caption": self.caption}
+
+    def standalone(self) -> str:
+        """The figure as a file of its own: one SVG with its styles, on white."""
+        columns = 3 if len(self.charts) > 1 and self.charts[0].width <= 1.5 * PANEL else 1
+        parts, top = [] if self.legend is None else [self.legend.drawn()], 12.0
+        if self.legend is not None:
+            top += 18.0 * len(self.legend.entries)
+        width, below = 0.0, top
+        for k, chart in enumerate(self.charts):
+            if k % columns == 0:
+                top, across = below, 0.0
+            place = {"x": across, "y": top, "width": chart.width, "height": chart.height}
+            parts.append(element("svg", chart.markup(), **place))
+            across += chart.width + 12
+            width, below = max(width, across), max(below, top + chart.height + 12)
+        styles = Path(__file__).parents[1] / "templates" / "charts.css"
+        return str(
+            element(
+                "svg",
+                element("title", self.title),
+                element("desc", self.caption),
+                element("style", Markup(PRINTED + re.sub(DARK, "", styles.read_text(encoding="utf-8")))),
+                element("rect", width="100%", height="100%", fill="white"),
+                *parts,
+                xmlns="http://www.w3.org/2000/svg",
+                font_family="system-ui, 'DejaVu Sans', sans-serif",
+                viewBox=f"0 0 {width:g} {below:g}",
+                width=f"{width:g}",
+                height=f"{below:g}",
+            )
+        )
+
+
+class Legend(Markup):
+    """A list of names behind their markers, as HTML; ``entries`` and ``lines`` as :func:`legend` got them."""
+
+    entries: tuple[tuple[str, Style], ...]
+    lines: bool
+
+    def drawn(self) -> Markup:
+        """The same as SVG, a line each."""
+        parts = []
+        for i, (name, style) in enumerate(self.entries):
+            y = 16.0 + 18.0 * i
+            sign = element("g", sign_of(style, self.lines), transform=f"translate(6 {y - 8:g})")
+            parts += [sign, element("text", name, x=38.0, y=y + 4)]
+        return element("g", *parts, class_="chart")
 
 
 def figure(name: str, title: str, charts: Sequence[Chart], caption: str, legend: Markup | None = None) -> Figure:
     """A figure of charts, beside each other where there is room, with a ``legend`` above them."""
     drawn = joined(chart.markup() for chart in charts)
-    inside = element("div", drawn, class_="panels" if len(charts) > 1 else "panel")
-    return Figure(name, title, joined([legend or Markup(""), inside]), caption)
+    beside = len(charts) > 1 and all(chart.width <= 1.5 * PANEL for chart in charts)
+    inside = element("div", drawn, class_="panels" if beside else "panel")
+    own = legend if isinstance(legend, Legend) else None
+    return Figure(name, title, joined([legend or Markup(""), inside]), caption, tuple(charts), own)
 
 
-def legend(entries: Sequence[tuple[str, Style]], *, lines: bool = False) -> Markup:
+def sign_of(style: Style, lines: bool) -> Markup:
+    """A marker in a box of 24 by 16, on a piece of its line where figures have ``lines``."""
+    mark = style.marker(12.0, 8.0, 4.5)
+    if not lines:
+        return mark
+    return joined([element("path", d="M0 8H24", class_=f"c{style.colour} line", stroke_dasharray=style.dash), mark])
+
+
+def legend(entries: Sequence[tuple[str, Style]], *, lines: bool = False) -> Legend:
     """A list of names behind their markers, and behind a piece of their lines where figures have ``lines``."""
     items = []
     for name, style in entries:
-        mark = style.marker(12.0, 8.0, 4.5)
-        if lines:
-            stroke = element("path", d="M0 8H24", class_=f"c{style.colour} line", stroke_dasharray=style.dash)
-            mark = joined([stroke, mark])
-        sign = element("svg", mark, viewBox="0 0 24 16", class_="sign", aria_hidden="true")
+        sign = element("svg", sign_of(style, lines), viewBox="0 0 24 16", class_="sign", aria_hidden="true")
         items.append(element("li", sign, element("span", name)))
-    return element("ul", *items, class_="legend")
+    made = Legend(element("ul", *items, class_="legend"))
+    made.entries, made.lines = tuple(entries), lines
+    return made
 
 
 def heat_map(

@@ -1,0 +1,20 @@
+"""The command ``raysim report``, which the entry-point group ``raysim.commands`` names; imports only typer."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+Run = Annotated[Path, typer.Argument(metavar="RUN", help="Folder of a finished run or comparison.")]
+Hospital = Annotated[str | None, typer.Option(metavar="NAME", help="Write this hospital's page; else the whole page.")]
+Out = Annotated[Path | None, typer.Option(metavar="FILE", help="File to write; default one in the folder.")]
+Verbose = Annotated[bool, typer.Option("-v", "--verbose", help="Show tracebacks.")]
+
+
+def report(run: Run, hospital: Hospital = None, out: Out = None, verbose: Verbose = False) -> None:
+    """Write the page of a run or comparison again, or that of one of its hospitals."""
+    from raysim.report.again import rewritten
+
+    print(f"page: {rewritten(run, hospital, out)}")

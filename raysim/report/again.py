@@ -1,0 +1,54 @@
+"""``raysim report``: pages written again from the ``report.json`` that a run or comparison leaves."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+from jinja2 import UndefinedError
+
+from raysim.core import bounded
+from raysim.core.errors import ConfigError, nearest
+from raysim.report.page import Page, hospital_page
+
+FILE = "report.json"
+
+
+def rewritten(folder: Path, hospital: str | None, out: Path | None) -> Path:
+    """Write the page of a folder's run or comparison, or of one hospital of it; returns the file.
+
+    Raises ``ConfigError`` for a folder without a page, an unknown hospital, and a file that cannot be written.
+    """
+    path = folder / FILE
+    try:
+        tree = bounded.read_json(path)
+        page, name = _page(tree, hospital)
+        html = page.html()
+    except (OSError, ValueError) as error:
+        raise ConfigError(
+            f"RUN: {folder} has no {FILE} that can be read ({error}); name the folder of a finished run or comparison"
+        ) from None
+    except (KeyError, TypeError, AttributeError, IndexError, UndefinedError):
+        raise ConfigError(
+            f"RUN: {path} is not what this version of raysim writes; run the configuration again"
+        ) from None
+    target = out or folder / name
+    try:
+        target.write_text(html, encoding="utf-8")
+    except OSError as error:
+        raise ConfigError(f"--out: {target} cannot be written ({error.strerror}); name a file that can be") from None
+    return target
+
+
+def _page(tree: Any, hospital: str | None) -> tuple[Page, str]:
+    """The page, and the name of its file."""
+    if hospital is None:
+        return Page(tree["template"], tree["values"]), "report.html"
+    names = [str(card["name"]) for card in tree["values"]["cards"]["hospitals"]]
+    if not names:
+        raise ConfigError(f"--hospital: '{hospital}': this page tells nothing of single hospitals")
+    if hospital not in names:
+        raise ConfigError(f"--hospital: '{hospital}' is not a hospital of this run; {nearest(hospital, names)}")
+    safe = re.sub(r"[^\w.-]+", "_", hospital).strip(".") or "one"
+    return hospital_page(tree, names.index(hospital)), f"hospital_{safe}.html"

@@ -1,0 +1,167 @@
+"""What strategies cost: bytes and seconds as bars, and accuracy against the bytes that it took."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pandas as pd
+
+from raysim.engine.job import Result
+from raysim.metrics.labels import reporting
+from raysim.report import svg
+from raysim.report.figures import Looks, Names
+from raysim.report.naming import Key, number, size
+from raysim.report.tables import KEYS
+
+COSTS = (
+    ("bytes_down", "Download, all rounds", 1e6, "megabytes"),
+    ("bytes_up", "Upload, all rounds", 1e6, "megabytes"),
+    ("setup", "Set-up, both ways", 1e6, "megabytes"),
+    ("seconds", "Time to compute here", 1.0, "seconds"),
+)
+"""Columns, headings, units and their words."""
+
+
+def bars(frame: pd.DataFrame, names: Names, looks: Looks) -> list[svg.Figure]:
+    """A panel for each cost, a bar a strategy: the mean over seeds. ``frame`` is a row a strategy, model and seed."""
+    if not {"bytes_down", "bytes_up", "bytes_setup_down", "bytes_setup_up", "seconds"} <= set(frame):
+        return []
+    means = frame.assign(setup=frame["bytes_setup_down"] + frame["bytes_setup_up"]).drop_duplicates(
+        ["strategy", "seed"]
+    )
+    table = means.groupby("strategy", sort=False)[[column for column, *_ in COSTS]].mean()
+    keys: list[Key] = [next(key for key in names if key[0] == label) for label in table.index]
+    words = [names[key].partition(",")[0].replace(" (reference)", "") for key in keys]
+    charts = []
+    for column, heading, unit, word in COSTS:
+        values = table[column].to_numpy(float) / unit
+        texts = [size(v * unit) if unit > 1 else f"{v:,.1f} s" for v in values]
+        chart = svg.Chart(
+            svg.linear(word, values, include=(0.0,), within=(0.0, np.inf), count=3, margin=0.3),
+            svg.names("", words),
+            name=f"cost-{column}",
+            title=heading,
+            said="; ".join(f"{name} {text}" for name, text in zip(words, texts, strict=True)) + ".",
+            width=1.35 * svg.PANEL,
+            height=24.0 * len(keys) + 74,
+            gridlines="x",
+        )
+        for i, (key, value, text) in enumerate(zip(keys, values, texts, strict=True)):
+            chart.bars([0.0], [value], [i], looks[key])
+            chart.text(value, i, text, dx=5.0)
+        charts.append(chart)
+    return [
+        svg.figure(
+            "costs",
+            "What each strategy costs",
+            charts,
+            "Bytes over all hospitals and rounds, the mean over seeds; a scalar is 4 bytes. Time is of this "
+            "simulation, and no hospital's.",
+        )
+    ]
+
+
+def bytes_by_round(results: Sequence[Result]) -> pd.DataFrame:
+    """``strategy, model, seed, megabytes`` and the headline figure: after each evaluated round, what was exchanged."""
+    rows = []
+    for result in results:
+        moved = result.outcome.setup.both
+        for row in result.outcome.rounds:
+            moved += (row.bytes_down + row.bytes_up) if row.round > 0 else 0
+            for model, metrics in row.metrics.items():
+                rows.append(
+                    {
+                        "strategy": result.label,
+                        "model": model,
+                        "seed": result.seed,
+                        "round": row.round,
+                        "megabytes": moved / 1e6,
+                        str(result.federation.task.headline): metrics[result.federation.task.headline],
+                    }
+                )
+    return pd.DataFrame(rows)
+
+
+def by_bytes(results: Sequence[Result], names: Names, looks: Looks) -> list[svg.Figure]:
+    """The headline figure against the bytes exchanged so far; nothing where nothing is exchanged or few rounds are
+    evaluated.
+    """
+    table = bytes_by_round(results)
+    if table.empty:
+        return []
+    kind = reporting(table)
+    moved = table[np.isfinite(table[kind.headline].astype(float)) & (table["megabytes"] > 0)]
+    lines = []
+    for key, group in moved.groupby(KEYS, sort=False):
+        own = (str(key[0]), str(key[1]))
+        means = group.groupby("round")[["megabytes", kind.headline]].mean().sort_index()
+        if own in names and len(means) > 1:
+            lines.append((own, means["megabytes"].to_numpy(float), means[kind.headline].to_numpy(float)))
+    if not lines:
+        return []
+    said = "; ".join(f"{names[own]}: {number(values[-1], 3)} after {size(x[-1] * 1e6)}" for own, x, values in lines)
+    chart = svg.Chart(
+        svg.log("megabytes exchanged, set-up included", np.concatenate([x for _, x, _ in lines])),
+        svg.linear(f"mean {kind.title} over hospitals", np.concatenate([v for *_, v in lines])),
+        name="by-bytes",
+        said=f"Line plot. {said}.",
+    )
+    for own, x, values in lines:
+        chart.line(x, values, looks[own])
+        chart.dots(x[-1:], values[-1:], looks[own], size=5.0)
+    return [
+        svg.figure(
+            "by-bytes",
+            f"Mean {kind.title} by bytes",
+            [chart],
+            "What each strategy reaches after so many bytes down and up, over all hospitals; means over seeds.",
+            svg.legend([(names[own], looks[own]) for own, *_ in lines], lines=True),
+        )
+    ]
+
+
+def clusters(results: Sequence[Result], names: Names) -> list[svg.Figure]:
+    """Who is in which cluster: shares of each cluster's hospitals by what is known of them, of the first seed."""
+    charts: list[svg.Chart] = []
+    for result in results:
+        outcome, attributes = result.outcome, result.federation.attributes
+        if result.seed != results[0].seed or outcome.cluster is None or not attributes:
+            continue
+        rows = np.asarray(outcome.cluster)
+        there = np.unique(rows[rows > 0])
+        columns, shares = [], []
+        for attribute, values in attributes.items():
+            levels = sorted(set(values))
+            if len(levels) > 8:
+                continue
+            for level in levels:
+                columns.append(f"{attribute}: {level or 'unknown'}")
+                has = np.array([value == level for value in values])
+                shares.append([has[rows == k].mean() for k in there])
+        if not columns or len(there) < 2:
+            continue
+        charts.append(
+            svg.heat_map(
+                columns,
+                [f"cluster {k} ({int((rows == k).sum())})" for k in there],
+                np.array(shares),
+                name=f"clusters-{len(charts)}",
+                title=next(names[key] for key in names if key[0] == result.label).partition(",")[0],
+                said=f"Shares of hospitals of each of {len(there)} clusters by attribute.",
+                texts=[[f"{share:.0%}" for share in line] for line in shares],
+                low=0.0,
+                high=1.0,
+            )
+        )
+    if not charts:
+        return []
+    return [
+        svg.figure(
+            "clusters",
+            "Who is in which cluster",
+            charts,
+            "The share of a cluster's hospitals with each attribute; the number of its hospitals in brackets. Clusters "
+            f"are those of seed {results[0].seed}; their numbers mean nothing beyond one strategy.",
+        )
+    ]

@@ -1,0 +1,237 @@
+"""Figures of a run's and a comparison's page, from plain data frames; what is undefined is left out.
+
+``names`` and ``looks`` have a name and a style for each strategy and model of the page, ``numbers`` the number of each
+hospital on it, by which one that is chosen is marked in every figure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping, Sequence
+
+import numpy as np
+import pandas as pd
+
+from raysim.metrics.labels import TaskKind, reporting
+from raysim.report import svg
+from raysim.report.naming import Key, number
+from raysim.report.tables import KEYS, hospital_means, yardsticks
+
+Names = Mapping[Key, str]
+Looks = Mapping[Key, svg.Style]
+
+
+def by_size(
+    hospitals: pd.DataFrame | None, table: pd.DataFrame, names: Names, looks: Looks, numbers: Mapping[str, int]
+) -> list[svg.Figure]:
+    """Each hospital's headline figure against its stays, a panel a strategy and model.
+
+    ``table`` is that of :func:`raysim.report.tables.comparison`, whose slopes and worst deciles are told: means over
+    seeds, while a dot is a hospital's mean.
+    """
+    if hospitals is None or hospitals.empty:
+        return []
+    means, kind = hospital_means(hospitals), reporting(hospitals)
+    defined = means[(means["n_test"] > 0) & means[kind.headline].notna() & (means["stays"] > 0)]
+    if defined.empty:
+        return []
+    x = svg.log("stays at the hospital", defined["stays"], count=4)
+    bound = (-np.inf, 1.0) if kind.larger else (0.0, np.inf)
+    y = svg.linear(f"{kind.title} at the hospital", defined[kind.headline], within=bound, count=4)
+    several = "seed" in hospitals and hospitals["seed"].nunique() > 1
+    told = {(str(row["strategy"]), str(row["model"])): row for row in table.to_dict("records")}
+    charts = []
+    for k, (key, group) in enumerate(means.groupby(KEYS, sort=False)):
+        own = (str(key[0]), str(key[1]))
+        if own not in names:
+            continue
+        here = group[(group["n_test"] > 0) & group[kind.headline].notna() & (group["stays"] > 0)]
+        chart = svg.Chart(
+            x, y, name=f"size-{k}", title=names[own], said=_of_sizes(here, told[own], kind), width=svg.PANEL, height=230
+        )
+        of = [numbers.get(str(name), -1) for name in here["hospital"]]
+        chart.dots(here["stays"], here[kind.headline], looks[own], of=of, size=3.0, class_="many")
+        slope = float(told[own].get("size_bias", np.nan))
+        if len(here) >= 10 and np.isfinite(slope):
+            ends = np.array([here["stays"].min(), here["stays"].max()])
+            middle = np.log(here["stays"].to_numpy(float)).mean()
+            chart.line(ends, here[kind.headline].mean() + slope * (np.log(ends) - middle), svg.PLAIN)
+        charts.append(chart)
+    dot = "a hospital's mean over seeds" if several else "a hospital"
+    return [
+        svg.figure(
+            "by-size",
+            f"{kind.title} by hospital size",
+            charts,
+            f"Each dot is {dot}. A line has the size bias of the table above as its slope: it describes these rows, "
+            "and says nothing of other hospitals without its interval.",
+        )
+    ]
+
+
+def _of_sizes(here: pd.DataFrame, told: Mapping[Hashable, object], kind: TaskKind) -> str:
+    values = here[kind.headline].to_numpy(float)
+    if not len(values):
+        return f"No hospital has a defined {kind.title}."
+    digits = kind.decimals(values)
+    low, high = (number(float(value), digits) for value in (values.min(), values.max()))
+    slope = number(float(str(told.get("size_bias", "nan"))), digits + 1, sign=True)
+    return (
+        f"Scatter plot of {kind.title} against stays: {len(values)} hospitals from {low} to {high}, size bias {slope}."
+    )
+
+
+def trade_offs(table: pd.DataFrame, names: Names, looks: Looks) -> list[svg.Figure]:
+    """Mean, worst decile and absolute size bias, two at a time, with one deviation over seeds."""
+    kind = reporting(table)
+    digits = kind.decimals(table[kind.headline])
+    axes = {
+        kind.headline: f"mean {kind.title}",
+        "worst_decile": f"{kind.title} of the worst tenth",
+        "size_bias_abs": "size bias, absolute",
+    }
+    keys = [(str(a), str(b)) for a, b in table[KEYS].to_numpy()]
+    shown = np.isfinite(table[list(axes)].to_numpy(float)).all(axis=1)
+    if not shown.any():
+        return []
+    charts = []
+    for k, (across, up) in enumerate(
+        ((kind.headline, "worst_decile"), ("size_bias_abs", kind.headline), ("size_bias_abs", "worst_decile"))
+    ):
+        values = table.loc[shown, [across, up]].to_numpy(float)
+        spread = np.nan_to_num(table.loc[shown, [f"{across}_std", f"{up}_std"]].to_numpy(float))
+        said = [
+            f"{names[key]} {number(x, digits)} and {number(y, digits)}"
+            for key, (x, y) in zip([k for k, s in zip(keys, shown, strict=True) if s], values, strict=True)
+        ]
+        chart = svg.Chart(
+            svg.linear(axes[across], [values[:, 0] - spread[:, 0], values[:, 0] + spread[:, 0]], count=3),
+            svg.linear(axes[up], [values[:, 1] - spread[:, 1], values[:, 1] + spread[:, 1]], count=4),
+            name=f"trade-{k}",
+            title=axes[up][:1].upper() + axes[up][1:],
+            said=f"Scatter plot of {axes[up]} against {axes[across]}. {'; '.join(said)}.",
+            width=svg.PANEL,
+            height=230,
+        )
+        for key, (x, y), (dx, dy) in zip(
+            [k for k, s in zip(keys, shown, strict=True) if s], values, spread, strict=True
+        ):
+            chart.whiskers([x - dx], [x + dx], [y], looks[key], class_="whisker thin")
+            chart.whiskers([y - dy], [y + dy], [x], looks[key], upright=True, class_="whisker thin")
+            chart.dots([x], [y], looks[key], size=5.0)
+        charts.append(chart)
+    more = "" if kind.larger else " Of errors, less is better."
+    return [
+        svg.figure(
+            "trade-offs",
+            "Accuracy, the worst served, and size bias",
+            charts,
+            "Each panel sets two figures against each other: high is better for the mean and the worst tenth, left is "
+            f"better for size bias.{more} Lines are one deviation over seeds. Distances between means show no "
+            "difference by themselves; the intervals above do.",
+            svg.legend([(names[key], looks[key]) for key in keys]),
+        )
+    ]
+
+
+def curves(
+    rounds: pd.DataFrame | None,
+    names: Names,
+    looks: Looks,
+    metric: str | None = None,
+    *,
+    name: str = "by-round",
+    title: str = "",
+    axis: str = "",
+    caption: str = "",
+) -> list[svg.Figure]:
+    """A metric by round: a line a strategy and model, a band of one deviation over seeds. None: the headline figure.
+
+    Nothing where fewer than two rounds were evaluated.
+    """
+    if rounds is None:
+        return []
+    kind = reporting(rounds)
+    metric = metric or kind.headline
+    if metric not in rounds:
+        return []
+    known = rounds if "model" in rounds else rounds.assign(model="global")
+    known = known[np.isfinite(known[metric].astype(float))]
+    if known["round"].nunique() < 2:  # a point for each strategy is no curve
+        return []
+    title, axis = title or f"Mean {kind.title} by round", axis or f"mean {kind.title} over hospitals"
+    lines = []
+    for key, group in known.groupby(KEYS, sort=False):
+        own = (str(key[0]), str(key[1]))
+        own = own if own in names else next((other for other in names if other[0] == own[0]), own)
+        by_round = group.groupby("round")[metric].agg(["mean", "std"]).sort_index()
+        lines.append((own, by_round.index.to_numpy(float), by_round["mean"].to_numpy(), by_round["std"].to_numpy()))
+    ends = [values[-1] for *_, values, _ in lines]
+    digits = kind.decimals(ends) if metric == kind.headline else 4
+    said = "; ".join(f"{names.get(own, own[0])} ends at {number(values[-1], digits)}" for own, _, values, _ in lines)
+    every = [np.concatenate([m - np.nan_to_num(s), m + np.nan_to_num(s)]) for *_, m, s in lines]
+    chart = svg.Chart(
+        svg.linear("round", known["round"], margin=0.01, whole=True),
+        svg.linear(axis, np.concatenate(every)),
+        name=name,
+        said=f"Line plot by round. {said}.",
+        height=290.0,
+    )
+    for own, x, mean, std in lines:
+        look = looks.get(own, svg.style(*own))
+        chart.band(x, mean - std, mean + std, look)
+        chart.line(x, mean, look)
+        chart.dots(x[-1:], mean[-1:], look)
+    several = "seed" in rounds and rounds["seed"].nunique() > 1
+    entries = [(names.get(own, own[0]), looks.get(own, svg.style(*own))) for own, *_ in lines]
+    text = caption or f"Mean {kind.title} over hospitals after each round."
+    band = " Bands: one deviation over seeds." if several else ""
+    return [svg.figure(name, title, [chart], text + band, svg.legend(entries, lines=True))]
+
+
+def from_reference(
+    values: pd.DataFrame, figure: str, word: str, reference: Key, names: Names, looks: Looks
+) -> list[svg.Figure]:
+    """How far each hospital's ``figure`` lies above the reference's, in order: a line a strategy and model.
+
+    ``values`` has ``strategy, model, hospital`` and the figure, a mean over seeds. Lines that would coincide as
+    distributions are told apart, for each is of differences at the same hospitals.
+    """
+    wide = values.pivot(index="hospital", columns=KEYS, values=figure)
+    if reference not in wide:
+        return []
+    others: list[Key] = [key for key in names if key != reference and key in wide]
+    gains = {key: np.sort((wide[key] - wide[reference]).dropna().to_numpy(float)) for key in others}
+    gains = {key: gain for key, gain in gains.items() if len(gain) > 1}
+    if not gains:
+        return []
+    name = names[reference]
+    said = "; ".join(f"{names[key]}: {np.mean(gain > 0):.0%} of hospitals above it" for key, gain in gains.items())
+    chart = svg.Chart(
+        svg.share("share of hospitals, from the least to the most gain"),
+        svg.linear(f"{word} less that of {name}", np.concatenate(list(gains.values())), include=(0.0,), signed=True),
+        name=f"{figure}-from-reference",
+        said=f"Line plot of sorted differences. {said}.",
+    )
+    chart.rule(y=0.0)
+    for key, gain in gains.items():
+        chart.line((np.arange(len(gain)) + 0.5) / len(gain), gain, looks[key])
+    return [
+        svg.figure(
+            f"{figure}-from-reference",
+            f"{word[:1].upper()}{word[1:]} at hospitals, against {name}",
+            [chart],
+            f"Hospitals from the one that loses most to the one that gains most, each line in its own order. Where a "
+            f"line is above 0, hospitals have more {word} than with {name}.",
+            svg.legend([(names[key], looks[key]) for key in gains], lines=True),
+        )
+    ]
+
+
+def styles(table: pd.DataFrame) -> dict[Key, svg.Style]:
+    """By strategy and model, the looks of a page with this table; references are open."""
+    keys: Sequence[Key] = [(str(a), str(b)) for a, b in table[KEYS].to_numpy()]
+    looks = svg.styles(keys)
+    for key, yardstick in zip(keys, yardsticks(table), strict=True):
+        if yardstick:
+            looks[key] = svg.Style(looks[key].colour, looks[key].shape, "open")
+    return looks

@@ -1,0 +1,185 @@
+"""What each hospital gains by federating, with an interval over its own patients; of the first seed.
+
+A gain is a hospital's AUROC under one model less that under another, on the same test rows. Its interval comes from
+what the hospital sends of both models (:mod:`raysim.statistics.sketches`): rows and predictions stay there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from raysim.engine.job import Outcome, Result
+from raysim.metrics.labels import TaskKind
+from raysim.report import svg
+from raysim.report.naming import Key
+from raysim.statistics.auroc import delong_of_sums
+from raysim.statistics.intervals import Interval, auroc_interval
+from raysim.statistics.sketches import correlation, paired_interval
+
+Floats = NDArray[np.float64]
+
+MUCH = 0.05
+"""A loss or gain of AUROC that is told apart."""
+
+GAIN, LOSS = svg.Style(4, "triangle"), svg.Style(11, "down")
+"""The markers of hospitals that gain or lose beyond what chance explains."""
+
+
+@dataclass(frozen=True, eq=False)
+class Served:
+    """The headline figure of each of ``H`` hospitals under one model: ``value, low, high [H]``, NaN where undefined."""
+
+    value: Floats
+    low: Floats
+    high: Floats
+
+
+@dataclass(frozen=True, eq=False)
+class Gains:
+    """``value, low, high [H]``: of ``better`` less ``against``, in AUROC or error, as people name the two.
+
+    ``sign`` is 1 where more is better, else -1.
+    """
+
+    value: Floats
+    low: Floats
+    high: Floats
+    better: str
+    against: str
+    kind: TaskKind
+
+    @property
+    def sign(self) -> int:
+        """1 where more of the figure is better, else -1."""
+        return 1 if self.kind.larger else -1
+
+    def gaining(self) -> NDArray[np.bool_]:
+        """Who is shown to gain: the interval by itself excludes 0, ``[H]``."""
+        return self.low > 0 if self.sign > 0 else self.high < 0
+
+    def losing(self) -> NDArray[np.bool_]:
+        """Who is shown to lose, ``[H]``."""
+        return self.high < 0 if self.sign > 0 else self.low > 0
+
+    def sentences(self) -> list[str]:
+        """How many gain and lose, and how many of these by more than chance."""
+        up = self.sign * self.value[np.isfinite(self.value)]
+        if not len(up):
+            return [f"No hospital has a defined {self.kind.title} under both, so no gain can be told."]
+        gain, lose = int((up > 0).sum()), int((up < 0).sum())
+        much = f" ({int((up < -MUCH).sum())} by more than {MUCH:g})" if self.kind.larger else ""
+        first = (
+            f"Of {len(up)} judged hospitals, {gain} gain over {self.against}, {lose} lose{much}, and "
+            f"{len(up) - gain - lose} stay as they are."
+        )
+        judged = int(np.isfinite(self.low).sum())
+        if not judged:
+            return [first]
+        chance = round(0.025 * judged)
+        return [
+            first,
+            f"Patients are few, so much of this may be chance: the 95 % interval of {int(self.gaining().sum())} lies "
+            f"above no gain and that of {int(self.losing().sum())} below it, each by itself; were all truly alike, "
+            f"about {chance} would seem to gain so, and as many to lose.",
+        ]
+
+
+def served(outcome: Outcome, model: str, kind: TaskKind) -> Served:
+    """The headline figure of each hospital under a model, with its interval where it has one."""
+    value = outcome.figures[model][:, list(kind.figures).index(kind.headline)].astype(np.float64)
+    value = np.where(np.isfinite(value), value, np.nan)
+    sums = outcome.pairs.get(model)
+    if sums is None:
+        nothing = np.full_like(value, np.nan)
+        return Served(value, nothing, nothing)
+    auroc, variance = delong_of_sums(sums)
+    found = auroc_interval(auroc, variance, sums.events, sums.non_events)
+    return Served(value, found.low, found.high)
+
+
+def between(first: Result, model: str, second: Result, other: str, names: tuple[str, str]) -> Gains:
+    """The gains of a model of one run over a model of another, on the same seed; ``names`` are what they are called."""
+    kind = first.federation.task
+    one, two = served(first.outcome, model, kind), served(second.outcome, other, kind)
+    sketch, base = first.outcome.sketches.get(model), second.outcome.sketches.get(other)
+    if sketch is None or base is None:
+        nothing = np.full_like(one.value, np.nan)
+        return Gains(one.value - two.value, nothing, nothing, *names, kind)
+    low, high = paired_interval(
+        one.value,
+        Interval(one.low, one.high),
+        two.value,
+        Interval(two.low, two.high),
+        correlation(sketch, base),
+    )
+    return Gains(one.value - two.value, low, high, *names, kind)
+
+
+def compared_with(results: Sequence[Result], reference: str, recommended: Key) -> tuple[Result, str] | None:
+    """What gains are told against: hospitals that train alone, or else the reference; None where neither was run.
+
+    ``results`` are of one seed.
+    """
+    alone = next((result for result in results if result.alone), None)
+    chosen = alone or next((result for result in results if result.label == reference), None)
+    if chosen is None or (chosen.label, list(chosen.outcome.figures)[-1]) == recommended:
+        return None
+    models = list(chosen.outcome.figures)
+    return chosen, "global" if chosen is not alone and "global" in models else models[-1]
+
+
+def caterpillar(gains: Gains) -> svg.Chart | None:
+    """A dot a hospital with its interval, from the one that loses most to the one that gains most."""
+    order = [h for h in np.argsort(gains.sign * gains.value, kind="stable").tolist() if np.isfinite(gains.value[h])]
+    if not order:
+        return None
+    value, low, high = (each[order] for each in (gains.value, gains.low, gains.high))
+    rank = np.arange(1, len(order) + 1, dtype=float)
+    better = "(up is better)" if gains.sign > 0 else "(down is better)"
+    reach = np.concatenate([value, np.nan_to_num(low), np.nan_to_num(high)])
+    chart = svg.Chart(
+        svg.linear("hospitals, from the least to the most gain", rank, margin=0.01, whole=True),
+        svg.linear(f"gain in {gains.kind.title} {better}", reach, include=(0.0,), signed=True),
+        name="caterpillar",
+        said=" ".join(gains.sentences()),
+        height=330.0,
+        gridlines="y",
+    )
+    gaining, losing = gains.gaining()[order], gains.losing()[order]
+    groups = ((~gaining & ~losing, svg.PLAIN, "faint"), (losing, LOSS, ""), (gaining, GAIN, ""))
+    for rows, look, class_ in groups:
+        of = [h for h, there in zip(order, rows, strict=True) if there]
+        kind = f"whisker thin {class_}".strip()
+        chart.whiskers(low[rows], high[rows], rank[rows], look, upright=True, of=of, class_=kind)
+    chart.rule(y=0.0)
+    for rows, look, class_ in groups:
+        of = [h for h, there in zip(order, rows, strict=True) if there]
+        chart.dots(rank[rows], value[rows], look, of=of, size=2.4 if class_ else 4.2)
+    return chart
+
+
+def figure(gains: Gains, seed: int) -> list[svg.Figure]:
+    """The caterpillar with its words."""
+    chart = caterpillar(gains)
+    if chart is None:
+        return []
+    return [
+        svg.figure(
+            "caterpillar",
+            f"What each hospital gains: {gains.better} against {gains.against}",
+            [chart],
+            f"A dot is a hospital, of seed {seed}; its line is the 95 % interval over that hospital's patients, each "
+            "by itself. Choose a hospital above, or click its dot.",
+            svg.legend(
+                [
+                    ("gains beyond chance", GAIN),
+                    ("loses beyond chance", LOSS),
+                    ("not told from no difference", svg.PLAIN),
+                ]
+            ),
+        )
+    ]

@@ -1,0 +1,91 @@
+"""What pages call a strategy and the model that it serves: words for people in place of a configuration's names."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import pandas as pd
+
+from raysim.report.tables import yardsticks
+
+Key = tuple[str, str]
+"""A strategy's label and the model that it serves."""
+
+MODELS = {"global": "global model", "cluster": "cluster models", "personal": "hospitals' own models"}
+
+
+def names(table: pd.DataFrame, titles: Mapping[str, str]) -> dict[Key, str]:
+    """A name for each row of ``table``; the model is named where a strategy serves several.
+
+    ``titles`` by label; a label without one goes by itself, and so does a title that two labels share. A reference says
+    that it is one.
+    """
+    labels = dict.fromkeys(table["strategy"])
+    said = [titles.get(label, label) for label in labels]
+    own = {label: f"{t} ({label})" if said.count(t) > 1 else t for label, t in zip(labels, said, strict=True)}
+    several = table.groupby("strategy")["model"].nunique()
+    return {
+        (label, model): own[label]
+        + (f", {MODELS.get(model, model)}" if several[label] > 1 else "")
+        + (" (reference)" if yardstick else "")
+        for label, model, yardstick in zip(table["strategy"], table["model"], yardsticks(table), strict=True)
+    }
+
+
+def number(value: float, digits: int, *, sign: bool = False) -> str:
+    r"""A figure with a true minus; "undefined" for NaN.
+
+    >>> number(-0.0123, 3) == "\N{MINUS SIGN}0.012", number(0.5, 2, sign=True), number(float("nan"), 2)
+    (True, '+0.50', 'undefined')
+    """
+    if value != value:
+        return "undefined"
+    text = f"{value:+.{digits}f}" if sign else f"{value:.{digits}f}"
+    if float(text) == 0:
+        text = text.lstrip("+-")
+    return text.replace("-", "\N{MINUS SIGN}")
+
+
+def interval(low: float, high: float, digits: int, *, sign: bool = False) -> str:
+    """An interval as text, empty where there is none.
+
+    >>> interval(0.1, 0.25, 2), interval(float("nan"), 1.0, 2)
+    ('0.10 to 0.25', '')
+    """
+    if low != low or high != high:
+        return ""
+    return f"{number(low, digits, sign=sign)} to {number(high, digits, sign=sign)}"
+
+
+def with_interval(value: float, low: float, high: float, digits: int, *, sign: bool = False) -> str:
+    """A figure with its interval.
+
+    >>> with_interval(0.2, 0.1, 0.25, 2), with_interval(0.2, float("nan"), 0.25, 2)
+    ('0.20 (0.10 to 0.25)', '0.20')
+    """
+    beside = interval(low, high, digits, sign=sign)
+    return f"{number(value, digits, sign=sign)} ({beside})" if beside else number(value, digits, sign=sign)
+
+
+def size(value: float) -> str:
+    """Bytes in a unit that people read.
+
+    >>> size(900), size(12_345), size(4_000_000), size(0)
+    ('900 bytes', '12.3 kB', '4.0 MB', '0')
+    """
+    for unit, name in ((1e9, "GB"), (1e6, "MB"), (1e3, "kB")):
+        if value >= unit:
+            return f"{value / unit:,.1f} {name}"
+    return f"{value:,.0f} bytes" if value else "0"
+
+
+def times(ratio: float) -> str:
+    """How many times as much, in words.
+
+    >>> times(2.02), times(1.0), times(0.5), times(12.4), times(1.36)
+    ('twice', 'as much', 'half', '12 times', '1.4 times')
+    """
+    for value, word in ((1.0, "as much"), (2.0, "twice"), (0.5, "half"), (3.0, "three times")):
+        if abs(ratio - value) <= 0.04 * value:
+            return word
+    return f"{ratio:.0f} times" if ratio >= 10 else f"{ratio:.2g} times"

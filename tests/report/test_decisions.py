@@ -1,0 +1,161 @@
+"""What a comparison's page says beyond its tables: names, the decision, gains at each hospital, costs."""
+
+from __future__ import annotations
+
+import doctest
+import json
+import re
+from types import ModuleType
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from raysim.metrics.labels import CLASSIFICATION
+from raysim.report import decision, figures, gains, naming, svg, tables
+from raysim.report.answer import answer_from
+from raysim.report.evidence import evidence
+from raysim.report.judged import events_figure, sentence
+from tests.report.pages import HOSTILE, frames
+
+
+@pytest.mark.parametrize("module", [naming])
+def test_examples_in_docstrings(module: ModuleType) -> None:
+    assert doctest.testmod(module).failed == 0
+
+
+def test_names_are_those_that_people_use() -> None:
+    table = pd.DataFrame(
+        [("a", "global", False), ("a", "personal", False), ("b", "global", False), ("c", "global", True)],
+        columns=["strategy", "model", "yardstick"],
+    )
+    assert list(naming.names(table, {"a": "Method A", "c": "Training alone"}).values()) == [
+        "Method A, global model",
+        "Method A, hospitals' own models",
+        "b",
+        "Training alone (reference)",
+    ]
+    assert naming.names(table, {"a": "Same", "b": "Same"})["b", "global"] == "Same (b)"
+
+
+def shown_of(shift: float) -> tuple[decision.Card, list[svg.Figure]]:
+    """The card of two strategies at 40 hospitals and 3 seeds, the second better by ``shift``."""
+    rows, seeds = [], []
+    rng = np.random.default_rng(0)
+    level = rng.normal(0.8, 0.02, 40)
+    for seed in range(3):
+        for strategy, more in (("fedavg", 0.0), ("other", shift)):
+            auroc = level + more + rng.normal(0, 0.004, 40)
+            seeds.append({"strategy": strategy, "model": "global", "seed": seed, "auroc": auroc.mean(), "seconds": 1.0})
+            seeds[-1] |= {"bytes_down": 100 * (1 + more / max(shift, 1e-9)), "bytes_up": 50.0}
+            names = [f"h{i}" for i in range(40)]
+            key = {"strategy": strategy, "model": "global", "seed": seed}
+            rows.append(pd.DataFrame({**key, "hospital": names, "n_test": 50, "auroc": auroc}))
+    frame, hospitals = pd.DataFrame(seeds), pd.concat(rows, ignore_index=True)
+    shown = evidence(frame, hospitals, "fedavg")
+    assert shown is not None
+    table = tables.comparison(frame)
+    names = naming.names(table, {"other": "The other", "fedavg": "FedAvg"})
+    shown = shown.renamed(names)
+    differences = tables.differences(frame, "fedavg", hospitals)
+    card = decision.card(shown, answer_from(shown, "AUROC"), frame, differences, hospitals)
+    return card, decision.forest(shown, differences, names, figures.styles(table))
+
+
+def test_the_card_recommends_what_is_shown_and_says_its_price() -> None:
+    card, (forest,) = shown_of(0.02)
+    assert card.recommended == "The other"
+    first, price = card.lines[0], next(line for line in card.lines if line.heading == "Price")
+    assert re.fullmatch(r"\+0\.02\d \(\+0\.0\d+ to \+0\.0\d+\): better", first.says)
+    assert first.kind == "good"
+    assert price.says == "twice the download, the same upload, the same computing time of FedAvg"
+    assert forest.charts[0].said.startswith("The other +0.02")
+    assert card.lines[-1].heading == "Runner-up: FedAvg"
+
+
+def test_without_a_shown_difference_the_card_claims_none() -> None:
+    card, _ = shown_of(0.0)
+    assert card.lines[0].says.endswith("no difference shown")
+    assert all(line.kind == "open" for line in card.lines)
+    assert not any(word in line.says for line in card.lines for word in ("better", "worse"))
+
+
+def test_gains_are_counted_by_hand() -> None:
+    own = gains.Gains(
+        np.array([0.1, 0.02, 0.0, -0.02, -0.2, np.nan]),
+        np.array([0.05, -0.1, 0.0, -0.1, -0.3, np.nan]),
+        np.array([0.2, 0.1, 0.0, 0.1, -0.1, np.nan]),
+        "FedAvg",
+        "training alone",
+        CLASSIFICATION,
+    )
+    first, second = own.sentences()
+    assert first == (
+        "Of 5 judged hospitals, 2 gain over training alone, 2 lose (1 by more than 0.05), and 1 stay as they are."
+    )
+    assert "interval of 1 lies above no gain and that of 1 below it" in second
+    chart = gains.caterpillar(own)
+    assert chart is not None
+    numbers = re.findall(r'class="c-?\d+ filled" data-h="(\d)"|data-h="(\d)"', str(chart.markup()))
+    assert len(numbers) == 10, "five dots and five whiskers, none of the hospital without a figure"
+
+
+def test_the_evidence_says_how_few_events_there_are() -> None:
+    _, hospitals, _ = frames(seeds=2, hospitals=12)
+    with_events = hospitals.assign(events_test=[0, 0, 1, 1, 1, 2, 3, 9, 10, 30, 30, 200] * (len(hospitals) // 12))
+    text = sentence(with_events, "test")
+    assert text.startswith("10 of 12 hospitals are judged")
+    assert "with 287 events. A hospital has 2 events (median; at most 200); 8 have fewer than ten" in text
+    (figure,) = events_figure(with_events, "test")
+    assert "0 events: 2 hospitals; 1 events: 3 hospitals; 2 events: 1 hospitals; 3–4 events: 1" in figure.charts[0].said
+    assert events_figure(hospitals, "test") == []
+
+
+def test_curves_end_at_each_model_s_own_last_round() -> None:
+    rounds = pd.DataFrame(
+        {
+            "strategy": ["short", "chip", "chip", "chip", "chip"],
+            "model": ["global", "global", "personal", "global", "personal"],
+            "seed": 0,
+            "round": [1, 1, 1, 2, 2],
+            "auroc": [0.5, 0.6, 0.7, 0.8, 0.9],
+        }
+    )
+    names = {("short", "global"): "Short", ("chip", "global"): "A", ("chip", "personal"): "B"}
+    (drawn,) = figures.curves(rounds, names, svg.styles(list(names)))
+    assert drawn.title == "Mean AUROC by round"
+    assert drawn.charts[0].said.endswith("A ends at 0.800; B ends at 0.900; Short ends at 0.500.")
+
+
+def test_sizes_tell_the_slope_of_the_table() -> None:
+    per_seed, hospitals, _ = frames()
+    table = tables.comparison(per_seed)
+    names, looks = naming.names(table, {}), figures.styles(table)
+    (drawn,) = figures.by_size(hospitals, table, names, looks, {HOSTILE: 3})
+    for chart, slope in zip(drawn.charts, table["size_bias"], strict=True):
+        assert chart.said.endswith(f"size bias {naming.number(slope, 4, sign=True)}.")
+    assert 'data-h="3"' not in drawn.charts[0].markup(), "the undefined hospital has no dot"
+
+
+def test_each_hospital_is_set_against_the_reference() -> None:
+    values = pd.DataFrame(
+        [("a", "global", h, v) for h, v in (("x", 0.5), ("y", 0.6), ("z", 0.9))]
+        + [("b", "global", h, v) for h, v in (("x", 0.7), ("y", 0.5), ("z", 0.9))],
+        columns=["strategy", "model", "hospital", "accuracy"],
+    )
+    names = {("a", "global"): "A", ("b", "global"): "B"}
+    (drawn,) = figures.from_reference(values, "accuracy", "accuracy", ("a", "global"), names, svg.styles(list(names)))
+    (line,) = re.findall(r'd="M([^"]*)" class="c\d+ line"', str(drawn.charts[0].markup()))
+    heights = [float(point.split()[1]) for point in line.split("L")]
+    assert np.allclose(heights, drawn.charts[0].up([-0.1, 0.0, 0.2]), atol=0.06)
+    assert "33% of hospitals above it" in drawn.charts[0].said
+
+
+def test_a_figure_stands_by_itself_as_svg() -> None:
+    from xml.etree import ElementTree
+
+    _, (forest,) = shown_of(0.02)
+    root = ElementTree.fromstring(forest.standalone())
+    assert root.tag == "{http://www.w3.org/2000/svg}svg"
+    assert "prefers-color-scheme" not in forest.standalone()
+    assert json.dumps(forest.tree())
