@@ -166,6 +166,8 @@ def forest(
         row = _row(differences, entry.key, kind.headline)
         if row is not None:
             rows.append((entry.name, looks[entry.key], float(row["mean"]), Limits(row["low"], row["high"])))
+    if not rows:
+        return []
     panels = [_forest(rows, f"{kind.title}, mean over hospitals", base.name, "forest-mean", kind.larger)]
     worst = []
     for key, group in differences[differences["figure"] == "worst_decile"].groupby(KEYS, sort=False):

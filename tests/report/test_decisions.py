@@ -55,11 +55,11 @@ def shown_of(shift: float) -> tuple[decision.Card, list[svg.Figure]]:
     shown = evidence(frame, hospitals, "fedavg")
     assert shown is not None
     table = tables.comparison(frame)
-    names = naming.names(table, {"other": "The other", "fedavg": "FedAvg"})
-    shown = shown.renamed(names)
+    called = naming.names(table, {"other": "The other", "fedavg": "FedAvg"})
+    shown = shown.renamed(called)
     differences = tables.differences(frame, "fedavg", hospitals)
     card = decision.card(shown, answer_from(shown, "AUROC"), frame, differences, hospitals)
-    return card, decision.forest(shown, differences, names, figures.styles(table))
+    return card, decision.forest(shown, differences, called, figures.styles(table))
 
 
 def test_the_card_recommends_what_is_shown_and_says_its_price() -> None:
@@ -124,7 +124,7 @@ def test_curves_end_at_each_model_s_own_last_round() -> None:
     names = {("short", "global"): "Short", ("chip", "global"): "A", ("chip", "personal"): "B"}
     (drawn,) = figures.curves(rounds, names, svg.styles(list(names)))
     assert drawn.title == "Mean AUROC by round"
-    assert drawn.charts[0].said.endswith("A ends at 0.800; B ends at 0.900; Short ends at 0.500.")
+    assert drawn.charts[0].said.endswith("Short ends at 0.500; A ends at 0.800; B ends at 0.900.")
 
 
 def test_sizes_tell_the_slope_of_the_table() -> None:
