@@ -159,7 +159,11 @@ def test_a_hospital_that_is_chosen_fills_its_card_and_is_marked_in_every_figure(
             figures: [...new Set(chosen.map((d) => d.closest("figure").id))],
             other: fill(other),
             clicked: (other.dispatchEvent(new MouseEvent("click", { bubbles: true })), select.value),
-            wide: document.documentElement.scrollWidth,
+            wide: (() => {
+              document.body.style.width = "400px";
+              const shown = [...document.querySelectorAll(".chart, figure, .card, .own")];
+              return Math.max(...shown.map((part) => part.getBoundingClientRect().right));
+            })(),
           };
         })()""",
         tmp_path,
