@@ -66,15 +66,16 @@ def _over_seeds(rows: pd.DataFrame, field: str, column: str) -> pd.DataFrame:
 
 
 def _across(values: pd.Series, field: str) -> Axis:
-    known = values.dropna()
-    return svg.spaced(field, known, whole=bool((known % 1 == 0).all()))
+    tried = values.dropna()
+    return svg.spaced(field, tried, whole=bool((tried % 1 == 0).all()))
 
 
 def _said(over: dict[str, pd.DataFrame], field: str, said: str) -> str:
-    told = []
+    sentences = []
     for line, points in over.items():
         each = ", ".join(
-            f"{mean:.4g}" if pd.isna(value) else f"{mean:.4g} at {value:g}" for value, mean in points["mean"].items()
+            f"{mean:.4g}" + ("" if np.isnan(value) else f" at {value:g}")
+            for value, mean in zip(points.index.to_numpy(float), points["mean"], strict=True)
         )
-        told.append(f"{line}: {each}")
-    return f"{said}, by {field}. {'; '.join(told)}."
+        sentences.append(f"{line}: {each}")
+    return f"{said}, by {field}. {'; '.join(sentences)}."

@@ -111,13 +111,13 @@ def _coefficients(counts: ScoreCounts) -> list[Figure]:
     values = np.full((3, 3, len(rows)), np.nan)
     for h in np.flatnonzero(reason == ""):
         fit = calibration(from_histogram(counts.hospital(int(h))))
-        for i, found in enumerate((fit.in_the_large, fit.intercept, fit.slope)):
-            values[i, :, h] = found.estimate, found.low, found.high
-    found = []
+        for i, coefficient in enumerate((fit.in_the_large, fit.intercept, fit.slope)):
+            values[i, :, h] = coefficient.estimate, coefficient.low, coefficient.high
+    coefficients = []
     for name, (value, low, high) in zip(COEFFICIENTS, values, strict=True):
         why = np.where((reason == "") & np.isnan(value), SEPARATED, reason)
-        found.append(Figure(name, NAN, NAN, value, low, high, rows.astype(float), why))
-    return found
+        coefficients.append(Figure(name, NAN, NAN, value, low, high, rows.astype(float), why))
+    return coefficients
 
 
 def _observed_over_expected(counts: ScoreCounts) -> Figure:
@@ -144,8 +144,8 @@ def _calibration_errors(counts: ScoreCounts, bins: int, rng: np.random.Generator
 
 
 def _error(sums: Bins, rng: np.random.Generator) -> tuple[float, float, float]:
-    found = calibration_error(sums, rng, FLOOR_DRAWS)
-    return found.value, found.floor, found.high
+    error = calibration_error(sums, rng, FLOOR_DRAWS)
+    return error.value, error.floor, error.high
 
 
 def _decisions(counts: ScoreCounts, t: int, threshold: float) -> list[Figure]:
@@ -159,13 +159,13 @@ def _decisions(counts: ScoreCounts, t: int, threshold: float) -> list[Figure]:
         ("ppv", hits, called, NONE_CALLED),
         ("npv", others - alarms, rows - called, ALL_CALLED),
     )
-    found = [_share(name, threshold, threshold, x, of, reason, counts) for name, x, of, reason in shares]
+    decided = [_share(name, threshold, threshold, x, of, reason, counts) for name, x, of, reason in shares]
     gain = net_benefits(hits, alarms, events, unless_broken(counts, rows), threshold)
     of, reason = rows.astype(float), _reasons(counts, {})
     none = np.full(len(rows), np.nan)
-    found.append(Figure("net_benefit", threshold, threshold, *gain[:3], of, reason))
-    found.append(Figure("net_benefit_of_all", threshold, threshold, gain[3], none, none, of, reason))
-    return found
+    decided.append(Figure("net_benefit", threshold, threshold, *gain[:3], of, reason))
+    decided.append(Figure("net_benefit_of_all", threshold, threshold, gain[3], none, none, of, reason))
+    return decided
 
 
 def _at_point(counts: ScoreCounts, point: OperatingPoint, rng: np.random.Generator) -> Figure:
@@ -180,11 +180,11 @@ def _at_point(counts: ScoreCounts, point: OperatingPoint, rng: np.random.Generat
         reason = _reasons(counts, {NO_THRESHOLD: np.ones(len(of), dtype=bool)})
         return Figure(point.figure, point.at, NAN, nothing, nothing, nothing, of.astype(float), reason)
     missing = NO_EVENT if point.of_events else NO_OTHER
-    found = _share(point.figure, point.at, point.threshold, right, of, missing, counts)
-    if point.same_rows and len(of) == 1 and not np.isnan(found.value[0]):
+    share = _share(point.figure, point.at, point.threshold, right, of, missing, counts)
+    if point.same_rows and len(of) == 1 and not np.isnan(share.value[0]):
         low, high = with_the_threshold_chosen_again(counts, point, rng)
-        return found._replace(low=np.array([low]), high=np.array([high]))
-    return found
+        return share._replace(low=np.array([low]), high=np.array([high]))
+    return share
 
 
 def _share(

@@ -72,14 +72,16 @@ def clinical_equity(
     counts: ScoreCounts, figures: Sequence[Figure], stays: NDArray[np.int64], rng: np.random.Generator
 ) -> list[ClinicalEquity]:
     """The equity of each of the hospitals' ``figures`` that has one; ``stays [H]`` are all rows of each hospital."""
-    rows, found = counts.rows, []
+    rows, equities = counts.rows, []
     for figure in figures:
         chance = (NAN, NAN, NAN)
         if figure.name in DISTANCES:
             with np.errstate(invalid="ignore", divide="ignore"):
                 values, measure, larger = DISTANCES[figure.name](figure.value), "distance", False
             if figure.name == "calibration_in_the_large":
-                groups = [from_histogram(counts.hospital(h)) for h in np.flatnonzero((rows > 0) & ~counts.broken)]
+                groups = [
+                    from_histogram(counts.hospital(h)) for h in np.flatnonzero((rows > 0) & ~counts.broken).tolist()
+                ]
                 chance = (NAN, NAN, calibration_spread(groups, rng, DRAWS).p)
         elif figure.name in (*SHARES, "net_benefit"):
             values, measure, larger = figure.value, "value", True
@@ -90,8 +92,8 @@ def clinical_equity(
         over = over_hospitals("mean", values, rows, stays, larger=larger)
         if measure == "value" and (values < 0).any():
             over["gini"] = NAN  # of shares of a whole, which what can be negative has not
-        found.append(ClinicalEquity(figure.name, figure.at, figure.threshold, measure, over, *chance))
-    return found
+        equities.append(ClinicalEquity(figure.name, figure.at, figure.threshold, measure, over, *chance))
+    return equities
 
 
 def _binomial(figure: Figure, rng: np.random.Generator) -> tuple[float, float, float]:

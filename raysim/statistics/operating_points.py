@@ -51,7 +51,7 @@ def operating_points(
     """
     chosen = (counts if validation is None else validation).together()
     groups = _by_bin(chosen)
-    found = []
+    points = []
     for figure, at, of_events, choose in (
         ("sensitivity_at_specificity", specificity, True, threshold_at_specificity),
         ("specificity_at_sensitivity", sensitivity, False, threshold_at_sensitivity),
@@ -61,8 +61,8 @@ def operating_points(
         if np.isfinite(first):
             ends = edges(np.array([first], dtype=np.uint16))
             threshold = float(expit(np.nanmin(np.concatenate(ends))))
-        found.append(OperatingPoint(figure, at, of_events, first, threshold, validation is None))
-    return found[0], found[1]
+        points.append(OperatingPoint(figure, at, of_events, first, threshold, validation is None))
+    return points[0], points[1]
 
 
 def with_the_threshold_chosen_again(

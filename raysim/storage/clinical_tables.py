@@ -94,8 +94,8 @@ def _calibration(
     """A row a hospital and bin that holds rows."""
     import pandas as pd
 
-    found = calibration_bins(counts, bins)
-    at, bin_ = np.nonzero(found.rows[which] > 0)
+    filled = calibration_bins(counts, bins)
+    at, bin_ = np.nonzero(filled.rows[which] > 0)
     cells = which[at], bin_
     return pd.DataFrame(
         {
@@ -103,12 +103,12 @@ def _calibration(
             "model": model,
             "from": bin_ / bins,
             "to": (bin_ + 1) / bins,
-            "n": found.rows[cells].astype(np.int64),
-            "events": found.events[cells].astype(np.int64),
-            "predicted": found.predicted[cells],
-            "observed": found.observed[cells],
-            "low": found.low[cells],
-            "high": found.high[cells],
+            "n": filled.rows[cells].astype(np.int64),
+            "events": filled.events[cells].astype(np.int64),
+            "predicted": filled.predicted[cells],
+            "observed": filled.observed[cells],
+            "low": filled.low[cells],
+            "high": filled.high[cells],
         }
     )
 
@@ -119,21 +119,21 @@ def _net_benefit(
     """A row a hospital and threshold."""
     import pandas as pd
 
-    found = net_benefit_curve(counts, curve)
+    benefit = net_benefit_curve(counts, curve)
     return pd.DataFrame(
         {
             "hospital": np.repeat(hospitals[which], len(curve)),
             "model": model,
             "threshold": np.tile(curve, len(which)),
-            "value": found.value[which].ravel(),
-            "low": found.low[which].ravel(),
-            "high": found.high[which].ravel(),
-            "of_all": found.everyone[which].ravel(),
+            "value": benefit.value[which].ravel(),
+            "low": benefit.low[which].ravel(),
+            "high": benefit.high[which].ravel(),
+            "of_all": benefit.everyone[which].ravel(),
         }
     )
 
 
-def _equity(model: str, found: Sequence[ClinicalEquity]) -> pd.DataFrame:
+def _equity(model: str, equities: Sequence[ClinicalEquity]) -> pd.DataFrame:
     """A row a figure."""
     import pandas as pd
 
@@ -152,5 +152,5 @@ def _equity(model: str, found: Sequence[ClinicalEquity]) -> pd.DataFrame:
             "floor_worst_decile": figure.floor_worst_decile,
             "p": figure.p,
         }
-        for figure in found
+        for figure in equities
     ).astype({"hospitals": np.int64, "undefined": np.int64})

@@ -78,9 +78,9 @@ def test_one_class_has_a_page_that_says_so(federate: MakeFederation, tmp_path: P
     outcome.scores["global"] = counts._replace(positives=none, called=called)
     for name, table in tables(federation, outcome, ClinicalSection()).items():
         table.to_csv(tmp_path / name, index=False)
-    table, *_ = clinical.drawn(clinical.of_run("a", tmp_path))
-    assert "one class only" in str(table.markup)
-    assert "no event" in str(table.markup)
+    shown, *_ = clinical.drawn(clinical.of_run("a", tmp_path))
+    assert "one class only" in str(shown.markup)
+    assert "no event" in str(shown.markup)
 
 
 def curve(values: list[float | None], means: list[float], seeds: int = 1) -> pd.DataFrame:

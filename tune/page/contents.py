@@ -177,15 +177,15 @@ def trial_rows(choice: Choice, keys: Sequence[str]) -> list[Row]:
 
 def trial_data(choice: Choice, keys: Sequence[str]) -> list[dict[str, Any]]:
     """What the page's script shows of a trial, in the order of the figures' numbers."""
-    told = []
+    trials = []
     for i, trial in enumerate(choice.trials):
-        figures_ = {
+        values = {
             title(choice, j): "undefined" if math.isnan(value) else f"{value:.4g}"
             for j, value in enumerate(choice.values[i].tolist())
         }
         params = {key: _said(trial.params[key]) for key in keys if key in trial.params}
-        told.append({"trial": trial.number, "front": bool(choice.front[i]), "figures": figures_, "params": params})
-    return told
+        trials.append({"trial": trial.number, "front": bool(choice.front[i]), "figures": values, "params": params})
+    return trials
 
 
 def _cell(figure: tuple[float, float], seeds: int) -> Cell:

@@ -25,6 +25,9 @@ from raysim.tune.spaces import Space
 
 RECOMMENDED, FRONT, DOMINATED = Style(11, "diamond"), Style(9, "circle"), Style(-1, "square", "open")
 
+SHORT = {"auroc": "AUROC", "worst_decile": "worst", "size_bias_abs": "size bias", "gini": "Gini", "std": "deviation"}
+"""Objectives where there is little room."""
+
 MOST_LINES = 400
 """Trials in parallel coordinates; of more the Pareto set, and of the others evenly many."""
 
@@ -42,9 +45,9 @@ def figures(choice: Choice, space: Space) -> list[Figure]:
     drawn = [*([pareto_figure(choice)] if len(choice.sweep.names) > 1 else []), *slices(choice, keys)]
     if keys:
         drawn.append(parallel(choice, keys))
-    found = importances(choice, space)
-    if found is not None:
-        drawn.append(_importances(choice, *found))
+    shares = importances(choice, space)
+    if shares is not None:
+        drawn.append(_importances(choice, *shares))
     if len(choice.trials) > 1:
         drawn.append(hypervolume(choice))
     return drawn
@@ -77,7 +80,8 @@ def pareto_figure(choice: Choice) -> Figure:
         "The Pareto set is what no other trial is better than in all objectives at once; the dashed line joins what no "
         "other is better than in these two. "
         + (
-            "Bars: the 95 % interval of the recommended trial over its training seeds, on validation rows."
+            "Bars: the 95 % interval of the recommended trial over its training seeds, on validation rows, "
+            "cut at the frame where it is wide."
             if several
             else "One seed: there is no interval, and neighbouring trials may differ by chance."
         )
@@ -166,7 +170,7 @@ def hypervolume(choice: Choice) -> Figure:
 
 
 def _importances(choice: Choice, keys: Sequence[str], shares: Floats) -> Figure:
-    columns = [LABELS.get(name, title(choice, j)) for j, name in enumerate(choice.sweep.names)]
+    columns = [SHORT.get(name, name) for name in choice.sweep.names]
     texts = [[f"{100 * v:.0f} %" if np.isfinite(v) else "–" for v in row] for row in shares]
     chart = svg.heat_map(
         list(keys),
@@ -208,9 +212,13 @@ def title(choice: Choice, j: int) -> str:
 
 
 def axis(choice: Choice, j: int, beside: tuple[float, float] = (math.nan, math.nan)) -> Axis:
-    """The axis of an objective, with which way is better; it also holds the finite ones of ``beside``."""
+    """The axis of an objective, with which way is better; with room for ``beside``, within half its range."""
+    values = choice.values[:, j]
+    low, high = float(np.nanmin(values)), float(np.nanmax(values))
+    room = 0.5 * (high - low)
+    ends = [end for end in (max(beside[0], low - room), min(beside[1], high + room)) if math.isfinite(end)]
     better = "more" if choice.sweep.larger[j] else "less"
-    return svg.linear(f"{title(choice, j)} ({better} is better)", choice.values[:, j], include=beside)
+    return svg.linear(f"{title(choice, j)} ({better} is better)", values, include=ends)
 
 
 def scale(choice: Choice, key: str) -> tuple[Axis, Floats]:
@@ -230,8 +238,8 @@ def _word(value: Any) -> str:
 
 
 def _ends(low: float, high: float, values: Floats) -> tuple[str, str]:
-    known = values[np.isfinite(values)]
-    return f"{max(low, float(known.min())):.4g}", f"{min(high, float(known.max())):.4g}"
+    tried = values[np.isfinite(values)]
+    return f"{max(low, float(tried.min())):.4g}", f"{min(high, float(tried.max())):.4g}"
 
 
 def _dots(chart: Chart, choice: Choice, x: Floats, y: Floats) -> None:

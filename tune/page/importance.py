@@ -25,7 +25,7 @@ def importances(choice: Choice, space: Space) -> tuple[list[str], NDArray[np.flo
     from optuna.importance import FanovaImportanceEvaluator, get_param_importances
 
     defined = np.isfinite(choice.values).all(axis=1)
-    trials = [trial for trial, known in zip(choice.trials, defined, strict=True) if known]
+    trials = [trial for trial, all_defined in zip(choice.trials, defined, strict=True) if all_defined]
     keys = [
         dimension.key
         for dimension in space
@@ -38,10 +38,10 @@ def importances(choice: Choice, space: Space) -> tuple[list[str], NDArray[np.flo
     shares = np.full((len(keys), len(choice.sweep.names)), np.nan)
     for j in range(len(choice.sweep.names)):
         if np.ptp(choice.values[defined, j]) > 0:
-            found = get_param_importances(
+            of = get_param_importances(
                 study, evaluator=FanovaImportanceEvaluator(seed=0), params=keys, target=_objective(j)
             )
-            shares[:, j] = [found[key] for key in keys]
+            shares[:, j] = [of[key] for key in keys]
     order = np.argsort(-np.nan_to_num(shares).mean(axis=1), kind="stable")
     return [keys[i] for i in order], shares[order]
 
