@@ -1,1 +1,1 @@
-"""Attacks on privacy, as audits: what can be learned of patients from what leaves hospitals."""
+"""What audits learn from what leaves hospitals."""

@@ -10,15 +10,15 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from raysim.core.errors import ConfigError
 from raysim.core.packing import pack_memory, pack_state
 from raysim.core.streams import stream
 from raysim.data.federation import Federation
+from raysim.engine.between import Between
 from raysim.engine.cadence import Cadence
 from raysim.engine.checked import CheckedStrategy
 from raysim.engine.evaluation import Evaluation, Measured, existing
@@ -41,11 +41,6 @@ from raysim.training.class_weights import balanced
 from raysim.virtual_time.clock import NOBODY, Clock
 from raysim.virtual_time.scheduling import ScheduledCohort
 from raysim.virtual_time.unreliable import check_progress, scheduler
-
-if TYPE_CHECKING:
-    from raysim.engine.byzantine import Byzantine
-    from raysim.engine.compressing import Compressing
-    from raysim.engine.secure_sums import Masking, SecureSums
 
 NOTHING = Measured()
 """Hospitals only train."""
@@ -95,33 +90,13 @@ class JobRun:
         )
         self._everyone = np.arange(len(view.sizes))
         self._private = strategy.private(view)
-        self._byzantine: Byzantine | None = None
-        if job.adversary is not None or job.aggregation is not None:
-            from raysim.engine.byzantine import Byzantine
-
-            self._byzantine = Byzantine(
-                job.adversary, job.aggregation, self._federation, work.seed, job.name, self._private
-            )
-        self._lie_to_enter: Ids | None = None
         self._hospitals = RemoteHospitals(
             pool, work, self._private, None if since is None else since.kept, partial(statistic_noise, job.privacy)
         )
         travels = self._layout.size - (0 if self._private is None else int(self._private.sum()))
         hears_losses = strategy.uses_selection() and job.selection.hears_losses
-        self._squeeze: Compressing | None = None
-        if job.compression is not None and job.compression.name != "none":
-            from raysim.engine.compressing import Compressing
-
-            self._squeeze = Compressing.of(job.compression, work.seed)
-        most = None if self._squeeze is None else self._squeeze.compression.most_bits(travels)
-        self._secure: SecureSums | None = None
-        self._masking: Masking | None = None
-        if job.secure is not None:
-            from raysim.engine.secure_sums import SecureSums
-
-            self._secure = SecureSums(job.secure, work.seed, job.name, travels)
-            most = self._secure.most_bits(len(view.sizes))
-        self._traffic = Traffic(Ledger(), strategy, view, travels, hears_losses, most)
+        self._between = Between(self._job, self._federation, self._private, travels)
+        self._traffic = Traffic(Ledger(), strategy, view, travels, hears_losses, self._between.most_bits)
         self._reception = Reception(self._job, strategy, self._federation, self._layout.size, self._private)
         order = np.argsort(np.concatenate(pool.served))
         # Where a run may stop after any round, its training loss is taken after each.
@@ -188,10 +163,7 @@ class JobRun:
             self._round, self._state = since.round, since.state
             self._view = replace(self._view, memory=since.memory)
             self._traffic.begin(self._round)
-            if self._byzantine is not None and since.attacks is not None:
-                self._byzantine.resume(since.attacks["byzantine"])
-            if self._secure is not None and since.attacks is not None:
-                self._secure.resume(since.attacks["secure"])
+            self._between.resume(since.attacks)
             self._reception.resume(since.reception)
             if self._stopping is not None and since.stopping is not None:
                 self._stopping = replace(since.stopping, section=self._stopping.section)
@@ -201,27 +173,9 @@ class JobRun:
             return
         if self._strategy.uses_selection():
             self._view = replace(self._view, memory=self._job.selection.setup(self._view))
-        if self._byzantine is not None and self._byzantine.lies:
-            self._lie_to_enter = self._entered()
-        self._state = self._strategy.setup(self._view)
-        self._lie_to_enter = None
-        if self._secure is not None:
-            self._secure.check_clusters(self._state, self._view.trainable)
+        self._state = self._between.setup(self._strategy, self._view, self._measure)
         if self._job.rounds:
             self._measure_the_start()
-
-    def _entered(self) -> Ids:
-        """The honest hospitals of the cluster that bad ones want to enter: the one with the most of them."""
-        honest = self._strategy.setup(replace(self._view, ask=self._measure)).cluster
-        if self._byzantine is None or honest is None:
-            raise ConfigError(
-                f"adversary.attack: strategy '{self._job.name}' makes no clusters before training, so that there is "
-                "none to enter by a 'signature_lie'; choose another strategy or attack"
-            )
-        among = np.setdiff1d(self._view.trainable, self._byzantine.bad)
-        clusters, sizes = np.unique(honest[among], return_counts=True)
-        target: Ids = among[honest[among] == clusters[np.argmax(sizes)]]
-        return target
 
     def _measure_the_start(self) -> None:
         """Losses of the models that all begins with."""
@@ -278,12 +232,7 @@ class JobRun:
         began = time.perf_counter()
         self._enter(t)
         cohort = self._reception.fitted(self._view, self._scheduler.schedule(self._view, self._state, t))
-        asked = cohort if self._byzantine is None else self._byzantine.fitted(cohort)
-        if self._squeeze is not None:
-            self._squeeze.check(cohort.problem, self._job.name)
-        if self._secure is not None:
-            problem = cohort.problem
-            self._masking = None if problem is None else self._secure.masking(t, problem, cohort.ids)
+        asked = self._between.asked(t, cohort)
         measured = NOTHING
         if self._rounds and self._evaluation.due(t - 1):
             measured = self._evaluation.after(t - 1, existing(self._serve(), self._hospitals.remembered))
@@ -310,11 +259,8 @@ class JobRun:
             scalars = self._view.sizes * (self._federation.X.shape[1] + 1)
             self._traffic.ledger.add(0, "rows", self._everyone, scalars)
         if cohort.problem is not None:
-            bits = None if self._squeeze is None else self._squeeze.bits(partials)
-            if self._secure is not None and self._masking is not None:
-                sent, down = self._secure.bytes(self._masking, cohort.problem, cohort.ids)
-                bits = 8 * sent
-                self._traffic.down += down
+            bits, down = self._between.sent(partials, cohort.problem, cohort.ids)
+            self._traffic.down += down
             self._traffic.trained(cohort.ids, cohort.problem, cohort.state, bits)
 
     def _learn(self, cohort: ScheduledCohort, asked: ScheduledCohort, partials: Sequence[PartialResult]) -> None:
@@ -324,16 +270,11 @@ class JobRun:
         """
         if cohort.problem is None or asked.problem is None:
             return
-        opening = None
-        if self._secure is not None and self._masking is not None:
-            opening = self._secure.opening(self._masking, asked.problem, cohort.ids)
-        update = self._reception.update(self._round, partials, asked.problem, cohort.ids, opening)
-        if opening is not None and self._job.privacy is None:
-            if not opening.scale.any():
-                return  # nothing could be opened: nothing was learned
-            update = opening.scaled(update)
-        if self._byzantine is not None:
-            update = self._byzantine.learned(self._round, update, cohort.problem)
+        opening = self._between.opening(asked.problem, cohort.ids)
+        received = self._reception.update(self._round, partials, asked.problem, cohort.ids, opening)
+        update = self._between.learned(self._round, received, cohort.problem, opening)
+        if update is None:
+            return
         self._state = self._strategy.aggregate(self._view, self._state, update)
         if self._strategy.uses_selection():
             self._view = replace(self._view, memory=self._job.selection.observe(self._view.memory, update))
@@ -359,17 +300,8 @@ class JobRun:
     def _stands(self) -> _Standing:
         """Where the run stands now."""
         remembered, memory, clock = self._hospitals.remembered, self._view.memory, self._scheduler.clock
-        stopping, received, carried = self._stopping, self._reception.memory, self._carried()
+        stopping, received, carried = self._stopping, self._reception.memory, self._between.memory
         return _Standing(self._round, self._state, remembered, memory, clock, stopping, received, self._best, carried)
-
-    def _carried(self) -> dict[str, Any] | None:
-        """What attacks, rules and secure sums carry from round to round, in plain values; None without any."""
-        if self._byzantine is None and self._secure is None:
-            return None
-        return {
-            "byzantine": None if self._byzantine is None else self._byzantine.memory,
-            "secure": None if self._secure is None else self._secure.memory,
-        }
 
     def _conclude(self) -> Iterator[Event]:
         """After the last round: hospitals' own models, the last evaluation, and the outcome."""
@@ -447,8 +379,8 @@ class JobRun:
             validation_scores=self._evaluation.validation_scores,
             losses=self._evaluation.losses,
             stopped=None if self._stopping is None else Stopped.of(self._stopping),
-            facts=self._strategy.facts(self._view, state) | self._facts_of_attacks(),
-            bad=np.empty(0, dtype=np.int64) if self._byzantine is None else self._byzantine.bad,
+            facts=self._strategy.facts(self._view, state) | self._between.facts(),
+            bad=self._between.bad,
             clusters_of_patients=self._clusters_of_patients(),
             privacy=statement(self._job, self._federation, self._traffic.ledger),
         )
@@ -456,10 +388,6 @@ class JobRun:
     def _clusters_of_patients(self) -> Ids | None:
         division = self._strategy.division(self._view, self._state)
         return None if division is None else np.stack(self._measure(GroupSizes(division))).astype(np.int64)
-
-    def _facts_of_attacks(self) -> dict[str, float]:
-        of_sums = {} if self._secure is None else self._secure.facts()
-        return of_sums | ({} if self._byzantine is None else self._byzantine.facts())
 
     def _serve(self) -> dict[str, Ids]:
         """Which models serve hospitals now; what these are asked for it is a measurement and no traffic."""
@@ -495,9 +423,7 @@ class JobRun:
             private=self._private,
             division=self._strategy.division(self._view, state),
             losses=problem is not None and self._traffic.hears_losses(problem),
-            masking=None if problem is None or problem.sent is None else self._masking,
-            compressing=None if self._squeeze is None or problem is None else replace(self._squeeze, round=t),
-            attack=None if self._byzantine is None or problem is None else self._byzantine.own(t),
+            **self._between.planned(t, problem),
             release=self._reception.release(problem),
             serve=dict(measured.serve),
             part=self._job.evaluation.part,
@@ -514,8 +440,7 @@ class JobRun:
         """The answers of hospitals ``ids`` (None: all), with what asking costs."""
         answers = self._measure(question, models=models, ids=ids)
         asked = self._everyone if ids is None else ids
-        if self._byzantine is not None and self._lie_to_enter is not None:
-            answers = self._byzantine.lying(answers, asked, self._lie_to_enter)
+        answers = self._between.answers(answers, asked)
         sizes = np.array([answer.size for answer in answers])
         self._scheduler.questions_answered(asked, *self._traffic.asked(question, asked, sizes, models))
         return answers

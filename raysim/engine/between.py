@@ -1,0 +1,158 @@
+"""What stands between hospitals and the strategy beside promises of privacy: attacks, rules, compression, secure sums.
+
+Nothing is imported for what a job has no section for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from raysim.core.errors import ConfigError
+from raysim.data.federation import Federation
+from raysim.engine.job import Job
+from raysim.engine.messages import PartialResult
+from raysim.strategies.base import Ask, FederationView, Floats, Ids, LocalProblem, Mask, State, Strategy, Update
+from raysim.virtual_time.scheduling import ScheduledCohort
+
+if TYPE_CHECKING:
+    from raysim.engine.byzantine import Byzantine
+    from raysim.engine.compressing import Compressing
+    from raysim.engine.secure_sums import Masking, Opening, SecureSums
+
+NOBODY_BAD = np.empty(0, dtype=np.int64)
+
+
+class Between:
+    """Of one ``job``, of whose models ``travels`` scalars leave hospitals; ``private [P]`` do not."""
+
+    def __init__(self, job: Job, federation: Federation, private: Mask | None, travels: int) -> None:
+        self._job = job
+        self._byzantine: Byzantine | None = None
+        self._compressing: Compressing | None = None
+        self._secure: SecureSums | None = None
+        self._masking: Masking | None = None
+        self._entered: Ids | None = None
+        self.most_bits: int | None = None
+        """The most bits that an update can have; None where it is sent as it is."""
+        seed, name = job.work.seed, job.name
+        if job.adversary is not None or job.aggregation is not None:
+            from raysim.engine.byzantine import Byzantine
+
+            self._byzantine = Byzantine(job.adversary, job.aggregation, federation, seed, name, private)
+        if job.compression is not None and job.compression.name != "none":
+            from raysim.engine.compressing import Compressing
+
+            self._compressing = Compressing.of(job.compression, seed)
+            self.most_bits = self._compressing.compression.most_bits(travels)
+        if job.secure is not None:
+            from raysim.engine.secure_sums import SecureSums
+
+            self._secure = SecureSums(job.secure, seed, name, travels)
+            self.most_bits = self._secure.most_bits(len(federation.hospitals))
+
+    @property
+    def bad(self) -> Ids:
+        """The hospitals that attack, ascending."""
+        return NOBODY_BAD if self._byzantine is None else self._byzantine.bad
+
+    def setup(self, strategy: Strategy, view: FederationView, unheard: Ask) -> State:
+        """The strategy's state before the first round; who lies to enter a cluster hears by ``unheard`` what it is."""
+        if self._byzantine is not None and self._byzantine.lies:
+            self._entered = self._target(strategy.setup(replace(view, ask=unheard)), view.trainable)
+        state = strategy.setup(view)
+        self._entered = None
+        if self._secure is not None:
+            self._secure.check_clusters(state, view.trainable)
+        return state
+
+    def answers(self, answers: Sequence[Floats], ids: Ids) -> Sequence[Floats]:
+        """What hospitals ``ids`` answer, lies included."""
+        if self._byzantine is None or self._entered is None:
+            return answers
+        return self._byzantine.lying(answers, ids, self._entered)
+
+    def asked(self, round: int, cohort: ScheduledCohort) -> ScheduledCohort:
+        """The cohort with its problem as hospitals are to be sent it. Raises ``ConfigError`` for one that cannot be."""
+        problem = cohort.problem
+        if self._compressing is not None:
+            self._compressing.check(problem, self._job.name)
+        if self._secure is not None:
+            self._masking = None if problem is None else self._secure.masking(round, problem, cohort.ids)
+        return cohort if self._byzantine is None else self._byzantine.fitted(cohort)
+
+    def planned(self, round: int, problem: LocalProblem | None) -> dict[str, Any]:
+        """What a round's plan tells hospitals of it, by the plan's fields."""
+        if problem is None:
+            return {}
+        return {
+            "masking": None if problem.sent is None else self._masking,
+            "compressing": None if self._compressing is None else replace(self._compressing, round=round),
+            "attack": None if self._byzantine is None else self._byzantine.own(round),
+        }
+
+    def sent(
+        self, partials: Sequence[PartialResult], problem: LocalProblem, ids: Ids
+    ) -> tuple[NDArray[np.int64] | None, int]:
+        """The bits of each entry's update ``[H]``, None for whole ones, and bytes that go down beside models."""
+        if self._secure is not None and self._masking is not None:
+            sent, down = self._secure.bytes(self._masking, problem, ids)
+            return 8 * sent, down
+        return (None if self._compressing is None else self._compressing.bits(partials)), 0
+
+    def opening(self, problem: LocalProblem, ids: Ids) -> Opening | None:
+        """What opens the sums of a round; None where they are not hidden."""
+        if self._secure is None or self._masking is None:
+            return None
+        return self._secure.opening(self._masking, problem, ids)
+
+    def learned(self, round: int, update: Update, problem: LocalProblem, opening: Opening | None) -> Update | None:
+        """The update as the strategy is to have it; None where nothing could be opened.
+
+        Where noise hides who takes part, sums are divided by what does not depend on it, and stay as they are.
+        """
+        if opening is not None and self._job.privacy is None:
+            if not opening.scale.any():
+                return None
+            update = opening.scaled(update)
+        return update if self._byzantine is None else self._byzantine.learned(round, update, problem)
+
+    def facts(self) -> dict[str, float]:
+        """What there is to tell of a finished run."""
+        of_sums = {} if self._secure is None else self._secure.facts()
+        return of_sums | ({} if self._byzantine is None else self._byzantine.facts())
+
+    @property
+    def memory(self) -> dict[str, Any] | None:
+        """What is carried from round to round, in plain values; None where there is nothing."""
+        if self._byzantine is None and self._secure is None:
+            return None
+        return {
+            "byzantine": None if self._byzantine is None else self._byzantine.memory,
+            "secure": None if self._secure is None else self._secure.memory,
+        }
+
+    def resume(self, memory: dict[str, Any] | None) -> None:
+        """Go on from there."""
+        if memory is None:
+            return
+        if self._byzantine is not None:
+            self._byzantine.resume(memory["byzantine"])
+        if self._secure is not None:
+            self._secure.resume(memory["secure"])
+
+    def _target(self, honest: State, trainable: Ids) -> Ids:
+        """The honest hospitals of the cluster that liars want to enter: the one with the most of them."""
+        if honest.cluster is None:
+            raise ConfigError(
+                f"adversary.attack: strategy '{self._job.name}' makes no clusters before training, so that there is "
+                "none to enter by a 'signature_lie'; choose another strategy or attack"
+            )
+        among = np.setdiff1d(trainable, self.bad)
+        clusters, sizes = np.unique(honest.cluster[among], return_counts=True)
+        target: Ids = among[honest.cluster[among] == clusters[np.argmax(sizes)]]
+        return target
