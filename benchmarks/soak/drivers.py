@@ -32,7 +32,7 @@ FORKS.set_forkserver_preload(
     ]
 )
 
-END_SECONDS = 240.0
+END_SECONDS = 400.0
 """How long a disturbed command may take to end before it is taken to hang."""
 
 PICTURE = bytes(20_000)
