@@ -24,10 +24,17 @@ from tests.fuzz import stopped_runs, sweeps
 FAMILIES = {"configurations": 0.4, "texts": 0.1, "tables": 0.2, "runs": 0.15, "comparisons": 0.1, "sweeps": 0.05}
 """Their shares of all cases."""
 
+
+def ended_sweep(folder: Path) -> None:
+    """:func:`sweeps.ended`, on a Ray that is there for it alone."""
+    with connected(verbose=False):
+        sweeps.ended(folder)
+
+
 TEMPLATES: dict[str, Callable[[Path], None]] = {
     "runs": partial(stopped_runs.stopped, compare=False),
     "comparisons": partial(stopped_runs.stopped, compare=True),
-    "sweeps": sweeps.ended,
+    "sweeps": ended_sweep,
 }
 """What makes the folders that are changed."""
 
