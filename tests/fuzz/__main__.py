@@ -18,6 +18,7 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
+from raysim.cluster.connection import connected
 from tests.fuzz import child as child_process
 from tests.fuzz import stopped_runs, sweeps
 
