@@ -381,7 +381,8 @@ class Experiment:
 def title_of(entry: Entry) -> str:
     """What people call a strategy: the label that its configuration gives, or the title of its class, or its name."""
     cls = type(entry.strategy)
-    return entry.config.strategy.label or vars(cls).get("title") or cls.__name__
+    title = vars(cls).get("title")
+    return entry.config.strategy.label or (title if isinstance(title, str) and title else cls.__name__)
 
 
 def folder_of(label: str) -> str:

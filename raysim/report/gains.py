@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from raysim.engine.job import Outcome, Result
 from raysim.metrics.labels import TaskKind
 from raysim.report import svg
-from raysim.report.naming import Key
+from raysim.report.naming import Key, number
 from raysim.statistics.auroc import delong_of_sums
 from raysim.statistics.intervals import Interval, auroc_interval
 from raysim.statistics.sketches import correlation, paired_interval
@@ -160,6 +160,36 @@ def caterpillar(gains: Gains) -> svg.Chart | None:
         of = [h for h, there in zip(order, rows, strict=True) if there]
         chart.dots(rank[rows], value[rows], look, of=of, size=2.4 if class_ else 4.2)
     return chart
+
+
+def standing(own: Served, kind: TaskKind, model: str) -> list[svg.Figure]:
+    """Each hospital's headline figure under one model with its interval, from the worst to the best."""
+    sign = 1 if kind.larger else -1
+    order = [h for h in np.argsort(sign * own.value, kind="stable").tolist() if np.isfinite(own.value[h])]
+    if not order:
+        return []
+    value, low, high = (each[order] for each in (own.value, own.low, own.high))
+    rank = np.arange(1, len(order) + 1, dtype=float)
+    digits = kind.decimals(value)
+    chart = svg.Chart(
+        svg.linear("hospitals, from the worst to the best", rank, margin=0.01, whole=True),
+        svg.linear(f"{kind.title} at the hospital", np.concatenate([value, low, high])),
+        name="caterpillar",
+        said=f"{len(order)} hospitals from {number(value[0], digits)} to {number(value[-1], digits)}, in order.",
+        height=300.0,
+        gridlines="y",
+    )
+    chart.whiskers(low, high, rank, upright=True, of=order, class_="whisker thin faint")
+    chart.dots(rank, value, of=order, size=2.4)
+    return [
+        svg.figure(
+            "caterpillar",
+            f"{kind.title} of each hospital, {model} model",
+            [chart],
+            "A dot is a hospital; its line is the 95 % interval over that hospital's patients. Where lines are long, "
+            "the order says little.",
+        )
+    ]
 
 
 def figure(gains: Gains, seed: int) -> list[svg.Figure]:

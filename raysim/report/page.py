@@ -232,6 +232,9 @@ def run_page(
             "evidence": "" if hospitals is None or hospitals.empty else judged.sentence(hospitals, part),
             "events": [] if hospitals is None or hospitals.empty else judged.events_figure(hospitals, part),
             "cards": own,
+            "gain_figures": []
+            if result is None
+            else gains.standing(gains.served(result.outcome, models[-1], kind), kind, models[-1]),
             "columns": [heading for _, heading, *_ in columns(table)],
             "body": body_rows(table, models),
             "undefined": undefined_sentence(hospitals, table, part),

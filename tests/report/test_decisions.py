@@ -159,3 +159,14 @@ def test_a_figure_stands_by_itself_as_svg() -> None:
     assert root.tag == "{http://www.w3.org/2000/svg}svg"
     assert "prefers-color-scheme" not in forest.standalone()
     assert json.dumps(forest.tree())
+
+
+def test_a_run_shows_each_hospital_with_its_interval_in_order() -> None:
+    value = np.array([0.9, np.nan, 0.5, 0.7])
+    own = gains.Served(value, value - 0.1, value + 0.05)
+    (drawn,) = gains.standing(own, CLASSIFICATION, "global")
+    text = str(drawn.charts[0].markup())
+    assert re.findall(r'<circle [^>]*data-h="(\d)"', text) == ["2", "3", "0"]
+    assert text.count("whisker") == 3
+    assert drawn.charts[0].said.startswith("3 hospitals from 0.500 to 0.900")
+    assert gains.standing(gains.Served(*[np.full(2, np.nan)] * 3), CLASSIFICATION, "global") == []
