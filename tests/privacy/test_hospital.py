@@ -188,9 +188,9 @@ def test_the_statement_names_what_is_exact_and_gives_the_number_otherwise(federa
     ).privacy
     assert math.isinf(told.epsilon)
     assert told.covered["outsider"] == pytest.approx(3.848610, abs=1e-4)
-    assert told.not_private == ("metrics", "scores")
+    assert told.not_private == ("metrics",)
     assert told.as_json()["epsilon"] == "inf"
-    assert "not private: metrics, scores" in told.sentence()
+    assert "not private: metrics" in told.sentence()
 
 
 def test_clusters_that_rest_on_exact_statistics_are_not_covered(federation):
