@@ -11,7 +11,12 @@ ConfigPath = Annotated[Path, typer.Argument(metavar="CONFIG", help="YAML: a run.
 Set = Annotated[list[str] | None, typer.Option("--set", metavar="A.B=VALUE", help="Override a key; may be repeated.")]
 Out = Annotated[Path | None, typer.Option(help="Folder to write into; default runs/<name>/<time>-<id>.")]
 Shadows = Annotated[int, typer.Option(help="Federations of LiRA, in which each row is in or out; 0: none.")]
-Canaries = Annotated[int, typer.Option(help="Rows added by a fair coin, for a lower bound of epsilon; 0: none.")]
+Canaries = Annotated[
+    int | None,
+    typer.Option(
+        help="Rows added by a fair coin, for a lower bound of epsilon; default privacy.audit.canaries, or 100."
+    ),
+]
 InProcess = Annotated[bool, typer.Option("--in-process", help="Run without Ray, for a debugger; same results.")]
 Verbose = Annotated[bool, typer.Option("-v", "--verbose", help="Show what Ray says, and tracebacks.")]
 
@@ -21,7 +26,7 @@ def audit(
     set_: Set = None,
     out: Out = None,
     shadows: Shadows = 16,
-    canaries: Canaries = 100,
+    canaries: Canaries = None,
     in_process: InProcess = False,
     verbose: Verbose = False,
 ) -> None:

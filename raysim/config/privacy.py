@@ -44,6 +44,12 @@ class NoisyStatistic(Section):
     epsilon: FiniteFloat = default("privacy.statistics.*.epsilon", ge=1e-6)
 
 
+class AuditSection(Section):
+    """``privacy.audit``: what ``raysim audit`` adds to the data, to see how much epsilon is at least."""
+
+    canaries: int = default("privacy.audit.canaries", ge=0)
+
+
 class PrivacySection(Section):
     """``privacy``: a guarantee for hospitals, patients, or rows as units.
 
@@ -61,6 +67,7 @@ class PrivacySection(Section):
     against: Adversary | None = default("privacy.against")
     clip: float = default("privacy.clip", gt=0)
     adaptive: AdaptiveClip | None = None
+    audit: AuditSection | None = None
     weights: Literal["uniform", "capped"] = default("privacy.weights")
     cap: int | None = default("privacy.cap", ge=1)
     declared_public: tuple[str, ...] = default("privacy.declared_public")

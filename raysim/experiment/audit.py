@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 
 from raysim.audit import inversion, one_run
 from raysim.audit.membership import FALSE_POSITIVES, confidence, detection, lira
+from raysim.config.privacy import AuditSection
 from raysim.config.schema import Config
 from raysim.core.errors import ConfigError, PrivacyBroken
 from raysim.core.streams import stream
@@ -65,7 +66,7 @@ def audit(
     out: Path | None,
     *,
     shadows: int,
-    canaries: int,
+    canaries: int | None = None,
     in_process: bool,
     verbose: bool = False,
     say: Callable[[str], None] = print,
@@ -76,6 +77,9 @@ def audit(
     """
     if shadows and shadows < FEWEST_SHADOWS:
         raise ConfigError(f"--shadows: {shadows} are too few to fit densities; name 0 or at least {FEWEST_SHADOWS}")
+    if canaries is None:
+        asked = None if config.privacy is None else config.privacy.audit
+        canaries = (asked or AuditSection()).canaries
     if canaries < 0:
         raise ConfigError(f"--canaries: {canaries} is negative; name 0 or more")
     experiment = Experiment(config, [config], (config.seed,), out)
