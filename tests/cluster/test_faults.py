@@ -130,39 +130,88 @@ def disturbed(
     return rounds, last, said
 
 
-def test_a_hospital_actor_killed_in_a_round_repeats_it(federation: Federation, expected: Outcome, tmp_path: Path):
-    with open_session(federation.totals, TWO, in_process=False, verbose=False) as session:
+class TestOnOneSession:
+    """Faults after which hospitals and coordinator stand again for the next; the last test is the end of them."""
+
+    @pytest.fixture(scope="class")
+    def session(self, ray_here: None) -> Iterator[Session]:
+        with open_session(np.array(SIZES) + 6, TWO, in_process=False, verbose=False) as session:
+            yield session
+
+    def test_a_hospital_actor_killed_in_a_round_repeats_it(
+        self, session: Session, federation: Federation, expected: Outcome, tmp_path: Path
+    ):
         victim = pid(session.actors[1])  # type: ignore[attr-defined]
         rounds, outcome, said = disturbed(session, federation, lambda: os.kill(victim, signal.SIGKILL), tmp_path / "g")
-    equal(rounds, outcome, expected)
-    assert said == []
+        equal(rounds, outcome, expected)
+        assert said == []
 
-
-@pytest.mark.parametrize("every", [4, 0])
-def test_a_killed_coordinator_goes_on_and_it_is_said(
-    federation: Federation, expected: Outcome, tmp_path: Path, every: int
-):
-    with open_session(federation.totals, TWO, in_process=False, verbose=False) as session:
+    @pytest.mark.parametrize("every", [4, 0])
+    def test_a_killed_coordinator_goes_on_and_it_is_said(
+        self, session: Session, federation: Federation, expected: Outcome, tmp_path: Path, every: int
+    ):
         victim = pid(session.coordinator)  # type: ignore[attr-defined]
         rounds, outcome, said = disturbed(
             session, federation, lambda: os.kill(victim, signal.SIGKILL), tmp_path / "g", every
         )
-    equal(rounds, outcome, expected)
-    (line,) = said
-    where = "round " if every else "the start"
-    assert line.startswith("the coordinator was lost (ActorDiedError); a new one goes on from " + where)
+        equal(rounds, outcome, expected)
+        (line,) = said
+        where = "round " if every else "the start"
+        assert line.startswith("the coordinator was lost (ActorDiedError); a new one goes on from " + where)
 
+    def test_a_slow_actor_is_waited_for(
+        self, session: Session, federation: Federation, expected: Outcome, tmp_path: Path
+    ):
+        victim = pid(session.actors[0])  # type: ignore[attr-defined]
+        waking = Timer(1, os.kill, (victim, signal.SIGCONT))
 
-def test_a_coordinator_that_cannot_live_is_an_error_and_not_a_wait(federation: Federation):
-    class Deadly(Strategy):
-        def aggregate(self, view, state, update):
-            os._exit(1)
+        def stall() -> None:
+            os.kill(victim, signal.SIGSTOP)
+            waking.start()
 
-    with open_session(federation.totals, TWO, in_process=False, verbose=False) as session:
+        rounds, outcome, _ = disturbed(session, federation, stall, tmp_path / "g")
+        waking.join()
+        equal(rounds, outcome, expected)
+
+    def test_data_that_goes_bad_names_the_hospital_and_the_run_goes_on_once_it_is_good(
+        self, session: Session, federation: Federation, expected: Outcome, tmp_path: Path
+    ):
+        path, gate = federation.folder / "X.npy", tmp_path / "g"
+        good = path.read_bytes()
+        bad = np.load(path)
+        bad[federation.rows(2, "train")] = np.nan
+
+        def overwrite(content: bytes) -> None:
+            with path.open("r+b") as file:  # in place, as processes have mapped it
+                file.write(content)
+
+        work = job(federation, Gated(clusters=2, gate=str(gate)))
+        last: RunState | None = None
+        rounds: list[Round] = []
+        with pytest.raises(TrainingDiverged, match="made hospital 'h2' diverge in round"):  # noqa: PT012
+            for event in session.run(work, None, 4):
+                if isinstance(event, RunState):
+                    last = event
+                elif isinstance(event, Round):
+                    rounds.append(event)
+                    if event.round == ROUND:
+                        overwrite(good[: len(good) - bad.nbytes] + bad.tobytes())
+                        gate.touch()
+        assert last is not None
+        overwrite(good)
+        *rest, outcome = session.run(work, last, 0)
+        by_round = {row.round: row for row in [*rounds, *rest] if isinstance(row, Round)}
+        equal(list(by_round.values()), outcome, expected)
+
+    def test_a_coordinator_that_cannot_live_is_an_error_and_not_a_wait(self, session: Session, federation: Federation):
+        class Deadly(Strategy):
+            def aggregate(self, view, state, update):
+                os._exit(1)
+
         said: list[str] = []
         with pytest.raises(ResourceError, match="the coordinator was lost 4 times"):
             list(session.run(job(federation, Deadly()), None, 0, said.append))
-    assert len(said) == 3
+        assert len(said) == 3
 
 
 def test_an_actor_that_stands_still_is_started_anew(federation: Federation, expected: Outcome, tmp_path: Path):
@@ -178,20 +227,6 @@ def test_an_actor_that_stands_still_is_started_anew(federation: Federation, expe
         rounds, outcome, _ = disturbed(session, federation, stop, tmp_path / "g")
     equal(rounds, outcome, expected)
     assert not psutil.pid_exists(stopped[0]) or psutil.Process(stopped[0]).status() == psutil.STATUS_ZOMBIE
-
-
-def test_a_slow_actor_is_waited_for(federation: Federation, expected: Outcome, tmp_path: Path):
-    with open_session(federation.totals, TWO, in_process=False, verbose=False) as session:
-        victim = pid(session.actors[0])  # type: ignore[attr-defined]
-        waking = Timer(1, os.kill, (victim, signal.SIGCONT))
-
-        def stall() -> None:
-            os.kill(victim, signal.SIGSTOP)
-            waking.start()
-
-        rounds, outcome, _ = disturbed(session, federation, stall, tmp_path / "g")
-    waking.join()
-    equal(rounds, outcome, expected)
 
 
 class Endless:
@@ -219,38 +254,6 @@ def test_an_actor_that_always_hangs_is_an_error_that_names_its_hospitals(federat
         return free == ray.cluster_resources()["CPU"]
 
     until(ended)
-
-
-def test_data_that_goes_bad_names_the_hospital_and_the_run_goes_on_once_it_is_good(
-    federation: Federation, expected: Outcome, tmp_path: Path
-):
-    path, gate = federation.folder / "X.npy", tmp_path / "g"
-    good = path.read_bytes()
-    bad = np.load(path)
-    bad[federation.rows(2, "train")] = np.nan
-
-    def overwrite(content: bytes) -> None:
-        with path.open("r+b") as file:  # in place, as processes have mapped it
-            file.write(content)
-
-    work = job(federation, Gated(clusters=2, gate=str(gate)))
-    with open_session(federation.totals, TWO, in_process=False, verbose=False) as session:
-        last: RunState | None = None
-        rounds: list[Round] = []
-        with pytest.raises(TrainingDiverged, match="made hospital 'h2' diverge in round"):  # noqa: PT012
-            for event in session.run(work, None, 4):
-                if isinstance(event, RunState):
-                    last = event
-                elif isinstance(event, Round):
-                    rounds.append(event)
-                    if event.round == ROUND:
-                        overwrite(good[: len(good) - bad.nbytes] + bad.tobytes())
-                        gate.touch()
-        assert last is not None
-        overwrite(good)
-        *rest, outcome = session.run(work, last, 0)
-    by_round = {row.round: row for row in [*rounds, *rest] if isinstance(row, Round)}
-    equal(list(by_round.values()), outcome, expected)
 
 
 HELD = """

@@ -50,25 +50,28 @@ def job(federation: Federation, strategy: Strategy, **changes: object) -> Job:
     return Job(work, strategy, InverseSqrt(0.5, 2), 4, EvaluationSection())
 
 
-@pytest.mark.parametrize("per_actor", ["auto", 4, 1])
+def same_bits(session: Session, federation: Federation) -> None:
+    """What a session gives is what one process gives, with models of everybody and of each hospital."""
+    for strategy in (Chip(clusters=2), Local()):
+        *rounds, outcome = session.run(job(federation, strategy))
+        alone = play(*(federation, strategy), selection=InverseSqrt(0.5, 2), rounds=4, epochs=2, precision="float32")
+        assert isinstance(outcome, Outcome)
+        assert [row.round for row in rounds] == [1, 2, 3, 4]
+        np.testing.assert_array_equal(outcome.bank, alone.bank)
+        assert outcome.kept.keys() == alone.kept.keys()
+        for hospital, theta in outcome.kept.items():
+            np.testing.assert_array_equal(theta, alone.kept[hospital])
+        for model, figures in outcome.figures.items():
+            np.testing.assert_array_equal(figures, alone.figures[model])
+        assert [row.metrics for row in rounds] == [row.metrics for row in alone.rounds]
+
+
+@pytest.mark.parametrize("per_actor", ["auto", 1])
 def test_actors_give_the_same_bits_as_one_process(federate: MakeFederation, per_actor):
     federation = federate(SIZES, [6] * 8)
     resources = ResourcesSection(hospitals_per_actor=per_actor)
     with open_session(federation.totals, resources, in_process=False, verbose=False) as session:
-        for strategy in (Chip(clusters=2), Local()):
-            *rounds, outcome = session.run(job(federation, strategy))
-            alone = play(
-                *(federation, strategy), selection=InverseSqrt(0.5, 2), rounds=4, epochs=2, precision="float32"
-            )
-            assert isinstance(outcome, Outcome)
-            assert [row.round for row in rounds] == [1, 2, 3, 4]
-            np.testing.assert_array_equal(outcome.bank, alone.bank)
-            assert outcome.kept.keys() == alone.kept.keys()
-            for hospital, theta in outcome.kept.items():
-                np.testing.assert_array_equal(theta, alone.kept[hospital])
-            for model, figures in outcome.figures.items():
-                np.testing.assert_array_equal(figures, alone.figures[model])
-            assert [row.metrics for row in rounds] == [row.metrics for row in alone.rounds]
+        same_bits(session, federation)
 
 
 class Broken:
@@ -88,13 +91,16 @@ class AsksBroken(Strategy):
 
 @pytest.fixture(scope="class")
 def two() -> Iterator[Session]:
-    """Two actors, four hospitals each, for the jobs of tests that leave them alive."""
+    """Two actors, four hospitals each, for the jobs of tests after which they still stand."""
     resources = ResourcesSection(hospitals_per_actor=4)
     with open_session(np.array(SIZES), resources, in_process=False, verbose=False) as session:
         yield session
 
 
 class TestOnTwoActors:
+    def test_two_actors_give_the_same_bits_as_one_process(self, federate: MakeFederation, two: Session):
+        same_bits(two, federate(SIZES, [6] * 8))
+
     def test_questions_are_answered_under_what_hospitals_keep(self, federate: MakeFederation, two: Session):
         """Whom Power-of-Choice takes depends on losses under parameters that are with the actors."""
         federation, selection = federate(SIZES, [6] * 8), PowerOfChoice(candidates=6, fraction=0.3)
@@ -157,6 +163,18 @@ class TestOnTwoActors:
         missing = r"cannot be imported on every node \(ModuleNotFoundError: No module named 'driver_alone'\); install"
         with pytest.raises(ResourceError, match=missing):
             list(two.run(job(federate(SIZES), strategy)))
+
+    def test_killed_actors_come_back_and_the_result_is_the_same(self, federate: MakeFederation, two: Session):
+        federation = federate(SIZES, [6] * 8)
+        expected = list(two.run(job(federation, Chip(clusters=2))))[-1]
+        events = two.run(job(federation, Chip(clusters=2)))
+        next(events)
+        for actor in two.actors:  # type: ignore[attr-defined]
+            ray.kill(actor, no_restart=False)
+        *_, outcome = events
+        assert isinstance(outcome, Outcome)
+        assert isinstance(expected, Outcome)
+        np.testing.assert_array_equal(outcome.bank, expected.bank)
 
 
 def test_fractions_of_a_gpu_are_held_and_visible(federate: MakeFederation):
@@ -272,22 +290,6 @@ def test_actors_take_code_from_where_the_command_was_typed_and_not_from_where_it
             *_, outcome = session.run(job(federation, LooksFor()))
     assert isinstance(outcome, Outcome)
     np.testing.assert_array_equal(outcome.bank, np.ones_like(outcome.bank))
-
-
-def test_a_killed_actor_comes_back_and_the_result_is_the_same(federate: MakeFederation):
-    federation = federate(SIZES, [6] * 8)
-    with open_session(
-        federation.totals, ResourcesSection(hospitals_per_actor=4), in_process=False, verbose=False
-    ) as session:
-        expected = list(session.run(job(federation, Chip(clusters=2))))[-1]
-        events = session.run(job(federation, Chip(clusters=2)))
-        next(events)
-        for actor in session.actors:  # type: ignore[attr-defined]
-            ray.kill(actor, no_restart=False)
-        *_, outcome = events
-    assert isinstance(outcome, Outcome)
-    assert isinstance(expected, Outcome)
-    np.testing.assert_array_equal(outcome.bank, expected.bank)
 
 
 class Leaves(Strategy):

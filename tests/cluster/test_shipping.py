@@ -12,7 +12,7 @@ import ray
 
 from raysim.cluster.placement import place
 from raysim.cluster.pool import RayPool
-from raysim.cluster.shipping import part_of
+from raysim.cluster.shipping import Sender, part_of
 from raysim.config.nodes import Node
 from raysim.config.schema import EvaluationSection, OwnActor, ResourcesSection
 from raysim.core.errors import ResourceError
@@ -42,14 +42,6 @@ def job(federation: Federation, strategy: Strategy) -> Job:
         precision="float64",
     )
     return Job(work, strategy, InverseSqrt(0.5, 2), 3, EvaluationSection())
-
-
-def run(federation: Federation, strategy: Strategy, resources: ResourcesSection) -> Outcome:
-    rows, names = federation.totals, federation.hospitals
-    with open_session(rows, resources, in_process=False, verbose=False, names=names) as session:
-        *_, outcome = session.run(job(federation, strategy))
-    assert isinstance(outcome, Outcome)
-    return outcome
 
 
 def test_a_part_has_its_hospitals_rows_under_the_same_ids(federate: MakeFederation):
@@ -86,17 +78,18 @@ def test_a_part_of_nobody_is_empty(federate: MakeFederation):
     assert not part.totals.any()
 
 
-@pytest.mark.parametrize("strategy", [Chip(clusters=2), Centralized()])
-def test_shipped_rows_give_the_same_bits_as_one_process(federate: MakeFederation, strategy):
+@pytest.mark.parametrize(("per_actor", "cpus"), [("auto", None), (1, 0.5)])
+def test_shipped_rows_give_the_same_bits_as_one_process(federate: MakeFederation, per_actor, cpus):
     federation = federate(SIZES)
-    alone = play(federation, strategy, selection=InverseSqrt(0.5, 2))
-    for per_actor in ("auto", 1):
-        cpus = None if per_actor == "auto" else 0.5
-        resources = ResourcesSection(data="shipped", hospitals_per_actor=per_actor, cpus_per_actor=cpus)
-        outcome = run(federation, strategy, resources)
-        np.testing.assert_array_equal(outcome.bank, alone.bank)
-        for model, figures in outcome.figures.items():
-            np.testing.assert_array_equal(figures, alone.figures[model])
+    resources = ResourcesSection(data="shipped", hospitals_per_actor=per_actor, cpus_per_actor=cpus)
+    with open_session(federation.totals, resources, in_process=False, verbose=False) as session:
+        for strategy in (Chip(clusters=2), Centralized()):
+            *_, outcome = session.run(job(federation, strategy))
+            alone = play(federation, strategy, selection=InverseSqrt(0.5, 2))
+            assert isinstance(outcome, Outcome)
+            np.testing.assert_array_equal(outcome.bank, alone.bank)
+            for model, figures in outcome.figures.items():
+                np.testing.assert_array_equal(figures, alone.figures[model])
 
 
 @contextlib.contextmanager
@@ -120,21 +113,19 @@ def _blind(actor: object, folder: str, other: str) -> None:
     Reader.open = staticmethod(renamed)  # type: ignore[assignment]
 
 
-@pytest.mark.parametrize("data", ["auto", "shared"])
-def test_who_cannot_read_the_folder_is_found_out(federate: MakeFederation, data):
+def test_who_cannot_read_the_folder_is_found_out(federate: MakeFederation):
     federation = federate(SIZES)
     placement = place(federation.totals, ResourcesSection(hospitals_per_actor=2), [Node("here", 4)])
-    pool = RayPool(placement, "cpu", delivery=data)
+    pool = RayPool(placement, "cpu")
     with unreadable(pool, federation):
-        if data == "shared":
-            with pytest.raises(ResourceError, match=r"resources.data: shared, but '.*' cannot be read on \d+\."):
-                pool._sender.shipments(str(federation.folder), pool.actors, pooled=False)
-        else:
-            first, *others = pool._sender.shipments(str(federation.folder), pool.actors, pooled=False)
-            assert first is None
-            for ids, shipment in zip(pool.served[1:], others, strict=True):
-                part = ray.get(shipment[0])
-                assert len(part.X) == federation.totals[ids].sum()
+        shared, where = Sender(pool.served, "shared"), str(federation.folder)
+        with pytest.raises(ResourceError, match=r"resources.data: shared, but '.*' cannot be read on \d+\."):
+            shared.shipments(where, pool.actors, pooled=False)
+        first, *others = Sender(pool.served, "auto").shipments(where, pool.actors, pooled=False)
+        assert first is None
+        for ids, shipment in zip(pool.served[1:], others, strict=True):
+            part = ray.get(shipment[0])
+            assert len(part.X) == federation.totals[ids].sum()
 
 
 @pytest.mark.parametrize("strategy", [Chip(clusters=2), Centralized()])
