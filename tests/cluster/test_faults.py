@@ -130,13 +130,15 @@ def disturbed(
     return rounds, last, said
 
 
+@pytest.fixture(scope="class")
+def session(ray_here: None) -> Iterator[Session]:
+    """Two actors for the hospitals of :func:`federation`."""
+    with open_session(np.array(SIZES) + 6, TWO, in_process=False, verbose=False) as session:
+        yield session
+
+
 class TestOnOneSession:
     """Faults after which hospitals and coordinator stand again for the next; the last test is the end of them."""
-
-    @pytest.fixture(scope="class")
-    def session(self, ray_here: None) -> Iterator[Session]:
-        with open_session(np.array(SIZES) + 6, TWO, in_process=False, verbose=False) as session:
-            yield session
 
     def test_a_hospital_actor_killed_in_a_round_repeats_it(
         self, session: Session, federation: Federation, expected: Outcome, tmp_path: Path
