@@ -57,8 +57,9 @@ def test_a_curve_is_drawn_for_a_class_whose_field_takes_the_values(tmp_path: Pat
 
 def test_a_sweep_gives_its_trials_and_scores_with_the_recommended_one(tmp_path: Path):
     space = {"strategy.mu": {"grid": [0.0, 0.5]}}
-    sweep = {"searcher": "grid", "objectives": {"auroc": "max", "gini": "min"}, "space": space}
-    config = SMALL | {"data": DATA | SPLIT, "sweep": sweep, "seeds": [0, 1]}
+    sweep = {"searcher": "grid", "objectives": {"auroc": "max", "gini": "min"}, "space": space, "concurrent": 1}
+    one = {"hospitals_per_actor": 5}
+    config = SMALL | {"data": DATA | SPLIT, "sweep": sweep, "seeds": [0, 1], "resources": one}
     result = raysim.sweep(config, strategy=Pulled, out=tmp_path / "s")
     assert (result.ended, result.failed, _code(result)) == (True, 0, DONE)
     assert result.trials["strategy.mu"].tolist() == [0.0, 0.5]
