@@ -28,7 +28,12 @@ ENOUGH = 2.5
 covers, whatever the scores' shape; below, the score interval does better."""
 
 FEW_ROWS = 10
-"""Below so many rows Wilson's interval of a share covers too little, and Clopper and Pearson's is printed."""
+"""Below so many rows Wilson's interval of a share covers too little, and Clopper and Pearson's is printed. Below so many
+rows of its rarer class an AUROC has the interval of a share of its effective rows."""
+
+OF_RARER, OF_COMMONER = 0.4, 0.2
+"""What a row of each class adds to the variance of an AUROC A, over A (1 - A), where the rarer class's scores are the
+more spread. Where both are alike these are about a third each."""
 
 
 class Interval(NamedTuple):
@@ -81,8 +86,21 @@ def score_interval(
     return Interval(*limits)
 
 
+def few_rows_interval(auroc: ArrayLike, events: ArrayLike, non_events: ArrayLike) -> Interval:
+    """Of an AUROC with few rows of one class: Clopper and Pearson's, of a share of its effective rows.
+
+    These are as many as give a share the variance of an AUROC of normal scores whose rarer class is the more spread
+    (:data:`OF_RARER`). Skew counts, which a symmetric interval misses. NaN for a NaN AUROC or without both classes.
+    """
+    a, m, n = np.broadcast_arrays(*(_floats(x) for x in (auroc, events, non_events)))
+    usable = (m > 0) & (n > 0) & ~np.isnan(a)
+    a, m, n = (np.where(usable, x, np.nan) for x in (a, m, n))
+    rows = 1 / (OF_RARER / np.minimum(m, n) + OF_COMMONER / np.maximum(m, n))
+    return clopper_pearson(a * rows, rows)
+
+
 class AurocInterval(NamedTuple):
-    """The printed interval of each AUROC, and whether it is the logit one (``by_logit``), else the score interval."""
+    """The printed interval of each AUROC, and whether it is the logit one (``by_logit``)."""
 
     low: Floats
     high: Floats
@@ -92,15 +110,16 @@ class AurocInterval(NamedTuple):
 def auroc_interval(
     auroc: ArrayLike, variance: ArrayLike, events: ArrayLike, non_events: ArrayLike, score: Variance = hanley_mcneil
 ) -> AurocInterval:
-    """The interval that is printed: DeLong's on the logit scale where the rarer class has enough rows for how far the
-    AUROC is from 0 and 1 (:data:`ENOUGH`), otherwise the score interval with the variance ``score``.
+    """The interval that is printed: with :data:`FEW_ROWS` rows of the rarer class DeLong's on the logit scale, where
+    they are enough for how far the AUROC is from 0 and 1 (:data:`ENOUGH`), else the score interval with the variance
+    ``score``; with fewer that of :func:`few_rows_interval`.
     """
     a, v, m, n = np.broadcast_arrays(*(_floats(x) for x in (auroc, variance, events, non_events)))
-    by_logit = (np.minimum(m, n) * np.minimum(a, 1 - a) >= ENOUGH) & (v > 0)
-    wide, scored = logit_interval(a, v), score_interval(a, m, n, score)
-    return AurocInterval(
-        np.where(by_logit, wide.low, scored.low), np.where(by_logit, wide.high, scored.high), np.asarray(by_logit)
-    )
+    few = np.minimum(m, n) < FEW_ROWS
+    by_logit = ~few & (np.minimum(m, n) * np.minimum(a, 1 - a) >= ENOUGH) & (v > 0)
+    each = logit_interval(a, v), few_rows_interval(a, m, n), score_interval(a, m, n, score)
+    low, high = (np.select([by_logit, few], [each[0][end], each[1][end]], each[2][end]) for end in (0, 1))
+    return AurocInterval(low, high, np.asarray(by_logit))
 
 
 def wilson(successes: ArrayLike, rows: ArrayLike) -> Interval:
@@ -120,8 +139,8 @@ def clopper_pearson(successes: ArrayLike, rows: ArrayLike) -> Interval:
     n = np.where(n > 0, n, np.nan)
     tail = (1 - LEVEL) / 2
     with np.errstate(invalid="ignore"):
-        low = np.where(x > 0, betaincinv(np.maximum(x, 1), n - x + 1, tail), 0 * n)
-        high = np.where(x < n, betaincinv(x + 1, np.maximum(n - x, 1), 1 - tail), 1 + 0 * n)
+        low = np.where(x > 0, betaincinv(np.where(x > 0, x, 1), n - x + 1, tail), 0 * n)
+        high = np.where(x < n, betaincinv(x + 1, np.where(x < n, n - x, 1), 1 - tail), 1 + 0 * n)
     return Interval(low, high)
 
 

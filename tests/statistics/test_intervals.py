@@ -15,6 +15,7 @@ from raysim.statistics.intervals import (
     auroc_interval,
     clopper_pearson,
     difference_interval,
+    few_rows_interval,
     hanley_mcneil,
     logit_interval,
     newcombe,
@@ -108,8 +109,13 @@ def test_which_interval_is_printed():
     n = [500, 10, 500, 500, 60, 60, 10, 16, 8]
     found = auroc_interval(a, v, m, n)
     assert found.by_logit.tolist() == [True, True, False, False, False, False, False, False, False]
-    logit, score = np.array(logit_interval(a, v)), np.array(score_interval(a, m, n))
-    np.testing.assert_array_equal(np.array(found[:2]), np.where(found.by_logit, logit, score))
+    logit, score, few = (
+        np.array(limits) for limits in (logit_interval(a, v), score_interval(a, m, n), few_rows_interval(a, m, n))
+    )
+    rarer_are_few = np.minimum(m, n) < 10
+    assert rarer_are_few.tolist() == [False, False, True, False, False, False, True, True, True]
+    wanted = np.where(found.by_logit, logit, np.where(rarer_are_few, few, score))
+    np.testing.assert_array_equal(np.array(found[:2]), wanted)
     assert np.isnan([found.low[6], found.high[6]]).all()
     assert np.isfinite(found.low[[4, 5, 7]]).all()
 
@@ -126,6 +132,34 @@ def test_the_printed_interval_covers():
         found = delong(placements(scores, y, 110 * np.arange(3001)))
         low, high, _ = auroc_interval(found.auroc[0], found.variance[0], 10, 100)
         assert 0.93 < ((low <= auroc) & (auroc <= high)).mean() < 0.98
+
+
+@pytest.mark.parametrize(
+    ("auroc", "sd", "m", "n"), [(0.8, "exponential", 1, 16), (0.5, 1.5, 5, 50), (0.6, 1.5, 9, 12), (0.95, 1, 3, 30)]
+)
+def test_the_printed_interval_of_few_rows_covers(auroc, sd, m, n):
+    """Of 4,000 hospitals; the score interval covers .91, .90 and .93 in the first three."""
+    rng = np.random.default_rng(1)
+    y = np.tile(np.repeat([1, 0], [m, n]), 4000)
+    noise = rng.standard_normal(len(y))
+    if sd == "exponential":
+        scores = rng.exponential(size=len(y)) * np.where(y == 1, auroc / (1 - auroc), 1)
+    else:
+        scores = np.where(y == 1, ndtri(auroc) * np.sqrt(1 + sd**2) + sd * noise, noise)
+    found = delong(placements(scores, y, (m + n) * np.arange(4001)))
+    low, high, _ = auroc_interval(found.auroc[0], found.variance[0], m, n)
+    assert ((low <= auroc) & (auroc <= high)).mean() > 0.935
+
+
+def test_effective_rows():
+    """5 events, 50 non-events: .4 / 5 + .2 / 50 = .084, 11.905 rows; which class is the rarer makes no difference."""
+    rows = 1 / 0.084
+    assert np.array(few_rows_interval(0.8, 5, 50)) == pytest.approx(np.array(clopper_pearson(0.8 * rows, rows)))
+    assert few_rows_interval(0.8, 50, 5) == few_rows_interval(0.8, 5, 50)
+    low, high = few_rows_interval([0, 1], 5, 50)
+    assert (low[0], high[1]) == (0, 1)
+    assert (high[0], low[1]) == pytest.approx((1 - 0.025 ** (1 / rows), 0.025 ** (1 / rows)))
+    assert np.isnan(few_rows_interval([0.7, 0.7, np.nan], [0, 3, 3], [3, 0, 3])).all()
 
 
 def test_undefined():
