@@ -3,7 +3,9 @@
 
 ``python -m benchmarks.defaults --out study.csv`` writes a row a kind of data, setting, strategy and number of rounds:
 the verdict on the training loss after so many rounds, and that loss. A run of the longest has all shorter ones in it.
-``--summary study.csv`` prints for each setting of how many of these runs the loss stands still.
+``--summary study.csv`` prints for each setting of how many of these runs the loss stands still. ``--decay study.csv``
+writes a row a kind of data, strategy, ``weight_decay`` and seed, with the other keys at their defaults: the loss on the
+training rows and on the test rows, and prints the means.
 """
 
 from __future__ import annotations
@@ -37,6 +39,10 @@ GRID: dict[str, tuple[Any, ...]] = {
 }
 
 
+DECAYS = (0.0, 1e-4, 1e-3)
+SEEDS = (0, 1, 2)
+
+
 def settings() -> Iterator[dict[str, Any]]:
     """Every combination of the grid."""
     for values in itertools.product(*GRID.values()):
@@ -45,24 +51,38 @@ def settings() -> Iterator[dict[str, Any]]:
 
 def rows_of(kind: str, strategy: str, setting: dict[str, Any]) -> Iterator[dict[str, Any]]:
     """A row for each number of rounds, of one run of the most."""
-    overrides = [f"training.{key}={value}" for key, value in setting.items()]
-    overrides += [f"strategy={strategy}", f"training.rounds={max(ROUNDS)}", "seed=0"]
-    config = reading.resolve(Path(f"experiments/defaults/{kind}.yaml"), overrides, reads=())
-    federation = plugins.build_federation(config.data, plugins.build_source(config.data), config.seed)
-    made = plugins.build_strategy(config.strategy), plugins.build_selection(config.selection)
-    job = make_job(config, *made, federation.folder, config.seed)
     head = {"kind": kind, "strategy": strategy, **setting}
     try:
-        *_, outcome = Coordinator(LocalPool(Placement(balance(federation.totals, 1), 1, 0), "cpu")).run(job)
+        outcome = _outcome(kind, strategy, {**setting, "rounds": max(ROUNDS)}, 0)
     except RaysimError:
         yield from ({**head, "rounds": rounds, "verdict": "diverged", "loss": float("nan")} for rounds in ROUNDS)
         return
-    assert isinstance(outcome, Outcome)
     curve = outcome.losses.curve(outcome.rounds)
     for rounds in ROUNDS:
         losses = [loss for round, loss in curve.items() if round <= rounds]
         verdict = convergence(losses, outcome.losses.constant).verdict
         yield {**head, "rounds": rounds, "verdict": verdict, "loss": losses[-1]}
+
+
+def decay_row(kind: str, strategy: str, decay: float, seed: int) -> dict[str, Any]:
+    """The losses of one run with this ``weight_decay``; that on test rows weighs hospitals by them."""
+    outcome = _outcome(kind, strategy, {"weight_decay": decay}, seed)
+    curve = outcome.losses.curve(outcome.rounds)
+    served = list(outcome.metrics.values())[-1]
+    head = {"kind": kind, "strategy": strategy, "weight_decay": decay, "seed": seed}
+    return {**head, "training_loss": curve[max(curve)], "test_loss": served["log_loss"], "auroc": served["auroc"]}
+
+
+def _outcome(kind: str, strategy: str, training: dict[str, Any], seed: int) -> Outcome:
+    overrides = [f"training.{key}={value}" for key, value in training.items()]
+    overrides += [f"strategy={strategy}", f"seed={seed}"]
+    config = reading.resolve(Path(f"experiments/defaults/{kind}.yaml"), overrides, reads=())
+    federation = plugins.build_federation(config.data, plugins.build_source(config.data), config.seed)
+    made = plugins.build_strategy(config.strategy), plugins.build_selection(config.selection)
+    job = make_job(config, *made, federation.folder, config.seed)
+    *_, outcome = Coordinator(LocalPool(Placement(balance(federation.totals, 1), 1, 0), "cpu")).run(job)
+    assert isinstance(outcome, Outcome)
+    return outcome
 
 
 def summary(table: pd.DataFrame) -> str:
@@ -80,6 +100,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path)
     parser.add_argument("--summary", type=Path)
+    parser.add_argument("--decay", type=Path)
     given = parser.parse_args()
     if given.out is not None:
         rows: list[dict[str, Any]] = []
@@ -88,6 +109,14 @@ def main() -> None:
                 for kind, strategy in itertools.product(KINDS, STRATEGIES):
                     rows += rows_of(kind, strategy, setting)
                 pd.DataFrame(rows).to_csv(given.out, index=False)  # what is there stays if it is stopped
+    if given.decay is not None:
+        found: list[dict[str, Any]] = []
+        with host.threads(1):
+            for seed, kind, strategy, decay in itertools.product(SEEDS, KINDS, STRATEGIES, DECAYS):
+                found.append(decay_row(kind, strategy, decay, seed))
+                pd.DataFrame(found).to_csv(given.decay, index=False)
+        means = pd.DataFrame(found).groupby(["kind", "strategy", "weight_decay"], sort=False).mean()
+        print(means.drop(columns="seed").round(4).to_string())
     if given.summary is not None:
         print(summary(pd.read_csv(given.summary)))
 

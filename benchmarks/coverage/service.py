@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 from scipy.special import expit
 
 from benchmarks.coverage.tally import Tally
-from benchmarks.coverage.truth import MEAN, Floats, Served, scored, served
+from benchmarks.coverage.truth import MEAN, Floats, Served, scored, served, test_rows
 from raysim.statistics.auroc import delong, placements
 from raysim.statistics.between_hospitals import between_hospitals
 from raysim.statistics.common_curve import common_curve
@@ -14,7 +16,7 @@ from raysim.statistics.dispersion import Dispersion
 from raysim.statistics.drawn import centres
 from raysim.statistics.group_gap import group_difference, group_gap
 from raysim.statistics.intervals import auroc_interval, newcombe, score_interval
-from raysim.statistics.noise_floor import noise_floor
+from raysim.statistics.noise_floor import error_floor, noise_floor
 from raysim.statistics.size_slope import size_slope
 
 FLOOR_DRAWS = 200
@@ -81,6 +83,44 @@ def _floor(tally: Tally, federation: Served, true: Floats, tau: float, rng: np.r
         elif name != "size_bias":
             tally.covers(f"true {name}", figure.true.low, figure.true.high, float(truth[name]))
 
+
+def errors(hospitals: int, law: str, tau: float, rng: np.random.Generator, draws: int) -> Tally:
+    """Hospitals' mean absolute errors under one model: rows' errors of one ``law``, levels of the spread ``tau``."""
+    tally = Tally()
+    for _ in range(draws):
+        rows = test_rows(hospitals, rng)
+        first = np.cumsum(rows) - rows
+        level = np.exp(tau * rng.standard_normal(hospitals) - tau**2 / 2)
+        error = np.repeat(level, rows) * ERRORS[law](rng, int(rows.sum()))
+        mae = np.add.reduceat(error, first) / rows
+        rmse = np.sqrt(np.add.reduceat(np.square(error), first) / rows)
+        floor = error_floor("MAE", mae, rmse, rows, 5 * rows, rng, draws=FLOOR_DRAWS)
+        tally.add("difference shown", floor.shown)
+        tally.covers("true spread", floor.tau.low, floor.tau.high, tau)
+        truth = Dispersion(rows >= 5, np.log(5.0 * rows), larger=False).figures(level * ERROR_MEANS[law])
+        for name, figure in floor.figures.items():
+            if tau == 0:
+                tally.add(f"{name}: p <= .05", figure.p <= 0.05)
+            elif name != "size_bias":
+                tally.covers(f"true {name}", figure.true.low, figure.true.high, float(truth[name]))
+    return tally
+
+
+ERRORS: dict[str, Callable[[np.random.Generator, int], Floats]] = {
+    "normal": lambda rng, n: np.abs(rng.standard_normal(n)),
+    "exponential": lambda rng, n: rng.exponential(size=n),
+    "t with 4 degrees of freedom": lambda rng, n: np.abs(rng.standard_t(4, n)),
+    "log-normal": lambda rng, n: rng.lognormal(size=n),
+}
+"""Absolute errors of rows by their law."""
+
+ERROR_MEANS = {
+    "normal": np.sqrt(2 / np.pi),
+    "exponential": 1.0,
+    "t with 4 degrees of freedom": 1.0,
+    "log-normal": np.exp(0.5),
+}
+"""Their means."""
 
 GROUPS = {"two even": (0.5, 0.5), "four uneven": (0.5, 0.3, 0.15, 0.05)}
 """The share of patients in each group."""

@@ -13,7 +13,7 @@ import numpy as np
 
 from benchmarks.coverage.pairs import deciles, families, fronts, pairs
 from benchmarks.coverage.predictions import calibrated, chosen_shares, curves, shares
-from benchmarks.coverage.service import groups, service, single
+from benchmarks.coverage.service import ERRORS, errors, groups, service, single
 from benchmarks.coverage.tally import Tally
 from benchmarks.coverage.truth import Effects
 from raysim.report.tables import MANY_HOSPITALS
@@ -72,6 +72,9 @@ def cells(hospitals: list[int]) -> Iterator[Cell]:
                     yield Cell("deciles", label, partial(deciles, h, seeds, effects))
                 if h >= MANY_HOSPITALS and seeds > 1:
                     yield Cell("fronts", label, partial(fronts, h, seeds, effects))
+        for law in ERRORS:
+            for tau in (0.0, 0.1, 0.3):
+                yield Cell("errors", f"{h}, {law}, spread {tau}", partial(errors, h, law, tau))
         for law in ("equal", "unequal", "exponential"):
             for tau in (0.0, 0.3, 0.6) if law != "exponential" else (0.0,):
                 yield Cell("service", f"{h}, {law}, spread {tau}", partial(service, h, law, tau))

@@ -27,6 +27,7 @@ NOT_CLAIMED = "(not claimed)"
 
 BETWEEN = {
     "service": "hospitals under one model",
+    "errors": "errors of a real label",
     "shares": "sensitivity at one threshold",
     "chosen": "calibration of hospitals",
     "groups": "groups of patients",

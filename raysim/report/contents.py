@@ -124,13 +124,16 @@ def difference_rows(table: pd.DataFrame, names: Sequence[str], found: pd.DataFra
 
 def noise_columns(table: pd.DataFrame, noise: Mapping[Key, Noise]) -> list[tuple[str, str, int]]:
     """Figures of the table of noise with heading and decimals: those that some model has, then gaps of attributes."""
-    named = {"worst_decile": "Worst decile", "p10": "10 % quantile", "gini": "Gini", "std": "Deviation over hospitals"}
+    kind, spread = reporting(table), {"gini": "Gini", "std": "Deviation over hospitals"}
     if tables.few(table):
-        named = {"lowest": "Lowest hospital"} | {name: named[name] for name in ("gini", "std")}
+        named = {"lowest": "Lowest hospital", "highest": "Highest hospital"} | spread
+    else:
+        named = {"worst_decile": "Worst decile", "p10": "10 % quantile", "p90": "90 % quantile"} | spread
+    digits = 3 if kind.larger else kind.decimals(table[kind.headline]) + 1
     there = {name for own in noise.values() for name in own.floor.figures}
     attributes = dict.fromkeys(attribute for own in noise.values() for attribute in own.gaps)
     return [
-        *((name, heading, 3) for name, heading in named.items() if name in there),
+        *((name, heading, 3 if name == "gini" else digits) for name, heading in named.items() if name in there),
         *((f"{attribute}_gap", f"Gap by {attribute}", 3) for attribute in attributes),
     ]
 
@@ -156,7 +159,7 @@ def noise_rows(table: pd.DataFrame, names: Sequence[str], noise: Mapping[Key, No
                 cells.append(_beside_floor(gap.of.value, gap.of.low, gap.of.high, digits, f"; p = {gap.of.p:.2f}"))
             else:
                 cells.append(Cell("undefined", ""))
-        if not tables.few(table):
+        if _with_slope(table):
             slope = own.slope
             limits = f"{signed(slope.low, 4)} to {signed(slope.high, 4)}" if np.isfinite(slope.low) else ""
             cells.append(Cell(signed(slope.slope, 4) if limits else "undefined", "", interval=limits))
@@ -167,8 +170,12 @@ def noise_rows(table: pd.DataFrame, names: Sequence[str], noise: Mapping[Key, No
 
 def noise_headings(table: pd.DataFrame, noise: Mapping[Key, Noise]) -> list[str]:
     """The headings of the table of noise."""
-    slope = [] if tables.few(table) else ["Size slope (weighted)"]
+    slope = ["Size slope (weighted)"] if _with_slope(table) else []
     return [*(heading for _, heading, _ in noise_columns(table, noise)), *slope, "Hospitals differ"]
+
+
+def _with_slope(table: pd.DataFrame) -> bool:
+    return reporting(table).larger and not tables.few(table)
 
 
 def _beside_floor(value: float, low: float, high: float, digits: int, beside: str) -> Cell:

@@ -16,14 +16,14 @@ import pandas as pd
 from raysim.core.streams import stream
 from raysim.engine.job import Outcome, Result
 from raysim.engine.subgroups import UNKNOWN
-from raysim.metrics.labels import TaskKind
+from raysim.metrics.labels import REGRESSION, TaskKind
 from raysim.statistics.auroc import PairSums
 from raysim.statistics.common_curve import common_curve
 from raysim.statistics.group_gap import GroupGap, group_difference, group_gap
 from raysim.statistics.intervals import hanley_mcneil
 from raysim.statistics.inversion import Estimate
 from raysim.statistics.levels import ALPHA
-from raysim.statistics.noise_floor import NoiseFloor, noise_floor
+from raysim.statistics.noise_floor import NoiseFloor, error_floor, noise_floor
 from raysim.statistics.size_slope import SizeSlope, size_slope
 from raysim.statistics.spread import paule_mandel
 
@@ -31,6 +31,7 @@ DRAWS = 200
 """Federations drawn for each true spread that is tried, and for gaps: a third of a second for 208 hospitals."""
 
 NONE = Estimate(float("nan"), float("nan"), float("nan"))
+NO_SLOPE = SizeSlope(*[float("nan")] * 5)
 
 
 @dataclass(frozen=True, eq=False)
@@ -99,10 +100,15 @@ def slope_of(sums: PairSums, sizes: Sequence[int]) -> SizeSlope:
 
 
 def noise(results: Sequence[Result], minimum_events: int) -> dict[tuple[str, str], Noise]:
-    """That of every model served by the runs of the first seed; none for labels without two classes."""
+    """That of every model served by the runs of the first seed; none for labels of several classes.
+
+    Of real labels it is that of the mean absolute error, without a slope on size and gaps between groups.
+    """
     if not results:
         return {}
     first = results[0].seed
+    if results[0].federation.task is REGRESSION:
+        return _of_errors([result for result in results if result.seed == first], minimum_events)
     return {
         (result.label, model): Noise(
             noise_floor(
@@ -118,6 +124,27 @@ def noise(results: Sequence[Result], minimum_events: int) -> dict[tuple[str, str
         for result in results
         if result.seed == first
         for model, sums in result.outcome.pairs.items()
+    }
+
+
+def _of_errors(results: Sequence[Result], minimum_rows: int) -> dict[tuple[str, str], Noise]:
+    mae, rmse, rows = (REGRESSION.figures.index(name) for name in ("mae", "rmse", "n"))
+    return {
+        (result.label, model): Noise(
+            error_floor(
+                REGRESSION.title,
+                figures[:, mae],
+                figures[:, rmse],
+                np.nan_to_num(figures[:, rows]).astype(np.int64),
+                result.federation.totals,
+                stream(result.seed, "noise floor"),
+                minimum_rows=minimum_rows,
+                draws=DRAWS,
+            ),
+            NO_SLOPE,
+        )
+        for result in results
+        for model, figures in result.outcome.figures.items()
     }
 
 

@@ -100,6 +100,25 @@ def shares(rows: ArrayLike, common: float, taus: ArrayLike, draws: int, rng: np.
         yield Drawn(rng.binomial(n, true) / n, true)
 
 
+def errors(
+    rows: ArrayLike, common: float, shape: float, taus: ArrayLike, draws: int, rng: np.random.Generator
+) -> Iterator[Drawn]:
+    """As :func:`federations`, of the mean absolute error over each hospital's ``rows [H]``.
+
+    At each of ``taus [T]`` a hospital's true error is log-normal with mean ``common`` and the standard deviation tau of
+    its logarithm. A row's error is a gamma variable of that ``shape`` (1 is exponential), so that a mean of them is.
+    """
+    n = np.asarray(rows, dtype=np.int64)
+    spreads = np.asarray(taus, dtype=np.float64)[:, None, None]
+    size = max(1, min(draws, BLOCK // max(len(n) * len(spreads), 1)))
+    for start in range(0, draws, size):
+        block = min(size, draws - start)
+        z = rng.standard_normal((block, len(n)))
+        true = common * np.exp(spreads * z - spreads**2 / 2)
+        # The same chance at every spread.
+        yield Drawn(true * rng.gamma(shape * n, 1 / (shape * n), (block, len(n))), true)
+
+
 def _ascending(scores: Floats, hospital: NDArray[np.int64]) -> Floats:
     """``scores [b, n]`` sorted within each hospital: looked up in order, they find what they need in the cache."""
     scores += GAP * hospital

@@ -28,8 +28,8 @@ ENOUGH = 2.5
 covers, whatever the scores' shape; below, the score interval does better."""
 
 FEW_ROWS = 10
-"""Below so many rows Wilson's interval of a share covers too little, and Clopper and Pearson's is printed. Below so many
-rows of its rarer class an AUROC has the interval of a share of its effective rows."""
+"""Below so many rows Wilson's interval of a share covers too little, and Clopper and Pearson's is printed. Below so
+many rows of its rarer class an AUROC has the interval of a share of its effective rows."""
 
 OF_RARER, OF_COMMONER = 0.4, 0.2
 """What a row of each class adds to the variance of an AUROC A, over A (1 - A), where the rarer class's scores are the

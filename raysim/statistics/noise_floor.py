@@ -21,8 +21,8 @@ from scipy.special import expit
 
 from raysim.statistics.auroc import PairSums
 from raysim.statistics.common_curve import common_curve
-from raysim.statistics.dispersion import WORSE_WHEN_LOWER, Dispersion
-from raysim.statistics.drawn import Drawn, centres, federations, shares
+from raysim.statistics.dispersion import Dispersion
+from raysim.statistics.drawn import Drawn, centres, errors, federations, shares
 from raysim.statistics.inversion import SAME, TAUS, Estimate, at, invert, visible
 from raysim.statistics.levels import LEVEL, Z
 
@@ -59,15 +59,16 @@ class Figure:
 
 @dataclass(frozen=True, eq=False)
 class NoiseFloor:
-    """The noise floor of one model's AUROC, or another figure between 0 and 1, over hospitals.
+    """The noise floor of one model's AUROC, another share, or an error over hospitals.
 
     - ``figure``: its name. ``common``: what all have under equal service. ``hospitals``: how many are judged.
     - ``q`` and ``p``: twice how often equal service shows a Q as large, as the interval of ``tau`` has two sides.
-    - ``tau``: the true standard deviation of the logit of hospitals' figure. Its ``high`` is infinite where every
-      spread that was tried is compatible with the data.
+    - ``tau``: the true standard deviation of the logit (of an error: the logarithm) of hospitals' figure. Its ``high``
+      is infinite where every spread that was tried is compatible with the data.
     - ``shown``: whether a difference between hospitals is shown: ``tau`` excludes 0, ``p`` is below .05.
     - ``visible``: the smallest tau that is shown in 80 % of such federations; infinite where none that was tried is.
     - ``figures``: by name, those of :class:`raysim.statistics.dispersion.Dispersion`.
+    - ``larger``: whether larger figures are better; of an error they are not.
 
     Fewer than three judged hospitals have no figures, and all numbers are NaN.
     """
@@ -81,26 +82,34 @@ class NoiseFloor:
     shown: bool
     visible: float
     figures: dict[str, Figure]
+    larger: bool = True
 
     def sentence(self) -> str:
         """What may be said of the spread between hospitals."""
         if self.hospitals < FEWEST:
             return f"With {self.hospitals} judged hospitals nothing can be said of differences between hospitals."
         if self.shown:
-            low, high = true_range(self.common, self.tau.estimate)
-            least, most = true_range(self.common, self.tau.low)
+            low, high = self._range(self.tau.estimate)
+            least, most = self._range(self.tau.low)
             return (
                 f"Hospitals are served differently: the true {self.figure} of 95 % of them is estimated between "
-                f"{low:.2f} and {high:.2f}, and the data exclude that they lie within {least:.2f} to {most:.2f}."
+                f"{low} and {high}, and the data exclude that they lie within {least} to {most}."
             )
         nothing = f"No difference between hospitals beyond test noise can be shown (p = {self.p:.2f})"
         if np.isinf(self.visible):
             return f"{nothing}; these data could not show any."
-        low, high = true_range(self.common, self.visible)
+        low, high = self._range(self.visible)
         return (
             f"{nothing}; these data show a difference in four of five cases only where the true {self.figure} of 95 % "
-            f"of hospitals reaches from {low:.2f} to {high:.2f}."
+            f"of hospitals reaches from {low} to {high}."
         )
+
+    def _range(self, tau: float) -> tuple[str, str]:
+        if self.larger:
+            low, high = true_range(self.common, tau)
+            return f"{low:.2f}", f"{high:.2f}"
+        low, high = true_error_range(self.common, tau)
+        return f"{low:.3g}", f"{high:.3g}"
 
 
 def noise_floor(
@@ -153,6 +162,38 @@ def share_floor(
     return _against(figure, x / n, within * (1 - within) / n, common, dispersion, drawn, taus)
 
 
+def error_floor(
+    figure: str,
+    mean_absolute: ArrayLike,
+    root_mean_square: ArrayLike,
+    rows: ArrayLike,
+    sizes: ArrayLike,
+    rng: np.random.Generator,
+    *,
+    minimum_rows: int = 5,
+    draws: int = DRAWS,
+    taus: Sequence[float] = TAUS,
+) -> NoiseFloor:
+    """The floor of the mean absolute error at ``H`` hospitals, from their two errors over ``rows [H]``.
+
+    The two say how absolute errors vary between the rows of a hospital. Equal service is one distribution of them
+    everywhere; of it the mean and variance over all hospitals' rows count, in the draws as a gamma distribution.
+    Hospitals without rows, or with an error that is not finite, are not judged. Where nothing varies there is no floor.
+    The rest is as in :func:`noise_floor`.
+    """
+    mae, rmse = np.asarray(mean_absolute, dtype=np.float64), np.asarray(root_mean_square, dtype=np.float64)
+    n = np.asarray(rows, dtype=np.int64)
+    judged = (n > 0) & np.isfinite(mae) & np.isfinite(rmse)
+    mae, rmse, n = mae[judged], rmse[judged], n[judged]
+    common = float(n @ mae / n.sum()) if n.sum() else float("nan")
+    between_rows = float(n @ np.maximum(rmse**2 - mae**2, 0.0)) / max(int((n - 1).sum()), 1)
+    dispersion = Dispersion(n >= minimum_rows, np.log(np.asarray(sizes, dtype=np.float64)[judged]), larger=False)
+    if not between_rows > 0:
+        mae, n = mae[:0], n[:0]
+    drawn = errors(n, common, common**2 / between_rows if between_rows > 0 else 1.0, taus, draws, rng)
+    return _against(figure, mae, between_rows / n, common, dispersion, drawn, taus)
+
+
 def _against(
     figure: str,
     values: Floats,
@@ -166,8 +207,8 @@ def _against(
     if not len(taus) or taus[0] != 0 or np.any(np.diff(taus) <= 0):
         raise ValueError(f"taus: {tuple(taus)} do not ascend from 0")
     if len(values) < FEWEST:
-        nan = float("nan")
-        return NoiseFloor(figure, common, len(values), nan, nan, Estimate(nan, nan, nan), False, nan, {})
+        nan, larger = float("nan"), dispersion.larger
+        return NoiseFloor(figure, common, len(values), nan, nan, Estimate(nan, nan, nan), False, nan, {}, larger)
     weights = 1.0 / variance
     mine = dispersion.figures(values)
     chance = []
@@ -188,11 +229,12 @@ def _against(
         equal_service, noise_free = np.hstack(observed[name]), np.hstack(true[name])
         if name == "size_bias":
             implied = Estimate(*[float("nan")] * 3)
-        elif name in WORSE_WHEN_LOWER:
-            implied = _implied(noise_free, level, level_se, tau, taus)
         else:
-            implied = _implied(noise_free, 0.0, 0.0, tau, taus)
-        return _figure(name, float(mine[name]), equal_service, implied, tau, taus)
+            around = (level, level_se) if name in dispersion.levels else (0.0, 0.0)
+            most = 1.0 if dispersion.larger or name == "gini" else np.inf
+            implied = _implied(noise_free, *around, tau, taus, most)
+        lower = dispersion.larger and name in dispersion.levels
+        return _figure(name, float(mine[name]), equal_service, implied, tau, taus, worse_when_lower=lower)
 
     return NoiseFloor(
         figure,
@@ -204,6 +246,7 @@ def _against(
         tau.low > 0,
         visible(drawn_q, taus),
         {name: figure_of(name) for name in mine},
+        dispersion.larger,
     )
 
 
@@ -221,6 +264,14 @@ def true_range(common: float, tau: float) -> tuple[float, float]:
     return float(expit(mu - Z * tau)), float(expit(mu + Z * tau))
 
 
+def true_error_range(common: float, tau: float) -> tuple[float, float]:
+    """As :func:`true_range`, of an error: ``tau`` is the spread of its logarithm."""
+    if not np.isfinite(tau):
+        return float("nan"), float("nan")
+    middle = common * float(np.exp(-(tau**2) / 2))
+    return middle * float(np.exp(-Z * tau)), middle * float(np.exp(Z * tau))
+
+
 def over_seeds(floors: Sequence[NoiseFloor]) -> dict[str, tuple[float, float]]:
     """Each figure's value and floor, averaged over a run's seeds.
 
@@ -235,27 +286,38 @@ def over_seeds(floors: Sequence[NoiseFloor]) -> dict[str, tuple[float, float]]:
     }
 
 
-def _figure(name: str, value: float, observed: Floats, true: Estimate, tau: Estimate, taus: Sequence[float]) -> Figure:
+def _figure(
+    name: str,
+    value: float,
+    observed: Floats,
+    true: Estimate,
+    tau: Estimate,
+    taus: Sequence[float],
+    *,
+    worse_when_lower: bool,
+) -> Figure:
     """From the figure in draws on the rows at each tau, ``observed [T, B]``, and the noise-free one that is implied."""
     equal = observed[0]
     floor = float(equal.mean())
     if name == "size_bias":
         extreme = np.abs(equal - floor) >= abs(value - floor) - SAME
     else:
-        extreme = equal <= value + SAME if name in WORSE_WHEN_LOWER else equal >= value - SAME
+        extreme = equal <= value + SAME if worse_when_lower else equal >= value - SAME
     low, high = np.quantile(equal, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
     excess = Estimate(*[float("nan")] * 3) if name == "size_bias" else at(tau, taus, observed.mean(axis=1) - floor)
-    if name in WORSE_WHEN_LOWER:  # more spread is a lower figure
+    if worse_when_lower:  # more spread is a lower figure
         excess = Estimate(*excess[::-1])
     return Figure(value, floor, float(low), float(high), _share_as_extreme(extreme), value - floor, true, excess)
 
 
-def _implied(true: Floats, level: Floats | float, level_se: float, tau: Estimate, taus: Sequence[float]) -> Estimate:
+def _implied(
+    true: Floats, level: Floats | float, level_se: float, tau: Estimate, taus: Sequence[float], most: float
+) -> Estimate:
     """The noise-free figure of these hospitals, from that of draws at each tau, ``true [T, B]``.
 
     ``level [T, B]`` is the draws' common figure, known with ``level_se``, where the figure lies around it; else 0. What
     the figure is apart from it has a mean at each tau, which the spread implies, and a deviation, as hospitals of one
-    spread differ. The parts are added as squares, each side by itself.
+    spread differ. The parts are added as squares, each side by itself. The figure is between 0 and ``most``.
     """
     apart = true - level
     low, centre, high = at(tau, taus, apart.mean(axis=1))
@@ -265,7 +327,7 @@ def _implied(true: Floats, level: Floats | float, level_se: float, tau: Estimate
     return Estimate(
         max(estimate - float(np.hypot(centre - low, chance)), 0.0),
         estimate,
-        min(estimate + float(np.hypot(high - centre, chance)), 1.0),
+        min(estimate + float(np.hypot(high - centre, chance)), most),
     )
 
 

@@ -11,10 +11,11 @@ import pandas as pd
 import pytest
 
 from raysim.engine.job import Result
+from raysim.engine.messages import ModelSpec
 from raysim.report import contents, noise, tables
 from raysim.report.answer import answer
 from raysim.strategies.one_model.fedavg import FedAvg
-from tests.conftest import MakeFederation, play
+from tests.conftest import MakeFederation, play, store
 from tests.statistics.federations import sums
 
 SIZES = [60, 40, 80, 30, 120, 50, 70, 45, 55, 90, 65, 35]
@@ -99,6 +100,33 @@ def test_a_hospital_that_is_named_has_its_interval() -> None:
     assert table["rows"][0] | {"interval": "0.300 to 0.600"} == table["rows"][0]
     assert not contents.worst_served(hospitals.drop(columns="auroc_low"))["intervals"]
     assert "of 3." in contents.worst_served(hospitals.head(3))["caption"]
+
+
+@pytest.mark.parametrize(("shift", "shown"), [(0.0, False), (3.0, True)])
+def test_real_labels_have_a_floor_of_their_errors(tmp_path: Path, shift: float, shown: bool) -> None:
+    """Twelve hospitals with one law of labels; in the other case two of them have labels that the model cannot know."""
+    rng, rows = np.random.default_rng(5), np.array(SIZES)
+    stops = np.cumsum(np.stack([rows, 0 * rows, rows], axis=1))
+    bounds = np.concatenate([[0], stops])[np.arange(12)[:, None] * 3 + np.arange(4)]
+    X = rng.normal(size=(stops[-1], 3)).astype(np.float32)
+    noisy = np.repeat(np.where(np.arange(12) < 2, 1 + shift, 1.0), 2 * rows)
+    y = X @ [2.0, -1.0, 0.5] + 7 + noisy * rng.normal(size=len(X))
+    (tmp_path / "federation").mkdir()
+    federation = store(tmp_path / "federation", X, y, bounds, classes=0)
+    model = ModelSpec("linear_regression", None, {"loss": "squared"}, "default")
+    outcome = play(federation, FedAvg(), rounds=30, batch_size=0, model=model, learning_rate=0.3)
+    both = noise.noise([Result("fedavg", False, 7, federation, outcome, tmp_path)], 5)
+    table = noise.table(both).set_index("figure")
+    assert set(table.index) == {"std", "gini", "highest", "worst_decile", "p90", "size_bias"}
+    measured = outcome.metrics["global"]
+    for figure in ("std", "gini", "worst_decile", "p90"):
+        assert table.loc[figure, "value"] == pytest.approx(measured[figure])
+    assert both["fedavg", "global"].floor.shown == shown
+    per_model = pd.DataFrame([{"strategy": "fedavg", "model": "global", **measured}])
+    headings = contents.noise_headings(tables.comparison(per_model), both)
+    assert headings == ["Worst decile", "90 % quantile", "Gini", "Deviation over hospitals", "Hospitals differ"]
+    (row,) = contents.noise_rows(tables.comparison(per_model), ["fedavg"], both)
+    assert len(row.cells) == len(headings)
 
 
 def test_the_answer_says_what_noise_explains(result: Result) -> None:
