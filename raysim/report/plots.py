@@ -136,7 +136,7 @@ def worst_decile_vs_size_bias(comparison: pd.DataFrame) -> Figure:
         Line2D([], [], ls="", **_mark(False, False)),
         Line2D([], [], ls="", **_mark(False, True)),
     ]
-    legend = ["not dominated", "dominated: another is as good on both and better on one", "* reference"]
+    legend = ["means not dominated", "dominated: another has means as good, and one better", "* reference"]
     ax.legend(marks, legend, loc="lower left", bbox_to_anchor=(0, 1), ncols=3, frameon=False, fontsize=9)
     points = _pixels(ax, x[kept], y[kept])
     arms = [*zip(_pixels(ax, (x - dx)[kept], y[kept]), _pixels(ax, (x + dx)[kept], y[kept]), strict=True)]
@@ -193,7 +193,7 @@ def frontier_3d(comparison: pd.DataFrame) -> Figure:
         Line2D([], [], ls="", **_mark(False, False)),
         Line2D([], [], ls="", **_mark(False, True)),
     ]
-    legend = ["on the frontier", "dominated: another is as good on all three and better on one", "* reference"]
+    legend = ["means on the frontier", "dominated: another has means as good, and one better", "* reference"]
     figure.legend(marks, legend, loc="upper left", ncols=3, frameon=False, fontsize=9)
     feet = points.copy()
     feet[:, 2] = floor
