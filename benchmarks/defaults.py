@@ -57,7 +57,7 @@ def rows_of(kind: str, strategy: str, setting: dict[str, Any]) -> Iterator[dict[
     except RaysimError:
         yield from ({**head, "rounds": rounds, "verdict": "diverged", "loss": float("nan")} for rounds in ROUNDS)
         return
-    curve = outcome.losses.curve(outcome.rounds)
+    curve = outcome.loss_curve
     for rounds in ROUNDS:
         losses = [loss for round, loss in curve.items() if round <= rounds]
         verdict = convergence(losses, outcome.losses.constant).verdict
@@ -67,7 +67,7 @@ def rows_of(kind: str, strategy: str, setting: dict[str, Any]) -> Iterator[dict[
 def decay_row(kind: str, strategy: str, decay: float, seed: int) -> dict[str, Any]:
     """The losses of one run with this ``weight_decay``; that on test rows weighs hospitals by them."""
     outcome = _outcome(kind, strategy, {"weight_decay": decay}, seed)
-    curve = outcome.losses.curve(outcome.rounds)
+    curve = outcome.loss_curve
     served = list(outcome.metrics.values())[-1]
     head = {"kind": kind, "strategy": strategy, "weight_decay": decay, "seed": seed}
     return {**head, "training_loss": curve[max(curve)], "test_loss": served["log_loss"], "auroc": served["auroc"]}
