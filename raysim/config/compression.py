@@ -32,6 +32,12 @@ class CompressionSection(Section):
             return self.feedback
         return "ef" if self.name in ("top_k", "sign") else "none"
 
+    @property
+    def linear(self) -> bool:
+        """Whether a sum of what hospitals send is what the server would make of the messages one by one."""
+        common = self.name in ("none", "grid") or (self.name == "random_k" and self.indices == "common")
+        return common and self.remembers != "ef21"
+
     @model_validator(mode="after")
     def _contracting(self) -> CompressionSection:
         if self.name == "random_k" and self.remembers != "none" and self.ratio < 1:

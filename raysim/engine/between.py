@@ -52,6 +52,8 @@ class Between:
         if job.secure is not None:
             from raysim.engine.secure_sums import SecureSums
 
+            if job.compression is not None and job.compression.name == "random_k" and self._compressing is not None:
+                travels = self._compressing.compression.count(travels)  # all mask the same entries
             self._secure = SecureSums(job.secure, seed, name, travels)
             self.most_bits = self._secure.most_bits(len(federation.hospitals))
 

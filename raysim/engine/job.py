@@ -294,10 +294,11 @@ def check_together(job: Job) -> None:
             f"secure.mode: '{job.secure.mode}' hides single updates, which adversary.attack: '{job.adversary.attack}' "
             "is made of; choose an attack of single hospitals or leave secure out"
         )
-    if job.compression is not None and job.compression.name != "none":
+    if job.compression is not None and not job.compression.linear:
         raise ConfigError(
-            f"secure.mode: '{job.secure.mode}' adds integers of 64 bits, which compression.name: "
-            f"'{job.compression.name}' makes no shorter; leave one of the two out"
+            f"secure.mode: '{job.secure.mode}' adds what hospitals send, which compression.name: "
+            f"'{job.compression.name}' does not allow as it is set; take grid, or random_k with common indices, and "
+            "no ef21"
         )
     if job.strategy.asynchrony() is not None:
         raise ConfigError(

@@ -130,6 +130,27 @@ def test_a_run_that_goes_on_ends_with_the_same_bits(federation):
         assert outcome.facts == alone.facts
 
 
+@pytest.mark.parametrize("kind", [{"name": "random_k", "ratio": 0.5}, {"name": "grid", "bits": 12, "feedback": "ef"}])
+def test_what_can_be_added_up_can_be_compressed(federation, kind):
+    section = CompressionSection(**kind)
+    plain = run(federation, replace(job_of(federation, FedAvg()), compression=section), 1)
+    job = replace(hidden(federation, FedAvg(), {"mode": "execute"}), compression=section)
+    check_job(job, federation)
+    outcome = run(federation, job, 2)
+    same(outcome, plain)
+    sent = 2 if kind["name"] == "random_k" else 4
+    assert [row.bytes_up for row in outcome.rounds] == [9 * traffic.up(sent, 8)] * 3
+
+
+def test_pooled_gradients_are_hidden_too(federation):
+    from raysim.config.privacy import PrivacySection
+
+    private = PrivacySection(unit="patient", mode="pooled", noise_multiplier=1.0, delta=1e-4, rate=0.5)
+    plain = replace(job_of(federation, FedAvg()), privacy=private)
+    secure = replace(hidden(federation, FedAvg(), {"mode": "execute"}), privacy=private)
+    same(run(federation, secure, 2), run(federation, plain, 1))
+
+
 def test_attacks_of_single_hospitals_are_hidden_in_sums(federation):
     attack = AdversarySection(attack="sign_flip", share=0.3)
     plain = replace(job_of(federation, FedAvg()), adversary=attack)
