@@ -85,7 +85,7 @@ class SweepTracker:
     def address(self) -> str:
         """Where the trials are looked at: of a server the page of its runs, of a file the command; empty without."""
         uri = self._config.tracking.uri
-        if uri == NOWHERE:
+        if uri == NOWHERE or "@" in uri:  # a password stays with whoever gave it
             return ""
         if not uri.startswith("http"):
             return f"raysim ui --uri {uri}"

@@ -12,6 +12,7 @@ from markupsafe import Markup
 
 from raysim.engine.subgroups import EVERYWHERE
 from raysim.report import svg
+from raysim.report.naming import MODELS
 from raysim.report.svg import PANEL, PLAIN, Chart, Figure, Style, element
 from raysim.report.tables import read_csv
 from raysim.storage.clinical_tables import CALIBRATION, FIGURES, NET_BENEFIT
@@ -40,12 +41,15 @@ class Served:
     net_benefit: pd.DataFrame
 
 
-def of_runs(runs: Sequence[tuple[str, Path]], hospital: str = EVERYWHERE) -> list[Served]:
-    """The headline model of each run, a label and a folder; those that left no clinical tables are passed over."""
-    there = [(label, folder) for label, folder in runs if (folder / FIGURES).is_file()]
-    last = {label: str(read_csv(folder / FIGURES)["model"].iloc[-1]) for label, folder in there}
-    styles = svg.styles([(label, last[label]) for label, _ in there])
-    return [_served(label, folder, last[label], styles[label, last[label]], hospital) for label, folder in there]
+def of_runs(runs: Sequence[tuple[str, str, Path]], hospital: str = EVERYWHERE) -> list[Served]:
+    """The headline model of each run: its label, what people call it, and its folder.
+
+    Runs that left no clinical tables are passed over.
+    """
+    there = [run for run in runs if (run[2] / FIGURES).is_file()]
+    last = {label: str(read_csv(folder / FIGURES)["model"].iloc[-1]) for label, _, folder in there}
+    styles = svg.styles([(label, last[label]) for label, *_ in there])
+    return [_served(name, at, last[label], styles[label, last[label]], hospital) for label, name, at in there]
 
 
 def of_run(label: str, folder: Path, hospital: str = EVERYWHERE) -> list[Served]:
@@ -54,7 +58,7 @@ def of_run(label: str, folder: Path, hospital: str = EVERYWHERE) -> list[Served]
         return []
     models = list(dict.fromkeys(read_csv(folder / FIGURES)["model"]))
     styles = svg.styles([(label, model) for model in models])
-    return [_served(model, folder, model, styles[label, model], hospital) for model in models]
+    return [_served(MODELS.get(model, model), folder, model, styles[label, model], hospital) for model in models]
 
 
 def drawn(served: Sequence[Served], part: str = "test", *, seed: int | None = None) -> list[Figure]:

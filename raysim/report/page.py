@@ -91,9 +91,9 @@ class Page:
         return render(self.template, **self.values)
 
     def figures(self) -> list[svg.Figure]:
-        """Those that are drawn on it."""
+        """Those that are drawn on it; a table among them is no drawing."""
         shown = [each for value in self.values.values() if isinstance(value, list) for each in value]
-        return [each for each in shown if isinstance(each, svg.Figure)]
+        return [each for each in shown if isinstance(each, svg.Figure) and each.charts]
 
     def tree(self) -> dict[str, Any]:
         """What ``report.json`` holds: enough to write this page, or that of one of its hospitals, again."""

@@ -23,9 +23,12 @@ MORE_OFTEN = 2
 """So many attributes are told that a cluster's hospitals have more often than others."""
 
 CLINICAL = {
-    "calibration_slope": "Calibration slope",
-    "calibration_intercept": "Calibration intercept",
-    "ece": "Calibration error (ECE)",
+    "calibration_slope": "Calibration slope (1 is right)",
+    "calibration_in_the_large": "Calibration in the large (0 is right)",
+    "observed_over_expected": "Observed over expected events",
+    "calibration_error": "Calibration error (ECE)",
+    "sensitivity_at_specificity": "Sensitivity, where all have specificity {at:g}",
+    "ppv": "Predictive value of a risk of {at:.0%} or more",
 }
 """Figures of ``clinical.csv`` that a card tells."""
 
@@ -120,7 +123,9 @@ def _clinical(results: Sequence[Result], recommended: Key | None) -> dict[str, l
         heading = CLINICAL.get(str(row["figure"]))
         if heading is not None:
             text = with_interval(float(row["value"]), float(row["low"]), float(row["high"]), 2)
-            told.setdefault(str(row["hospital"]), []).append([heading, text])
+            if isinstance(row["undefined"], str):
+                text = f"undefined: {row['undefined']}"
+            told.setdefault(str(row["hospital"]), []).append([heading.format(at=float(row["at"])), text])
     return told
 
 

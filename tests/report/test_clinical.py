@@ -30,7 +30,7 @@ def run(federate: MakeFederation, tmp_path: Path) -> Path:
 
 def test_the_page_says_what_the_tables_say(run: Path):
     served = clinical.of_run("ditto", run)
-    assert [each.name for each in served] == ["global", "personal"]
+    assert [each.name for each in served] == ["global model", "hospitals' own models"]
     table, calibration, decisions = clinical.drawn(served)
     text = str(table.markup)
     written = pd.read_csv(run / "clinical.csv")
@@ -61,8 +61,8 @@ def test_one_hospital_has_its_own(run: Path):
 
 
 def test_of_runs_the_headline_models_and_none_where_nothing_was_left(run: Path, tmp_path: Path):
-    served = clinical.of_runs([("a", run), ("gone", tmp_path / "gone")])
-    assert [each.name for each in served] == ["a"]
+    served = clinical.of_runs([("a", "Method A", run), ("gone", "Gone", tmp_path / "gone")])
+    assert [each.name for each in served] == ["Method A"]
     assert set(served[0].figures["model"]) == {"personal"}
     assert clinical.drawn(clinical.of_runs([])) == []
     assert clinical.of_run("a", tmp_path / "gone") == []
