@@ -2,6 +2,7 @@
 # make run DATA=FOLDER    the same on the eICU tables in FOLDER (demo or full); SILO=hospital for the full database
 # make test               the tests; OPTIONS="tests/data -k folds" runs some of them
 # make docs               the documentation's commands alone, which make test runs too
+# make site               the documentation as a site, in site/
 # make check              lint, types and tests, as in continuous integration
 PYTHON ?= python3
 VENV ?= .venv
@@ -18,7 +19,7 @@ else
 JOB := experiments/main.yaml
 endif
 
-.PHONY: run test lint types docs check bench
+.PHONY: run test lint types docs site check bench
 
 run: $(VENV)/.installed
 	$(BIN)/raysim compare $(JOB) $(OPTIONS)
@@ -28,6 +29,9 @@ test: $(VENV)/.installed-dev
 
 docs: $(VENV)/.installed-dev
 	$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup -m documentation $(OPTIONS)
+
+site: $(VENV)/.installed-dev
+	$(BIN)/python -m mkdocs build --strict
 
 lint: $(VENV)/.installed-dev
 	$(BIN)/ruff check .

@@ -1,0 +1,121 @@
+"""Runs configurations of the documentation's pages, and makes docs/gallery.md and its pictures of what they draw.
+
+``python docs/gallery.py`` makes all of it anew, with the picture of a report for the home page if Chromium is there.
+Runs go without Ray, which changes no number.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import NamedTuple
+
+DOCS = Path(__file__).parent
+PICTURES = DOCS / "pictures"
+BLOCK = re.compile(r"^```yaml title=(\S+)\n(.*?)^```", re.MULTILINE | re.DOTALL)
+CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome")
+
+
+class Entry(NamedTuple):
+    """A picture: the page and the title of its YAML, the command that draws it, and what is to be seen."""
+
+    page: str
+    title: str
+    command: str
+    picture: str
+    shows: str
+
+
+ENTRIES = (
+    Entry("tutorial", "tutorial.yaml", "compare", "auroc_by_size", "Accuracy against the size of a hospital."),
+    Entry("tutorial", "tutorial.yaml", "compare", "curves", "Accuracy after each round."),
+    Entry("personal", "personal.yaml", "compare", "worst_decile_vs_size_bias", "Who serves the worst hospitals best."),
+    Entry("heterogeneity", "unlike.yaml", "compare", "curves", "Adaptive servers where hospitals differ."),
+    Entry("unreliable", "slow.yaml", "compare", "curves", "Training with hospitals that are slow or away."),
+    Entry("patient_clusters", "types.yaml", "compare", "curves", "A model for each type of patient."),
+    Entry("coalitions", "curve.yaml", "curve", "curve", "Loss and its variance with three and four coalitions."),
+)
+
+BEFORE = """# Gallery
+
+Each picture is drawn by the YAML under it. Save the YAML as a file and run the command. The page explains the rest.
+
+<div class="gallery" markdown>
+"""
+
+
+def main() -> None:
+    """Run every configuration once, and write the page."""
+    PICTURES.mkdir(exist_ok=True)
+    with tempfile.TemporaryDirectory() as folder:
+        drawn = {
+            (entry.page, entry.title): played(entry, Path(folder) / f"{entry.page}-{entry.title}") for entry in ENTRIES
+        }
+        for entry in ENTRIES:
+            out = drawn[entry.page, entry.title]
+            shutil.copyfile(out / "plots" / f"{entry.picture}.png", PICTURES / f"{name(entry)}.png")
+        if CHROMIUM is not None:
+            photograph(drawn["tutorial", "tutorial.yaml"] / "report.html", PICTURES / "report.png")
+    (DOCS / "gallery.md").write_text(page(), encoding="utf-8")
+
+
+def page() -> str:
+    """``gallery.md``."""
+    return BEFORE + "".join(map(figure, ENTRIES)) + "\n</div>\n"
+
+
+def figure(entry: Entry) -> str:
+    """A picture with its caption, its YAML folded away, and its page."""
+    block = "\n".join(f"    {line}" for line in text_of(entry).splitlines())
+    return f"""
+<figure markdown>
+![{entry.shows}](pictures/{name(entry)}.png)
+<figcaption markdown>
+**{entry.shows}** `raysim {entry.command} {entry.title}` · [Read more]({entry.page}.md)
+
+??? example "{entry.title}"
+
+    ``` yaml
+{block}
+    ```
+</figcaption>
+</figure>
+"""
+
+
+def name(entry: Entry) -> str:
+    """The name of an entry's picture."""
+    return f"{entry.title.removesuffix('.yaml')}_{entry.picture}"
+
+
+def text_of(entry: Entry) -> str:
+    """The YAML of an entry, as its page has it."""
+    return dict(BLOCK.findall((DOCS / f"{entry.page}.md").read_text(encoding="utf-8")))[entry.title]
+
+
+def played(entry: Entry, out: Path) -> Path:
+    """Run an entry's command, once for each configuration; returns its folder."""
+    if not out.exists():
+        config = out.with_name(entry.title)
+        config.write_text(text_of(entry), encoding="utf-8")
+        settings = ["--in-process", "--out", str(out), "--set", "tracking.uri=none"]
+        command = [sys.executable, "-m", "raysim", entry.command, str(config), *settings]
+        subprocess.run(command, cwd=out.parent, check=True)
+    return out
+
+
+def photograph(report: Path, picture: Path) -> None:
+    """The head of a report as a browser shows it."""
+    assert CHROMIUM is not None
+    flags = ["--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", "--window-size=1100,1250"]
+    with tempfile.TemporaryDirectory() as profile:
+        target = [f"--user-data-dir={profile}", f"--screenshot={picture}", report.as_uri()]
+        subprocess.run([CHROMIUM, *flags, *target], check=True, capture_output=True, timeout=120)
+
+
+if __name__ == "__main__":
+    main()
