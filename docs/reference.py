@@ -6,17 +6,17 @@
 from __future__ import annotations
 
 import re
-import types
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from importlib.resources import files
 from pathlib import Path
-from typing import Any, Literal, Union, get_args, get_origin
+from typing import Any, get_args, get_origin
 
 import yaml
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
-from raysim.config.schema import Config, PlugIn
+from raysim.config.listing import bounds_in_words, type_in_words
+from raysim.config.schema import Config
 from raysim.config.system import LIMITS
 from raysim.core.defaults import FILES, table
 
@@ -111,23 +111,12 @@ def _fields(model: type[BaseModel], place: str = "") -> Iterator[tuple[str, Fiel
 
 
 def _type(key: str, kind: Any) -> str:
-    if key.startswith("system.") and key.removeprefix("system.") in LIMITS:
-        return "number or distribution"
-    origin, arguments = get_origin(kind), get_args(kind)
-    if origin is Literal:
-        return ", ".join(f"`{value}`" for value in arguments)
-    if origin in (Union, types.UnionType):
-        return " or ".join(_type(key, each) for each in arguments if each is not type(None))
-    if origin is tuple:
-        return f"list of {_type(key, arguments[0])}".replace("number", "numbers")
-    if origin is dict:
-        return f"{_type(key, arguments[1])} by name"
-    if origin is not None:  # Annotated
-        return _type(key, arguments[0])
-    if isinstance(kind, type) and issubclass(kind, PlugIn):
-        return "name or section"
-    names: Mapping[Any, str] = {int: "whole number", float: "number", str: "text", Path: "file", bool: "yes or no"}
-    return names.get(kind, "section")
+    return "number or distribution" if _is_drawn(key) else type_in_words(kind)
+
+
+def _is_drawn(key: str) -> bool:
+    """Whether the key's value may be a distribution."""
+    return key.startswith("system.") and key.removeprefix("system.") in LIMITS
 
 
 def _default(value: Any) -> str:
@@ -139,28 +128,9 @@ def _default(value: Any) -> str:
 
 
 def _range(key: str, field: FieldInfo) -> str:
-    name = key.removeprefix("system.")
-    if key.startswith("system.") and name in LIMITS:
-        return str(LIMITS[name][0])
-    stated = []
-    for bound in (*field.metadata, *_inner(field.annotation)):
-        for limit, words in (("ge", "at least"), ("gt", "above"), ("le", "at most"), ("lt", "below")):
-            if (value := getattr(bound, limit, None)) is not None:
-                stated.append(f"{words} {_number(value)}")
-        if getattr(bound, "allow_inf_nan", None) is False:
-            stated.append("finite")
-    return ", ".join(stated)
-
-
-def _inner(kind: Any) -> Iterator[Any]:
-    """Bounds of what a list or an alternative holds."""
-    for argument in get_args(kind):
-        for part in getattr(argument, "__metadata__", ()):
-            yield from part.metadata if isinstance(part, FieldInfo) else (part,)
-
-
-def _number(value: float) -> str:
-    return "2^63" if value == 2**63 else f"{value:g}"
+    if _is_drawn(key):
+        return str(LIMITS[key.removeprefix("system.")][0])
+    return bounds_in_words(field.metadata, field.annotation)
 
 
 if __name__ == "__main__":

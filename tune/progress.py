@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.live import Live
 from rich.table import Table
 
+from raysim.report.progress import time_left
 from raysim.tune.journal import Finished
 from raysim.tune.settings import Sweep
 
@@ -87,7 +88,7 @@ class SweepProgress:
         parts += [f"{self._counts[name]} {name}" for name in ("stopped", "failed") if self._counts[name]]
         left = self._total - self._done
         if self._here and left:
-            parts.append(f"about {(time.monotonic() - self._began) / self._here * left:.0f} s left")
+            parts.append(time_left(time.monotonic() - self._began, self._here, self._here + left))
         return ", ".join(parts)
 
     def _line(self) -> str:

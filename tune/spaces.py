@@ -120,6 +120,11 @@ class Space:
     def __iter__(self) -> Iterator[Dimension]:
         return iter(self.dimensions)
 
+    @property
+    def logarithmic(self) -> frozenset[str]:
+        """The keys that are searched on a logarithmic scale."""
+        return frozenset(each.key for each in self.dimensions if "log" in each.kind)
+
     def pick(self, value: Callable[[Dimension], Any]) -> Params:
         """Values of the keys that exist, each from ``value(dimension)``."""
         params: Params = {}

@@ -19,7 +19,9 @@ from raysim.config.schema import Config
 from raysim.core.errors import ConfigError
 from raysim.data.federation import Federation
 from raysim.engine.job import Outcome, Result
+from raysim.experiment.services import STARTING
 from raysim.experiment.session import Session, open_session
+from raysim.report.progress import phase
 from raysim.storage.manifest import Manifest
 from raysim.storage.results import SPLIT, choose_folder, split_table, write_run
 from raysim.storage.resume import held
@@ -41,7 +43,8 @@ DONE, FAILED, INTERRUPTED = 0, 3, 130
 
 def begin(source: Source, overrides: Sequence[str], out: Path | None, console: Console, *, verbose: bool) -> int:
     """``raysim sweep``. Returns the exit code."""
-    plan, config = make_plan(read_tree(source, overrides))
+    with phase(console, "reading data"):
+        plan, config = make_plan(read_tree(source, overrides))
     check_reachable(config.tracking.uri)
     folder = choose_folder(out, config.name)
     with held(folder):
@@ -62,7 +65,8 @@ def go_on(folder: Path, console: Console, *, failed: bool, verbose: bool) -> int
     # Relative paths of the configuration mean what they meant when it was started; code comes from here all the same.
     with held(folder), standing_here((begun, folder)), contextlib.chdir(begun):
         out = Manifest.read(folder)
-        plan, config = make_plan(read_tree(folder / "sweep.yaml"))
+        with phase(console, "reading data"):
+            plan, config = make_plan(read_tree(folder / "sweep.yaml"))
         run = SweepRun(out, plan, config, console)
         if failed:
             run.forget_failed()
@@ -118,9 +122,12 @@ class SweepRun:
             choice = choose(journal.trials, plan.sweep)
             tested = self._tested_before(choice)
             if tested is None:
-                with open_session(
-                    first.totals, config.resources, in_process=False, verbose=verbose, names=first.hospitals
-                ) as session:
+                with contextlib.ExitStack() as standing:
+                    with phase(self._console, STARTING):
+                        opened = open_session(
+                            first.totals, config.resources, in_process=False, verbose=verbose, names=first.hospitals
+                        )
+                        session = standing.enter_context(opened)
                     self._announce(first, session)
                     try:
                         with SweepProgress(self._console, plan.sweep, self._total, journal.trials.values()) as display:
@@ -129,7 +136,8 @@ class SweepRun:
                         choice = choose(journal.trials, plan.sweep)
                         results.write_tables(self._out, journal.trials, choice)
                     if self._ended:
-                        tested = self._test(session, choice)
+                        with phase(self._console, "testing the recommended trial"):
+                            tested = self._test(session, choice)
             tree = results.summary(choice, journal.trials, self._total, tested, self._events)
             promised = cost(
                 plan, [trial.params for trial in journal.trials.values()], [*self._federations.values()], self._finals
@@ -138,7 +146,8 @@ class SweepRun:
                 tree["privacy"] = promised
                 self._line(f"privacy: {promised['statement']}")
             self._out.json("summary.json", tree)
-            results.write_plots(self._out, choice)
+            with phase(self._console, "drawing pictures"):
+                results.write_plots(self._out, choice)
             results.write_recommended(self._out, plan, choice)
             of = (config.name, plan, choice, journal.trials, tested)
             results.write_page(self._out, *of, events=self._events, mlflow=courier.address)
@@ -147,7 +156,8 @@ class SweepRun:
                 if tested:
                     figures |= {f"test_{name}": mean for name, (mean, _) in tested.items()}
                 members = {trial.number: bool(on) for trial, on in zip(choice.trials, choice.front, strict=True)}
-                courier.conclude(members, figures, self._out.paths())
+                note = "\n\n".join([*reason(choice), f"Files: `{self._folder.absolute()}`"])
+                courier.conclude(members, figures, self._out.paths(), note)
         self._say(choice, tested, courier)
         if not self._ended:
             return INTERRUPTED
@@ -176,6 +186,8 @@ class SweepRun:
             highlight=False,
             markup=False,
         )
+        if session.dashboard:
+            self._line(f"dashboard: {session.dashboard}")
         self._warn()
 
     def _warn(self) -> None:
@@ -229,7 +241,6 @@ class SweepRun:
                 f"warning: MLflow ({self._config.tracking.uri}) did not take {courier.unsent} records: "
                 f"{courier.error}; they are kept, 'raysim resume {self._folder}' sends them"
             )
-        self._line(f"files: {self._folder}")
 
     def _line(self, text: str) -> None:
         self._console.print(text, soft_wrap=True, highlight=False, markup=False)

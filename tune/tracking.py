@@ -26,10 +26,11 @@ from raysim.core.errors import ConfigError
 from raysim.core.package import FOLDER, __version__
 from raysim.engine.job import Round
 from raysim.storage.atomic import write_json
-from raysim.tracking.client import LOGGERS, NOWHERE, Status, Tracker, check_reachable
+from raysim.tracking.client import LOGGERS, NOTE_TAG, NOWHERE, Status, Tracker, check_reachable
 from raysim.tracking.recording import CLOSING_SECONDS, KILLED_SECONDS, SETTINGS, WAITS, joined
 from raysim.tune.journal import Finished
 from raysim.tune.plan import SweepPlan
+from raysim.tune.spaces import Params, Space
 from raysim.tune.trial import headline
 
 STATUS: Mapping[str, Status] = {"completed": "FINISHED", "stopped": "KILLED", "failed": "FAILED"}
@@ -49,7 +50,7 @@ class SweepTracker:
         self._folder = folder
         self._plan = plan
         self._config = config
-        self._tags = {"data": fingerprint, "sweep": str(folder), "code": code_version()}
+        self._tags = {"source": config.data.source, "data": fingerprint, "sweep": str(folder), "code": code_version()}
         self._path = folder / "mlflow.json"
         try:
             state = bounded.read_json(self._path) if self._path.exists() else {}
@@ -105,9 +106,11 @@ class SweepTracker:
             if trial.number not in self._sent:
                 self._queue.put(trial)
 
-    def conclude(self, members: Mapping[int, bool], figures: Mapping[str, float], files: Mapping[str, Path]) -> None:
-        """Send what is known at the end: who is in the Pareto set, the sweep's figures, and its files by name."""
-        self._queue.put((dict(members), dict(figures), dict(files)))
+    def conclude(
+        self, members: Mapping[int, bool], figures: Mapping[str, float], files: Mapping[str, Path], note: str
+    ) -> None:
+        """Send what is known at the end: who is in the Pareto set, the sweep's figures, its files by name, a note."""
+        self._queue.put((dict(members), dict(figures), dict(files), note))
 
     def _work(self) -> None:
         import mlflow.tracking  # noqa: F401  # it sets the levels of its loggers when it is imported
@@ -169,14 +172,15 @@ class SweepTracker:
         config = self._plan.config(trial.params, "validation")
         tags = self._tags | {"level": "trial", "trial": str(trial.number), "status": trial.status}
         tags["strategy"] = label(config.strategy)
-        frozen = config.frozen()
-        frozen.pop("seed", None)
-        run = tracker.start(f"trial {trial.number}", frozen, tags, self._run)
+        run = tracker.start(f"trial {trial.number}", searched(trial.params, self._plan.space), tags, self._run)
         self._halves.append(run)
         tracker.metrics(run, curve(trial) + final(trial, max(config.training.rounds, 1)))
         for seed, rounds in trial.rounds.items():
             nested = tracker.start(
-                f"trial {trial.number}, seed {seed}", {"seed": seed, **trial.params}, tags | {"level": "seed"}, run
+                f"trial {trial.number}, seed {seed}",
+                {"seed": seed, **searched(trial.params, self._plan.space)},
+                tags | {"level": "seed"},
+                run,
             )
             tracker.rounds(nested, rounds)
             ended: Status = "FINISHED" if trial.error is None else "FAILED"
@@ -188,18 +192,34 @@ class SweepTracker:
         self._sent[trial.number] = run
         self._write()
 
-    def _conclude(self, members: Mapping[int, bool], figures: Mapping[str, float], files: Mapping[str, Path]) -> None:
+    def _conclude(
+        self, members: Mapping[int, bool], figures: Mapping[str, float], files: Mapping[str, Path], note: str
+    ) -> None:
         tracker = self._store()
         assert self._run is not None
         for number, member in members.items():
             if number in self._sent:
                 tracker.tag(self._sent[number], {"pareto": str(member).lower()})
         tracker.metrics(self._run, [(name, value, 0) for name, value in figures.items()])
+        tracker.tag(self._run, {NOTE_TAG: note})
         tracker.keep(self._run, files)
         tracker.end(self._run, "FINISHED")
 
     def _write(self) -> None:
         write_json(self._path, {"sweep": self._run, "trials": self._sent})
+
+
+def searched(params: Params, space: Space) -> dict[str, Any]:
+    """What a trial tried, and beside a value that is searched on a logarithmic scale its decimal logarithm.
+
+    Plots of MLflow have no logarithmic axes.
+    """
+    logarithms = {
+        f"log10 {key}": math.log10(value)
+        for key, value in params.items()
+        if key in space.logarithmic and isinstance(value, int | float) and value > 0
+    }
+    return {**params, **logarithms}
 
 
 def curve(trial: Finished) -> list[tuple[str, float, int]]:

@@ -24,6 +24,7 @@ from raysim.api.sweep_result import SweepResult
 from raysim.config import reading
 from raysim.config.reading import Source
 from raysim.config.schema import Config
+from raysim.report.progress import phase
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -33,6 +34,9 @@ if TYPE_CHECKING:
     from raysim.storage.manifest import Manifest
     from raysim.storage.resume import Ticket
 
+
+READING = "reading data"
+"""The phase before anything is run."""
 
 RESULTS: Mapping[str, type[RunResult | ComparisonResult]] = {
     "run": RunResult,
@@ -152,11 +156,12 @@ def play_run(
     config: Config, out: Path | None, console: Console, *, in_process: bool, verbose: bool, again: bool = False
 ) -> RunResult:
     """Run a configuration; with ``again``, the run in folder ``out`` goes on."""
-    from raysim.experiment.runs import Experiment
-
     with manners():
-        config = reading.resolve(config)
-        experiment = Experiment(config, [config], [config.seed], out, again=again)
+        with phase(console, READING):
+            from raysim.experiment.runs import Experiment
+
+            config = reading.resolve(config)
+            experiment = Experiment(config, [config], [config.seed], out, again=again)
         experiment.play(console, in_process=in_process, verbose=verbose)
         return RunResult(experiment.folder)
 
@@ -165,15 +170,18 @@ def play_comparison(
     config: Config, out: Path | None, console: Console, *, in_process: bool, verbose: bool, again: bool = False
 ) -> ComparisonResult:
     """Compare what a configuration lists; with ``again``, the comparison in folder ``out`` goes on."""
-    from raysim.experiment import comparison
-    from raysim.experiment.runs import Experiment
 
     def conclude(results: Sequence[Result], out: Manifest) -> None:
+        from raysim.experiment import comparison
+
         comparison.write_comparison(out, config, results)
 
     with manners():
-        config = reading.resolve(config, reads=reading.COMPARISON)
-        experiment = Experiment.comparing(config, out, again=again)
+        with phase(console, READING):
+            from raysim.experiment.runs import Experiment
+
+            config = reading.resolve(config, reads=reading.COMPARISON)
+            experiment = Experiment.comparing(config, out, again=again)
         experiment.play(console, in_process=in_process, verbose=verbose, conclude=conclude)
         return ComparisonResult(experiment.folder)
 

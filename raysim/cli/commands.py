@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import contextlib
-import inspect
-import re
-import sys
+import dataclasses
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
-from rich.table import Table
 
+from raysim.cli.options import REPORT, print_json, show_end
 from raysim.config.schema import Config
-from raysim.core import registry
 from raysim.core.errors import ConfigError
+from raysim.report.progress import waiting
 from raysim.report.terminal import comparison_table, run_table
 from raysim.strategies.shared.psi import EPSILON, Smoothing, check_smoothing
 
@@ -22,22 +19,47 @@ if TYPE_CHECKING:
     from raysim.api.results import ComparisonResult, Results, RunResult
 
 
-def run_one(config: Config, console: Console, out: Path | None, *, in_process: bool, verbose: bool) -> None:
-    """``raysim run``."""
+def run_one(
+    config: Config,
+    console: Console,
+    out: Path | None,
+    *,
+    in_process: bool,
+    verbose: bool,
+    json: bool = False,
+    open_: bool = False,
+) -> None:
+    """``raysim run``. With ``json`` the result goes to standard output, and all else to ``console``."""
     from raysim.api.running import run
 
     result = run(config, out=out, in_process=in_process, verbose=verbose, console=console)
-    _show_run(result, console)
-    say_where(result, console, out)
+    if json:
+        print_json(_told(result) | {"strategy": result.strategy, "seed": result.seed, "models": result.models})
+    else:
+        _show_run(result, console)
+    show_end(result.folder, console, out, open_)
 
 
-def compare_all(config: Config, console: Console, out: Path | None, *, in_process: bool, verbose: bool) -> None:
-    """``raysim compare``."""
+def compare_all(
+    config: Config,
+    console: Console,
+    out: Path | None,
+    *,
+    in_process: bool,
+    verbose: bool,
+    json: bool = False,
+    open_: bool = False,
+) -> None:
+    """``raysim compare``. With ``json`` the result goes to standard output, and all else to ``console``."""
     from raysim.api.running import compare
 
     result = compare(config, out=out, in_process=in_process, verbose=verbose, console=console)
-    _show_comparison(result, console)
-    say_where(result, console, out)
+    if json:
+        rows = result.comparison.to_dict("records")
+        print_json(_told(result) | {"answer": result.answer, "reference": result.config.reference, "rows": rows})
+    else:
+        _show_comparison(result, console)
+    show_end(result.folder, console, out, open_)
 
 
 def resume_run(folder: Path, console: Console, *, in_process: bool, verbose: bool) -> None:
@@ -55,7 +77,12 @@ def resume_run(folder: Path, console: Console, *, in_process: bool, verbose: boo
         _show_run(result, console)
     elif isinstance(result, ComparisonResult) and not isinstance(result, CurveResult):
         _show_comparison(result, console)
-    say_where(result, console, folder)
+    show_end(result.folder, console, folder, open_=False)
+
+
+def _told(result: Results) -> dict[str, Any]:
+    """What JSON has of every result: its folder, and its report."""
+    return {"name": result.config.name, "folder": result.folder, "report": result.folder / REPORT}
 
 
 def _show_run(result: RunResult, console: Console) -> None:
@@ -81,13 +108,9 @@ def _show_comparison(result: ComparisonResult, console: Console) -> None:
         console.print(sentence, highlight=False, markup=False)
 
 
-def say_where(result: Results, console: Console, out: Path | None) -> None:
-    """The folder, absolute only where it was asked for so."""
-    folder = result.folder if out is not None and out.is_absolute() else result.folder.relative_to(Path.cwd())
-    console.print(f"files: {folder}", soft_wrap=True, highlight=False, markup=False)
-
-
-def describe_data(config: Config, console: Console, table: Path | None = None, epsilon: str | None = None) -> None:
+def describe_data(
+    config: Config, console: Console, table: Path | None = None, epsilon: str | None = None, *, json: bool = False
+) -> None:
     """``raysim describe``; with ``table``, a row a hospital goes to that file. Raises ``ConfigError`` if it cannot.
 
     ``epsilon`` smooths the shares of PSI: a number, ``counts``, or None for the default. What ``run`` or ``compare``
@@ -99,8 +122,13 @@ def describe_data(config: Config, console: Console, table: Path | None = None, e
 
     if table is not None and (table.is_dir() or not table.absolute().parent.is_dir()):
         raise ConfigError(f"--table: {table} is not a file in a folder that exists; name one, such as hospitals.csv")
-    description = describe(config, epsilon=_smoothing(epsilon))
-    description.show(console)
+    with waiting(console, "reading data"):
+        description = describe(config, epsilon=_smoothing(epsilon))
+    if json:
+        hospitals = description.hospitals.to_dict("records")
+        print_json({"seed": description.seed, **dataclasses.asdict(description.summary), "by_hospital": hospitals})
+    else:
+        description.show(console)
     if table is None:
         return
     try:
@@ -123,42 +151,14 @@ def _smoothing(text: str | None) -> Smoothing:
     return epsilon
 
 
-def list_kind(kind: str, console: Console) -> None:
-    """``raysim list``: each name with the first line of its documentation."""
-    if kind == "metrics":
-        from raysim.metrics.labels import KINDS
+def show_plan(config: Config, nodes: str | None, console: Console, *, json: bool = False) -> None:
+    """``raysim plan``."""
+    from raysim.experiment.plan import make_plan
+    from raysim.experiment.plan_tables import as_json, render
 
-        for kind_of_label in KINDS.values():
-            console.print(f"{kind_of_label.name}:", highlight=False)
-            console.print("  per hospital:  " + ", ".join(kind_of_label.figures), highlight=False)
-            console.print("  over hospitals:  " + ", ".join(kind_of_label.reported()), highlight=False)
-        return
-    table = Table(box=None, show_header=False, pad_edge=False)
-    for name, entry in registry.entries(kind).items():
-        table.add_row(name, _documentation(entry.load()).splitlines()[0])
-    console.print(table, markup=False)
-
-
-def tell(kind: str, name: str, console: Console) -> None:
-    """``raysim list KIND NAME``: its documentation, and its keys with their defaults."""
-    if kind == "metrics":
-        raise ConfigError("list: metrics are told of in docs/metrics.md; leave the name out")
-    plugin = registry.load(kind, name, kind)
-    console.print(_documentation(plugin), highlight=False, markup=False)
-    with contextlib.suppress(TypeError, ValueError):  # a network need not say what it is made with
-        table = Table(title="keys", title_justify="left", title_style="bold", box=None, show_header=False)
-        for key in inspect.signature(plugin).parameters.values():
-            if key.name not in ("n_features", "n_outputs"):  # the engine tells a network these
-                table.add_row(key.name, "required" if key.default is key.empty else f"default {key.default!r}")
-        console.print()
-        console.print(table if table.row_count else "no keys", highlight=False, markup=False)
-
-
-def _documentation(plugin: Any) -> str:
-    """Of a plug-in, without marks of the markup. A method's is its module's, after its own where several share one."""
-    module = sys.modules[plugin.__module__]
-    others = [entry for kind in ("strategies", "selections") for entry in registry.entries(kind).values()]
-    methods = sum(entry.module == module.__name__ for entry in others)
-    texts = (plugin.__doc__ if methods != 1 else None, module.__doc__ if methods else None)
-    text = "\n\n".join(inspect.cleandoc(text) for text in texts if text) or "undocumented"
-    return re.sub(r":\w+:`~?([^`]*)`", r"\1", text).replace("``", "")
+    with waiting(console, "reading data"):
+        plan = make_plan(config, nodes)
+    if json:
+        print_json(as_json(plan))
+    else:
+        render(plan, console)

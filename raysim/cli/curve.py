@@ -2,18 +2,26 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from raysim.cli.options import (
+    Dashboard,
+    InProcess,
+    Open,
+    Out,
+    Set,
+    Verbose,
+    console_of,
+    greet,
+    show_end,
+    with_dashboard,
+)
+
 CurvePath = Annotated[Path, typer.Argument(metavar="CONFIG", help="YAML: a comparison with a section 'curve'.")]
-Set = Annotated[list[str] | None, typer.Option("--set", metavar="A.B=VALUE", help="Override a key; may be repeated.")]
-Out = Annotated[Path | None, typer.Option(help="Folder to write into; default runs/<name>/<time>-<id>.")]
 Of = Annotated[Path | None, typer.Option(help="Only draw, from the finished comparison in this folder.")]
-InProcess = Annotated[bool, typer.Option("--in-process", help="Run without Ray, for a debugger; same results.")]
-Verbose = Annotated[bool, typer.Option("-v", "--verbose", help="Show what Ray and MLflow say, and tracebacks.")]
 
 
 def curve(
@@ -22,20 +30,24 @@ def curve(
     out: Out = None,
     of: Of = None,
     in_process: InProcess = False,
+    open_: Open = False,
+    dashboard: Dashboard = False,
     verbose: Verbose = False,
 ) -> None:
-    """Compare strategies as one hyper-parameter takes its values, and draw mean and variance over hospitals."""
-    from rich.console import Console
+    """Compare strategies along the values of one hyper-parameter.
 
+    Mean and variance over hospitals at each value are drawn.
+    """
+    greet()
     from raysim.api import running
-    from raysim.cli.commands import say_where
     from raysim.experiment.curve import FILE, PICTURE
 
-    console = Console() if sys.stdout.isatty() else Console(width=160)
+    console = console_of()
+    settings = with_dashboard(set_, dashboard, in_process)
     result = running.curve(
-        config, overrides=set_ or [], of=of, out=out, in_process=in_process, verbose=verbose, console=console
+        config, overrides=settings, of=of, out=out, in_process=in_process, verbose=verbose, console=console
     )
     if of is None:
-        say_where(result, console, out)
+        show_end(result.folder, console, out, open_)
     else:
         console.print(f"files: {of / FILE}, {of / PICTURE}", soft_wrap=True, highlight=False, markup=False)

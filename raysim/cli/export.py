@@ -8,6 +8,8 @@ from typing import Annotated
 
 import typer
 
+from raysim.cli.options import Verbose
+
 
 class Format(StrEnum):
     """What a model can be written as."""
@@ -23,7 +25,6 @@ Hospital = Annotated[
 ]
 Model = Annotated[str | None, typer.Option(metavar="NAME", help="The model served; default the run's headline.")]
 As = Annotated[Format, typer.Option("--format", help="torch: a program of torch.export; onnx: needs raysim[onnx].")]
-Verbose = Annotated[bool, typer.Option("-v", "--verbose", help="Show tracebacks.")]
 
 
 def export(
@@ -34,7 +35,7 @@ def export(
     form: As = Format.torch,
     verbose: Verbose = False,
 ) -> None:
-    """Write a run's model with its preprocessing, for use without raysim."""
+    """Write a run's model for use without raysim."""
     from raysim.serving import export as exporting
     from raysim.serving.predictor import Predictor
 

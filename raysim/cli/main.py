@@ -19,9 +19,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-if TYPE_CHECKING:
-    from rich.console import Console
+from raysim.cli.options import Dashboard, InProcess, Json, Open, Out, Set, Verbose, console_of, greet, with_dashboard
 
+if TYPE_CHECKING:
     from raysim.config.schema import Config
 
 
@@ -48,19 +48,33 @@ app = typer.Typer(
     cls=Commands,
     help="Federated learning across hospitals, simulated on Ray: which way of federating is accurate AND fair?",
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
+    context_settings={"help_option_names": ["-h", "--help"]},
 )
 
 ConfigPath = Annotated[
     Path | None, typer.Argument(metavar="[CONFIG]", help="YAML configuration; without one, the synthetic federation.")
 ]
-Set = Annotated[list[str] | None, typer.Option("--set", metavar="A.B=VALUE", help="Override a key; may be repeated.")]
 Seed = Annotated[int | None, typer.Option(help="Override the seed (for compare: run this seed alone).")]
-Out = Annotated[Path | None, typer.Option(help="Folder to write into; default runs/<name>/<time>-<id>.")]
-InProcess = Annotated[bool, typer.Option("--in-process", help="Run without Ray, for a debugger; same results.")]
-Verbose = Annotated[bool, typer.Option("-v", "--verbose", help="Show what Ray and MLflow say, and tracebacks.")]
+
+
+def _tell_version(asked: bool) -> None:
+    if asked:
+        from raysim.core.package import __version__
+
+        print(f"raysim {__version__}")
+        raise typer.Exit
+
+
+Version = Annotated[
+    bool, typer.Option("--version", callback=_tell_version, is_eager=True, help="Print the version, and end.")
+]
+
+
+@app.callback()
+def _options(version: Version = False) -> None:
+    pass
 
 
 class Kind(StrEnum):
@@ -73,6 +87,13 @@ class Kind(StrEnum):
     metrics = "metrics"
 
 
+def _names(ctx: typer.Context, incomplete: str) -> list[str]:
+    """What a shell completes the name of ``raysim list`` with."""
+    from raysim.core.installed import registered
+
+    return [entry.name for entry in registered(str(ctx.params.get("kind"))) if entry.name.startswith(incomplete)]
+
+
 @app.command()
 def run(
     config: ConfigPath = None,
@@ -80,12 +101,18 @@ def run(
     seed: Seed = None,
     out: Out = None,
     in_process: InProcess = False,
+    json: Json = False,
+    open_: Open = False,
+    dashboard: Dashboard = False,
     verbose: Verbose = False,
 ) -> None:
     """Train one strategy, and record and report it."""
+    greet(json)
     from raysim.cli.commands import run_one
 
-    run_one(_configuration(config, set_, seed), _console(), out, in_process=in_process, verbose=verbose)
+    settings = with_dashboard(set_, dashboard, in_process)
+    asked, manner = _configuration(config, settings, seed), {"in_process": in_process, "verbose": verbose}
+    run_one(asked, console_of(json), out, **manner, json=json, open_=open_)
 
 
 @app.command()
@@ -95,12 +122,18 @@ def compare(
     seed: Seed = None,
     out: Out = None,
     in_process: InProcess = False,
+    json: Json = False,
+    open_: Open = False,
+    dashboard: Dashboard = False,
     verbose: Verbose = False,
 ) -> None:
-    """Compare strategies over seeds: a table, plots and one page on accuracy and equity."""
+    """Compare strategies over seeds: tables, plots and one page."""
+    greet(json)
     from raysim.cli.commands import compare_all
 
-    compare_all(_configuration(config, set_, seed), _console(), out, in_process=in_process, verbose=verbose)
+    settings = with_dashboard(set_, dashboard, in_process)
+    asked, manner = _configuration(config, settings, seed), {"in_process": in_process, "verbose": verbose}
+    compare_all(asked, console_of(json), out, **manner, json=json, open_=open_)
 
 
 @app.command()
@@ -114,12 +147,17 @@ def describe(
     epsilon: Annotated[
         str | None, typer.Option(metavar="NUMBER|counts", help="What smooths empty bins in PSI; counts: half a row.")
     ] = None,
+    json: Json = False,
     verbose: Verbose = False,
 ) -> None:
-    """Print the federation: hospitals, sizes, prevalence, missing values, and what each source read."""
+    """Print the hospitals: sizes, prevalence, missing values.
+
+    And how unlike they are, where metrics are undefined, and what the source has read.
+    """
+    greet(json)
     from raysim.cli.commands import describe_data
 
-    describe_data(_configuration(config, set_, seed), _console(), table, epsilon)
+    describe_data(_configuration(config, set_, seed), console_of(json), table, epsilon, json=json)
 
 
 @app.command()
@@ -130,28 +168,32 @@ def plan(
     nodes: Annotated[
         str | None, typer.Option(metavar="SPEC", help="Nodes to plan for, such as 2x16cpu+1gpu,1x8cpu.")
     ] = None,
+    json: Json = False,
     verbose: Verbose = False,
 ) -> None:
-    """Print who would run where, memory of each actor and bytes of a round, without running."""
-    from raysim.experiment.plan import show_plan
+    """Print who would run where, memory and bytes; runs nothing."""
+    greet(json)
+    from raysim.cli.commands import show_plan
 
-    show_plan(_configuration(config, set_, seed), nodes, _console())
+    show_plan(_configuration(config, set_, seed), nodes, console_of(json), json=json)
 
 
 @app.command("list")
 def list_(
     kind: Annotated[Kind, typer.Argument(help="What to list.")],
     name: Annotated[
-        str | None, typer.Argument(metavar="[NAME]", help="One of them: all about it, and its keys.")
+        str | None,
+        typer.Argument(metavar="[NAME]", help="One of them: all about it, and its keys.", autocompletion=_names),
     ] = None,
+    json: Json = False,
 ) -> None:
-    """List what a configuration can name, or tell of one what it does and which keys it has."""
-    from raysim.cli.commands import list_kind, tell
+    """List what a configuration can name, or all about one of it."""
+    from raysim.cli.listing import show_kind, show_one
 
     if name is None:
-        list_kind(kind.value, _console())
+        show_kind(kind.value, console_of(json), json=json)
     else:
-        tell(kind.value, name, _console())
+        show_one(kind.value, name, console_of(json), json=json)
 
 
 def main() -> None:
@@ -211,10 +253,3 @@ def _configuration(path: Path | None, overrides: list[str] | None, seed: int | N
     if seed is not None:
         settings += [f"seed={seed}", "seeds=[]"]
     return resolve(path, settings, reads=())
-
-
-def _console() -> Console:
-    from rich.console import Console
-
-    # A pipe or a log file has no width of its own: wide enough for every table.
-    return Console() if sys.stdout.isatty() else Console(width=160)

@@ -7,6 +7,8 @@ from typing import Annotated
 
 import typer
 
+from raysim.cli.options import Verbose
+
 Run = Annotated[Path, typer.Argument(metavar="RUN", help="Folder of a finished run.")]
 Table = Annotated[Path, typer.Argument(metavar="TABLE", help="CSV or Parquet file with the columns of the run's data.")]
 Out = Annotated[Path, typer.Option(metavar="FILE", help="CSV or Parquet file to write, a row for each of the table's.")]
@@ -14,13 +16,15 @@ Hospital = Annotated[
     str | None, typer.Option(metavar="NAME", help="Whose rows they are, in place of the table's column.")
 ]
 Model = Annotated[str | None, typer.Option(metavar="NAME", help="The model served; default the run's headline.")]
-Verbose = Annotated[bool, typer.Option("-v", "--verbose", help="Show tracebacks.")]
 
 
 def predict(
     run: Run, table: Table, out: Out, hospital: Hospital = None, model: Model = None, verbose: Verbose = False
 ) -> None:
-    """Score the rows of a table with a run's models, each hospital's with what served it."""
+    """Score the rows of a table with a run's models.
+
+    Each hospital's rows are scored by the model that served it.
+    """
     from raysim.core.errors import ConfigError
     from raysim.serving.predictor import Predictor
     from raysim.storage.tables import check_place, write_table

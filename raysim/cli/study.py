@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from raysim.cli.options import Open, Out, Set, Verbose, console_of, greet, show_end
+
 StudyPath = Annotated[Path, typer.Argument(metavar="STUDY", help="YAML: a data section and a section 'study'.")]
-Set = Annotated[list[str] | None, typer.Option("--set", metavar="A.B=VALUE", help="Override a key; may be repeated.")]
-Out = Annotated[Path | None, typer.Option(help="Folder to write into; default runs/<name>/<time>-<id>.")]
-Verbose = Annotated[bool, typer.Option("-v", "--verbose", help="Show tracebacks.")]
 
 
-def study(config: StudyPath, set_: Set = None, out: Out = None, verbose: Verbose = False) -> None:
-    """Divide a data set over a grid, measure how unlike clients are, and say which measure tells the skew best."""
-    from rich.console import Console
+def study(config: StudyPath, set_: Set = None, out: Out = None, open_: Open = False, verbose: Verbose = False) -> None:
+    """Say which measure tells how unlike clients are.
 
+    A data set is divided over a grid, and every measure is taken of each division.
+    """
+    greet()
     from raysim.study.run import begin
 
-    begin(config, set_ or [], out, Console() if sys.stdout.isatty() else Console(width=160))
+    console = console_of()
+    show_end(begin(config, set_ or [], out, console), console, out, open_)

@@ -5,16 +5,25 @@ Exit codes are those of ``raysim``, and 3 for a sweep that ended with trials tha
 
 from __future__ import annotations
 
-import os
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-if TYPE_CHECKING:
-    from rich.console import Console
+from raysim.cli.options import (
+    Dashboard,
+    InProcess,
+    Open,
+    Out,
+    Set,
+    Verbose,
+    console_of,
+    greet,
+    show_end,
+    with_dashboard,
+)
 
+if TYPE_CHECKING:
     from raysim.api.sweep_result import SweepResult
 
 DONE, FAILED, INTERRUPTED = 0, 3, 130
@@ -22,41 +31,57 @@ DONE, FAILED, INTERRUPTED = 0, 3, 130
 
 SweepPath = Annotated[Path, typer.Argument(metavar="SWEEP", help="YAML: a configuration with a section 'sweep'.")]
 Folder = Annotated[Path, typer.Argument(metavar="FOLDER", help="The folder of what was begun.")]
-Set = Annotated[list[str] | None, typer.Option("--set", metavar="A.B=VALUE", help="Override a key; may be repeated.")]
-Out = Annotated[Path | None, typer.Option(help="Folder to write into; default runs/<name>/<time>-<id>.")]
 Failed = Annotated[bool, typer.Option("--failed", help="Of a sweep: run the trials that failed again, too.")]
-InProcess = Annotated[bool, typer.Option("--in-process", help="Of a run or comparison: go on without Ray.")]
-Verbose = Annotated[bool, typer.Option("-v", "--verbose", help="Show what Ray and MLflow say, and tracebacks.")]
 Store = Annotated[str, typer.Option(help="The store, as tracking.uri names it.")]
 Port = Annotated[int, typer.Option(help="Port on the loopback interface.")]
+Browser = Annotated[bool, typer.Option("--open/--no-open", help="Whether to open the page in the default browser.")]
 
 
-def sweep(config: SweepPath, set_: Set = None, out: Out = None, verbose: Verbose = False) -> None:
-    """Search a configuration for what is accurate and fair: many trials, a Pareto set, one recommendation."""
+def sweep(
+    config: SweepPath,
+    set_: Set = None,
+    out: Out = None,
+    open_: Open = False,
+    dashboard: Dashboard = False,
+    verbose: Verbose = False,
+) -> None:
+    """Search a configuration for what is accurate and fair.
+
+    Many trials, a Pareto set, one recommendation.
+    """
+    greet()
     from raysim.api import running
 
-    raise typer.Exit(_code(running.sweep(config, overrides=set_ or [], out=out, verbose=verbose, console=_console())))
+    console, settings = console_of(), with_dashboard(set_, dashboard)
+    result = running.sweep(config, overrides=settings, out=out, verbose=verbose, console=console)
+    show_end(result.folder, console, out, open_)
+    raise typer.Exit(_code(result))
 
 
 def resume(folder: Folder, failed: Failed = False, in_process: InProcess = False, verbose: Verbose = False) -> None:
-    """Go on with a run, comparison or sweep that was stopped; nothing that is finished is repeated."""
+    """Go on with what was stopped; nothing is repeated."""
     from raysim.tune.sweep import is_sweep
 
+    console = console_of()
     if is_sweep(folder):
         from raysim.api.running import resume_sweep
 
-        raise typer.Exit(_code(resume_sweep(folder, failed=failed, verbose=verbose, console=_console())))
+        result = resume_sweep(folder, failed=failed, verbose=verbose, console=console)
+        show_end(result.folder, console, folder, open_=False)
+        raise typer.Exit(_code(result))
     from raysim.cli.commands import resume_run
 
-    resume_run(folder, _console(), in_process=in_process, verbose=verbose)
+    resume_run(folder, console, in_process=in_process, verbose=verbose)
 
 
-def ui(uri: Store = "sqlite:///mlflow.db", port: Port = 5000) -> None:
-    """Open MLflow on this machine only, with the store that runs and sweeps were recorded in."""
-    import subprocess
+def ui(uri: Store = "sqlite:///mlflow.db", port: Port = 5000, open_: Browser = True, verbose: Verbose = False) -> None:
+    """Open MLflow with what was recorded, on this machine only."""
+    import sys
+    import webbrowser
 
     from raysim.core.errors import ConfigError
     from raysim.tracking.client import NOWHERE, check_reachable, sqlite_path
+    from raysim.tracking.server import latest_experiment, serving
 
     if uri == NOWHERE or uri.startswith(("http://", "https://")):
         raise ConfigError(
@@ -65,20 +90,16 @@ def ui(uri: Store = "sqlite:///mlflow.db", port: Port = 5000) -> None:
     check_reachable(uri)
     if uri.startswith("sqlite:") and not sqlite_path(uri).exists():
         raise ConfigError(f"--uri: {sqlite_path(uri).absolute()} does not exist; run something first or name another")
-    # One process answers one user soon enough; MLflow would start four, and more for jobs of its own.
-    server = ["server", "--backend-store-uri", uri, "--host", "127.0.0.1", "--port", str(port), "--workers", "1"]
-    # Neither MLflow nor the processes that it starts look for modules in the working directory.
-    environment = {"MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"} | os.environ | {"PYTHONSAFEPATH": "1"}
-    raise typer.Exit(subprocess.call([sys.executable, "-m", "mlflow", *server], env=environment))
+    with serving(uri, port) as server:
+        experiment = latest_experiment(uri)
+        page = server.address if experiment is None else server.runs(experiment)
+        print(f"MLflow: {page} (Ctrl-C ends it)", flush=True)
+        if open_ and sys.stdout.isatty():
+            webbrowser.open(page)
+        raise typer.Exit(server.process.wait())
 
 
 def _code(result: SweepResult) -> int:
     if not result.ended:
         return INTERRUPTED
     return FAILED if result.failed else DONE
-
-
-def _console() -> Console:
-    from rich.console import Console
-
-    return Console() if sys.stdout.isatty() else Console(width=160)

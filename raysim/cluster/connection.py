@@ -76,8 +76,10 @@ TOKEN_REMEDY = "put the cluster's token into ~/.ray/auth_token or RAY_AUTH_TOKEN
 
 
 @contextlib.contextmanager
-def connected(verbose: bool) -> Iterator[bool]:
+def connected(verbose: bool, dashboard: bool = False) -> Iterator[bool]:
     """Connect this process to Ray for a while; whether it was before. Where it was, it stays so.
+
+    ``dashboard``: whether a Ray that is started here has its dashboard.
 
     Raises ``ResourceError`` where the cluster cannot be used, within 30 seconds, and ``HangingError`` where Ray itself
     does not come back.
@@ -90,12 +92,12 @@ def connected(verbose: bool) -> Iterator[bool]:
             yield True
             return
         settings = QUIET if os.environ.get("RAY_ADDRESS") else QUIET | LOCAL
-        with host.environment(settings, keep=True), _started(verbose):
+        with host.environment(settings, keep=True), _started(verbose, dashboard):
             yield False
 
 
 @contextlib.contextmanager
-def _started(verbose: bool) -> Iterator[None]:
+def _started(verbose: bool, dashboard: bool) -> Iterator[None]:
     address = os.environ.get("RAY_ADDRESS")
     options: dict[str, Any] = {"log_to_driver": verbose}
     if not verbose:
@@ -108,7 +110,7 @@ def _started(verbose: bool) -> Iterator[None]:
     else:
         private_token()
         # Without an address Ray would join whatever somebody has started on this machine.
-        options |= {"address": "local", "include_dashboard": False}
+        options |= {"address": "local", "include_dashboard": dashboard, "dashboard_host": "127.0.0.1"}
     try:
         with host.quiet() if verbose else host.quiet("ray"):
             keeper = _kept_up(options)
@@ -219,6 +221,11 @@ def _lost(part: str) -> NoReturn:
         flush=True,
     )
     os._exit(2)
+
+
+def dashboard_address() -> str | None:
+    """Where the dashboard of the Ray is that this process is connected to; None where it has none."""
+    return ray_private.dashboard_address()
 
 
 def live_nodes() -> tuple[Node, ...]:

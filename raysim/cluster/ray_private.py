@@ -55,6 +55,14 @@ def ended_parts() -> list[str]:
     return [] if node is None else [kind for kind, _ in node.dead_processes() if kind in ("raylet", "gcs_server")]
 
 
+def dashboard_address() -> str | None:
+    """The address of the dashboard of the Ray that this process is connected to; None where it has none."""
+    from ray._private import worker
+
+    node = worker._global_node
+    return f"http://{node.webui_url}" if node is not None and node.webui_url else None
+
+
 @contextlib.contextmanager
 def on_loopback() -> Iterator[None]:
     """A Ray that is started meanwhile listens on the loopback interface alone, also where ray was imported before.

@@ -322,6 +322,7 @@ class ResourcesSection(Section):
     ``per_hospital`` gives hospitals, by name, an actor of their own that holds other CPUs and GPUs. ``data`` says how
     rows reach other nodes: from a ``shared`` folder, ``shipped``, or ``auto``, which ships where it cannot be read.
     ``autoscale`` describes nodes that an autoscaler may start where those that stand cannot run an actor.
+    ``dashboard`` starts a Ray of one's own with its dashboard.
     """
 
     hospitals_per_actor: Literal["auto"] | int = default("resources.hospitals_per_actor")
@@ -332,6 +333,7 @@ class ResourcesSection(Section):
     per_hospital: dict[str, OwnActor] = default("resources.per_hospital")
     data: Literal["auto", "shared", "shipped"] = default("resources.data")
     autoscale: str | None = default("resources.autoscale")
+    dashboard: bool = default("resources.dashboard")
 
     @field_validator("hospitals_per_actor")
     @classmethod

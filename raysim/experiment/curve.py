@@ -27,6 +27,7 @@ from raysim.config.reading import Source
 from raysim.config.schema import Config
 from raysim.core.errors import ConfigError
 from raysim.core.section import Section
+from raysim.report.progress import phase
 from raysim.storage.manifest import Manifest
 
 if TYPE_CHECKING:
@@ -112,7 +113,8 @@ def _play(
     from raysim.experiment.runs import Experiment
     from raysim.report.curve_figure import curve_figure
 
-    experiment = Experiment.comparing(config, out, again=again)
+    with phase(console, "reading data"):
+        experiment = Experiment.comparing(config, out, again=again)
     figures = figures_of(next(iter(experiment.federations.values())).task, config.evaluation.part)
     if curve.figure not in figures:
         raise ConfigError(

@@ -9,19 +9,16 @@ from __future__ import annotations
 import os
 import pickle
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
-from rich.console import Console
-from rich.markup import escape
-from rich.table import Table
 
 from raysim.cluster.placement import Placement
 from raysim.cluster.pool import LocalPool
 from raysim.config import plugins
-from raysim.config.nodes import Node, inventory, parse_nodes
+from raysim.config.nodes import Node, parse_nodes
 from raysim.config.reading import compared, resolve
 from raysim.config.schema import Config
 from raysim.core import host
@@ -35,7 +32,6 @@ from raysim.engine.messages import HospitalStates, Inquiry, PartialResult, Round
 from raysim.engine.pool import StateReferences
 from raysim.experiment.jobs import make_job
 from raysim.experiment.session import place_live
-from raysim.report.terminal import titled
 from raysim.strategies.base import POOLED, Floats, Ids
 
 PROCESS_BYTES, TORCH_BYTES = 135_000_000, 190_000_000
@@ -43,9 +39,6 @@ PROCESS_BYTES, TORCH_BYTES = 135_000_000, 190_000_000
 
 WORKING_COPIES = 3
 """Parameters of the hospitals in training are held as they started, as they are, and as gradients."""
-
-SHOWN = 32
-"""More actors than this are summed up by node."""
 
 
 @dataclass(frozen=True)
@@ -67,8 +60,36 @@ class PlannedTraffic:
     virtual_seconds: float | None = None
 
 
-def show_plan(config: Config, nodes: str | None, console: Console) -> None:
-    """``raysim plan``."""
+@dataclass(frozen=True, eq=False)
+class Plan:
+    """What a run of ``config`` would be like on ``machines``; ``traffic`` is a round's, by the strategy's label."""
+
+    config: Config
+    federation: Federation
+    placement: Placement
+    machines: Sequence[Node]
+    traffic: Mapping[str, PlannedTraffic]
+
+    def actors(self) -> list[PlannedActor]:
+        """What each actor would serve and need."""
+        return [_actor(self, actor) for actor in range(len(self.placement.served))]
+
+
+class PlannedActor(NamedTuple):
+    """An actor, or all ``actors`` of a node: its hospitals with their ``rows``, the ``largest`` by name, its needs."""
+
+    node: int
+    actors: int
+    hospitals: int
+    largest: Sequence[str]
+    rows: int
+    cpus: float
+    gpus: float
+    memory: int
+
+
+def make_plan(config: Config, nodes: str | None) -> Plan:
+    """The plan of a configuration on ``nodes``, as ``--nodes`` describes them. Raises ``RaysimError``."""
     source = plugins.build_source(config.data)
     seed = (config.seeds or (config.seed,))[0]
     federation = plugins.build_federation(config.data, source, seed)
@@ -80,9 +101,7 @@ def show_plan(config: Config, nodes: str | None, console: Console) -> None:
         traffic[plugins.label(weighed.strategy)] = weigh(
             make_job(weighed, strategy, selection, federation.folder, seed), placement
         )
-    console.print(f"nodes: {inventory(machines)}", highlight=False, markup=False)
-    console.print(_actors(federation, placement, machines, config, list(traffic.values())))
-    console.print(_rounds(traffic))
+    return Plan(config, federation, placement, machines, traffic)
 
 
 def _weighed(config: Config) -> tuple[Config, ...]:
@@ -216,90 +235,14 @@ def _partial_size(partial: PartialResult) -> int:
     return _size(hollow) + sum(array.nbytes for array in (partial.units, partial.deltas) if array is not None)
 
 
-class _Line(NamedTuple):
-    """A row of the table: an actor, or all actors of a node."""
-
-    node: int
-    actors: int
-    hospitals: int
-    largest: str
-    rows: int
-    cpus: float
-    gpus: float
-    memory: int
-
-
-def _actors(
-    federation: Federation,
-    placement: Placement,
-    machines: Sequence[Node],
-    config: Config,
-    traffic: Sequence[PlannedTraffic],
-) -> Table:
-    lines = [_line(federation, placement, actor, config, traffic) for actor in range(len(placement.served))]
-    if len(lines) > SHOWN:
-        lines = [_summed([line for line in lines if line.node == node]) for node in set(placement.nodes)]
-    title = f"{len(placement.served)} actors; memory is about what each needs"
-    table = _table(title, ["node", "actors", "hospitals", "largest"], ["rows", "CPUs", "GPUs", "memory"])
-    for line in sorted(lines):
-        held = (f"{line.rows:,}", f"{line.cpus:g}", f"{line.gpus:g}", _bytes(line.memory))
-        table.add_row(
-            escape(machines[line.node].name), str(line.actors), str(line.hospitals), escape(line.largest), *held
-        )
-    return table
-
-
-def _line(
-    federation: Federation, placement: Placement, actor: int, config: Config, traffic: Sequence[PlannedTraffic]
-) -> _Line:
-    ids, (cpus, gpus) = placement.served[actor], placement.share(actor)
-    device = config.resources.device
+def _actor(plan: Plan, actor: int) -> PlannedActor:
+    ids, (cpus, gpus) = plan.placement.served[actor], plan.placement.share(actor)
+    federation, traffic, device = plan.federation, list(plan.traffic.values()), plan.config.resources.device
     torch = device == "cuda" or (device == "auto" and gpus > 0) or "torch" in sys.modules
     pooled = actor == 0 and any(t.pooled for t in traffic)
     needs = memory(federation, ids, traffic, torch=torch, pooled=pooled)
-    largest = ids[np.argsort(-federation.totals[ids], kind="stable")][:2]
-    names = ", ".join(federation.hospitals[hospital] for hospital in largest)
-    more = f" + {len(ids) - len(largest)} more" if len(ids) > len(largest) else ""
+    largest = [
+        federation.hospitals[hospital] for hospital in ids[np.argsort(-federation.totals[ids], kind="stable")][:2]
+    ]
     rows = int(federation.totals[ids].sum())
-    return _Line(placement.nodes[actor], 1, len(ids), names + more, rows, cpus, gpus, needs)
-
-
-def _summed(lines: Sequence[_Line]) -> _Line:
-    return _Line(
-        node=lines[0].node,
-        actors=len(lines),
-        hospitals=sum(line.hospitals for line in lines),
-        largest="",
-        rows=sum(line.rows for line in lines),
-        cpus=sum(line.cpus for line in lines),
-        gpus=sum(line.gpus for line in lines),
-        memory=sum(line.memory for line in lines),
-    )
-
-
-def _rounds(traffic: dict[str, PlannedTraffic]) -> Table:
-    columns = ["cohort", "parameters", "hospitals receive", "hospitals send", "Ray: to each node", "Ray: from actors"]
-    timed = any(t.virtual_seconds is not None for t in traffic.values())
-    table = _table("a round", ["strategy"], [*columns, *(["virtual seconds, the first"] if timed else [])])
-    for label, t in traffic.items():
-        sizes = [_bytes(value) for value in (t.down, t.up, t.plan, t.partials)]
-        seconds = [f"{t.virtual_seconds:,.1f}"] if t.virtual_seconds is not None else []
-        table.add_row(escape(label), str(t.cohort), f"{t.parameters:,}", *sizes, *seconds)
-    return table
-
-
-def _table(title: str, left: Sequence[str], right: Sequence[str]) -> Table:
-    table = titled(title)
-    for heading in left:
-        table.add_column(heading)
-    for heading in right:
-        table.add_column(heading, justify="right")
-    return table
-
-
-def _bytes(count: float) -> str:
-    for unit in ("B", "kB", "MB"):
-        if count < 1000:
-            return f"{count:.0f} {unit}" if unit == "B" or count >= 100 else f"{count:.1f} {unit}"
-        count /= 1000
-    return f"{count:.1f} GB"
+    return PlannedActor(plan.placement.nodes[actor], 1, len(ids), largest, rows, cpus, gpus, needs)

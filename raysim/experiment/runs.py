@@ -28,6 +28,7 @@ from raysim.engine.messages import ModelSpec
 from raysim.engine.promises import Terms, settled
 from raysim.experiment import tuning
 from raysim.experiment.jobs import make_job
+from raysim.experiment.notes import headlines, note
 from raysim.experiment.services import RunServices
 from raysim.report import privacy
 from raysim.statistics.paired import FEW_HOSPITALS
@@ -38,7 +39,7 @@ from raysim.storage.manifest import Kind, Manifest
 from raysim.storage.results import SPLIT, choose_folder, split_table, write_run
 from raysim.storage.resume import Opened
 from raysim.strategies.base import Selection, Strategy
-from raysim.tracking.client import RUN_TAG, check_reachable
+from raysim.tracking.client import DATA_TAGS, RUN_TAG, check_reachable
 from raysim.tracking.recording import Record
 
 if TYPE_CHECKING:
@@ -183,10 +184,11 @@ class Experiment:
             if begin is not None:
                 with resume.writing(self.folder):
                     begin(whole.manifest)
+            some = next(iter(self.federations.values()))
             with (
                 services.ready(in_process, verbose, count, self._rounds(), self.remarks()),
                 services.recorder.run(
-                    self.config.name, frozen, {RUN_TAG: whole.ticket.id}, again=whole.again
+                    self.config.name, frozen, {RUN_TAG: whole.ticket.id} | self._data_tags(some), again=whole.again
                 ) as parent,
             ):
                 tried = self._try(services, whole.manifest, parent)
@@ -198,7 +200,7 @@ class Experiment:
                 services.display.conclude()
                 with resume.writing(self.folder):
                     conclude(results, whole.manifest)
-                parent.done({}, whole.manifest.paths())
+                parent.done(headlines(results), whole.manifest.paths(), note(whole.manifest, kind))
             whole.finish()
             for folder in (*tried, *(result.folder for result in results)):
                 (folder / resume.FINISHED).unlink(missing_ok=True)
@@ -228,6 +230,9 @@ class Experiment:
         values = tuning.chosen(self._tune, table)
         self.entries = _entries([tuning.with_values(entry.config, values[entry.label]) for entry in self.entries])
         return folders
+
+    def _data_tags(self, federation: Federation) -> dict[str, str]:
+        return dict(zip(DATA_TAGS, (self.config.data.source, federation.fingerprint), strict=True))
 
     def _folder(self, entry: Entry, seed: int) -> Path:
         return self.folder / "runs" / folder_of(entry.label) / f"seed-{seed}"
@@ -280,7 +285,7 @@ class Experiment:
         federation, began = self.federations[seed], time.perf_counter()
         frozen = self._frozen(entry, seed)
         evaluation, precision = entry.config.evaluation, entry.config.training.precision
-        tags = {"strategy": entry.label, "seed": str(seed), "data": federation.fingerprint, RUN_TAG: run.ticket.id}
+        tags = {"strategy": entry.label, "seed": str(seed), RUN_TAG: run.ticket.id} | self._data_tags(federation)
         if entry.config.privacy is not None:
             tags["privacy"] = f"{entry.config.privacy.unit}, {entry.config.privacy.way}"
         services.display.begin(name, entry.config.training.rounds)
@@ -310,7 +315,8 @@ class Experiment:
             model, headline = list(outcome.metrics.items())[-1]
             timed = timing.figures(outcome, self.config.system, federation.task)
             setup = {"bytes_setup_down": outcome.setup.down, "bytes_setup_up": outcome.setup.up}
-            record.done({**headline, **timed, **setup, **privacy.figures(outcome.privacy)}, run.manifest.paths())
+            figures = {**headline, **timed, **setup, **privacy.figures(outcome.privacy)}
+            record.done(figures, run.manifest.paths(), note(run.manifest, "run"))
         kind, mean = federation.task, headline[federation.task.headline]
         digits = kind.decimals(mean) + 1
         last = "worst decile" if headline["hospitals"] >= FEW_HOSPITALS else f"{kind.worst} hospital"

@@ -14,9 +14,12 @@ from raysim.data.federation import Federation
 from raysim.engine.job import Round
 from raysim.experiment import unsent
 from raysim.experiment.session import Session, open_session
-from raysim.report.progress import RunProgress
+from raysim.report.progress import RunProgress, phase
 from raysim.storage import resume
 from raysim.tracking.recording import Record, Recorder
+
+STARTING = "starting Ray"
+"""The phase in which hospitals come up."""
 
 
 class RunServices:
@@ -41,12 +44,17 @@ class RunServices:
         ``remarks`` are printed when they stand ready.
         """
         config, federation = self._config, self._federation
-        with (
-            Recorder(config.tracking, verbose) as self.recorder,
-            open_session(
-                federation.totals, config.resources, in_process=in_process, verbose=verbose, names=federation.hospitals
-            ) as self.session,
-        ):
+        with contextlib.ExitStack() as standing:
+            self.recorder = standing.enter_context(Recorder(config.tracking, verbose))
+            with contextlib.nullcontext() if in_process else phase(self._console, STARTING):
+                opened = open_session(
+                    federation.totals,
+                    config.resources,
+                    in_process=in_process,
+                    verbose=verbose,
+                    names=federation.hospitals,
+                )
+                self.session = standing.enter_context(opened)
             self._announce()
             for line in remarks:
                 self.say(line)
@@ -76,3 +84,5 @@ class RunServices:
             highlight=False,
             markup=False,
         )
+        if self.session.dashboard:
+            self.say(f"dashboard: {self.session.dashboard}")

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from raysim.cluster.connection import connected, live_nodes, reserve
+from raysim.cluster.connection import connected, dashboard_address, live_nodes, reserve
 from raysim.cluster.coordinator import CoordinatorActor
 from raysim.cluster.placement import Placement, balance, describe, place
 from raysim.cluster.pool import LocalPool, RayPool, cause_of
@@ -46,6 +46,8 @@ class Session(Protocol):
     where: str
     """A short text on who computes: ``2 actors, 104 hospitals each``."""
     warning: str | None
+    dashboard: str | None
+    """The address of Ray's dashboard, where there is one."""
     pool: Pool
     """The hospitals, for those who bring a coordinator of their own."""
 
@@ -73,7 +75,7 @@ def open_session(
         with host.threads(1):  # more of them than cores was seen to be 30 times slower
             yield _InProcess(rows, resources)
         return
-    with connected(verbose) as before:
+    with connected(verbose, resources.dashboard) as before:
         session: _OnRay | None = None
         try:
             session = _OnRay(rows, resources, names)
@@ -84,6 +86,8 @@ def open_session(
 
 
 class _InProcess:
+    dashboard: str | None = None
+
     def __init__(self, rows: Ids, resources: ResourcesSection) -> None:
         groups = 1
         if resources.hospitals_per_actor != "auto":
@@ -118,6 +122,7 @@ class _OnRay:
         self.coordinator = self._coordinate()
         self.actors = pool.actors
         self.warning = pool.wait(ACTOR_START_SECONDS)
+        self.dashboard = dashboard_address()
         self.where = describe([len(ids) for ids in placement.served], len(set(pool.places)))
 
     def run(

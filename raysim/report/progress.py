@@ -2,17 +2,59 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
+from collections.abc import Iterator
 from types import TracebackType
+from typing import TYPE_CHECKING
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColumn, Task, TaskID, TextColumn
+from rich.text import Text
 
-from raysim.engine.job import Round
-from raysim.metrics.labels import reporting
+if TYPE_CHECKING:
+    from raysim.engine.job import Round
 
 PLAIN_SECONDS = 5.0
 """Plain lines come no more often than this."""
+
+
+@contextlib.contextmanager
+def phase(console: Console, text: str) -> Iterator[None]:
+    """Say what is being done meanwhile: a live line in a terminal, elsewhere a line that stays."""
+    if not console.is_terminal:
+        console.print(text, highlight=False, markup=False)
+    with waiting(console, text):
+        yield
+
+
+@contextlib.contextmanager
+def waiting(console: Console, text: str) -> Iterator[None]:
+    """The same for a command whose output is its result: nothing where there is no terminal."""
+    with console.status(Text(text)) if console.is_terminal else contextlib.nullcontext():
+        yield
+
+
+def time_left(seconds: float, done: float, total: float) -> str:
+    """How long it takes about until all is done, if it goes on as it did; empty where nothing is done yet, or all.
+
+    >>> time_left(60, 3, 9), time_left(20, 1, 200), time_left(1, 0, 9)
+    ('about 2 min left', 'about 1 h 06 min left', '')
+    """
+    if not 0 < done < total:
+        return ""
+    left = round(seconds * (total - done) / done)
+    if left < 90:
+        return f"about {left} s left"
+    minutes = round(left / 60)
+    return f"about {minutes} min left" if minutes < 60 else f"about {minutes // 60} h {minutes % 60:02d} min left"
+
+
+class _Left(ProgressColumn):
+    """The time left of all jobs together."""
+
+    def render(self, task: Task) -> Text:
+        return Text(time_left(task.elapsed or 0.0, task.completed, task.total or 0.0))
 
 
 class RunProgress:
@@ -25,6 +67,8 @@ class RunProgress:
         self._played = 0
         self._jobs = jobs
         self._done = 0
+        self._all_played = 0.0
+        self._began = time.monotonic()
         self._label = ""
         self._said = time.monotonic()
         self._live: Progress | None = None
@@ -32,11 +76,11 @@ class RunProgress:
         if console.is_terminal:
             self._live = Progress(
                 TextColumn("{task.description}", markup=False),
-                BarColumn(bar_width=16),
+                BarColumn(bar_width=10),
                 MofNCompleteColumn(),
-                TextColumn("rounds,"),
-                TimeRemainingColumn(),
-                TextColumn("left {task.fields[note]}"),
+                TextColumn("rounds"),
+                _Left(),
+                TextColumn("{task.fields[note]}"),
                 console=console,
                 transient=True,
             )
@@ -57,6 +101,8 @@ class RunProgress:
 
     def round(self, row: Round) -> None:
         """A round of the job has ended."""
+        from raysim.metrics.labels import reporting
+
         note = ""
         self._played += 1
         if row.metrics:
@@ -68,23 +114,31 @@ class RunProgress:
             self._live.update(self._task, advance=1, description=self._label, note=note)
         elif time.monotonic() - self._said >= PLAIN_SECONDS:
             self._said = time.monotonic()
-            self._console.print(
-                f"{self._label}: round {row.round}/{self._rounds} {note}", highlight=False, markup=False
-            )
+            line = f"{self._label}: round {row.round}/{self._rounds}"
+            self._say(", ".join(filter(None, [line, note, self._left(self._all_played + self._played)])))
 
     def conclude(self) -> None:
         """All jobs have ended, and what they come to is written."""
         if self._live is not None and self._task is not None:
-            self._live.update(self._task, description="tables, plots, page", note="")
+            self._live.update(self._task, description="drawing pictures", note="")
+        else:
+            self._say("drawing pictures")
 
     def end(self, seconds: float, note: str) -> None:
         """The job has ended."""
         self._done += 1
+        # A run that stopped early has no further rounds; one without rounds has told of none.
+        self._all_played += max(self._rounds, self._played)
         if self._live is not None and self._task is not None:
-            # A run that stopped early has no further rounds; one without rounds has told of none.
             self._live.update(self._task, advance=max(0, self._rounds - self._played))
         if self._live is None:
             self._said = time.monotonic()
-            self._console.print(
-                f"[{self._done}/{self._jobs}] {self._label}: {seconds:.1f} s, {note}", highlight=False, markup=False
-            )
+            left = self._left(self._all_played)
+            line = f"[{self._done}/{self._jobs}] {self._label}: {seconds:.1f} s, {note}"
+            self._say(f"{line}; {left}" if left else line)
+
+    def _left(self, played: float) -> str:
+        return time_left(time.monotonic() - self._began, played, self._total)
+
+    def _say(self, line: str) -> None:
+        self._console.print(line, highlight=False, markup=False)

@@ -36,8 +36,8 @@ PASSED_OVER = ("minimum", "largest", "split", "preprocessing")
 """Keys of ``data`` about hospitals, parts and features: a study divides labels alone, and holds out a fixed share."""
 
 
-def begin(path: Path, overrides: Sequence[str], out: Path | None, console: Console) -> None:
-    """Read, measure, predict, and write ``study.csv``, ``importances.csv``, the plots and the page."""
+def begin(path: Path, overrides: Sequence[str], out: Path | None, console: Console) -> Path:
+    """Read, measure, predict, and write ``study.csv``, ``importances.csv``, plots and page. Returns the folder."""
     import pandas as pd
 
     tree = read_tree(path, overrides)
@@ -64,7 +64,7 @@ def begin(path: Path, overrides: Sequence[str], out: Path | None, console: Conso
     shares = importances(table, study.candidates, study.target)
     _write(folder, config, study, table, shares, note)
     console.print(_ranking(shares))
-    console.print(f"files: {folder}", soft_wrap=True, highlight=False, markup=False)
+    return folder
 
 
 def _check_read(config: Config) -> None:

@@ -17,12 +17,19 @@ from urllib.parse import urlparse
 
 from raysim.core.errors import ConfigError
 from raysim.engine.job import Round
+from raysim.tracking.names import metric_name, named
 
 NOWHERE = "none"
 """The ``tracking.uri`` that records nowhere."""
 
 RUN_TAG = "raysim.run"
 """The tag that holds the id under which a run that goes on finds itself again."""
+
+NOTE_TAG = "mlflow.note.content"
+"""The tag that MLflow shows as a run's description, in Markdown."""
+
+DATA_TAGS = ("source", "data")
+"""The tags that hold the name of a run's data source, and the fingerprint of its data."""
 
 SQLITE = "sqlite:///"
 """How the address of a SQLite store begins."""
@@ -118,6 +125,9 @@ class Tracker:
         labels = dict(tags) | ({"mlflow.parentRunId": parent} if parent else {})
         run_id: str = self._client.create_run(self._experiment, run_name=name, tags=labels).info.run_id
         self._log_params(run_id, params)
+        name_of_data, digest = (tags.get(tag) for tag in DATA_TAGS)
+        if name_of_data and digest:
+            self.dataset(run_id, name_of_data, digest)
         return run_id
 
     def go_on(self, name: str, params: Mapping[str, Any], tags: Mapping[str, str], parent: str | None = None) -> str:
@@ -149,19 +159,19 @@ class Tracker:
 
         now = int(time.time() * 1000)
         values = [
-            Metric(f"{model}.{name}", value, now, row.round)
+            Metric(f"{model}/{name}", value, now, row.round)
             for row in rounds
             for model, metrics in row.metrics.items()
             for name, value in metrics.items()
             if math.isfinite(value)
         ]
         values += [
-            Metric(name, float(getattr(row, name)), now, row.round)
+            Metric(metric_name(name), float(getattr(row, name)), now, row.round)
             for row in rounds
             for name in ("seconds", "cohort_size", "bytes_down", "bytes_up")
         ]
         values += [
-            Metric(name, float(getattr(row, name)), now, row.round)
+            Metric(metric_name(name), float(getattr(row, name)), now, row.round)
             for row in rounds
             for name in ("virtual_seconds", "asked", "staleness")
             if row.virtual_seconds is not None and math.isfinite(row.virtual_seconds)
@@ -172,7 +182,7 @@ class Tracker:
             for name in ("training_loss", "validation_loss")
             if (loss := getattr(row, name)) is not None
         ]
-        values += [Metric(name, loss, now, round) for name, loss, round in losses if math.isfinite(loss)]
+        values += [Metric(metric_name(name), loss, now, round) for name, loss, round in losses if math.isfinite(loss)]
         self._log(run_id, values)
 
     def finish(
@@ -182,14 +192,17 @@ class Tracker:
         files: Mapping[str, Path],
         status: Status,
         error: str | None = None,
+        note: str = "",
     ) -> None:
-        """Record final figures, :meth:`keep` files, and end the run, with the ``error`` of one that failed."""
+        """Record final figures and a ``note``, :meth:`keep` files, and end the run, with an ``error`` if it failed."""
         from mlflow.entities import Metric
 
         if run_id in self._closed:
             return
         now = int(time.time() * 1000)
-        self._log(run_id, [Metric(k, v, now, 0) for k, v in summary.items() if math.isfinite(v)])
+        self._log(run_id, [Metric(k, v, now, 0) for k, v in named(summary).items() if math.isfinite(v)])
+        if note:
+            self.tag(run_id, {NOTE_TAG: note})
         self.keep(run_id, files)
         if error is not None:
             self._client.set_tag(run_id, "error", error[:5000])
@@ -200,13 +213,21 @@ class Tracker:
         from mlflow.entities import Metric
 
         now = int(time.time() * 1000)
-        self._log(run_id, [Metric(name, value, now, step) for name, value, step in values if math.isfinite(value)])
+        finite = [(metric_name(name), value, step) for name, value, step in values if math.isfinite(value)]
+        self._log(run_id, [Metric(name, value, now, step) for name, value, step in finite])
 
     def tag(self, run_id: str, tags: Mapping[str, str]) -> None:
         """Set tags of a run in one call."""
         from mlflow.entities import RunTag
 
         self._client.log_batch(run_id, tags=[RunTag(key, value) for key, value in tags.items()])
+
+    def dataset(self, run_id: str, name: str, digest: str) -> None:
+        """Record which data a run learned on: the column "Dataset" of MLflow's table. ``digest`` has 36 letters."""
+        from mlflow.entities import Dataset, DatasetInput
+
+        data = Dataset(name[:500], digest[:36], "raysim", json.dumps({"source": name}))
+        self._client.log_inputs(run_id, datasets=[DatasetInput(data)])
 
     def keep(self, run_id: str, files: Mapping[str, Path]) -> None:
         """Keep files with a run, each under its name, which may have folders in it."""

@@ -55,6 +55,7 @@ class Unsent:
     rounds: Sequence[Round]
     summary: Mapping[str, float]
     files: Mapping[str, Path]
+    note: str = ""
 
 
 def joined(thread: threading.Thread, calls: Callable[[], int], seconds: float) -> bool:
@@ -179,7 +180,7 @@ class Recorder:
             tracker.rounds(record.run_id, rounds)
             record.sent += len(rounds)
         if status is not None:
-            tracker.finish(record.run_id, record.summary, record.files, status, record.error)
+            tracker.finish(record.run_id, record.summary, record.files, status, record.error, record.note)
             record.over = True
         record.doubtful = False
 
@@ -207,6 +208,7 @@ class Record:
     rounds: list[Round] = field(default_factory=list)
     summary: Mapping[str, float] = field(default_factory=dict)
     files: Mapping[str, Path] = field(default_factory=dict)
+    note: str = ""
     status: Status | None = None
     error: str | None = None
     run_id: str | None = None
@@ -231,14 +233,16 @@ class Record:
             self.flushed = time.monotonic()
             self.recorder.tell(self)
 
-    def done(self, summary: Mapping[str, float], files: Mapping[str, Path]) -> None:
-        """The run's final figures, and the files to keep with it by name."""
-        self.summary, self.files = summary, files
+    def done(self, summary: Mapping[str, float], files: Mapping[str, Path], note: str = "") -> None:
+        """The run's final figures, the files to keep with it by name, and what it comes to, in Markdown."""
+        self.summary, self.files, self.note = summary, files, note
 
     def unsent(self) -> Unsent:
         """All of it, in plain values."""
         parent = self.parent.tags[RUN_TAG] if self.parent is not None else None
-        return Unsent(self.name, self.params, self.tags, parent, tuple(self.rounds), self.summary, self.files)
+        return Unsent(
+            self.name, self.params, self.tags, parent, tuple(self.rounds), self.summary, self.files, self.note
+        )
 
 
 def send(unsent: Iterable[Unsent], tracking: TrackingSection) -> None:
@@ -253,4 +257,4 @@ def send(unsent: Iterable[Unsent], tracking: TrackingSection) -> None:
                 above = tracker.known(run.parent) if run.parent is not None else None
                 run_id = tracker.go_on(run.name, run.params, run.tags, above)
                 tracker.rounds(run_id, list(run.rounds))
-                tracker.finish(run_id, run.summary, run.files, "FINISHED")
+                tracker.finish(run_id, run.summary, run.files, "FINISHED", note=run.note)

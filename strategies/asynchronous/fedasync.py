@@ -53,12 +53,19 @@ class FedAsync(Strategy):
     needs: ClassVar[Needs] = Needs.more("merges single hospitals' updates as they come")
 
     mixing: float = 0.6
+    """α: the share of a fresh model that the server mixes into its own."""
     staleness: Literal["constant", "polynomial", "hinge"] = "polynomial"
+    """How the share falls with a model's age."""
     exponent: float = 0.5
+    """a of ``polynomial`` staleness."""
     slope: float = 10.0
+    """a of ``hinge`` staleness."""
     start: float = 4.0
+    """b of ``hinge`` staleness: the age from which the share falls."""
     rho: float = 0.005
+    """ρ: how strongly a hospital is pulled to the model that it received."""
     concurrency: int = 10
+    """Hospitals that train at a time."""
 
     def __post_init__(self) -> None:
         within("mixing", self.mixing, 0, 1)

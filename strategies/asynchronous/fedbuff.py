@@ -44,9 +44,13 @@ class FedBuff(Strategy):
     needs: ClassVar[Needs] = Needs.more("merges updates of few hospitals as they come")
 
     buffer: int = 10
+    """K: updates that the server waits for before it steps."""
     server_learning_rate: float = 1.0
+    """η_g: step size of the server."""
     exponent: float = 0.5
+    """a of ``(1 + age)^-a``, by which older updates count less."""
     concurrency: int = 10
+    """Hospitals that train at a time."""
 
     def __post_init__(self) -> None:
         at_least("buffer", self.buffer, 1)

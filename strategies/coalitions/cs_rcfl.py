@@ -60,15 +60,25 @@ class CsRcfl(Strategy):
     needs: ClassVar[Needs] = Needs.more("compares single hospitals' updates")
 
     clusters: int | Literal["each"] = 3
+    """K, the number of coalitions; ``each`` leaves every hospital by itself."""
     radius: float = 0.5
+    """ε: the radius of the ball of distributions in which the worst loss is taken."""
     small_radius: float | None = None
+    """The radius of small hospitals; null is the same."""
     small: int = 100
+    """A hospital with at most this many training rows is small."""
     radii: tuple[float, ...] = ()
+    """A grid from which each hospital takes its own radius by cross-validation; empty takes ``radius``."""
     folds: int = 5
+    """Folds of that cross-validation."""
     kappa: float = 1.0
+    """κ: what a flipped label costs; ``.inf`` makes labels certain."""
     transfer: Literal["robust", "plain"] = "robust"
+    """By which losses hospitals judge each other's models: ``robust`` or ``plain`` ones."""
     robust: bool = False
+    """Whether hospitals train robustly, too."""
     seconds: float = 60.0
+    """Seconds that the search for coalitions may take."""
 
     def __post_init__(self) -> None:
         if self.clusters != "each":

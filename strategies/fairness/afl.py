@@ -57,9 +57,13 @@ class AgnosticFL(Strategy):
     needs: ClassVar[Needs] = Needs.more("weighs hospitals by their losses")
 
     ascent: float = 0.1
+    """Step size with which the weights of hospitals rise towards those with larger losses."""
     learning_rate: float | None = None
+    """Step size of the model with ``averaging: gradient``; null is ``training.learning_rate``."""
     averaging: Literal["gradient", "model"] = "gradient"
+    """What the server averages: hospitals' ``gradient`` at the model (the paper's), or trained models (``model``)."""
     start: Literal["uniform", "samples"] = "uniform"
+    """The weights of hospitals at the start: all alike (``uniform``), or by rows (``samples``)."""
 
     def __post_init__(self) -> None:
         at_least("ascent", self.ascent, 0)

@@ -96,9 +96,13 @@ class FairFed(Strategy):
     needs: ClassVar[Needs] = Needs.more("weighs hospitals by their own figures")
 
     attribute: Attribute = "sex"
+    """The attribute that divides patients into groups."""
     privileged: Privileged = "Male"
+    """The value of the attribute, or the values, of the privileged group."""
     beta: float = 1.0
+    """β: how much a hospital's weight falls where its fairness differs from everybody's."""
     positive: int = 1
+    """The class that counts as the positive outcome."""
 
     def __post_init__(self) -> None:
         check_group(self.attribute, self.privileged)

@@ -30,6 +30,7 @@ class QFedAvg(Strategy):
     needs: ClassVar[Needs] = Needs.more("needs the length of each hospital's update")
 
     q: float = 1.0
+    """How much larger losses count: 0 is not at all, the paper goes to 5."""
 
     def __post_init__(self) -> None:
         at_least("q", self.q, 0)

@@ -48,9 +48,13 @@ class SignatureClustering(Strategy):
     needs: ClassVar[Needs] = CLUSTERS
 
     clusters: Clusters = "auto"
+    """K, the number of clusters; ``auto`` is 5, or as many as there are hospitals."""
     signature: tuple[Block, ...] = BLOCKS
+    """What a hospital tells of itself, and is clustered by."""
     block_scale: bool = False
+    """Whether each part of the signature has the same weight, however many numbers it has."""
     recluster_every: int = 0
+    """Rounds after which hospitals are clustered anew; 0 is never."""
 
     def __post_init__(self) -> None:
         check_clusters(self.clusters)

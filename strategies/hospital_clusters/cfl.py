@@ -68,10 +68,15 @@ class Cfl(Weighted):
     needs: ClassVar[Needs] = Needs.more("compares single hospitals' updates")
 
     eps1: float = 1e-5
+    """ε1: a cluster may split once the mean of its updates is shorter than this."""
     eps2: float = 0.1
+    """ε2: and while the longest of its updates is longer than this."""
     gamma: float = 0.5
+    """γ: how far apart the directions of the two parts must be for a split."""
     warmup: int = 0
+    """Rounds at the start without a split."""
     linkage: Linkage = "single"
+    """How the two parts are sought; ``single`` finds the best ones."""
 
     def __post_init__(self) -> None:
         at_least("eps1", self.eps1, 0, finite=False)

@@ -38,9 +38,13 @@ class Chip(SignatureClustering):
     title: ClassVar[str] = "CHiP-FL"
 
     lam: float = 0.5
+    """λ: how strongly a hospital is pulled to its cluster's model while it trains (equation 1)."""
     mu: float = 0.05
+    """μ: how strongly it is pulled to the global model (equation 1)."""
     alpha: float = 0.9
+    """α: how much of itself a cluster's model keeps in a round; the rest comes from the global model (equation 5)."""
     personalization: Personalization = field(default_factory=Personalization)
+    """How each hospital fine-tunes its cluster's model after the last round."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

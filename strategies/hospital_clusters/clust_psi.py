@@ -78,12 +78,19 @@ class ClustPsi(Strategy):
     needs: ClassVar[Needs] = CLUSTERS
 
     by: tuple[Aspect, ...] = ("labels",)
+    """What hospitals are compared by: ``labels``, ``attributes`` (features), ``sizes``, or several."""
     clusters: int | None = None
+    """τ, the number of clusters; null searches the one with the best silhouette."""
     allow_one: bool = False
+    """Whether all hospitals are one cluster unless some number of clusters has a positive silhouette."""
     privacy_epsilon: float | None = None
+    """ε of the Laplace noise on label counts; null adds none."""
     bins: int = 10
+    """Quantile bins of each feature, where hospitals are compared by attributes."""
     search_sample: int = 200
+    """Above this many hospitals, the number of clusters is searched on a sample of so many."""
     epsilon: Smoothing = EPSILON
+    """How empty bins are smoothed before PSI is taken: a number, or ``counts`` (half a row in every bin)."""
 
     def __post_init__(self) -> None:
         if not self.by:

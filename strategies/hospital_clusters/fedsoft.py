@@ -82,13 +82,21 @@ class FedSoft(Strategy):
     needs: ClassVar[Needs] = Needs.more("sends whole models, each into several sums")
 
     clusters: int = 5
+    """S, the number of centres."""
     lam: float = 0.1
+    """λ: how strongly a hospital's own model is pulled to the centres."""
     every: int = 2
+    """τ: rounds after which hospitals tell anew which centres fit their rows."""
     floor: float = 1e-4
+    """σ: the share of rows that a centre has at a hospital where none fits it."""
     spread: float = 0.1
+    """Standard deviation of the noise that sets the centres apart at the start."""
     selection: Literal["importance", "configured"] = "importance"
+    """Who trains: drawn for each centre by ``importance``, or by the ``configured`` selection."""
     fraction: float = 0.5
+    """The share of hospitals that the centres draw in a round, together."""
     start: Literal["own", "mixture"] = "own"
+    """Where a hospital begins a round: at its ``own`` model, or at its ``mixture`` of the centres."""
 
     def __post_init__(self) -> None:
         at_least("clusters", self.clusters, 1)

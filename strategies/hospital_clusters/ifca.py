@@ -68,9 +68,13 @@ class Ifca(Weighted):
     needs: ClassVar[Needs] = Needs.more("lets each hospital tell which model fits it best")
 
     clusters: Clusters = "auto"
+    """K, the number of cluster models; ``auto`` is 5, or as many as there are hospitals."""
     averaging: Literal["model", "gradient"] = "model"
+    """What is averaged: trained models (``model``, option II) or one step's updates (``gradient``, option I)."""
     spread: float = 0.1
+    """Standard deviation of the noise that sets the models apart at the start."""
     weights: Weighting = field(default="uniform", kw_only=True)
+    """How much a hospital counts in its cluster: ``uniform``, by its rows (``samples``), or rows with a ``floor``."""
 
     def __post_init__(self) -> None:
         check_clusters(self.clusters)

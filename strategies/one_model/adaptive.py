@@ -52,9 +52,13 @@ class AdaptiveServer(Weighted):
     """What the three have in common: all but how v grows, and FedAdam's rate."""
 
     server_learning_rate: float = 0.001
+    """η: step size of the server."""
     beta_1: float = 0.9
+    """β1: decay of the average of updates."""
     tau: float = 0.001
+    """τ: added to the square root in the step, so that small squares do not make large steps."""
     initial_accumulator: InitialAccumulator = "zero"
+    """v at the start: ``zero``, or ``tau2`` (τ squared)."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -111,6 +115,7 @@ class FedYogi(AdaptiveServer):
     """
 
     beta_2: float = 0.99
+    """β2: decay of the second moment."""
     tau: float = 0.01
 
     def __post_init__(self) -> None:
@@ -130,7 +135,9 @@ class FedAdam(AdaptiveServer):
     """
 
     beta_2: float = 0.99
+    """β2: decay of the average of squares."""
     bias_correction: Literal["none", "flower"] = "none"
+    """Whether averages are corrected for their start at zero, as ``flower`` does."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

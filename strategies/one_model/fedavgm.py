@@ -38,7 +38,9 @@ class FedAvgM(Weighted):
     """``momentum``: β; ``server_learning_rate``: η_s; weights as FedAvg."""
 
     momentum: float = 0.7
+    """β: the share of the last step that goes into the next."""
     server_learning_rate: float = 1.0
+    """Step size of the server."""
 
     def __post_init__(self) -> None:
         below_one("momentum", self.momentum)

@@ -40,8 +40,11 @@ class FedProx(Weighted):
     """``mu`` for all, ``mu_by_hospital`` by name for some; ``straggler_epochs`` by name; weights as FedAvg."""
 
     mu: float = 0.01
+    """μ: how strongly a hospital is pulled to the model that it received."""
     mu_by_hospital: Mapping[str, float] = field(default_factory=dict)
+    """Another μ for some hospitals, by name."""
     straggler_epochs: Mapping[str, int] = field(default_factory=dict)
+    """Fewer epochs for some hospitals, by name."""
 
     def __post_init__(self) -> None:
         at_least("mu", self.mu, 0)

@@ -41,7 +41,9 @@ class Moon(Weighted):
     title: ClassVar[str] = "MOON"
 
     mu: float = 1.0
+    """μ: the weight of the contrast between representations in the loss."""
     temperature: float = 0.5
+    """τ of the contrast."""
 
     def __post_init__(self) -> None:
         at_least("mu", self.mu, 0)

@@ -55,7 +55,9 @@ class Scaffold(Weighted):
     needs: ClassVar[Needs] = JOINT
 
     server_rate: float = 1.0
+    """η_g: step size of the server."""
     renew: Literal["steps", "gradient"] = "steps"
+    """How control variates are renewed: from the ``steps`` of the round (option II) or a ``gradient`` (option I)."""
     weights: Weighting = field(default="uniform", kw_only=True)
 
     def __post_init__(self) -> None:

@@ -65,8 +65,11 @@ class Cbfl(PatientClustering):
     needs: ClassVar[Needs] = Needs.more("sends each hospital's encoding of its patients")
 
     clusters: int | None = None
+    """The number of clusters of patients; null searches 3 to 8 by silhouette."""
     features: Features = "continuous"
+    """What patients are clustered by: ``continuous`` features, or all columns of ``values``."""
     encoder: str | None = None
+    """The import path of a function that turns features into what is clustered; null takes them as they are."""
 
     def __post_init__(self) -> None:
         check_number(self.clusters)

@@ -70,12 +70,19 @@ class FedGmc(PatientClustering):
     needs: ClassVar[Needs] = Needs.more("sends each hospital's mixture of its patients")
 
     clusters: int | None = None
+    """The number of clusters of patients; null searches 3 to 8 by silhouette."""
     features: Features = "continuous"
+    """What patients are clustered by: ``continuous`` features, or all columns of ``values``."""
     virtual: Virtual = "per_component"
+    """What ``samples`` virtual patients are drawn of: ``per_component``, ``per_hospital`` or ``proportional``."""
     samples: int = 10
+    """Virtual patients that the server draws, of each of these."""
     lam: float = 0.0
+    """λ: how strongly training is pulled to the cluster's model."""
     mu: float = 0.0
+    """μ: how strongly training is pulled to the mean of all clusters' models."""
     alpha: float = 1.0
+    """α: how much of itself a cluster's model keeps in a round; the rest comes from the mean of all."""
 
     def __post_init__(self) -> None:
         check_number(self.clusters)

@@ -68,9 +68,13 @@ class KFed(PatientClustering):
     needs: ClassVar[Needs] = Needs.more("sends each hospital's own cluster centres")
 
     clusters: int | None = None
+    """K, the number of clusters of patients; null searches 3 to 8 by silhouette."""
     local_clusters: int = 4
+    """k', the centres that each hospital sends."""
     features: Features = "continuous"
+    """What patients are clustered by: ``continuous`` features, or all columns of ``values``."""
     inherit: bool = False
+    """Whether a patient takes the cluster of its hospital's own centre, not of the nearest one."""
 
     def __post_init__(self) -> None:
         check_number(self.clusters)

@@ -42,8 +42,11 @@ class Ditto(Weighted):
     """
 
     lam: float = 1.0
+    """λ: how strongly a hospital's own model is pulled to the common one."""
     epochs: int | None = 1
+    """Epochs of the own model in a round; null is ``training.local_epochs``."""
     learning_rate: float | None = None
+    """Learning rate of the own model; null is ``training.learning_rate``."""
 
     def __post_init__(self) -> None:
         at_least("lam", self.lam, 0)

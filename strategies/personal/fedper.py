@@ -24,7 +24,9 @@ class FedPer(SharedBody, Weighted):
     """``head``: names of tensors or layers, None for the last layer (of a linear model the bias); weights as FedAvg."""
 
     head: tuple[str, ...] | None = None
+    """Tensors or layers that stay at the hospital; null is the last layer (of a linear model, the bias)."""
     final_head_epochs: int = 0
+    """Epochs in which every hospital fits its head to the last body, after the last round."""
 
     def __post_init__(self) -> None:
         at_least("final_head_epochs", self.final_head_epochs, 0)

@@ -30,8 +30,11 @@ class FedRep(SharedBody, Weighted):
     """
 
     head: tuple[str, ...] | None = None
+    """Tensors or layers that stay at the hospital; null is the last layer (of a linear model, the bias)."""
     head_epochs: int | None = None
+    """Epochs of the head in a round; null is ``training.local_epochs``."""
     final_head_epochs: int = 0
+    """Epochs in which every hospital fits its head to the last body, after the last round."""
 
     def __post_init__(self) -> None:
         if self.head_epochs is not None:

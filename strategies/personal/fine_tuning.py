@@ -39,8 +39,11 @@ class FineTuning(Strategy):
     title: ClassVar[str] = "Fine-tuning"
 
     mu: float = 0.01
+    """μ: how strongly rounds pull a hospital to the global model, as FedProx does."""
     prox: float = 0.0
+    """How strongly the fine-tuning after the last round is pulled to the global model."""
     personalization: Personalization = field(default_factory=Personalization)
+    """How each hospital fine-tunes the global model after the last round."""
 
     def __post_init__(self) -> None:
         at_least("mu", self.mu, 0)

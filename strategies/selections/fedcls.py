@@ -41,8 +41,11 @@ class FedCls(Selection):
     """``tau``: τ. Remembers ``clusters [N]``, -1 for hospitals without training rows."""
 
     tau: float = 0.1
+    """τ: the share of classes in which two hospitals of a cluster may differ."""
     fraction: float = 0.1
+    """The share of hospitals that take part in a round."""
     minimum: int = 10
+    """Hospitals that take part at least."""
 
     def __post_init__(self) -> None:
         at_least("tau", self.tau, 0)

@@ -68,11 +68,17 @@ class Haccs(Selection):
     hears_losses: ClassVar[bool] = True
 
     rho: float = 0.95
+    """ρ: the weight of speed in the choice of a cluster; the loss has the rest."""
     loss_power: float = 1.0
+    """The power of the loss in the weight of a cluster."""
     metric: Literal["hellinger", "euclidean"] = "hellinger"
+    """The distance between label distributions."""
     privacy_epsilon: float | None = None
+    """ε of the Laplace noise on label counts; null adds none."""
     fraction: float = 0.1
+    """The share of hospitals that take part in a round."""
     minimum: int = 10
+    """Hospitals that take part at least."""
 
     def __post_init__(self) -> None:
         within("rho", self.rho, 0, 1)

@@ -28,8 +28,11 @@ class PowerOfChoice(Selection):
     """``candidates``: d; m is ``max(minimum, floor(fraction * M))`` of ``M`` hospitals."""
 
     candidates: int = 8
+    """d: hospitals that are drawn and asked for their loss."""
     fraction: float = 0.1
+    """The share of hospitals that take part in a round."""
     minimum: int = 1
+    """Hospitals that take part at least."""
 
     def __post_init__(self) -> None:
         at_least("candidates", self.candidates, 1)

@@ -44,7 +44,9 @@ class Uniform(Selection):
     """A uniform sample without replacement of ``max(minimum, floor(fraction * M))`` out of ``M`` hospitals."""
 
     fraction: float = 0.1
+    """The share of hospitals that take part in a round."""
     minimum: int = 10
+    """Hospitals that take part at least."""
 
     def __post_init__(self) -> None:
         check_size(self.fraction, self.minimum)
@@ -62,7 +64,9 @@ class ByRows(Selection):
     """
 
     fraction: float = 0.1
+    """The share of hospitals that take part in a round."""
     minimum: int = 10
+    """Hospitals that take part at least."""
 
     def __post_init__(self) -> None:
         check_size(self.fraction, self.minimum)
@@ -80,7 +84,9 @@ class InverseSqrt(Selection):
     """
 
     fraction: float = 0.1
+    """The share of hospitals that take part in a round."""
     minimum: int = 10
+    """Hospitals that take part at least."""
 
     def __post_init__(self) -> None:
         check_size(self.fraction, self.minimum)

@@ -25,8 +25,11 @@ class Superquantile(Selection):
     """``level``: θ; the sample is that of :class:`raysim.strategies.selections.sampling.Uniform`."""
 
     level: float = 0.5
+    """θ: of a sample, the share with the smaller losses that is left out."""
     fraction: float = 0.1
+    """The share of hospitals that take part in a round."""
     minimum: int = 10
+    """Hospitals that take part at least."""
 
     def __post_init__(self) -> None:
         if not 0 <= self.level < 1:

@@ -12,7 +12,9 @@ class Personalization:
     """``epochs`` over the hospital's training rows at ``learning_rate`` (CHiP-FL, section 4.4: one epoch at .03)."""
 
     epochs: int = 1
+    """Epochs over a hospital's training rows after the last round."""
     learning_rate: float = 0.03
+    """The learning rate of these epochs."""
 
     def __post_init__(self) -> None:
         at_least("epochs", self.epochs, 0)

@@ -32,7 +32,11 @@ class Weighted(Strategy):
     """
 
     weights: Weighting = "samples"
+    """How much a hospital counts: by its training rows (``samples``), all alike (``uniform``), or rows with a
+    ``floor``.
+    """
     minimum_weight: float = 0.01
+    """The least share that a hospital has with ``weights: floor``."""
 
     def __post_init__(self) -> None:
         one_of("weights", self.weights, ("samples", "uniform", "floor"))

@@ -10,6 +10,7 @@ import pytest
 import yaml
 from rich.console import Console
 
+from raysim.cli import commands
 from raysim.cluster.placement import Placement, balance
 from raysim.cluster.pool import LocalPool
 from raysim.config import plugins, reading
@@ -21,7 +22,7 @@ from raysim.engine.coordinator import Coordinator
 from raysim.engine.job import Job, Round
 from raysim.engine.messages import ModelSpec, PartialResult, RoundPlan, Work
 from raysim.engine.pool import StateReferences
-from raysim.experiment.plan import available, memory, show_plan, weigh
+from raysim.experiment.plan import available, memory, weigh
 from raysim.strategies.base import Strategy
 from raysim.strategies.hospital_clusters.chip import Chip
 from raysim.strategies.references.centralized import Centralized
@@ -119,7 +120,7 @@ def test_the_tables_name_nodes_and_strategies(tmp_path, monkeypatch, actors):
     settings = ["data.hospitals=40", "data.rows=2000", "strategies=[fedavg,chip]"]
     config = reading.resolve(None, [*settings, f"resources.hospitals_per_actor={40 // actors}"])
     console = Console(width=160, record=True, file=io.StringIO())
-    show_plan(config, "1x4cpu,1x2cpu", console)
+    commands.show_plan(config, "1x4cpu,1x2cpu", console)
     text = console.export_text()
     assert "nodes: 1 x 4 CPUs, 1 x 2 CPUs" in text
     assert f"{actors} actors" in text
@@ -139,7 +140,7 @@ def test_a_strategy_taken_from_elsewhere_is_weighed_with_its_own_model(tmp_path,
     other.write_text(yaml.safe_dump(tree))
     config = reading.resolve(None, [*data, f"strategies=[fedavg,{{from: {other}}}]"])
     console = Console(width=160, record=True, file=io.StringIO())
-    show_plan(config, "1x2cpu", console)
+    commands.show_plan(config, "1x2cpu", console)
     rows = [line.split() for line in console.export_text().splitlines()]
     parameters = {row[0]: int(row[2]) for row in rows if row[:1] in (["fedavg"], ["[tuned]"])}
     width = Federation.open(next(tmp_path.glob("**/federation.json")).parent).X.shape[1]

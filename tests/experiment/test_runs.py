@@ -156,11 +156,11 @@ def test_a_run_is_in_mlflow(ran):
     assert run.data.params["strategy.clusters"] == "3"
     assert run.data.params["training.rounds"] == "3"
     client = MlflowClient(f"sqlite:///{folder / 'mlflow.db'}")
-    history = client.get_metric_history(run.info.run_id, "personal.auroc")
+    history = client.get_metric_history(run.info.run_id, "personal/auroc")
     rounds = pd.read_csv(folder / "out" / "rounds.csv")
     assert [point.step for point in history] == [3]
     assert history[-1].value == pytest.approx(rounds["personal_auroc"].iloc[-1])
-    curve = client.get_metric_history(run.info.run_id, "global.auroc")
+    curve = client.get_metric_history(run.info.run_id, "global/auroc")
     assert sorted(point.step for point in curve) == [1, 2, 3]
     artifacts = {artifact.path for artifact in client.list_artifacts(run.info.run_id)}
     assert {"hospitals.csv", "config.yaml", "models.safetensors", "report.html"} <= artifacts

@@ -115,7 +115,7 @@ def whole(uri: str) -> None:
                 if name.endswith("seconds") or name.endswith(".auroc"):
                     steps = [point.step for point in client.get_metric_history(run.info.run_id, name)]
                     assert len(steps) == len(set(steps))
-            steps = [point.step for point in client.get_metric_history(run.info.run_id, "cohort_size")]
+            steps = [point.step for point in client.get_metric_history(run.info.run_id, "traffic/cohort_size")]
             assert sorted(steps) == list(range(1, ROUNDS + 1))
 
 
@@ -125,7 +125,7 @@ def test_a_server_that_is_killed_in_mid_run(server: Server, here: Path, monkeypa
 
     def killed() -> None:
         for _ in range(1200):  # until it has the run and a round of it
-            seen[:] = [run for run in recorded(server.uri) if "cohort_size" in run.data.metrics]
+            seen[:] = [run for run in recorded(server.uri) if "traffic/cohort_size" in run.data.metrics]
             if seen:
                 break
             time.sleep(0.1)

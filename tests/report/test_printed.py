@@ -12,7 +12,8 @@ import pandas as pd
 import pytest
 from rich.console import Console
 
-from raysim.cli.commands import compare_all, describe_data, list_kind, tell
+from raysim.cli.commands import compare_all, describe_data
+from raysim.cli.listing import show_kind, show_one
 from raysim.config import reading
 from raysim.core import registry
 from raysim.core.errors import ConfigError
@@ -75,24 +76,24 @@ def test_patient_groups_break_no_figure_where_there_is_little_room():
 @pytest.mark.parametrize("kind", ["strategies", "selections", "models", "sources"])
 def test_every_plug_in_tells_of_itself(kind):
     console = Console(file=io.StringIO(), width=160)
-    list_kind(kind, console)
+    show_kind(kind, console)
     listed = console.file.getvalue()  # type: ignore[attr-defined]
     for name in registry.entries(kind):
         told = Console(file=io.StringIO(), width=160)
-        tell(kind, name, told)
+        show_one(kind, name, told)
         first, *_ = said = told.file.getvalue().splitlines()  # type: ignore[attr-defined]
         assert f"{name} " in listed
         assert first.strip() in listed
         assert first.strip() not in ("", "undocumented")
         assert "``" not in "".join(said)
     with pytest.raises(ConfigError, match="is not a known name"):
-        tell(kind, "no such thing", console)
+        show_one(kind, "no such thing", console)
 
 
 def test_keys_are_told_with_their_defaults():
     console = Console(file=io.StringIO(), width=160)
-    tell("strategies", "fedprox", console)
-    assert ["mu", "default", "0.01"] in [line.split() for line in console.file.getvalue().splitlines()]  # type: ignore[attr-defined]
+    show_one("strategies", "fedprox", console)
+    assert ["mu", "number", "0.01"] in [line.split()[:3] for line in console.file.getvalue().splitlines()]  # type: ignore[attr-defined]
 
 
 def test_names_in_brackets_are_printed_as_they_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

@@ -109,7 +109,7 @@ def test_a_stopped_run_ends_as_if_it_had_not_been(here: Path, monkeypatch):
     for run in recorded:
         assert run.info.status == "FINISHED"
         assert "error" not in run.data.tags
-        steps = [point.step for point in client.get_metric_history(run.info.run_id, "global.auroc")]
+        steps = [point.step for point in client.get_metric_history(run.info.run_id, "global/auroc")]
         assert sorted(steps) == [1, 2, 3, 4, 5, 6, 7]
         kept = {artifact.path for artifact in client.list_artifacts(run.info.run_id)}
         assert "models.safetensors" in kept

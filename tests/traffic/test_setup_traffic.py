@@ -352,8 +352,9 @@ def test_tables_summaries_and_mlflow_tell_both_apart(tmp_path, monkeypatch):
     kept = {
         run.data.tags["strategy"]: run.data.metrics
         for run in client.search_runs(experiments)
-        if "bytes_setup_up" in run.data.metrics
+        if "traffic/bytes_setup_up" in run.data.metrics
     }
-    assert {label: (metrics["bytes_setup_down"], metrics["bytes_setup_up"]) for label, metrics in kept.items()} == {
-        label: (told["bytes_setup_down"], told["bytes_setup_up"]) for label, told in found.items()
-    }
+    assert {
+        label: (metrics["traffic/bytes_setup_down"], metrics["traffic/bytes_setup_up"])
+        for label, metrics in kept.items()
+    } == {label: (told["bytes_setup_down"], told["bytes_setup_up"]) for label, told in found.items()}

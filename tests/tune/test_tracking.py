@@ -38,7 +38,9 @@ def test_sweep_trial_and_seed_are_nested_runs_that_can_be_compared(sweep, tmp_pa
     with sweep() as courier:
         for each in (ONE, TWO, BAD):
             courier.finished(each)
-        courier.conclude({1: True, 2: False}, {"hypervolume": 0.25}, {"plots/a.png": tmp_path / "plots" / "a.png"})
+        courier.conclude(
+            {1: True, 2: False}, {"hypervolume": 0.25}, {"plots/a.png": tmp_path / "plots" / "a.png"}, "said"
+        )
     assert (courier.unsent, courier.error) == (0, "")
 
     from mlflow.tracking import MlflowClient
@@ -56,12 +58,17 @@ def test_sweep_trial_and_seed_are_nested_runs_that_can_be_compared(sweep, tmp_pa
     assert first.data.tags["data"] == "fingerprint"
     assert first.data.tags["code"].startswith("0.")
     assert first.data.metrics["auroc"] == pytest.approx(0.9)
-    assert first.data.metrics["auroc_std"] == pytest.approx(0.01 * math.sqrt(2))
+    assert first.data.metrics["spread/auroc"] == pytest.approx(0.01 * math.sqrt(2))
     assert [m.step for m in client.get_metric_history(first.info.run_id, "auroc")] == [2]
-    assert runs["trial 1, seed 1"].data.metrics["personal.auroc"] == pytest.approx(0.91)
+    assert runs["trial 1, seed 1"].data.metrics["personal/auroc"] == pytest.approx(0.91)
     assert runs["trial 3"].info.status == "FAILED"
     assert runs["trial 3"].data.tags["error"] == "OSError: no"
     assert whole.data.metrics == {"hypervolume": 0.25}
+    assert whole.data.tags["mlflow.note.content"] == "said"
+    searched = {"strategy.lam", "log10 strategy.lam", "strategy.alpha"}
+    assert first.data.params.keys() == searched, "what all trials share is the sweep's"
+    assert float(first.data.params["log10 strategy.lam"]) == pytest.approx(math.log10(0.25))
+    assert {data.dataset.digest for data in first.inputs.dataset_inputs} == {"fingerprint"}
     assert [a.path for a in client.list_artifacts(whole.info.run_id, "plots")] == ["plots/a.png"]
 
     # Going on with the sweep sends nothing twice, and an attempt made again takes the place of the first.

@@ -16,7 +16,6 @@ from raysim.config import reading
 from raysim.data.federation import Federation
 from raysim.engine.job import Round
 from raysim.engine.timing import Reached, figures, reached
-from raysim.experiment.plan import show_plan
 from raysim.metrics.labels import CLASSIFICATION
 from raysim.report.virtual_time import averaged
 from raysim.storage.results import rounds_table
@@ -87,7 +86,7 @@ def test_a_comparison_shows_time_and_targets(tmp_path, monkeypatch):
     client = MlflowClient("sqlite:///m.db")
     runs = client.search_runs([client.get_experiment_by_name("raysim").experiment_id])
     found = next(run for run in runs if run.data.tags["mlflow.runName"] == "fedbuff, seed 1")
-    history = client.get_metric_history(found.info.run_id, "virtual_seconds")
+    history = client.get_metric_history(found.info.run_id, "time/virtual_seconds")
     assert {point.step for point in history} == {0, 1, 2, 3, 4}
     assert max(point.value for point in history) == pytest.approx(summary["virtual_seconds"])
 
@@ -104,5 +103,5 @@ def test_without_a_system_the_tables_are_what_they_were(federation):
 def test_a_plan_says_how_long_a_round_takes(tmp_path):
     (tmp_path / "c.yaml").write_text(CONFIG)
     console = Console(record=True, width=200)
-    show_plan(reading.resolve(tmp_path / "c.yaml"), "2 cpu", console)
+    commands.show_plan(reading.resolve(tmp_path / "c.yaml"), "2 cpu", console)
     assert "virtual seconds" in console.export_text()

@@ -29,7 +29,9 @@ class AcsIncome(Pooled):
     """ACSIncome from the person files below the folder ``path``; ``states`` names some (``["06"]``), None takes all."""
 
     path: Path
+    """The folder of the survey's files."""
     states: tuple[str, ...] | None = Field(None, min_length=1)
+    """States to take, such as [CA, TX]; null is all that are there."""
 
     def files(self) -> Iterator[Path]:
         files = sorted(self.path.rglob("psam_p*.csv"))

@@ -37,7 +37,9 @@ class AmazonReviews(Texts):
     """Amazon reviews: 50,000 texts, 6 product categories, from ``path``; ``silo: user``: reviewers are hospitals."""
 
     path: Path
+    """The file or folder of the reviews."""
     silo: Literal["partition", "user"] = "partition"
+    """What counts as a hospital: parts of a ``partition``, or each ``user``."""
     length: int = Field(100, ge=1, description="words kept of a review, from its beginning")
 
     def files(self) -> Iterator[Path]:

@@ -32,9 +32,12 @@ class Coalitions(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     task: Literal["classification", "regression"] = "classification"
+    """Whether the label is a class or a number."""
     hospitals: int = Field(10, ge=1)
+    """Number of hospitals."""
     groups: int = Field(3, ge=1, description="groups of hospitals that share a law")
     features: int = Field(50, ge=1)
+    """Number of features."""
     tests: int = Field(10, ge=1, description="test sets of a hospital")
     test_rows: int = Field(100, ge=1, description="rows of a test set")
     covariance: Covariance = Field("wishart", description="of a hospital's features: wishart (own) or identity")

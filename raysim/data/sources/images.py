@@ -34,6 +34,7 @@ class FashionMnist(Pooled):
     """Fashion-MNIST: 70,000 grey images of 28 x 28, 10 classes, from the folder ``path``."""
 
     path: Path
+    """The folder of the data set's files."""
 
     def files(self) -> Iterator[Path]:
         if (self.path / NPZ).is_file():
@@ -55,6 +56,7 @@ class Cifar10(Pooled):
     """CIFAR-10: 60,000 colour images of 3 x 32 x 32, 10 classes, from the binary version in the folder ``path``."""
 
     path: Path
+    """The folder of the data set's files."""
 
     def files(self) -> Iterator[Path]:
         return iter(existing(self.path, CIFAR_FILES, "CIFAR-10's binary version"))

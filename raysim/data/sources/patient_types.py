@@ -28,6 +28,7 @@ class PatientTypes(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     hospitals: int = Field(20, ge=1)
+    """Number of hospitals."""
     rows: int = Field(6000, ge=1, description="rows of all hospitals together, the first ones' the most")
     types: int = Field(4, ge=1, description="types of patients")
     features: int = Field(12, ge=1, description="continuous features")

@@ -56,6 +56,7 @@ class Partition(Alternatives):
     """How rows go to clients: ``dirichlet`` with ``alpha``, or ``similarity`` with the ``share`` dealt at random."""
 
     name: Literal["dirichlet", "similarity"] = "dirichlet"
+    """``dirichlet``: shares of classes are drawn; ``similarity``: a share is dealt at random, the rest by class."""
     alpha: float = Field(0.3, gt=0, allow_inf_nan=False, description="dirichlet: small is unlike, large is alike")
     min_size: int = Field(10, ge=0, description="dirichlet: rows that every client has at least")
     share: float = Field(0.0, ge=0, le=1, description="similarity: 1 is alike, 0 are shards of one or few classes")
@@ -79,6 +80,7 @@ class Pooled(BaseModel):
     """Whether values must reach the model as they are: ``data.preprocessing`` is then ``none``."""
 
     clients: int = Field(100, ge=1)
+    """Hospitals that the rows are divided among."""
     partition: Partition = Field(default_factory=Partition)
     rows: int | None = Field(None, ge=1, description="use that many rows, drawn at random; None uses all")
     seed: Seed = Field(0, description="of the partition, the holdout and the sample; apart from the run's seed")

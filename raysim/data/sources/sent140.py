@@ -32,7 +32,9 @@ class Sent140(Texts):
     """Sentiment140: 1.6 million tweets, 2 or 3 classes, from ``path``; ``silo: user``: users are hospitals."""
 
     path: Path
+    """The file or folder of the tweets."""
     silo: Literal["partition", "user"] = "partition"
+    """What counts as a hospital: parts of a ``partition``, or each ``user``."""
     length: int = Field(30, ge=1, description="words kept of a tweet, from its beginning")
 
     def files(self) -> Iterator[Path]:

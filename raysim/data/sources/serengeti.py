@@ -43,7 +43,9 @@ class Serengeti(Homed):
     """
 
     path: Path
+    """The folder of the features of the pictures."""
     silo: Literal["partition", "site"] = "partition"
+    """What counts as a hospital: parts of a ``partition``, or each ``site`` of a camera."""
     species: int = Field(13, ge=2, description="the most frequent ones that are classes")
 
     def files(self) -> Iterator[Path]:

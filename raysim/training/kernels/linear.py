@@ -29,6 +29,7 @@ class LinearRegression:
 
     labels: ClassVar[tuple[str, ...]] = ("regression",)
     loss: str = REGRESSION[0]
+    """``squared`` (half the squared error) or ``absolute``."""
 
     def bind(self, n_features: int, n_classes: int, *, init: str, device: str, precision: str) -> Model:
         """The model for ``F`` features. ``init`` ``default`` is zeros: both losses are convex."""

@@ -36,7 +36,9 @@ class MLP:
 
     labels: ClassVar[tuple[str, ...]] = ("classification", "regression")
     hidden: Sequence[int] = (256, 128)
+    """Widths of the hidden layers, from the input on; empty for none."""
     loss: str | None = None
+    """Of a real label: ``squared`` (the default) or ``absolute``."""
 
     def __post_init__(self) -> None:
         widths = self.hidden

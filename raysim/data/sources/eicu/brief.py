@@ -39,7 +39,9 @@ class EicuBrief(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     path: Path
+    """The folder of the database's CSV files."""
     hospitals: int = Field(20, ge=1)
+    """Number of hospitals, the largest."""
     smallest: int = Field(10, ge=1, description="stays of the smallest hospital that is kept")
     hours: float = Field(6.0, gt=0, lt=24, description="up to when medicines are counted")
 

@@ -45,10 +45,15 @@ class Eicu(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     path: Path
+    """The folder of the database's CSV files."""
     task: Literal["mortality", "los", "los_days", "aki"] = "mortality"
+    """What is predicted."""
     silo: Literal["hospital", "ward", "region_beds"] = "hospital"
+    """What counts as a hospital."""
     hours: float | None = Field(default=None, gt=0, allow_inf_nan=False)
+    """When the prediction is made, in hours after admission; null is the task's own."""
     minimum_hours: float | None = Field(default=None, ge=0, allow_inf_nan=False)
+    """Stays that ended before so many hours are left out; null is the task's own."""
 
     @model_validator(mode="after")
     def _los_is_not_known_yet(self) -> Eicu:

@@ -1,0 +1,114 @@
+"""``raysim list``: what a configuration can name, and all about one of them."""
+
+from __future__ import annotations
+
+from rich.console import Console
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from raysim.cli.options import print_json
+from raysim.config.listing import Key, Plugin, documentation, in_groups, keys_of
+from raysim.core import registry
+from raysim.core.errors import ConfigError
+
+WIDE = 120
+"""Characters from which on the keys of a plug-in are a table; below, each is a paragraph."""
+
+
+def show_kind(kind: str, console: Console, *, json: bool = False) -> None:
+    """Each name with the first line of its documentation, in groups where there are any."""
+    if kind == "metrics":
+        _show_metrics(console, json)
+        return
+    groups = in_groups(kind)
+    if json:
+        print_json(
+            [
+                {"name": each.name, "group": title or None, "summary": each.summary}
+                for title, plugins in groups.items()
+                for each in plugins
+            ]
+        )
+        return
+    for i, (title, plugins) in enumerate(groups.items()):
+        if i:
+            console.print()
+        if title:
+            console.print(Text(title, "bold"))
+        console.print(_names(plugins, max(len(each.name) for all_ in groups.values() for each in all_)))
+
+
+def show_one(kind: str, name: str, console: Console, *, json: bool = False) -> None:
+    """Its documentation, and its keys: type, default, range and meaning."""
+    if kind == "metrics":
+        raise ConfigError("list: metrics are told of in docs/metrics.md; leave the name out")
+    plugin = registry.load(kind, name, kind)
+    keys = keys_of(plugin)
+    if json:
+        print_json({"name": name, "documentation": documentation(plugin), "keys": [key._asdict() for key in keys]})
+        return
+    for paragraph in _paragraphs(documentation(plugin)):
+        console.print(paragraph, highlight=False, markup=False)
+    console.print()
+    if not keys:
+        console.print("no keys", highlight=False)
+    elif console.width >= WIDE:
+        console.print(_table(keys))
+    else:
+        console.print(Text("keys", "bold"))
+        for key in keys:
+            _show_key(key, console)
+
+
+def _show_metrics(console: Console, json: bool) -> None:
+    from raysim.metrics.labels import KINDS
+
+    if json:
+        print_json({k.name: {"per_hospital": k.figures, "over_hospitals": k.reported()} for k in KINDS.values()})
+        return
+    for kind in KINDS.values():
+        console.print(f"{kind.name}:", highlight=False)
+        console.print("  per hospital:  " + ", ".join(kind.figures), highlight=False)
+        console.print("  over hospitals:  " + ", ".join(kind.reported()), highlight=False)
+
+
+def _names(plugins: list[Plugin], width: int) -> Table:
+    table = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 0))
+    table.add_column(min_width=width, no_wrap=True)
+    table.add_column()
+    for each in plugins:
+        table.add_row(Text(each.name), Text(each.summary))
+    return table
+
+
+def _paragraphs(text: str) -> list[str]:
+    """Lines that belong together in one, so that a terminal breaks them where it ends; lists keep their lines."""
+    lines: list[str] = []
+    goes_on = False
+    for line in text.splitlines():
+        if goes_on and line.strip() and not line.startswith(("-", "*", " ")):
+            lines[-1] += f" {line}"
+        else:
+            lines.append(line)
+        goes_on = bool(line.strip())
+    return lines
+
+
+def _table(keys: list[Key]) -> Table:
+    table = Table(
+        title="keys", title_justify="left", title_style="bold", box=None, pad_edge=False, padding=(0, 2, 0, 0)
+    )
+    for i, heading in enumerate(Key._fields):
+        table.add_column(heading, no_wrap=i == 0, max_width=28 if i in (1, 2, 3) else None)
+    for key in keys:
+        table.add_row(*map(Text, key))
+    return table
+
+
+def _show_key(key: Key, console: Console) -> None:
+    default = "required" if key.default == "required" else f"default {key.default}"
+    facts = ", ".join(filter(None, [key.type, default, key.range]))
+    console.print(Text(key.key, "bold") + Text(f": {facts}", "not bold"))
+    if key.meaning:
+        console.print(Padding(Text(key.meaning), (0, 0, 0, 4)))

@@ -1,0 +1,108 @@
+"""What commands take alike, where they print, and what they do at their end. Imports only typer."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+Set = Annotated[list[str] | None, typer.Option("--set", metavar="A.B=VALUE", help="Override a key; may be repeated.")]
+Out = Annotated[Path | None, typer.Option(help="Folder to write into; default runs/<name>/<time>-<id>.")]
+InProcess = Annotated[bool, typer.Option("--in-process", help="Run without Ray, for a debugger; same results.")]
+Verbose = Annotated[bool, typer.Option("-v", "--verbose", help="Show what Ray and MLflow say, and tracebacks.")]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON for a script; all else goes to stderr.")]
+Open = Annotated[bool, typer.Option("--open", help="Open the report in the default browser at the end.")]
+Dashboard = Annotated[bool, typer.Option("--dashboard", help="Start Ray with its dashboard, and print the address.")]
+
+REPORT = "report.html"
+"""The page that a command leaves in its folder."""
+
+
+def greet(json: bool = False) -> None:
+    """Show in a terminal at once that the command was heard; the next line is written over it."""
+    stream = sys.stderr if json else sys.stdout
+    if stream.isatty():
+        print("starting raysim", end="\r", file=stream, flush=True)
+
+
+def console_of(json: bool = False) -> Console:
+    """Where a command prints. A pipe or a log file has no width of its own: wide enough for every table.
+
+    With ``json`` standard output is the result's alone.
+    """
+    from rich.console import Console
+
+    if (sys.stderr if json else sys.stdout).isatty():
+        return Console(stderr=json)
+    return Console(width=160, stderr=json)
+
+
+def with_dashboard(set_: list[str] | None, dashboard: bool, in_process: bool = False) -> list[str]:
+    """What ``--set`` and ``--dashboard`` say, as settings."""
+    from raysim.core.errors import ConfigError
+
+    if dashboard and in_process:
+        raise ConfigError("--dashboard: belongs to Ray, which --in-process does not start; leave one of them out")
+    return [*(set_ or []), *(["resources.dashboard=true"] if dashboard else [])]
+
+
+def print_json(tree: Any) -> None:
+    """Print ``tree`` as JSON: numbers that are not finite become null, paths texts."""
+    import json
+
+    print(json.dumps(_plain(tree), indent=2, ensure_ascii=False))
+
+
+def _plain(tree: Any) -> Any:
+    import math
+    from collections.abc import Mapping
+
+    if isinstance(tree, Mapping):
+        return {str(key): _plain(value) for key, value in tree.items()}
+    if isinstance(tree, list | tuple):
+        return [_plain(value) for value in tree]
+    if hasattr(tree, "tolist"):  # of numpy
+        return _plain(tree.tolist())
+    if isinstance(tree, float):
+        return tree if math.isfinite(tree) else None
+    return tree if isinstance(tree, str | int | bool | None) else str(tree)
+
+
+def show_end(folder: Path, console: Console, out: Path | None, open_: bool) -> None:
+    """Say where files and the report are, and open the report where asked to.
+
+    A path is absolute only where ``out`` was. In a terminal the report's is a link.
+    """
+    from rich.style import Style
+    from rich.text import Text
+
+    shown = folder if out is not None and out.is_absolute() else _relative(folder)
+    console.print(f"files: {shown}", soft_wrap=True, highlight=False, markup=False)
+    report = folder.absolute() / REPORT
+    if report.is_file():
+        link = Text(str(shown / REPORT), Style(link=report.as_uri()))
+        console.print(Text("report: ") + link, soft_wrap=True, highlight=False)
+    if open_:
+        _open(report, console)
+
+
+def _relative(folder: Path) -> Path:
+    here = Path.cwd()
+    return folder.absolute().relative_to(here) if folder.absolute().is_relative_to(here) else folder
+
+
+def _open(report: Path, console: Console) -> None:
+    import webbrowser
+
+    if not report.is_file():
+        said = f"--open: there is no {report}"
+    elif webbrowser.open(report.as_uri()):
+        return
+    else:
+        said = f"--open: no browser could be started; open {report}"
+    console.print(said, soft_wrap=True, highlight=False, markup=False)

@@ -1,0 +1,248 @@
+"""What a configuration can name: plug-ins in their groups, and the keys of each with type, default, range, meaning.
+
+All of it comes from the plug-ins themselves: types and defaults from their fields, ranges from pydantic's bounds or
+from what a dataclass says when it refuses a value, meanings from the text under a field.
+"""
+
+from __future__ import annotations
+
+import ast
+import contextlib
+import dataclasses
+import inspect
+import itertools
+import math
+import re
+import sys
+import textwrap
+import types
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal, NamedTuple, Union, get_args, get_origin, get_type_hints
+
+from pydantic import BaseModel
+from pydantic.fields import FieldInfo
+
+from raysim.config.schema import PlugIn
+from raysim.core import registry
+from raysim.strategies import GROUPS
+
+ENGINE = ("n_features", "n_outputs")
+"""What the engine itself tells a network."""
+
+NAMES: Mapping[Any, str] = {
+    int: "whole number",
+    float: "number",
+    str: "text",
+    Path: "file",
+    bool: "yes or no",
+}
+"""How types are called."""
+
+LIMITS = (("ge", "at least"), ("gt", "above"), ("le", "at most"), ("lt", "below"))
+"""How pydantic's bounds are called."""
+
+REFUSED = {
+    "is not at least": "at least",
+    "is not greater than": "above",
+    "is not between": "between",
+    "is not in": "in",
+}
+"""How a dataclass says that a value is out of its range, and how the range is called then."""
+
+
+class Plugin(NamedTuple):
+    """What can be named, with the first line of its documentation."""
+
+    name: str
+    summary: str
+
+
+class Key(NamedTuple):
+    """A key of a plug-in, in words."""
+
+    key: str
+    type: str
+    default: str
+    range: str
+    meaning: str
+
+
+def in_groups(kind: str) -> dict[str, list[Plugin]]:
+    """Everything of a kind by the title of its group; what has none stands under an empty title."""
+    groups: dict[str, list[Plugin]] = {title: [] for title in GROUPS.values()} if kind == "strategies" else {}
+    for name, entry in registry.entries(kind).items():
+        title = ""
+        if kind == "strategies":
+            title = GROUPS.get(entry.module.removeprefix("raysim.strategies.").partition(".")[0], "of other packages")
+        summary = " ".join(documentation(entry.load()).partition("\n\n")[0].split())
+        groups.setdefault(title, []).append(Plugin(name, summary))
+    return {title: plugins for title, plugins in groups.items() if plugins}
+
+
+def documentation(plugin: Any) -> str:
+    """Of a plug-in, without marks of the markup. A method's is its module's, after its own where several share one."""
+    module = sys.modules[plugin.__module__]
+    others = [entry for kind in ("strategies", "selections") for entry in registry.entries(kind).values()]
+    methods = sum(entry.module == module.__name__ for entry in others)
+    texts = (plugin.__doc__ if methods != 1 else None, module.__doc__ if methods else None)
+    return unmarked("\n\n".join(inspect.cleandoc(text) for text in texts if text) or "undocumented")
+
+
+def unmarked(text: str) -> str:
+    """``text`` without marks of the markup."""
+    return re.sub(r":\w+:`~?([^`]*)`", r"\1", text).replace("``", "")
+
+
+def keys_of(plugin: Any, place: str = "") -> list[Key]:
+    """The keys of a plug-in, those of a key that is a section itself under dotted names."""
+    try:
+        parameters = inspect.signature(plugin).parameters
+    except (TypeError, ValueError):  # a network need not say what it is made with
+        return []
+    hints = _hints(plugin)
+    keys: list[Key] = []
+    for name, parameter in parameters.items():
+        if name in ENGINE:
+            continue
+        kind, default = hints.get(name, parameter.annotation), _default(plugin, parameter)
+        section = default is not parameter.empty and dataclasses.is_dataclass(default)
+        if section or isinstance(default, BaseModel):
+            keys += [_given(key, default) for key in keys_of(type(default), f"{place}{name}.")]
+            continue
+        shown = "required" if default is parameter.empty else value_in_words(default)
+        limits = _limits(plugin, name, kind, default)
+        type_ = type_in_words(kind).replace("`", "")
+        keys.append(Key(place + name, type_, shown, limits, _meaning(plugin, name)))
+    return keys
+
+
+def type_in_words(kind: Any) -> str:
+    """A type as a reader of a configuration calls it."""
+    origin, arguments = get_origin(kind), get_args(kind)
+    if origin is Literal:
+        return ", ".join(f"`{value}`" for value in arguments)
+    if origin in (Union, types.UnionType):
+        return " or ".join(type_in_words(each) for each in arguments if each is not type(None))
+    if origin is tuple and get_origin(arguments[0]) is Literal:
+        return f"list of any of {type_in_words(arguments[0])}"
+    if origin in (tuple, list) or (origin is not None and issubclass_of(origin, Sequence)):
+        return f"list of {type_in_words(arguments[0])}".replace("number", "numbers")
+    if origin is not None and issubclass_of(origin, Mapping):
+        return f"{type_in_words(arguments[1])} by name"
+    if origin is not None:  # Annotated
+        return type_in_words(arguments[0])
+    if isinstance(kind, type) and issubclass(kind, PlugIn):
+        return "name or section"
+    return NAMES.get(kind, "section")
+
+
+def issubclass_of(origin: Any, parent: type) -> bool:
+    """Whether ``origin`` is a class, and one below ``parent``."""
+    return isinstance(origin, type) and issubclass(origin, parent)
+
+
+def bounds_in_words(metadata: Sequence[Any], kind: Any) -> str:
+    """What pydantic bounds a field by, and what it holds."""
+    stated = []
+    for bound in (*metadata, *_inner(kind)):
+        for limit, words in LIMITS:
+            if (value := getattr(bound, limit, None)) is not None:
+                stated.append(f"{words} {_number(value)}")
+        if getattr(bound, "allow_inf_nan", None) is False:
+            stated.append("finite")
+    return ", ".join(stated)
+
+
+def value_in_words(value: Any) -> str:
+    """A default as YAML has it."""
+    if isinstance(value, Mapping):
+        return "{" + ", ".join(f"{key}: {value_in_words(each)}" for key, each in value.items()) + "}"
+    if isinstance(value, list | tuple):
+        return f"[{', '.join(map(value_in_words, value))}]"
+    if isinstance(value, bool):
+        return str(value).lower()
+    return "null" if value is None else str(value)
+
+
+def _hints(plugin: Any) -> dict[str, Any]:
+    fields = dataclasses.is_dataclass(plugin) or issubclass_of(plugin, BaseModel)
+    for source in (plugin,) if fields else (getattr(plugin, "__init__", None),):
+        with contextlib.suppress(Exception):  # names that only a type checker knows
+            if hints := get_type_hints(source, include_extras=True):
+                return hints
+    return {}
+
+
+def _default(plugin: Any, parameter: inspect.Parameter) -> Any:
+    if dataclasses.is_dataclass(plugin):
+        field = next(field for field in dataclasses.fields(plugin) if field.name == parameter.name)
+        made = field.default_factory
+        return parameter.default if made is dataclasses.MISSING else made()
+    if issubclass_of(plugin, BaseModel) and not plugin.model_fields[parameter.name].is_required():
+        return plugin.model_fields[parameter.name].get_default(call_default_factory=True)
+    return parameter.default
+
+
+def _given(key: Key, section: Any) -> Key:
+    """A key of a section with what the section, a default itself, says of it."""
+    return key._replace(default=value_in_words(getattr(section, key.key.rpartition(".")[2])))
+
+
+def _limits(plugin: Any, name: str, kind: Any, default: Any) -> str:
+    if issubclass_of(plugin, BaseModel):
+        return bounds_in_words(plugin.model_fields[name].metadata, kind)
+    return _refusal(plugin, name, kind) if dataclasses.is_dataclass(plugin) else ""
+
+
+def _refusal(plugin: Any, name: str, kind: Any) -> str:
+    """The range that a dataclass tells of where it refuses a number: no number is one, and the lowest is too low."""
+    alternatives = get_args(kind) if get_origin(kind) in (Union, types.UnionType) else (kind,)
+    numbers = {int, float} & {each for each in alternatives if isinstance(each, type)}
+    for value in (math.nan, -math.inf) if float in numbers else (-(2**31),) if numbers else ():
+        try:
+            plugin(**{name: value})
+        except (ValueError, TypeError) as error:
+            said = re.fullmatch(rf"{name}: \S+ ({'|'.join(REFUSED)}) ([^;]+?)(?:;.*)?", str(error))
+            if said:
+                words = f"{REFUSED[said[1]]} {said[2]}"
+                return re.sub(r"^between (\S+) and (\S+)$", r"\1 to \2", words).removesuffix(" or auto")
+    return ""
+
+
+def _meaning(plugin: Any, name: str) -> str:
+    """What pydantic was told of the field, or the text under it, in the class or one that it derives from."""
+    if issubclass_of(plugin, BaseModel) and (said := plugin.model_fields[name].description):
+        return unmarked(said)
+    classes = inspect.getmro(plugin) if inspect.isclass(plugin) else (plugin,)
+    for cls in classes:
+        if text := _texts(cls).get(name):
+            return unmarked(" ".join(text.split()))
+    return ""
+
+
+def _texts(cls: Any) -> dict[str, str]:
+    """The texts under the fields of a class."""
+    try:
+        (tree,) = ast.parse(textwrap.dedent(inspect.getsource(cls))).body
+    except (OSError, TypeError, SyntaxError, ValueError):
+        return {}
+    return dict(_under(tree.body)) if isinstance(tree, ast.ClassDef) else {}
+
+
+def _under(body: Sequence[ast.stmt]) -> Iterator[tuple[str, str]]:
+    for above, below in itertools.pairwise(body):
+        match above, below:
+            case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(value=ast.Constant(value=str(text))):
+                yield name, text
+
+
+def _inner(kind: Any) -> Iterator[Any]:
+    """Bounds of what a list or an alternative holds."""
+    for argument in get_args(kind):
+        for part in getattr(argument, "__metadata__", ()):
+            yield from part.metadata if isinstance(part, FieldInfo) else (part,)
+
+
+def _number(value: float) -> str:
+    return "2^63" if value == 2**63 else f"{value:g}"

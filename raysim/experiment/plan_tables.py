@@ -1,0 +1,95 @@
+"""How a plan is shown: two tables, or plain values for JSON."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from raysim.config.nodes import inventory
+from raysim.experiment.plan import Plan, PlannedActor
+from raysim.report.terminal import titled
+
+SHOWN = 32
+"""More actors than this are summed up by node."""
+
+NARROW = 110
+"""Below this many characters the columns of a round have short headings."""
+
+
+def render(plan: Plan, console: Console) -> None:
+    """Print the nodes, the actors on them, and what a round moves."""
+    console.print(f"nodes: {inventory(plan.machines)}", highlight=False, markup=False)
+    console.print(_actors(plan))
+    console.print(_rounds(plan, narrow=console.width < NARROW))
+
+
+def as_json(plan: Plan) -> dict[str, Any]:
+    """All of it in plain values; bytes and rows are whole numbers."""
+    names = [node.name for node in plan.machines]
+    return {
+        "nodes": [{"name": node.name, "cpus": node.cpus, "gpus": node.gpus} for node in plan.machines],
+        "actors": [actor._asdict() | {"node": names[actor.node]} for actor in plan.actors()],
+        "rounds": {label: dataclasses.asdict(traffic) for label, traffic in plan.traffic.items()},
+    }
+
+
+def _actors(plan: Plan) -> Table:
+    actors = plan.actors()
+    title = f"{len(actors)} actors; memory is about what each needs"
+    if len(actors) > SHOWN:
+        actors = [_summed([actor for actor in actors if actor.node == node]) for node in set(plan.placement.nodes)]
+    table = titled(title)
+    _add_columns(table, ["node", "actors", "hospitals"], ["rows", "CPUs", "GPUs", "memory"])
+    table.add_column("largest hospitals")
+    for actor in sorted(actors):
+        counts = (str(actor.actors), str(actor.hospitals), f"{actor.rows:,}", f"{actor.cpus:g}", f"{actor.gpus:g}")
+        largest = Text(", ".join(actor.largest))
+        table.add_row(Text(plan.machines[actor.node].name), *counts, _bytes(actor.memory), largest)
+    return table
+
+
+def _summed(actors: Sequence[PlannedActor]) -> PlannedActor:
+    return PlannedActor(
+        node=actors[0].node,
+        actors=len(actors),
+        hospitals=sum(actor.hospitals for actor in actors),
+        largest=(),
+        rows=sum(actor.rows for actor in actors),
+        cpus=sum(actor.cpus for actor in actors),
+        gpus=sum(actor.gpus for actor in actors),
+        memory=sum(actor.memory for actor in actors),
+    )
+
+
+def _rounds(plan: Plan, *, narrow: bool) -> Table:
+    wide = ["cohort", "parameters", "hospitals receive", "hospitals send", "Ray: to each node", "Ray: from actors"]
+    short = ["cohort", "scalars", "received", "sent", "to a node", "from actors"]
+    timed = any(t.virtual_seconds is not None for t in plan.traffic.values())
+    seconds = ["virtual s" if narrow else "virtual seconds, the first"] if timed else []
+    table = titled("a round: what hospitals receive and send, and what Ray moves for it" if narrow else "a round")
+    _add_columns(table, ["strategy"], [*(short if narrow else wide), *seconds])
+    for label, t in plan.traffic.items():
+        sizes = [_bytes(value) for value in (t.down, t.up, t.plan, t.partials)]
+        virtual = [f"{t.virtual_seconds:,.1f}"] if t.virtual_seconds is not None else []
+        table.add_row(Text(label), str(t.cohort), f"{t.parameters:,}", *sizes, *virtual)
+    return table
+
+
+def _add_columns(table: Table, left: Sequence[str], right: Sequence[str]) -> None:
+    for heading in left:
+        table.add_column(heading)
+    for heading in right:
+        table.add_column(heading, justify="right")
+
+
+def _bytes(count: float) -> str:
+    for unit in ("B", "kB", "MB"):
+        if count < 1000:
+            return f"{count:.0f} {unit}" if unit == "B" or count >= 100 else f"{count:.1f} {unit}"
+        count /= 1000
+    return f"{count:.1f} GB"

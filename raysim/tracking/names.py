@@ -1,0 +1,55 @@
+"""How metrics are called in MLflow: in groups by a slash, with what a reader looks at first on top, without one.
+
+MLflow's pages put metrics without a slash in front, and fold the others by what stands before it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+TOP = ("auroc", "mae", "worst_decile", "hypervolume")
+"""What stands on top: accuracy, the worst-served hospitals, and of a sweep what its trials cover."""
+
+GROUPS = {
+    "seconds": "time",
+    "virtual_seconds": "time",
+    "asked": "time",
+    "staleness": "time",
+    "cohort_size": "traffic",
+    "training_loss": "loss",
+    "validation_loss": "loss",
+    "delta": "privacy",
+}
+"""The groups of figures that are no metric over hospitals."""
+
+
+def metric_name(name: str) -> str:
+    """``name`` in its group.
+
+    >>> [metric_name(name) for name in ("auroc", "gini", "bytes_up", "training_loss", "auroc_std", "test_auroc")]
+    ['auroc', 'hospitals/gini', 'traffic/bytes_up', 'loss/training_loss', 'spread/auroc', 'test/auroc']
+    """
+    if name in TOP or "/" in name:
+        return name
+    if name.startswith("bytes"):
+        return f"traffic/{name}"
+    if name.startswith("epsilon_"):
+        return f"privacy/{name}"
+    if name.startswith("test_"):
+        return f"test/{name.removeprefix('test_')}"
+    if name.endswith("_std"):
+        return f"spread/{name.removesuffix('_std')}"
+    if "_target_" in name:
+        return f"target/{name}"
+    return f"{GROUPS.get(name, 'hospitals')}/{name}"
+
+
+def metric_label(label: str) -> str:
+    """A label as MLflow takes it in the name of a metric."""
+    return re.sub(r"[^\w.:\- ]", "_", label)
+
+
+def named(metrics: Mapping[str, float]) -> dict[str, float]:
+    """Metrics by the names that MLflow has them under."""
+    return {metric_name(name): value for name, value in metrics.items()}
