@@ -184,11 +184,13 @@ class Experiment:
             if begin is not None:
                 with resume.writing(self.folder):
                     begin(whole.manifest)
-            some = next(iter(self.federations.values()))
             with (
                 services.ready(in_process, verbose, count, self._rounds(), self.remarks()),
                 services.recorder.run(
-                    self.config.name, frozen, {RUN_TAG: whole.ticket.id} | self._data_tags(some), again=whole.again
+                    self.config.name,
+                    frozen,
+                    {RUN_TAG: whole.ticket.id} | self._data_tags(self._first),
+                    again=whole.again,
                 ) as parent,
             ):
                 tried = self._try(services, whole.manifest, parent)
