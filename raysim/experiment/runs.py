@@ -184,6 +184,7 @@ class Experiment:
             if begin is not None:
                 with resume.writing(self.folder):
                     begin(whole.manifest)
+            tags = {RUN_TAG: whole.ticket.id} | self._data_tags(self._first)
             with (
                 services.ready(in_process, verbose, count, self._rounds(), self.remarks()),
                 services.recorder.run(
