@@ -53,7 +53,7 @@ def drawing() -> str:
             f'<g class="yes"><rect x="380" y="{top}" width="510" height="{BOX}" rx="6"/></g>',
             f'<text x="396" y="{middle - 4}" font-weight="bold">{escape(question.names)}</text>',
             f'<text class="small" x="396" y="{middle + 15}">{escape(question.why)}</text>',
-            f'<path d="M160 {top + BOX}V{top + ROW}"/><text class="arrow" x="170" y="{top + BOX + 16}">no</text>',
+            f'<path d="M160 {top + BOX}V{top + ROW}"/><text class="arrow" x="170" y="{top + BOX + 16}">then</text>',
         ]
     top = 12 + len(QUESTIONS) * ROW
     parts += [

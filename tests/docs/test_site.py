@@ -36,7 +36,7 @@ def test_the_site_is_built_strictly_and_loads_nothing_from_elsewhere(tmp_path: P
     for name, text in built.items():
         loaded = [address for address in FOREIGN.findall(text) if "rel=canonical" not in address]
         assert not loaded, (name, loaded)
-    assert "raysim.api.running.compare" in built["api/index.html"]
+    assert "raysim.compare" in built["api/index.html"]
     assert ":func:" not in built["api/index.html"]
     assert "raysim.compare" in built["python/index.html"]
     assert "AUROC" in built["notebook/index.html"]
