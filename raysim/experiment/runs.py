@@ -187,12 +187,7 @@ class Experiment:
             tags = {RUN_TAG: whole.ticket.id} | self._data_tags(self._first)
             with (
                 services.ready(in_process, verbose, count, self._rounds(), self.remarks()),
-                services.recorder.run(
-                    self.config.name,
-                    frozen,
-                    {RUN_TAG: whole.ticket.id} | self._data_tags(self._first),
-                    again=whole.again,
-                ) as parent,
+                services.recorder.run(self.config.name, frozen, tags, again=whole.again) as parent,
             ):
                 tried = self._try(services, whole.manifest, parent)
                 for entry, seed in [(entry, seed) for seed in self.seeds for entry in self.entries]:
