@@ -374,5 +374,5 @@ def test_the_command_prints_what_is_in_the_files(tmp_path: Path, monkeypatch: py
     compare_all(reading.resolve(SMALL, reads=()), shown, None, in_process=True, verbose=False)
     (folder,) = Path("runs/small").iterdir()
     text = shown.file.getvalue()  # type: ignore[attr-defined]
-    assert text.endswith(f"files: {folder}\n")
+    assert text.endswith(f"files: {folder}\nreport: {folder / 'report.html'}\n")
     assert all(sentence.split(":")[0] in text for sentence in raysim.load(folder).answer["reasons"])

@@ -166,7 +166,8 @@ def test_a_sweep_goes_on_where_it_stopped_and_repeats_nothing(ended, sweep_file,
     with monkeypatch.context() as patch:  # nothing is left: nothing is started, and nothing changes
         patch.setattr(sweeps, "open_session", None)
         code, said = go_on(out)
-        assert (code, said.splitlines()[-1]) == (0, f"files: {out}")
+        assert code == 0
+        assert "starting Ray" not in said
     whole = pd.read_csv(out / "trials.csv").drop(columns="seconds")
     lines = (out / "journal.jsonl").read_bytes().splitlines(keepends=True)
     (out / "journal.jsonl").write_bytes(b"".join(lines[:3]) + lines[3][:99])  # killed while it wrote the third trial
