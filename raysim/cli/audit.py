@@ -30,7 +30,10 @@ def audit(
     in_process: InProcess = False,
     verbose: Verbose = False,
 ) -> None:
-    """Attack a run's privacy: who was trained on, how much epsilon is at least, what an update shows."""
+    """Attack a run's privacy, and say what the attacks found.
+
+    Who was trained on, how much epsilon is at least, what an update shows.
+    """
     import json
 
     from rich.console import Console

@@ -14,7 +14,7 @@ Verbose = Annotated[bool, typer.Option("-v", "--verbose", help="Show tracebacks.
 
 
 def report(run: Run, hospital: Hospital = None, out: Out = None, verbose: Verbose = False) -> None:
-    """Write the page of a run or comparison again, or that of one of its hospitals."""
+    """Write the page of a run again, or that of one hospital."""
     from raysim.report.again import rewritten
 
     print(f"page: {rewritten(run, hospital, out)}")
