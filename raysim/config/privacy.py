@@ -18,7 +18,11 @@ Adversary = Literal["outsider", "peer", "server"]
 RowUnit = Literal["patient", "example"]
 """Whose rows at a hospital are hidden: all of a patient's, or each for itself."""
 
-MODES = {"hospital": ("central", "local"), "patient": ("pooled", "local"), "example": ("pooled", "local")}
+MODES = {
+    "hospital": ("central", "distributed", "local"),
+    "patient": ("pooled", "local"),
+    "example": ("pooled", "local"),
+}
 """Who can add the noise, by unit; the first is the default."""
 
 
@@ -54,13 +58,14 @@ class PrivacySection(Section):
     """``privacy``: a guarantee for hospitals, patients, or rows as units.
 
     For hospitals every update is clipped to ``clip`` and gets normal noise of ``noise_multiplier`` times it: the sum of
-    a round from the server (``central``), or each from its hospital (``local``). For patients each one's gradient is
+    a round from the server (``central``) or in shares of hospitals whose sum is secure (``distributed``), or each from
+    its hospital (``local``). For patients each one's gradient is
     clipped: in steps of its hospital (``local``), or in one sum of all hospitals a round (``pooled``). Give ``epsilon``
     or ``noise_multiplier``. A configuration that a run has written names both, and both must agree.
     """
 
     unit: Literal["hospital", "patient", "example"] = default("privacy.unit")
-    mode: Literal["central", "pooled", "local"] | None = default("privacy.mode")
+    mode: Literal["central", "distributed", "pooled", "local"] | None = default("privacy.mode")
     epsilon: FiniteFloat | None = default("privacy.epsilon", gt=0)
     noise_multiplier: FiniteFloat | None = default("privacy.noise_multiplier", ge=0)
     delta: float = default("privacy.delta", gt=0, lt=1)

@@ -39,6 +39,16 @@ def check_privacy(job: Job, federation: Federation) -> None:
         )
     _check_system(job)
     _check_attacks(job)
+    if section.way == "distributed" and section.weights == "capped":
+        raise ConfigError(
+            "privacy.weights: capped makes shares of the noise unequal, which privacy.mode: distributed cannot use; "
+            "use uniform"
+        )
+    if section.way == "distributed" and (job.secure is None or terms.rate < 1):
+        raise ConfigError(
+            "privacy.mode: distributed needs secure sums of all hospitals, or single updates have a share of the noise "
+            "alone; write secure: {} and selection: all, or privacy.mode: central"
+        )
     if section.unit != "hospital":
         _check_descent(job, federation)
     _check_size(settled(section, terms), terms)
@@ -54,7 +64,7 @@ def _check_attacks(job: Job) -> None:
             "kept for their sums alone; leave one of the two out"
         )
     compression = job.compression
-    if compression is not None and compression.name != "none" and section.way in ("central", "pooled"):
+    if compression is not None and compression.name != "none" and section.way != "local":
         raise ConfigError(
             f"compression.name: '{compression.name}' makes updates longer than privacy.clip, or takes away from "
             f"the noise, so it is not for privacy.mode: {section.way}; leave one of the two out"
@@ -71,10 +81,10 @@ def _check_system(job: Job) -> None:
     section = job.privacy
     if job.system is None or section is None or section.own_steps:
         return
-    if section.way == "pooled":
+    if section.way in ("pooled", "distributed"):
         raise ConfigError(
-            "system: hospitals that are lost take their share of the noise along, and privacy.mode: pooled needs all "
-            "shares; leave one of the two out"
+            f"system: hospitals that are lost take their share of the noise along, and privacy.mode: {section.way} "
+            "needs all shares; leave one of the two out"
         )
     rounds = job.system.rounds
     for key, usual in (("retries", 0), ("over_selection", 0.0), ("minimum_cohort", 1), ("late", "drop")):
@@ -112,6 +122,8 @@ def _check_strategy(job: Job) -> None:
     needs = strategy.needs
     fit = {"pooled": ("bounded",), "local": ("bounded", "clusters")}
     fits = ("bounded", "joint", "clusters") if section.unit == "hospital" else fit[section.way]
+    if section.way == "distributed":  # all shares of the noise must be in one sum
+        fits = ("bounded", "joint")
     if needs.kind not in fits or strategy.asynchrony() is not None:
         whys = {"joint": "sends control variates", "clusters": "has a sum for each of its clusters"}
         why = needs.why or whys.get(needs.kind, "merges updates as they come")

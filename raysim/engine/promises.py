@@ -42,6 +42,8 @@ class Terms:
     """How many of them make a batch; 0: all."""
     epochs: int = 1
     """How often a visit goes through as many as there are."""
+    secure: bool = False
+    """Whether the server learns sums alone."""
 
     @staticmethod
     def of(job: Job, federation: Federation) -> Terms:
@@ -55,6 +57,7 @@ class Terms:
             patients=() if unit is None or unit == "hospital" else patient_counts(federation, unit),
             batch=job.work.optimizer.batch_size,
             epochs=job.work.epochs,
+            secure=job.secure is not None,
         )
 
     @property
@@ -85,11 +88,13 @@ def spent(
         return _events(multiplier / 2.0, 1.0, rounds)
     if section.way == "central":
         return None if adversary == "server" else _events(multiplier, terms.rate, rounds)
-    # Each of the hospitals adds its share. Who receives a single message has that share alone against it; a peer knows
-    # its own.
+    # Each of the hospitals adds its share. Who receives a single message, unless sums are secure, has that share alone
+    # against it; a peer knows its own.
     hospitals = max(terms.hospitals, 1)
-    left = {"outsider": 1.0, "peer": (hospitals - 1) / hospitals, "server": 1 / hospitals}[adversary]
-    return _events(multiplier * math.sqrt(left), section.sampling, rounds)
+    of_server = 1.0 if terms.secure else 1 / hospitals
+    left = {"outsider": 1.0, "peer": (hospitals - 1) / hospitals, "server": of_server}[adversary]
+    rate = terms.rate if section.unit == "hospital" else section.sampling
+    return _events(multiplier * math.sqrt(left), rate, rounds)
 
 
 def _events(multiplier: float, rate: float, rounds: int) -> list[Gaussian]:
@@ -136,6 +141,8 @@ def settled(section: PrivacySection, terms: Terms) -> PrivacySection:
     do not agree.
     """
     way, adversary = section.way, section.headline
+    if section.against is None and terms.secure and way in ("pooled", "distributed"):
+        adversary = "server"
     fixed: dict[str, Any] = {"mode": way, "against": adversary}
     epsilon, multiplier = section.epsilon, section.noise_multiplier
     if multiplier is None and epsilon is not None:

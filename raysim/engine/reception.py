@@ -142,9 +142,11 @@ class HospitalNoise:
     def release(self) -> Release:
         """What hospitals do before they send."""
         section, own = self._section, 0.0
-        if section.way == "local":
+        if section.way in ("local", "distributed"):
             share = float(self._shares[self._shares > 0].min(initial=1.0))
             own = (section.noise_multiplier or 0.0) * with_rounding(self._clip, self._size * 2, share)
+            if section.way == "distributed":
+                own /= math.sqrt(max(self._hospitals, 1.0))
         return Release(self._clip, own, section.noise, bit=section.adaptive is not None)
 
     @property
@@ -159,7 +161,7 @@ class HospitalNoise:
     def noised(self, round: int, problem: LocalProblem, units: NDArray[np.int64]) -> NDArray[np.int64]:
         """The sums with the noise of a ``round``; the clip then moves to that of the next one."""
         adaptive, multiplier = self._section.adaptive, self._section.noise_multiplier or 0.0
-        if self._section.way == "local":
+        if self._section.way != "central":
             return units
         if adaptive is None:
             return units + self._units(round, problem, multiplier)

@@ -13,6 +13,7 @@ import pytest
 from raysim.cluster.placement import Placement, balance
 from raysim.cluster.pool import LocalPool
 from raysim.config.privacy import PrivacySection
+from raysim.config.secure import SecureSection
 from raysim.config.system import SystemSection
 from raysim.core import registry
 from raysim.core.errors import ConfigError
@@ -245,6 +246,18 @@ def test_noise_of_hospitals_own_adds_up_and_costs_what_twice_the_clip_does(feder
     assert told.privacy.against == "server"
     assert set(told.privacy.epsilons.values()) == {told.privacy.epsilon}
     assert told.privacy.epsilon == pytest.approx(4.377178, abs=1e-4)
+
+
+def test_shares_of_hospitals_add_up_to_the_noise_that_the_server_would_add(federate):
+    wide = federate([3] * 4, features=4000)
+    promise = section(mode="distributed", clip=1e-9, noise_multiplier=2.0, delta=1e-5)
+    job = replace(job_of(wide, FedAvg(**UNIFORM), rounds=1), privacy=promise, secure=SecureSection())
+    told = run(wide, job, 2)
+    assert told.bank[0].std() == pytest.approx(2.0 * 1e-9 / 4, rel=0.05)
+    assert told.privacy.against == "server"
+    assert told.privacy.epsilon == told.privacy.epsilons["outsider"] < told.privacy.epsilons["peer"]
+    with pytest.raises(ConfigError, match=r"privacy.mode: distributed needs secure sums"):
+        check_job(replace(job, secure=None), wide)
 
 
 def test_the_clip_follows_the_updates_and_goes_on_after_a_stop(federation):
