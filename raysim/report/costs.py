@@ -144,9 +144,10 @@ def clusters(results: Sequence[Result], names: Names) -> list[svg.Figure]:
         charts.append(
             svg.heat_map(
                 columns,
-                [f"cluster {k} ({int((rows == k).sum())})" for k in there],
+                [f"{k} ({int((rows == k).sum())})" for k in there],
                 np.array(shares),
                 name=f"clusters-{len(charts)}",
+                column_title="cluster (hospitals in it)",
                 title=next(names[key] for key in names if key[0] == result.label).partition(",")[0],
                 said=f"Shares of hospitals of each of {len(there)} clusters by attribute.",
                 texts=[[f"{share:.0%}" for share in line] for line in shares],

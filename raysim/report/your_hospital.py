@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from raysim.data.federation import PARTS
 from raysim.engine.job import Result
+from raysim.metrics.labels import TaskKind
 from raysim.report.gains import Gains, Served, between, compared_with, served
 from raysim.report.naming import Key, size, with_interval
 from raysim.report.tables import read_csv
@@ -75,7 +76,7 @@ def cards(
             {
                 "name": hospital,
                 "facts": facts,
-                "rows": [_row(names[key], figures[key], gains.get(key), h, kind) for *_, key in keys],
+                "rows": [_row(names[key], figures[key], gains, key, h, kind) for *_, key in keys],
                 "sent": _told(left, names, h),
             }
         )
@@ -95,12 +96,15 @@ def recommended_gains(
     return between(own, recommended[1], base[0], base[1], called)
 
 
-def _row(name: str, figure: Served, gain: Gains | None, h: int, kind: Any) -> list[str]:
+def _row(name: str, figure: Served, gains: Mapping[Key, Gains], key: Key, h: int, kind: TaskKind) -> list[str]:
     digits = kind.decimals(figure.value)
     cells = [name, with_interval(float(figure.value[h]), float(figure.low[h]), float(figure.high[h]), digits)]
-    if gain is not None:
+    if key in gains:
+        gain = gains[key]
         low, high = float(gain.low[h]), float(gain.high[h])
         cells.append(with_interval(float(gain.value[h]), low, high, digits, sign=True))
+    elif gains:
+        cells.append("–")
     return cells
 
 
