@@ -49,6 +49,7 @@ def test_ticks_say_no_more_than_they_are() -> None:
     assert svg.linear("", [-0.02, 0.01], signed=True, margin=0).texts == ("−0.02", "−0.01", "0", "+0.01")
     assert svg.log("", [15, 3000]).texts == ("20", "50", "100", "200", "500", "1,000", "2,000")
     assert svg.log("", [15, 3000], count=4).texts == ("100", "1,000")
+    assert svg.log("", [56, 64], count=4).texts == ("57.5", "60.0", "62.5")
     assert svg.spaced("", [0.01, 0.1, 1, 10]).kind == "log"
     assert svg.spaced("", [1, 20, 40, 60]).kind == "linear"
     assert svg.spaced("", [0, 0.1, 1, 10]).kind == "linear", "0 has no place on a logarithmic axis"

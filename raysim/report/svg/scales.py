@@ -106,6 +106,9 @@ def log(title: str, values: ArrayLike, *, margin: float = 0.04, count: int = 8) 
     inside = tuple(tick for tick in ticks if low <= tick <= high)
     if len(inside) > count and len(between) > 1:
         inside = tuple(tick for tick in inside if round(math.log10(tick), 9) % 1 == 0) or inside
+    if len(inside) < 2:  # values so close that no power of ten is among them
+        inside = round_ticks(low, high, count)
+        return Axis(title, low, high, inside, decimals(inside), "log")
     every = -(-len(inside) // count)
     return Axis(title, low, high, inside[::every], tuple(plain(tick) for tick in inside[::every]), "log")
 
