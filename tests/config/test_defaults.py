@@ -35,8 +35,14 @@ def keys() -> dict[str, Any]:
         f"{place}{field.alias or name}": field
         for place, model in sections(Config)
         for name, field in model.model_fields.items()
-        if field.default_factory not in (field.annotation, *get_args(field.annotation))
+        if field.default_factory not in (field.annotation, *get_args(field.annotation)) and not only_written(field)
     }
+
+
+def only_written(field: Any) -> bool:
+    """Whether a field is a section that a configuration has only where it is written, whose keys have the defaults."""
+    kinds = [kind for kind in get_args(field.annotation) if isinstance(kind, type) and issubclass(kind, BaseModel)]
+    return bool(kinds) and field.default_factory is None and field.default is None
 
 
 def test_every_key_of_the_schema_has_its_default_in_the_yaml_and_nothing_else_stands_there():
