@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import contextlib
 import math
-import re
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -27,6 +26,7 @@ from raysim.engine.job import Job, Outcome, Result, Round, RunState, check_job
 from raysim.engine.messages import ModelSpec
 from raysim.engine.promises import Terms, settled
 from raysim.experiment import tuning
+from raysim.experiment.entries import Entry, entries, folder_of
 from raysim.experiment.jobs import make_job
 from raysim.experiment.notes import headlines, note
 from raysim.experiment.services import RunServices
@@ -38,22 +38,11 @@ from raysim.storage.file_store import check as check_file_store
 from raysim.storage.manifest import Kind, Manifest
 from raysim.storage.results import SPLIT, choose_folder, split_table, write_run
 from raysim.storage.resume import Opened
-from raysim.strategies.base import Selection, Strategy
 from raysim.tracking.client import DATA_TAGS, RUN_TAG, check_reachable
 from raysim.tracking.recording import Record
 
 if TYPE_CHECKING:
     from raysim.engine.attack_figures import AttackFigures
-
-
-@dataclass(frozen=True, eq=False)
-class Entry:
-    """A strategy of an experiment under its label, with the configuration of its runs."""
-
-    label: str
-    config: Config
-    strategy: Strategy
-    selection: Selection
 
 
 Conclude = Callable[[Sequence[Result], Manifest], None]
@@ -84,7 +73,7 @@ class Experiment:
         self._tune = tune
         self._again = again
         self.seeds = seeds
-        self.entries = _entries(configs)
+        self.entries = entries(configs)
         self._trials = [] if tune is None else tuning.trials(tune, configs)
         self._source = plugins.build_source(config.data)
         check_reachable(config.tracking.uri)
@@ -210,7 +199,7 @@ class Experiment:
             return []
         tried, folders = [], []
         for trial in self._trials:
-            (entry,) = _entries([trial.config])
+            (entry,) = entries([trial.config])
             for seed in self.seeds:
                 folders.append(self._folder(entry, seed))
                 try:
@@ -226,7 +215,7 @@ class Experiment:
         table = tuning.table(self._tune, tried)
         out.csv(tuning.FILE, table)
         values = tuning.chosen(self._tune, table)
-        self.entries = _entries([tuning.with_values(entry.config, values[entry.label]) for entry in self.entries])
+        self.entries = entries([tuning.with_values(entry.config, values[entry.label]) for entry in self.entries])
         return folders
 
     def _data_tags(self, federation: Federation) -> dict[str, str]:
@@ -271,7 +260,7 @@ class Experiment:
                 check_job(self._job(entry, seed), federation, where)
                 ModelSpec.of(entry.config.model).bind(federation, "cpu", entry.config.training.precision)
             for trial in self._trials:
-                (tried,) = _entries([trial.config])
+                (tried,) = entries([trial.config])
                 check_job(self._job(tried, seed), federation, "tune")
 
     def _run(
@@ -387,30 +376,3 @@ def title_of(entry: Entry) -> str:
     cls = type(entry.strategy)
     title = vars(cls).get("title")
     return entry.config.strategy.label or (title if isinstance(title, str) and title else cls.__name__)
-
-
-def folder_of(label: str) -> str:
-    """The name of the folder below ``runs`` that has the runs of the strategy called ``label``."""
-    return re.sub(r"^\.+|[^\w.-]+", "_", label)
-
-
-def _entries(configs: Sequence[Config]) -> list[Entry]:
-    """Their labels must differ, and so must the folders of their runs."""
-    entries: dict[str, Entry] = {}
-    folders: dict[str, str] = {}
-    for i, config in enumerate(configs):
-        label = plugins.label(config.strategy)
-        if label in entries:
-            raise ConfigError(
-                f"strategies.{i}.label: '{label}' stands for two strategies; give one of them another label"
-            )
-        folder = folder_of(label)
-        other = folders.setdefault(folder.casefold(), label)  # some file systems do not tell case apart
-        if other != label:
-            raise ConfigError(
-                f"strategies.{i}.label: '{label}' and '{other}' would share the folder runs/{folder}; "
-                "give one of them a label that differs in letters or digits"
-            )
-        strategy, selection = plugins.build_strategy(config.strategy), plugins.build_selection(config.selection)
-        entries[label] = Entry(label, config, strategy, selection)
-    return list(entries.values())

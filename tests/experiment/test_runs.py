@@ -19,7 +19,7 @@ from mlflow.entities import Run
 from mlflow.tracking import MlflowClient
 from safetensors.numpy import load_file
 
-from raysim.experiment.runs import folder_of
+from raysim.experiment.entries import folder_of
 from raysim.storage.results import hospitals_table
 from raysim.strategies.hospital_clusters.fedsoft import FedSoft
 from raysim.strategies.one_model.fedavg import FedAvg

@@ -1,0 +1,49 @@
+"""What an experiment compares: strategies under their labels, each with a folder for its runs."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from raysim.config import plugins
+from raysim.config.schema import Config
+from raysim.core.errors import ConfigError
+from raysim.strategies.base import Selection, Strategy
+
+
+@dataclass(frozen=True, eq=False)
+class Entry:
+    """A strategy of an experiment under its label, with the configuration of its runs."""
+
+    label: str
+    config: Config
+    strategy: Strategy
+    selection: Selection
+
+
+def folder_of(label: str) -> str:
+    """The name of the folder below ``runs`` that has the runs of the strategy called ``label``."""
+    return re.sub(r"^\.+|[^\w.-]+", "_", label)
+
+
+def entries(configs: Sequence[Config]) -> list[Entry]:
+    """Those of ``configs``, one a strategy. Raises ``ConfigError`` where two have one label, or one folder of runs."""
+    by_label: dict[str, Entry] = {}
+    folders: dict[str, str] = {}
+    for i, config in enumerate(configs):
+        label = plugins.label(config.strategy)
+        if label in by_label:
+            raise ConfigError(
+                f"strategies.{i}.label: '{label}' stands for two strategies; give one of them another label"
+            )
+        folder = folder_of(label)
+        other = folders.setdefault(folder.casefold(), label)  # some file systems do not tell case apart
+        if other != label:
+            raise ConfigError(
+                f"strategies.{i}.label: '{label}' and '{other}' would share the folder runs/{folder}; "
+                "give one of them a label that differs in letters or digits"
+            )
+        strategy, selection = plugins.build_strategy(config.strategy), plugins.build_selection(config.selection)
+        by_label[label] = Entry(label, config, strategy, selection)
+    return list(by_label.values())
