@@ -24,7 +24,7 @@ def importances(choice: Choice, space: Space) -> tuple[list[str], NDArray[np.flo
     """
     from optuna.importance import FanovaImportanceEvaluator, get_param_importances
 
-    defined = np.isfinite(choice.values).all(axis=1)
+    defined: NDArray[np.bool_] = np.logical_and.reduce(np.isfinite(choice.values), axis=1)
     trials = [trial for trial, all_defined in zip(choice.trials, defined, strict=True) if all_defined]
     keys = [
         dimension.key
