@@ -28,6 +28,7 @@ class Poisson(Selection):
     """
 
     fraction: float = 0.1
+    """The chance with which each hospital takes part in a round."""
 
     def __post_init__(self) -> None:
         check_size(self.fraction, 1)
