@@ -31,12 +31,12 @@ class Entry(NamedTuple):
 
 
 ENTRIES = (
-    Entry("tutorial", "tutorial.yaml", "compare", "auroc_by_size", "Accuracy against the size of a hospital."),
-    Entry("tutorial", "tutorial.yaml", "compare", "curves", "Accuracy after each round."),
-    Entry("personal", "personal.yaml", "compare", "worst_decile_vs_size_bias", "Who serves the worst hospitals best."),
-    Entry("heterogeneity", "unlike.yaml", "compare", "curves", "Adaptive servers where hospitals differ."),
-    Entry("unreliable", "slow.yaml", "compare", "curves", "Training with hospitals that are slow or away."),
-    Entry("patient_clusters", "types.yaml", "compare", "curves", "A model for each type of patient."),
+    Entry("tutorial", "tutorial.yaml", "compare", "forest", "What is shown to be better, and what is not."),
+    Entry("tutorial", "tutorial.yaml", "compare", "caterpillar", "What each hospital gains over training alone."),
+    Entry("tutorial", "tutorial.yaml", "compare", "by_size", "Accuracy against the size of a hospital."),
+    Entry("personal", "personal.yaml", "compare", "trade_offs", "Accuracy against equity."),
+    Entry("heterogeneity", "unlike.yaml", "compare", "costs", "What each strategy moves."),
+    Entry("unreliable", "slow.yaml", "compare", "virtual_time", "Accuracy against time, with slow hospitals."),
     Entry("coalitions", "curve.yaml", "curve", "curve", "Loss and its variance with three and four coalitions."),
 )
 
@@ -57,7 +57,7 @@ def main() -> None:
         }
         for entry in ENTRIES:
             out = drawn[entry.page, entry.title]
-            shutil.copyfile(out / "plots" / f"{entry.picture}.png", PICTURES / f"{name(entry)}.png")
+            shutil.copyfile(drawn_in(out, entry), PICTURES / name(entry))
         if CHROMIUM is not None:
             photograph(drawn["tutorial", "tutorial.yaml"] / "report.html", PICTURES / "report.png")
     (DOCS / "gallery.md").write_text(page(), encoding="utf-8")
@@ -73,7 +73,7 @@ def figure(entry: Entry) -> str:
     block = "\n".join(f"    {line}" for line in text_of(entry).splitlines())
     return f"""
 <figure markdown>
-![{entry.shows}](pictures/{name(entry)}.png)
+![{entry.shows}](pictures/{name(entry)})
 <figcaption markdown>
 **{entry.shows}** `raysim {entry.command} {entry.title}` · [Read more]({entry.page}.md)
 
@@ -89,12 +89,18 @@ def figure(entry: Entry) -> str:
 
 def name(entry: Entry) -> str:
     """The name of an entry's picture."""
-    return f"{entry.title.removesuffix('.yaml')}_{entry.picture}"
+    ending = ".png" if entry.command == "curve" else ".svg"
+    return f"{entry.title.removesuffix('.yaml')}_{entry.picture}{ending}"
 
 
 def text_of(entry: Entry) -> str:
     """The YAML of an entry, as its page has it."""
     return dict(BLOCK.findall((DOCS / f"{entry.page}.md").read_text(encoding="utf-8")))[entry.title]
+
+
+def drawn_in(out: Path, entry: Entry) -> Path:
+    """The file of an entry's picture in the folder of its run."""
+    return out / "plots" / (entry.picture + Path(name(entry)).suffix)
 
 
 def played(entry: Entry, out: Path) -> Path:

@@ -48,7 +48,7 @@ if TYPE_CHECKING:
         choose,
         shares,
     )
-    from raysim.strategies.patient_clusters.encoding import patient_encoder
+    from raysim.strategies.shared.encoders import patient_encoder
 
 __all__ = [
     "LAST",
@@ -97,7 +97,7 @@ _HOMES = {
     "curve": "raysim.api.running",
     "describe": "raysim.api.describing",
     "load": "raysim.api.loading",
-    "patient_encoder": "raysim.strategies.patient_clusters.encoding",
+    "patient_encoder": "raysim.strategies.shared.encoders",
     "resume": "raysim.api.running",
     "run": "raysim.api.running",
     "sweep": "raysim.api.running",

@@ -230,9 +230,9 @@ def _against(
         if name == "size_bias":
             implied = Estimate(*[float("nan")] * 3)
         else:
-            around = (level, level_se) if name in dispersion.levels else (0.0, 0.0)
+            around, around_se = (level, level_se) if name in dispersion.levels else (0.0, 0.0)
             most = 1.0 if dispersion.larger or name == "gini" else np.inf
-            implied = _implied(noise_free, *around, tau, taus, most)
+            implied = _implied(noise_free, around, around_se, tau, taus, most)
         lower = dispersion.larger and name in dispersion.levels
         return _figure(name, float(mine[name]), equal_service, implied, tau, taus, worse_when_lower=lower)
 

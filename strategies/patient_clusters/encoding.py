@@ -1,33 +1,23 @@
 """How patients are encoded before they are clustered: by a function that is named, or not at all.
 
-An encoder is a function marked by :func:`patient_encoder`. It turns values ``[n, d]`` in float64 into ``[n, e]``; what
-it makes of a row must not depend on other rows, and it must be there to import wherever hospitals are. One that has to
-be trained is trained beforehand: its parameters are its own business, and no traffic.
+An encoder is a function marked by :func:`raysim.patient_encoder`. It turns values ``[n, d]`` in float64 into
+``[n, e]``; what it makes of a row must not depend on other rows, and it must be there to import wherever hospitals are.
+One that has to be trained is trained beforehand: its parameters are its own business, and no traffic.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from functools import lru_cache
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from raysim.strategies.base import Floats, Ids
 from raysim.strategies.patient_clusters.continuous import chosen
+from raysim.strategies.shared.encoders import MARK
 from raysim.strategies.shared.importing import by_path
-
-MARK = "encodes_patients"
-"""The attribute of a function that may be called with rows."""
-
-Encoder = TypeVar("Encoder", bound=Callable[[Floats], Any])
-
-
-def patient_encoder(function: Encoder) -> Encoder:
-    """Mark a function as an encoder of patients: a configuration cannot have any other called with rows."""
-    setattr(function, MARK, True)
-    return function
 
 
 def encoded(X: NDArray[Any], columns: Ids, encoder: str | None) -> Floats:

@@ -14,9 +14,10 @@ from raysim.data.federation import Federation
 from raysim.strategies.one_model.fedavg import FedAvg
 from raysim.strategies.patient_clusters.cbfl import Cbfl
 from raysim.strategies.patient_clusters.cluster_models import LocalLabels, nearest_centres
-from raysim.strategies.patient_clusters.encoding import encoded, load_encoder, patient_encoder
+from raysim.strategies.patient_clusters.encoding import encoded, load_encoder
 from raysim.strategies.patient_clusters.kfed import KFed, local_centres, server_centres
 from raysim.strategies.selections.sampling import All, Uniform
+from raysim.strategies.shared.encoders import patient_encoder
 from tests.conftest import MakeFederation, play, store
 from tests.strategies.test_battery import same
 from tests.strategies.test_clust_psi import hospital, view_of

@@ -1,0 +1,21 @@
+"""The mark of functions that encode patients, and so may be called with rows; see
+:mod:`raysim.strategies.patient_clusters.encoding`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from raysim.strategies.base import Floats
+
+MARK = "encodes_patients"
+"""The attribute of a function that may be called with rows."""
+
+Encoder = TypeVar("Encoder", bound=Callable[[Floats], Any])
+
+
+def patient_encoder(function: Encoder) -> Encoder:
+    """Mark a function as an encoder of patients: a configuration cannot have any other called with rows."""
+    setattr(function, MARK, True)
+    return function
