@@ -351,9 +351,8 @@ def test_a_ray_that_dies_under_a_run_is_an_error_in_one_line(undisturbed: Path, 
     hold.unlink()
     assert driver.returncode == 2, said
     *before, error = said.splitlines()
-    assert all(line.startswith(("8 hospitals, ", "Held: round", "raysim: Ray did not come up")) for line in before), (
-        said
-    )
+    told = ("reading data", "starting Ray", "8 hospitals, ", "Held: round", "raysim: Ray did not come up")
+    assert all(line.startswith(told) for line in before), said
     assert error == (
         f"raysim: resources: Ray itself has failed ({part} has ended); what is finished is on disk: 'raysim resume' "
         "with its folder goes on"

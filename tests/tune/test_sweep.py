@@ -38,7 +38,7 @@ pytestmark = shared_ray("sweeps")
 
 FILES = {
     *("journal.jsonl", "manifest.json", "pareto.csv", "plots", "recommended", "recommended.yaml"),
-    *("summary.json", "sweep.yaml", "trials.csv"),
+    *("report.html", "summary.json", "sweep.yaml", "trials.csv"),
 }
 
 
