@@ -18,13 +18,18 @@ def first_seed(hospitals: pd.DataFrame) -> pd.DataFrame:
     return table.drop_duplicates("hospital")
 
 
+def _has_events(table: pd.DataFrame) -> bool:
+    """Whether the label has an event: more than two classes, and numbers, have none."""
+    return "events_test" in table and bool(table["events_test"].notna().any())
+
+
 def sentence(hospitals: pd.DataFrame, part: str) -> str:
     """How many hospitals are judged, with how many rows and events; of the first seed."""
     table, kind = first_seed(hospitals), reporting(hospitals)
     judged = int(np.isfinite(table[kind.headline].to_numpy(float)).sum())
     rows = table["n_test"].to_numpy(float)
     said = f"{judged:,} of {len(table):,} hospitals are judged, on {rows.sum():,.0f} {part} rows"
-    if "events_test" not in table:
+    if not _has_events(table):
         return f"{said}; a hospital has {np.median(rows):,.0f} of these (median)."
     events = table["events_test"].to_numpy(float)
     middle, most = np.nanmedian(events), np.nanmax(events)
@@ -39,7 +44,7 @@ def sentence(hospitals: pd.DataFrame, part: str) -> str:
 def events_figure(hospitals: pd.DataFrame, part: str) -> list[svg.Figure]:
     """How many hospitals have how many events; none where there are no events."""
     table = first_seed(hospitals)
-    if "events_test" not in table:
+    if not _has_events(table):
         return []
     events = table["events_test"].to_numpy(float)
     there = [(low, high) for low, high in BINS if low <= np.nanmax(events, initial=0.0)]

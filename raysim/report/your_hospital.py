@@ -111,7 +111,8 @@ def _row(name: str, figure: Served, gains: Mapping[Key, Gains], key: Key, h: int
 def _events(hospitals: pd.DataFrame) -> dict[str, float]:
     if "events_test" not in hospitals:
         return {}
-    once = hospitals.drop_duplicates("hospital")
+    # Labels of more than two classes have no events.
+    once = hospitals.drop_duplicates("hospital").dropna(subset="events_test")
     return {str(name): float(count) for name, count in once[["hospital", "events_test"]].to_numpy()}
 
 

@@ -60,7 +60,8 @@ def test_a_comparison_of_what_diverges_says_so() -> None:
     assert ": fedavg (training loss " in diverged
     assert " and local (training loss " in diverged
     assert diverged in printed
-    assert diverged in html.unescape(Path("out/report.html").read_text())
+    page = html.unescape(Path("out/report.html").read_text())
+    assert diverged.replace("fedavg", "FedAvg").replace(" local ", " Training alone ") in page
     for label in ("fedavg", "local"):
         summary = json.loads(Path(f"out/runs/{label}/seed-42/summary.json").read_text())
         assert summary["convergence"] == "diverged"
