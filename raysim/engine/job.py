@@ -277,9 +277,10 @@ def _acts_together(job: Job) -> bool:
 def check_together(job: Job) -> None:
     """Raise ``ConfigError`` for sections that exclude each other."""
     if job.privacy is not None and (job.aggregation is not None or _acts_together(job)):
-        key = "adversary.attack" if job.aggregation is None else "aggregation.name"
+        attack = "" if job.adversary is None else f"adversary.attack: '{job.adversary.attack}'"
+        one = attack if job.aggregation is None else f"aggregation.name: '{job.aggregation.name}'"
         raise ConfigError(
-            f"{key}: needs single updates, which privacy.unit: '{job.privacy.unit}' promises nothing about; leave one "
+            f"{one} needs single updates, which privacy.unit: '{job.privacy.unit}' promises nothing about; leave one "
             "of the two out"
         )
     if job.secure is None:

@@ -98,9 +98,12 @@ def test_known_events_compose_to_less_than_the_sum_and_others_add_up():
 @pytest.mark.parametrize(
     ("keys", "line"),
     [
-        ({"aggregation": {"name": "median"}}, "aggregation.name: 'median'.*privacy.unit: hospital"),
+        (
+            {"aggregation": {"name": "median"}},
+            "aggregation.name: 'median' needs single updates.*privacy.unit: 'hospital'",
+        ),
         ({"compression": {"name": "top_k"}}, "compression.name: 'top_k'.*privacy.mode: central"),
-        ({"adversary": {"attack": "alie"}}, "adversary.knowledge: .*privacy.unit: hospital"),
+        ({"adversary": {"attack": "alie"}}, "adversary.attack: 'alie' needs single updates.*privacy.unit: 'hospital'"),
     ],
 )
 def test_sections_that_need_single_updates_are_refused(tmp_path, keys, line):
