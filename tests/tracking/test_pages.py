@@ -73,7 +73,7 @@ def test_the_page_that_ui_names_lists_runs_with_data_and_the_answer_is_a_run_s_d
     with ui(tmp_path, store) as (address, line):
         page = shown(line.split()[1], tmp_path)
         described = shown(f"{address}/#/experiments/{kept.experiment_id}/runs/{whole.info.run_id}", tmp_path)
-    for text in ("fedavg, seed 42", "synthetic", "compared"):
+    for text in ("matching runs", "synthetic", "compared"):  # whose runs are folded below it
         assert text in page, text
     assert "GenAI apps" not in page.partition("compared")[2]
     assert "report.html" in described
