@@ -7,7 +7,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from raysim.strategies.base import FederationView, State, Update
+from raysim.strategies.base import FederationView, State, Strategy, Update
 from raysim.strategies.hospital_clusters.chip import Chip
 from raysim.strategies.one_model.fedavg import FedAvg
 
@@ -29,8 +29,8 @@ def wait(gate: str, pace: float, late: bool) -> None:
 
 
 @dataclass(frozen=True, kw_only=True)
-class PacedChip(Chip):
-    """CHiP-FL that sleeps ``pace`` seconds a round and waits in round ``last`` at the ``gate``, a folder."""
+class Paced(Strategy):
+    """Sleeps ``pace`` seconds a round and waits in round ``last`` at the ``gate``, a folder."""
 
     gate: str
     pace: float
@@ -42,13 +42,10 @@ class PacedChip(Chip):
 
 
 @dataclass(frozen=True, kw_only=True)
-class PacedAvg(FedAvg):
-    """FedAvg, likewise."""
+class PacedChip(Paced, Chip):
+    """CHiP-FL, paced."""
 
-    gate: str
-    pace: float
-    last: int
 
-    def aggregate(self, view: FederationView, state: State, update: Update) -> State:
-        wait(self.gate, self.pace, view.round == self.last)
-        return super().aggregate(view, state, update)
+@dataclass(frozen=True, kw_only=True)
+class PacedAvg(Paced, FedAvg):
+    """FedAvg, paced."""

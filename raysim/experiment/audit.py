@@ -173,8 +173,7 @@ class _Auditor:
             self._say(f"shadow {j + 1} of {count}")
         stacked, members = np.stack(confidences), np.stack(inside)
         scores = np.stack([lira(stacked, members, j) for j in range(count)])
-        held = ~(trained_on(self._federation) | self._tested(trained_on(self._federation)))
-        scores[:, held] = np.nan
+        scores[:, ~self._tested(trained_on(self._federation))] = np.nan
         return scores, members
 
     def _tested(self, members: NDArray[np.bool_]) -> NDArray[np.bool_]:
