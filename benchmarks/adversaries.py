@@ -23,7 +23,8 @@ from raysim.cluster.pool import LocalPool
 from raysim.config import plugins, reading
 from raysim.engine.attack_figures import attack_figures
 from raysim.engine.coordinator import Coordinator
-from raysim.engine.job import Outcome, check_job
+from raysim.engine.job import Outcome
+from raysim.engine.job_checks import check_job
 from raysim.experiment.jobs import make_job
 
 

@@ -25,7 +25,8 @@ from raysim.core import host
 from raysim.core.errors import ConfigError
 from raysim.data.federation import Federation, write
 from raysim.engine.coordinator import Coordinator
-from raysim.engine.job import Job, Outcome, check_job
+from raysim.engine.job import Job, Outcome
+from raysim.engine.job_checks import check_job
 from raysim.engine.messages import ModelSpec, Work
 from raysim.strategies.base import Selection, Strategy
 from raysim.strategies.selections.sampling import All

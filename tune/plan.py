@@ -15,7 +15,8 @@ from raysim.core.errors import ConfigError, RaysimError
 from raysim.core.streams import stream
 from raysim.data.federation import Federation
 from raysim.engine import timing
-from raysim.engine.job import Job, check_job
+from raysim.engine.job import Job
+from raysim.engine.job_checks import check_job
 from raysim.experiment.jobs import make_job
 from raysim.tune.schedulers import perturbed
 from raysim.tune.settings import Pbt, Sweep, fitted, read_sweep

@@ -5,12 +5,12 @@ Harm is what honest hospitals lose of the headline figure, positive where they d
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from raysim.adversaries.figures import AttackFigures
 from raysim.adversaries.rows import triggered
 from raysim.engine.job import Job, Outcome
 from raysim.engine.local_training import parameters
@@ -18,32 +18,6 @@ from raysim.engine.messages import MODEL
 from raysim.strategies.base import Floats
 
 NAN = float("nan")
-
-
-@dataclass(frozen=True)
-class AttackFigures:
-    """Of one run; NaN where undefined or where the run without attack was not played."""
-
-    attack: str
-    """Its name."""
-    knowledge: str
-    """What bad hospitals knew."""
-    bad: tuple[str, ...]
-    """Their names."""
-    honest: dict[str, float]
-    """Mean, worst decile and Gini over honest hospitals."""
-    change: dict[str, float]
-    """The same, less those without attack."""
-    harm_in: float
-    """The mean loss of honest hospitals that share a cluster with a bad one; without clusters, of all."""
-    harm_out: float
-    """The mean loss of the other honest hospitals; NaN where there are none."""
-    largest_bad_share: float
-    """Of the hospitals of a cluster."""
-    success: float
-    """Of a backdoor: the share of triggered rows that go to its class, less that without attack."""
-    per_hospital: tuple[float, ...]
-    """Each hospital's loss, in order of ids."""
 
 
 def attack_figures(job: Job, outcome: Outcome, clean: Outcome | None, data: Any) -> AttackFigures:

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from raysim.core.errors import ConfigError
 from raysim.data.federation import Federation
 from raysim.engine.job import Job
+from raysim.engine.merging import update_bits
 from raysim.engine.messages import PartialResult
 from raysim.strategies.base import Ask, FederationView, Floats, Ids, LocalProblem, Mask, State, Strategy, Update
 from raysim.virtual_time.scheduling import ScheduledCohort
@@ -104,7 +105,7 @@ class Between:
         if self._secure is not None and self._masking is not None:
             sent, down = self._secure.bytes(self._masking, problem, ids)
             return 8 * sent, down
-        return (None if self._compressing is None else self._compressing.bits(partials)), 0
+        return (None if self._compressing is None else update_bits(partials)), 0
 
     def opening(self, problem: LocalProblem, ids: Ids) -> Opening | None:
         """What opens the sums of a round; None where they are not hidden."""

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from raysim.compression.compression import Compression, ef21, with_error_feedback
 from raysim.config.compression import CompressionSection
 from raysim.core.errors import ConfigError
 from raysim.core.streams import stream
-from raysim.engine.messages import PartialResult
 from raysim.strategies.base import Floats, LocalProblem
 
 
@@ -64,16 +61,6 @@ class Compressing:
                 f"compression.name: strategy '{name}' sends whole models, of which nothing can be left out; choose "
                 "another or leave compression out"
             )
-
-    def bits(self, partials: Sequence[PartialResult]) -> NDArray[np.int64] | None:
-        """The bits of each entry's update, in order of its ids ``[H]``; None where nobody has sent one."""
-        told = [
-            (partial.ids, partial.bits) for partial in partials if partial.ids is not None and partial.bits is not None
-        ]
-        if not told:
-            return None
-        order = np.argsort(np.concatenate([ids for ids, _ in told]), kind="stable")
-        return np.concatenate([bits for _, bits in told])[order]
 
 
 def compression_of(section: CompressionSection) -> Compression:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from raysim.adversaries.who import TOGETHER
+from raysim.adversaries.figures import AttackFigures
 from raysim.config.adversary import AdversarySection
 from raysim.config.aggregation import AggregationSection
 from raysim.config.compression import CompressionSection
@@ -17,27 +17,19 @@ from raysim.config.privacy import PrivacySection
 from raysim.config.schema import EvaluationSection, StopSection
 from raysim.config.secure import SecureSection
 from raysim.config.system import SystemSection
-from raysim.core.errors import ConfigError
 from raysim.data.federation import Federation
-from raysim.engine.attack_checks import check_attacks
 from raysim.engine.losses import TrainingLosses
 from raysim.engine.messages import HospitalStates, Work
-from raysim.engine.privacy_ledger import Statement
-from raysim.engine.promise_checks import check_privacy
 from raysim.engine.stopping import Stopped, Stopping
-from raysim.engine.subgroups import Grouping, grouping
+from raysim.engine.subgroups import Grouping
 from raysim.metrics.score_counts import ScoreCounts
+from raysim.privacy.statement import Statement
 from raysim.statistics.auroc import PairSums
 from raysim.statistics.convergence import Convergence, convergence
-from raysim.strategies.base import Division, Floats, Ids, Mask, Selection, State, Strategy, Training
+from raysim.strategies.base import Division, Floats, Ids, Mask, Selection, State, Strategy
 from raysim.traffic.ledger import Bytes, Ledger
-from raysim.training import class_weights
 from raysim.training.base import Layout
 from raysim.virtual_time.clock import Clock
-from raysim.virtual_time.unreliable import check_system
-
-if TYPE_CHECKING:
-    from raysim.engine.attack_figures import AttackFigures
 
 
 @dataclass(frozen=True)
@@ -268,88 +260,3 @@ class RunState:
 
 Event = Round | Outcome | RunState
 """What a run tells while it is played."""
-
-
-def _acts_together(job: Job) -> bool:
-    return job.adversary is not None and job.adversary.attack in TOGETHER
-
-
-def check_together(job: Job) -> None:
-    """Raise ``ConfigError`` for sections that exclude each other."""
-    if job.privacy is not None and (job.aggregation is not None or _acts_together(job)):
-        attack = "" if job.adversary is None else f"adversary.attack: '{job.adversary.attack}'"
-        one = attack if job.aggregation is None else f"aggregation.name: '{job.aggregation.name}'"
-        raise ConfigError(
-            f"{one} needs single updates, which privacy.unit: '{job.privacy.unit}' promises nothing about; leave one "
-            "of the two out"
-        )
-    if job.secure is None:
-        return
-    if job.aggregation is not None:
-        raise ConfigError(
-            f"secure.mode: '{job.secure.mode}' hides single updates, which aggregation.name: '{job.aggregation.name}' "
-            "needs; leave one of the two out"
-        )
-    if job.adversary is not None and _acts_together(job):
-        raise ConfigError(
-            f"secure.mode: '{job.secure.mode}' hides single updates, which adversary.attack: '{job.adversary.attack}' "
-            "is made of; choose an attack of single hospitals or leave secure out"
-        )
-    if job.compression is not None and not job.compression.linear:
-        raise ConfigError(
-            f"secure.mode: '{job.secure.mode}' adds what hospitals send, which compression.name: "
-            f"'{job.compression.name}' does not allow as it is set; take grid, or random_k with common indices, and "
-            "no ef21"
-        )
-    if job.strategy.asynchrony() is not None:
-        raise ConfigError(
-            f"secure.mode: '{job.secure.mode}' needs rounds, which strategy '{job.name}' has not; choose another or "
-            "leave secure out"
-        )
-    if job.privacy is not None and (job.privacy.adaptive is not None or any(chance for _, chance in job.secure.drop)):
-        key = "secure.drop" if job.privacy.adaptive is None else "privacy.adaptive"
-        raise ConfigError(
-            f"{key}: goes with privacy.unit: '{job.privacy.unit}' or with secure.mode: '{job.secure.mode}', not with "
-            "both; leave it out"
-        )
-    if job.secure.mode == "execute":
-        from raysim.secure.masks import check_installed
-
-        check_installed()
-
-
-def check_job(job: Job, federation: Federation, where: str = "strategy") -> None:
-    """Raise ``ConfigError`` for a job that this federation cannot serve, before anything starts.
-
-    ``where`` is the field that its strategy stands in; of one of several, errors also say its label.
-    """
-    label = "" if where == "strategy" else f" (strategy '{job.name}')"
-    try:
-        job.strategy.check(federation.hospitals, federation.sizes("train"))
-    except ValueError as error:
-        raise ConfigError(f"{where}.{error}{label}") from None
-    layout = job.work.model.bind(federation, "cpu", job.work.precision).layout
-    classes = len(federation.classes)
-    class_weights.check(job.work.class_weights, classes)
-    training = Training(layout.slices, job.work.optimizer.name, classes, lambda: federation.patients)
-    try:
-        job.strategy.check_training(training)
-        job.selection.check_training(training)
-    except ValueError as error:
-        raise ConfigError(f"{error}{label}") from None
-    check_together(job)
-    check_attacks(job.adversary, job.aggregation, federation, job.work.seed)
-    grouping(federation, job.evaluation.groups, job.evaluation.age_bands)
-    if job.system is not None:
-        check_system(job.system, job.selection, federation.hospitals, federation.sizes("train"), job.work.seed)
-    check_privacy(job, federation)
-    if job.stop is not None and not federation.sizes("validation").any():
-        raise ConfigError(
-            "training.stop: no hospital has validation rows, on which it decides; give data.split.validation a share, "
-            "such as 0.1, or leave training.stop out"
-        )
-    if not federation.sizes(job.evaluation.part).any():
-        raise ConfigError(
-            f"evaluation.part: no hospital has {job.evaluation.part} rows; "
-            f"give data.split.{job.evaluation.part} a share"
-        )

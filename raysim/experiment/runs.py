@@ -22,7 +22,8 @@ from raysim.core.errors import ConfigError, RaysimError, ResourceError, Training
 from raysim.data.federation import Federation
 from raysim.engine import timing
 from raysim.engine.attack_checks import warnings
-from raysim.engine.job import Job, Outcome, Result, Round, RunState, check_job
+from raysim.engine.job import Job, Outcome, Result, Round, RunState
+from raysim.engine.job_checks import check_job
 from raysim.engine.messages import ModelSpec
 from raysim.engine.promises import Terms, settled
 from raysim.experiment import tuning
@@ -42,7 +43,7 @@ from raysim.tracking.client import DATA_TAGS, RUN_TAG, check_reachable
 from raysim.tracking.recording import Record
 
 if TYPE_CHECKING:
-    from raysim.engine.attack_figures import AttackFigures
+    from raysim.adversaries.figures import AttackFigures
 
 
 Conclude = Callable[[Sequence[Result], Manifest], None]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from raysim.engine.attack_figures import AttackFigures
+from raysim.adversaries.figures import AttackFigures
 
 
 def sentence(figures: AttackFigures, title: str) -> str:

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 
 from raysim.engine.job import Result
-from raysim.engine.privacy_ledger import Statement, together
+from raysim.privacy.statement import Statement, together
 
 
 def of_run(result: Result) -> str:

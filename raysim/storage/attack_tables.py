@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     import pandas as pd
 
+    from raysim.adversaries.figures import AttackFigures
     from raysim.data.federation import Federation
-    from raysim.engine.attack_figures import AttackFigures
     from raysim.engine.job import Outcome
 
 ATTACK = "attack.csv"

@@ -21,17 +21,17 @@ from typing import Any
 
 import numpy as np
 
+from raysim.adversaries.figures import AttackFigures
 from raysim.config.checking import validated
 from raysim.core import bounded
 from raysim.core.errors import ConfigError, ResourceError
 from raysim.core.packing import Arrays, pack, unpack
 from raysim.data.federation import Federation
-from raysim.engine.attack_figures import AttackFigures
 from raysim.engine.job import Outcome
 from raysim.engine.losses import TrainingLosses
-from raysim.engine.privacy_ledger import Statement
 from raysim.engine.stopping import Stopped
 from raysim.metrics.score_counts import ScoreCounts
+from raysim.privacy.statement import Statement
 from raysim.statistics.auroc import PairSums
 from raysim.storage import checkpoints, manifest
 from raysim.storage.atomic import replacing, write_json

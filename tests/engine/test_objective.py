@@ -15,7 +15,8 @@ from raysim.core.errors import ConfigError
 from raysim.core.streams import stream
 from raysim.data.federation import Federation
 from raysim.engine.coordinator import Coordinator
-from raysim.engine.job import Job, RunState, check_job
+from raysim.engine.job import Job, RunState
+from raysim.engine.job_checks import check_job
 from raysim.engine.local_training import pooled_rows
 from raysim.engine.messages import VARIATE
 from raysim.strategies.base import POOLED, FederationView, Ids, LocalProblem, State

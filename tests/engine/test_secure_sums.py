@@ -16,7 +16,8 @@ from raysim.config.secure import SecureSection
 from raysim.core import registry
 from raysim.core.errors import ConfigError
 from raysim.engine.coordinator import Coordinator
-from raysim.engine.job import Outcome, RunState, check_job
+from raysim.engine.job import Outcome, RunState
+from raysim.engine.job_checks import check_job
 from raysim.secure import traffic
 from raysim.storage.checkpoints import decode, encode
 from raysim.strategies.hospital_clusters.chip import Chip

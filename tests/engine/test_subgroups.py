@@ -13,7 +13,7 @@ from sklearn.metrics import roc_auc_score
 from raysim.core.errors import ConfigError
 from raysim.data.federation import Federation
 from raysim.engine import subgroups
-from raysim.engine.job import check_job
+from raysim.engine.job_checks import check_job
 from raysim.metrics.labels import CLASSIFICATION, REGRESSION
 from raysim.report import patient_groups, tables
 from raysim.strategies.one_model.fedavg import FedAvg

@@ -19,7 +19,8 @@ from raysim.core import registry
 from raysim.core.errors import ConfigError
 from raysim.data.federation import Federation
 from raysim.engine.coordinator import Coordinator
-from raysim.engine.job import Job, Outcome, RunState, check_job
+from raysim.engine.job import Job, Outcome, RunState
+from raysim.engine.job_checks import check_job
 from raysim.engine.promise_checks import check_privacy
 from raysim.engine.release import Release
 from raysim.privacy.adaptive import update_multiplier

@@ -18,7 +18,8 @@ from raysim.data.federation import Federation
 from raysim.engine.contributions import drawn
 from raysim.engine.coordinator import Coordinator
 from raysim.engine.hospitals import HospitalGroup
-from raysim.engine.job import Outcome, RunState, check_job
+from raysim.engine.job import Outcome, RunState
+from raysim.engine.job_checks import check_job
 from raysim.engine.messages import Inquiry, StatisticNoise
 from raysim.privacy import quick
 from raysim.storage.checkpoints import decode, encode

@@ -12,7 +12,7 @@ import yaml
 
 import raysim
 from raysim.core.errors import ConfigError
-from raysim.engine.privacy_ledger import Statement, together
+from raysim.privacy.statement import Statement, together
 
 SMALL: dict[str, Any] = {
     "data": {"source": "synthetic", "hospitals": 6, "rows": 400, "features": 4},
