@@ -8,7 +8,7 @@ from typing import Any
 
 from raysim.data.federation import Federation
 from raysim.engine.job import Outcome
-from raysim.engine.promises import Terms, settled
+from raysim.engine.reception.promises import Terms, settled
 from raysim.tune.plan import SweepPlan
 from raysim.tune.spaces import Params
 

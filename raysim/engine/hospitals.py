@@ -18,11 +18,11 @@ from numpy.typing import NDArray
 from raysim.core.streams import stream
 from raysim.data.federation import PARTS, Federation
 from raysim.engine import subgroups
-from raysim.engine.contributions import Contributions
 from raysim.engine.divisions import Groups
 from raysim.engine.local_training import LocalTraining, named, parameters, weighted_losses, with_private
 from raysim.engine.messages import MODEL, HospitalStates, Inquiry, PartialResult, RoundPlan, Work
 from raysim.engine.scoring import PartRows, joined
+from raysim.engine.updates.contributions import Contributions
 from raysim.metrics import measures as metrics
 from raysim.metrics.score_counts import score_counts
 from raysim.metrics.segments import Segments

@@ -18,19 +18,19 @@ from numpy.typing import NDArray
 from raysim.core.packing import pack_memory, pack_state
 from raysim.core.streams import stream
 from raysim.data.federation import Federation
-from raysim.engine.between import Between
 from raysim.engine.cadence import Cadence
 from raysim.engine.checked import CheckedStrategy
 from raysim.engine.evaluation import Evaluation, Measured, existing
 from raysim.engine.job import Event, History, Job, Outcome, Round, RunState
 from raysim.engine.local_training import pooled_rows
 from raysim.engine.losses import constant_loss
-from raysim.engine.merging import in_precision
 from raysim.engine.messages import PartialResult, RoundPlan, Work
 from raysim.engine.pool import Pool, StateReferences
-from raysim.engine.privacy_ledger import statement
-from raysim.engine.promises import statistic_noise
-from raysim.engine.reception import Reception
+from raysim.engine.reception.between import Between
+from raysim.engine.reception.merging import in_precision
+from raysim.engine.reception.privacy_ledger import statement
+from raysim.engine.reception.promises import statistic_noise
+from raysim.engine.reception.receiver import Reception
 from raysim.engine.remote import RemoteHospitals
 from raysim.engine.stopping import Stopped, Stopping
 from raysim.strategies.base import POOLED, FederationView, Floats, GroupSizes, Ids, LocalProblem, Question, State

@@ -17,10 +17,10 @@ from raysim.core.errors import HospitalFailed, RaysimError, TrainingDiverged
 from raysim.core.exact import ExactSum, largest_entry
 from raysim.core.streams import stream
 from raysim.data.federation import Federation
-from raysim.engine.contributions import Contribution, Contributions
 from raysim.engine.divisions import Groups
 from raysim.engine.messages import FIRST, MODEL, SECOND, STEPS, VARIATE, HospitalStates, PartialResult, RoundPlan, Work
-from raysim.engine.private_visits import PatientRelease, pooled_gradient, private_visit
+from raysim.engine.updates.contributions import Contribution, Contributions
+from raysim.engine.updates.private_visits import PatientRelease, pooled_gradient, private_visit
 from raysim.strategies.base import LAST, MIXTURE, OWN, POOLED, Floats, LocalProblem, Mask, Upload, Variates, Visit
 from raysim.strategies.shared import exits
 from raysim.training.base import ContrastTerm, Model, Moments, Optimizer, Task

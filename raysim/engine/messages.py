@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 
 from raysim.config.privacy import RowUnit
 from raysim.data.federation import Federation
-from raysim.engine.release import Release
 from raysim.engine.subgroups import GroupFigures, Grouping
+from raysim.engine.updates.release import Release
 from raysim.metrics.score_counts import ScoreCounts
 from raysim.privacy.noise import Origin
 from raysim.statistics.auroc import PairSums
@@ -22,9 +22,9 @@ from raysim.training.models import build_model
 
 if TYPE_CHECKING:
     from raysim.config.schema import ModelSection
-    from raysim.engine.compressing import Compressing
-    from raysim.engine.own_attacks import OwnAttack
-    from raysim.engine.secure_sums import Masking
+    from raysim.engine.updates.compressing import Compressing
+    from raysim.engine.updates.own_attacks import OwnAttack
+    from raysim.engine.updates.secure_sums import Masking
 
 HospitalStates = dict[int, dict[str, NDArray[Any]]]
 """What hospitals remember between rounds: vectors ``[P]`` by hospital id and by what they are."""

@@ -21,11 +21,11 @@ from raysim.config.schema import Config, TuneSection
 from raysim.core.errors import ConfigError, RaysimError, ResourceError, TrainingDiverged
 from raysim.data.federation import Federation
 from raysim.engine import timing
-from raysim.engine.attack_checks import warnings
 from raysim.engine.job import Job, Outcome, Result, Round, RunState
 from raysim.engine.job_checks import check_job
 from raysim.engine.messages import ModelSpec
-from raysim.engine.promises import Terms, settled
+from raysim.engine.reception.attack_checks import warnings
+from raysim.engine.reception.promises import Terms, settled
 from raysim.experiment import tuning
 from raysim.experiment.entries import Entry, entries, folder_of
 from raysim.experiment.jobs import make_job
@@ -322,7 +322,7 @@ class Experiment:
 
     def _attacked(self, services: RunServices, job: Job, outcome: Outcome, federation: Federation) -> AttackFigures:
         """What the attack of a run changed; where the configuration says so, beside the same run without it."""
-        from raysim.engine.attack_figures import attack_figures
+        from raysim.engine.reception.attack_figures import attack_figures
 
         clean = None
         if job.adversary is not None and job.adversary.baseline:

@@ -128,7 +128,7 @@ def test_numbers_that_make_no_audit_are_refused(tmp_path, option, value):
 def test_canaries_refute_a_run_that_adds_no_noise(tmp_path, monkeypatch, noise, broken):
     from raysim.privacy.noise import normals
 
-    monkeypatch.setattr("raysim.engine.private_visits.normals", lambda *where: noise * normals(*where))
+    monkeypatch.setattr("raysim.engine.updates.private_visits.normals", lambda *where: noise * normals(*where))
     promise = "{unit: patient, mode: pooled, epsilon: 0.2, rate: 0.2, clip: 1, declared_public: [size, metrics]}"
     settings = ["data.hospitals=12", "data.rows=600", "data.features=60", "training.rounds=30", "selection=all"]
     settings += ["training.batch_size=0", "training.learning_rate=3", f"privacy={promise}"]

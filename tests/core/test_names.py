@@ -21,18 +21,30 @@ WORDS = {"all", "uniform", "local", "centralized", "clustered", "hierarchical"}
 OTHER_MEANINGS = {
     "uniform": [
         *("raysim/config/system.py", "tune/spaces.py"),  # the distribution
-        *("raysim/config/plugins.py", "raysim/config/privacy.py", "raysim/engine/promise_checks.py"),  # equal weights
+        *(
+            "raysim/config/plugins.py",
+            "raysim/config/privacy.py",
+            "raysim/engine/reception/promise_checks.py",
+        ),  # equal weights
         "raysim/config/aggregation.py",  # these, too
     ],
     "local": [
         "raysim/cluster/connection.py",  # an address of Ray
-        *("raysim/config/privacy.py", "raysim/engine/privacy_ledger.py"),  # noise of each hospital's own
-        *("raysim/engine/promise_checks.py", "raysim/engine/promises.py", "raysim/engine/reception.py"),
+        *("raysim/config/privacy.py", "raysim/engine/reception/privacy_ledger.py"),  # noise of each hospital's own
+        *(
+            "raysim/engine/reception/promise_checks.py",
+            "raysim/engine/reception/promises.py",
+            "raysim/engine/reception/receiver.py",
+        ),
     ],
     "all": [
         *("raysim/experiment/comparison.py", "raysim/study/plots.py", "raysim/study/predictors.py"),  # every one
-        *("raysim/adversaries/who.py", "raysim/engine/byzantine.py", "raysim/report/attacks.py"),  # what attackers know
-        *("raysim/config/secure.py", "raysim/engine/secure_sums.py"),  # whom masks join
+        *(
+            "raysim/adversaries/who.py",
+            "raysim/engine/reception/byzantine.py",
+            "raysim/report/attacks.py",
+        ),  # what attackers know
+        *("raysim/config/secure.py", "raysim/engine/updates/secure_sums.py"),  # whom masks join
     ],
 }
 """Where a whole text is such a word in another sense."""

@@ -13,10 +13,10 @@ from raysim.config.adversary import AdversarySection
 from raysim.config.aggregation import AggregationSection
 from raysim.core import registry
 from raysim.core.errors import ConfigError
-from raysim.engine.attack_checks import warnings
 from raysim.engine.coordinator import Coordinator
 from raysim.engine.job import Outcome, RunState
 from raysim.engine.job_checks import check_job
+from raysim.engine.reception.attack_checks import warnings
 from raysim.storage.checkpoints import decode, encode
 from raysim.strategies.hospital_clusters.chip import Chip
 from raysim.strategies.one_model.fedavg import FedAvg
@@ -239,7 +239,7 @@ def test_what_a_rule_does_not_bear_is_said():
 
 
 def test_harm_is_what_honest_hospitals_lose(federation):
-    from raysim.engine.attack_figures import attack_figures
+    from raysim.engine.reception.attack_figures import attack_figures
     from raysim.storage.attack_tables import as_json, table
 
     strategy = Chip(clusters=3, alpha=1.0, mu=0.0)
@@ -265,7 +265,7 @@ def test_harm_is_what_honest_hospitals_lose(federation):
 
 
 def test_the_success_of_a_trigger(federation):
-    from raysim.engine.attack_figures import attack_figures, trigger_rate
+    from raysim.engine.reception.attack_figures import attack_figures, trigger_rate
 
     attack = {"attack": "backdoor", "feature": "x1", "value": 20.0, "label": 1, "share": 0.3, "rows": 0.5}
     job = attacked(federation, FedAvg(), attack, rounds=8)

@@ -11,8 +11,8 @@ import pytest
 
 from raysim.core.exact import ExactSum
 from raysim.engine.evaluation import existing
-from raysim.engine.merging import in_precision, merged
 from raysim.engine.messages import PartialResult
+from raysim.engine.reception.merging import in_precision, merged
 from raysim.strategies.base import OWN, LocalProblem, Objective, RowGroups, Upload, Variates, Visit
 from raysim.strategies.one_model.scaffold import Scaffold
 from raysim.virtual_time.synchronous import discounted

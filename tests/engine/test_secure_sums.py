@@ -88,7 +88,7 @@ def test_who_is_left_counts_for_all(federation):
     secure = {"threshold": 2, "drop": {"mask": 0.3}}
     job = hidden(federation, FedAvg(), secure, rounds=1)
     outcome = run(federation, job, 1)
-    from raysim.engine.secure_sums import SecureSums
+    from raysim.engine.updates.secure_sums import SecureSums
 
     sums = SecureSums(job.secure, 1, "x", 4)
     ids = np.array(sorted(deltas))

@@ -21,8 +21,8 @@ from raysim.data.federation import Federation
 from raysim.engine.coordinator import Coordinator
 from raysim.engine.job import Job, Outcome, RunState
 from raysim.engine.job_checks import check_job
-from raysim.engine.promise_checks import check_privacy
-from raysim.engine.release import Release
+from raysim.engine.reception.promise_checks import check_privacy
+from raysim.engine.updates.release import Release
 from raysim.privacy.adaptive import update_multiplier
 from raysim.storage.checkpoints import decode, encode
 from raysim.strategies.fairness.qfedavg import QFedAvg

@@ -15,12 +15,12 @@ from raysim.config.privacy import PrivacySection
 from raysim.config.system import SystemSection
 from raysim.core.errors import ConfigError
 from raysim.data.federation import Federation
-from raysim.engine.contributions import drawn
 from raysim.engine.coordinator import Coordinator
 from raysim.engine.hospitals import HospitalGroup
 from raysim.engine.job import Outcome, RunState
 from raysim.engine.job_checks import check_job
 from raysim.engine.messages import Inquiry, StatisticNoise
+from raysim.engine.updates.contributions import drawn
 from raysim.privacy import quick
 from raysim.storage.checkpoints import decode, encode
 from raysim.strategies.hospital_clusters.clust_psi import ClustPsi

@@ -15,15 +15,15 @@ from numpy.typing import NDArray
 from raysim.core.errors import ConfigError
 from raysim.data.federation import Federation
 from raysim.engine.job import Job
-from raysim.engine.merging import update_bits
 from raysim.engine.messages import PartialResult
+from raysim.engine.reception.merging import update_bits
 from raysim.strategies.base import Ask, FederationView, Floats, Ids, LocalProblem, Mask, State, Strategy, Update
 from raysim.virtual_time.scheduling import ScheduledCohort
 
 if TYPE_CHECKING:
-    from raysim.engine.byzantine import Byzantine
-    from raysim.engine.compressing import Compressing
-    from raysim.engine.secure_sums import Masking, Opening, SecureSums
+    from raysim.engine.reception.byzantine import Byzantine
+    from raysim.engine.updates.compressing import Compressing
+    from raysim.engine.updates.secure_sums import Masking, Opening, SecureSums
 
 NOBODY_BAD = np.empty(0, dtype=np.int64)
 
@@ -42,16 +42,16 @@ class Between:
         """The most bits that an update can have; None where it is sent as it is."""
         seed, name = job.work.seed, job.name
         if job.adversary is not None or job.aggregation is not None:
-            from raysim.engine.byzantine import Byzantine
+            from raysim.engine.reception.byzantine import Byzantine
 
             self._byzantine = Byzantine(job.adversary, job.aggregation, federation, seed, name, private)
         if job.compression is not None and job.compression.name != "none":
-            from raysim.engine.compressing import Compressing
+            from raysim.engine.updates.compressing import Compressing
 
             self._compressing = Compressing.of(job.compression, seed)
             self.most_bits = self._compressing.compression.most_bits(travels)
         if job.secure is not None:
-            from raysim.engine.secure_sums import SecureSums
+            from raysim.engine.updates.secure_sums import SecureSums
 
             if job.compression is not None and job.compression.name == "random_k" and self._compressing is not None:
                 travels = self._compressing.compression.count(travels)  # all mask the same entries

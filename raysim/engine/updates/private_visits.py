@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from raysim.config.privacy import RowUnit
 from raysim.core.streams import stream
-from raysim.engine.contributions import Contribution
+from raysim.engine.updates.contributions import Contribution
 from raysim.privacy.noise import Origin, normals
 from raysim.strategies.base import Floats
 from raysim.training.base import Model, Optimizer, Task
@@ -86,7 +86,7 @@ def private_visit(
 
 
 def traceable(model: Model) -> Any:
-    """The model, whose gradients :mod:`raysim.engine.promise_checks` has seen that they can be clipped."""
+    """The model, whose gradients :mod:`raysim.engine.reception.promise_checks` has seen that they can be clipped."""
     if not isinstance(model, Traceable):
         raise TypeError(f"{type(model).__name__} has no layers to clip")
     return model

@@ -14,7 +14,7 @@ import numpy as np
 
 from raysim.config.privacy import PrivacySection
 from raysim.core.errors import ConfigError
-from raysim.engine.private_visits import PatientRelease
+from raysim.engine.updates.private_visits import PatientRelease
 from raysim.privacy.clip import clipped, norm
 from raysim.privacy.noise import Origin, normals
 from raysim.strategies.base import Floats, Ids, LocalProblem

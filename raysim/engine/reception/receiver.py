@@ -20,18 +20,25 @@ from raysim.core.exact import FRACTION_BITS
 from raysim.data.federation import Federation
 from raysim.engine.job import Job
 from raysim.engine.local_training import sum_count
-from raysim.engine.merging import summed, update_of
 from raysim.engine.messages import PartialResult
-from raysim.engine.private_visits import PatientRelease
-from raysim.engine.promises import Terms, bit_noise, largest_clip, multipliers, settled
-from raysim.engine.release import FixedWeights, Release, check_patient_problem, check_sent, fixed_weights, weighed
+from raysim.engine.reception.merging import summed, update_of
+from raysim.engine.reception.promises import Terms, bit_noise, largest_clip, multipliers, settled
+from raysim.engine.updates.private_visits import PatientRelease
+from raysim.engine.updates.release import (
+    FixedWeights,
+    Release,
+    check_patient_problem,
+    check_sent,
+    fixed_weights,
+    weighed,
+)
 from raysim.privacy.adaptive import next_clip, update_multiplier
 from raysim.privacy.noise import grid_units, normals, with_rounding
 from raysim.strategies.base import FederationView, Floats, Ids, LocalProblem, Mask, State, Strategy, Update
 from raysim.virtual_time.scheduling import ScheduledCohort
 
 if TYPE_CHECKING:
-    from raysim.engine.secure_sums import Opening
+    from raysim.engine.updates.secure_sums import Opening
 
 
 class Guard(Protocol):

@@ -13,8 +13,8 @@ from raysim.config.privacy import AdaptiveClip, PrivacySection
 from raysim.core.errors import ConfigError
 from raysim.core.exact import largest_entry
 from raysim.data.federation import Federation
-from raysim.engine.contributions import patient_counts
 from raysim.engine.messages import StatisticNoise
+from raysim.engine.updates.contributions import patient_counts
 from raysim.privacy import accountant, quick
 from raysim.privacy.events import Gaussian
 from raysim.strategies.base import Question

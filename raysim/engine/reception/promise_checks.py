@@ -9,7 +9,7 @@ from raysim.config.privacy import PrivacySection
 from raysim.core import registry
 from raysim.core.errors import ConfigError
 from raysim.data.federation import Federation
-from raysim.engine.promises import Terms, bit_noise, largest_clip, settled
+from raysim.engine.reception.promises import Terms, bit_noise, largest_clip, settled
 from raysim.privacy import accountant
 from raysim.strategies.shared.weights import Weighted
 from raysim.training.kernels.clipped import Traceable

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from raysim.config.privacy import UPDATES, Adversary, PrivacySection
 from raysim.data.federation import Federation
-from raysim.engine.promises import Terms, by_hospital, multipliers, settled, spent
+from raysim.engine.reception.promises import Terms, by_hospital, multipliers, settled, spent
 from raysim.privacy import accountant
 from raysim.privacy.events import Laplace, Repeated
 from raysim.privacy.statement import Statement
