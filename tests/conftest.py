@@ -63,7 +63,11 @@ def ray_here() -> None:
     if not ray.is_initialized():
         options = {"include_dashboard": False, "log_to_driver": False, "logging_level": "FATAL"}
         # Commands of other tests say themselves what they need.
-        with host.variables_kept("RAY_AUTH_MODE"), host.environment(QUIET, keep=True):
+        with (
+            host.variables_kept("RAY_AUTH_MODE"),
+            host.environment(QUIET, keep=True),
+            ray_private.without_agents(logs=False),
+        ):
             patiently(lambda: ray.init(address="local", num_cpus=4, num_gpus=2, **options))
 
 

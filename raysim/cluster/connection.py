@@ -193,8 +193,11 @@ class Keeper:
 
         try:
             ray_private.reread_authentication()
-            here = self._options.get("address") == "local"
-            with ray_private.on_loopback() if here else contextlib.nullcontext():
+            with contextlib.ExitStack() as manner:
+                if self._options.get("address") == "local":
+                    manner.enter_context(ray_private.on_loopback())
+                    if not self._options.get("include_dashboard"):
+                        manner.enter_context(ray_private.without_agents(self._options["log_to_driver"]))
                 ray.init(**self._options)
         except BaseException as error:
             with contextlib.suppress(Exception):  # what has been started of it

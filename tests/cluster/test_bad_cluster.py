@@ -197,9 +197,10 @@ def three_nodes(monkeypatch) -> Iterator[None]:
 
     monkeypatch.setenv("RAY_AUTH_MODE", "disabled")
     head = {"num_cpus": 4, "include_dashboard": False}
-    nodes = patiently(lambda: Cluster(initialize_head=True, head_node_args=head))
-    for _ in range(2):
-        patiently(lambda: nodes.add_node(num_cpus=2))
+    with ray_private.without_agents(logs=False):
+        nodes = patiently(lambda: Cluster(initialize_head=True, head_node_args=head))
+        for _ in range(2):
+            patiently(lambda: nodes.add_node(num_cpus=2))
     patiently(lambda: ray.init(address=nodes.address, log_to_driver=False, logging_level="ERROR"))
     yield
     ray.shutdown()

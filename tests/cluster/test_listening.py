@@ -1,15 +1,21 @@
-"""What a Ray that is started here lets in: this machine alone, and of it who has the token."""
+"""A Ray that is started here: its processes, and what it lets in: this machine alone, and of it who has the token."""
 
 from __future__ import annotations
 
+import collections
+import contextlib
 import http.client
+import io
 import ipaddress
 import os
 import stat
+import time
 from pathlib import Path
 
 import psutil
+import pytest
 
+from raysim.cluster import ray_private
 from raysim.cluster.connection import connected
 from tests.commands import in_a_process
 
@@ -23,6 +29,8 @@ def listen() -> None:
     with connected(verbose=False):
         ray.get(ray.remote(lambda: None).remote())
         family = [psutil.Process(), *psutil.Process().children(recursive=True)]
+        for process in family[1:]:
+            print("process", "python" if "python" in process.name() else process.name().partition("::")[0])
         sockets = [(process.name(), each) for process in family for each in process.net_connections("tcp")]
         for name, each in sockets:
             if each.status == psutil.CONN_LISTEN:
@@ -55,5 +63,47 @@ def test_a_ray_that_is_started_here_is_reached_from_here_alone_and_with_the_toke
         assert address.is_loopback, (name, text)
     assert {answer for kind, _, answer in (line for line in lines if line[0] == "metrics")} == {"False"}
     assert ["modes", "token"] in lines
+    processes = collections.Counter(name for kind, name in (line for line in lines if line[0] == "process"))
+    # Its two agents are idle processes of Python; besides them there are workers.
+    others = {name: count for name, count in processes.items() if name != "ray"}
+    assert others == {"gcs_server": 1, "raylet": 1, "python": 2}
     token = tmp_path / ".ray" / "auth_token"
     assert [stat.S_IMODE(path.stat().st_mode) for path in (token.parent, token)] == [0o700, 0o600]
+
+
+def shout() -> None:
+    """Starts a Ray as verbose commands do, and ends once what a worker prints is printed here."""
+    import ray
+
+    for name in [name for name in os.environ if name.startswith("RAY_")]:
+        del os.environ[name]
+    printed = io.StringIO()
+    with connected(verbose=True), contextlib.redirect_stdout(printed):
+        ray.get(ray.remote(lambda: print("a worker's line")).remote())
+        end = time.monotonic() + 600
+        while "a worker's line" not in printed.getvalue():
+            assert time.monotonic() < end
+            time.sleep(0.02)
+
+
+def test_verbose_commands_print_what_workers_print(tmp_path: Path):
+    done = in_a_process(shout, [], tmp_path, {"HOME": str(tmp_path)})
+    assert done.code == 0, done.out + done.err
+
+
+@pytest.mark.parametrize("gone", ["hook", "files"])
+def test_a_ray_is_started_whole_where_it_must_be(monkeypatch: pytest.MonkeyPatch, gone: str):
+    from ray import _raylet
+    from ray._private import parameter
+
+    whole = parameter.RayParams
+    with ray_private.without_agents(logs=False):
+        assert parameter.RayParams is not whole
+        assert parameter.RayParams().no_monitor
+    assert parameter.RayParams is whole
+    if gone == "hook":
+        monkeypatch.setenv("RAY_RUNTIME_ENV_HOOK", "somebody.hook")
+    else:
+        monkeypatch.delattr(_raylet, "persist_port")
+    with ray_private.without_agents(logs=False):
+        assert parameter.RayParams is whole

@@ -31,8 +31,12 @@ DOCUMENTED = {"_exit", "_fields", "_asdict", "_replace"}
         ("ray._private.utils", "get_num_cpus"),
         ("ray._private.authentication.authentication_token_setup", "ensure_token_if_auth_enabled"),
         ("ray._private.node", "Node.dead_processes"),
+        ("ray._private.parameter", "RayParams"),
+        ("ray._private.services", "start_api_server"),
+        ("ray._private.services", "start_ray_process"),
         ("ray._private.worker", "print_to_stdstream"),
         ("ray._raylet", "GcsClient"),
+        ("ray._raylet", "persist_port"),
         ("ray.job_config", "JobConfig._serialize"),
     ],
 )
