@@ -1,9 +1,10 @@
-"""What privacy costs on the synthetic federation: accuracy, the worst decile and size bias against epsilon.
+"""What privacy costs: accuracy, the worst decile and size bias against epsilon, by guarantee and federation.
 
-    python benchmarks/privacy_cost.py [--seeds 5] [--data synthetic]
+    python -m benchmarks.privacy_cost FOLDER [--seeds 5] [--data synthetic] [--eicu PATH] [--only hospital]
 
-Clips and rates are those of the table below for all seeds; no test row was looked at to choose them per seed. Each line
-is the mean over seeds, with the difference from the same training without noise and clipping.
+Clips and rates are those of the tables below for all seeds; no test row was looked at to choose them. FOLDER gets
+``runs.csv``, a row for each run, which a later call goes on with; ``costs.csv``, the differences from the same training
+without noise with their 95 % intervals over seeds; and ``privacy.svg``.
 """
 
 from __future__ import annotations
@@ -13,80 +14,179 @@ import copy
 import tempfile
 import time
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import matplotlib
+
+matplotlib.use("svg")
+import matplotlib.pyplot as plt
 import numpy as np
+import pandas as pd
+from scipy.stats import t as student
 
 import raysim
 
 PUBLIC = ["sizes", "metrics", "preprocessing"]
-AVERAGED = {"rounds": 20, "local_epochs": 1, "batch_size": 32, "learning_rate": 0.2}
-POOLED = {"rounds": 200, "learning_rate": 3.0}
-HOSPITAL = {"unit": "hospital", "delta": 1e-3, "clip": 0.3, "declared_public": PUBLIC}
-PATIENT = {"unit": "patient", "mode": "pooled", "delta": 1e-5, "rate": 0.05, "clip": 1.0, "declared_public": PUBLIC}
-LOCAL = {"unit": "patient", "mode": "local", "delta": 1e-5, "clip": 1.0, "declared_public": PUBLIC}
+EPSILONS = (0.5, 1, 2, 4, 8)
+FIGURES = ("auroc", "pooled_auroc", "worst_decile", "size_bias")
+KEYS = ["data", "guarantee", "epsilon", "seed"]
 
-RUNS: dict[str, tuple[str, dict[str, Any], dict[str, Any] | None]] = {
-    "by rows": ("by rows", AVERAGED, None),
-    "uniform": ("uniform", AVERAGED, None),
-    **{f"hospital, epsilon {e}": ("uniform", AVERAGED, HOSPITAL | {"epsilon": e}) for e in (8, 4, 2, 1, 0.5)},
-    "pooled, no noise": ("pooled, no noise", POOLED, PATIENT | {"noise_multiplier": 0.0}),
-    **{f"pooled, epsilon {e}": ("pooled, no noise", POOLED, PATIENT | {"epsilon": e}) for e in (4, 1, 0.5)},
-    "local, epsilon 1": ("by rows", AVERAGED | {"learning_rate": 0.5}, LOCAL | {"epsilon": 1}),
-}
-"""Each run: the one that it is compared with, its training, and its promise."""
 
-FIGURES = ("auroc", "worst_decile", "size_bias")
+@dataclass(frozen=True)
+class Guarantee:
+    """One way to promise something, and what its runs are compared with."""
+
+    training: Mapping[str, Any]
+    """The section ``training``."""
+    privacy: Mapping[str, Any] = field(default_factory=dict)
+    """The section ``privacy`` without epsilon; empty where nothing is promised."""
+    weights: str = "samples"
+    """How hospitals count in the average."""
+    against: str = ""
+    """The guarantee without noise that it is compared with; empty: itself."""
+
+
+def guarantees(data: str) -> dict[str, Guarantee]:
+    """Those of a federation: training in rounds of averages, and in rounds of pooled gradients.
+
+    Pooled gradients are noisier the fewer patients there are. The demo of eICU has 1,300 of them to train on where the
+    synthetic federation has 27,000: there all take part in each of 20 rounds, where else one in twenty does in 200.
+    """
+    averaged = {"rounds": 20, "local_epochs": 1, "batch_size": 32, "learning_rate": 0.2}
+    small = data == "eicu"
+    pooled = {"rounds": 20 if small else 200, "learning_rate": 1.0 if small else 3.0}
+    patient = {"unit": "patient", "delta": 1e-5, "clip": 1.0, "declared_public": PUBLIC}
+    sums = patient | {"mode": "pooled", "rate": 1.0 if small else 0.05}
+    hospital = {"unit": "hospital", "delta": 1e-3, "clip": 0.3, "declared_public": PUBLIC}
+    steps = averaged | {"learning_rate": 0.5}
+    return {
+        "by rows": Guarantee(averaged),
+        "uniform": Guarantee(averaged, weights="uniform"),
+        "pooled, no noise": Guarantee(pooled, sums | {"noise_multiplier": 0.0}),
+        "hospital": Guarantee(averaged, hospital, "uniform", "uniform"),
+        "patient, pooled": Guarantee(pooled, sums, against="pooled, no noise"),
+        "patient, local": Guarantee(steps, patient | {"mode": "local"}, against="by rows"),
+    }
 
 
 def main() -> None:
-    """Print the table."""
+    """Play what is missing, and write tables and picture."""
     parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("folder", type=Path)
     parser.add_argument("--seeds", type=int, default=5)
-    parser.add_argument("--data", default="synthetic")
-    parser.add_argument("--only", default="", help="runs whose names begin with this, and those they are compared with")
+    parser.add_argument("--data", default="synthetic", choices=("synthetic", "eicu"))
+    parser.add_argument("--eicu", default="../eicu-collaborative-research-database-demo-2.0")
+    parser.add_argument("--only", default="", help="guarantees whose names begin with this")
     given = parser.parse_args()
-    chosen = {name for name in RUNS if name.startswith(given.only)} | {
-        RUNS[name][0] for name in RUNS if name.startswith(given.only)
-    }
-    told: dict[str, np.ndarray] = {}
-    print(f"{'run':24} " + " ".join(f"{figure:>24}" for figure in FIGURES) + "   epsilon   seconds", flush=True)
-    for name in RUNS:
-        if name not in chosen:
-            continue
-        began, figures, epsilon = time.perf_counter(), [], "-"
-        for seed in range(given.seeds):
-            summary = played(name, given.data, seed)
-            figures.append([summary[figure] for figure in FIGURES])
-            epsilon = str(summary.get("privacy", {}).get("epsilon", "-"))[:7]
-        told[name] = np.array(figures, dtype=float)
-        means, less = told[name].mean(axis=0), (told[name] - told[RUNS[name][0]])
-        spread = less.std(axis=0, ddof=1) if given.seeds > 1 else np.full(len(FIGURES), np.nan)
-        cells = [f"{m:8.4f} ({d:+.4f} ± {s:.4f})" for m, d, s in zip(means, less.mean(axis=0), spread, strict=True)]
-        print(f"{name:24} " + " ".join(cells) + f"   {epsilon:>7}   {time.perf_counter() - began:7.1f}", flush=True)
+    given.folder.mkdir(parents=True, exist_ok=True)
+    runs = played(given.folder / "runs.csv", given.data, given.eicu, given.seeds, given.only)
+    table = costs(runs)
+    table.to_csv(given.folder / "costs.csv", index=False)
+    draw(table, given.folder / "privacy.svg")
+    print(table.round(4).to_string(index=False))
 
 
-def played(name: str, data: str, seed: int) -> Mapping[str, Any]:
+def played(path: Path, data: str, eicu: str, seeds: int, only: str) -> pd.DataFrame:
+    """The rows of ``path``, and of the runs that are not there yet."""
+    runs = pd.read_csv(path) if path.exists() else pd.DataFrame(columns=[*KEYS, *FIGURES, "seconds"])
+    present = set(runs[KEYS].itertuples(index=False, name=None))
+    for seed in range(seeds):
+        for name, guarantee in guarantees(data).items():
+            if not name.startswith(only):
+                continue
+            for epsilon in EPSILONS if guarantee.against else (np.inf,):
+                if (data, name, epsilon, seed) in present:
+                    continue
+                began = time.perf_counter()
+                summary = summary_of(guarantee, epsilon, data, eicu, seed)
+                figures = {figure: summary[figure] for figure in FIGURES}
+                row = {"data": data, "guarantee": name, "epsilon": epsilon, "seed": seed, **figures}
+                row["seconds"] = time.perf_counter() - began
+                pd.DataFrame([row]).to_csv(path, mode="a", header=not path.exists(), index=False)
+                print(row, flush=True)
+    return pd.read_csv(path)
+
+
+def summary_of(guarantee: Guarantee, epsilon: float, data: str, eicu: str, seed: int) -> Mapping[str, Any]:
     """The summary of one run."""
-    _, training, privacy = RUNS[name]
+    source: dict[str, Any] = {"source": data, "split": {"train": 0.7, "validation": 0.1, "test": 0.2}}
+    if data == "eicu":
+        source |= {"path": eicu, "task": "mortality", "silo": "hospital"}
+        source["split"] = source["split"] | {"by": "patient"}
     config: dict[str, Any] = {
         "seed": seed,
-        "data": {"source": data},
-        "training": copy.deepcopy(training),
+        "data": source,
+        "training": dict(guarantee.training),
         "selection": "all",
         "evaluation": {"every": 0},
         "checkpoint": {"every": 0},
         "tracking": {"uri": "none"},
-        "strategy": {"name": "fedavg", "weights": "samples" if name == "by rows" else "uniform"},
+        "strategy": {"name": "fedavg", "weights": guarantee.weights},
     }
-    if privacy is not None:
-        config["privacy"] = privacy
-        if privacy["unit"] == "patient":
+    if guarantee.privacy:
+        config["privacy"] = copy.deepcopy(dict(guarantee.privacy))
+        if guarantee.against:
+            config["privacy"]["epsilon"] = epsilon
+        if guarantee.privacy["unit"] == "patient":
             config["strategy"] = {"name": "fedavg"}
     with tempfile.TemporaryDirectory() as folder:
-        result = raysim.run(config, out=Path(folder) / "run", in_process=True)
-        return result.summary
+        return dict(raysim.run(config, out=Path(folder) / "run", in_process=True).summary)
+
+
+def costs(runs: pd.DataFrame) -> pd.DataFrame:
+    """A row for each federation, guarantee and epsilon: means over seeds, and differences with 95 % intervals.
+
+    A difference is taken seed by seed from the same training without noise; the interval is Student's over seeds.
+    """
+    rows = []
+    for (data, name, epsilon), part in runs.groupby(["data", "guarantee", "epsilon"], sort=False):
+        without = guarantees(str(data))[str(name)].against or str(name)
+        base = runs[(runs["data"] == data) & (runs["guarantee"] == without)].set_index("seed")
+        each = part.set_index("seed")
+        seeds = each.index.intersection(base.index)
+        row = {"data": data, "guarantee": name, "epsilon": epsilon, "against": without, "seeds": len(seeds)}
+        for figure in FIGURES:
+            change = (each.loc[seeds, figure] - base.loc[seeds, figure]).to_numpy(float)
+            half = np.nan
+            if len(seeds) > 1:
+                half = float(student.ppf(0.975, len(seeds) - 1) * change.std(ddof=1) / np.sqrt(len(seeds)))
+            row |= {figure: each[figure].mean(), f"{figure}_change": change.mean()}
+            row |= {f"{figure}_low": change.mean() - half, f"{figure}_high": change.mean() + half}
+        rows.append(row)
+    return pd.DataFrame(rows)
+
+
+def draw(table: pd.DataFrame, path: Path) -> None:
+    """A row of panels a federation: the mean AUROC, the pooled one and the worst decile against epsilon."""
+    shown = {
+        "auroc": "mean AUROC of hospitals",
+        "pooled_auroc": "AUROC of all patients",
+        "worst_decile": "AUROC of the worst decile",
+    }
+    federations = list(table["data"].unique())
+    figure, axes = plt.subplots(len(federations), len(shown), figsize=(11, 3.1 * len(federations)), squeeze=False)
+    for i, data in enumerate(federations):
+        of_data = table[table["data"] == data]
+        for j, (column, title) in enumerate(shown.items()):
+            axis = axes[i, j]
+            for name, part in of_data[of_data["guarantee"] != of_data["against"]].groupby("guarantee", sort=False):
+                part = part.sort_values("epsilon")
+                level = part[column] - part[f"{column}_change"]
+                ends = [part[column] - level - part[f"{column}_low"], part[f"{column}_high"] - part[column] + level]
+                (line, *_) = axis.errorbar(
+                    part["epsilon"], part[column], yerr=ends, marker="o", markersize=3, capsize=2, label=name
+                )
+                axis.axhline(float(level.iloc[0]), color=line.get_color(), linestyle=":", linewidth=1)
+            axis.set_xscale("log", base=2)
+            axis.set_xticks(EPSILONS, [f"{epsilon:g}" for epsilon in EPSILONS])
+            axis.set_title(f"{data}: {title}", fontsize=9)
+    for axis in axes[-1]:
+        axis.set_xlabel("epsilon")
+    axes[0, 0].legend(fontsize=7)
+    figure.tight_layout()
+    figure.savefig(path, metadata={"Date": None})
 
 
 if __name__ == "__main__":

@@ -14,7 +14,7 @@ Shadows = Annotated[int, typer.Option(help="Federations of LiRA, in which each r
 Canaries = Annotated[
     int | None,
     typer.Option(
-        help="Rows added by a fair coin, for a lower bound of epsilon; default privacy.audit.canaries, or 100."
+        help="Rows added by a fair coin, for a lower bound of epsilon; default privacy.audit.canaries, or 200."
     ),
 ]
 InProcess = Annotated[bool, typer.Option("--in-process", help="Run without Ray, for a debugger; same results.")]

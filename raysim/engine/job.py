@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,6 +30,9 @@ from raysim.strategies.base import Division, Floats, Ids, Mask, Selection, State
 from raysim.traffic.ledger import Bytes, Ledger
 from raysim.training.base import Layout
 from raysim.virtual_time.clock import Clock
+
+if TYPE_CHECKING:
+    from raysim.engine.reception.canaries import Canaries
 
 
 @dataclass(frozen=True)
@@ -62,6 +65,8 @@ class Job:
     """What is promised of hospitals' privacy; None: nothing."""
     secure: SecureSection | None = None
     """How sums are hidden; None: not at all."""
+    canaries: Canaries | None = None
+    """Whose updates an auditor watches; None: nobody's."""
 
     @property
     def name(self) -> str:
@@ -161,6 +166,8 @@ class Outcome:
 
     scores: dict[str, ScoreCounts] = field(default_factory=dict)
     """Per model served, each hospital's counts of scores ``[N]``, where these were asked for."""
+    seen: Floats | None = None
+    """What each round's update had in the direction of each canary, ``[rounds, M]``; None without canaries."""
     validation_scores: dict[str, ScoreCounts] = field(default_factory=dict)
     """The same of validation rows, by which thresholds are chosen; none where there are no such rows, or these are
     evaluated themselves."""

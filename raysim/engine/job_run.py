@@ -383,6 +383,7 @@ class JobRun:
             bad=self._between.bad,
             clusters_of_patients=self._clusters_of_patients(),
             privacy=statement(self._job, self._federation, self._traffic.ledger),
+            seen=self._between.seen,
         )
 
     def _clusters_of_patients(self) -> Ids | None:

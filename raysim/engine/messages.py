@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,7 +23,6 @@ from raysim.training.models import build_model
 if TYPE_CHECKING:
     from raysim.config.schema import ModelSection
     from raysim.engine.updates.compressing import Compressing
-    from raysim.engine.updates.own_attacks import OwnAttack
     from raysim.engine.updates.secure_sums import Masking
 
 HospitalStates = dict[int, dict[str, NDArray[Any]]]
@@ -83,6 +82,18 @@ class Work:
     """What the loss of a row of each class counts; the server replaces ``balanced`` before it sends any work."""
 
 
+class Tampering(Protocol):
+    """What some hospitals do in place of what they should."""
+
+    def rows(self, hospital: int, X: NDArray[Any], y: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
+        """What a hospital trains on in place of ``X [n, F]`` and ``y [n]``."""
+        ...
+
+    def update(self, hospital: int, delta: Floats, limit: float) -> Floats:
+        """What it sends in place of ``delta [P]``, all entries below ``limit`` in magnitude."""
+        ...
+
+
 @dataclass(frozen=True, eq=False)
 class RoundPlan:
     """One round for everybody: every actor takes from it what concerns the hospitals it serves."""
@@ -105,7 +116,7 @@ class RoundPlan:
     """How rows are cut into groups."""
     losses: bool = False
     """Whether each hospital that trains tells its mean loss before."""
-    attack: OwnAttack | None = None
+    attack: Tampering | None = None
     """What bad hospitals do on their own; None: nothing."""
     compressing: Compressing | None = None
     """How updates are compressed before they leave; None: not at all."""

@@ -1,11 +1,13 @@
 """``raysim audit``: attacks on the privacy of a configuration's run, and what they find at each hospital.
 
-Three questions, asked of the models that serve hospitals after the last round:
+Three questions:
 
 - Does a model betray who was trained on? The loss threshold compares training rows with test rows; LiRA plays the same
   run on ``shadows`` federations in which each row is in with probability one half.
-- How much at least is epsilon? Canaries, rows of random signs with random labels, are in by a fair coin; how many of
-  them an auditor guesses right is a lower bound (:mod:`raysim.audit.one_run`).
+- How much at least is epsilon? Canaries are in by a fair coin; how many of them an auditor guesses right is a lower
+  bound (:mod:`raysim.audit.one_run`). Where something is promised the auditor sees what the promise says that its
+  adversary may see (:mod:`raysim.experiment.canary_audit`); where nothing is, canaries are rows of random signs with
+  random labels, and the auditor sees the last model alone.
 - What does one row's update show? Of a linear model, the row (:mod:`raysim.audit.inversion`).
 """
 
@@ -13,6 +15,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -29,6 +32,7 @@ from raysim.core.streams import stream
 from raysim.data.federation import Federation
 from raysim.data.rearranged import Added, halves, rearranged, trained_on
 from raysim.engine.job import Job, Outcome
+from raysim.experiment.canary_audit import can_be_marked, watched
 from raysim.experiment.runs import Experiment
 from raysim.experiment.session import Session, open_session
 from raysim.statistics.auroc import delong, placements
@@ -87,13 +91,20 @@ def audit(
     if not federation.classes:
         raise ConfigError("data: the label is a number; audits are for classes")
     job = experiment.job(config.seed)
-    names, resources = federation.hospitals, config.resources
-    with (
-        open_session(federation.totals, resources, in_process=in_process, verbose=verbose, names=names) as session,
-        tempfile.TemporaryDirectory() as folder,
-    ):
+
+    def opened(played: Federation) -> AbstractContextManager[Session]:
+        names = played.hospitals if played is federation else ()
+        return open_session(played.totals, config.resources, in_process=in_process, verbose=verbose, names=names)
+
+    marked = job.privacy is not None and can_be_marked(job, federation)
+    with opened(federation) as session, tempfile.TemporaryDirectory() as folder:
         auditor = _Auditor(job, federation, session, Path(folder), say)
-        result = auditor.audit(shadows, canaries)
+        result = auditor.audit(shadows, 0 if marked else canaries)
+    if marked and canaries:
+        with tempfile.TemporaryDirectory() as folder:
+            result.summary["one_run"] = watched(
+                replace(job, adversary=None), federation, opened, Path(folder), canaries
+            )
     written = _write(experiment, result)
     _check(result, written)
     return written
@@ -126,7 +137,7 @@ class _Auditor:
         members = trained_on(federation)
         margins, labels = self._margins(members, none, "target", self._job.work.seed)
         tables = [self._table("loss_threshold", confidence(margins, labels), members, self._tested(members))]
-        summary: dict[str, Any] = {"rows": int(members.sum()), "shadows": shadows, "canaries": canaries}
+        summary: dict[str, Any] = {"rows": int(members.sum()), "shadows": shadows}
         if shadows:
             scores, inside = self._shadows(shadows)
             tables.append(self._table("lira", scores, inside, np.isfinite(scores)))
@@ -184,7 +195,7 @@ class _Auditor:
         return judged
 
     def _canaries(self, count: int) -> dict[str, Any]:
-        """The lower bound of epsilon from ``count`` canaries."""
+        """The lower bound of epsilon from ``count`` canaries and the last model alone."""
         federation, seed = self._federation, self._job.work.seed
         rng = stream(seed, "canary")
         there = np.flatnonzero(federation.sizes("train"))
@@ -204,6 +215,9 @@ class _Auditor:
         promised = outcome.privacy if outcome.privacy is not None and outcome.privacy.unit != "hospital" else None
         delta = DELTA if promised is None else promised.delta
         return {
+            "sees": "the last model",
+            "against": "outsider",
+            "unit": "example",
             "canaries": count,
             "guesses": guesses.made,
             "right": guesses.right,

@@ -15,13 +15,14 @@ from numpy.typing import NDArray
 from raysim.core.errors import ConfigError
 from raysim.data.federation import Federation
 from raysim.engine.job import Job
-from raysim.engine.messages import PartialResult
+from raysim.engine.messages import PartialResult, Tampering
 from raysim.engine.reception.merging import update_bits
 from raysim.strategies.base import Ask, FederationView, Floats, Ids, LocalProblem, Mask, State, Strategy, Update
 from raysim.virtual_time.scheduling import ScheduledCohort
 
 if TYPE_CHECKING:
     from raysim.engine.reception.byzantine import Byzantine
+    from raysim.engine.reception.canaries import Watch
     from raysim.engine.updates.compressing import Compressing
     from raysim.engine.updates.secure_sums import Masking, Opening, SecureSums
 
@@ -45,6 +46,11 @@ class Between:
             from raysim.engine.reception.byzantine import Byzantine
 
             self._byzantine = Byzantine(job.adversary, job.aggregation, federation, seed, name, private)
+        self._watch: Watch | None = None
+        if job.canaries is not None:
+            from raysim.engine.reception.canaries import Watch
+
+            self._watch = Watch(job.canaries)
         if job.compression is not None and job.compression.name != "none":
             from raysim.engine.updates.compressing import Compressing
 
@@ -81,6 +87,8 @@ class Between:
 
     def asked(self, round: int, cohort: ScheduledCohort) -> ScheduledCohort:
         """The cohort with its problem as hospitals are to be sent it. Raises ``ConfigError`` for one that cannot be."""
+        if self._watch is not None:
+            cohort = self._watch.canaries.fitted(cohort)
         problem = cohort.problem
         if self._compressing is not None:
             self._compressing.check(problem, self._job.name)
@@ -95,8 +103,14 @@ class Between:
         return {
             "masking": None if problem.sent is None else self._masking,
             "compressing": None if self._compressing is None else replace(self._compressing, round=round),
-            "attack": None if self._byzantine is None else self._byzantine.own(round),
+            "attack": self._tampering(round),
         }
+
+    def _tampering(self, round: int) -> Tampering | None:
+        """What some hospitals do to rows and updates of a round: an attack, or what an audit asks for."""
+        if self._watch is not None:
+            return self._watch.canaries
+        return None if self._byzantine is None else self._byzantine.own(round)
 
     def sent(
         self, partials: Sequence[PartialResult], problem: LocalProblem, ids: Ids
@@ -118,11 +132,18 @@ class Between:
 
         Where noise hides who takes part, sums are divided by what does not depend on it, and stay as they are.
         """
+        if self._watch is not None:
+            self._watch.see(update)
         if opening is not None and self._job.privacy is None:
             if not opening.scale.any():
                 return None
             update = opening.scaled(update)
         return update if self._byzantine is None else self._byzantine.learned(round, update, problem)
+
+    @property
+    def seen(self) -> Floats | None:
+        """What the server has seen of each canary, ``[rounds, M]``; None without canaries."""
+        return None if self._watch is None else np.array(self._watch.rounds).reshape(len(self._watch.rounds), -1)
 
     def facts(self) -> dict[str, float]:
         """What there is to tell of a finished run."""

@@ -115,7 +115,7 @@ class Byzantine:
                     f"aggregation.name: strategy '{self._name}' also averages control variates, which no rule guards; "
                     "choose another strategy or leave aggregation out"
                 )
-        return replace(cohort, problem=_uploading(problem, single=True))
+        return replace(cohort, problem=uploading(problem, single=True))
 
     def learned(self, round: int, update: Update, problem: LocalProblem) -> Update:
         """The update as the strategy is to have it; ``problem`` is the strategy's own."""
@@ -311,11 +311,11 @@ def rule_of(section: AggregationSection) -> Aggregation:
     )
 
 
-def _uploading(problem: LocalProblem, *, single: bool) -> LocalProblem:
+def uploading(problem: LocalProblem, *, single: bool) -> LocalProblem:
     """The problem with an upload that sends each update by itself."""
     if problem.upload is not None:
         return replace(problem, upload=replace(problem.upload, single=single))
-    return problem if problem.then is None else replace(problem, then=_uploading(problem.then, single=single))
+    return problem if problem.then is None else replace(problem, then=uploading(problem.then, single=single))
 
 
 def _by_sum(sent: Upload) -> Floats:

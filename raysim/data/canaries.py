@@ -1,0 +1,88 @@
+"""A federation with canaries: each has a feature of its own, a column that is 0 in all other rows."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from raysim.data.federation import Federation, write
+
+Ids = NDArray[np.int64]
+
+
+def with_patients(
+    federation: Federation, hospital: Ids, column: Ids, columns: int, length: float, rows: int, folder: Path
+) -> None:
+    """Store in ``folder``, which must exist, a federation with canary patients.
+
+    Each is at one of ``hospital [m]``, and has so many ``rows`` of training, 0 but for ``length`` in its ``column [m]``
+    of the ``columns`` behind the federation's own.
+    """
+    F, total = federation.X.shape[1], len(federation.y)
+    order, bounds = [], federation.bounds.copy()
+    homes = np.repeat(hospital, rows)
+    for h, (start, train, _, stop) in enumerate(federation.bounds.tolist()):
+        own = total + np.flatnonzero(homes == h)
+        order += [np.arange(start, train), own, np.arange(train, stop)]
+        bounds[h, 1:] += len(own)
+        bounds[h + 1 :] += len(own)
+    at = np.concatenate(order)
+    X = np.zeros((total + len(homes), F + columns), np.float32)
+    X[:total, :F] = federation.X
+    X[total + np.arange(len(homes)), F + np.repeat(column, rows)] = length
+    donor = np.append(np.arange(total), np.zeros(len(homes), np.int64))
+    people = federation.people
+    new = people.max(initial=-1) + 1 + np.repeat(np.arange(len(hospital)), rows)
+    _store(federation, folder, X[at], donor[at], bounds, federation.hospitals, columns, np.append(people, new)[at])
+
+
+def with_hospitals(federation: Federation, donors: Ids, rows: int, columns: int, folder: Path) -> None:
+    """Store in ``folder``, which must exist, a federation with canary hospitals behind its own, and ``columns`` more.
+
+    Each has so many training ``rows``, copies of those of one of the hospitals ``donors [m]``, and nothing else.
+    """
+    total, bounds = len(federation.y), federation.bounds.tolist()
+    copies = [np.resize(np.arange(bounds[h][0], bounds[h][1]), rows) for h in donors.tolist()]
+    donor = np.concatenate([np.arange(total), *copies])
+    X = np.zeros((len(donor), federation.X.shape[1] + columns), np.float32)
+    X[:, : federation.X.shape[1]] = federation.X[donor]
+    ends = total + rows * (1 + np.arange(len(donors)))
+    more = np.column_stack([ends - rows, ends, ends, ends])
+    hospitals = (*federation.hospitals, *(f"canary {k}" for k in range(len(donors))))
+    _store(federation, folder, X, donor, np.vstack([federation.bounds, more]), hospitals, columns, None, donors)
+
+
+def _store(
+    federation: Federation,
+    folder: Path,
+    X: NDArray[np.float32],
+    donor: Ids,
+    bounds: Ids,
+    hospitals: tuple[str, ...],
+    columns: int,
+    people: Ids | None,
+    like: Ids | None = None,
+) -> None:
+    """``donor [n]``: the row whose label and attributes each one has; ``like``: of hospitals added, likewise."""
+    meta: dict[str, Any] = json.loads((federation.folder / "federation.json").read_text())
+    added = [] if like is None else like.tolist()
+    meta |= {
+        "hospitals": list(hospitals),
+        "features": [*federation.features, *(f"canary {k}" for k in range(columns))],
+        "attributes": {name: [*texts, *(texts[h] for h in added)] for name, texts in federation.attributes.items()},
+        "fingerprint": f"{federation.fingerprint} with canaries",
+    }
+    write(
+        folder,
+        X=X,
+        y=federation.y[donor],
+        observed=federation.observed[donor],
+        bounds=bounds,
+        patients={name: values[donor] for name, values in federation.patients.items()},
+        meta=meta,
+        people="rows" if people is None else people,
+    )

@@ -1,0 +1,133 @@
+"""Canaries against a promise of privacy: what the adversary that it names sees of them, and the epsilon that refutes.
+
+Each canary is in the data by a fair coin, and has a parameter of its own that no other row moves. A canary hospital
+sends an update, and a canary patient has a gradient, far longer than the clip. All else is the audited run: its data,
+its strategy, its coins, its clip, its noise and its sums. The auditor adds up, over all rounds, what was released in
+the direction of each canary.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from raysim.audit import one_run
+from raysim.config.privacy import Adversary, PrivacySection
+from raysim.core.streams import stream
+from raysim.data.canaries import with_hospitals, with_patients
+from raysim.data.federation import Federation
+from raysim.engine.job import Job, Outcome
+from raysim.engine.messages import ModelSpec
+from raysim.engine.reception.canaries import Canaries
+from raysim.engine.reception.promises import Terms, multipliers
+from raysim.experiment.session import Session
+from raysim.strategies.base import Floats, Ids
+from raysim.training.base import Layout
+from raysim.training.canaries import WithCanaries
+
+LENGTH = 100.0
+"""Of what a canary sends, in clips: where nothing clips, it is plain to see."""
+
+
+def can_be_marked(job: Job, federation: Federation) -> bool:
+    """Whether the model's first layer has a column a feature, so that canaries can have parameters of their own."""
+    layout = job.work.model.bind(federation, "cpu", job.work.precision).layout
+    return layout.shapes[0][1:] == federation.X.shape[1:]
+
+
+Opened = Callable[[Federation], AbstractContextManager[Session]]
+"""Brings up the hospitals of a federation."""
+
+
+def watched(job: Job, federation: Federation, opened: Opened, folder: Path, count: int) -> dict[str, Any]:
+    """Play ``job``, which promises something, with ``count`` canaries, and tell how much epsilon is at least.
+
+    Files go to ``folder``, which must exist.
+    """
+    section = job.privacy
+    if section is None:
+        raise ValueError("nothing is promised")
+    rng = stream(job.work.seed, "canary")
+    inside = rng.random(count) < 0.5
+    there = np.flatnonzero(federation.sizes("train"))
+    length = LENGTH * (section.clip if np.isfinite(section.clip) else 1.0)
+    homes = np.resize(there, count).astype(np.int64)
+    if section.unit == "hospital":
+        with_hospitals(federation, homes, section.cap or 1, count, folder)
+        homes = len(federation.hospitals) + np.arange(count)
+    else:
+        rows = section.rows_per_patient if section.unit == "patient" else 1
+        with_patients(federation, homes[inside], np.flatnonzero(inside), count, length, rows, folder)
+    marked = Federation.open(folder)
+    single = section.way == "local"
+    with opened(marked) as session:
+        outcome = _played(job, marked, session, homes, inside, length, single)
+    if outcome.seen is None or outcome.privacy is None:
+        raise AssertionError("a run with canaries tells what was seen of them, and what it promises")
+    scores = outcome.seen.sum(axis=0)
+    if section.unit != "hospital":
+        scores = -scores / _noise(job, section, marked)[homes]  # gradients are descended
+    against: Adversary = "server" if single else "outsider"
+    guesses, delta = one_run.guessed(scores, inside), section.delta
+    claimed = outcome.privacy.covered[against]
+    return {
+        "sees": f"each {'update' if single else 'sum'} of every round",
+        "against": against,
+        "unit": section.unit,
+        "canaries": count,
+        "guesses": guesses.made,
+        "right": guesses.right,
+        "delta": delta,
+        "epsilon_at_least": one_run.lower_bound(guesses, delta),
+        "ceiling": one_run.ceiling(count, delta),
+        "epsilon_claimed": claimed,
+    }
+
+
+def _played(
+    job: Job, marked: Federation, session: Session, homes: Ids, inside: NDArray[np.bool_], length: float, single: bool
+) -> Outcome:
+    work, columns = job.work, len(inside)
+    patients = job.privacy is not None and job.privacy.unit != "hospital"
+    if patients:
+        inner = work.model
+        path = f"{WithCanaries.__module__}.{WithCanaries.__qualname__}"
+        options = {"family": inner.class_path or inner.name, "columns": columns, "options": inner.options}
+        work = replace(work, model=ModelSpec(None, path, options, inner.init))
+    layout = work.model.bind(marked, "cpu", work.precision).layout
+    canaries = Canaries(homes, inside, _own(layout, columns), None if patients else length, single)
+    evaluation = job.evaluation.model_copy(update={"every": 0, "predictions": False, "groups": ()})
+    # The promise of a hospital's own noise holds against who sees each update, so no sums are hidden here.
+    secure = None if single else job.secure
+    work = replace(work, federation=str(marked.folder))
+    *_, outcome = session.run(replace(job, work=work, evaluation=evaluation, canaries=canaries, secure=secure))
+    if not isinstance(outcome, Outcome):
+        raise AssertionError("a job ends with its outcome")
+    return outcome
+
+
+def _own(layout: Layout, columns: int) -> Ids:
+    """The parameters of each of the last ``columns`` features in the first layer, ``[columns, outputs]``."""
+    outputs, features = layout.shapes[0]
+    column = features - columns + np.arange(columns)
+    return column[:, None] + features * np.arange(outputs)
+
+
+def _noise(job: Job, section: PrivacySection, federation: Federation) -> Floats:
+    """How much the noise of each hospital's visit is, up to a factor that all share, ``[N]``; 1 where it is one sum's.
+
+    Canaries of hospitals with little noise would else be guessed by the noise of the others.
+    """
+    if not section.own_steps:
+        return np.ones(len(federation.hospitals))
+    terms = Terms.of(job, federation)
+    counts, rates = np.array(terms.patients, dtype=np.float64), np.array(terms.rates)
+    drawn = np.maximum(counts * rates, 1.0)
+    noise = multipliers(section, terms) * np.sqrt(np.array(terms.steps, dtype=np.float64)) / drawn
+    return np.where(noise > 0, noise, 1.0)

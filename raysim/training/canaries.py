@@ -1,0 +1,93 @@
+"""A model with canaries among its rows: patients whose gradients an auditor has chosen.
+
+A canary's rows are 0 but in one of the last columns, which is the canary's own. Their gradient is that column's row at
+full length, by the first layer and at every model: it never fades as a real row's does once it has been learned. So
+coins, clipping, noise and sums are those of the run, and only where a gradient comes from is another.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from raysim.training.base import Model, Optimizer, Task, Vector
+from raysim.training.kernels.clipped import Traceable, Traced
+from raysim.training.models import build_model
+
+
+@dataclass(frozen=True)
+class WithCanaries:
+    """The family ``family`` with its ``options``, whose last ``columns`` features are canaries' own."""
+
+    family: str
+    columns: int
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+    def bind(self, n_features: int, n_classes: int, *, init: str, device: str, precision: str) -> Model:
+        """The model for ``F`` features, canaries' columns among them."""
+        inner = build_model(
+            self.family,
+            n_features,
+            n_classes,
+            options=dict(self.options),
+            init=init,
+            device=device,
+            precision=precision,
+        )
+        if not isinstance(inner, Traceable):
+            raise TypeError(f"{type(inner).__name__} has no layers to clip")
+        return CanaryModel(inner, n_features - self.columns)
+
+
+class CanaryModel:
+    """``inner`` for rows that are 0 from column ``first`` on; all others are canaries."""
+
+    def __init__(self, inner: Any, first: int) -> None:
+        self._inner, self._first = inner, first
+        self.layout = inner.layout
+        self.row_by_row = getattr(inner, "row_by_row", False)
+
+    def initial(self, rng: np.random.Generator) -> NDArray[np.float64]:
+        """As the inner model's."""
+        start: NDArray[np.float64] = self._inner.initial(rng)
+        return start
+
+    def logits(self, theta: Vector, X: NDArray[Any]) -> NDArray[Any]:
+        """As the inner model's: canaries' columns are 0 in what is evaluated."""
+        outputs: NDArray[Any] = self._inner.logits(theta, self._without(X))
+        return outputs
+
+    def row_losses(self, outputs: NDArray[Any], y: NDArray[Any]) -> NDArray[np.float64]:
+        """As the inner model's."""
+        losses: NDArray[np.float64] = self._inner.row_losses(outputs, y)
+        return losses
+
+    def train(self, tasks: Sequence[Task], optimizer: Optimizer) -> NDArray[Any]:
+        """As the inner model's."""
+        ends: NDArray[Any] = self._inner.train(tasks, optimizer)
+        return ends
+
+    def traced(
+        self, theta: NDArray[Any], X: NDArray[Any], y: NDArray[Any], weights: NDArray[Any] | None
+    ) -> list[Traced]:
+        """Each layer's trace; what comes back of canaries' rows is a unit vector at the first layer, 0 at others."""
+        layers: list[Traced] = self._inner.traced(theta, self._without(X), y, weights)
+        canaries = X[:, self._first :].any(axis=1)
+        if not canaries.any():
+            return layers
+        crafted = []
+        for i, layer in enumerate(layers):
+            returned = layer.returned.copy()
+            returned[canaries] = 0.0 if i else returned.shape[1] ** -0.5
+            crafted.append(Traced(layer.received if i else X.astype(layer.received.dtype), returned))
+        return crafted
+
+    def _without(self, X: NDArray[Any]) -> NDArray[Any]:
+        """The rows with canaries' columns 0."""
+        plain = X.copy()
+        plain[:, self._first :] = 0.0
+        return plain
