@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 from pathlib import Path
 
@@ -12,12 +11,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from raysim.config.reading import resolve
-from raysim.core.errors import PrivacyBroken
 from raysim.core.streams import stream
 from raysim.data.federation import Federation, write
 from raysim.data.rearranged import Added, halves, rearranged, trained_on
-from raysim.experiment.audit import audit
 from tests.commands import Done, raysim
 
 ROOT = Path(__file__).parents[2]
@@ -122,19 +118,3 @@ def test_numbers_that_make_no_audit_are_refused(tmp_path, option, value):
     assert shown.code == 2
     assert shown.err.startswith(f"raysim: {option}: {value}")
     assert not (tmp_path / "a").exists()
-
-
-@pytest.mark.parametrize(("noise", "broken"), [(1.0, False), (0.0, True)])
-def test_canaries_refute_a_run_that_adds_no_noise(tmp_path, monkeypatch, noise, broken):
-    from raysim.privacy.noise import normals
-
-    monkeypatch.setattr("raysim.engine.updates.private_visits.normals", lambda *where: noise * normals(*where))
-    promise = "{unit: patient, mode: pooled, epsilon: 0.2, rate: 0.2, clip: 1, declared_public: [size, metrics]}"
-    settings = ["data.hospitals=12", "data.rows=600", "data.features=60", "training.rounds=30", "selection=all"]
-    settings += ["training.batch_size=0", "training.learning_rate=3", f"privacy={promise}"]
-    config = resolve(ROOT / "experiments" / "audit.yaml", [*settings, "privacy.audit.canaries=60"])
-    with pytest.raises(PrivacyBroken, match=r"the run claims 0\.2") if broken else contextlib.nullcontext():
-        audit(config, tmp_path / "a", shadows=0, in_process=True)
-    bound = json.loads((tmp_path / "a" / "audit.json").read_text())["one_run"]
-    assert bound["epsilon_claimed"] == pytest.approx(0.2, abs=1e-3)
-    assert (bound["epsilon_at_least"] > bound["epsilon_claimed"]) is broken
