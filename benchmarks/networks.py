@@ -27,7 +27,8 @@ import torch
 from threadpoolctl import threadpool_limits
 from torch import Tensor, nn
 
-from raysim.config.schema import EvaluationSection, ResourcesSection
+from raysim.config.evaluation import EvaluationSection
+from raysim.config.resources import ResourcesSection
 from raysim.core.streams import stream
 from raysim.data.federation import Federation, write
 from raysim.engine.job import Job, Round

@@ -18,7 +18,8 @@ import numpy as np
 import psutil
 
 from benchmarks.process import tree_pss
-from raysim.config.schema import EvaluationSection, ResourcesSection
+from raysim.config.evaluation import EvaluationSection
+from raysim.config.resources import ResourcesSection
 from raysim.data.federation import Federation, write
 from raysim.engine.job import Job, Outcome, Round
 from raysim.engine.messages import ModelSpec, Work

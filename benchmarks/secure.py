@@ -15,7 +15,7 @@ import numpy as np
 
 from raysim.cluster.placement import Placement, balance
 from raysim.cluster.pool import LocalPool
-from raysim.config.schema import EvaluationSection
+from raysim.config.evaluation import EvaluationSection
 from raysim.config.secure import SecureSection
 from raysim.data.federation import Federation, write
 from raysim.engine.coordinator import Coordinator

@@ -19,7 +19,7 @@ from raysim.cluster import ray_private
 from raysim.cluster.connection import QUIET
 from raysim.cluster.placement import Placement, balance
 from raysim.cluster.pool import LocalPool
-from raysim.config.schema import EvaluationSection
+from raysim.config.evaluation import EvaluationSection
 from raysim.config.system import SystemSection
 from raysim.core import host
 from raysim.core.errors import ConfigError

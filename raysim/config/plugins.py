@@ -13,7 +13,8 @@ from pydantic_core import PydanticSerializationError, to_jsonable_python
 
 from raysim.config.checking import validated
 from raysim.config.paths import anchored, shown
-from raysim.config.schema import Config, DataSection, ModelSection, PlugIn, SelectionSection, StrategySection
+from raysim.config.plugin_sections import DataSection, ModelSection, PlugIn, SelectionSection, StrategySection
+from raysim.config.schema import Config
 from raysim.config.sizes import SIZE_KEYS
 from raysim.config.written import fields_of
 from raysim.core import registry

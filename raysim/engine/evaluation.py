@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from raysim.config.schema import EvaluationSection
+from raysim.config.evaluation import EvaluationSection
 from raysim.data.federation import Federation
 from raysim.engine import subgroups
 from raysim.engine.job import Round

@@ -13,10 +13,11 @@ from raysim.adversaries.figures import AttackFigures
 from raysim.config.adversary import AdversarySection
 from raysim.config.aggregation import AggregationSection
 from raysim.config.compression import CompressionSection
+from raysim.config.evaluation import EvaluationSection
 from raysim.config.privacy import PrivacySection
-from raysim.config.schema import EvaluationSection, StopSection
 from raysim.config.secure import SecureSection
 from raysim.config.system import SystemSection
+from raysim.config.training import StopSection
 from raysim.data.federation import Federation
 from raysim.engine.losses import TrainingLosses
 from raysim.engine.messages import HospitalStates, Work

@@ -21,7 +21,7 @@ from raysim.training.class_weights import ClassWeights
 from raysim.training.models import build_model
 
 if TYPE_CHECKING:
-    from raysim.config.schema import ModelSection
+    from raysim.config.plugin_sections import ModelSection
     from raysim.engine.updates.compressing import Compressing
     from raysim.engine.updates.secure_sums import Masking
 

@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING, Any, Literal
 from rich.console import Console
 
 from raysim.config import plugins, reading
-from raysim.config.schema import Config, TuneSection
+from raysim.config.schema import Config
+from raysim.config.training import TuneSection
 from raysim.core.errors import ConfigError, RaysimError, ResourceError, TrainingDiverged
 from raysim.data.federation import Federation
 from raysim.engine import timing

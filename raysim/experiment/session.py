@@ -13,7 +13,7 @@ from raysim.cluster.coordinator import CoordinatorActor
 from raysim.cluster.placement import Placement, balance, describe, place
 from raysim.cluster.pool import LocalPool, RayPool, cause_of
 from raysim.config.nodes import Node, parse_nodes
-from raysim.config.schema import ResourcesSection
+from raysim.config.resources import ResourcesSection
 from raysim.core import host
 from raysim.core.errors import ResourceError
 from raysim.engine.cadence import Every

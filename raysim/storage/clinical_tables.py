@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from raysim.config.schema import ClinicalSection
+from raysim.config.evaluation import ClinicalSection
 from raysim.core.streams import stream
 from raysim.data.federation import Federation
 from raysim.engine.job import Outcome

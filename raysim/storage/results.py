@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from raysim.config.schema import EvaluationSection
+from raysim.config.evaluation import EvaluationSection
 from raysim.config.system import SystemSection
 from raysim.core.errors import ConfigError
 from raysim.core.package import __version__

@@ -16,7 +16,7 @@ from raysim.cluster import connection as cluster
 from raysim.cluster import ray_private
 from raysim.cluster.placement import Placement, place
 from raysim.config.nodes import Node
-from raysim.config.schema import ResourcesSection
+from raysim.config.resources import ResourcesSection
 from raysim.core.errors import HangingError, ResourceError
 from raysim.experiment.session import place_live
 from tests.commands import in_a_process

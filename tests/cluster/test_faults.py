@@ -25,7 +25,8 @@ import yaml
 
 from raysim.cluster.placement import Placement, balance
 from raysim.cluster.pool import RayPool
-from raysim.config.schema import EvaluationSection, ResourcesSection
+from raysim.config.evaluation import EvaluationSection
+from raysim.config.resources import ResourcesSection
 from raysim.core.errors import ResourceError, TrainingDiverged
 from raysim.data.federation import Federation
 from raysim.engine.job import Job, Outcome, Round, RunState

@@ -17,8 +17,9 @@ from raysim.cluster.pool import LocalPool, RayPool
 from raysim.config.adversary import AdversarySection
 from raysim.config.aggregation import AggregationSection
 from raysim.config.compression import CompressionSection
+from raysim.config.evaluation import EvaluationSection
 from raysim.config.nodes import Node
-from raysim.config.schema import EvaluationSection, ResourcesSection
+from raysim.config.resources import ResourcesSection
 from raysim.config.secure import SecureSection
 from raysim.core.errors import HospitalFailed, ResourceError, StrategyError, TrainingDiverged
 from raysim.core.registry import load_class

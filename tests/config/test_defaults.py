@@ -10,8 +10,9 @@ import pytest
 import yaml
 from pydantic import BaseModel
 
+from raysim.config.plugin_sections import StrategySection
 from raysim.config.reading import resolve
-from raysim.config.schema import Config, StrategySection
+from raysim.config.schema import Config
 from raysim.core import registry
 from raysim.core.defaults import Default, default, table
 from raysim.data.split import Split

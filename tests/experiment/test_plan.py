@@ -14,7 +14,8 @@ from raysim.cli import commands
 from raysim.cluster.placement import Placement, balance
 from raysim.cluster.pool import LocalPool
 from raysim.config import plugins, reading
-from raysim.config.schema import EvaluationSection, StrategySection
+from raysim.config.evaluation import EvaluationSection
+from raysim.config.plugin_sections import StrategySection
 from raysim.core import registry
 from raysim.core.errors import ConfigError
 from raysim.data.federation import Federation

@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from raysim.config.schema import ClinicalSection
+from raysim.config.evaluation import ClinicalSection
 from raysim.report import clinical
 from raysim.report.curve_figure import curve_figure
 from raysim.storage.clinical_tables import tables

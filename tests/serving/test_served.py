@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 from safetensors.numpy import load_file
 
-from raysim.config.schema import EvaluationSection
+from raysim.config.evaluation import EvaluationSection
 from raysim.core import registry
 from raysim.core.errors import ConfigError
 from raysim.engine.job import Job, Outcome

@@ -1,0 +1,157 @@
+"""The parts of the configuration that name a plug-in: data, model, selection, strategy.
+
+Their further keys belong to the plug-in, and its own class checks them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Literal, Self
+
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    ModelWrapValidatorHandler,
+    PrivateAttr,
+    SerializerFunctionWrapHandler,
+    field_validator,
+    model_serializer,
+    model_validator,
+)
+
+from raysim.config.written import made, place_of, section_of
+from raysim.core.defaults import default
+from raysim.data.split import Split
+from raysim.strategies.base import Strategy
+
+LONGEST_NAME = 100
+"""Characters of the name of an experiment and of the label of a strategy, which become names of folders."""
+
+
+def short_enough(name: str) -> str:
+    """``name``. Raises ``ValueError`` for one that is too long for the folders that are called after it."""
+    if len(name) > LONGEST_NAME or len(name.encode(errors="replace")) > 2 * LONGEST_NAME:
+        raise ValueError(f"'{name}' has {len(name)} characters; {LONGEST_NAME} are the most")
+    return name
+
+
+class OpenSection(BaseModel):
+    """A part whose further keys belong to the plug-in that it names."""
+
+    model_config = ConfigDict(extra="allow", frozen=True)
+
+    def own(self) -> dict[str, Any]:
+        """The keys that belong to the plug-in."""
+        return dict(self.model_extra or {})
+
+    def having(self, own: Mapping[str, Any]) -> Self:
+        """This section with ``own`` in place of the keys that belong to the plug-in."""
+        fields = {field.alias or name: getattr(self, name) for name, field in type(self).model_fields.items()}
+        return type(self).model_validate({**fields, **own})
+
+    def frozen(self) -> dict[str, Any]:
+        """The section as plain YAML types, defaults included."""
+        return self.model_dump(mode="json", by_alias=True, exclude_none=True)
+
+    @model_serializer(mode="wrap")
+    def _keep_unset_own_keys(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        # Unset, a plug-in's key need not be what it is by default.
+        return {**write(self), **{key: None for key, value in self.own().items() if value is None}}
+
+
+class DataSection(OpenSection):
+    """``data``: the source and its keys, which hospitals are kept, how rows are split, and how features are prepared.
+
+    Kept are hospitals with at least ``minimum`` rows, and of these the ``largest`` so many; None keeps all.
+    """
+
+    source: str = default("data.source")
+    minimum: int | None = default("data.minimum", ge=1)
+    largest: int | None = default("data.largest", ge=1)
+    split: Split = Field(default_factory=Split)
+    preprocessing: Literal["standard", "median", "none"] = default("data.preprocessing")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _source_alone(cls, value: Any) -> Any:
+        return {"source": value} if isinstance(value, str) else value
+
+
+class PlugIn(OpenSection):
+    """A part that names a plug-in by ``name``, or by import path as ``class: my_module.Mine``."""
+
+    name: str | None
+    class_path: str | None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _one_plug_in(cls, value: Any) -> Any:
+        if isinstance(value, str):
+            return {"name": value}
+        if not isinstance(value, Mapping):
+            return value
+        name, path = value.get("name"), value.get("class")
+        if name is not None and path is not None:
+            raise ValueError(f"'{path}' as class stands beside the name '{name}'; keep one of them")
+        if path is not None or value.get("from") is not None:
+            return {"name": None, **value}  # else the name would be the default one
+        return {key: entry for key, entry in value.items() if key != "name" or entry is not None}
+
+
+class ModelSection(PlugIn):
+    """``model``: which model, its options, and how it starts."""
+
+    name: str | None = default("model.name")
+    class_path: str | None = default("model.class", alias="class")
+    init: Literal["default", "zeros"] = default("model.init")
+
+
+class SelectionSection(PlugIn):
+    """``selection``: who takes part in a round."""
+
+    name: str | None = default("selection.name")
+    class_path: str | None = default("selection.class", alias="class")
+
+
+class StrategySection(PlugIn):
+    """``strategy``: a way of federating, its hyper-parameters, and a label for tables.
+
+    In a comparison, ``from`` takes the strategy from another configuration, with its training, selection and model:
+    what a sweep recommends. In Python a strategy, or its class, may stand in place of the section.
+    """
+
+    name: str | None = default("strategy.name")
+    class_path: str | None = default("strategy.class", alias="class")
+    label: str | None = default("strategy.label")
+    from_path: Path | None = default("strategy.from", alias="from")
+    _given: Strategy | None = PrivateAttr(None)
+
+    @property
+    def given(self) -> Strategy | None:
+        """The strategy itself, where Python has given it in place of a section; the keys say what it is."""
+        return self._given
+
+    @model_validator(mode="wrap")
+    @classmethod
+    def _from_python(cls, value: Any, handler: ModelWrapValidatorHandler[Self]) -> Self:
+        whole = isinstance(value, Strategy)
+        if not whole and not (isinstance(value, type) and issubclass(value, Strategy)):
+            return handler(value)
+        given = value if whole else made(value)
+        written = section_of(given)
+        # A class leaves its fields to what else is said of them.
+        section = handler(written if whole else place_of(value))
+        section._given = given
+        return section
+
+    def having(self, own: Mapping[str, Any]) -> Self:
+        section = super().having(own)
+        section._given = self._given
+        return section
+
+    @field_validator("label")
+    @classmethod
+    def _names_a_folder(cls, value: str | None) -> str | None:
+        return value if value is None else short_enough(value)

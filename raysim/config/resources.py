@@ -1,0 +1,63 @@
+"""How hospitals are packed into actors, and what each actor holds."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import (
+    field_validator,
+)
+
+from raysim.config.nodes import parse_nodes
+from raysim.core.defaults import default
+from raysim.core.section import Section
+
+LONGEST_WAIT = 1e6
+"""Seconds, eleven days: the clocks that wait take no number at will."""
+
+
+class OwnActor(Section):
+    """What the actor of a hospital in ``resources.per_hospital`` holds; None is what the others' actors hold.
+
+    It computes with as many threads as it holds whole CPUs.
+    """
+
+    cpus: float | None = default("resources.per_hospital.*.cpus", gt=0, allow_inf_nan=False)
+    gpus: float | None = default("resources.per_hospital.*.gpus", ge=0, allow_inf_nan=False)
+
+
+class ResourcesSection(Section):
+    """``resources``: how hospitals are packed into actors, and what each actor holds.
+
+    ``hospitals_per_actor`` ``auto`` starts as many actors as can run at once. ``cpus_per_actor`` None shares the
+    cluster's CPUs evenly. ``device`` ``auto`` computes on the GPU share of the actor where torch sees it. An actor that
+    has not answered after ``timeout`` seconds is started anew, once; the second time it is an error.
+    ``per_hospital`` gives hospitals, by name, an actor of their own that holds other CPUs and GPUs. ``data`` says how
+    rows reach other nodes: from a ``shared`` folder, ``shipped``, or ``auto``, which ships where it cannot be read.
+    ``autoscale`` describes nodes that an autoscaler may start where those that stand cannot run an actor.
+    ``dashboard`` starts a Ray of one's own with its dashboard.
+    """
+
+    hospitals_per_actor: Literal["auto"] | int = default("resources.hospitals_per_actor")
+    cpus_per_actor: float | None = default("resources.cpus_per_actor", gt=0, allow_inf_nan=False)
+    gpus_per_actor: float = default("resources.gpus_per_actor", ge=0, allow_inf_nan=False)
+    device: Literal["auto", "cpu", "cuda"] = default("resources.device")
+    timeout: float = default("resources.timeout", gt=0, le=LONGEST_WAIT, allow_inf_nan=False)
+    per_hospital: dict[str, OwnActor] = default("resources.per_hospital")
+    data: Literal["auto", "shared", "shipped"] = default("resources.data")
+    autoscale: str | None = default("resources.autoscale")
+    dashboard: bool = default("resources.dashboard")
+
+    @field_validator("hospitals_per_actor")
+    @classmethod
+    def _at_least_one(cls, value: str | int) -> str | int:
+        if value != "auto" and int(value) < 1:
+            raise ValueError(f"{value} is not auto or at least 1")
+        return value
+
+    @field_validator("autoscale")
+    @classmethod
+    def _describes_nodes(cls, value: str | None) -> str | None:
+        if value is not None:
+            parse_nodes(value)
+        return value

@@ -1,0 +1,99 @@
+"""How hospitals train in a round, when a run ends early, and what a comparison tries of it first."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any, Literal
+
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    field_validator,
+    model_validator,
+)
+
+from raysim.config.checking import validated
+from raysim.core.defaults import default
+from raysim.core.errors import ConfigError, nearest
+from raysim.core.section import Section
+
+
+class StopSection(Section):
+    """``training.stop``: a run ends before its last round where the loss on validation rows falls no more.
+
+    It ends after ``patience`` rounds in a row without a fall by more than ``tolerance`` times the loss before training;
+    the models of the round with the least loss serve. See :mod:`raysim.engine.stopping`.
+    """
+
+    patience: int = default("training.stop.patience", ge=1)
+    tolerance: float = default("training.stop.tolerance", ge=0, allow_inf_nan=False)
+
+
+class TrainingSection(Section):
+    """``training``: LocalSGD of a round. ``batch_size`` 0 is the full batch; ``rounds`` 0 only sets the strategy up.
+
+    With ``stop`` (an empty section takes its defaults) ``rounds`` is how many are played at most.
+    """
+
+    rounds: int = default("training.rounds", ge=0)
+    local_epochs: int = default("training.local_epochs", ge=1)
+    batch_size: int = default("training.batch_size", ge=0)
+    optimizer: Literal["sgd", "momentum", "adam"] = default("training.optimizer")
+    learning_rate: float = default("training.learning_rate", gt=0, allow_inf_nan=False)
+    weight_decay: float = default("training.weight_decay", ge=0, allow_inf_nan=False)
+    class_weights: Literal["none", "balanced"] | tuple[float, ...] = default("training.class_weights")
+    precision: Literal["float32", "float64"] = default("training.precision")
+    stop: StopSection | None = default("training.stop")
+
+    @field_validator("class_weights", mode="before")
+    @classmethod
+    def _weights(cls, value: Any) -> Any:
+        if not isinstance(value, list | tuple):
+            if value not in ("none", "balanced"):
+                raise ValueError(f"{value!r} is not none, balanced or a list with a weight for each class")
+            return value
+        for weight in value:
+            if isinstance(weight, bool) or not isinstance(weight, int | float) or not 0 <= weight < math.inf:
+                raise ValueError(f"{weight!r} is no number of at least 0")
+        return value
+
+
+class TuneSection(BaseModel):
+    """``tune``: keys of ``training`` by dotted name, each with the values that a comparison tries first.
+
+    Every strategy is tried with every combination, and judged on validation rows. ``per`` says whether each strategy
+    takes its own best combination, or all take the one that is best for them together.
+    """
+
+    model_config = ConfigDict(extra="allow", frozen=True)
+
+    per: Literal["strategy", "comparison"] = default("tune.per")
+
+    @property
+    def grid(self) -> dict[str, list[Any]]:
+        """The values by the name of their key in ``training``."""
+        return {key.removeprefix("training."): values for key, values in (self.model_extra or {}).items()}
+
+    @model_validator(mode="before")
+    @classmethod
+    def _dotted(cls, value: Any) -> Any:
+        # ``--set tune.training.learning_rate=[...]`` makes a section of it.
+        if isinstance(value, Mapping) and isinstance(value.get("training"), Mapping):
+            below = {f"training.{key}": values for key, values in value["training"].items()}
+            return {key: values for key, values in value.items() if key != "training"} | below
+        return value
+
+    @model_validator(mode="after")
+    def _values_of_training(self) -> TuneSection:
+        known = [f"training.{name}" for name in TrainingSection.model_fields if name != "stop"]
+        if not self.model_extra:
+            raise ConfigError("tune: names no key; write for example training.learning_rate: [0.03, 0.1, 0.3]")
+        for key, values in self.model_extra.items():
+            if key not in known:
+                raise ConfigError(f"tune.{key}: is no key of training to tune; {nearest(key, known)}")
+            if not isinstance(values, list) or not values or any(values.count(value) > 1 for value in values):
+                raise ConfigError(f"tune.{key}: {values!r} is not a list of values, each once; name some to try")
+            for value in values:
+                validated(TrainingSection, {key.removeprefix("training."): value}, "tune.training")
+        return self
