@@ -182,12 +182,9 @@ def write_comparison(
 
 
 def _clinical(results: Sequence[Result], part: str) -> list[svg.Figure]:
-    """Calibration and decisions of the headline models, on the first seed's rows."""
-    first = results[0].seed
-    served = clinical.of_runs(
-        [(result.label, result.title or result.label, result.folder) for result in results if result.seed == first]
-    )
-    return clinical.drawn(served, part, seed=first if len({result.seed for result in results}) > 1 else None)
+    """Calibration and decisions of the headline models."""
+    runs = [(result.label, result.title or result.label, result.folder) for result in results]
+    return clinical.drawn(clinical.of_runs(runs), part)
 
 
 def _tuned(out: Manifest) -> list[str]:

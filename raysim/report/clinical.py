@@ -1,8 +1,12 @@
-"""Calibration and decisions on a page: from the clinical tables of run folders, for all rows or for one hospital."""
+"""Calibration and decisions on a page: from the clinical tables of run folders, for all rows or for one hospital.
+
+Of several seeds figures are means, with intervals over patients and seeds (:mod:`raysim.statistics.over_seeds`).
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import csv
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -10,12 +14,16 @@ import numpy as np
 import pandas as pd
 from markupsafe import Markup
 
+from raysim.core.csv_files import text_of
 from raysim.engine.subgroups import EVERYWHERE
 from raysim.report import svg
 from raysim.report.naming import MODELS
 from raysim.report.svg import PANEL, PLAIN, Chart, Figure, Style, element
-from raysim.report.tables import read_csv
+from raysim.statistics.over_seeds import over_seeds
 from raysim.storage.clinical_tables import CALIBRATION, FIGURES, NET_BENEFIT
+
+TEXTS = ("hospital", "model", "figure", "undefined")
+"""Columns of these tables that hold no numbers."""
 
 COLUMNS = (
     ("calibration_slope", "calibration slope (1 is right)", 2),
@@ -32,58 +40,116 @@ AT_THRESHOLDS = (("ppv", "PPV from {at:.0%}", 3), ("net_benefit", "net benefit a
 
 @dataclass(frozen=True, eq=False)
 class Served:
-    """What a model serves to all hospitals together, or to one: the rows of the clinical tables that are about it."""
+    """What a model serves to all hospitals together, or to one: the rows of the clinical tables that are about it.
+
+    Of several ``seeds`` they are means with their intervals; ``rows`` says of how many rows and events.
+    """
 
     name: str
     style: Style
+    seeds: int
+    rows: str
     figures: pd.DataFrame
     calibration: pd.DataFrame
     net_benefit: pd.DataFrame
 
 
 def of_runs(runs: Sequence[tuple[str, str, Path]], hospital: str = EVERYWHERE) -> list[Served]:
-    """The headline model of each run: its label, what people call it, and its folder.
+    """The headline model of each strategy: label, what people call it, and folder of each of its runs, one a seed.
 
     Runs that left no clinical tables are passed over.
     """
-    there = [run for run in runs if (run[2] / FIGURES).is_file()]
-    last = {label: str(read_csv(folder / FIGURES)["model"].iloc[-1]) for label, _, folder in there}
-    styles = svg.styles([(label, last[label]) for label, *_ in there])
-    return [_served(name, at, last[label], styles[label, last[label]], hospital) for label, name, at in there]
+    folders: dict[tuple[str, str], list[Path]] = {}
+    for label, name, folder in runs:
+        if (folder / FIGURES).is_file():
+            folders.setdefault((label, name), []).append(folder)
+    last = {label: _models(own[0])[-1] for (label, _), own in folders.items()}
+    styles = svg.styles(list(last.items()))
+    return [_served(name, own, last[at], styles[at, last[at]], hospital) for (at, name), own in folders.items()]
 
 
 def of_run(label: str, folder: Path, hospital: str = EVERYWHERE) -> list[Served]:
     """Every model that a run serves; nothing where it left no clinical tables."""
     if not (folder / FIGURES).is_file():
         return []
-    models = list(dict.fromkeys(read_csv(folder / FIGURES)["model"]))
+    models = _models(folder)
     styles = svg.styles([(label, model) for model in models])
-    return [_served(MODELS.get(model, model), folder, model, styles[label, model], hospital) for model in models]
+    return [_served(MODELS.get(model, model), [folder], model, styles[label, model], hospital) for model in models]
 
 
-def drawn(served: Sequence[Served], part: str = "test", *, seed: int | None = None) -> list[Figure]:
+def drawn(served: Sequence[Served], part: str = "test") -> list[Figure]:
     """A table with intervals, the calibration plots, and the decision curve, as far as there are rows for them.
 
-    ``part`` of the rows was evaluated; of several seeds these are the rows of ``seed``.
+    ``part`` of the rows was evaluated.
     """
     shown = [each for each in served if len(each.figures)]
     if not shown:
         return []
-    of = f"{part} rows" if seed is None else f"{part} rows of seed {seed}"
-    first = shown[0].figures.iloc[0]
-    rows = f"{int(first['n']):,} {of} with {int(first['events']):,} events"
-    return [_table(shown, rows), _calibration(shown, of), _decision_curve(shown, of)]
+    seeds = shown[0].seeds
+    of = f"{part} rows" if seeds == 1 else f"{part} rows, means over {seeds} seeds"
+    return [_table(shown, part), _calibration(shown, of), _decision_curve(shown, of)]
 
 
-def _served(name: str, folder: Path, model: str, style: Style, hospital: str) -> Served:
-    tables = []
-    for file in (FIGURES, CALIBRATION, NET_BENEFIT):
-        table = read_csv(folder / file)
-        tables.append(table[(table["model"] == model) & (table["hospital"] == hospital)])
-    return Served(name, style, *tables)
+def read_rows(path: Path, wanted: Callable[[Mapping[str, str]], bool]) -> pd.DataFrame:
+    """The ``wanted`` rows of a clinical table, which has a row for each hospital and figure: few of many are."""
+    with path.open(newline="", encoding="utf-8") as file:
+        rows = [row for row in csv.DictReader(file) if wanted(row)]
+        names = list(rows[0]) if rows else []
+    table = pd.DataFrame(rows, columns=names)
+    for name in names:
+        table[name] = table[name].map(text_of) if name in TEXTS else pd.to_numeric(table[name])
+    return table
 
 
-def _table(served: Sequence[Served], rows: str) -> Figure:
+def _models(folder: Path) -> list[str]:
+    """The models that a run serves, in its order."""
+    together = read_rows(folder / FIGURES, lambda row: row["hospital"] == EVERYWHERE)
+    return list(dict.fromkeys(together["model"]))
+
+
+def _served(name: str, folders: Sequence[Path], model: str, style: Style, hospital: str) -> Served:
+    def of(file: str) -> pd.DataFrame:
+        def wanted(row: Mapping[str, str]) -> bool:
+            return row["model"] == model and text_of(row["hospital"]) == hospital
+
+        return pd.concat([read_rows(folder / file, wanted) for folder in folders], ignore_index=True)
+
+    figures, calibration, benefit = (of(file) for file in (FIGURES, CALIBRATION, NET_BENEFIT))
+    if figures.empty:
+        return Served(name, style, len(folders), "", figures, calibration, benefit)
+    return Served(
+        name,
+        style,
+        len(folders),
+        " with ".join(_range(figures[column], word) for column, word in (("n", "rows"), ("events", "events"))),
+        _means(figures, ["figure", "at"]),
+        _means(calibration, ["from", "to"]).sort_values("from"),
+        _means(benefit, ["threshold"]),
+    )
+
+
+def _range(counts: pd.Series, word: str) -> str:
+    low, high = int(counts.min()), int(counts.max())
+    return f"{low:,} {word}" if low == high else f"{low:,} to {high:,} {word}"
+
+
+def _means(stacked: pd.DataFrame, keys: list[str]) -> pd.DataFrame:
+    """Of the rows of several seeds one for each of ``keys``: means, with the interval over patients and seeds."""
+    value = next(name for name in ("value", "observed") if name in stacked)
+    rows = []
+    for _, group in stacked.groupby(keys, sort=False, dropna=False):
+        row = group.iloc[0].to_dict()
+        if len(group) > 1:
+            means = group.select_dtypes("number").mean()
+            found = over_seeds(*group[[value, "low", "high"]].to_numpy(float).T)
+            row |= means.to_dict() | {value: float(found.value)}
+            if found.low == found.low:  # what only has a limit above, as what chance explains, keeps its mean
+                row |= {"low": float(found.low), "high": float(found.high)}
+        rows.append(row)
+    return pd.DataFrame(rows, columns=stacked.columns)
+
+
+def _table(served: Sequence[Served], part: str) -> Figure:
     thresholds = served[0].figures.loc[served[0].figures["figure"] == "ppv", "at"].tolist()
     columns: list[tuple[str, float | None, str, int]] = [(name, None, said, digits) for name, said, digits in COLUMNS]
     columns += [(name, at, said, digits) for at in thresholds for name, said, digits in AT_THRESHOLDS]
@@ -95,10 +161,17 @@ def _table(served: Sequence[Served], rows: str) -> Figure:
         cells = [element("th", each.name, scope="row")]
         cells += [_cell(each, name, at, digits) for name, at, _, digits in columns]
         body.append(element("tr", *cells))
+    first = served[0]
+    said = f"{first.rows.replace(' rows', f' {part} rows')}. Below each figure its 95 % interval over patients."
+    if first.seeds > 1:
+        said = (
+            f"Means over {first.seeds} training seeds, each on {first.rows.replace(' rows', f' {part} rows')}. Below "
+            "each figure its 95 % interval over patients and seeds."
+        )
     head = element("tr", element("th", "", scope="col"), *(element("th", text, scope="col") for text in headings))
     table = element(
         "table",
-        element("caption", f"{rows}. Below each figure its 95 % interval over patients."),
+        element("caption", said),
         element("thead", head),
         element("tbody", *body),
         style=f"--columns: {len(headings)}",

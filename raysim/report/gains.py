@@ -1,7 +1,8 @@
-"""What each hospital gains by federating, with an interval over its own patients; of the first seed.
+"""What each hospital gains by federating, the mean over seeds, with an interval over its patients and the seeds.
 
-A gain is a hospital's AUROC under one model less that under another, on the same test rows. Its interval comes from
-what the hospital sends of both models (:mod:`raysim.statistics.sketches`): rows and predictions stay there.
+A gain is a hospital's AUROC under one model less that under another, on the same test rows. A seed's interval comes
+from what the hospital sends of both models (:mod:`raysim.statistics.sketches`): rows and predictions stay there. Those
+of several seeds become one by :mod:`raysim.statistics.over_seeds`.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from raysim.report import svg
 from raysim.report.naming import Key, number
 from raysim.statistics.auroc import delong_of_sums
 from raysim.statistics.intervals import Interval, auroc_interval
+from raysim.statistics.over_seeds import over_seeds
 from raysim.statistics.sketches import correlation, paired_interval
 
 Floats = NDArray[np.float64]
@@ -31,23 +33,29 @@ GAIN, LOSS = svg.Style(4, "triangle"), svg.Style(11, "down")
 
 @dataclass(frozen=True, eq=False)
 class Served:
-    """The headline figure of each of ``H`` hospitals under one model: ``value, low, high [H]``, NaN where undefined."""
+    """The headline figure of each of ``H`` hospitals under one model, NaN where undefined.
+
+    ``value, low, high [H]``: the mean over seeds with its interval; ``seeds [H]``: in how many it is defined.
+    """
 
     value: Floats
     low: Floats
     high: Floats
+    seeds: NDArray[np.int64]
 
 
 @dataclass(frozen=True, eq=False)
 class Gains:
     """``value, low, high [H]``: of ``better`` less ``against``, in AUROC or error, as people name the two.
 
-    ``sign`` is 1 where more is better, else -1.
+    ``seeds [H]``: how many of ``trained`` training seeds define it; ``sign`` is 1 where more is better, else -1.
     """
 
     value: Floats
     low: Floats
     high: Floats
+    seeds: NDArray[np.int64]
+    trained: int
     better: str
     against: str
     kind: TaskKind
@@ -59,11 +67,15 @@ class Gains:
 
     def gaining(self) -> NDArray[np.bool_]:
         """Who is shown to gain: the interval by itself excludes 0, ``[H]``."""
-        return self.low > 0 if self.sign > 0 else self.high < 0
+        return self._told() & (self.low > 0 if self.sign > 0 else self.high < 0)
 
     def losing(self) -> NDArray[np.bool_]:
         """Who is shown to lose, ``[H]``."""
-        return self.high < 0 if self.sign > 0 else self.low > 0
+        return self._told() & (self.high < 0 if self.sign > 0 else self.low > 0)
+
+    def _told(self) -> NDArray[np.bool_]:
+        """Where an interval has all seeds' part: of several seeds one alone says nothing of the others."""
+        return (self.seeds > 1) | (self.trained == 1)
 
     def sentences(self) -> list[str]:
         """How many gain and lose, and how many of these by more than chance."""
@@ -76,60 +88,83 @@ class Gains:
             f"Of {len(up)} judged hospitals, {gain} gain over {self.against}, {lose} lose{much}, and "
             f"{len(up) - gain - lose} stay as they are."
         )
-        judged = int(np.isfinite(self.low).sum())
+        judged = int((np.isfinite(self.low) & self._told()).sum())
         if not judged:
             return [first]
-        chance = round(0.025 * judged)
+        of = (
+            "over patients, of these trained models (one training seed)"
+            if self.trained == 1
+            else f"over patients and {self.trained} training seeds"
+        )
         return [
             first,
-            f"Patients are few, so much of this may be chance: the 95 % interval of {int(self.gaining().sum())} lies "
-            f"above no gain and that of {int(self.losing().sum())} below it, each by itself; were all truly alike, "
-            f"about {chance} would seem to gain so, and as many to lose.",
+            f"The 95 % interval {of} shows a gain at {int(self.gaining().sum())} hospitals and a loss at "
+            f"{int(self.losing().sum())}. Each interval holds by itself: were all truly alike, up to about "
+            f"{max(1, round(0.025 * judged))} would seem to gain by chance, and as many to lose.",
         ]
 
 
-def served(outcome: Outcome, model: str, kind: TaskKind) -> Served:
-    """The headline figure of each hospital under a model, with its interval where it has one."""
+def served(results: Sequence[Result], key: Key) -> Served:
+    """The headline figure of each hospital under a strategy's model, with its interval where it has one.
+
+    ``results`` are of any strategies and seeds; those of ``key`` count.
+    """
+    own = [result for result in results if result.label == key[0] and key[1] in result.outcome.figures]
+    each = [_of_seed(result.outcome, key[1], result.federation.task) for result in own]
+    bounds = (0.0, 1.0) if own[0].federation.task.larger else (0.0, np.inf)
+    return Served(*over_seeds(*np.stack(each, axis=1), within=bounds))
+
+
+def between(results: Sequence[Result], key: Key, base: Key, names: tuple[str, str]) -> Gains:
+    """The gains of a strategy's model over that of ``base``, on seeds that have both; ``names``: what they are called.
+
+    ``results`` are of all strategies and seeds.
+    """
+    of: dict[str, dict[int, Result]] = {key[0]: {}, base[0]: {}}
+    for result in results:
+        if result.label in of:
+            of[result.label][result.seed] = result
+    seeds = [seed for seed in of[key[0]] if seed in of[base[0]]]
+    each = [_gain(of[key[0]][seed], key[1], of[base[0]][seed], base[1]) for seed in seeds]
+    kind = results[0].federation.task
+    bounds = (-1.0, 1.0) if kind.larger else (-np.inf, np.inf)
+    return Gains(*over_seeds(*np.stack(each, axis=1), within=bounds), len(seeds), *names, kind)
+
+
+def _of_seed(outcome: Outcome, model: str, kind: TaskKind) -> tuple[Floats, Floats, Floats]:
+    """The headline figure of each hospital in one run, and its interval over patients."""
     value = outcome.figures[model][:, list(kind.figures).index(kind.headline)].astype(np.float64)
     value = np.where(np.isfinite(value), value, np.nan)
     sums = outcome.pairs.get(model)
     if sums is None:
         nothing = np.full_like(value, np.nan)
-        return Served(value, nothing, nothing)
+        return value, nothing, nothing
     auroc, variance = delong_of_sums(sums)
-    found = auroc_interval(auroc, variance, sums.events, sums.non_events)
-    return Served(value, found.low, found.high)
+    interval = auroc_interval(auroc, variance, sums.events, sums.non_events)
+    return value, interval.low, interval.high
 
 
-def between(first: Result, model: str, second: Result, other: str, names: tuple[str, str]) -> Gains:
-    """The gains of a model of one run over a model of another, on the same seed; ``names`` are what they are called."""
+def _gain(first: Result, model: str, second: Result, other: str) -> tuple[Floats, Floats, Floats]:
+    """The gain of a model of one run over a model of another of the same seed, and its interval over patients."""
     kind = first.federation.task
-    one, two = served(first.outcome, model, kind), served(second.outcome, other, kind)
+    one, low, high = _of_seed(first.outcome, model, kind)
+    two, base_low, base_high = _of_seed(second.outcome, other, kind)
     sketch, base = first.outcome.sketches.get(model), second.outcome.sketches.get(other)
     if sketch is None or base is None:
-        nothing = np.full_like(one.value, np.nan)
-        return Gains(one.value - two.value, nothing, nothing, *names, kind)
-    low, high = paired_interval(
-        one.value,
-        Interval(one.low, one.high),
-        two.value,
-        Interval(two.low, two.high),
-        correlation(sketch, base),
-    )
-    return Gains(one.value - two.value, low, high, *names, kind)
+        nothing = np.full_like(one, np.nan)
+        return one - two, nothing, nothing
+    interval = paired_interval(one, Interval(low, high), two, Interval(base_low, base_high), correlation(sketch, base))
+    return one - two, interval.low, interval.high
 
 
-def compared_with(results: Sequence[Result], reference: str, recommended: Key) -> tuple[Result, str] | None:
-    """What gains are told against: hospitals that train alone, or else the reference; None where neither was run.
-
-    ``results`` are of one seed.
-    """
+def compared_with(results: Sequence[Result], reference: str, recommended: Key) -> Key | None:
+    """What gains are told against: hospitals that train alone, or else the reference; None where neither was run."""
     alone = next((result for result in results if result.alone), None)
     chosen = alone or next((result for result in results if result.label == reference), None)
     if chosen is None or (chosen.label, list(chosen.outcome.figures)[-1]) == recommended:
         return None
     models = list(chosen.outcome.figures)
-    return chosen, "global" if chosen is not alone and "global" in models else models[-1]
+    return chosen.label, "global" if chosen is not alone and "global" in models else models[-1]
 
 
 def caterpillar(gains: Gains) -> svg.Chart | None:
@@ -192,23 +227,28 @@ def standing(own: Served, kind: TaskKind, model: str) -> list[svg.Figure]:
     ]
 
 
-def figure(gains: Gains, seed: int) -> list[svg.Figure]:
+def figure(gains: Gains) -> list[svg.Figure]:
     """The caterpillar with its words."""
     chart = caterpillar(gains)
     if chart is None:
         return []
+    of = (
+        "of one training seed; its line is the 95 % interval over that hospital's patients"
+        if gains.trained == 1
+        else f"the mean of {gains.trained} training seeds; its line is the 95 % interval over that hospital's patients "
+        "and training seeds"
+    )
     return [
         svg.figure(
             "caterpillar",
             f"What each hospital gains: {gains.better} against {gains.against}",
             [chart],
-            f"A dot is a hospital, of seed {seed}; its line is the 95 % interval over that hospital's patients, each "
-            "by itself. Choose a hospital above, or click its dot.",
+            f"A dot is a hospital, {of}, each by itself. Choose a hospital above, or click its dot.",
             svg.legend(
                 [
                     ("gains beyond chance", GAIN),
                     ("loses beyond chance", LOSS),
-                    ("not told from no difference", svg.PLAIN),
+                    ("no difference shown", svg.PLAIN),
                 ]
             ),
         )

@@ -39,7 +39,7 @@ from raysim.report.evidence import Evidence, evidence
 from raysim.report.naming import Key, names
 from raysim.report.noise import Noise
 
-NO_CARDS: Mapping[str, Any] = {"hospitals": [], "columns": [], "seed": 0}
+NO_CARDS: Mapping[str, Any] = {"hospitals": [], "columns": [], "over": ""}
 
 Links = Sequence[tuple[str, str]]
 """Texts and addresses of further pages."""
@@ -140,8 +140,7 @@ def comparison_page(
     against = tables.baseline_of(table, baseline)
     few = tables.few(table)
     best = None if shown is None else shown.entries[shown.best].key
-    first = [result for result in results if result.seed == results[0].seed]
-    own, gained = _hospitals(first, called, baseline, best, part, hospitals)
+    own, gained = _hospitals(results, called, baseline, best, part, hospitals)
     numbers = {card["name"]: number for number, card in enumerate(own["hospitals"])}
     pictures: list[Picture | svg.Figure] = [*figures.by_size(hospitals, table, called, looks, numbers)]
     pictures += [] if few else figures.trade_offs(table, called, looks)
@@ -169,7 +168,7 @@ def comparison_page(
             "events": [] if hospitals is None else judged.events_figure(hospitals, part),
             "cards": own,
             "gains": [] if gained is None else gained.sentences(),
-            "gain_figures": [] if gained is None else gains.figure(gained, own["seed"]),
+            "gain_figures": [] if gained is None else gains.figure(gained),
             "columns": [heading for _, heading, *_ in columns(table)],
             "body": body_rows(table, listed_names),
             "several": len(provenance.seeds) > 1,
@@ -234,7 +233,7 @@ def run_page(
             "cards": own,
             "gain_figures": []
             if result is None
-            else gains.standing(gains.served(result.outcome, models[-1], kind), kind, models[-1]),
+            else gains.standing(gains.served([result], (result.label, models[-1])), kind, models[-1]),
             "columns": [heading for _, heading, *_ in columns(table)],
             "body": body_rows(table, models),
             "undefined": undefined_sentence(hospitals, table, part),
@@ -264,7 +263,7 @@ def hospital_page(tree: Mapping[str, Any], number: int) -> Page:
             "links": [],
             "number": number,
             "hospital": hospital,
-            "cards": {"columns": cards["columns"], "seed": cards["seed"]},
+            "cards": {"columns": cards["columns"], "over": cards["over"]},
             "recommended": card.get("recommended", ""),
             "lead": card.get("lead", ""),
             "gains": values.get("gains", []),
@@ -285,11 +284,10 @@ def _hospitals(
     part: str,
     hospitals: pd.DataFrame | None,
 ) -> tuple[Mapping[str, Any], gains.Gains | None]:
-    """The cards of all hospitals and their gains under the ``best``; ``results`` are of one seed."""
+    """The cards of all hospitals and their gains under the ``best``."""
     if not results or hospitals is None:
         return NO_CARDS, None
-    of_seed = hospitals[hospitals["seed"] == results[0].seed]
-    cards = your_hospital.cards(results, called, baseline, best, part, of_seed)
+    cards = your_hospital.cards(results, called, baseline, best, part, hospitals)
     if best is None:
         return cards, None
     return cards, your_hospital.recommended_gains(results, called, baseline, best)

@@ -16,9 +16,11 @@ from numpy.typing import NDArray
 from raysim.data.federation import PARTS
 from raysim.engine.job import Result
 from raysim.metrics.labels import TaskKind
+from raysim.report.clinical import read_rows
 from raysim.report.gains import Gains, Served, between, compared_with, served
 from raysim.report.naming import Key, size, with_interval
 from raysim.report.tables import read_csv
+from raysim.statistics.over_seeds import over_seeds
 
 MORE_OFTEN = 2
 """So many attributes are told that a cluster's hospitals have more often than others."""
@@ -42,33 +44,35 @@ def cards(
     part: str,
     hospitals: pd.DataFrame,
 ) -> dict[str, Any]:
-    """``hospitals``: a card for each hospital of the federation, in its order; ``columns`` of their tables; ``seed``.
+    """``hospitals``: a card for each hospital of the federation, in its order; ``columns`` of their tables; ``over``,
+    what figures are means over; ``trained``, how many seeds.
 
-    ``results`` are those of the first seed, ``hospitals`` their table.
+    ``results`` are of all strategies and seeds, ``hospitals`` their table.
     """
-    federation = results[0].federation
+    first = [result for result in results if result.seed == results[0].seed]
+    trained = len({result.seed for result in results})
+    federation = first[0].federation
     kind = federation.task
-    keys = [(r, model, (r.label, model)) for r in results for model in r.outcome.figures if (r.label, model) in names]
-    figures = {key: served(result.outcome, model, kind) for result, model, key in keys}
-    base = compared_with(results, reference, recommended or ("", ""))
+    keys = [key for result in first for model in result.outcome.figures if (key := (result.label, model)) in names]
+    figures = {key: served(results, key) for key in keys}
+    base = compared_with(first, reference, recommended or ("", ""))
     gains: dict[Key, Gains] = {}
     if base is not None:
-        against = names[base[0].label, base[1]].removesuffix(" (reference)")
-        gains = {
-            key: between(result, model, base[0], base[1], (names[key], against))
-            for result, model, key in keys
-            if key != (base[0].label, base[1])
-        }
-    left = {result.label: _sent(result) for result in results}
-    shared = [_clusters(result, names) for result in results]
+        against = names[base].removesuffix(" (reference)")
+        gains = {key: between(results, key, base, (names[key], against)) for key in keys if key != base}
+    left = {result.label: _sent([each for each in results if each.label == result.label]) for result in first}
+    shared = [_clusters(result, names, trained) for result in first]
     clinical = _clinical(results, recommended)
-    rows = {name: federation.sizes(name) for name in PARTS}
+    rows = {name: _rows(results, name) for name in PARTS}
     events = _events(hospitals)
+    judged = {h: int(max(figure.seeds[h] for figure in figures.values())) for h in range(len(federation.hospitals))}
     built = []
     for h, hospital in enumerate(federation.hospitals):
-        facts = [[f"{name.capitalize()} rows", f"{int(count[h]):,}"] for name, count in rows.items()]
+        facts = [[f"{name.capitalize()} rows", count[h]] for name, count in rows.items()]
         if hospital in events:
-            facts.append([f"Events among {part} rows", f"{events[hospital]:,.0f}"])
+            facts.append([f"Events among {part} rows", events[hospital]])
+        if trained > 1:
+            facts.append([f"{kind.title} defined", f"in {judged[h]} of {trained} training seeds"])
         facts += [[a.capitalize(), values[h] or "unknown"] for a, values in federation.attributes.items()]
         facts += [[f"Cluster of {name}", text] for name, texts in filter(None, shared) if (text := texts[h])]
         facts += clinical.get(hospital, [])
@@ -76,12 +80,13 @@ def cards(
             {
                 "name": hospital,
                 "facts": facts,
-                "rows": [_row(names[key], figures[key], gains, key, h, kind) for *_, key in keys],
+                "rows": [_row(names[key], figures[key], gains, key, h, kind) for key in keys],
                 "sent": _told(left, names, h),
             }
         )
     heading = [f"{kind.title} (95 % interval)"] + ([f"Gain over {against}"] if gains else [])
-    return {"hospitals": built, "columns": ["Model", *heading], "seed": results[0].seed}
+    over = f"mean of {trained} training seeds" if trained > 1 else f"seed {results[0].seed}"
+    return {"hospitals": built, "columns": ["Model", *heading], "over": over}
 
 
 def recommended_gains(
@@ -89,11 +94,20 @@ def recommended_gains(
 ) -> Gains | None:
     """The gains of the recommended model at each hospital; None where there is nothing to compare it with."""
     base = compared_with(results, reference, recommended)
-    own = next((result for result in results if result.label == recommended[0]), None)
-    if base is None or own is None:
+    if base is None or all(result.label != recommended[0] for result in results):
         return None
-    called = names[recommended], names[base[0].label, base[1]].replace(" (reference)", "").lower()
-    return between(own, recommended[1], base[0], base[1], called)
+    called = names[recommended], names[base].replace(" (reference)", "").lower()
+    return between(results, recommended, base, called)
+
+
+def _rows(results: Sequence[Result], part: str) -> list[str]:
+    """How many rows of a part each hospital has: one number, or from and to where seeds divide rows otherwise."""
+    each = np.stack([federation.sizes(part) for federation in {r.seed: r.federation for r in results}.values()])
+    return [_range(low, high) for low, high in zip(each.min(axis=0).tolist(), each.max(axis=0).tolist(), strict=True)]
+
+
+def _range(low: float, high: float) -> str:
+    return f"{low:,.0f}" if low == high else f"{low:,.0f} to {high:,.0f}, by seed"
 
 
 def _row(name: str, figure: Served, gains: Mapping[Key, Gains], key: Key, h: int, kind: TaskKind) -> list[str]:
@@ -108,33 +122,47 @@ def _row(name: str, figure: Served, gains: Mapping[Key, Gains], key: Key, h: int
     return cells
 
 
-def _events(hospitals: pd.DataFrame) -> dict[str, float]:
+def _events(hospitals: pd.DataFrame) -> dict[str, str]:
     if "events_test" not in hospitals:
         return {}
     # Labels of more than two classes have no events.
-    once = hospitals.drop_duplicates("hospital").dropna(subset="events_test")
-    return {str(name): float(count) for name, count in once[["hospital", "events_test"]].to_numpy()}
+    ends = hospitals.dropna(subset="events_test").groupby("hospital")["events_test"].agg(["min", "max"])
+    return {str(name): _range(low, high) for name, low, high in ends.itertuples()}
 
 
 def _clinical(results: Sequence[Result], recommended: Key | None) -> dict[str, list[list[str]]]:
-    """By hospital, the calibration of the recommended model, or of the run's, where the run has told it."""
+    """By hospital, the calibration of the recommended model, or of the run's, where the runs have told it."""
     label, model = recommended or (results[0].label, list(results[0].outcome.figures)[-1])
-    file = next(result.folder for result in results if result.label == label) / "clinical.csv"
-    if not file.exists():
+    files = [result.folder / "clinical.csv" for result in results if result.label == label]
+    tables = [
+        read_rows(file, lambda row: row["model"] == model and row["figure"] in CLINICAL)
+        for file in files
+        if file.exists()
+    ]
+    if not tables:
         return {}
-    table = read_csv(file)
+    table = pd.concat(tables, ignore_index=True)
     told: dict[str, list[list[str]]] = {}
-    for row in table[table["model"] == model].to_dict("records"):
-        heading = CLINICAL.get(str(row["figure"]))
-        if heading is not None:
-            text = with_interval(float(row["value"]), float(row["low"]), float(row["high"]), 2)
-            if isinstance(row["undefined"], str):
-                text = f"undefined: {row['undefined']}"
-            told.setdefault(str(row["hospital"]), []).append([heading.format(at=float(row["at"])), text])
+    for (hospital, figure, _), rows in table.groupby(["hospital", "figure", "at"], sort=False, dropna=False):
+        found = over_seeds(*rows[["value", "low", "high"]].to_numpy(float).T)
+        text = with_interval(float(found.value), float(found.low), float(found.high), 2)
+        if not found.seeds:
+            text = f"undefined: {rows['undefined'].iloc[0]}"
+        elif found.seeds < len(files):
+            text += f", of {found.seeds} of {len(files)} seeds"
+        told.setdefault(str(hospital), []).append([CLINICAL[str(figure)].format(at=float(rows["at"].iloc[0])), text])
     return told
 
 
-def _sent(result: Result) -> dict[str, NDArray[np.int64]]:
+def _sent(results: Sequence[Result]) -> dict[str, NDArray[np.float64]]:
+    """Bytes that left each hospital, by kind, ``[H]``, the mean over runs of one strategy."""
+    each = [_sent_in(result) for result in results]
+    kinds = dict.fromkeys(kind for totals in each for kind in totals)
+    nothing = np.zeros(len(results[0].federation.hospitals), dtype=np.int64)
+    return {kind: np.mean([totals.get(kind, nothing) for totals in each], axis=0) for kind in kinds}
+
+
+def _sent_in(result: Result) -> dict[str, NDArray[np.int64]]:
     """Bytes that left each hospital, by kind, ``[H]``: of the ledger, or where a run was resumed, of its file."""
     totals: dict[str, NDArray[np.int64]] = {}
     count = len(result.federation.hospitals)
@@ -153,17 +181,17 @@ def _sent(result: Result) -> dict[str, NDArray[np.int64]]:
     return totals
 
 
-def _told(left: Mapping[str, Mapping[str, NDArray[np.int64]]], names: Mapping[Key, str], h: int) -> list[list[str]]:
+def _told(left: Mapping[str, Mapping[str, NDArray[np.float64]]], names: Mapping[Key, str], h: int) -> list[list[str]]:
     """For each strategy, what left this hospital by kind."""
     lines = []
     for label, kinds in left.items():
         name = next(names[key] for key in names if key[0] == label).partition(",")[0]
-        parts = [f"{kind.replace('_', ' ')} {size(int(sent[h]))}" for kind, sent in kinds.items() if sent[h]]
+        parts = [f"{kind.replace('_', ' ')} {size(round(float(sent[h])))}" for kind, sent in kinds.items() if sent[h]]
         lines.append([name, "; ".join(parts) or "nothing"])
     return lines
 
 
-def _clusters(result: Result, names: Mapping[Key, str]) -> tuple[str, list[str]] | None:
+def _clusters(result: Result, names: Mapping[Key, str], trained: int) -> tuple[str, list[str]] | None:
     """For each hospital, its cluster in a run and what that one's hospitals have more often than others."""
     rows = result.outcome.cluster
     if rows is None:
@@ -185,4 +213,5 @@ def _clusters(result: Result, names: Mapping[Key, str]) -> tuple[str, list[str]]
         shares = f", which more often have {' and '.join(more)}" if more and others else ""
         texts[cluster] = f"{cluster}, with {others} other {'hospital' if others == 1 else 'hospitals'}{shares}"
     name = next(names[key] for key in names if key[0] == result.label).partition(",")[0]
+    name += f" (seed {result.seed})" if trained > 1 else ""
     return name, [texts.get(row, "none: the global model serves it") for row in rows.tolist()]

@@ -60,6 +60,36 @@ def test_one_hospital_has_its_own(run: Path):
     assert clinical.drawn(clinical.of_run("ditto", run, "nobody")) == []
 
 
+def test_several_seeds_are_means_with_their_seeds_in_the_interval(run: Path, tmp_path: Path):
+    second = tmp_path / "second"
+    second.mkdir()
+    for name in ("clinical.csv", "calibration.csv", "net_benefit.csv"):
+        table = pd.read_csv(run / name, keep_default_na=False)
+        if name == "clinical.csv":
+            at = (table["figure"] == "ppv") & (table["hospital"] == "")
+            for column in ("value", "low", "high"):
+                table.loc[at, column] = [f"{float(value) + 0.1}" for value in table.loc[at, column]]
+        table.to_csv(second / name, index=False)
+    (one,), (two,) = (
+        clinical.of_runs([("ditto", "Ditto", each) for each in folders]) for folders in ([run], [run, second])
+    )
+    assert (one.seeds, two.seeds) == (1, 2)
+    for figure in ("calibration_slope", "ppv"):
+        ((a, *ends),) = one.figures.loc[one.figures["figure"] == figure, ["value", "low", "high"]].to_numpy()
+        ((b, low, high),) = two.figures.loc[two.figures["figure"] == figure, ["value", "low", "high"]].to_numpy()
+        moved = 0.05 if figure == "ppv" else 0.0
+        assert b == pytest.approx(a + moved)
+        seeds = 12.706204736**2 * moved**2  # two values that differ by twice as much, over their number
+        assert low == pytest.approx(b - np.hypot(a - ends[0], np.sqrt(seeds)))
+        assert high == pytest.approx(b + np.hypot(ends[1] - a, np.sqrt(seeds)))
+    table, calibration, _ = clinical.drawn([two])
+    assert "Means over 2 training seeds, each on 134 test rows with" in table.markup
+    assert "its 95 % interval over patients and seeds" in table.markup
+    assert "by chance to" in table.markup
+    assert len(two.calibration) == len(one.calibration)
+    assert "means over 2 seeds" in calibration.caption
+
+
 def test_of_runs_the_headline_models_and_none_where_nothing_was_left(run: Path, tmp_path: Path):
     served = clinical.of_runs([("a", "Method A", run), ("gone", "Gone", tmp_path / "gone")])
     assert [each.name for each in served] == ["Method A"]

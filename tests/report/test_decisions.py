@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import doctest
 import json
 import re
@@ -85,6 +86,8 @@ def test_gains_are_counted_by_hand() -> None:
         np.array([0.1, 0.02, 0.0, -0.02, -0.2, np.nan]),
         np.array([0.05, -0.1, 0.0, -0.1, -0.3, np.nan]),
         np.array([0.2, 0.1, 0.0, 0.1, -0.1, np.nan]),
+        np.array([3, 3, 3, 3, 2, 0]),
+        3,
         "FedAvg",
         "training alone",
         CLASSIFICATION,
@@ -93,7 +96,14 @@ def test_gains_are_counted_by_hand() -> None:
     assert first == (
         "Of 5 judged hospitals, 2 gain over training alone, 2 lose (1 by more than 0.05), and 1 stay as they are."
     )
-    assert "interval of 1 lies above no gain and that of 1 below it" in second
+    assert second.startswith(
+        "The 95 % interval over patients and 3 training seeds shows a gain at 1 hospitals and a loss at 1."
+    )
+    once = dataclasses.replace(own, seeds=np.array([1, 3, 3, 3, 2, 0]))
+    assert (once.gaining().sum(), once.losing().sum()) == (0, 1), "one of three seeds claims nothing"
+    alone = dataclasses.replace(own, seeds=np.array([1, 1, 1, 1, 1, 0]), trained=1)
+    assert (alone.gaining().sum(), alone.losing().sum()) == (1, 1)
+    assert "of these trained models (one training seed) shows a gain at 1 hospitals" in alone.sentences()[1]
     chart = gains.caterpillar(own)
     assert chart is not None
     numbers = re.findall(r'class="c-?\d+ filled" data-h="(\d)"|data-h="(\d)"', str(chart.markup()))
@@ -163,10 +173,13 @@ def test_a_figure_stands_by_itself_as_svg() -> None:
 
 def test_a_run_shows_each_hospital_with_its_interval_in_order() -> None:
     value = np.array([0.9, np.nan, 0.5, 0.7])
-    own = gains.Served(value, value - 0.1, value + 0.05)
+    own = gains.Served(value, value - 0.1, value + 0.05, np.ones(4, dtype=np.int64))
     (drawn,) = gains.standing(own, CLASSIFICATION, "global")
     text = str(drawn.charts[0].markup())
     assert re.findall(r'<circle [^>]*data-h="(\d)"', text) == ["2", "3", "0"]
     assert text.count("whisker") == 3
     assert drawn.charts[0].said.startswith("3 hospitals from 0.500 to 0.900")
-    assert gains.standing(gains.Served(*[np.full(2, np.nan)] * 3), CLASSIFICATION, "global") == []
+    assert (
+        gains.standing(gains.Served(*[np.full(2, np.nan)] * 3, np.zeros(2, dtype=np.int64)), CLASSIFICATION, "global")
+        == []
+    )

@@ -48,7 +48,7 @@
       element("dt", heading, line);
       element("dd", text, line);
     });
-    card.append(table(`How each model serves it (seed ${data.seed})`, data.columns, chosen.rows));
+    card.append(table(`How each model serves it (${data.over})`, data.columns, chosen.rows));
     card.append(table("What left this hospital", ["Strategy", "Kinds and bytes"], chosen.sent));
     const own = `[data-h="${Number(number)}"]`;
     mark.textContent = `.chart ${own} { opacity: 1; fill-opacity: 1; }

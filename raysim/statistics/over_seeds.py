@@ -1,0 +1,60 @@
+"""One hospital's figure over several training seeds, with an interval for other patients and other seeds.
+
+Seeds test many of the same patients, and nobody tells the server which. The patients' part of the interval is therefore
+as wide as if all seeds had tested the same ones: the mean reach of the seeds' own intervals. That part and the seeds'
+are squared and added, each with the quantile of its own degrees of freedom, as for the mean of all hospitals
+(:meth:`raysim.statistics.paired.Paired.fixed`). Definitions: ``docs/statistics.md``.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy.special import stdtrit
+
+from raysim.statistics.levels import ALPHA
+
+Floats = NDArray[np.float64]
+
+
+class OverSeeds(NamedTuple):
+    """``value, low, high [...]``: the mean of the seeds that define a figure, with its interval; ``seeds``: how many.
+
+    NaN where no seed defines the figure, or none has an interval of it.
+    """
+
+    value: Floats
+    low: Floats
+    high: Floats
+    seeds: NDArray[np.int64]
+
+
+def over_seeds(
+    value: ArrayLike, low: ArrayLike, high: ArrayLike, *, within: tuple[float, float] = (-np.inf, np.inf)
+) -> OverSeeds:
+    """The mean of ``value [S, ...]`` over seeds; ``low`` and ``high`` are each seed's 95 % interval over patients.
+
+    A figure that one seed defines keeps that seed's interval, which says nothing of other seeds. Limits are cut to what
+    the figure can be, ``within``.
+    """
+    v, lower, upper = (np.asarray(each, dtype=np.float64) for each in (value, low, high))
+    there = np.isfinite(v)
+    seeds = there.sum(axis=0)
+    mean = _mean(v, there)
+    known = there & np.isfinite(lower) & np.isfinite(upper)
+    below, above = _mean(v - lower, known), _mean(upper - v, known)
+    squares = np.square(np.where(there, v - mean, 0.0)).sum(axis=0)
+    degrees = np.maximum(seeds - 1, 1)
+    variance = squares / degrees / np.maximum(seeds, 1)
+    of_seeds = np.where(seeds > 1, np.square(stdtrit(degrees, ALPHA / 2)) * variance, 0.0)
+    low_end, high_end = mean - np.sqrt(np.square(below) + of_seeds), mean + np.sqrt(np.square(above) + of_seeds)
+    return OverSeeds(mean, np.clip(low_end, *within), np.clip(high_end, *within), seeds)
+
+
+def _mean(values: Floats, there: NDArray[np.bool_]) -> Floats:
+    """The mean over the first axis of what is ``there``; NaN for nothing."""
+    count = there.sum(axis=0)
+    total = np.where(there, values, 0.0).sum(axis=0)
+    return np.where(count > 0, total / np.maximum(count, 1), np.nan)
