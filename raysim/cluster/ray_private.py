@@ -127,7 +127,8 @@ def _with_idle_agents(command: Sequence[str]) -> list[str]:
 
     words = dict(word.split("=", 1) for word in command if "=" in word)
     for name in ("DASHBOARD_AGENT_LISTEN", "METRICS_AGENT", "METRICS_EXPORT", "RUNTIME_ENV_AGENT"):
-        _raylet.persist_port(words["--session_dir"], words["--node_id"], getattr(_raylet, f"{name}_PORT_NAME"), -1)
+        file = getattr(_raylet, f"{name}_PORT_NAME")
+        _raylet.persist_port(words["--session_dir"], words["--node_id"], file, -1)  # type: ignore[attr-defined]
     agents = ("--dashboard_agent_command=", "--runtime_env_agent_command=")
     idle = subprocess.list2cmdline(IDLE)
     return [next((agent + idle for agent in agents if word.startswith(agent)), word) for word in command]
