@@ -7,7 +7,6 @@ asks whether Ray answers at an address and takes this machine's token; it must n
 from __future__ import annotations
 
 import contextlib
-import os
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
@@ -89,49 +88,43 @@ def on_loopback() -> Iterator[None]:
 def without_agents(logs: bool) -> Iterator[None]:
     """A Ray that is started meanwhile is its head, its node and its workers; ``logs``: and what prints their output.
 
-    Ray would start five processes more, of which a run on one machine needs none and which take two thirds of the time
-    until Ray is up: the monitor of an autoscaler, a dashboard without its page, a reader of logs, and two agents of the
-    node, for metrics and for runtime environments. A busy machine does not get the agents up within the 15 seconds that
-    Ray allows them. As a node must have its agents, an idle process stands in for either, and their ports are -1, by
-    which Ray says that nobody is there.
+    Ray would start four processes more, which a run on one machine does not need and which take more than half of the
+    time until Ray is up: the monitor of an autoscaler, a dashboard without its page, a reader of logs, and the node's
+    agent for metrics, which a busy machine does not always get up within the 15 seconds that Ray allows it. As a node
+    must have that agent, an idle process stands in for it, and its ports are -1: nobody is there.
 
-    Ray is started whole where it does not know ports in files, before 2.54, and where a hook wants an environment for
-    its workers. It does not look for ``uv run``: workers have the interpreter of this process.
+    Ray is started whole where it does not know ports in files, before 2.54.
     """
     from ray import _raylet
-    from ray._private import parameter, ray_constants, services
+    from ray._private import parameter, services
 
-    if not hasattr(_raylet, "persist_port") or ray_constants.RAY_RUNTIME_ENV_HOOK in os.environ:
+    if not hasattr(_raylet, "persist_port"):
         yield
         return
     before = parameter.RayParams, services.start_api_server, services.start_ray_process
-    uv = ray_constants.RAY_ENABLE_UV_RUN_RUNTIME_ENV
 
     def start(command: Sequence[str], kind: str, *rest: Any, **options: Any) -> Any:
-        return before[2](_with_idle_agents(command) if kind == "raylet" else command, kind, *rest, **options)
+        return before[2](_with_idle_agent(command) if kind == "raylet" else command, kind, *rest, **options)
 
     parameter.RayParams = partial(parameter.RayParams, no_monitor=True, include_log_monitor=logs)
     services.start_api_server = lambda *_, **__: ("", None)
     services.start_ray_process = start
-    ray_constants.RAY_ENABLE_UV_RUN_RUNTIME_ENV = False
     try:
         yield
     finally:
         parameter.RayParams, services.start_api_server, services.start_ray_process = before
-        ray_constants.RAY_ENABLE_UV_RUN_RUNTIME_ENV = uv
 
 
-def _with_idle_agents(command: Sequence[str]) -> list[str]:
-    """The command of a raylet whose two agents are idle processes; their ports are told where it looks for them."""
+def _with_idle_agent(command: Sequence[str]) -> list[str]:
+    """The command of a raylet whose agent for metrics is an idle process. Its ports are told where the raylet looks."""
     from ray import _raylet
 
     words = dict(word.split("=", 1) for word in command if "=" in word)
-    for name in ("DASHBOARD_AGENT_LISTEN", "METRICS_AGENT", "METRICS_EXPORT", "RUNTIME_ENV_AGENT"):
+    for name in ("DASHBOARD_AGENT_LISTEN", "METRICS_AGENT", "METRICS_EXPORT"):
         file = getattr(_raylet, f"{name}_PORT_NAME")
         _raylet.persist_port(words["--session_dir"], words["--node_id"], file, -1)  # type: ignore[attr-defined]
-    agents = ("--dashboard_agent_command=", "--runtime_env_agent_command=")
-    idle = subprocess.list2cmdline(IDLE)
-    return [next((agent + idle for agent in agents if word.startswith(agent)), word) for word in command]
+    agent = "--dashboard_agent_command="
+    return [agent + subprocess.list2cmdline(IDLE) if word.startswith(agent) else word for word in command]
 
 
 @contextlib.contextmanager

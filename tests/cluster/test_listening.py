@@ -64,9 +64,9 @@ def test_a_ray_that_is_started_here_is_reached_from_here_alone_and_with_the_toke
     assert {answer for kind, _, answer in (line for line in lines if line[0] == "metrics")} == {"False"}
     assert ["modes", "token"] in lines
     processes = collections.Counter(name for kind, name in (line for line in lines if line[0] == "process"))
-    # Its two agents are idle processes of Python; besides them there are workers.
+    # One agent is an idle process of Python; the other and the workers are Ray's.
     others = {name: count for name, count in processes.items() if name != "ray"}
-    assert others == {"gcs_server": 1, "raylet": 1, "python": 2}
+    assert others == {"gcs_server": 1, "raylet": 1, "python": 1}
     token = tmp_path / ".ray" / "auth_token"
     assert [stat.S_IMODE(path.stat().st_mode) for path in (token.parent, token)] == [0o700, 0o600]
 
@@ -91,8 +91,7 @@ def test_verbose_commands_print_what_workers_print(tmp_path: Path):
     assert done.code == 0, done.out + done.err
 
 
-@pytest.mark.parametrize("gone", ["hook", "files"])
-def test_a_ray_is_started_whole_where_it_must_be(monkeypatch: pytest.MonkeyPatch, gone: str):
+def test_a_ray_that_knows_no_ports_in_files_is_started_whole(monkeypatch: pytest.MonkeyPatch):
     from ray import _raylet
     from ray._private import parameter
 
@@ -101,9 +100,6 @@ def test_a_ray_is_started_whole_where_it_must_be(monkeypatch: pytest.MonkeyPatch
         assert parameter.RayParams is not whole
         assert parameter.RayParams().no_monitor
     assert parameter.RayParams is whole
-    if gone == "hook":
-        monkeypatch.setenv("RAY_RUNTIME_ENV_HOOK", "somebody.hook")
-    else:
-        monkeypatch.delattr(_raylet, "persist_port")
+    monkeypatch.delattr(_raylet, "persist_port")
     with ray_private.without_agents(logs=False):
         assert parameter.RayParams is whole
