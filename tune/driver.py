@@ -12,6 +12,7 @@ from raysim.config.schema import Config
 from raysim.core import host
 from raysim.engine.pool import Pool
 from raysim.strategies.shared.importing import search_path
+from raysim.tune.heartbeat import Heartbeats
 from raysim.tune.journal import Journal
 from raysim.tune.plan import SweepPlan, draw_seed
 from raysim.tune.search import Proposals, make_source
@@ -20,6 +21,9 @@ from raysim.tune.watch import Listener, Watch
 
 SCRATCH = ".tune"
 """Where Ray Tune keeps what it needs while it runs; removed afterwards."""
+
+ALIVE = "alive"
+"""The folder there in which trials show that they live."""
 
 QUIET = {
     "TUNE_DISABLE_AUTO_CALLBACK_LOGGERS": "1",
@@ -45,9 +49,18 @@ def concurrency(plan: SweepPlan, pool: Pool, left: int) -> int:
 
 
 def drive(
-    plan: SweepPlan, config: Config, pool: Pool, journal: Journal, folder: Path, listeners: Sequence[Listener]
+    plan: SweepPlan,
+    config: Config,
+    pool: Pool,
+    journal: Journal,
+    folder: Path,
+    listeners: Sequence[Listener],
+    silence: float,
 ) -> None:
-    """Run the trials that the journal does not have. Returns when all are done, or early after one Ctrl-C."""
+    """Run the trials that the journal does not have. Returns when all are done, or early after one Ctrl-C.
+
+    A trial that ends no round for ``silence`` seconds is taken for lost.
+    """
     numbers = [number for number in range(1, plan.trials() + 1) if number not in journal.trials]
     if not numbers:
         return
@@ -59,11 +72,13 @@ def drive(
     space = plan.space
     source = make_source(plan.sweep, space, draw_seed(config), journal.trials.values())
     at_once = concurrency(plan, pool, len(numbers))
-    scratch = folder / SCRATCH
+    scratch = (folder / SCRATCH).absolute()
+    (alive := scratch / ALIVE).mkdir(parents=True, exist_ok=True)
+    heartbeats = Heartbeats(alive, silence)
     quiet = QUIET | {"TUNE_MAX_PENDING_TRIALS_PG": str(at_once)}
     with host.environment(quiet), host.quiet("ray.tune", "ray.train", "ray.air"), host.signals(*CAUGHT):
         trainable = tune.with_resources(
-            tune.with_parameters(TrialProcess, plan=plan, pool=pool, folders=search_path()),
+            tune.with_parameters(TrialProcess, plan=plan, pool=pool, folders=search_path(), alive=alive),
             tune.PlacementGroupFactory([{"memory": MEMORY, _here(): SPECK}]),
         )
         listed: dict[str, Any] = {}
@@ -83,8 +98,8 @@ def drive(
             ),
             run_config=tune.RunConfig(
                 name="trials",
-                storage_path=str(scratch.absolute()),
-                callbacks=[Watch(journal, list(listeners))],
+                storage_path=str(scratch),
+                callbacks=[heartbeats, Watch(journal, list(listeners), heartbeats)],
                 checkpoint_config=tune.CheckpointConfig(checkpoint_at_end=False),
                 failure_config=tune.FailureConfig(max_failures=plan.sweep.retries),
                 verbose=0,

@@ -20,7 +20,7 @@ from raysim.core.errors import ConfigError
 from raysim.data.federation import Federation
 from raysim.engine.job import Outcome, Result
 from raysim.experiment.services import STARTING
-from raysim.experiment.session import Session, open_session
+from raysim.experiment.session import Session, longest_silence, open_session
 from raysim.report.progress import phase
 from raysim.storage.manifest import Manifest
 from raysim.storage.results import SPLIT, choose_folder, split_table, write_run
@@ -131,7 +131,8 @@ class SweepRun:
                     self._announce(first, session)
                     try:
                         with SweepProgress(self._console, plan.sweep, self._total, journal.trials.values()) as display:
-                            drive(plan, config, session.pool, journal, self._folder, [display, courier])
+                            told, silence = [display, courier], longest_silence(config.resources)
+                            drive(plan, config, session.pool, journal, self._folder, told, silence)
                     finally:
                         choice = choose(journal.trials, plan.sweep)
                         results.write_tables(self._out, journal.trials, choice)

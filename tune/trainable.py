@@ -13,6 +13,7 @@ from raysim.engine.job import Round
 from raysim.engine.pool import Pool
 from raysim.storage.checkpoints import decode, encode
 from raysim.strategies.shared.importing import search_only
+from raysim.tune.heartbeat import Pulse
 from raysim.tune.plan import SweepPlan
 from raysim.tune.trial import Trial, continued, figures
 
@@ -27,13 +28,13 @@ STANDING = "standing-{}.safetensors"
 class TrialProcess(Trainable):  # type: ignore[misc]
     """Coordinates the trial that ``config`` describes: ``{trial: {number, params}}``.
 
-    ``folders`` may hold modules of the user's.
+    ``folders`` may hold modules of the user's; in ``alive`` it shows that it lives.
     """
 
-    def setup(self, config: dict[str, Any], plan: SweepPlan, pool: Pool, folders: Sequence[str]) -> None:
+    def setup(self, config: dict[str, Any], plan: SweepPlan, pool: Pool, folders: Sequence[str], alive: Path) -> None:
         search_only(folders)
         limit_threads(1)
-        self._plan, self._pool = plan, pool
+        self._plan, self._pool, self._alive = plan, pool, alive
         self._begin(config)
 
     def reset_config(self, new_config: dict[str, Any]) -> bool:
@@ -43,11 +44,13 @@ class TrialProcess(Trainable):  # type: ignore[misc]
     def _begin(self, config: dict[str, Any]) -> None:
         sweep = self._plan.sweep
         self._rounds: dict[int, list[Round]] = {}
+        pulse = Pulse(self._alive, self.trial_id)
         self._trial = Trial(
             self._pool,
             self._plan.jobs(config["trial"]["params"], "validation"),
             paced=sweep.judge is not None,
             retries=sweep.retries,
+            beat=pulse.beat,
         )
 
     def step(self) -> dict[str, Any]:

@@ -7,7 +7,7 @@ the same whatever runs beside it.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -44,10 +44,20 @@ class Report:
         return [headline(metrics) for metrics in {**evaluated, **self.finals}.values()]
 
 
-class Trial:
-    """Runs ``jobs``, one a seed, over ``pool``: at once, or (``paced``) an evaluated round of every seed at a time."""
+def _unheard() -> None:
+    """Nobody waits for a sign of life."""
 
-    def __init__(self, pool: Pool, jobs: Sequence[Job], *, paced: bool, retries: int) -> None:
+
+class Trial:
+    """Runs ``jobs``, one a seed, over ``pool``: at once, or (``paced``) an evaluated round of every seed at a time.
+
+    ``beat`` is called after every round.
+    """
+
+    def __init__(
+        self, pool: Pool, jobs: Sequence[Job], *, paced: bool, retries: int, beat: Callable[[], None] = _unheard
+    ) -> None:
+        self._beat = beat
         self._pool = pool
         self.jobs = jobs
         self._paced = paced
@@ -106,6 +116,7 @@ class Trial:
             return job.rounds
         rounds = report.rounds.setdefault(seed, [])
         for event in events:
+            self._beat()
             if isinstance(event, Outcome):
                 self._finals[seed] = event.metrics
                 return job.rounds

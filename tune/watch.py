@@ -7,6 +7,7 @@ from typing import Any, Protocol
 from ray.tune import Callback
 
 from raysim.engine.job import Round
+from raysim.tune.heartbeat import Heartbeats
 from raysim.tune.journal import Finished, Journal, Status
 from raysim.tune.trial import Report, continued
 
@@ -26,8 +27,9 @@ class Listener(Protocol):
 class Watch(Callback):  # type: ignore[misc]
     """Collects what trials report and, when one has ended, journals it and tells the ``listeners``."""
 
-    def __init__(self, journal: Journal, listeners: list[Listener]) -> None:
+    def __init__(self, journal: Journal, listeners: list[Listener], heartbeats: Heartbeats) -> None:
         self._journal = journal
+        self._heartbeats = heartbeats
         self._listeners = listeners
         self._rounds: dict[str, dict[int, list[Round]]] = {}
         self._seconds: dict[str, float] = {}
@@ -59,7 +61,7 @@ class Watch(Callback):  # type: ignore[misc]
     def on_trial_error(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
         if self._number(trial) in self._journal.trials:  # its last report came, then its process died
             return
-        error = trial.get_pickled_error() or trial.get_error()
+        error = self._heartbeats.reason(trial.trial_id) or trial.get_pickled_error() or trial.get_error()
         text = " ".join(str(error).split()) or "its process died"
         self._end(trial, Report(0, done=True, error=text[-500:]), "failed")
 

@@ -36,6 +36,11 @@ SILENCE = 3.0
 """A coordinator that says nothing for this many times ``resources.timeout``, and a minute or two, is lost."""
 
 
+def longest_silence(resources: ResourcesSection) -> float:
+    """Seconds without a word after which a process that coordinates rounds is lost."""
+    return SILENCE * (resources.timeout + RESTART_SECONDS)
+
+
 def _silent(text: str) -> None:
     """Tells nobody."""
 
@@ -117,7 +122,7 @@ class _OnRay:
         device = "cpu" if resources.device == "auto" and not uses_gpus else resources.device
         self._group = reserve(placement, nodes)
         pool = RayPool(placement, device, resources.timeout, resources.data, self._group)
-        self._silence = SILENCE * (resources.timeout + RESTART_SECONDS)
+        self._silence = longest_silence(resources)
         self.pool: Pool = pool
         self.coordinator = self._coordinate()
         self.actors = pool.actors

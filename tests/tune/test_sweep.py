@@ -32,6 +32,7 @@ from raysim.tune.journal import Finished
 from raysim.tune.plan import make_plan
 from raysim.tune.schedulers import make_scheduler
 from tests.conftest import shared_ray
+from tests.fuzz.command import limited
 from tests.tune.conftest import small_tree
 
 pytestmark = shared_ray("sweeps")
@@ -208,6 +209,43 @@ def test_failed_trials_are_recorded_with_their_error_and_the_sweep_goes_on(sweep
     assert go_on(out, failed=True)[0] == 3  # tried again, failed again
     lines = (out / "journal.jsonl").read_text().splitlines()
     assert [json.loads(line)["number"] for line in lines[1:]] == [1, 2, 3, 4, 2, 4]
+
+
+STOPS = """
+import os, pathlib, signal
+from dataclasses import dataclass
+from raysim.strategies.one_model.fedprox import FedProx
+
+
+@dataclass(frozen=True, kw_only=True)
+class Stops(FedProx):
+    once: str
+
+    def aggregate(self, view, state, update):
+        if view.round == 2 and pathlib.Path(self.once).exists():
+            pathlib.Path(self.once).unlink()
+            os.kill(os.getpid(), signal.SIGSTOP)
+        return super().aggregate(view, state, update)
+"""
+"""A strategy whose process stands still in its second round while there is a file, which it takes away."""
+
+
+def test_a_trial_that_stands_still_is_ended_and_tried_again(sweep_file, tmp_path, monkeypatch):
+    (once := tmp_path / "once").touch()
+    path = sweep_file(
+        strategy={"class": "stopping_trials.Stops", "once": str(once)},
+        sweep__space={"strategy.mu": {"uniform": [0, 1]}},
+        sweep__trials=2,
+        sweep__retries=5,
+    )
+    path.with_name("stopping_trials.py").write_text(STOPS)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sweeps, "longest_silence", lambda resources: 6.0)
+    with limited(300):
+        code, said = begin(path, tmp_path / "out")
+    assert code == 0, said
+    assert not once.exists()
+    assert pd.read_csv(tmp_path / "out" / "trials.csv")["status"].tolist() == ["completed"] * 2
 
 
 def test_a_scheduler_stops_trials_that_fall_behind(sweep_file, tmp_path):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import pickle
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -187,7 +188,8 @@ def test_a_trials_standing_is_kept_in_files_that_hold_no_code(tmp_path, monkeypa
 
     def process():
         made = TrialProcess.__new__(TrialProcess)
-        made.setup({"trial": {"params": {}}}, plan, local_pool(plan), [])
+        made._trial_info = None
+        made.setup({"trial": {"params": {}}}, plan, local_pool(plan), [], tmp_path / "alive")
         return made
 
     donor, heir = process(), process()
@@ -202,14 +204,15 @@ def test_a_trials_standing_is_kept_in_files_that_hold_no_code(tmp_path, monkeypa
     assert [heir.step()["auroc"] for _ in range(2)] == [donor.step()["auroc"] for _ in range(2)]
 
 
-def test_whoever_decides_hears_of_all_bytes_so_far(monkeypatch: pytest.MonkeyPatch):
+def test_whoever_decides_hears_of_all_bytes_so_far(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
     """With a scheduler a trial reports round by round; its traffic is what the journal will sum up."""
     asha = {"name": "asha", "objective": "auroc"}
     objectives = {"auroc": "max", "bytes_down": "min", "bytes_up": "min"}
     plan, _ = make_plan(small_tree(seeds=[1, 2], sweep__scheduler=asha, sweep__objectives=objectives))
     process = TrialProcess.__new__(TrialProcess)
     monkeypatch.setattr(importing, "_standing", None)  # a process of its own would keep what it is told
-    process.setup({"trial": {"params": {}}}, plan, local_pool(plan), [])
+    process._trial_info = None
+    process.setup({"trial": {"params": {}}}, plan, local_pool(plan), [], tmp_path / "alive")
     told, rounds = [], {1: [], 2: []}
     for _ in range(3):
         heard = process.step()
