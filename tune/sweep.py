@@ -131,8 +131,8 @@ class SweepRun:
                     self._announce(first, session)
                     try:
                         with SweepProgress(self._console, plan.sweep, self._total, journal.trials.values()) as display:
-                            told, silence = [display, courier], longest_silence(config.resources)
-                            drive(plan, config, session.pool, journal, self._folder, told, silence)
+                            silence = longest_silence(config.resources)
+                            drive(plan, config, session.pool, journal, self._folder, [display, courier], silence)
                     finally:
                         choice = choose(journal.trials, plan.sweep)
                         results.write_tables(self._out, journal.trials, choice)

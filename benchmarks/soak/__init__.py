@@ -3,9 +3,11 @@
 ``python -m benchmarks.soak`` disturbs runs, comparisons, curves and sweeps of a small federation: processes are killed
 or stopped, data and checkpoints are damaged, a disk is filled, the tracking server dies.
 
-A fault strikes in mid-run. Before it, a checkpoint, a finished run or a finished trial is on disk. After it, work is
-left: the strategy waits in one of its last rounds until the fault has been injected (:mod:`benchmarks.soak.paced`).
+A case is one command, which is struck by one fault after another. One that lives on is struck again, and one that has
+ended goes on with ``raysim resume``, which is struck in its turn. Every fault strikes in mid-run. Before it, a
+checkpoint, a finished run or a finished trial is on disk. After it, work is left: strategies stop in every so many-th
+round until they are let on (:mod:`benchmarks.soak.paced`), and no run can end before that.
 
-Right is a finished command with the files of an undisturbed one, or a clear error (exit code 2, one line) or stop
-(130, 143, kill) after which ``raysim resume`` ends with those files; and no process of Ray left.
+Right is a fault after which the command lives on, or ends with a clear error (exit code 2, one line) or stop (130, 143,
+kill), and a case that ends with the files of an undisturbed command; and no process of Ray left.
 """

@@ -1,8 +1,9 @@
 """``python -m benchmarks.soak [--minutes 8] [--places "in process" "own Ray"] [--results FILE] [--table FILE ...]``.
 
-Injects faults, each command and place in turn, until the time is over or ``--faults`` were injected, and prints the
-table; exit code 1 where something was not right. With ``--results`` a line of JSON is appended for each fault as it
-ends, and ``--table`` prints the table of such files and injects nothing. ``three hosts`` needs root.
+Injects faults until the time is over or ``--faults`` were injected, each time those that were injected least into the
+command that was struck least, and prints the table; exit code 1 where anything was not right. With ``--results`` a line
+of JSON is appended for each fault when its case has ended, and the lines that are there count. ``--table`` prints the
+table of such files and injects nothing. ``three hosts`` and full disks need root.
 """
 
 from __future__ import annotations
@@ -10,7 +11,6 @@ from __future__ import annotations
 import argparse
 import contextlib
 import json
-import shutil
 import sys
 import tempfile
 import time
@@ -22,12 +22,23 @@ from typing import Any
 import numpy as np
 import psutil
 
-from benchmarks.soak import damage, faults, places
+from benchmarks.soak import faults, places, stores
 from benchmarks.soak.cases import AGENT_SECONDS, Case, Missed, Stage, Wrong
 from benchmarks.soak.drivers import Hangs, name_of
 from benchmarks.soak.subjects import SUBJECTS
 
 PLACES = ("in process", "own Ray", "one host", "three hosts")
+
+SHARE = {"in process": 0.5, "one host": 0.4, "own Ray": 0.1, "three hosts": 0.1}
+"""How often a case runs there, in proportion."""
+
+LENGTH = {"run": 6, "compare": 10, "curve": 10, "sweep": 5}
+"""How many faults strike a case at most."""
+
+WEIGHT = {"run": 1.0, "compare": 1.0, "curve": 1.0, "sweep": 0.7}
+"""How many faults strike a command, in proportion."""
+
+FAILURES = (Wrong, Hangs, TimeoutError, psutil.Error, OSError)
 
 Result = Mapping[str, Any]
 
@@ -36,7 +47,7 @@ def main() -> None:
     """Inject and print."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--minutes", type=float, default=8.0)
-    parser.add_argument("--faults", type=int, default=10**6, help="how many at most")
+    parser.add_argument("--faults", type=int, default=10**6, help="how many at least, if there is time")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--places", nargs="*", default=["in process", "own Ray"], choices=PLACES, metavar="PLACE")
     parser.add_argument("--commands", nargs="*", default=list(SUBJECTS), choices=SUBJECTS)
@@ -45,8 +56,7 @@ def main() -> None:
     parser.add_argument("--table", type=Path, nargs="*")
     arguments = parser.parse_args()
     if arguments.table is not None:
-        lines = [line for path in arguments.table for line in path.read_text().splitlines()]
-        print_table([json.loads(line) for line in lines])
+        print_table([result for path in arguments.table for result in read(path)])
         return
     results, left = inject(arguments)
     print_table(results)
@@ -54,61 +64,121 @@ def main() -> None:
     sys.exit(int(left > 0 or not all(result["right"] for result in results)))
 
 
+def read(path: Path | None) -> list[Result]:
+    """What was injected before."""
+    if path is None or not path.exists():
+        return []
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
 def inject(arguments: argparse.Namespace) -> tuple[list[Result], int]:
     """Inject until the time is over; the results, and how many processes are left of commands that have ended."""
     end = time.monotonic() + 60 * arguments.minutes
-    results: list[Result] = []
+    results = read(arguments.results)
     with contextlib.ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="soak-", ignore_cleanup_errors=True)))
-        stage = Stage(folder, np.random.default_rng(arguments.seed))
+        stage = Stage(folder, np.random.default_rng([arguments.seed, len(results)]))
         if "three hosts" in arguments.places:
             stage.standing = stack.enter_context(places.three_hosts(folder))
         elif "one host" in arguments.places:
             stage.standing = stack.enter_context(places.one_host(folder))
-        stack.enter_context(damage.servers())
-        for command in arguments.commands:
+        stack.enter_context(stores.servers())
+        ways = [(c, p) for c in arguments.commands for p in arguments.places if (c, p) != ("sweep", "in process")]
+        for command in {command for command, _ in ways}:
             stage.prepare(SUBJECTS[command], arguments.places[0])
-        cells = [
-            cell for cell in faults.cells(tuple(arguments.places), arguments.only) if cell[1] in arguments.commands
-        ]
-        order: list[int] = []
         while time.monotonic() < end and len(results) < arguments.faults:
-            order = order or [int(i) for i in stage.rng.permutation(len(cells))]
-            fault, command, place = cells[order.pop()]
-            try:
-                results.append(struck(Case(stage, SUBJECTS[command], place), fault))
-            except Missed:
-                continue
+            news = played(stage, *drawn(stage, ways, results), results, arguments.only)
+            results += news
             if arguments.results is not None:
                 with arguments.results.open("a") as file:
-                    file.write(json.dumps(results[-1]) + "\n")
+                    file.writelines(json.dumps(result) + "\n" for result in news)
         return results, left_over(stage)
 
 
-def struck(case: Case, fault: faults.Fault) -> Result:
-    """What came of a fault."""
-    began, wrong = time.monotonic(), ""
+def drawn(stage: Stage, ways: list[tuple[str, str]], results: Iterable[Result]) -> tuple[str, str]:
+    """The command that was struck least, and a place."""
+    struck = Counter(result["command"] for result in results)
+    command = min((command for command, _ in ways), key=lambda command: struck[command] / WEIGHT[command])
+    there = [place for other, place in ways if other == command]
+    shares = np.array([SHARE[place] for place in there])
+    return command, there[int(stage.rng.choice(len(there), p=shares / shares.sum()))]
+
+
+def played(stage: Stage, command: str, place: str, before: list[Result], only: list[str]) -> list[Result]:
+    """What came of the faults that struck one command."""
+    began, rng = time.monotonic(), stage.rng
+    wanted = {fault for fault in faults.FAULTS.values() if not only or fault.strike.__name__ in only}
+    server = stores.Server(stage.folder) if rng.random() < 0.2 and any(fault.server for fault in wanted) else None
+    if server is not None:
+        server.start()
+    case = Case(stage, SUBJECTS[command], place, server, patience=rng.random() < 0.4, disk=rng.random() < 0.35)
+    wrong, struck = "", 0
+    counts = Counter((result["name"], result["command"]) for result in before)
     try:
-        fault.strike(case)
-    except (Wrong, Hangs, TimeoutError, psutil.Error, OSError) as error:
+        case.begin()
+        for _ in range(LENGTH[command]):
+            case.mid_run()
+            struck = len(case.struck)
+            fitting = [fault for fault in wanted if fault.fits(case)]
+            if not fitting:
+                break
+            fault = min(fitting, key=lambda each: counts[each.strike.__name__, command] + rng.random())
+            counts[fault.strike.__name__, command] += 1
+            fault.strike(case)
+            struck = len(case.struck)
+    except Missed:
+        del case.struck[struck:]
+    except FAILURES as error:
         wrong = " ".join(f"{type(error).__name__}: {error}".split())
-    seconds = time.monotonic() - began
-    told = f"{seconds:5.1f} s  {case.subject.command}, {case.place}: {fault.title}"
-    print(f"{'WRONG' if wrong else 'right'} {told} {wrong}", file=sys.stderr, flush=True)
     if not wrong:
-        shutil.rmtree(case.folder, ignore_errors=True)
-    if case.driver is not None and case.driver.alive:
-        with contextlib.suppress(Hangs):
-            case.open()
-            case.driver.end()
-    return {
-        "fault": fault.title,
-        "command": case.subject.command,
-        "place": case.place,
-        "right": not wrong,
-        "wrong": wrong,
-        "seconds": round(seconds, 1),
-    }
+        wrong = failure(case)
+    at_fault = len(case.struck) - 1 if wrong else None
+    if wrong and at_fault:  # the last fault's
+        case.says.clear()
+        if earlier := salvaged(case):
+            at_fault = None
+            wrong += f" ({earlier})"
+    results = [
+        {
+            "name": each["fault"],
+            "command": command,
+            "place": place,
+            "case": case.number,
+            "round": each["round"],
+            "moving": each["moving"],
+            "right": not wrong or (at_fault is not None and i < at_fault),
+            "wrong": wrong if at_fault in (None, i) else "",
+        }
+        for i, each in enumerate(case.struck)
+    ]
+    seconds = time.monotonic() - began
+    told = ", ".join(f"{each['fault']} {each['round']}" for each in case.struck)
+    verdict = f"{'WRONG' if wrong else 'right'} {seconds:5.1f} s {len(before) + len(results):4}"
+    print(f"{verdict}  {command}, {place}: {told} {wrong}", file=sys.stderr, flush=True)
+    case.remove(keep=bool(wrong))
+    if server is not None:
+        server.kill()
+    return results
+
+
+def failure(case: Case) -> str:
+    """Let the command end: what is wrong with it, or nothing."""
+    try:
+        case.conclude()
+    except FAILURES as error:
+        return " ".join(f"{type(error).__name__}: {error}".split())
+    return ""
+
+
+def salvaged(case: Case) -> str:
+    """The same of a command of which the last fault has made something else."""
+    try:
+        case.open()
+        if case.end().code:
+            case.go_on()
+    except FAILURES as error:
+        return " ".join(f"{type(error).__name__}: {error}".split())
+    return failure(case)
 
 
 def print_table(results: Iterable[Result]) -> None:
@@ -116,16 +186,18 @@ def print_table(results: Iterable[Result]) -> None:
     injected, right = Counter[tuple[str, str]](), Counter[tuple[str, str]]()
     for result in results:
         for column in (result["command"], result["place"], "in all"):
-            for row in (result["fault"], "in all"):
+            for row in (result["name"], "in all"):
                 injected[row, column] += 1
                 right[row, column] += result["right"]
-    rows = [row for row in dict.fromkeys(row for row, _ in injected) if row != "in all"] + ["in all"]
     columns = [column for column in (*SUBJECTS, *PLACES, "in all") if injected["in all", column]]
     print("| fault | " + " | ".join(columns) + " |")
     print("|---" * (len(columns) + 1) + "|")
-    for row in rows:
-        cells = [f"{right[row, column]} of {n}" if (n := injected[row, column]) else "" for column in columns]
-        print(f"| {row} | " + " | ".join(cells) + " |")
+    for name in (*faults.FAULTS, "in all"):
+        if not injected[name, "in all"]:
+            continue
+        title = faults.FAULTS[name].title if name in faults.FAULTS else name
+        cells = [f"{right[name, column]} of {n}" if (n := injected[name, column]) else "" for column in columns]
+        print(f"| {title} | " + " | ".join(cells) + " |")
 
 
 def left_over(stage: Stage) -> int:

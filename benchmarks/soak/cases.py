@@ -1,10 +1,13 @@
-"""One fault's command: its folder, its start, the moment in mid-run, its end, and how it goes on."""
+"""A command that is struck by one fault after another: its folder, the moments in mid-run, its ends, how it goes on."""
 
 from __future__ import annotations
 
+import contextlib
 import os
+import shutil
 import time
-from collections.abc import Callable, Iterator
+from collections import Counter
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,12 +18,13 @@ import psutil
 import yaml
 
 from benchmarks.soak import drivers, paced
-from benchmarks.soak.drivers import Driver, Ended, name_of, wait_for
+from benchmarks.soak.drivers import Driver, Ended, Hangs, name_of, wait_for
 from benchmarks.soak.places import Standing
-from benchmarks.soak.subjects import PACE, ROUNDS, Subject, difference
+from benchmarks.soak.stores import Server
+from benchmarks.soak.subjects import EVERY, PACE, ROUNDS, Subject, difference
 
 BEGIN_SECONDS = 180.0
-"""How long a command may take until something of it is finished."""
+"""How long a command may take until it stops for the next fault."""
 
 LEAVE_SECONDS = 60.0
 """How long the actors of a command that has ended may take to end."""
@@ -28,13 +32,19 @@ LEAVE_SECONDS = 60.0
 AGENT_SECONDS = 100.0
 """Agents of a Ray whose head was killed try for a minute to tell it."""
 
+PATIENCE = 0.05
+"""Of the usual patience with silent coordinators and trials, in commands in which some are stopped: ten seconds."""
+
+LOST = "the coordinator was lost"
+"""What a command says that has started a new one."""
+
 
 class Wrong(Exception):
     """The end was not right; the message says what was not."""
 
 
 class Missed(Exception):
-    """The fault touched nothing of the command, which does not count."""
+    """The command has ended before the fault, or was not touched by it, which does not count."""
 
 
 @dataclass
@@ -74,51 +84,99 @@ class Stage:
         (folder / "c.yaml").write_text(yaml.safe_dump(subject.configured(folder / "gate", **sections)))
 
 
+@dataclass
 class Case:
-    """A command that a fault strikes in mid-run, ``place`` being where it runs."""
+    """A command in a folder of its own, ``place`` being where it runs; ``server`` records it.
 
-    def __init__(self, stage: Stage, subject: Subject, place: str) -> None:
-        self.stage, self.subject, self.place = stage, subject, place
-        stage.count += 1
-        self.folder = stage.folder / f"case-{stage.count}"
-        self.out = self.folder / "out"
-        # Of a sweep a trial is finished before the fault, and one is left after it.
-        least = 1 if subject.command == "sweep" else 0
-        self.passes = int(stage.rng.integers(least, subject.parts))
+    ``patience``: whether it loses patience soon. ``disk``: whether its folder is a small disk of its own.
+    """
+
+    stage: Stage
+    subject: Subject
+    place: str
+    server: Server | None = None
+    patience: bool = False
+    disk: bool = False
+
+    def __post_init__(self) -> None:
+        self.stage.count += 1
+        self.number = self.stage.count
+        self.folder = self.stage.folder / f"case-{self.number}"
+        self.gate = self.folder / "gate"
+        self.experiment = f"case-{self.number}"
         self.driver: Driver | None = None
+        self.struck: list[dict[str, Any]] = []
+        self.says = Counter[str]()
+        tracking = {"tracking": {"uri": self.server.uri, "experiment": self.experiment}} if self.server else {}
+        self.stage.lay_out(self.folder, self.subject, **tracking)
+        self.small = self.folder / "disk"
+        if self.disk:
+            self.small.mkdir()
+            drivers.shell(f"mount -t tmpfs -o size=16M none {self.small}")
+        self.out = (self.small if self.disk else self.folder) / "out"
+
+    def begin(self) -> None:
+        """Start the command."""
+        self._start([self.subject.command, "c.yaml", "--out", os.path.relpath(self.out, self.folder)])
+
+    def go_on(self, *options: str) -> None:
+        """Let the command go on that was stopped."""
+        if self.server is not None:
+            self.server.start()
+        self._start(["resume", os.path.relpath(self.out, self.folder), *options])
+
+    def mid_run(self) -> None:
+        """Come back when a process of the command waits at the gate and something is finished on disk.
+
+        Raises :class:`Missed` where the command ends before, and ``TimeoutError``.
+        """
+        limit = time.monotonic() + BEGIN_SECONDS
+        while True:
+            waiting = self._waiting()
+            if waiting and self.subject.begun(self.out):
+                self.at = max(waiting.values())
+                return
+            assert self.driver is not None
+            if not self.driver.alive:
+                raise Missed
+            if waiting and self.subject.command == "sweep":
+                self.let_pass()
+            if time.monotonic() > limit:
+                raise TimeoutError(f"nothing to strike after {BEGIN_SECONDS:g} s")
+            time.sleep(0.03)
 
     @contextmanager
-    def begun(self, out: Path | None = None, patience: str = "", **sections: Any) -> Iterator[Driver]:
-        """Start the command and come back in mid-run; what happens meanwhile is the fault, and the gate opens after it.
+    def strike(self, fault: str, *, ends: bool = False) -> Iterator[Driver]:
+        """What happens meanwhile is the fault; ``ends``: no more faults before the command ends.
 
-        Raises :class:`Wrong` where it ends before the fault.
+        It strikes while a run waits, or at a random moment before it waits again.
         """
-        self.out = out or self.out
-        self.stage.lay_out(self.folder, self.subject, **sections)
-        for number in range(self.passes):
-            (self.folder / "gate" / f"pass-{number}").touch()
-        arguments = [self.subject.command, "c.yaml", "--out", os.path.relpath(self.out, self.folder)]
-        arguments += ["--in-process"] if self.place == "in process" else []
-        driver = self.driver = Driver(arguments, self.folder, self._environment() | {drivers.PATIENCE: patience})
-        wait_for(
-            lambda: not driver.alive or self.subject.begun(self.out, self.passes),
-            BEGIN_SECONDS,
-            "nothing of the command was finished",
-        )
-        time.sleep(float(self.stage.rng.uniform(0, ROUNDS * PACE)))
-        if not driver.alive:
-            raise Wrong(f"it ended before the fault: {driver.end()}")
-        assert not self.subject.ended(self.out)
+        driver = self.driver
+        assert driver is not None
+        moving = self.subject.command != "sweep" and self.at + EVERY <= ROUNDS and self.stage.rng.random() < 0.5
+        if moving:
+            self.let_pass()
+            time.sleep(float(self.stage.rng.uniform(0, 4 * EVERY * PACE)))
+        if not driver.alive or self.subject.ended(self.out):
+            raise Missed
+        self.struck.append({"fault": fault, "round": self._round(), "moving": moving})
         if self.place == "own Ray":
             self.stage.families.append((time.monotonic(), driver.family()))
         try:
             yield driver
         finally:
-            self.open()
+            if ends:
+                self.open()
+            elif not moving:
+                self.let_pass()
+
+    def let_pass(self) -> None:
+        """Let one run pass once."""
+        (self.gate / f"{paced.PASS}{time.monotonic_ns()}").touch()
 
     def open(self) -> None:
         """Let runs pass."""
-        (self.folder / "gate" / paced.OPEN).touch()
+        (self.gate / paced.OPEN).touch()
 
     def workers(self) -> list[psutil.Process]:
         """Ray's worker processes that work for this command."""
@@ -137,22 +195,17 @@ class Case:
         return named[int(self.stage.rng.integers(len(named)))]
 
     def end(self) -> Ended:
-        """How the disturbed command ended; all of its actors must be gone then."""
+        """How the command ended; all of its actors must be gone then, and it must have said what it should."""
         assert self.driver is not None
         ended = self.driver.end()
         if self.place.endswith(("host", "hosts")):
-            assert self.stage.standing is not None
-            gone: Callable[[], bool] = lambda: not self.stage.standing.workers()  # type: ignore[union-attr]  # noqa: E731
-            wait_for(gone, LEAVE_SECONDS, "actors of a command that has ended are left")
-        return ended
-
-    def resumed(self, *options: str) -> Ended:
-        """Let it go on, without Ray where that can be. Raises :class:`Wrong` where it does not end well."""
-        without = ["--in-process"] if self.subject.command != "sweep" else []
-        place = os.path.relpath(self.out, self.folder)
-        ended = drivers.command(["resume", place, *without, *options], self.folder, self._environment())
-        if ended.code:
-            raise Wrong(f"resume ended with {ended.code}: {ended.said[-400:]}")
+            standing = self.stage.standing
+            assert standing is not None
+            wait_for(lambda: not standing.workers(), LEAVE_SECONDS, "actors of a command that has ended are left")
+        if ended.code != -9:  # which may have left it unwritten
+            for text, times in self.says.items():
+                self.expect(ended.said.count(text) >= times, f"it did not say '{text}' {times} times", ended)
+        self.says.clear()
         return ended
 
     def expect(self, truth: object, what: str, ended: Ended) -> None:
@@ -160,10 +213,66 @@ class Case:
         if not truth:
             raise Wrong(f"{what}; it ended with {ended.code}: {ended.said[-600:]}")
 
-    def same(self) -> None:
-        """Raise :class:`Wrong` unless the results are those of the undisturbed command."""
+    def stores(self, *states: str) -> None:
+        """Raise :class:`Wrong` unless all runs in MLflow, where it can be reached, are in one of these states."""
+        if self.server is None or not self.server.up:
+            return
+        there = self.server.states(self.experiment)
+        if not set(there) <= set(states):
+            raise Wrong(f"runs in MLflow are {there}, and {' or '.join(states)} was due")
+
+    def conclude(self) -> None:
+        """Let the command end, send what is unsent, and compare. Raises :class:`Wrong`, ``Hangs``, ``TimeoutError``."""
+        self.open()
+        ended = self.end()
+        self.expect(ended.code == 0, "it did not end well", ended)
+        if self.server is not None:
+            if (self.out / "unsent.json").exists() or "did not take" in ended.out:
+                self.expect("did not take" in ended.out, "it did not say what is unsent", ended)
+                self.go_on()
+                self.open()
+                ended = self.end()
+                self.expect(ended.code == 0, "what was unsent was not sent", ended)
+            self.server.start()
+            self.stores("FINISHED")
         if differs := difference(self.stage.whole(self.subject), self.out):
             raise Wrong(differs)
 
-    def _environment(self) -> dict[str, str]:
-        return self.stage.environment(self.place)
+    def remove(self, *, keep: bool) -> None:
+        """End what is left of it."""
+        if self.driver is not None and self.driver.alive:
+            self.open()
+            with contextlib.suppress(Hangs):
+                self.driver.end(5.0)
+        if self.disk:
+            drivers.shell(f"umount --lazy {self.small}")
+        if not keep:
+            shutil.rmtree(self.folder, ignore_errors=True)
+
+    def _start(self, arguments: list[str]) -> None:
+        for old in (*self.gate.glob(f"{paced.PASS}*"), *self.gate.glob(f"{paced.TAKEN}*"), self.gate / paced.OPEN):
+            old.unlink(missing_ok=True)
+        arguments += ["--in-process"] if self.place == "in process" else []
+        environment = self.stage.environment(self.place) | {drivers.PATIENCE: str(PATIENCE) if self.patience else ""}
+        self.driver = Driver(arguments, self.folder, environment)
+
+    def _waiting(self) -> dict[int, int]:
+        """The rounds in which processes wait that no pass is under way to, by process."""
+        if any(self.gate.glob(f"{paced.PASS}*")) or self._rounds(paced.TAKEN):
+            return {}
+        return self._rounds(paced.WAITING)
+
+    def _rounds(self, prefix: str) -> dict[int, int]:
+        """What files say whose names end with the id of a process that runs."""
+        result = {}
+        for path in self.gate.glob(f"{prefix}*"):
+            with contextlib.suppress(OSError, ValueError, psutil.Error):
+                pid = int(path.name.removeprefix(prefix))
+                if psutil.Process(pid).status() not in (psutil.STATUS_ZOMBIE, psutil.STATUS_STOPPED):
+                    result[pid] = int(path.read_text() or 0)
+        return result
+
+    def _round(self) -> int:
+        """The round that was reached last."""
+        paths = sorted(self.gate.glob(f"{paced.ROUND}*"), key=lambda path: path.stat().st_mtime)
+        return int(paths[-1].read_text() or 0) if paths else 0

@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 import multiprocessing
 import os
+import signal
+import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -20,19 +22,22 @@ FORKS.set_forkserver_preload(
         "matplotlib.backends.backend_agg",
         "mlflow.tracking",
         "pandas",
+        "optuna",
         "ray",
+        "ray.tune",
         "raysim.cli.main",
         "raysim.experiment.comparison",
         "raysim.experiment.runs",
         "raysim.report.page",
         "raysim.report.plots",
+        "raysim.tune.sweep",
         "scipy.stats",
         "sklearn.cluster",
         "torch",
     ]
 )
 
-END_SECONDS = 400.0
+END_SECONDS = 300.0
 """How long a disturbed command may take to end before it is taken to hang."""
 
 PICTURE = bytes(20_000)
@@ -87,9 +92,9 @@ class Driver:
             return psutil.Process(self.pid).children(recursive=True)
         return []
 
-    def end(self) -> Ended:
+    def end(self, seconds: float = END_SECONDS) -> Ended:
         """How it ended. Raises :class:`Hangs` where it does not, after killing it."""
-        self._process.join(END_SECONDS)
+        self._process.join(seconds)
         if self._process.is_alive():
             family = self.family()
             self._process.kill()
@@ -97,7 +102,7 @@ class Driver:
                 with contextlib.suppress(psutil.Error):
                     each.kill()
             self._process.join()
-            raise Hangs(f"it had not ended after {END_SECONDS:g} s: {self._outputs[1].read_text()[-300:]}")
+            raise Hangs(f"it had not ended after {seconds:g} s: {self._outputs[1].read_text()[-300:]}")
         out, err = (path.read_text(errors="replace") for path in self._outputs)
         return Ended(self._process.exitcode, out, err)
 
@@ -109,15 +114,19 @@ def command(arguments: Sequence[str], folder: Path, environment: Mapping[str, st
 
 def _play(arguments: list[str], folder: str, environment: dict[str, str], *outputs: str) -> None:
     os.setsid()
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a soak in the background may have been told to ignore it
     for stream, output in enumerate(outputs, start=1):
         with open(output, "wb") as file:
             os.dup2(file.fileno(), stream)
     os.chdir(folder)
     os.environ.update(environment)
-    if patience := environment.get(PATIENCE):
-        from raysim.experiment import session
+    from raysim.cluster import connection
+    from raysim.experiment import session
 
+    if patience := environment.get(PATIENCE):
         session.SILENCE *= float(patience)
+        session.RESTARTS = 30  # on a busy machine some are silent by themselves
+    connection._check_greets = _greeted  # type: ignore[assignment]
     from matplotlib.figure import Figure
 
     from raysim.cli.main import main
@@ -125,6 +134,10 @@ def _play(arguments: list[str], folder: str, environment: dict[str, str], *outpu
     Figure.savefig = _undrawn  # type: ignore[method-assign]
     sys.argv = list(arguments)
     main()
+
+
+def _greeted(address: str) -> None:
+    """In place of asking, in a process of its own that imports Ray, whether the standing Ray is one."""
 
 
 def _undrawn(self: Any, target: Any, **options: Any) -> None:
@@ -141,6 +154,13 @@ def name_of(process: psutil.Process) -> str:
         return " ".join(process.cmdline()) if process.status() != psutil.STATUS_ZOMBIE else ""
     except psutil.Error:
         return ""
+
+
+def shell(line: str) -> None:
+    """Run a line. Raises ``RuntimeError`` with what it said where it fails."""
+    done = subprocess.run(["bash", "-c", line], capture_output=True, text=True)
+    if done.returncode:
+        raise RuntimeError(f"{line}\n{done.stderr}")
 
 
 def wait_for(condition: Callable[[], Any], seconds: float, what: str) -> Any:

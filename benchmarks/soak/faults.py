@@ -1,4 +1,4 @@
-"""The faults: what is done to a command in mid-run, and what must come of it."""
+"""The faults: what is done to a command in mid-run, and what must come of it before the command has ended."""
 
 from __future__ import annotations
 
@@ -9,61 +9,61 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from benchmarks.soak import damage
-from benchmarks.soak.cases import Case
+from benchmarks.soak.cases import LOST, Case
+from benchmarks.soak.drivers import name_of, wait_for
 
 ALL = ("run", "compare", "curve", "sweep")
 RUNS = ALL[:3]
 ON_RAY = ("own Ray", "one host", "three hosts")
-STANDING = ("one host", "three hosts")
-
-
-def lived_through(part: str, says: str, case: Case, *, patience: str = "", stop: float | None = None) -> None:
-    """A process is killed, or stopped (``stop``: for so many seconds); the command ends well all the same."""
-    with case.begun(patience=patience):
-        victim = case.process(part)
-        if stop is None:
-            victim.kill()
-        else:
-            victim.suspend()
-            time.sleep(stop)
-            if patience == "" and stop:
-                victim.resume()
-    ended = case.end()
-    case.expect(ended.code == 0, "it did not end well", ended)
-    if case.subject.command != "sweep":
-        case.expect(says in ended.out, f"it did not say '{says}'", ended)
-    case.same()
+PROCESS = ("in process", *ON_RAY)
 
 
 def actor_killed(case: Case) -> None:
     """kill -9 of a hospital actor"""
-    lived_through("HospitalActor", "", case)
+    with case.strike(actor_killed.__name__):
+        case.process("HospitalActor").kill()
 
 
 def actor_hangs(case: Case) -> None:
-    """a hospital actor hangs"""
-    lived_through("HospitalActor", "", case, stop=0.0)
+    """a hospital actor stands still"""
+    with case.strike(actor_hangs.__name__):
+        case.process("HospitalActor").suspend()
 
 
 def actor_slow(case: Case) -> None:
     """a hospital actor answers slowly"""
-    lived_through("HospitalActor", "", case, stop=float(case.stage.rng.uniform(0.5, 2.5)))
+    with case.strike(actor_slow.__name__):
+        victim = case.process("HospitalActor")
+        victim.suspend()
+        time.sleep(float(case.stage.rng.uniform(0.2, 2.0)))
+        victim.resume()
 
 
 def coordinator_killed(case: Case) -> None:
-    """kill -9 of the coordinator"""
-    part = "ResourceTrainable" if case.subject.command == "sweep" else "CoordinatorActor"
-    lived_through(part, "a new one goes on from", case)
+    """kill -9 of the coordinator, or of a trial"""
+    with case.strike(coordinator_killed.__name__):
+        case.process(coordinator(case)).kill()
 
 
 def coordinator_stopped(case: Case) -> None:
-    """SIGSTOP of the coordinator"""
-    lived_through("CoordinatorActor", "a new one goes on from", case, patience="0.08", stop=0.0)
+    """SIGSTOP of the coordinator, or of a trial"""
+    with case.strike(coordinator_stopped.__name__):
+        victim = case.process(coordinator(case))
+        victim.suspend()
+    wait_for(lambda: not name_of(victim), 180, "a coordinator that stands still is not ended")
 
 
-def signalled(case: Case, number: signal.Signals, code: int) -> None:
+def coordinator(case: Case) -> str:
+    """What is in the title of a process that coordinates; the command will say that one was lost."""
+    if case.subject.command == "sweep":
+        return "TrialProcess"
+    case.says[LOST] += 1
+    return "CoordinatorActor"
+
+
+def signalled(case: Case, fault: Callable[[Case], None], number: signal.Signals, code: int) -> None:
     """The command is stopped by a signal, as by a terminal: all of its processes get it; or it alone."""
-    with case.begun() as driver:
+    with case.strike(fault.__name__, ends=case.subject.command == "sweep") as driver:
         if number is signal.SIGINT:
             os.killpg(driver.pid, number)
         else:
@@ -74,91 +74,88 @@ def signalled(case: Case, number: signal.Signals, code: int) -> None:
     case.expect(ended.code == code, f"exit code {code} was due", ended)
     if number is not signal.SIGKILL:
         case.expect("goes on" in ended.said and "Traceback" not in ended.said, "it did not say how to go on", ended)
-    case.resumed()
-    case.same()
+        case.stores("KILLED", "FINISHED")
+    case.go_on()
 
 
 def driver_killed(case: Case) -> None:
     """kill -9 of the driver"""
-    signalled(case, signal.SIGKILL, -9)
+    signalled(case, driver_killed, signal.SIGKILL, -9)
 
 
 def interrupted(case: Case) -> None:
     """Ctrl-C"""
-    signalled(case, signal.SIGINT, 130)
+    signalled(case, interrupted, signal.SIGINT, 130)
 
 
 def terminated(case: Case) -> None:
     """SIGTERM"""
-    signalled(case, signal.SIGTERM, 143)
+    signalled(case, terminated, signal.SIGTERM, 143)
 
 
-def ray_killed(case: Case, part: str) -> None:
+def ray_killed(case: Case, fault: Callable[[Case], None], part: str) -> None:
     """A process without which there is no Ray is killed: an end in one line."""
-    with case.begun():
+    with case.strike(fault.__name__):
         case.process(part).kill()
         time.sleep(0.2)
     ended = case.end()
     case.expect(ended.code == 2 and ended.clear and "Ray itself has failed" in ended.err, "no clear error", ended)
     case.expect(len(ended.err.strip().splitlines()) == 1, "more than one line", ended)
-    case.resumed()
-    case.same()
-
-
-def trial_stopped(case: Case) -> None:
-    """SIGSTOP of a trial, then Ctrl-C"""
-    with case.begun() as driver:
-        case.process("ResourceTrainable").suspend()
-        time.sleep(1.0)
-        os.killpg(driver.pid, signal.SIGINT)
-    ended = case.end()
-    case.expect(ended.code == 130 and "goes on" in ended.said, "exit code 130 was due", ended)
-    case.resumed()
-    case.same()
+    case.go_on()
 
 
 def raylet_killed(case: Case) -> None:
     """kill -9 of the node's raylet"""
-    ray_killed(case, "raylet/raylet")
+    ray_killed(case, raylet_killed, "raylet/raylet")
 
 
 def head_killed(case: Case) -> None:
     """kill -9 of Ray's head process"""
-    ray_killed(case, "gcs_server")
+    ray_killed(case, head_killed, "gcs_server")
 
 
 def host_lost(case: Case) -> None:
     """a host of the cluster dies and comes back"""
     standing = case.stage.standing
     assert standing is not None
-    number = int(case.stage.rng.integers(1, 3))
-    with case.begun():
+    number = int(case.stage.rng.integers(1, len(standing.raylets())))
+    with case.strike(host_lost.__name__, ends=True):
         standing.raylets()[number].kill()
         standing.replace(number)
     ended = case.end()
     if ended.code == 3:  # trials may fail that had asked a hospital there
-        case.resumed("--failed")
-    elif ended.code:
-        case.expect(ended.code == 2 and ended.clear, "no clear error", ended)
-        case.resumed()
-    case.same()
+        case.go_on("--failed")
+    else:
+        case.expect(ended.code == 0 or (ended.code == 2 and ended.clear), "no clear error", ended)
+        case.go_on()
 
 
 @dataclass(frozen=True)
 class Fault:
-    """What is done, to which commands, in which places."""
+    """What is done, to which commands, in which places, and what the case must have for it."""
 
     strike: Callable[[Case], None]
-    commands: tuple[str, ...]
-    places: tuple[str, ...]
+    commands: tuple[str, ...] = ALL
+    places: tuple[str, ...] = PROCESS
+    patience: bool = False
+    disk: bool = False
+    server: bool = False
 
     @property
     def title(self) -> str:
         """How tables call it."""
         return (self.strike.__doc__ or "").strip()
 
+    def fits(self, case: Case) -> bool:
+        """Whether it can strike this command."""
+        return (
+            case.subject.command in self.commands
+            and case.place in self.places
+            and (case.patience or not self.patience)
+            and (case.disk or not self.disk)
+            and (not self.server or (case.server is not None and case.server.up))
+        )
 
-PROCESS = ("in process", *ON_RAY)
 
 FAULTS: Mapping[str, Fault] = {
     fault.strike.__name__: fault
@@ -167,29 +164,16 @@ FAULTS: Mapping[str, Fault] = {
         Fault(actor_hangs, ALL, ON_RAY),
         Fault(actor_slow, ALL, ON_RAY),
         Fault(coordinator_killed, ALL, ON_RAY),
-        Fault(coordinator_stopped, RUNS, ON_RAY),
-        Fault(trial_stopped, ("sweep",), ON_RAY),
-        Fault(driver_killed, ALL, PROCESS),
-        Fault(interrupted, ALL, PROCESS),
-        Fault(terminated, ALL, PROCESS),
+        Fault(coordinator_stopped, ALL, ON_RAY, patience=True),
+        Fault(driver_killed),
+        Fault(interrupted),
+        Fault(terminated),
         Fault(raylet_killed, ALL, ("own Ray",)),
         Fault(head_killed, ALL, ("own Ray",)),
         Fault(host_lost, ALL, ("three hosts",)),
         Fault(damage.data_bad, ALL, ("in process", "one host")),
-        Fault(damage.file_truncated, ALL, ("in process", *STANDING)),
-        Fault(damage.disk_full, ALL, ("in process", *STANDING)),
-        Fault(damage.server_killed, ALL, ("in process", *STANDING)),
+        Fault(damage.file_truncated),
+        Fault(damage.disk_full, disk=True),
+        Fault(damage.server_killed, server=True),
     )
 }
-
-
-def cells(places: tuple[str, ...], only: list[str]) -> list[tuple[Fault, str, str]]:
-    """Every fault with every command and place that it can strike; ``only`` faults of these names."""
-    return [
-        (fault, command, place)
-        for name, fault in FAULTS.items()
-        if not only or name in only
-        for command in fault.commands
-        for place in fault.places
-        if place in places and not (command == "sweep" and place == "in process")
-    ]

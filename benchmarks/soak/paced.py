@@ -1,4 +1,4 @@
-"""Strategies that take their time and wait for the fault. A copy of this file stands where commands are typed."""
+"""Strategies that take their time and stop for faults. A copy of this file stands where commands are typed."""
 
 from __future__ import annotations
 
@@ -14,30 +14,46 @@ from raysim.strategies.one_model.fedavg import FedAvg
 OPEN = "open"
 """The file in ``gate`` with which every run passes."""
 
+PASS = "pass-"
+"""How files begin of which each lets one run pass once."""
 
-def wait(gate: str, pace: float, late: bool) -> None:
-    """Sleep for ``pace`` seconds; where it is ``late``, until the gate is open or a pass for one run can be taken."""
+ROUND, WAITING, TAKEN = "round-", "waiting-", "taken-"
+"""How files begin that say in which round a process is, that it waits there, and that it has taken a pass; its process
+id follows."""
+
+
+def stop(gate: Path, pace: float, every: int, number: int) -> None:
+    """Sleep for ``pace`` seconds; in every so many-th round, until the gate is open or a pass can be taken."""
+    (gate / f"{ROUND}{os.getpid()}").write_text(str(number))
     time.sleep(pace)
-    while late and not Path(gate, OPEN).exists():
-        for each in Path(gate).glob("pass-*"):
-            try:
-                os.unlink(each)
-            except FileNotFoundError:  # another run has taken it
-                continue
-            return
+    if number % every:
+        return
+    mark, taken = (gate / f"{name}{os.getpid()}" for name in (WAITING, TAKEN))
+    mark.write_text(str(number))
+    while not (gate / OPEN).exists() and not any(_moved(path, taken) for path in gate.glob(f"{PASS}*")):
         time.sleep(0.02)
+    mark.unlink(missing_ok=True)
+    taken.unlink(missing_ok=True)
+
+
+def _moved(path: Path, to: Path) -> bool:
+    try:
+        path.rename(to)
+    except FileNotFoundError:  # another run has taken it
+        return False
+    return True
 
 
 @dataclass(frozen=True, kw_only=True)
 class Paced(Strategy):
-    """Sleeps ``pace`` seconds a round and waits in round ``last`` at the ``gate``, a folder."""
+    """Sleeps ``pace`` seconds a round, and stops in every ``every``-th at the ``gate``, a folder."""
 
     gate: str
     pace: float
-    last: int
+    every: int
 
     def aggregate(self, view: FederationView, state: State, update: Update) -> State:
-        wait(self.gate, self.pace, view.round == self.last)
+        stop(Path(self.gate), self.pace, self.every, view.round)
         return super().aggregate(view, state, update)
 
 

@@ -18,12 +18,12 @@ from pathlib import Path
 
 import psutil
 
-from benchmarks.soak.drivers import name_of, wait_for
+from benchmarks.soak.drivers import name_of, shell, wait_for
 
 NET = "198.18.78"  # addresses set aside for testing between networks (RFC 2544)
 PORT = 6399
 CLONE_NEWNET = 0x40000000
-ACTORS = ("HospitalActor", "CoordinatorActor", "ResourceTrainable")
+ACTORS = ("HospitalActor", "CoordinatorActor", "TrialProcess")
 """What is in the titles of the processes of jobs; the last is a trial of a sweep."""
 
 
@@ -125,9 +125,9 @@ def three_hosts(folder: Path) -> Iterator[Standing]:
     spaces = [f"{bridge}-{i}" for i in range(3)]
     addresses = [f"{NET}.{10 + i}" for i in range(3)]
     try:
-        _shell(f"ip link add {bridge} type bridge && ip link set {bridge} up")
+        shell(f"ip link add {bridge} type bridge && ip link set {bridge} up")
         for i, (space, address) in enumerate(zip(spaces, addresses, strict=True)):
-            _shell(
+            shell(
                 f"ip netns add {space} && ip link add {bridge}v{i} type veth peer name eth0 netns {space} && "
                 f"ip link set {bridge}v{i} master {bridge} up && ip -n {space} address add {address}/24 dev eth0 && "
                 f"ip -n {space} link set eth0 up && ip -n {space} link set lo up && "
@@ -153,9 +153,3 @@ def _enter(space: int) -> None:
     """Let this process, and those that it starts from now on, use another network."""
     if ctypes.CDLL(None, use_errno=True).setns(space, CLONE_NEWNET):
         raise OSError(ctypes.get_errno(), "setns")
-
-
-def _shell(line: str) -> None:
-    done = subprocess.run(["bash", "-c", line], capture_output=True, text=True)
-    if done.returncode:
-        raise RuntimeError(f"{line}\n{done.stderr}")

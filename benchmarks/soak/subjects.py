@@ -13,28 +13,29 @@ import pandas as pd
 
 Tree = dict[str, Any]
 
-ROUNDS = 40
-LAST = ROUNDS - 4
-"""The round in which a run waits for the fault."""
+ROUNDS = 24
+EVERY = 4
+"""Runs stop in every so many-th round for a fault."""
 PACE = 0.01
 """Seconds that a round sleeps."""
-TRIALS = 3
+TRIALS, SHORT = 6, 8
+"""Of a sweep, and the rounds of each, which stops once."""
 
 BASE: Tree = {
     "name": "soak",
     "data": {"source": "synthetic", "hospitals": 6, "rows": 360, "features": 4},
     "training": {"rounds": ROUNDS, "batch_size": 32},
-    "evaluation": {"every": 20},
+    "evaluation": {"every": 12},
     "selection": {"fraction": 0.5, "minimum": 2},
-    "checkpoint": {"every": 5},
+    "checkpoint": {"every": 2},
     "tracking": {"uri": "none"},
-    "resources": {"timeout": 10},
+    "resources": {"timeout": 6},
 }
 
 
 @dataclass(frozen=True)
 class Subject:
-    """A ``command`` of raysim and its configuration, of which ``parts`` runs or trials wait at the gate."""
+    """A ``command`` of raysim and its configuration, which has ``parts`` runs or trials."""
 
     command: str
     parts: int
@@ -47,11 +48,11 @@ class Subject:
             section["gate"] = str(gate)
         return tree
 
-    def begun(self, out: Path, passes: int) -> bool:
-        """Whether ``passes`` of its parts are finished on disk and the next one has a checkpoint."""
+    def begun(self, out: Path) -> bool:
+        """Whether something of it is finished on disk: a trial, a run, or a checkpoint of the run that goes on."""
         if self.command == "sweep":
-            return finished_trials(out) >= max(passes, 1)
-        return finished_runs(out) >= passes and bool(open_checkpoints(out))
+            return finished_trials(out) > 0
+        return finished_runs(out) > 0 or bool(open_checkpoints(out))
 
     def ended(self, out: Path) -> bool:
         """Whether nothing is left to do."""
@@ -60,8 +61,8 @@ class Subject:
         return is_finished(out)
 
 
-def _strategy(name: str, **fields: Any) -> Tree:
-    return {"class": f"paced.{name}", "pace": PACE, "last": LAST, "gate": "", **fields}
+def _strategy(name: str, every: int = EVERY, **fields: Any) -> Tree:
+    return {"class": f"paced.{name}", "pace": PACE, "every": every, "gate": "", **fields}
 
 
 SPLIT = {"train": 0.6, "validation": 0.2, "test": 0.2}
@@ -100,14 +101,15 @@ SUBJECTS = {
             BASE
             | {
                 "data": {**BASE["data"], "split": SPLIT},
-                "strategy": _strategy("PacedChip", clusters=2),
+                "training": {**BASE["training"], "rounds": SHORT},
+                "strategy": _strategy("PacedChip", every=SHORT - 2, clusters=2),
                 "sweep": {
                     "space": {"strategy.lam": {"loguniform": [0.01, 1.0]}},
                     "objectives": {"auroc": "max"},
                     "searcher": "random",
                     "trials": TRIALS,
                     "concurrent": 2,
-                    "retries": 1,
+                    "retries": 9,
                 },
             },
         ),

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import time
 from types import SimpleNamespace
 
 import pytest
 import ray
 
-from raysim.tune import heartbeat
 from raysim.tune.heartbeat import Heartbeats, Pulse
 
 
@@ -15,7 +15,7 @@ from raysim.tune.heartbeat import Heartbeats, Pulse
 def seen(tmp_path, monkeypatch):
     """Looks at one running trial: ``look(seconds)`` after so long; ``ended`` are the actors that were killed."""
     now, ended = [100.0], []
-    monkeypatch.setattr(heartbeat.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
     monkeypatch.setattr(ray, "kill", ended.append)
     beats = Heartbeats(tmp_path, 30)
     trial = SimpleNamespace(trial_id="t1", status="RUNNING", temporary_state=SimpleNamespace(ray_actor="actor"))
