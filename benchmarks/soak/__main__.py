@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import json
+import signal
 import sys
 import tempfile
 import time
@@ -58,6 +59,7 @@ def main() -> None:
     if arguments.table is not None:
         print_table([result for path in arguments.table for result in read(path)])
         return
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # what was started ends too
     results, left = inject(arguments)
     print_table(results)
     print(f"processes left behind: {left}")
