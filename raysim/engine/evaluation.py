@@ -18,7 +18,7 @@ from raysim.engine.messages import PartialResult
 from raysim.metrics.measures import pooled_auroc
 from raysim.metrics.score_counts import ScoreCounts, in_order
 from raysim.statistics.auroc import PairSums
-from raysim.statistics.clinical import calibration_metrics
+from raysim.statistics.clinical.figures import calibration_metrics
 from raysim.statistics.sketches import SUMS
 from raysim.strategies.base import OWN, Floats, Ids
 from raysim.traffic.exchange import Traffic

@@ -17,10 +17,10 @@ from raysim.data.federation import Federation
 from raysim.engine.job import Outcome
 from raysim.engine.subgroups import EVERYWHERE
 from raysim.metrics.score_counts import ScoreCounts
-from raysim.statistics.clinical import Figure, figures
-from raysim.statistics.clinical_curves import CURVE, HOSPITAL_CURVE, calibration_bins, net_benefit_curve
-from raysim.statistics.clinical_equity import ClinicalEquity, clinical_equity
-from raysim.statistics.operating_points import operating_points
+from raysim.statistics.clinical.curves import CURVE, HOSPITAL_CURVE, calibration_bins, net_benefit_curve
+from raysim.statistics.clinical.equity import ClinicalEquity, clinical_equity
+from raysim.statistics.clinical.figures import Figure, figures
+from raysim.statistics.clinical.operating_points import operating_points
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -10,7 +10,7 @@ from scipy.optimize import minimize
 from scipy.special import expit, logit
 
 from raysim.metrics.measures import merge_histograms, score_histogram
-from raysim.statistics.calibration import (
+from raysim.statistics.clinical.calibration import (
     Bins,
     Groups,
     binned,
@@ -20,9 +20,9 @@ from raysim.statistics.calibration import (
     from_histogram,
     raw,
 )
-from raysim.statistics.calibration_spread import calibration_spread
+from raysim.statistics.clinical.calibration_spread import calibration_spread
+from raysim.statistics.clinical.thresholds import Counts, count, decision, net_benefit, threshold_at_specificity
 from raysim.statistics.spread import hartung_knapp, paule_mandel
-from raysim.statistics.thresholds import Counts, count, decision, net_benefit, threshold_at_specificity
 
 Y = [1] * 5 + [0] * 7
 P = [0.9, 0.8, 0.55, 0.4, 0.7, 0.6, 0.5, 0.4, 0.3, 0.2, 0.1, 0.35]

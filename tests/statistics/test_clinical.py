@@ -11,14 +11,14 @@ from sklearn.metrics import confusion_matrix
 
 from raysim.metrics.equity import gini
 from raysim.metrics.score_counts import score_counts
-from raysim.statistics import clinical
-from raysim.statistics.calibration import calibration, raw
-from raysim.statistics.clinical import calibration_metrics, figures
-from raysim.statistics.clinical_curves import calibration_bins, net_benefit_curve
-from raysim.statistics.clinical_equity import clinical_equity
+from raysim.statistics.clinical import figures as clinical
+from raysim.statistics.clinical.calibration import calibration, raw
+from raysim.statistics.clinical.curves import calibration_bins, net_benefit_curve
+from raysim.statistics.clinical.equity import clinical_equity
+from raysim.statistics.clinical.figures import calibration_metrics, figures
+from raysim.statistics.clinical.operating_points import operating_points
+from raysim.statistics.clinical.thresholds import Counts, net_benefit, threshold_at_sensitivity
 from raysim.statistics.intervals import clopper_pearson, wilson
-from raysim.statistics.operating_points import operating_points
-from raysim.statistics.thresholds import Counts, net_benefit, threshold_at_sensitivity
 
 Y = np.array([1] * 5 + [0] * 7)
 P = np.array([0.9, 0.8, 0.55, 0.4, 0.7, 0.6, 0.5, 0.4, 0.3, 0.2, 0.1, 0.35])

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from raysim.statistics.calibration import Groups
+from raysim.statistics.clinical.calibration import Groups
 from raysim.statistics.intervals import share_interval
 from raysim.statistics.levels import Z
 

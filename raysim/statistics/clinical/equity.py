@@ -15,9 +15,9 @@ from numpy.typing import NDArray
 
 from raysim.metrics.equity import over_hospitals, worst_decile
 from raysim.metrics.score_counts import ScoreCounts
-from raysim.statistics.calibration import from_histogram
-from raysim.statistics.calibration_spread import calibration_spread
-from raysim.statistics.clinical import Figure
+from raysim.statistics.clinical.calibration import from_histogram
+from raysim.statistics.clinical.calibration_spread import calibration_spread
+from raysim.statistics.clinical.figures import Figure
 
 Floats = NDArray[np.float64]
 

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from raysim.metrics.score_counts import ScoreCounts
-from raysim.statistics.calibration import (
+from raysim.statistics.clinical.calibration import (
     BINNED_ROWS,
     ENOUGH,
     Bins,
@@ -22,10 +22,10 @@ from raysim.statistics.calibration import (
     calibration_error,
     from_histogram,
 )
-from raysim.statistics.clinical_curves import binned, probabilities, unless_broken
+from raysim.statistics.clinical.curves import binned, probabilities, unless_broken
+from raysim.statistics.clinical.operating_points import OperatingPoint, with_the_threshold_chosen_again
+from raysim.statistics.clinical.thresholds import net_benefits
 from raysim.statistics.intervals import observed_over_expected, share_interval
-from raysim.statistics.operating_points import OperatingPoint, with_the_threshold_chosen_again
-from raysim.statistics.thresholds import net_benefits
 
 Floats = NDArray[np.float64]
 Words = NDArray[np.object_]

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import expit
 
-from raysim.statistics.calibration import ENOUGH, Groups, calibration
+from raysim.statistics.clinical.calibration import ENOUGH, Groups, calibration
 from raysim.statistics.spread import Mean, hartung_knapp, paule_mandel, q_profile
 
 Floats = NDArray[np.float64]

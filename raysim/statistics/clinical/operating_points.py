@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 from scipy.special import expit
 
 from raysim.metrics.score_counts import ScoreCounts
-from raysim.statistics.calibration import Groups, edges
+from raysim.statistics.clinical.calibration import Groups, edges
+from raysim.statistics.clinical.thresholds import threshold_at_sensitivity, threshold_at_specificity
 from raysim.statistics.levels import LEVEL
-from raysim.statistics.thresholds import threshold_at_sensitivity, threshold_at_specificity
 
 Floats = NDArray[np.float64]
 

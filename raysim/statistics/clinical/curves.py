@@ -15,9 +15,9 @@ from scipy.special import expit
 from raysim.metrics.measures import NAN_BIN, ScoreHistogram
 from raysim.metrics.score_counts import ScoreCounts
 from raysim.metrics.segments import sortable
-from raysim.statistics.calibration import Bins, Groups, bin_of, edges, from_histogram
+from raysim.statistics.clinical.calibration import Bins, Groups, bin_of, edges, from_histogram
+from raysim.statistics.clinical.thresholds import net_benefits
 from raysim.statistics.intervals import share_interval
-from raysim.statistics.thresholds import net_benefits
 
 Floats = NDArray[np.float64]
 
