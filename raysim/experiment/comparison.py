@@ -264,7 +264,7 @@ def write_run_page(out: Manifest, result: Result, frozen: Mapping[str, object], 
 def write_page(out: Manifest, page: Page) -> None:
     """``report.html``, and in ``report.json`` what ``raysim report`` writes it from again."""
     out.text("report.html", page.html())
-    out.json("report.json", page.tree())
+    out.text("report.json", page.json())
 
 
 def _links(folder: Path, config: Config, results: Sequence[Result]) -> list[tuple[str, str]]:

@@ -20,7 +20,8 @@ BLOCK = 1 << 19
 """Numbers that a matrix of a block of draws holds at most, 4 MB, unless :data:`ROWS` draws hold more."""
 
 ROWS = 64
-"""Draws of a block are a multiple of these: BLAS works on groups of rows, whole ones come out alike in any block."""
+"""Draws of a block, and the lowest hospitals that are looked at, are a multiple of these: BLAS works on groups of rows
+and columns, whole ones come out alike in any block, and columns of zeros behind them change no bit."""
 
 
 def equity(auroc: ArrayLike, test_rows: ArrayLike, stays: ArrayLike) -> dict[str, float]:
@@ -205,12 +206,15 @@ def paired_interval(
     for first in range(0, draws, step):
         block = total[first : first + step]
         times = _times(rng, len(block), hospitals)
+        defines = times @ counted.T.astype(np.float64)  # drawn hospitals that each seed defines, [R, S]
         with np.errstate(invalid="ignore"):  # a draw without any hospital that a seed defines is 0 / 0, and left out
-            for p, q, v, there in zip(left, right, rows, counted, strict=True):
-                drawn_here, p, q, v = times[:, there], p[there], q[there], v[there]
+            for p, q, v, there, among in zip(left, right, rows, counted, defines.T, strict=True):
+                columns = np.flatnonzero(there)
                 if figure == "worst_decile":
-                    block += _drawn_worst_decile(p, drawn_here) - _drawn_worst_decile(q, drawn_here)
+                    worst = np.ceil(among / 10)
+                    block += _drawn_lowest(p, columns, times, worst) - _drawn_lowest(q, columns, times, worst)
                 else:
+                    drawn_here, p, q, v = times[:, columns], p[columns], q[columns], v[columns]
                     block += (drawn_here @ (v * (p - q))) / (drawn_here @ v)
     differences = total[np.isfinite(total)] / len(left)
     if not len(differences):
@@ -225,13 +229,17 @@ def _times(rng: np.random.Generator, draws: int, hospitals: int) -> Floats:
     return np.bincount(drawn.ravel(), minlength=draws * hospitals).reshape(draws, hospitals).astype(np.float64)
 
 
-def _drawn_worst_decile(values: Floats, times: Floats) -> Floats:
-    """The worst decile of ``values [H]``, hospital ``h`` counted ``times[r, h]`` times, for each draw ``r``, ``[R]``.
+def _drawn_lowest(values: Floats, columns: NDArray[np.int64], times: Floats, count: Floats) -> Floats:
+    """The mean of the ``count [R]`` lowest of ``values [H]`` in each draw ``r``, ``[R]``.
 
-    Sorted once: a draw's lowest ``k`` are the first ``k`` copies along the sorted values.
+    Hospital ``h`` is counted ``times[r, h]`` times, of ``columns`` alone. Sorted once: a draw's lowest are the first
+    ``count`` copies along the sorted values, and these lie among the first few hospitals.
     """
-    order = np.argsort(values)
-    copies = np.cumsum(times[:, order], axis=1)
-    count = np.ceil(copies[:, -1:] / 10) if len(values) else np.zeros((len(times), 1))
-    taken = np.diff(np.minimum(copies, count), axis=1, prepend=0.0)
-    return (taken @ values[order]) / count[:, 0]
+    order = columns[np.argsort(values[columns])]
+    wide = -(-len(order) // (5 * ROWS)) * ROWS
+    copies = np.cumsum(times[:, order[:wide]], axis=1)
+    while wide < len(order) and (copies[:, -1] < count).any():
+        wide *= 2
+        copies = np.cumsum(times[:, order[:wide]], axis=1)
+    taken = np.diff(np.minimum(copies, count[:, None]), axis=1, prepend=0.0)
+    return (taken @ values[order[:wide]]) / count

@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import base64
 import dataclasses
+import functools
 import io
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,7 +18,6 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
-from markupsafe import Markup
 from matplotlib.figure import Figure
 
 from raysim.engine.job import Result
@@ -95,9 +96,9 @@ class Page:
         shown = [each for value in self.values.values() if isinstance(value, list) for each in value]
         return [each for each in shown if isinstance(each, svg.Figure) and each.charts]
 
-    def tree(self) -> dict[str, Any]:
+    def json(self) -> str:
         """What ``report.json`` holds: enough to write this page, or that of one of its hospitals, again."""
-        return {"template": self.template, "values": _plain(self.values)}
+        return json.dumps({"template": self.template, "values": self.values}, default=_plain) + "\n"
 
 
 def comparison_page(
@@ -300,16 +301,21 @@ def write(page: Page, path: Path | str) -> None:
 
 def render(template: str, **values: Any) -> str:
     """A template of the folder ``templates``, filled in; texts are escaped."""
-    folder = Path(__file__).parent / "templates"
+    return _environment().get_template(template).render(**values)
+
+
+@functools.cache
+def _environment() -> Environment:
+    """One for all pages, as it keeps the templates that it has compiled."""
     environment = Environment(
-        loader=FileSystemLoader(folder),
+        loader=FileSystemLoader(Path(__file__).parent / "templates"),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
     )
     environment.filters["block"] = lambda data, identifier: svg.json_block(identifier, data)
-    return environment.get_template(template).render(**values)
+    return environment
 
 
 def png(figure: Figure) -> str:
@@ -327,15 +333,13 @@ def _further_pictures(further: Sequence[Drawn | svg.Figure]) -> list[Picture | s
 
 
 def _plain(value: Any) -> Any:
-    """Dataclasses, tuples and markup as what JSON holds."""
+    """What JSON does not know, in its words; it goes on with what is inside by itself."""
     if isinstance(value, svg.Figure):
         return value.tree()
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return {each.name: _plain(getattr(value, each.name)) for each in dataclasses.fields(value)}
+        return {each.name: getattr(value, each.name) for each in dataclasses.fields(value)}
     if isinstance(value, Mapping):
-        return {str(key): _plain(each) for key, each in value.items()}
-    if isinstance(value, Markup):
-        return str(value)
-    if isinstance(value, (list, tuple)):
-        return [_plain(each) for each in value]
-    return value.item() if isinstance(value, np.generic) else value
+        return dict(value)
+    if isinstance(value, np.generic):
+        return value.item()
+    raise TypeError(f"{type(value).__name__}: no page holds such a value")

@@ -51,10 +51,17 @@ def json_block(identifier: str, data: object) -> Markup:
     >>> json_block("data", ["</script>", float("nan")])
     Markup('<script type="application/json" id="data">["\\\\u003c/script\\\\u003e",null]</script>')
     """
-    text = json.dumps(_finite(data), ensure_ascii=True, separators=(",", ":"), allow_nan=False)
+    try:
+        text = _compact(data)
+    except ValueError:  # a number that is not finite
+        text = _compact(_finite(data))
     for character in "<>&":
         text = text.replace(character, f"\\u{ord(character):04x}")
     return Markup(f'<script type="application/json" id="{escape(identifier)}">{text}</script>')
+
+
+def _compact(data: object) -> str:
+    return json.dumps(data, ensure_ascii=True, separators=(",", ":"), allow_nan=False)
 
 
 def _finite(data: Any) -> Any:
