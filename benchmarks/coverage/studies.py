@@ -16,7 +16,7 @@ from benchmarks.coverage.predictions import calibrated, chosen_shares, curves, s
 from benchmarks.coverage.service import ERRORS, errors, groups, service, single
 from benchmarks.coverage.tally import Tally
 from benchmarks.coverage.truth import Effects
-from raysim.report.tables import MANY_HOSPITALS
+from raysim.report.panel import MANY_HOSPITALS
 from raysim.statistics.paired import FEW_HOSPITALS
 
 Simulate = Callable[[np.random.Generator, int], Tally]

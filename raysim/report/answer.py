@@ -14,8 +14,9 @@ import numpy as np
 import pandas as pd
 
 from raysim.metrics.labels import reporting
-from raysim.report.evidence import Evidence, Key, evidence
+from raysim.report.evidence import Evidence, evidence
 from raysim.report.noise import Noise
+from raysim.report.panel import Key
 from raysim.statistics.paired import Limits
 
 

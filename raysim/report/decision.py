@@ -15,8 +15,7 @@ from raysim.report import svg
 from raysim.report.answer import Answer
 from raysim.report.evidence import Evidence
 from raysim.report.naming import Key, number, times, with_interval
-from raysim.report.tables import KEYS, worst_decile_limits
-from raysim.statistics.levels import ALPHA
+from raysim.report.tables import KEYS
 from raysim.statistics.paired import Limits
 
 NONE = Limits(float("nan"), float("nan"))
@@ -40,13 +39,10 @@ class Card:
     lines: tuple[Line, ...]
 
 
-def card(
-    shown: Evidence, said: Answer, frame: pd.DataFrame, differences: pd.DataFrame, hospitals: pd.DataFrame
-) -> Card:
+def card(shown: Evidence, said: Answer, frame: pd.DataFrame, differences: pd.DataFrame) -> Card:
     """The card of a comparison that has ``shown`` something.
 
-    ``frame`` is a row a strategy, model and seed, ``differences`` those of :func:`raysim.report.tables.differences`,
-    ``hospitals`` as there.
+    ``frame`` is a row a strategy, model and seed, ``differences`` those of :func:`raysim.report.tables.differences`.
     """
     best = shown.entries[shown.best]
     if len(shown.entries) == 1:
@@ -58,7 +54,7 @@ def card(
     lines = [_judged(f"Mean {shown.kind.title} against {other.name}", value, limits, shown, digits)]
     if against == shown.base:
         lines += _worst_tenth(shown, differences, best.key, other.name, digits)
-    lines += [_price(frame, best.key, other.key, other.name), _runner_up(shown, hospitals)]
+    lines += [_price(frame, best.key, other.key, other.name), _runner_up(shown)]
     return Card(best.name, said.lead, tuple(lines))
 
 
@@ -123,14 +119,13 @@ def _mean(frame: pd.DataFrame, key: Key, columns: Sequence[str]) -> float:
     return float(of[list(columns)].astype(float).sum(axis=1).mean()) if len(of) else float("nan")
 
 
-def _runner_up(shown: Evidence, hospitals: pd.DataFrame) -> Line:
+def _runner_up(shown: Evidence) -> Line:
     best, second = shown.best, _second(shown)
     one, other = shown.entries[second], shown.entries[best]
     value, limits = shown.between(second, best)
     digits = shown.kind.decimals([value])
     text = with_interval(value, limits.low, limits.high, digits, sign=True)
-    pairs = len(shown.differences)
-    worst = Limits(*worst_decile_limits(hospitals, one.key, other.key, 1 - ALPHA / max(pairs, 1)))
+    worst = shown.worst_decile(second, best)
     less = times(one.bytes / other.bytes) if other.bytes > 0 else ""
     if shown.one_seed:
         when = "more seeds are needed before one can be preferred"

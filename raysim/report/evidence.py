@@ -18,13 +18,11 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from raysim.metrics.labels import TaskKind, reporting
-from raysim.report.tables import KEYS, baseline_of, comparison, complete, labels, paired_models, worst_decile_limits
+from raysim.report.panel import Key, Panel
+from raysim.report.tables import KEYS, baseline_of, comparison, complete, labels
 from raysim.statistics.levels import ALPHA
 from raysim.statistics.paired import Limits, Paired
 from raysim.statistics.simultaneous import adjusted, not_dominated
-
-Key = tuple[str, str]
-"""A strategy and the model that it serves."""
 
 
 @dataclass(frozen=True)
@@ -57,6 +55,8 @@ class Evidence:
     """``entries[i] - entries[j]`` for ``i < j``."""
     intervals: dict[tuple[int, int], Limits]
     """Their intervals, which hold together."""
+    worst_deciles: dict[tuple[int, int], Limits]
+    """The intervals of their worst deciles' differences, which hold together; of several seeds alone."""
     better: NDArray[np.bool_]
     """``[i, j]``: whether i is shown to be better than j, ``[E, E]``."""
     front: NDArray[np.bool_]
@@ -102,8 +102,12 @@ class Evidence:
         """``entries[i] - entries[j]`` with its interval."""
         if i < j:
             return self.differences[i, j].difference, self.intervals[i, j]
-        interval = self.intervals[j, i]
-        return -self.differences[j, i].difference, Limits(-interval.high, -interval.low)
+        return -self.differences[j, i].difference, _turned(self.intervals[j, i])
+
+    def worst_decile(self, i: int, j: int) -> Limits:
+        """The interval of the worst decile of ``entries[i]`` less that of ``entries[j]``; NaN where there is none."""
+        none = Limits(float("nan"), float("nan"))
+        return self.worst_deciles.get((i, j), none) if i < j else _turned(self.worst_deciles.get((j, i), none))
 
 
 def evidence(per_seed: pd.DataFrame, hospitals: pd.DataFrame, reference: str) -> Evidence | None:
@@ -119,29 +123,30 @@ def evidence(per_seed: pd.DataFrame, hospitals: pd.DataFrame, reference: str) ->
     traffic = _bytes(rows, keys)
     aside = [key for key, yardstick in zip(keys, table["yardstick"], strict=True) if yardstick]
     aside = [] if len(aside) == len(keys) else aside
-    entries = _entries(hospitals, [key for key in keys if key not in aside], names, traffic)
+    panel = Panel.of(hospitals)
+    entries = _entries(panel, [key for key in keys if key not in aside], names, traffic)
     if not entries:
         return None
     pairs = list(combinations(range(len(entries)), 2))
-    differences = [paired_models(hospitals, entries[i].key, entries[j].key) for i, j in pairs]
+    differences = [panel.difference(entries[i].key, entries[j].key) for i, j in pairs]
     intervals = adjusted(differences)
     better = np.zeros((len(entries), len(entries)), dtype=np.bool_)
     for (i, j), pair, interval in zip(pairs, differences, intervals, strict=True):
         if pair.of_training and interval.shows:
             winner, loser = (i, j) if (interval.low > 0) == kind.larger else (j, i)
             better[winner, loser] = True
-    worst = np.zeros_like(better)
+    worst, worst_deciles = np.zeros_like(better), {}
     for (i, j), pair in zip(pairs, differences, strict=True):
         if not pair.of_training:
             continue
-        level = 1 - ALPHA / len(pairs)
-        low, high = worst_decile_limits(hospitals, entries[i].key, entries[j].key, level)
-        if Limits(low, high).shows:
-            winner, loser = (i, j) if (low > 0) == kind.larger else (j, i)
+        interval = panel.worst_decile(entries[i].key, entries[j].key, 1 - ALPHA / len(pairs))
+        worst_deciles[i, j] = interval
+        if interval.shows:
+            winner, loser = (i, j) if (interval.low > 0) == kind.larger else (j, i)
             worst[winner, loser] = True
     against = baseline_of(table, reference)
     base = next((i for i, entry in enumerate(entries) if against in entry.members), None)
-    references = _entries(hospitals, aside, names, traffic)
+    references = _entries(panel, aside, names, traffic)
     best = entries[_cheapest(entries, better)].key
     return Evidence(
         kind=kind,
@@ -149,11 +154,16 @@ def evidence(per_seed: pd.DataFrame, hospitals: pd.DataFrame, reference: str) ->
         references=tuple(references),
         differences=dict(zip(pairs, differences, strict=True)),
         intervals=dict(zip(pairs, intervals, strict=True)),
+        worst_deciles=worst_deciles,
         better=better,
         front=not_dominated(np.stack([better, worst], axis=2)),
         base=base,
-        of_references=tuple(paired_models(hospitals, entry.key, best) for entry in references),
+        of_references=tuple(panel.difference(entry.key, best) for entry in references),
     )
+
+
+def _turned(interval: Limits) -> Limits:
+    return Limits(-interval.high, -interval.low)
 
 
 def _unbeaten(better: NDArray[np.bool_]) -> list[int]:
@@ -164,13 +174,13 @@ def _cheapest(entries: Sequence[Entry], better: NDArray[np.bool_]) -> int:
     return min(_unbeaten(better), key=lambda i: (entries[i].bytes, i))
 
 
-def _entries(hospitals: pd.DataFrame, keys: list[Key], names: dict[Key, str], traffic: dict[Key, float]) -> list[Entry]:
+def _entries(panel: Panel, keys: list[Key], names: dict[Key, str], traffic: dict[Key, float]) -> list[Entry]:
     """One entry for each judged model, or group of equal ones."""
     groups: list[list[Key]] = []
     for key in keys:
-        if not paired_models(hospitals, key, key).hospitals:
+        if not panel.difference(key, key).hospitals:
             continue
-        same = next((group for group in groups if paired_models(hospitals, group[0], key).equal), None)
+        same = next((group for group in groups if panel.difference(group[0], key).equal), None)
         if same is None:
             groups.append([key])
         else:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,7 @@ from raysim.engine.subgroups import UNKNOWN
 from raysim.metrics.labels import REGRESSION, TaskKind
 from raysim.statistics.auroc import PairSums
 from raysim.statistics.common_curve import common_curve
+from raysim.statistics.drawn import Chance
 from raysim.statistics.group_gap import GroupGap, group_difference, group_gap
 from raysim.statistics.intervals import hanley_mcneil
 from raysim.statistics.inversion import Estimate
@@ -109,17 +111,25 @@ def noise(results: Sequence[Result], minimum_events: int) -> dict[tuple[str, str
     first = results[0].seed
     if results[0].federation.task is REGRESSION:
         return _of_errors([result for result in results if result.seed == first], minimum_events)
+    # The same draws for all, so that they differ by their figures alone.
+    chance = Chance(lambda: stream(first, "noise floor"))
+    of_groups = {
+        attribute: Chance(partial(stream, first, f"noise floor/{attribute}"))
+        for result in results
+        if result.outcome.grouping is not None
+        for attribute, _ in result.outcome.grouping.levels
+    }
     return {
         (result.label, model): Noise(
             noise_floor(
                 sums,
                 result.federation.totals,
-                stream(first, "noise floor"),  # the same draws for all, so that they differ by their figures alone
+                chance,
                 minimum_events=minimum_events,
                 draws=DRAWS,
             ),
             slope_of(sums, result.federation.totals.tolist()),
-            _gaps(result.outcome, model, result.federation.task, first),
+            _gaps(result.outcome, model, result.federation.task, of_groups),
         )
         for result in results
         if result.seed == first
@@ -148,7 +158,7 @@ def _of_errors(results: Sequence[Result], minimum_rows: int) -> dict[tuple[str, 
     }
 
 
-def _gaps(outcome: Outcome, model: str, task: TaskKind, seed: int) -> dict[str, Gap]:
+def _gaps(outcome: Outcome, model: str, task: TaskKind, chance: Mapping[str, Chance]) -> dict[str, Gap]:
     if outcome.grouping is None or model != list(outcome.pairs)[-1]:
         return {}
     column = {name: i for i, name in enumerate(task.figures)}
@@ -159,8 +169,8 @@ def _gaps(outcome: Outcome, model: str, task: TaskKind, seed: int) -> dict[str, 
         auroc = known[:, column["auroc"]]
         events = np.nan_to_num(known[:, column["events"]]).astype(np.int64)
         non_events = known[:, column["n"]].astype(np.int64) - events
-        rng = stream(seed, f"noise floor/{attribute}")
-        found = group_gap(auroc, events, non_events, shape if np.isfinite(shape) else 1.0, rng, DRAWS)
+        sd = shape if np.isfinite(shape) else 1.0
+        found = group_gap(auroc, events, non_events, sd, chance[attribute], DRAWS)
         there = np.isfinite(auroc) & (events > 0) & (non_events > 0)
         true = _of_two(auroc[there], events[there], non_events[there]) if found.groups == 2 else NONE
         gaps[attribute] = Gap(found, true)

@@ -152,7 +152,7 @@ def comparison_page(
     pictures += _further_pictures(further)
     card = decision.Card("", said.lead, ())
     if shown is not None and said.recommended is not None:
-        card = decision.card(shown, said, per_seed, differences, there)
+        card = decision.card(shown, said, per_seed, differences)
     return Page(
         "comparison.html.j2",
         {

@@ -20,18 +20,13 @@ from raysim.core import csv_files
 from raysim.core.streams import stream
 from raysim.metrics.equity import paired_difference, pareto_front
 from raysim.metrics.labels import CLASSIFICATION, reporting
-from raysim.statistics.paired import FEW_HOSPITALS, Paired, paired
+from raysim.report.panel import MANY_HOSPITALS, Panel
+from raysim.statistics.paired import FEW_HOSPITALS, paired
 from raysim.statistics.worst_decile import worst_decile_difference
 
 KEYS = ["strategy", "model"]
 NAMES = (*KEYS, "hospital", "attribute", "group")
 """Columns that hold names, which may look like numbers or like what is missing."""
-
-MANY_HOSPITALS = 30
-"""From so many judged hospitals on, resampling them says how far a difference of the worst decile is chance."""
-
-FRONT_DRAWS = 1000
-"""Draws of hospitals for each pair of strategies: the non-dominated set needs all pairs."""
 
 EQUITY = ("worst_decile", "gini", "std", "size_bias", "size_bias_abs")
 FIGURES = (CLASSIFICATION.headline, *EQUITY)
@@ -91,7 +86,7 @@ def differences(
     ``mean`` and ``std`` are over pairs of equal seeds. ``low`` and ``high``, where ``hospitals`` is given, are a 95 %
     interval: of the mean AUROC (MAE) for hospitals like these (:meth:`raysim.statistics.paired.Paired.population`), of
     the worst decile that of :func:`raysim.statistics.worst_decile.worst_decile_difference`, from
-    :data:`MANY_HOSPITALS` on. NaN else. Each holds by
+    :data:`raysim.report.panel.MANY_HOSPITALS` on. NaN else. Each holds by
     itself; the answer's hold together. The baseline is that strategy's ``global`` model or, without one, its first. No
     rows when the baseline was not run.
     """
@@ -102,17 +97,18 @@ def differences(
     if against is None:
         return pd.DataFrame(rows, columns=names)
     base = _of(figures, *against).set_index("seed")
+    panel = None if hospitals is None else Panel.of(hospitals)
     for (strategy, model), group in figures.groupby(KEYS, sort=False):
         if (strategy, model) == against:
             continue
+        sides = None if panel is None else panel.sides((str(strategy), str(model)), against)
+        difference = None if sides is None else paired(*sides)
         own = group.set_index("seed")
         seeds = own.index.intersection(base.index)
         for figure in figures_in(per_seed):
             found = paired_difference(own.loc[seeds, figure], base.loc[seeds, figure])
             low = high = float("nan")
-            if hospitals is not None and figure in kind.intervals:
-                sides = _paired_hospitals(hospitals, (str(strategy), str(model)), against)
-                difference = paired(*sides)
+            if sides is not None and difference is not None and figure in kind.intervals:
                 if figure == kind.headline:
                     low, high = difference.population()
                 elif difference.hospitals >= MANY_HOSPITALS:
@@ -198,45 +194,3 @@ def hospital_means(hospitals: pd.DataFrame) -> pd.DataFrame:
 
 def _of(table: pd.DataFrame, strategy: str, model: str) -> pd.DataFrame:
     return table[(table["strategy"] == strategy) & (table["model"] == model)]
-
-
-def paired_models(hospitals: pd.DataFrame, first: tuple[str, str], second: tuple[str, str]) -> Paired:
-    """The difference ``first - second`` of the headline figure of two models, each a strategy and what it served.
-
-    ``hospitals`` has a row for each hospital, seed and model, with ``n_test`` rows. Nothing of it is NaN where no
-    hospital has the figure of both: then it is over no hospital.
-    """
-    return paired(*_paired_hospitals(hospitals, first, second))
-
-
-def worst_decile_limits(
-    hospitals: pd.DataFrame, first: tuple[str, str], second: tuple[str, str], level: float
-) -> tuple[float, float]:
-    """The interval of the difference ``first - second`` of two models' worst decile.
-
-    NaN for fewer than :data:`MANY_HOSPITALS` that define both. Each pair has draws of its own.
-    """
-    if paired_models(hospitals, first, second).hospitals < MANY_HOSPITALS:
-        return float("nan"), float("nan")
-    sides, rng = _paired_hospitals(hospitals, first, second), stream(0, f"front/{first}/{second}")
-    larger = reporting(hospitals).larger
-    return worst_decile_difference(*sides, rng, larger=larger, draws=FRONT_DRAWS, level=level)
-
-
-def _paired_hospitals(
-    hospitals: pd.DataFrame, own: tuple[str, str], against: tuple[str, str]
-) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
-    """The headline figure of both sides and the test rows, ``[S, H]`` each: seeds and hospitals that both have."""
-    figure = reporting(hospitals).headline
-    table = hospitals if "model" in hospitals else hospitals.assign(model="global")
-    if "seed" not in table:
-        table = table.assign(seed=0)
-    left, right = _of(table, *own), _of(table, *against)[["hospital", "seed", figure]]
-    pairs = left.merge(right, on=["hospital", "seed"], suffixes=("", "_base"))
-    if pairs.empty:
-        return np.empty((0, 0)), np.empty((0, 0)), np.empty((0, 0))
-    wide = pairs.pivot(index="seed", columns="hospital", values=[figure, f"{figure}_base", "n_test"])
-    ours, theirs, rows = (wide[name].to_numpy(float) for name in (figure, f"{figure}_base", "n_test"))
-    # An error that is not finite is undefined.
-    ours, theirs = (np.where(np.isfinite(values), values, np.nan) for values in (ours, theirs))
-    return ours, theirs, rows

@@ -6,7 +6,7 @@ differs between two spreads is due to the spread.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 import numpy as np
@@ -14,6 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.special import expit, logit, ndtri
 
 Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
 
 BLOCK = 1 << 21
 """Scores, or AUROCs, that are held at a time: 16 MB."""
@@ -52,13 +53,15 @@ def federations(
     event_sd: float,
     taus: ArrayLike,
     draws: int,
-    rng: np.random.Generator,
+    rng: np.random.Generator | Chance,
 ) -> Iterator[Drawn]:
     """``draws`` federations in blocks, of ``H`` hospitals with ``events [H]`` and ``non_events [H]``, all above 0.
 
     At each of ``taus [T]`` a hospital's true AUROC is ``expit(mu + tau z)`` with mean ``common``; non-events' scores
-    are standard normal, events' have the standard deviation ``event_sd``. A tau of 0 is equal service.
+    are standard normal, events' have the standard deviation ``event_sd``. A tau of 0 is equal service. Models that are
+    drawn with one :class:`Chance` share what it has drawn.
     """
+    chance = rng if isinstance(rng, Chance) else Chance(lambda: rng)
     m, n = np.asarray(events, dtype=np.int64), np.asarray(non_events, dtype=np.int64)
     spreads = np.asarray(taus, dtype=np.float64)
     mu = centres(common, spreads)
@@ -69,23 +72,64 @@ def federations(
     first_rarer = np.cumsum(rarer) - rarer
     first_commoner = np.cumsum(commoner) - commoner
     size = max(1, min(draws, BLOCK // int(commoner.sum()), BLOCK // (len(m) * len(spreads))))
-    for start in range(0, draws, size):
-        block = min(size, draws - start)
-        pool, sought = (_ascending(rng.standard_normal((block, len(of))), of) for of in (of_commoner, of_rarer))
-        pool += GAP * of_commoner
-        z = rng.standard_normal((block, len(m)))
+    sd = np.where(event_is_rarer[of_rarer], event_sd, 1 / event_sd)
+    home = GAP * of_rarer
+    for pool, sought, z in chance.scores(of_commoner, of_rarer, len(m), draws, size):
         true = expit(mu[:, None, None] + spreads[:, None, None] * z)
         shift = np.sqrt(1 + event_sd**2) * ndtri(true)
         # An event beats non-events u < shift + sd e; a non-event u is beaten by all events but e < (u - shift) / sd.
         offset = np.where(event_is_rarer, shift, -shift / event_sd)
-        scaled = np.where(event_is_rarer[of_rarer], event_sd, 1 / event_sd) * sought
         observed = np.empty_like(true)
-        for b in range(block):
-            x = np.clip(offset[:, b, of_rarer] + scaled[b], -GAP / 2, GAP / 2) + GAP * of_rarer
+        for b in range(len(pool)):
+            x = offset[:, b].take(of_rarer, axis=1)
+            x += sd * sought[b]
+            np.clip(x, -GAP / 2, GAP / 2, out=x)
+            x += home
             below = np.searchsorted(pool[b], x.ravel()).reshape(x.shape) - first_commoner[of_rarer]
             observed[:, b] = np.add.reduceat(below, first_rarer, axis=1)
         observed /= m * n
         yield Drawn(np.where(event_is_rarer, observed, 1 - observed), true)
+
+
+class Scores(NamedTuple):
+    """Normal scores of ``b`` federations, sorted within each hospital.
+
+    ``commoner [b, C]`` of the class with more rows, hospitals :data:`GAP` apart; ``rarer [b, R]`` of the other;
+    ``hospital [b, H]``: where each hospital stands among all.
+    """
+
+    commoner: Floats
+    rarer: Floats
+    hospital: Floats
+
+
+class Chance:
+    """Where normal scores come from: ``generator`` starts their stream anew each time.
+
+    What one block holds is kept for the next model at the same counts: models differ by their figures alone, and
+    drawing and sorting is most of the work.
+    """
+
+    def __init__(self, generator: Callable[[], np.random.Generator]) -> None:
+        self._generator = generator
+        self._counts: tuple[bytes, bytes, int, int] | None = None
+        self._kept: list[Scores] = []
+
+    def scores(self, of_commoner: Ints, of_rarer: Ints, hospitals: int, draws: int, size: int) -> Iterator[Scores]:
+        """Those of ``draws`` federations, ``size`` at a time, whose rows are of these hospitals."""
+        counts = of_commoner.tobytes(), of_rarer.tobytes(), hospitals, draws
+        if counts == self._counts:
+            yield from self._kept
+            return
+        rng = self._generator()
+        for start in range(0, draws, size):
+            block = min(size, draws - start)
+            commoner, rarer = (_ascending(rng.standard_normal((block, len(of))), of) for of in (of_commoner, of_rarer))
+            commoner += GAP * of_commoner
+            scores = Scores(commoner, rarer, rng.standard_normal((block, hospitals)))
+            if block == draws:
+                self._counts, self._kept = counts, [scores]
+            yield scores
 
 
 def shares(rows: ArrayLike, common: float, taus: ArrayLike, draws: int, rng: np.random.Generator) -> Iterator[Drawn]:

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from raysim.statistics.common_curve import EDGE
-from raysim.statistics.drawn import federations
+from raysim.statistics.drawn import Chance, federations
 from raysim.statistics.intervals import Interval, auroc_interval, difference_interval, hanley_mcneil
 from raysim.statistics.inversion import SAME
 from raysim.statistics.levels import LEVEL
@@ -41,7 +41,7 @@ def group_gap(
     events: ArrayLike,
     non_events: ArrayLike,
     event_sd: float,
-    rng: np.random.Generator,
+    rng: np.random.Generator | Chance,
     draws: int = 1000,
 ) -> GroupGap:
     """The gap of ``G`` groups' AUROC, from ``auroc [G]``, ``events [G]`` and ``non_events [G]`` of each group's rows.

@@ -22,7 +22,7 @@ from scipy.special import expit
 from raysim.statistics.auroc import PairSums
 from raysim.statistics.common_curve import common_curve
 from raysim.statistics.dispersion import Dispersion
-from raysim.statistics.drawn import Drawn, centres, errors, federations, shares
+from raysim.statistics.drawn import Chance, Drawn, centres, errors, federations, shares
 from raysim.statistics.inversion import SAME, TAUS, Estimate, at, invert, visible
 from raysim.statistics.levels import LEVEL, Z
 
@@ -115,7 +115,7 @@ class NoiseFloor:
 def noise_floor(
     sums: PairSums,
     sizes: ArrayLike,
-    rng: np.random.Generator,
+    rng: np.random.Generator | Chance,
     *,
     minimum_events: int = 5,
     draws: int = DRAWS,
@@ -125,7 +125,7 @@ def noise_floor(
 
     ``sizes [H]`` are all rows of each hospital (for ``size_bias``), ``minimum_events`` the events from which a hospital
     may be named the lowest; the test and the spread use every judged hospital. ``taus`` ascend from 0. Strategies that
-    are compared share their draws when each comes with a generator of the same seed.
+    are compared share their draws when all come with one :class:`Chance`.
     """
     curve = common_curve(sums)
     judged = curve.judged

@@ -217,6 +217,16 @@ def test_paired_interval_leaves_out_seeds_that_are_undefined_everywhere() -> Non
         assert low < difference.mean < high
 
 
+def test_the_lowest_of_a_draw_may_be_any_of_its_hospitals() -> None:
+    """A draw of the highest hospitals alone, among many: more than the lowest few columns are looked at."""
+    values, times = np.random.default_rng(2).permutation(400) / 400, np.zeros((2, 400))
+    order = np.argsort(values)
+    times[0, order[-20:]] = 20  # 400 copies, of which the lowest 40 are two hospitals' 20 each
+    times[1, order[:40]] = 10  # the lowest four hospitals
+    found = raysim.metrics.equity._drawn_lowest(values, np.arange(400), times, np.array([40.0, 40.0]))
+    assert found == pytest.approx([values[order[380:382]].mean(), values[order[:4]].mean()])
+
+
 def test_paired_interval_equals_resampling_by_hand() -> None:
     """The same draws, resampled in a plain loop over draws and seeds with the definitions of the figures."""
     rng = np.random.default_rng(5)

@@ -59,7 +59,7 @@ def shown_of(shift: float) -> tuple[decision.Card, list[svg.Figure]]:
     called = naming.names(table, {"other": "The other", "fedavg": "FedAvg"})
     shown = shown.renamed(called)
     differences = tables.differences(frame, "fedavg", hospitals)
-    card = decision.card(shown, answer_from(shown, "AUROC"), frame, differences, hospitals)
+    card = decision.card(shown, answer_from(shown, "AUROC"), frame, differences)
     return card, decision.forest(shown, differences, called, figures.styles(table))
 
 

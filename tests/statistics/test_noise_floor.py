@@ -6,12 +6,13 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from numpy.testing import assert_array_equal
 from scipy.special import expit, ndtri
 
 from raysim.metrics.equity import equity
 from raysim.statistics.common_curve import common_curve
 from raysim.statistics.dispersion import Dispersion
-from raysim.statistics.drawn import centres, errors, federations
+from raysim.statistics.drawn import Chance, centres, errors, federations
 from raysim.statistics.inversion import invert
 from raysim.statistics.noise_floor import (
     error_floor,
@@ -48,6 +49,32 @@ def test_draws_are_as_scores_drawn_directly(m, n, sd):
     assert shares.sum() == pytest.approx(1)
     assert shares == pytest.approx(wanted, abs=4 * np.sqrt(0.25 * 2 / (2 * draws)))
     assert np.corrcoef(observed[0].T)[0, 1] == pytest.approx(0, abs=4 / np.sqrt(draws))
+
+
+def test_models_that_share_chance_are_drawn_as_each_by_itself(monkeypatch):
+    """At other counts, and where a block holds fewer draws than are wanted, the stream starts anew."""
+    made = []
+
+    def generator():
+        made.append(1)
+        return np.random.default_rng(7)
+
+    chance = Chance(generator)
+    for counts, common, starts in (
+        ((EVENTS, NON_EVENTS), 0.8, 1),
+        ((EVENTS, NON_EVENTS), 0.7, 1),
+        (([2], [9]), 0.7, 2),
+    ):
+        given = *counts, common, 1.3, [0.0, 0.4], 30
+        for ours, wanted in zip(drawn(*given, chance), drawn(*given, np.random.default_rng(7)), strict=True):
+            assert_array_equal(ours, wanted)
+        assert len(made) == starts
+    monkeypatch.setattr("raysim.statistics.drawn.BLOCK", 1000)
+    for common in (0.8, 0.7):
+        given = EVENTS, NON_EVENTS, common, 1.3, [0.0, 0.4], 30
+        for ours, wanted in zip(drawn(*given, chance), drawn(*given, np.random.default_rng(7)), strict=True):
+            assert_array_equal(ours, wanted)
+    assert len(made) == 4
 
 
 def test_a_true_spread_is_drawn_around_the_mean():

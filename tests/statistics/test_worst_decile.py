@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from raysim.metrics.equity import paired_interval
-from raysim.report.tables import worst_decile_limits
+from raysim.report.panel import Panel
 from raysim.statistics.worst_decile import worst_decile_difference
 from tests.report.test_answer import frames
 
@@ -52,5 +52,5 @@ def test_a_claim_of_a_comparison_counts_seeds():
     _, hospitals = frames({"fedavg": 0.8, "chip": 0.8}, hospitals=40, noise=0.0)
     shift = hospitals["seed"].map({0: 0.02, 1: 0.05, 2: 0.08}) * (hospitals["strategy"] == "chip")
     moved = hospitals.assign(auroc=hospitals["auroc"] + shift)
-    low, high = worst_decile_limits(moved, ("chip", "global"), ("fedavg", "global"), 0.95)
+    low, high = Panel.of(moved).worst_decile(("chip", "global"), ("fedavg", "global"), 0.95)
     assert low < 0 < high

@@ -1,0 +1,92 @@
+"""The headline figure of every model at every hospital and seed, laid out once for all pairs of a comparison."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from raysim.core.streams import stream
+from raysim.metrics.labels import TaskKind, reporting
+from raysim.statistics.paired import Limits, Paired, paired
+from raysim.statistics.worst_decile import worst_decile_difference
+
+Floats = NDArray[np.float64]
+Key = tuple[str, str]
+"""A strategy and the model that it serves."""
+
+MANY_HOSPITALS = 30
+"""From so many judged hospitals on, resampling them says how far a difference of the worst decile is chance."""
+
+FRONT_DRAWS = 1000
+"""Draws of hospitals for each pair of strategies: the non-dominated set needs all pairs."""
+
+
+@dataclass(frozen=True, eq=False)
+class Panel:
+    """``K`` models at ``H`` hospitals, in the order of their names, with ``S`` seeds in ascending order.
+
+    - ``place``: where each model stands along ``K``. ``kind``: of the headline figure.
+    - ``figure [K, S, H]``: the headline figure, NaN where it is undefined, as an error that is not finite is.
+    - ``rows [K, S, H]``: test rows. ``there [K, S, H]``: whether the table has the model, seed and hospital at all.
+    """
+
+    kind: TaskKind
+    place: Mapping[Key, int]
+    figure: Floats
+    rows: Floats
+    there: NDArray[np.bool_]
+
+    @staticmethod
+    def of(hospitals: pd.DataFrame) -> Panel:
+        """That of a table as in :mod:`raysim.report.tables`. Raises ``ValueError`` for a hospital that is in it twice.
+
+        Without a column ``model`` all are global ones, without ``seed`` all of one seed.
+        """
+        kind, count = reporting(hospitals), len(hospitals)
+        models = hospitals["model"] if "model" in hospitals else np.full(count, "global", dtype=object)
+        seeds = hospitals["seed"] if "seed" in hospitals else np.zeros(count, dtype=np.int64)
+        model, keys = pd.MultiIndex.from_arrays([hospitals["strategy"], models]).factorize()
+        seed, all_seeds = pd.factorize(np.asarray(seeds), sort=True)
+        hospital, names = pd.factorize(hospitals["hospital"], sort=True)
+        shape = len(keys), len(all_seeds), len(names)
+        there = np.zeros(shape, dtype=bool)
+        there[model, seed, hospital] = True
+        if there.sum() < count:
+            raise ValueError("hospitals: a model has two rows of one hospital and seed")
+        figure, rows = np.full((2, *shape), np.nan)
+        values = hospitals[kind.headline].to_numpy(float)
+        figure[model, seed, hospital] = np.where(np.isfinite(values), values, np.nan)
+        rows[model, seed, hospital] = hospitals["n_test"].to_numpy(float)
+        place = {(str(strategy), str(served)): k for k, (strategy, served) in enumerate(keys)}
+        return Panel(kind, place, figure, rows, there)
+
+    def sides(self, first: Key, second: Key) -> tuple[Floats, Floats, Floats]:
+        """The figure of both and the test rows, ``[S, H]`` each: of the seeds and hospitals that both have."""
+        if first not in self.place or second not in self.place:
+            return np.empty((0, 0)), np.empty((0, 0)), np.empty((0, 0))
+        one, other = self.place[first], self.place[second]
+        both = self.there[one] & self.there[other]
+        of = np.ix_(both.any(axis=1), both.any(axis=0))
+        ours, theirs, rows = (
+            np.where(both, values, np.nan)[of] for values in (self.figure[one], self.figure[other], self.rows[one])
+        )
+        return ours, theirs, rows
+
+    def difference(self, first: Key, second: Key) -> Paired:
+        """The difference ``first - second`` of the headline figure; over no hospital where none defines both."""
+        return paired(*self.sides(first, second))
+
+    def worst_decile(self, first: Key, second: Key, level: float) -> Limits:
+        """The interval of the difference ``first - second`` of two models' worst decile.
+
+        NaN for fewer than :data:`MANY_HOSPITALS` that define both. Each pair has draws of its own.
+        """
+        sides = self.sides(first, second)
+        if paired(*sides).hospitals < MANY_HOSPITALS:
+            return Limits(float("nan"), float("nan"))
+        rng = stream(0, f"front/{first}/{second}")
+        return worst_decile_difference(*sides, rng, larger=self.kind.larger, draws=FRONT_DRAWS, level=level)
