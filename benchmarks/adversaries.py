@@ -2,7 +2,8 @@
 
 ``python -m benchmarks.adversaries experiments/adversaries.yaml FOLDER`` plays the grid of the file's sweep in this
 process, every combination with every seed, and judges the models of honest hospitals on test rows. Into FOLDER it
-writes ``adversaries.csv``, a row for each run, and ``adversaries.svg``.
+writes ``adversaries.csv``, a row for each run; ``harm.csv``, means over seeds with 95 % intervals; and
+``adversaries.svg``. With ``--drawn`` it plays nothing, and goes by the runs that are there.
 """
 
 from __future__ import annotations
@@ -16,7 +17,10 @@ import matplotlib
 
 matplotlib.use("svg")
 import matplotlib.pyplot as plt
+import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
+from scipy.stats import t as student
 
 from raysim.cluster.placement import Placement, balance
 from raysim.cluster.pool import LocalPool
@@ -26,6 +30,8 @@ from raysim.engine.job import Outcome
 from raysim.engine.job_checks import check_job
 from raysim.engine.reception.attack_figures import attack_figures
 from raysim.experiment.jobs import make_job
+
+GRID = ["strategy.name", "adversary.attack", "aggregation.name", "adversary.share"]
 
 
 def outcome_of(config: Any, federation: Any, seed: int) -> tuple[Any, Outcome]:
@@ -79,17 +85,56 @@ def _with(tree: dict[str, Any], setting: dict[str, Any]) -> dict[str, Any]:
     return changed
 
 
+def harm(table: pd.DataFrame) -> pd.DataFrame:
+    """A row for each strategy, attack, rule and share: what honest hospitals beside bad ones lost, over seeds.
+
+    ``gain`` is by how much the rule's AUROC over honest hospitals is above that of ``mean`` under the same attack with
+    the same seed. ``_low`` and ``_high`` are the ends of Student's 95 % interval over seeds.
+    """
+    rows = []
+    for key, part in table.groupby(GRID, sort=False):
+        given = dict(zip(GRID, key, strict=True))
+        same = np.logical_and.reduce([table[name] == given[name] for name in GRID if name != "aggregation.name"])
+        usual = table[same & (table["aggregation.name"] == "mean")].set_index("seed")["auroc"]
+        each = part.set_index("seed")
+        row: dict[str, Any] = given | {"seeds": len(each)}
+        for name, values in (
+            ("auroc", each["auroc"]),
+            ("harm_in", each["harm_in"]),
+            ("harm_out", each["harm_out"]),
+            ("gain", each["auroc"] - usual.reindex(each.index)),
+        ):
+            row |= dict(zip((name, f"{name}_low", f"{name}_high"), interval(values.to_numpy(float)), strict=True))
+        rows.append(row)
+    return pd.DataFrame(rows)
+
+
+def interval(values: NDArray[np.float64]) -> tuple[float, float, float]:
+    """The mean of what is defined, and the ends of its 95 % interval; NaN where fewer than two are."""
+    there = values[np.isfinite(values)]
+    if len(there) < 2:
+        return (float(there.mean()) if len(there) else np.nan), np.nan, np.nan
+    half = float(student.ppf(0.975, len(there) - 1) * there.std(ddof=1) / np.sqrt(len(there)))
+    return float(there.mean()), float(there.mean()) - half, float(there.mean()) + half
+
+
 def draw(table: pd.DataFrame, path: Path) -> None:
-    """A panel for each strategy and attack: the honest mean AUROC against the share of attackers, a line a rule."""
+    """A panel for each strategy and attack: the honest mean AUROC against the share of attackers, a line a rule.
+
+    Bars are 95 % intervals over seeds, which seeds' own differences are part of.
+    """
     strategies, attacks = table["strategy.name"].unique(), table["adversary.attack"].unique()
     figure, axes = plt.subplots(
         len(strategies), len(attacks), figsize=(3 * len(attacks), 2.6 * len(strategies)), sharex=True, sharey=True
     )
     for (i, strategy), (j, attack) in product(enumerate(strategies), enumerate(attacks)):
         part = table[(table["strategy.name"] == strategy) & (table["adversary.attack"] == attack)]
-        for rule, runs in part.groupby("aggregation.name", sort=False):
-            means = runs.groupby("adversary.share")["auroc"].mean()
-            axes[i, j].plot(means.index * 100, means, marker="o", markersize=3, label=rule)
+        for k, (rule, runs) in enumerate(part.groupby("aggregation.name", sort=False)):
+            at = runs["adversary.share"] * 100 + (k - 2) * 0.6
+            ends = [runs["auroc"] - runs["auroc_low"], runs["auroc_high"] - runs["auroc"]]
+            axes[i, j].errorbar(
+                at, runs["auroc"], yerr=ends, marker="o", markersize=3, linewidth=1, elinewidth=0.6, label=rule
+            )
         axes[i, j].set_title(f"{strategy}, {attack}", fontsize=9)
     for axis in axes[-1]:
         axis.set_xlabel("bad hospitals, %")
@@ -104,10 +149,15 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("config", type=Path)
     parser.add_argument("folder", type=Path)
+    parser.add_argument("--drawn", action="store_true", help="play nothing")
     given = parser.parse_args()
     given.folder.mkdir(parents=True, exist_ok=True)
-    made = play(given.config)
-    made.to_csv(given.folder / "adversaries.csv", index=False)
-    draw(made, given.folder / "adversaries.svg")
-    shown = made.groupby(["strategy.name", "adversary.attack", "aggregation.name", "adversary.share"], sort=False)
-    print(shown[["auroc", "worst_decile", "harm_in", "harm_out"]].mean().round(3).to_string())
+    if given.drawn:
+        made = pd.read_csv(given.folder / "adversaries.csv")
+    else:
+        made = play(given.config)
+        made.to_csv(given.folder / "adversaries.csv", index=False)
+    told = harm(made)
+    told.to_csv(given.folder / "harm.csv", index=False)
+    draw(told, given.folder / "adversaries.svg")
+    print(told.round(3).to_string(index=False))

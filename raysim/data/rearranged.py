@@ -36,16 +36,8 @@ def rearranged(federation: Federation, trained: NDArray[np.bool_], added: Added,
     ``trained [N + k]`` is said of the rows of ``federation``, then of those ``added``. Rows of validation stay what
     they are; all others are tested on. ``source_rows`` of the result say which of the ``N + k`` rows each one is.
     """
-    index: list[NDArray[np.int64]] = []
-    bounds, at, total = np.empty_like(federation.bounds), 0, len(federation.y)
-    for h, (start, train, validation, stop) in enumerate(federation.bounds.tolist()):
-        free = [np.arange(start, train), np.arange(validation, stop), total + np.flatnonzero(added.hospital == h)]
-        rows = np.concatenate(free)
-        order = [rows[trained[rows]], np.arange(train, validation), rows[~trained[rows]]]
-        bounds[h] = at + np.cumsum([0, *(len(each) for each in order)])
-        at = bounds[h, 3]
-        index += order
-    rows = np.concatenate(index)
+    people = _people(federation)
+    rows, bounds = _order(federation, trained, added.hospital)
     seen = np.ones((len(added.y), federation.observed.shape[1]), bool)
     meta = json.loads((federation.folder / "federation.json").read_text())
     write(
@@ -58,8 +50,63 @@ def rearranged(federation: Federation, trained: NDArray[np.bool_], added: Added,
         meta=meta | {"fingerprint": f"{federation.fingerprint} rearranged"},
         source_rows=rows,
         preprocessing=federation.preprocessing,
+        people=None if people is None else _extended("people", people, len(added.y))[rows],
     )
     return Federation.open(folder)
+
+
+def copies(federation: Federation, trained: NDArray[np.bool_], folder: Path) -> Federation:
+    """Store in ``folder``, which must exist, as many copies of all hospitals as ``trained [J, N]`` has rows.
+
+    Each trains on rows of its own, as in :func:`rearranged`. ``source_rows`` of the result count the rows of copy ``j``
+    from ``j * N``.
+    """
+    total, count, people = len(federation.y), len(trained), _people(federation)
+    orders = [_order(federation, each, np.empty(0, np.int64)) for each in trained]
+    rows = np.concatenate([order for order, _ in orders])
+    meta = json.loads((federation.folder / "federation.json").read_text())
+    meta |= {
+        "hospitals": [f"{name}, {j}" for j in range(count) for name in federation.hospitals],
+        "attributes": {name: texts * count for name, texts in federation.attributes.items()},
+        "fingerprint": f"{federation.fingerprint} in copies",
+    }
+    write(
+        folder,
+        X=federation.X[rows],
+        y=federation.y[rows],
+        observed=federation.observed[rows],
+        bounds=np.concatenate([bounds + j * total for j, (_, bounds) in enumerate(orders)]),
+        patients={name: values[rows] for name, values in federation.patients.items()},
+        meta=meta,
+        source_rows=np.concatenate([order + j * total for j, (order, _) in enumerate(orders)]),
+        preprocessing=federation.preprocessing,
+        people=None if people is None else people[rows],
+    )
+    return Federation.open(folder)
+
+
+def _people(federation: Federation) -> NDArray[np.int64] | None:
+    """The patient of each row, ``[N]``; None where that is not known."""
+    try:
+        return federation.people
+    except FileNotFoundError:
+        return None
+
+
+def _order(
+    federation: Federation, trained: NDArray[np.bool_], added: NDArray[np.int64]
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """The rows in their new order, and where the parts of hospitals begin and end in it, ``[H, 4]``."""
+    index: list[NDArray[np.int64]] = []
+    bounds, at, total = np.empty_like(federation.bounds), 0, len(federation.y)
+    for h, (start, train, validation, stop) in enumerate(federation.bounds.tolist()):
+        free = [np.arange(start, train), np.arange(validation, stop), total + np.flatnonzero(added == h)]
+        rows = np.concatenate(free)
+        order = [rows[trained[rows]], np.arange(train, validation), rows[~trained[rows]]]
+        bounds[h] = at + np.cumsum([0, *(len(each) for each in order)])
+        at = bounds[h, 3]
+        index += order
+    return np.concatenate(index), bounds
 
 
 def halves(federation: Federation, rng: np.random.Generator) -> NDArray[np.bool_]:

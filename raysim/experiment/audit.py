@@ -35,6 +35,7 @@ from raysim.engine.job import Job, Outcome
 from raysim.experiment.canary_audit import can_be_marked, watched
 from raysim.experiment.runs import Experiment
 from raysim.experiment.session import Session, open_session
+from raysim.experiment.shadows import Opened, outputs_of_shadows
 from raysim.statistics.auroc import delong, placements
 from raysim.statistics.intervals import auroc_interval
 from raysim.statistics.size_slope import size_slope
@@ -93,12 +94,12 @@ def audit(
     job = experiment.job(config.seed)
 
     def opened(played: Federation) -> AbstractContextManager[Session]:
-        names = played.hospitals if played is federation else ()
+        names = played.hospitals if played.hospitals == federation.hospitals else ()
         return open_session(played.totals, config.resources, in_process=in_process, verbose=verbose, names=names)
 
     marked = job.privacy is not None and can_be_marked(job, federation)
-    with opened(federation) as session, tempfile.TemporaryDirectory() as folder:
-        auditor = _Auditor(job, federation, session, Path(folder), say)
+    with tempfile.TemporaryDirectory() as folder:
+        auditor = _Auditor(job, federation, opened, Path(folder), say)
         result = auditor.audit(shadows, 0 if marked else canaries)
     if marked and canaries:
         with tempfile.TemporaryDirectory() as folder:
@@ -125,11 +126,11 @@ class _Auditor:
     """Plays one job on variants of its federation."""
 
     def __init__(
-        self, job: Job, federation: Federation, session: Session, folder: Path, say: Callable[[str], None]
+        self, job: Job, federation: Federation, opened: Opened, folder: Path, say: Callable[[str], None]
     ) -> None:
         evaluation = job.evaluation.model_copy(update={"every": 0, "predictions": True, "groups": ()})
         self._job = replace(job, evaluation=evaluation, adversary=None)
-        self._federation, self._session, self._folder, self._say = federation, session, folder, say
+        self._federation, self._opened, self._folder, self._say = federation, opened, folder, say
 
     def audit(self, shadows: int, canaries: int) -> Audit:
         """All attacks."""
@@ -165,7 +166,8 @@ class _Auditor:
         folder.mkdir()
         federation = rearranged(self._federation, trained, added, folder)
         job = replace(self._job, work=replace(self._job.work, federation=str(folder), seed=seed))
-        *_, outcome = self._session.run(job)
+        with self._opened(federation) as session:
+            *_, outcome = session.run(job)
         if not isinstance(outcome, Outcome):
             raise AssertionError("a job ends with its outcome")
         said = list(outcome.predictions.values())[-1]
@@ -175,15 +177,11 @@ class _Auditor:
 
     def _shadows(self, count: int) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
         """LiRA's scores of all shadow models and rows, and who was in, each ``[count * N]`` rows by model."""
-        confidences, inside = [], []
-        for j in range(count):
-            trained = halves(self._federation, stream(self._job.work.seed, "shadow", j))
-            margins, labels = self._margins(trained, Added.none(self._federation), f"shadow {j}", self._job.work.seed)
-            confidences.append(confidence(margins, labels))
-            inside.append(trained)
-            self._say(f"shadow {j + 1} of {count}")
-        stacked, members = np.stack(confidences), np.stack(inside)
-        scores = np.stack([lira(stacked, members, j) for j in range(count)])
+        federation = self._federation
+        members = np.stack([halves(federation, stream(self._job.work.seed, "shadow", j)) for j in range(count)])
+        outputs = outputs_of_shadows(self._job, federation, members, self._opened, self._folder, self._say)
+        confidences = np.stack([confidence(margins, federation.y) for margins in outputs])
+        scores = np.stack([lira(confidences, members, j) for j in range(count)])
         scores[:, ~self._tested(trained_on(self._federation))] = np.nan
         return scores, members
 

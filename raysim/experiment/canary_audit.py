@@ -8,8 +8,6 @@ the direction of each canary.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -27,6 +25,7 @@ from raysim.engine.messages import ModelSpec
 from raysim.engine.reception.canaries import Canaries
 from raysim.engine.reception.promises import Terms, multipliers
 from raysim.experiment.session import Session
+from raysim.experiment.shadows import Opened
 from raysim.strategies.base import Floats, Ids
 from raysim.training.base import Layout
 from raysim.training.canaries import WithCanaries
@@ -39,10 +38,6 @@ def can_be_marked(job: Job, federation: Federation) -> bool:
     """Whether the model's first layer has a column a feature, so that canaries can have parameters of their own."""
     layout = job.work.model.bind(federation, "cpu", job.work.precision).layout
     return layout.shapes[0][1:] == federation.X.shape[1:]
-
-
-Opened = Callable[[Federation], AbstractContextManager[Session]]
-"""Brings up the hospitals of a federation."""
 
 
 def watched(job: Job, federation: Federation, opened: Opened, folder: Path, count: int) -> dict[str, Any]:

@@ -1,0 +1,69 @@
+"""The runs of an audit's shadow federations: at once where each is then what it would be alone, else in turn."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from raysim.data.federation import Federation
+from raysim.data.rearranged import copies
+from raysim.engine.job import Job, Outcome
+from raysim.experiment.session import Session
+from raysim.experiment.side_by_side import Apart, SideBySide, can_be_together
+
+Opened = Callable[[Federation], AbstractContextManager[Session]]
+"""Brings up the hospitals of a federation."""
+
+MOST = 5e8
+"""Entries of the features of federations that are played at once: 2 GB."""
+
+
+def outputs_of_shadows(
+    job: Job,
+    federation: Federation,
+    trained: NDArray[np.bool_],
+    opened: Opened,
+    folder: Path,
+    say: Callable[[str], None],
+) -> NDArray[Any]:
+    """What the headline models of ``J`` runs of ``job`` say of all rows of ``federation``, ``[J, N]`` or ``[J, N, C]``.
+
+    Each run trains on rows of its own, ``trained [J, N]``, and has the models of :func:`run` with these. ``job`` asks
+    for predictions. Files go to ``folder``, which must exist.
+    """
+    at_once = int(max(1, min(len(trained), MOST // max(federation.X.size, 1)))) if can_be_together(job) else 1
+    parts: list[NDArray[Any]] = []
+    while sum(map(len, parts)) < len(trained):
+        first = sum(map(len, parts))
+        some = trained[first : first + at_once]
+        try:
+            parts.append(_together(job, federation, some, opened, folder / f"shadows {first} by {at_once}"))
+        except Apart:
+            at_once = 1
+            continue
+        say(f"shadow {first + len(some)} of {len(trained)}")
+    return np.concatenate(parts)
+
+
+def _together(
+    job: Job, federation: Federation, trained: NDArray[np.bool_], opened: Opened, folder: Path
+) -> NDArray[Any]:
+    folder.mkdir()
+    stacked = copies(federation, trained, folder)
+    job = replace(job, work=replace(job.work, federation=str(folder)))
+    if len(trained) > 1:
+        job = replace(job, strategy=SideBySide(job.strategy, len(trained)), label=job.name)
+    with opened(stacked) as session:
+        *_, outcome = session.run(job)
+    if not isinstance(outcome, Outcome):
+        raise AssertionError("a job ends with its outcome")
+    said = list(outcome.predictions.values())[-1]
+    outputs = np.empty_like(said)
+    outputs[stacked.source_rows] = said
+    return outputs.reshape(len(trained), len(federation.y), *said.shape[1:])

@@ -1,0 +1,260 @@
+"""Many federations trained at once, as one with all of their hospitals: the shadow runs of an audit.
+
+Each of them has models of its own, and its hospitals are a part of all hospitals in order. What one learns never meets
+what another does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import accumulate
+
+import numpy as np
+
+from raysim.core.errors import RaysimError
+from raysim.engine.job import Job
+from raysim.strategies.base import (
+    FederationView,
+    Floats,
+    Ids,
+    LocalProblem,
+    Mask,
+    Objective,
+    Pull,
+    Question,
+    Selection,
+    State,
+    Strategy,
+    Update,
+    Upload,
+    Visit,
+    own_state,
+)
+
+
+class Apart(RaysimError):
+    """The federations have to be played one after another."""
+
+
+def can_be_together(job: Job) -> bool:
+    """Whether ``job`` has nothing that would make federations side by side depend on each other.
+
+    What shows only in a problem is refused by :class:`Apart` while the run is played.
+    """
+    sections = (job.system, job.stop, job.adversary, job.aggregation, job.compression, job.privacy, job.secure)
+    kind = type(job.selection)
+    remembers = kind.setup is not Selection.setup or kind.observe is not Selection.observe
+    remembers = remembers and job.strategy.uses_selection()
+    return not any(sections) and not remembers and job.strategy.asynchrony() is None
+
+
+@dataclass(frozen=True, eq=False)
+class Standings(State):
+    """Where all federations stand; ``bank`` has the models of the first, then those of the second, and so on."""
+
+    each: tuple[State, ...] = ()
+    """The state of each."""
+
+    @staticmethod
+    def of(each: Sequence[State]) -> Standings:
+        """Those of federations in order."""
+        return Standings(bank=np.concatenate([state.bank for state in each]), each=tuple(each))
+
+
+@dataclass(frozen=True)
+class SideBySide(Strategy):
+    """``strategy`` in each of ``count`` federations of as many hospitals."""
+
+    strategy: Strategy
+    count: int
+
+    def uses_selection(self) -> bool:
+        return self.strategy.uses_selection()
+
+    def setup(self, view: FederationView) -> State:
+        return Standings.of([self.strategy.setup(part) for part in self._views(view)])
+
+    def select(self, view: FederationView, state: State, round: int) -> Ids:
+        offset, chosen = len(view.sizes) // self.count, []
+        for j, (part, own) in enumerate(self._both(view, state)):
+            ids = self.strategy.select(part, own, round)
+            if (ids < 0).any():
+                raise Apart("trains on pooled rows")
+            chosen.append(ids + j * offset)
+        return np.concatenate(chosen)
+
+    def problem(self, view: FederationView, state: State, ids: Ids) -> LocalProblem:
+        return self._together(state, list(self._problems(view, state, ids)))
+
+    def aggregate(self, view: FederationView, state: State, update: Update) -> State:
+        if update.variates is not None:
+            raise Apart("has control variates")
+        each, entry, group = list(own_state(state, Standings).each), 0, 0
+        parts = list(self._both(view, state))
+        offset = len(view.sizes) // self.count
+        for j, problem in self._problems(view, state, update.ids):
+            entries = slice(entry, entry + len(problem.start))
+            groups = slice(group, group + (1 if problem.sent is None else problem.sent.sums))
+            own = Update(
+                ids=update.ids[entries] - j * offset,
+                sums=update.sums[groups],
+                deltas=None if update.deltas is None else update.deltas[entries],
+                losses=None if update.losses is None else update.losses[entries],
+                problem=problem,
+            )
+            each[j] = self.strategy.aggregate(*parts[j], own)
+            entry, group = entries.stop, groups.stop
+        return Standings.of(each)
+
+    def serve(self, view: FederationView, state: State) -> dict[str, Ids]:
+        served = [self.strategy.serve(part, own) for part, own in self._both(view, state)]
+        if any(rows.ndim > 1 for each in served for rows in each.values()):
+            raise Apart("serves groups of patients")
+        first = self._first(state)
+        names = list(served[0])
+        return {
+            name: np.concatenate([_later(s[name], f) for s, f in zip(served, first, strict=True)]) for name in names
+        }
+
+    def mixture(self, view: FederationView, state: State) -> Floats | None:
+        mixtures = [self.strategy.mixture(part, own) for part, own in self._both(view, state)]
+        there = [mixture for mixture in mixtures if mixture is not None]
+        return _blocks(there) if there else None
+
+    def private(self, view: FederationView) -> Mask | None:
+        return self.strategy.private(next(self._views(view)))
+
+    def personalize(self, view: FederationView, state: State) -> LocalProblem | None:
+        problems = [self.strategy.personalize(part, own) for part, own in self._both(view, state)]
+        there = [(j, problem) for j, problem in enumerate(problems) if problem is not None]
+        if len(there) not in (0, self.count):
+            raise Apart("personalises in some of the federations alone")
+        return self._together(state, there) if there else None
+
+    def _together(self, state: State, problems: Sequence[tuple[int, LocalProblem]]) -> LocalProblem:
+        first = self._first(state)
+        return _joined([problem for _, problem in problems], [first[j] for j, _ in problems])
+
+    def _views(self, view: FederationView) -> Iterator[FederationView]:
+        """What each federation's server knows."""
+        hospitals = len(view.sizes) // self.count
+        for j in range(self.count):
+            mine = slice(j * hospitals, (j + 1) * hospitals)
+
+            def ask(
+                question: Question, *, models: Floats | None = None, ids: Ids | None = None, first: int = mine.start
+            ) -> Sequence[Floats]:
+                asked = np.arange(hospitals) if ids is None else ids
+                return view.ask(question, models=models, ids=asked + first)
+
+            yield replace(view, names=view.names[mine], sizes=view.sizes[mine], ask=ask)
+
+    def _both(self, view: FederationView, state: State) -> Iterator[tuple[FederationView, State]]:
+        for part, own in zip(self._views(view), own_state(state, Standings).each, strict=True):
+            if self.strategy.division(part, own) is not None:
+                raise Apart("divides rows into groups of patients")
+            yield part, own
+
+    def _problems(self, view: FederationView, state: State, ids: Ids) -> Iterator[tuple[int, LocalProblem]]:
+        """The federations with somebody in the cohort, and what it minimises there."""
+        hospitals = len(view.sizes) // self.count
+        for j, (part, own) in enumerate(self._both(view, state)):
+            mine = ids[(ids >= j * hospitals) & (ids < (j + 1) * hospitals)] - j * hospitals
+            if len(mine):
+                yield j, self.strategy.problem(part, own, mine)
+
+    def _first(self, state: State) -> list[int]:
+        """The bank row of each federation's first model."""
+        counts = [len(own.bank) for own in own_state(state, Standings).each]
+        return [0, *accumulate(counts[:-1])]
+
+
+def _joined(problems: Sequence[LocalProblem], first: Sequence[int]) -> LocalProblem:
+    """One problem for all cohorts, each of whose bank begins at row ``first``."""
+    if any(problem.groups is not None for problem in problems):
+        raise Apart("trains on groups of patients")
+    following = [problem.then for problem in problems if problem.then is not None]
+    if len(following) not in (0, len(problems)):
+        raise Apart("has unlike problems")
+    return LocalProblem(
+        start=np.concatenate([_later(problem.start, f) for problem, f in zip(problems, first, strict=True)]),
+        upload=_upload(problems),
+        objective=_objective(problems, first),
+        visit=_visit(problems),
+        then=_joined(following, first) if following else None,
+    )
+
+
+def _upload(problems: Sequence[LocalProblem]) -> Upload | None:
+    """What all send, each federation into sums of its own."""
+    uploads = [problem.upload for problem in problems if problem.upload is not None]
+    if not uploads:
+        return None
+    if len(uploads) < len(problems) or len({(each.what, each.single, each.losses) for each in uploads}) > 1:
+        raise Apart("has unlike uploads")
+    weights = [each.weight for each in uploads if each.weight is not None]
+    if len(weights) not in (0, len(uploads)):
+        raise Apart("has unlike uploads")
+    before = np.cumsum([0, *(each.sums for each in uploads)])
+    whole = replace(uploads[0], sums=int(before[-1]), into=None, weight=None)
+    if not weights:
+        return whole
+    if weights[0].ndim > 1:
+        return replace(whole, weight=_blocks(weights))
+    into = [
+        (np.zeros(len(weight), dtype=np.int64) if each.into is None else each.into) + start
+        for each, weight, start in zip(uploads, weights, before[:-1], strict=True)
+    ]
+    return replace(whole, weight=np.concatenate(weights), into=np.concatenate(into))
+
+
+def _objective(problems: Sequence[LocalProblem], first: Sequence[int]) -> Objective:
+    """What all minimise."""
+    each = [problem.objective for problem in problems]
+    masks = [objective.frozen for objective in each if objective.frozen is not None]
+    if any(objective.variates is not None for objective in each):
+        raise Apart("has control variates")
+    alike = len(masks) in (0, len(each)) and all(np.array_equal(mask, masks[0]) for mask in masks)
+    if not alike or len({len(objective.pulls) for objective in each}) > 1:
+        raise Apart("has unlike objectives")
+    pulls = []
+    for k in range(len(each[0].pulls)):
+        own = [objective.pulls[k] for objective in each]
+        weights = [np.broadcast_to(pull.weight, pull.towards.shape) for pull in own]
+        towards = [_later(pull.towards, f) for pull, f in zip(own, first, strict=True)]
+        pulls.append(Pull(np.concatenate(weights).astype(np.float64), np.concatenate(towards)))
+    return replace(each[0], pulls=tuple(pulls))
+
+
+def _visit(problems: Sequence[LocalProblem]) -> Visit:
+    """How all go about it."""
+    visits = [problem.visit for problem in problems]
+    if len({(each.learning_rate, each.batch_size, each.optimizer, each.keep, each.carry) for each in visits}) > 1:
+        raise Apart("has unlike visits")
+    epochs = [visit.epochs for visit in visits]
+    if not any(isinstance(number, np.ndarray) for number in epochs) and len(set(map(str, epochs))) == 1:
+        return visits[0]
+    counts = [
+        np.broadcast_to(number, problem.start.shape)
+        for number, problem in zip(epochs, problems, strict=True)
+        if number is not None
+    ]
+    if len(counts) < len(visits):
+        raise Apart("has unlike visits")
+    return replace(visits[0], epochs=np.concatenate(counts))
+
+
+def _later(rows: Ids, first: int) -> Ids:
+    """Rows of a bank that begins at row ``first`` of all; what stands for no row stays."""
+    return np.where(rows >= 0, rows + first, rows)
+
+
+def _blocks(matrices: Sequence[Floats]) -> Floats:
+    """All of them along the diagonal, zeros elsewhere."""
+    shapes = np.array([matrix.shape for matrix in matrices])
+    whole = np.zeros(shapes.sum(axis=0))
+    at = np.vstack([[0, 0], np.cumsum(shapes, axis=0)])
+    for matrix, (i, j) in zip(matrices, at, strict=False):
+        whole[i : i + matrix.shape[0], j : j + matrix.shape[1]] = matrix
+    return whole
