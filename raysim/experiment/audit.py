@@ -39,6 +39,7 @@ from raysim.experiment.shadows import Opened, outputs_of_shadows
 from raysim.statistics.auroc import delong, placements
 from raysim.statistics.intervals import auroc_interval
 from raysim.statistics.size_slope import size_slope
+from raysim.statistics.spread import paule_mandel
 from raysim.training.base import Model, Optimizer, Task
 
 if TYPE_CHECKING:
@@ -286,13 +287,20 @@ class _Auditor:
 def _federation_figures(rows: pd.DataFrame) -> dict[str, Any]:
     """All rows together, and whether the attack does better at small hospitals."""
     everywhere, each = rows.iloc[-1], rows.iloc[:-1]
-    slope = size_slope(each["auroc"], each["variance"], each["n_train"], 0.0)
+    # A hospital's own variance is small where its AUROC is high, which would bend the slope: counts give chance's.
+    chance = (each["members"] + each["others"] + 1.0) / (12.0 * each["members"] * each["others"])
+    there = each["auroc"].notna()
+    spread = paule_mandel(each["auroc"][there], chance[there]) if there.any() else 0.0
+    slope = size_slope(each["auroc"], chance.where(there), each["n_train"], spread if np.isfinite(spread) else 0.0)
+    middle = float(np.log2(each["n_train"][there & (each["n_train"] > 0)]).mean())
     return {
         "auroc": everywhere["auroc"],
         "auroc_low": everywhere["auroc_low"],
         "auroc_high": everywhere["auroc_high"],
         **{f"found_at_{share:g}": everywhere[f"found_at_{share:g}"] for share in FALSE_POSITIVES},
         "hospitals": int(each["auroc"].notna().sum()),
+        "log2_middle": middle,
+        "auroc_at_middle": slope.intercept + slope.doubling * middle,
         "slope_per_doubling": slope.doubling,
         "slope_low": slope.low * float(np.log(2.0)),
         "slope_high": slope.high * float(np.log(2.0)),
@@ -302,6 +310,8 @@ def _federation_figures(rows: pd.DataFrame) -> dict[str, Any]:
 
 
 def _write(experiment: Experiment, result: Audit) -> Path:
+    from raysim.experiment.comparison import page_provenance
+    from raysim.report.audit import audit_page
     from raysim.storage.manifest import Manifest
     from raysim.storage.results import write_config
 
@@ -311,7 +321,12 @@ def _write(experiment: Experiment, result: Audit) -> Path:
     out.csv("membership.csv", result.membership.drop(columns="variance"))
     if result.inverted is not None:
         out.csv("inversion.csv", result.inverted)
-    out.json("audit.json", _finite(result.summary))
+    summary = _finite(result.summary)
+    out.json("audit.json", summary)
+    seed, frozen = experiment.config.seed, experiment.config.frozen_run()
+    about = page_provenance(frozen, {seed: federation}, "raysim audit config.yaml")
+    title = f"{experiment.config.name}: what the run tells of its patients"
+    out.text("audit.html", audit_page(title, summary, result.membership, result.inverted, about))
     return experiment.folder
 
 

@@ -162,7 +162,7 @@ def write_comparison(
     page = comparison_page(
         config.name,
         frame,
-        _provenance(config.frozen(), federations, "raysim compare config.yaml"),
+        page_provenance(config.frozen(), federations, "raysim compare config.yaml"),
         hospitals=hospitals,
         rounds=rounds,
         baseline=config.reference,
@@ -248,7 +248,7 @@ def write_run_page(out: Manifest, result: Result, frozen: Mapping[str, object], 
     page = run_page(
         f"{result.title or result.label}, seed {result.seed}",
         per_seed([result]),
-        _provenance(frozen, {result.seed: result.federation}, "raysim run config.yaml"),
+        page_provenance(frozen, {result.seed: result.federation}, "raysim run config.yaml"),
         hospitals=for_plots(per_hospital([result], part), part),
         rounds=per_round([result]),
         further=[*training.drawn([result]), *clinical.drawn(clinical.of_run(result.label, result.folder), part)],
@@ -292,7 +292,7 @@ def for_plots(hospitals: pd.DataFrame, part: str) -> pd.DataFrame:
     return hospitals.rename(columns={"n_total": "stays", f"n_{part}": "n_test", f"events_{part}": "events_test"})
 
 
-def _provenance(frozen: Mapping[str, object], federations: Mapping[int, Federation], command: str) -> Provenance:
+def page_provenance(frozen: Mapping[str, object], federations: Mapping[int, Federation], command: str) -> Provenance:
     """From the data of each seed: what is told of it is that of the first seed, and named so where others differ."""
     data, (first, federation) = frozen["data"], next(iter(federations.items()))
     one = len({federation.fingerprint for federation in federations.values()}) == 1

@@ -95,10 +95,10 @@ class SideBySide(Strategy):
         offset = len(view.sizes) // self.count
         for j, problem in self._problems(view, state, update.ids):
             entries = slice(entry, entry + len(problem.start))
-            groups = slice(group, group + (1 if problem.sent is None else problem.sent.sums))
+            groups = slice(group, group + (0 if problem.sent is None else problem.sent.sums))
             own = Update(
                 ids=update.ids[entries] - j * offset,
-                sums=update.sums[groups],
+                sums=np.zeros_like(update.sums[:1]) if problem.sent is None else update.sums[groups],
                 deltas=None if update.deltas is None else update.deltas[entries],
                 losses=None if update.losses is None else update.losses[entries],
                 problem=problem,
