@@ -21,6 +21,7 @@ from raysim.engine.job import Result
 from raysim.experiment import tuning
 from raysim.metrics.labels import reporting
 from raysim.report import (
+    attacks,
     clinical,
     noise,
     patient_clusters,
@@ -168,7 +169,7 @@ def write_comparison(
         baseline=config.reference,
         differences=differences,
         shown=shown,
-        before=(*tuned, *training.sentences(called), *privacy.sentences(called)),
+        before=(*tuned, *training.sentences(called), *privacy.sentences(called), *attacks.sentences(called)),
         results=results,
         further=further,
         noise=by_chance,
@@ -254,6 +255,7 @@ def write_run_page(out: Manifest, result: Result, frozen: Mapping[str, object], 
         further=[*training.drawn([result]), *clinical.drawn(clinical.of_run(result.label, result.folder), part)],
         training=training.of_run(result),
         privacy=privacy.of_run(result),
+        attack=attacks.of_run(result),
         sizes=sizes_said(result),
         part=part,
         result=result,

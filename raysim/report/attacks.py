@@ -3,8 +3,14 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
+
+import numpy as np
+from scipy.special import stdtrit
 
 from raysim.adversaries.figures import AttackFigures
+from raysim.engine.job import Outcome, Result
+from raysim.statistics.levels import LEVEL
 
 
 def sentence(figures: AttackFigures, title: str) -> str:
@@ -23,6 +29,63 @@ def sentence(figures: AttackFigures, title: str) -> str:
     if math.isfinite(figures.success):
         said += f"; the trigger's success {figures.success:+.3f}"
     return said
+
+
+def of_run(result: Result) -> str:
+    """The attack on one run, for its page; empty without one."""
+    told = result.outcome.attack
+    if told is None:
+        return ""
+    said = sentence(told, result.federation.task.title)
+    facts = _facts(result.outcome)
+    return f"{said[0].upper()}{said[1:]}; {facts}." if facts else f"{said[0].upper()}{said[1:]}."
+
+
+def sentences(results: Sequence[Result]) -> tuple[str, ...]:
+    """What attacks changed, a sentence for each attacked strategy: means over its seeds, with intervals from three."""
+    said = []
+    for label in dict.fromkeys(result.label for result in results):
+        of_label = [result for result in results if result.label == label]
+        runs = [result.outcome.attack for result in of_label if result.outcome.attack is not None]
+        if not runs:
+            continue
+        first, title = runs[0], of_label[0].federation.task.title
+        headline = next(iter(first.honest))
+        told = (
+            f"Attack on {label}: {first.attack} by {len(first.bad)} bad hospitals who know {KNOWLEDGE[first.knowledge]}"
+        )
+        parts = {
+            f"change of honest hospitals' mean {title}": [run.change[headline] for run in runs],
+            "of their worst decile": [run.change["worst_decile"] for run in runs],
+            "harm beside bad hospitals": [run.harm_in for run in runs],
+            "elsewhere": [run.harm_out for run in runs],
+            "the trigger's success": [run.success for run in runs],
+        }
+        shown = [f"{name} {_over_seeds(values)}" for name, values in parts.items() if np.isfinite(values).any()]
+        said.append("; ".join([told, *shown]) + ".")
+    return tuple(said)
+
+
+def _over_seeds(values: Sequence[float]) -> str:
+    """Their mean, with its interval where at least three are defined."""
+    there = np.array([value for value in values if math.isfinite(value)])
+    mean = float(there.mean())
+    if len(there) < 3:
+        return f"{mean:+.3f}"
+    half = float(stdtrit(len(there) - 1, (1.0 + LEVEL) / 2.0) * there.std(ddof=1) / math.sqrt(len(there)))
+    return f"{mean:+.3f} ({mean - half:+.3f} to {mean + half:+.3f})"
+
+
+def _facts(outcome: Outcome) -> str:
+    """What became of bad updates, where a rule tells."""
+    words = {
+        "rejecting_precision": "bad among the updates that the rule rejected",
+        "rejecting_recall": "rejected among the bad ones",
+        "bad_share_admitted": "of what was learned came from bad ones",
+        "largest_bad_share": "the largest share of bad hospitals in a sum",
+    }
+    facts = {name: float(value) for name, value in outcome.facts.items() if name in words}
+    return ", ".join(f"{words[name]}: {value:.2f}" for name, value in facts.items() if math.isfinite(value))
 
 
 KNOWLEDGE = {

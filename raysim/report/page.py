@@ -203,6 +203,7 @@ def run_page(
     further: Sequence[Drawn | svg.Figure] = (),
     training: str = "",
     privacy: str = "",
+    attack: str = "",
     sizes: Mapping[str, str] | None = None,
     part: str = "test",
     links: Links = (),
@@ -210,8 +211,8 @@ def run_page(
     """The page of one run: ``per_model`` has a row a model served, columns as ``per_seed``.
 
     ``part`` of the rows was evaluated; ``training`` says whether the model is trained, ``privacy`` what is promised,
-    ``sizes`` for each model whether it depends on hospitals' size; ``result`` is the run, without which nothing is told
-    of single hospitals.
+    ``attack`` what bad hospitals did, ``sizes`` for each model whether it depends on hospitals' size; ``result`` is the
+    run, without which nothing is told of single hospitals.
     """
     table, kind = tables.comparison(per_model), reporting(per_model)
     models = [str(model) for model in table["model"]]
@@ -228,7 +229,7 @@ def run_page(
             "task": {"title": kind.title, "larger": kind.larger, "worst": kind.worst},
             "part": part,
             "few": tables.few(table),
-            "lead": [*run_lead(table, models, sizes), *filter(None, [training, privacy])],
+            "lead": [*run_lead(table, models, sizes), *filter(None, [training, privacy, attack])],
             "evidence": "" if hospitals is None or hospitals.empty else judged.sentence(hospitals, part),
             "events": [] if hospitals is None or hospitals.empty else judged.events_figure(hospitals, part),
             "cards": own,

@@ -44,6 +44,10 @@ def test_an_attack_is_reported_beside_the_same_run_without_it(tmp_path):
     np.testing.assert_allclose(rows["harm"], lost, atol=1e-12)
     assert told["harm_in"] == pytest.approx(np.nanmean(lost[~rows["bad"]]))
     assert told["harm_out"] is None
+    page = (tmp_path / "attacked" / "report.html").read_text()
+    assert "Attack: label_flip by 2 bad hospitals who know their own data alone" in page
+    assert f"harm beside bad hospitals {told['harm_in']:.3f}" in page
+    assert "Attack:" not in (tmp_path / "plain" / "report.html").read_text()
     assert "adversary" not in plain.summary
     assert not (tmp_path / "plain" / "attack.csv").exists()
     frozen = yaml.safe_load((tmp_path / "attacked" / "config.yaml").read_text())

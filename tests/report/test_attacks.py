@@ -1,0 +1,64 @@
+"""What pages say of attacks."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy.stats import t
+
+from raysim.adversaries.figures import AttackFigures
+from raysim.report import attacks
+
+NAN = float("nan")
+
+
+def result(harm_in: float, label: str = "fedavg", success: float = NAN, facts: dict[str, float] | None = None) -> Any:
+    figures = AttackFigures(
+        attack="label_flip",
+        knowledge="own",
+        bad=("h1", "h3"),
+        honest={"auroc": 0.8, "worst_decile": 0.6, "gini": 0.1},
+        change={"auroc": -harm_in, "worst_decile": -2 * harm_in, "gini": 0.0},
+        harm_in=harm_in,
+        harm_out=0.0,
+        largest_bad_share=0.5,
+        success=success,
+        per_hospital=(),
+    )
+    task = SimpleNamespace(title="AUROC")
+    outcome = SimpleNamespace(attack=figures, facts=facts or {})
+    return SimpleNamespace(label=label, outcome=outcome, federation=SimpleNamespace(task=task))
+
+
+def test_a_comparison_says_means_over_seeds_with_intervals_from_three():
+    harms = [0.01, 0.02, 0.06]
+    (said,) = attacks.sentences([result(harm) for harm in harms])
+    half = t.ppf(0.975, 2) * np.std(harms, ddof=1) / np.sqrt(3)
+    interval = f"{np.mean(harms):+.3f} ({np.mean(harms) - half:+.3f} to {np.mean(harms) + half:+.3f})"
+    assert f"harm beside bad hospitals {interval}" in said
+    assert "elsewhere +0.000 (+0.000 to +0.000)" in said
+    assert said.startswith("Attack on fedavg: label_flip by 2 bad hospitals who know their own data alone;")
+    assert "trigger" not in said
+    (two,) = attacks.sentences([result(harm) for harm in harms[:2]])
+    assert "harm beside bad hospitals +0.015;" in two
+    assert len(attacks.sentences([result(0.1), result(0.1, label="chip")])) == 2
+
+
+def test_nothing_is_said_where_nobody_attacks():
+    plain = result(0.1)
+    plain.outcome.attack = None
+    assert attacks.sentences([plain]) == ()
+    assert attacks.of_run(plain) == ""
+
+
+@pytest.mark.parametrize("success", [0.25, NAN])
+def test_a_run_says_success_and_what_the_rule_did(success):
+    said = attacks.of_run(result(0.02, success=success, facts={"rejecting_recall": 0.75, "largest_bad_share": NAN}))
+    assert said.startswith(
+        "Attack: label_flip by 2 bad hospitals who know their own data alone; honest hospitals: mean"
+    )
+    assert said.endswith("rejected among the bad ones: 0.75.")
+    assert ("trigger's success +0.250" in said) == np.isfinite(success)
