@@ -104,8 +104,8 @@ def stacked_files(results: Sequence[Result], name: str) -> pd.DataFrame | None:
 def comparison_table(frame: pd.DataFrame, differences: pd.DataFrame, *, folds: bool = False) -> pd.DataFrame:
     """``comparison.csv``: a row a strategy and model, from :func:`per_seed` and the ``differences`` in it.
 
-    Each metric has its mean over seeds and ``_std`` (ddof 1). ``<metric>_difference`` (and its ``_std``) is the mean of
-    the paired difference against the reference, ``_low`` and ``_high`` a 95 % bootstrap interval over hospitals.
+    Each metric has its mean over seeds and ``_std`` (ddof 1). ``<metric>_difference`` (and its ``_std``) is the paired
+    difference against the reference, ``_low`` and ``_high`` its 95 % interval (:func:`tables.differences`).
     Where seeds are ``folds`` of a cross-validation, ``_margin`` is half the width of a mean's 95 % interval over them.
     """
     table = tables.comparison(frame)

@@ -6,7 +6,8 @@ Of several seeds figures are means, with intervals over patients and seeds (:mod
 from __future__ import annotations
 
 import csv
-from collections.abc import Callable, Mapping, Sequence
+import io
+from collections.abc import Iterable, Sequence, Set
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,7 +15,7 @@ import numpy as np
 import pandas as pd
 from markupsafe import Markup
 
-from raysim.core.csv_files import text_of
+from raysim.core.csv_files import cell, text_of
 from raysim.engine.subgroups import EVERYWHERE
 from raysim.report import svg
 from raysim.report.naming import MODELS
@@ -90,12 +91,20 @@ def drawn(served: Sequence[Served], part: str = "test") -> list[Figure]:
     return [_table(shown, part), _calibration(shown, of), _decision_curve(shown, of)]
 
 
-def read_rows(path: Path, wanted: Callable[[Mapping[str, str]], bool]) -> pd.DataFrame:
-    """The ``wanted`` rows of a clinical table, which has a row for each hospital and figure: few of many are."""
-    with path.open(newline="", encoding="utf-8") as file:
-        rows = [row for row in csv.DictReader(file) if wanted(row)]
-        names = list(rows[0]) if rows else []
-    table = pd.DataFrame(rows, columns=names)
+def read_rows(path: Path, **wanted: Set[str]) -> pd.DataFrame:
+    """The rows of a clinical table whose columns hold one of the ``wanted`` texts: few of many, as every hospital has
+    rows for every figure."""
+    text = path.read_bytes().decode()
+    if '"' in text:
+        lines: Iterable[str] = io.StringIO(text, newline="")
+    else:  # no cell spans lines or has a comma in it, and the first column alone says which lines are looked at
+        head, *below = text.split("\n")
+        beginnings = tuple(f"{cell(hospital)}," for hospital in wanted.get("hospital", ()))
+        lines = [head, *(line for line in below if not beginnings or line.startswith(beginnings))]
+    names, *rows = csv.reader(lines)
+    at = {names.index(name): texts for name, texts in wanted.items()}
+    chosen = [row for row in rows if row and all(text_of(row[place]) in texts for place, texts in at.items())]
+    table = pd.DataFrame(chosen, columns=names)
     for name in names:
         table[name] = table[name].map(text_of) if name in TEXTS else pd.to_numeric(table[name])
     return table
@@ -103,16 +112,14 @@ def read_rows(path: Path, wanted: Callable[[Mapping[str, str]], bool]) -> pd.Dat
 
 def _models(folder: Path) -> list[str]:
     """The models that a run serves, in its order."""
-    together = read_rows(folder / FIGURES, lambda row: row["hospital"] == EVERYWHERE)
+    together = read_rows(folder / FIGURES, hospital={EVERYWHERE})
     return list(dict.fromkeys(together["model"]))
 
 
 def _served(name: str, folders: Sequence[Path], model: str, style: Style, hospital: str) -> Served:
     def of(file: str) -> pd.DataFrame:
-        def wanted(row: Mapping[str, str]) -> bool:
-            return row["model"] == model and text_of(row["hospital"]) == hospital
-
-        return pd.concat([read_rows(folder / file, wanted) for folder in folders], ignore_index=True)
+        wanted = {"hospital": {hospital}, "model": {model}}
+        return pd.concat([read_rows(folder / file, **wanted) for folder in folders], ignore_index=True)
 
     figures, calibration, benefit = (of(file) for file in (FIGURES, CALIBRATION, NET_BENEFIT))
     if figures.empty:
@@ -181,9 +188,10 @@ def _table(served: Sequence[Served], part: str) -> Figure:
     )
     caption = (
         "A slope below 1: predictions are too extreme. In the large, above 0: risks are predicted too low. Below the "
-        "calibration error stands what perfectly calibrated predictions reach in one of 20 federations. The thresholds "
-        "for a specificity or sensitivity are chosen on validation rows; in a run without such rows they are chosen on "
-        "these, which flatters. A dash is undefined. Every figure, for every hospital, is in clinical.csv of the run."
+        "calibration error stands what perfectly calibrated predictions reach in one of 20 federations; it has no "
+        "interval, as few rows alone make it larger. The thresholds for a specificity or sensitivity are chosen on "
+        "validation rows; in a run without such rows they are chosen on these, which flatters. A dash is undefined. "
+        "Every figure, for every hospital, is in clinical.csv of the run."
     )
     return Figure("clinical-table", "Calibration and decisions", region, caption)
 
@@ -198,7 +206,7 @@ def _cell(each: Served, name: str, at: float | None, digits: int) -> Markup:
         below = f"{row['low']:.{digits}f} to {row['high']:.{digits}f}"
     elif name == "calibration_error":
         floor = _row(each, "calibration_error_floor", None)
-        below = f"by chance to {floor['high']:.{digits}f}" if floor is not None else ""
+        below = "no interval" + (f"; by chance to {floor['high']:.{digits}f}" if floor is not None else "")
     return element("td", f"{row['value']:.{digits}f}", element("span", below, class_="interval"))
 
 

@@ -83,8 +83,9 @@ def differences(
 ) -> pd.DataFrame:
     """Every strategy and model minus the baseline: ``strategy, model, figure, mean, std, pairs, low, high``.
 
-    ``mean`` and ``std`` are over pairs of equal seeds. ``low`` and ``high``, where ``hospitals`` is given, are a 95 %
-    interval: of the mean AUROC (MAE) for hospitals like these (:meth:`raysim.statistics.paired.Paired.population`), of
+    ``mean`` and ``std`` are over pairs of equal seeds. With ``hospitals`` the mean of the AUROC (MAE) is that of
+    :class:`raysim.statistics.paired.Paired`, over all hospitals and seeds that define both, which answer and figures
+    give too; ``low`` and ``high`` are then a 95 % interval: of that mean for hospitals like these, of
     the worst decile that of :func:`raysim.statistics.worst_decile.worst_decile_difference`, from
     :data:`raysim.report.panel.MANY_HOSPITALS` on. NaN else. Each holds by
     itself; the answer's hold together. The baseline is that strategy's ``global`` model or, without one, its first. No
@@ -107,15 +108,15 @@ def differences(
         seeds = own.index.intersection(base.index)
         for figure in figures_in(per_seed):
             found = paired_difference(own.loc[seeds, figure], base.loc[seeds, figure])
-            low = high = float("nan")
+            mean, low, high = found.mean, float("nan"), float("nan")
             if sides is not None and difference is not None and figure in kind.intervals:
-                if figure == kind.headline:
-                    low, high = difference.population()
+                if figure == kind.headline and difference.hospitals:
+                    mean, (low, high) = difference.difference, difference.population()
                 elif difference.hospitals >= MANY_HOSPITALS:
                     # A stream for each row and figure: adding a strategy does not move another's interval.
                     rng = stream(seed, f"interval/{strategy}/{model}/{figure}")
                     low, high = worst_decile_difference(*sides, rng, larger=kind.larger)
-            rows.append((strategy, model, figure, *found, low, high))
+            rows.append((strategy, model, figure, mean, found.std, found.pairs, low, high))
     return pd.DataFrame(rows, columns=names)
 
 

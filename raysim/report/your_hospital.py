@@ -134,11 +134,7 @@ def _clinical(results: Sequence[Result], recommended: Key | None) -> dict[str, l
     """By hospital, the calibration of the recommended model, or of the run's, where the runs have told it."""
     label, model = recommended or (results[0].label, list(results[0].outcome.figures)[-1])
     files = [result.folder / "clinical.csv" for result in results if result.label == label]
-    tables = [
-        read_rows(file, lambda row: row["model"] == model and row["figure"] in CLINICAL)
-        for file in files
-        if file.exists()
-    ]
+    tables = [read_rows(file, model={model}, figure=CLINICAL.keys()) for file in files if file.exists()]
     if not tables:
         return {}
     table = pd.concat(tables, ignore_index=True)
@@ -148,7 +144,9 @@ def _clinical(results: Sequence[Result], recommended: Key | None) -> dict[str, l
         text = with_interval(float(found.value), float(found.low), float(found.high), 2)
         if not found.seeds:
             text = f"undefined: {rows['undefined'].iloc[0]}"
-        elif found.seeds < len(files):
+        elif np.isnan(found.low):
+            text += ", no interval"
+        if 0 < found.seeds < len(files):
             text += f", of {found.seeds} of {len(files)} seeds"
         told.setdefault(str(hospital), []).append([CLINICAL[str(figure)].format(at=float(rows["at"].iloc[0])), text])
     return told

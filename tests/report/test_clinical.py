@@ -10,6 +10,7 @@ import pandas as pd
 import pytest
 
 from raysim.config.evaluation import ClinicalSection
+from raysim.core.csv_files import write_csv
 from raysim.report import clinical
 from raysim.report.curve_figure import curve_figure
 from raysim.storage.clinical_tables import tables
@@ -40,7 +41,7 @@ def test_the_page_says_what_the_tables_say(run: Path):
         assert f"<td>{row['value']:.{digits}f}<" in text, name
         assert f"{row['low']:.{digits}f} to {row['high']:.{digits}f}" in text, name
     assert "134 test rows" in text
-    assert f"by chance to {together.loc['calibration_error_floor', 'high']:.3f}" in text
+    assert f"no interval; by chance to {together.loc['calibration_error_floor', 'high']:.3f}" in text
     assert "PPV from 30%" in text
     bins = pd.read_csv(run / "calibration.csv")
     dots = bins[bins["hospital"].isna() & (bins["model"] == "global")]
@@ -58,6 +59,18 @@ def test_one_hospital_has_its_own(run: Path):
     assert "fewer than 100 rows" in str(table.markup)
     assert "–" in str(table.markup)
     assert clinical.drawn(clinical.of_run("ditto", run, "nobody")) == []
+
+
+@pytest.mark.parametrize("name", ["Saint Mary's", "=1+1", "north, south", 'the "old" one', "a\rb", "x\u2028y"])
+def test_rows_of_a_hospital_are_read_whatever_it_is_called(name: str, tmp_path: Path):
+    table = pd.DataFrame(
+        {"hospital": ["", name, "other", name], "model": ["m", "m", "m", "n"], "figure": "ppv", "at": [0.5, 0.25, 1, 2]}
+    )
+    write_csv(table, tmp_path / "table.csv")
+    found = clinical.read_rows(tmp_path / "table.csv", hospital={name}, model={"m", "k"})
+    assert found.to_dict("records") == [{"hospital": name, "model": "m", "figure": "ppv", "at": 0.25}]
+    assert len(clinical.read_rows(tmp_path / "table.csv", hospital={""})) == 1
+    assert len(clinical.read_rows(tmp_path / "table.csv", figure={"ppv"})) == 4
 
 
 def test_several_seeds_are_means_with_their_seeds_in_the_interval(run: Path, tmp_path: Path):
