@@ -1,9 +1,10 @@
 # make run                the main job on the synthetic federation
 # make run DATA=FOLDER    the same on the eICU tables in FOLDER (demo or full); SILO=hospital for the full database
 # make test               the tests; OPTIONS="tests/data -k folds" runs some of them
-# make docs               the documentation's commands alone, which make test runs too
+# make docs               the documentation's commands, which make test leaves out
+# make suite              both, as in continuous integration
 # make site               the documentation as a site, in site/
-# make check              lint, types and tests, as in continuous integration
+# make check              lint, types and the suite, as in continuous integration
 PYTHON ?= python3
 VENV ?= .venv
 SILO ?= region_beds
@@ -11,6 +12,7 @@ OPTIONS ?=
 # Test processes: one for each core, of which each takes a gigabyte of memory. More were not faster.
 WORKERS ?= logical --maxprocesses 4
 BIN := $(VENV)/bin
+PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
 ifdef DATA
@@ -19,16 +21,19 @@ else
 JOB := experiments/main.yaml
 endif
 
-.PHONY: run test lint types docs site check bench
+.PHONY: run test docs suite lint types site check bench
 
 run: $(VENV)/.installed
 	$(BIN)/raysim compare $(JOB) $(OPTIONS)
 
 test: $(VENV)/.installed-dev
-	$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup $(OPTIONS)
+	$(PYTEST) -m "not documentation" $(OPTIONS)
 
 docs: $(VENV)/.installed-dev
-	$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup -m documentation $(OPTIONS)
+	$(PYTEST) -m documentation $(OPTIONS)
+
+suite: $(VENV)/.installed-dev
+	$(PYTEST) $(OPTIONS)
 
 site: $(VENV)/.installed-dev
 	$(BIN)/python -m mkdocs build --strict
@@ -41,7 +46,7 @@ lint: $(VENV)/.installed-dev
 types: $(VENV)/.installed-dev
 	$(BIN)/mypy
 
-check: lint types test
+check: lint types suite
 
 bench: $(VENV)/.installed
 	$(BIN)/python -m benchmarks.jobs

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import atexit
 import multiprocessing
 import os
+import signal
 import sys
 import tempfile
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
+
+Environment = Mapping[str, str]
 
 FORKS = multiprocessing.get_context("forkserver")
 """For each command one process is forked from another that has imported what commands need and started nothing."""
@@ -21,18 +25,23 @@ FORKS.set_forkserver_preload(
         "mlflow.tracking",
         "pandas",
         "ray",
+        "ray.tune",
         "raysim.cli.main",
         "raysim.experiment.comparison",
         "raysim.experiment.runs",
         "raysim.experiment.session",
         "raysim.report.page",
         "raysim.report.plots",
+        "raysim.tune.sweep",
         "scipy.optimize",
         "scipy.stats",
         "sklearn.cluster",
         "torch",
     ]
 )
+
+OUTPUTS = ("out", "err")
+"""Files that take what a command writes to its standard streams."""
 
 
 class Done(NamedTuple):
@@ -43,34 +52,65 @@ class Done(NamedTuple):
     err: str
 
 
-def raysim(arguments: Sequence[str], folder: Path, environment: Mapping[str, str]) -> Done:
-    """``raysim`` with ``arguments``, run in ``folder`` with further environment variables."""
-    return in_a_process(_command, ["raysim", *arguments], folder, environment)
+class Running:
+    """A command at work. It leads a session of its own, as under a terminal."""
+
+    def __init__(self, function: Callable[..., None], arguments: Sequence[str], folder: Path, environment: Environment):
+        self._outputs = tempfile.TemporaryDirectory()
+        inherited = {name: value for name, value in os.environ.items() if not name.startswith("RAY_")}
+        told = (function, list(arguments), str(folder), inherited | {**environment}, self._outputs.name)
+        self._process = FORKS.Process(target=_run, args=told)
+        self._process.start()
+        self.pid: int = self._process.pid or 0
+
+    def ended(self) -> bool:
+        """Whether it has."""
+        return self._process.exitcode is not None
+
+    def wait(self) -> Done:
+        """Until it has ended."""
+        self._process.join()
+        with self._outputs as folder:
+            return Done(self._process.exitcode, *(Path(folder, name).read_text() for name in OUTPUTS))
+
+
+def raysim(arguments: Sequence[str], folder: Path, environment: Environment) -> Done:
+    """``raysim`` with ``arguments``, run in ``folder``.
+
+    ``environment`` comes to that of this process, of which nothing is left that is Ray's.
+    """
+    return started(arguments, folder, environment).wait()
+
+
+def started(arguments: Sequence[str], folder: Path, environment: Environment) -> Running:
+    """As :func:`raysim`, which is not waited for."""
+    return Running(_command, ["raysim", *arguments], folder, environment)
 
 
 def in_a_process(
-    function: Callable[..., None], arguments: Sequence[str], folder: Path, environment: Mapping[str, str]
+    function: Callable[..., None], arguments: Sequence[str], folder: Path, environment: Environment
 ) -> Done:
     """As :func:`raysim`, of a ``function`` of some module with ``arguments``."""
-    with tempfile.NamedTemporaryFile() as out, tempfile.NamedTemporaryFile() as err:
-        told = (function, list(arguments), str(folder), dict(environment), out.name, err.name)
-        process = FORKS.Process(target=_run, args=told)
-        process.start()
-        process.join()
-        return Done(process.exitcode, out.read().decode(), err.read().decode())
+    return Running(function, arguments, folder, environment).wait()
 
 
 def _run(
-    function: Callable[..., None], arguments: list[str], folder: str, environment: dict[str, str], *outputs: str
+    function: Callable[..., None], arguments: list[str], folder: str, environment: dict[str, str], outputs: str
 ) -> None:
-    for stream, output in enumerate(outputs, start=1):
-        with open(output, "wb") as file:
+    os.setsid()
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell in the background lets its children ignore it
+    for stream, name in enumerate(OUTPUTS, start=1):
+        with Path(outputs, name).open("wb") as file:
             os.dup2(file.fileno(), stream)
     os.chdir(folder)
+    os.environ.clear()
     os.environ.update(environment)
     sys.path.insert(0, folder)  # as python -m has it
     warnings.filterwarnings("error", category=DeprecationWarning, module=r"raysim\b")
-    function(*arguments)
+    try:
+        function(*arguments)
+    finally:
+        atexit._run_exitfuncs()  # which a process of multiprocessing leaves out
 
 
 def _command(*arguments: str) -> None:

@@ -192,15 +192,15 @@ def test_nodes_are_started_only_where_those_that_stand_cannot():
 
 @pytest.fixture
 def three_nodes(monkeypatch) -> Iterator[None]:
-    """Three raylets on this machine, which say that they are nodes with 4, 2 and 2 CPUs."""
+    """Three raylets on this machine, which say that they are nodes with 2, 1 and 1 CPUs."""
     from ray.cluster_utils import Cluster
 
     monkeypatch.setenv("RAY_AUTH_MODE", "disabled")
-    head = {"num_cpus": 4, "include_dashboard": False}
+    head = {"num_cpus": 2, "include_dashboard": False}
     with ray_private.without_agents(logs=False):
         nodes = patiently(lambda: Cluster(initialize_head=True, head_node_args=head))
         for _ in range(2):
-            patiently(lambda: nodes.add_node(num_cpus=2))
+            patiently(lambda: nodes.add_node(num_cpus=1))
     patiently(lambda: ray.init(address=nodes.address, log_to_driver=False, logging_level="ERROR"))
     yield
     ray.shutdown()
@@ -214,18 +214,18 @@ def test_actors_are_where_the_plan_says_and_busy_nodes_are_an_error(three_nodes,
 
     monkeypatch.setattr(cluster, "RESERVE_SECONDS", 600.0)
     nodes = cluster.live_nodes()
-    assert sorted(node.cpus for node in nodes) == [2, 2, 4]
-    placement = place(np.arange(8), ResourcesSection(), nodes)
+    assert sorted(node.cpus for node in nodes) == [1, 1, 2]
+    placement = place(np.arange(4), ResourcesSection(), nodes)
     group = cluster.reserve(placement, nodes)
     pool = RayPool(placement, "cpu", group=group)
     pool.wait(600)
     homes = ray.get([actor.__ray_call__.remote(_node) for actor in pool.actors])
-    assert sorted(homes.count(home) for home in set(homes)) == [2, 2, 4]
+    assert sorted(homes.count(home) for home in set(homes)) == [1, 1, 2]
 
     monkeypatch.setattr(cluster, "RESERVE_SECONDS", 1.0)
-    with pytest.raises(ResourceError, match=r"4 CPUs, 2 CPUs, 2 CPUs on as many nodes were not free within 1 s"):
+    with pytest.raises(ResourceError, match=r"2 CPUs, 1 CPU, 1 CPU on as many nodes were not free within 1 s"):
         cluster.reserve(placement, nodes)
-    alone = Placement((np.arange(8),), 1, 0, nodes=(0,))
+    alone = Placement((np.arange(4),), 1, 0, nodes=(0,))
     assert cluster.reserve(alone, nodes) is None
 
 

@@ -5,13 +5,10 @@ from __future__ import annotations
 import itertools
 import os
 import signal
-import subprocess
-import sys
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from threading import Timer
 from typing import Any
@@ -36,7 +33,7 @@ from raysim.strategies.base import HospitalRows, Strategy
 from raysim.strategies.hospital_clusters.chip import Chip
 from raysim.strategies.selections.sampling import All
 from raysim.training.base import Optimizer
-from tests.commands import in_a_process, raysim
+from tests.commands import Running, in_a_process, raysim, started
 from tests.conftest import MakeFederation, play, shared_ray
 
 SIZES = [12, 8, 21, 0, 14, 9]
@@ -262,7 +259,6 @@ def test_an_actor_that_always_hangs_is_an_error_that_names_its_hospitals(federat
 HELD = """
 import itertools, pathlib, time
 from dataclasses import dataclass
-from functools import partial
 from raysim.strategies.hospital_clusters.chip import Chip
 
 AGGREGATED = itertools.count(1)
@@ -304,9 +300,8 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def environment(folder: Path) -> dict[str, str]:
-    """That of this process, which may decide how its BLAS computes, with folders of its own."""
-    inherited = {name: value for name, value in os.environ.items() if not name.startswith("RAY_")}
-    return inherited | {"HOME": str(folder), "RAYSIM_CACHE": str(folder / "cache")}
+    """Folders of its own."""
+    return {"HOME": str(folder), "RAYSIM_CACHE": str(folder / "cache")}
 
 
 @pytest.mark.parametrize(("how", "code"), [(signal.SIGKILL, -9), (signal.SIGINT, 130), (signal.SIGTERM, 143)])
@@ -322,8 +317,9 @@ def test_a_driver_that_ends_leaves_a_folder_that_goes_on_and_no_process(
         os.killpg(driver.pid, how)  # as a terminal does: to the whole group
     else:
         os.kill(driver.pid, how)
-    said = driver.communicate(timeout=600)[0]
-    assert driver.returncode == code, said
+    done = driver.wait()
+    said = done.out + done.err
+    assert done.code == code, said
     until(lambda: not any(map(alive, family)))
     if how is not signal.SIGKILL:
         assert f"'raysim resume {out.name}' goes on" in said
@@ -346,41 +342,27 @@ def test_a_ray_that_dies_under_a_run_is_an_error_in_one_line(undisturbed: Path, 
     driver = driven(undisturbed, out)
     (victim,) = [each for each in psutil.Process(driver.pid).children(recursive=True) if each.name() == part]
     victim.kill()
-    said = driver.communicate(timeout=600)[0]
+    done = driver.wait()
     hold.unlink()
-    assert driver.returncode == 2, said
-    *before, error = said.splitlines()
+    assert done.code == 2, done
+    *before, error = (done.out + done.err).splitlines()
     told = ("reading data", "starting Ray", "8 hospitals, ", "Held: round", "raysim: Ray did not come up")
-    assert all(line.startswith(told) for line in before), said
+    assert all(line.startswith(told) for line in before), done
     assert error == (
         f"raysim: resources: Ray itself has failed ({part} has ended); what is finished is on disk: 'raysim resume' "
         "with its folder goes on"
     )
 
 
-def driven(folder: Path, out: Path) -> subprocess.Popen[str]:
+def driven(folder: Path, out: Path) -> Running:
     """``raysim run`` on Ray in its 51st round, where it waits."""
     while True:
-        driver = subprocess.Popen(
-            [sys.executable, "-m", "raysim", "run", "c.yaml", "--out", out.name],
-            cwd=folder,
-            env=environment(folder),
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            start_new_session=True,
-            # A shell in the background lets its children ignore Ctrl-C.
-            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
-        )
-        until(partial(_held_or_ended, driver, out))
-        if driver.poll() is None:
+        driver = started(["run", "c.yaml", "--out", out.name], folder, environment(folder))
+        until(lambda: len(list(out.glob("checkpoints/round-*"))) > 1 or driver.ended())  # noqa: B023
+        if not driver.ended():
             return driver
-        said = driver.communicate()[0]
-        assert "timed out during startup" in said, said  # Ray takes half a minute at most, a busy machine longer
-
-
-def _held_or_ended(driver: subprocess.Popen[str], out: Path) -> bool:
-    return len(list(out.glob("checkpoints/round-*"))) > 1 or driver.poll() is not None
+        done = driver.wait()
+        assert "timed out during startup" in done.err, done  # Ray takes half a minute at most, a busy machine longer
 
 
 def resume_here(folder: str) -> None:

@@ -67,9 +67,9 @@ def same_bits(session: Session, federation: Federation) -> None:
         assert [row.metrics for row in rounds] == [row.metrics for row in alone.rounds]
 
 
-@pytest.mark.parametrize("per_actor", ["auto", 1])
-def test_actors_give_the_same_bits_as_one_process(federate: MakeFederation, per_actor):
-    federation = federate(SIZES, [6] * 8)
+@pytest.mark.parametrize(("per_actor", "sizes"), [("auto", SIZES), (1, SIZES[:4])])
+def test_actors_give_the_same_bits_as_one_process(federate: MakeFederation, per_actor, sizes):
+    federation = federate(sizes, [6] * len(sizes))
     resources = ResourcesSection(hospitals_per_actor=per_actor)
     with open_session(federation.totals, resources, in_process=False, verbose=False) as session:
         same_bits(session, federation)

@@ -9,7 +9,6 @@ import os
 import re
 import shutil
 import signal
-import subprocess
 import sys
 import time
 from pathlib import Path
@@ -31,6 +30,7 @@ from raysim.tune.choice import choose
 from raysim.tune.journal import Finished
 from raysim.tune.plan import make_plan
 from raysim.tune.schedulers import make_scheduler
+from tests.commands import started
 from tests.conftest import shared_ray
 from tests.fuzz.command import limited
 from tests.tune.conftest import small_tree
@@ -337,21 +337,13 @@ def in_mid_sweep(sweep_file, out):
         sweep__concurrent=2,
     )
     path.with_name("held_trials.py").write_text(HELD)
-    process = subprocess.Popen(
-        [sys.executable, "-m", "raysim", "sweep", str(path), "--out", str(out)],
-        env={k: v for k, v in os.environ.items() if k != "RAY_ADDRESS"},
-        cwd=path.parent,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
+    process = started(["sweep", str(path), "--out", str(out)], path.parent, {})
     journal, limit = out / "journal.jsonl", time.monotonic() + 600
     while not (journal.exists() and journal.read_bytes().count(b"\n") > 3):
         assert time.monotonic() < limit
-        assert process.poll() is None
+        assert not process.ended(), process.wait()
         time.sleep(0.02)
     yield process
-    process.wait()
     hold.unlink()
     assert journal.read_bytes().count(b"\n") < 11
 
@@ -359,8 +351,8 @@ def in_mid_sweep(sweep_file, out):
 def test_a_killed_driver_loses_at_most_the_trials_that_were_running(sweep_file, tmp_path, monkeypatch):
     out, journal = tmp_path / "out", tmp_path / "out" / "journal.jsonl"
     with in_mid_sweep(sweep_file, out) as process:
-        process.send_signal(signal.SIGKILL)
-        process.communicate()
+        os.kill(process.pid, signal.SIGKILL)
+        process.wait()
     done = journal.read_bytes()
     whole = done[: done.rfind(b"\n") + 1]
     monkeypatch.chdir(tmp_path)  # code is taken from where the command is typed
@@ -372,11 +364,11 @@ def test_a_killed_driver_loses_at_most_the_trials_that_were_running(sweep_file, 
 
 def test_a_sweep_that_is_terminated_says_how_it_goes_on(sweep_file, tmp_path):
     with in_mid_sweep(sweep_file, tmp_path / "out") as process:
-        process.terminate()
-        out, err = process.communicate(timeout=600)
-    assert process.returncode == 143, err
-    assert "SIGTERM received" not in err, "Ray's own trace"
-    assert f"'raysim resume {tmp_path / 'out'}' goes on" in out
+        os.kill(process.pid, signal.SIGTERM)
+        done = process.wait()
+    assert done.code == 143, done.err
+    assert "SIGTERM received" not in done.err, "Ray's own trace"
+    assert f"'raysim resume {tmp_path / 'out'}' goes on" in done.out
 
 
 @pytest.mark.parametrize("part", ["gcs_server", "raylet"])
@@ -385,10 +377,10 @@ def test_a_ray_that_dies_under_a_sweep_is_an_error_in_one_line(part, sweep_file,
         family = psutil.Process(process.pid).children(recursive=True)
         (victim,) = [each for each in family if each.name() == part]
         victim.kill()
-        err = process.communicate(timeout=600)[1]
-    assert process.returncode == 2, err
-    *before, error = err.splitlines()
-    assert all(line.startswith("raysim: Ray did not come up in time") for line in before), err
+        done = process.wait()
+    assert done.code == 2, done.err
+    *before, error = done.err.splitlines()
+    assert all(line.startswith("raysim: Ray did not come up in time") for line in before), done.err
     assert error == (
         f"raysim: resources: Ray itself has failed ({part} has ended); what is finished is on disk: 'raysim resume' "
         "with its folder goes on"
