@@ -49,6 +49,9 @@ def test_lira_is_the_log_ratio_of_two_normal_densities():
     ]
     np.testing.assert_allclose(lira(confidences, members, 0), expected, rtol=1e-9)
     assert np.isnan(lira(confidences[:, :1], np.ones((5, 1), bool), 0)).all()
+    # Of one row, in twice and out twice of the others: one degree of freedom either way.
+    few = lira(np.array([[5.0], [2.0], [4.0], [1.0], [-1.0]]), members[[0, 1, 2, 3, 4], :1], 0)
+    np.testing.assert_allclose(few, [np.log(density(5, 3, 2) / density(5, 0, 2))], rtol=1e-9)
 
 
 def test_how_well_members_are_found():

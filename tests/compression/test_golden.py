@@ -7,6 +7,8 @@ import pytest
 
 from raysim.compression import compressors
 from raysim.compression.compression import Compression, ef21, with_error_feedback
+from raysim.config.compression import CompressionSection
+from raysim.engine.updates.compressing import compression_of
 
 U = np.array([0.5, -2, 0.1, 1.2, 0, -0.3])
 CONSTANT = np.array([0.5, -2, 0.1, 1.2])
@@ -84,6 +86,19 @@ def test_bits():
     assert compressors.sign_bits(U) == 32 + 12
     assert compressors.qsgd_bits(p, 4) == 32 + p * (1 + 3)
     assert compressors.grid_bits(p, 8) == 8 * p
+
+
+@pytest.mark.parametrize("name", ["top_k", "random_k", "sign", "qsgd", "grid"])
+def test_defaults_are_those_of_the_configuration(name):
+    written = compression_of(CompressionSection(name=name))
+    assert written == Compression(name, feedback=written.feedback)
+
+
+def test_no_message_is_longer_than_the_most():
+    for name, most in {"sign": 32 + 2 * 6, "grid": 8 * 6, "qsgd": 32 + 6 * (1 + 5)}.items():
+        made = Compression(name)
+        assert made.most_bits(6) == most
+        assert made.compress(U, rng())[1] <= most
 
 
 def test_counts():

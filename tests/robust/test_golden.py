@@ -21,6 +21,7 @@ def test_median_and_trimmed_mean():
 
 
 def test_krum_and_what_is_made_of_it():
+    assert (squared_distances(ROWS).diagonal() == 0).all()
     scores = selecting.krum_scores(squared_distances(ROWS), 1)
     close(scores, [0.2, 0.47, 0.29, 0.35, 0.45, 0.39, 334.92])
     close(selecting.krum(ROWS, 1).update, ROWS[0])
@@ -48,6 +49,10 @@ def test_fltrust():
     trusted = [1, 0.9922778767, 0.9982743732, 1, 0.9978801060, 0.9936529683, 0.5646839156]
     close(trust.trust_scores(ROWS, root), trusted)
     close(trust.fltrust(ROWS, root).update, [0.8513589660, 1.9736512901])
+    # An update of nothing points nowhere.
+    with_nothing = trust.fltrust(np.vstack([ROWS, np.zeros(2)]), root)
+    close(with_nothing.update, [0.8513589660, 1.9736512901])
+    assert with_nothing.admitted[-1] == 0
 
 
 def test_mixing_with_neighbours_and_buckets():
@@ -57,6 +62,9 @@ def test_mixing_with_neighbours_and_buckets():
         close(Aggregation(rule, assumed=1 / 7, before="nnm").aggregate(ROWS).update, [1.05, 2])
     means = before.buckets(np.array([3, 0, 6, 1, 5, 2, 4]), 2)
     close(coordinates.median(before.mixed(means, ROWS)).update, [0.925, 2.075])
+    rule = Aggregation("median", assumed=1 / 7, before="bucketing")
+    shuffled = rule.aggregate(ROWS, order=np.array([3, 0, 6, 1, 5, 2, 4]))
+    assert (shuffled.update != rule.aggregate(ROWS).update).any()
 
 
 def test_the_shares_of_updates_in_the_aggregate():
@@ -70,6 +78,10 @@ def test_the_shares_of_updates_in_the_aggregate():
     assert shares.sum() == pytest.approx(1)
     assert shares.argmin() == 6
     close(shares @ ROWS, centres.geometric_median(ROWS).update)
+    # One of length 10 is halved, and has a third of the mass.
+    halved = centres.norm_bound(np.array([[6.0, 8.0], [0.0, 3.0]]), 5.0, np.array([1.0, 2.0]))
+    close(halved.update, [1, 10 / 3])
+    close(halved.admitted, [1 / 6, 2 / 3])
 
 
 def test_weights_are_mass():
