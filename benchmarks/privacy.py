@@ -2,9 +2,11 @@
 
     python benchmarks/privacy.py [--repeats 5] [--opacus FOLDER]
 
-A step is one batch of about 32 rows of a hospital with 1,024 rows and 100 features. ``FOLDER`` is where Opacus was
-installed aside (``pip install --no-deps --target FOLDER opacus opt_einsum``); without it its lines are left out. Times
-are the least of the repeats, in microseconds a step, all in one process with one thread.
+A step is one batch of about 32 rows of a hospital with 1,024 rows and 100 features. ``clip`` and ``clip and noise``
+have their batches given, as ``plain`` has them by a permutation; ``coins`` is what it takes to draw them.
+``FOLDER`` is where Opacus was installed aside (``pip install --no-deps --target FOLDER opacus opt_einsum``); without it
+its lines are left out. Times are the least of the repeats, in which the ways take turns, in microseconds a step, all in
+one process with one thread.
 """
 
 from __future__ import annotations
@@ -14,16 +16,17 @@ import sys
 import time
 import warnings
 from collections.abc import Callable
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
 import numpy as np
 from threadpoolctl import threadpool_limits
 
-from raysim.core.streams import stream
+from raysim.core.streams import Streams, stream
 from raysim.training.base import Optimizer, Task
-from raysim.training.kernels.private_descent import PrivateSteps, descend
 from raysim.training.models import build_model
+from raysim.training.private import PrivateSteps, drawn
 
 FEATURES, ROWS, BATCH = 100, 1024, 32
 STEPS = ROWS // BATCH
@@ -44,7 +47,7 @@ def main() -> None:
     with threadpool_limits(1):
         for name, options in MODELS.items():
             ways = own(name, options, X, y) | (of_opacus(options, X, y) if given.opacus else {})
-            times = {way: least(run, given.repeats) for way, run in ways.items()}
+            times = least(ways, given.repeats)
             for way, microseconds in times.items():
                 ratio = microseconds / times["plain"]
                 print(f"{name:20} {way:18} {microseconds:10.1f} us a step {ratio:8.2f} x plain", flush=True)
@@ -57,23 +60,27 @@ def own(name: str, options: dict[str, Any], X: np.ndarray, y: np.ndarray) -> dic
     task = Task(X, y, start, (), 1, 0.1, lambda epoch: stream(0, "batch", epoch))
     optimizer = Optimizer("sgd", 0.1, BATCH)
 
-    def private(multiplier: float) -> object:
-        steps = PrivateSteps(
-            patient=None,
-            patients=ROWS,
-            rate=BATCH / ROWS,
-            steps=STEPS,
-            clip=1.0,
-            multiplier=multiplier,
-            coins=lambda step: stream(0, "dp_batch", step),
-            noise=lambda step, size: stream(0, "dp_noise", step).standard_normal(size),
-        )
-        return descend(model, task, optimizer, steps, np.float32)
+    coins, normals = Streams(0, "dp_batch"), Streams(0, "dp_noise")
 
+    def draw(step: int) -> np.ndarray:
+        return drawn(coins.at(step), ROWS, BATCH / ROWS, None)
+
+    batches = [draw(step) for step in range(STEPS)]
+    clip = PrivateSteps(
+        patient=None,
+        divisor=BATCH,
+        steps=STEPS,
+        clip=1.0,
+        multiplier=0.0,
+        batch=lambda step: batches[step],
+        noise=lambda step, size: normals.at(step).standard_normal(size),
+    )
+    noise = replace(clip, multiplier=1.0)
     return {
         "plain": lambda: model.train([task], optimizer),
-        "clip": lambda: private(0.0),
-        "clip and noise": lambda: private(1.0),
+        "clip": lambda: model.train([replace(task, private=clip)], optimizer),
+        "clip and noise": lambda: model.train([replace(task, private=noise)], optimizer),
+        "coins": lambda: [draw(step) for step in range(STEPS)],
     }
 
 
@@ -111,15 +118,15 @@ def of_opacus(options: dict[str, Any], X: np.ndarray, y: np.ndarray) -> dict[str
     return {"Opacus": epoch}
 
 
-def least(run: Callable[[], object], repeats: int) -> float:
-    """Microseconds of a step, the least of ``repeats`` after a first one."""
-    run()
-    times = []
-    for _ in range(repeats):
-        began = time.perf_counter()
-        run()
-        times.append(time.perf_counter() - began)
-    return min(times) / STEPS * 1e6
+def least(ways: dict[str, Callable[[], object]], repeats: int) -> dict[str, float]:
+    """Microseconds of a step of each way, the least of ``repeats`` after a first one; the ways take turns."""
+    times: dict[str, list[float]] = {way: [] for way in ways}
+    for _ in range(repeats + 1):
+        for way, run in ways.items():
+            began = time.perf_counter()
+            run()
+            times[way].append(time.perf_counter() - began)
+    return {way: min(each[1:]) / STEPS * 1e6 for way, each in times.items()}
 
 
 if __name__ == "__main__":

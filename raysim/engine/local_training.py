@@ -20,7 +20,7 @@ from raysim.data.federation import Federation
 from raysim.engine.divisions import Groups
 from raysim.engine.messages import FIRST, MODEL, SECOND, STEPS, VARIATE, HospitalStates, PartialResult, RoundPlan, Work
 from raysim.engine.updates.contributions import Contribution, Contributions
-from raysim.engine.updates.private_visits import PatientRelease, pooled_gradient, private_visit
+from raysim.engine.updates.private_visits import PatientRelease, pooled_gradient, with_private_steps
 from raysim.strategies.base import LAST, MIXTURE, OWN, POOLED, Floats, LocalProblem, Mask, Upload, Variates, Visit
 from raysim.strategies.shared import exits
 from raysim.training.base import ContrastTerm, Model, Moments, Optimizer, Task
@@ -164,7 +164,9 @@ class LocalTraining:
     def _trained(self, phase: LocalProblem, tasks: Sequence[Task], some: Sequence[int]) -> NDArray[Any]:
         optimizer, release = self._optimizer(phase.visit), self._plan.release
         if release is not None and release.patients is not None and phase.upload is not None:
-            return self._private(release.patients, tasks, optimizer, some)
+            if release.patients.pooled:  # hospitals stay at their starts
+                return np.stack([task.start for task in tasks])
+            tasks = [self._private(release.patients, task, j) for task, j in zip(tasks, some, strict=True)]
         try:
             return self._model.train(tasks, optimizer)
         except RaysimError:
@@ -176,19 +178,11 @@ class LocalTraining:
                     self._model.train([task], optimizer)
             raise
 
-    def _private(
-        self, release: PatientRelease, tasks: Sequence[Task], optimizer: Optimizer, some: Sequence[int]
-    ) -> NDArray[Any]:
-        """Where visits under a guarantee for patients end. Where these are pooled, a hospital stays at its start."""
-        ends, seed, round = [], self._plan.work.seed, self._plan.round
-        for task, j in zip(tasks, some, strict=True):
-            hospital = int(self._plan.ids[j])
-            end = task.start
-            if not release.pooled:
-                own = self._own(release, hospital)
-                end = private_visit(self._model, task, optimizer, release, own, seed, round, hospital)
-            ends.append(end)
-        return np.stack(ends)
+    def _private(self, release: PatientRelease, task: Task, j: int) -> Task:
+        """Entry ``j``'s task under a guarantee for its patients."""
+        hospital = int(self._plan.ids[j])
+        own = self._own(release, hospital)
+        return with_private_steps(task, release, own, self._plan.work.seed, self._plan.round, hospital)
 
     def _own(self, release: PatientRelease, hospital: int) -> Contribution:
         federation, seed = self._open(False), self._plan.work.seed

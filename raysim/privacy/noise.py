@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from raysim.core.exact import FRACTION_BITS
-from raysim.core.streams import stream
+from raysim.core.streams import Streams, stream
 
 Floats = NDArray[np.float64]
 
@@ -26,6 +26,22 @@ def normals(origin: Origin, size: tuple[int, ...], seed: int, purpose: str, *key
     drawn = np.frombuffer(os.urandom(8 * int(np.prod(size))), dtype=np.uint64) >> np.uint64(11)
     normal: Floats = ndtri((drawn.astype(np.float64) + 0.5) * 2.0**-53).reshape(size)
     return normal
+
+
+class Normals:
+    """``Normals(origin, seed, purpose, *key)(step, size)`` is ``normals(origin, (size,), seed, purpose, *key, step)``,
+    quicker where it is asked for many steps.
+    """
+
+    def __init__(self, origin: Origin, seed: int, purpose: str, *key: int) -> None:
+        self._origin: Origin = origin
+        self._streams = Streams(seed, purpose, *key)
+
+    def __call__(self, step: int, size: int) -> Floats:
+        """Standard normal numbers ``[size]``."""
+        if self._origin == "seeded":
+            return self._streams.at(step).standard_normal(size)
+        return normals(self._origin, (size,), 0, "")
 
 
 def laplaces(origin: Origin, size: int, seed: int, purpose: str, *key: int) -> Floats:

@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
+from raysim.training.private import PrivateSteps
+
 if TYPE_CHECKING:
     from torch import nn
 
@@ -122,6 +124,9 @@ class Task:
     ``linear [P]`` is added to every gradient (the term ``linear . theta``), and the parameters in ``frozen [P]`` stay
     what they are. With ``moments`` the optimiser goes on from there, else its state is fresh. ``contrast`` is a further
     term, which few models know; see :class:`raysim.strategies.base.Contrast`.
+
+    With ``private`` steps, ``epochs`` and ``batches`` have no say; few models know them, see
+    :class:`raysim.training.kernels.clipped.Clippable`.
     """
 
     X: NDArray[Any]
@@ -136,6 +141,12 @@ class Task:
     contrast: ContrastTerm | None = None
     weights: NDArray[Any] | None = None
     moments: Moments | None = None
+    private: PrivateSteps | None = None
+
+    @property
+    def works(self) -> bool:
+        """Whether there is anything to do."""
+        return bool(len(self.y) and (self.epochs if self.private is None else self.private.steps))
 
 
 @dataclass(frozen=True, eq=False)

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from raysim.training.kernels.clipped import Traceable, clipped_sum, patient_lengths
+from raysim.training.kernels.clipped import Clippable, clipped_sum, patient_lengths
 from raysim.training.models import build_model
 
 X = np.array([[1.0, 2.0], [-1.0, 0.5], [0.3, -1.2]])
@@ -19,7 +19,7 @@ ALONE = np.arange(3)
 
 def model(name: str, features: int, classes: int, **options) -> Any:
     built = build_model(name, features, classes, options=options, init="default", device="cpu", precision="float64")
-    assert isinstance(built, Traceable)
+    assert isinstance(built, Clippable)
     return built
 
 

@@ -12,7 +12,7 @@ from raysim.data.federation import Federation
 from raysim.engine.reception.promises import Terms, bit_noise, largest_clip, settled
 from raysim.privacy import accountant
 from raysim.strategies.shared.weights import Weighted
-from raysim.training.kernels.clipped import Traceable
+from raysim.training.kernels.clipped import Clippable
 
 if TYPE_CHECKING:
     from raysim.engine.job import Job
@@ -99,10 +99,12 @@ def _check_descent(job: Job, federation: Federation) -> None:
     """Raise ``ConfigError`` for a model or an optimiser whose steps cannot be clipped by patient."""
     section, work = job.privacy, job.work
     assert section is not None
-    if not isinstance(work.model.bind(federation, "cpu", work.precision), Traceable):
+    model = work.model.bind(federation, "cpu", work.precision)
+    why = model.unclippable if isinstance(model, Clippable) else "does not say how"
+    if why is not None:
         raise ConfigError(
-            f"model.name: gradients of '{work.model.name or work.model.class_path}' are not clipped by patient, so "
-            f"privacy.unit: {section.unit} cannot be promised; choose logistic_regression, linear_regression or mlp"
+            f"model.name: gradients of '{work.model.name or work.model.class_path}' are not clipped by patient, for it "
+            f"{why}, so privacy.unit: {section.unit} cannot be promised; choose another model"
         )
     if section.way == "pooled" and work.optimizer.name != "sgd":
         raise ConfigError(

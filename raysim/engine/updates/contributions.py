@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,11 +24,18 @@ class Contribution:
     """The patient of each, ascending ``[n]``: numbered in the order in which the hospital's rows name them."""
     patients: int
     """How many there are."""
+    total: int
+    """How many training rows the hospital has."""
 
     @property
     def single(self) -> bool:
         """Whether each patient has one row."""
         return len(self.rows) == self.patients
+
+    @cached_property
+    def everything(self) -> bool:
+        """Whether all rows of the hospital take part, in their own order."""
+        return len(self.rows) == self.total and bool((np.diff(self.rows) == 1).all())
 
 
 class Contributions:
@@ -76,4 +84,4 @@ def drawn(people: NDArray[np.int64], order: NDArray[np.int64], most: int) -> Con
     place = np.arange(len(by_patient)) - starts[patient[by_patient]]
     rows = np.sort(by_patient[place < most])
     rows = rows[np.argsort(patient[rows], kind="stable")]
-    return Contribution(rows, patient[rows], len(first))
+    return Contribution(rows, patient[rows], len(first), len(people))

@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from raysim.config.privacy import RowUnit
-from raysim.core.streams import stream
+from raysim.core.streams import Streams, stream
 from raysim.engine.updates.contributions import Contribution
-from raysim.privacy.noise import Origin, normals
+from raysim.privacy.noise import Normals, Origin, normals
 from raysim.strategies.base import Floats
-from raysim.training.base import Model, Optimizer, Task
-from raysim.training.kernels.clipped import Traceable, clipped_sum
-from raysim.training.kernels.private_descent import PrivateSteps, descend, numbered
+from raysim.training.base import Model, Task
+from raysim.training.kernels.clipped import Clippable, numbered
+from raysim.training.private import PrivateSteps, drawn
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,49 +42,47 @@ def pooled_gradient(
     model: Model, task: Task, release: PatientRelease, own: Contribution, seed: int, round: int, hospital: int
 ) -> Floats:
     """What a hospital sends in a pooled ``round``, ``[P]`` in float64: its units' gradients and its share of noise."""
-    coins = stream(seed, "dp_batch", round, hospital, 0).random(own.patients) < release.rate[hospital]
-    kept = np.flatnonzero(coins if own.single else coins[own.patient])
+    coins, patients = stream(seed, "dp_batch", round, hospital, 0), None if own.single else own.patient
+    kept = drawn(coins, own.patients, float(release.rate[hospital]), patients)
     total = np.zeros(len(task.start))
     if len(kept):
         rows = own.rows[kept]
-        patient = None if own.single else numbered(own.patient[kept])
+        patient = None if patients is None else numbered(patients[kept])
         weights = None if task.weights is None else task.weights[rows]
-        layers = traceable(model).traced(task.start.astype(np.float64), task.X[rows], task.y[rows], weights)
-        total += clipped_sum(layers, patient, release.clip)
+        start = task.start.astype(np.float64)
+        total += clippable(model).clipped_sum(start, task.X[rows], task.y[rows], weights, patient, release.clip)
     if release.multiplier[hospital]:
         noise = normals(release.noise, total.shape, seed, "dp_share", round, hospital)
         total += release.multiplier[hospital] * release.clip * noise
     return total
 
 
-def private_visit(
-    model: Model,
-    task: Task,
-    optimizer: Optimizer,
-    release: PatientRelease,
-    own: Contribution,
-    seed: int,
-    round: int,
-    hospital: int,
-) -> NDArray[Any]:
-    """The parameters ``[P]`` with which a visit of noisy steps ends."""
+def with_private_steps(
+    task: Task, release: PatientRelease, own: Contribution, seed: int, round: int, hospital: int
+) -> Task:
+    """The task as a visit of noisy steps, on the rows that stand for the hospital's units."""
+    rate, patient = float(release.rate[hospital]), None if own.single else own.patient
+    coins, normal = (
+        Streams(seed, "dp_batch", round, hospital),
+        Normals(release.noise, seed, "dp_noise", round, hospital),
+    )
     steps = PrivateSteps(
-        patient=None if own.single else own.patient,
-        patients=own.patients,
-        rate=float(release.rate[hospital]),
+        patient=patient,
+        divisor=rate * own.patients,
         steps=release.steps[hospital],
         clip=release.clip,
         multiplier=float(release.multiplier[hospital]),
-        coins=lambda step: stream(seed, "dp_batch", round, hospital, step),
-        noise=lambda step, size: normals(release.noise, (size,), seed, "dp_noise", round, hospital, step),
+        batch=lambda step: drawn(coins.at(step), own.patients, rate, patient),
+        noise=normal,
     )
+    if own.everything:
+        return replace(task, private=steps)
     weights = None if task.weights is None else task.weights[own.rows]
-    theirs = replace(task, X=task.X[own.rows], y=task.y[own.rows], weights=weights)
-    return descend(traceable(model), theirs, optimizer, steps, task.start.dtype)
+    return replace(task, X=task.X[own.rows], y=task.y[own.rows], weights=weights, private=steps)
 
 
-def traceable(model: Model) -> Any:
+def clippable(model: Model) -> Clippable:
     """The model, whose gradients :mod:`raysim.engine.reception.promise_checks` has seen that they can be clipped."""
-    if not isinstance(model, Traceable):
-        raise TypeError(f"{type(model).__name__} has no layers to clip")
+    if not isinstance(model, Clippable) or model.unclippable is not None:
+        raise TypeError(f"the gradients of {type(model).__name__} cannot be clipped")
     return model

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from raysim.training.base import Layout, Model, Moments, Optimizer, Task
+from raysim.training.kernels.clipped import Clippable
 from raysim.training.kernels.descent import BETA1, BETA2, EPSILON, MOMENTUM, combined_pull, rows_per_batch
 from raysim.training.losses import LOG_LOSS
 
@@ -89,6 +90,8 @@ class Cohort:
     def __init__(self, host: Model, gradient: Gradient, *, device: str, precision: str) -> None:
         self.layout = host.layout
         self.initial, self.logits, self.row_losses = host.initial, host.logits, host.row_losses
+        if isinstance(host, Clippable):
+            self.clipped_sum, self.unclippable = host.clipped_sum, host.unclippable
         self.row_by_row = getattr(host, "row_by_row", False)
         self._one_by_one = host.train
         self._gradient, self._dtype = gradient, np.dtype(precision)
@@ -96,8 +99,11 @@ class Cohort:
         self._resident = Resident(self._device)
 
     def train(self, tasks: Sequence[Task], optimizer: Optimizer) -> NDArray[Any]:
-        """LocalSGD for all tasks, ``[len(tasks), P]``; those with a contrastive term as ``host`` trains them."""
-        if any(task.contrast is not None for task in tasks):
+        """LocalSGD for all tasks, ``[len(tasks), P]``.
+
+        Those with a contrastive term or private steps are trained as ``host`` does.
+        """
+        if any(task.contrast is not None or task.private is not None for task in tasks):
             return self._one_by_one(tasks, optimizer)
         thetas = np.empty((len(tasks), self.layout.size), self._dtype)
         for task, theta in zip(tasks, thetas, strict=True):

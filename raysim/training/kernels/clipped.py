@@ -13,6 +13,8 @@ from typing import Any, NamedTuple, Protocol, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
+from raysim.training.private import PrivateSteps
+
 MARGIN = {np.dtype(np.float32): 1e-5, np.dtype(np.float64): 1e-12}
 """By how much a factor that clips is lowered, so that rounding does not put the result above the clip."""
 
@@ -24,34 +26,54 @@ class Traced(NamedTuple):
     returned: NDArray[Any]
 
 
-@runtime_checkable
-class Traceable(Protocol):
-    """A model of dense layers, whose parameters are their weights ``[out, in]`` and biases ``[out]`` in turn."""
-
-    def traced(
-        self, theta: NDArray[Any], X: NDArray[Any], y: NDArray[Any], weights: NDArray[Any] | None
-    ) -> list[Traced]:
-        """Each layer's trace, in the precision of ``theta [P]``; row losses count ``weights [n]`` times."""
-        ...
-
-
 Patients = NDArray[np.int64] | None
 """The patient of each row, ascending ``[n]`` and naming all of ``0..U-1``; None: each row is one."""
 
 
-def row_lengths(layers: Sequence[Traced]) -> NDArray[Any]:
-    """The 2-norm of each row's gradient, ``[n]``."""
+@runtime_checkable
+class Clippable(Protocol):
+    """A model whose gradients are clipped by patient, and which trains tasks with private steps."""
+
+    @property
+    def unclippable(self) -> str | None:
+        """What of the model makes a row's gradient depend on other rows, or on chance; None: nothing."""
+        ...
+
+    def clipped_sum(
+        self,
+        theta: NDArray[Any],
+        X: NDArray[Any],
+        y: NDArray[Any],
+        weights: NDArray[Any] | None,
+        patient: Patients,
+        clip: float,
+    ) -> NDArray[Any]:
+        """The sum over patients of their rows' gradients at ``theta [P]``, each shortened to ``clip``, ``[P]``.
+
+        Row losses count ``weights [n]`` times. A patient's gradient that is not finite counts zero.
+        """
+        ...
+
+
+def numbered(patient: NDArray[np.int64]) -> NDArray[np.int64]:
+    """The patients of rows ``[n]``, ascending, by the numbers 0, 1, ... of those that there are."""
+    return np.concatenate([[0], np.cumsum(np.diff(patient) != 0)])
+
+
+def row_squares(layers: Sequence[Traced]) -> NDArray[Any]:
+    """The squared 2-norm of each row's gradient, ``[n]``."""
     squares: Any = 0.0
     for received, returned in layers:
-        squares = squares + np.einsum("no,no->n", returned, returned) * (np.einsum("ni,ni->n", received, received) + 1)
-    lengths: NDArray[Any] = np.sqrt(squares)
-    return lengths
+        squares = squares + np.vecdot(returned, returned) * (np.vecdot(received, received) + 1)
+    result: NDArray[Any] = squares
+    return result
 
 
 def patient_lengths(layers: Sequence[Traced], patient: Patients) -> NDArray[Any]:
     """The 2-norm of each patient's gradient, ``[U]``."""
     if patient is None:
-        return row_lengths(layers)
+        lengths: NDArray[Any] = np.sqrt(row_squares(layers))
+        return lengths
     squares = np.zeros(int(patient[-1]) + 1 if len(patient) else 0)
     for apart in range(len(patient)):
         first, second = slice(0, len(patient) - apart), slice(apart, len(patient))
@@ -60,8 +82,8 @@ def patient_lengths(layers: Sequence[Traced], patient: Patients) -> NDArray[Any]
             break
         # The inner product of two rows' gradients: sum over layers of (d . d') (a . a' + 1).
         inner = sum(
-            np.einsum("no,no->n", layer.returned[first], layer.returned[second])
-            * (np.einsum("ni,ni->n", layer.received[first], layer.received[second]) + 1.0)
+            np.vecdot(layer.returned[first], layer.returned[second])
+            * (np.vecdot(layer.received[first], layer.received[second]) + 1.0)
             for layer in layers
         )
         twice = inner if apart == 0 else 2.0 * inner
@@ -69,20 +91,21 @@ def patient_lengths(layers: Sequence[Traced], patient: Patients) -> NDArray[Any]
     return np.sqrt(np.maximum(squares, 0.0))
 
 
-def clipped_sum(layers: Sequence[Traced], patient: Patients, clip: float) -> NDArray[Any]:
-    """The sum over patients of their gradients ``[P]``, each shortened to ``clip``.
+def factors(lengths: NDArray[Any], clip: float, dtype: np.dtype[Any]) -> NDArray[Any]:
+    """What gradients of ``lengths [U]`` are multiplied by: 1 where they are short, 0 where they are not finite."""
+    shorter: NDArray[Any] = np.minimum(1.0, clip * (1.0 - MARGIN[dtype]) / lengths)  # the bits of short ones stay
+    shorter[~np.isfinite(lengths)] = 0.0
+    return shorter
 
-    A patient's gradient is the sum over its rows. One that is not finite counts zero.
-    """
+
+def clipped_sum(layers: Sequence[Traced], patient: Patients, clip: float) -> NDArray[Any]:
+    """What :class:`Clippable` says, from the trace of each layer."""
     dtype = layers[0].returned.dtype
     with np.errstate(all="ignore"):
-        lengths = patient_lengths(layers, patient)
-        factors = np.minimum(1.0, clip * (1.0 - MARGIN[dtype]) / lengths)
-        factors[lengths <= clip] = 1.0  # their bits stay
-        by_row = factors if patient is None else factors[patient]
-        finite = bool(np.isfinite(lengths).all())
-        if not finite:
-            kept = np.isfinite(lengths if patient is None else lengths[patient])
+        by_patient = factors(patient_lengths(layers, patient), clip, dtype)
+        by_row = by_patient if patient is None else by_patient[patient]
+        kept = by_row > 0
+        if not kept.all():
             layers, by_row = [Traced(layer.received[kept], layer.returned[kept]) for layer in layers], by_row[kept]
         by_row = by_row.astype(dtype, copy=False)[:, None]
         parts = []
@@ -90,3 +113,40 @@ def clipped_sum(layers: Sequence[Traced], patient: Patients, clip: float) -> NDA
             scaled = returned * by_row
             parts += [(scaled.T @ received).ravel(), scaled.sum(axis=0)]
     return np.concatenate(parts)
+
+
+class RowFactors:
+    """What each row of a batch is multiplied by in a hospital's private steps.
+
+    Rows that are all of their patient need only their own length; patients with several have it from inner products.
+    """
+
+    def __init__(self, private: PrivateSteps, dtype: np.dtype[Any]) -> None:
+        self._clip, self._dtype, self._patient = private.clip, dtype, private.patient
+        shared = np.zeros(0, np.bool_)
+        if private.patient is not None:
+            shared = (np.bincount(private.patient) > 1)[private.patient]
+        self._shared = shared if shared.any() else None
+
+    def shared(self, rows: NDArray[np.int64], low: int, high: int) -> NDArray[np.int64] | None:
+        """The places in the batch ``rows[low:high]`` of those whose patient has others; None without any."""
+        if self._shared is None:
+            return None
+        places = np.flatnonzero(self._shared[rows[low:high]])
+        return places if len(places) else None
+
+    def of_shared(self, layers: Sequence[Traced], rows: NDArray[np.int64], places: NDArray[np.int64]) -> NDArray[Any]:
+        """The factors of the rows at ``places`` of a batch, whose ``rows`` and ``layers`` these are."""
+        if self._patient is None:
+            raise ValueError("rows without patients are shared by none")
+        patient = numbered(self._patient[rows[places]])
+        theirs = [Traced(layer.received[places], layer.returned[places]) for layer in layers]
+        return factors(patient_lengths(theirs, patient), self._clip, self._dtype)[patient]
+
+    def __call__(self, layers: Sequence[Traced], rows: NDArray[np.int64]) -> NDArray[Any]:
+        """The factors ``[b]`` of a batch, from the trace of each layer."""
+        each = factors(np.sqrt(row_squares(layers)), self._clip, self._dtype)
+        places = self.shared(rows, 0, len(rows))
+        if places is not None:
+            each[places] = self.of_shared(layers, rows, places)
+        return each.astype(self._dtype, copy=False)

@@ -15,6 +15,7 @@ from numpy.typing import DTypeLike, NDArray
 from scipy.linalg import blas
 
 from raysim.training.base import Moments, Optimizer, Task, Vector
+from raysim.training.private import PrivateSteps
 
 MOMENTUM = 0.9
 BETA1, BETA2, EPSILON = 0.9, 0.999, 1e-8  # Adam
@@ -254,7 +255,7 @@ def one_by_one(
     with np.errstate(all="ignore"):
         for task, theta in zip(tasks, thetas, strict=True):
             theta[:] = task.start
-            if len(task.y) and task.epochs:
+            if task.works:
                 descend(task, theta)
     return thetas
 
@@ -292,11 +293,27 @@ def end(update: StepRule, task: Task, restore: Callable[[Vector], Vector] | None
         task.moments.steps = left.steps
 
 
+def noise_of(
+    private: PrivateSteps, update: StepRule, arrange: Callable[[Vector], Vector] | None = None
+) -> Callable[[int], None] | None:
+    """What adds a step's noise to what its ``update`` has made of the clipped gradients; None without noise."""
+    if not private.multiplier:
+        return None
+    target, factor = update.target, update.scale / private.divisor * private.multiplier * private.clip
+    axpy = BLAS[target.dtype].axpy
+
+    def add(step: int) -> None:
+        noise: Vector = private.noise(step, len(target))
+        axpy((noise if arrange is None else arrange(noise)).astype(target.dtype, copy=False), target, a=factor)
+
+    return add
+
+
 def largest(tasks: Sequence[Task], batch_size: int) -> tuple[int, int]:
     """The most rows of any task, and the most rows of any batch: what buffers must hold."""
-    sizes = [len(task.y) for task in tasks if task.epochs]
-    most = max(sizes, default=0)
-    return most, max((rows_per_batch(batch_size, n) for n in sizes), default=0)
+    some = [task for task in tasks if task.works]
+    batches = [rows_per_batch(0 if task.private else batch_size, len(task.y)) for task in some]
+    return max((len(task.y) for task in some), default=0), max(batches, default=0)
 
 
 def softmax_residual(logits: NDArray[Any], y: NDArray[np.int64]) -> None:

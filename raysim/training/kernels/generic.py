@@ -33,6 +33,8 @@ from torch.func import functional_call, grad, vmap
 
 from raysim.core.errors import ConfigError
 from raysim.training.base import Layout, Model, Optimizer, Task, Vector
+from raysim.training.kernels.by_row import RowGradients, descend
+from raysim.training.kernels.clipped import Patients
 from raysim.training.kernels.descent import combined_pull, rows_per_batch
 from raysim.training.kernels.lookup import condense
 from raysim.training.kernels.torch_contrast import Contrasting
@@ -164,13 +166,45 @@ class ModuleModel:
         thetas = np.empty((len(tasks), self.layout.size), self._dtype)
         for task, theta in zip(tasks, thetas, strict=True):
             theta[:] = task.start
-            if len(task.y) and task.epochs:
+            if not task.works:
+                continue
+            if task.private is not None:
+                with np.errstate(all="ignore"):
+                    descend(self, self.layout, task, optimizer, theta)
+            else:
                 small = condense(task, self.layout, self._lookup, optimizer) if self._lookup else None
                 if small is None:
                     theta[:] = self._visit(task, optimizer, self.layout)
                 else:
                     theta[small.index] = self._visit(small.task, optimizer, small.layout)
         return thetas
+
+    @property
+    def unclippable(self) -> str | None:
+        """See :class:`raysim.training.kernels.clipped.Clippable`."""
+        if self._normed:
+            return "normalises by the rows of a batch"
+        if self._carried:
+            return "measures rows as it trains"
+        return "draws random numbers when it trains" if self._draws else None
+
+    def clipped_sum(
+        self,
+        theta: Vector,
+        X: NDArray[Any],
+        y: NDArray[Any],
+        weights: NDArray[Any] | None,
+        patient: Patients,
+        clip: float,
+    ) -> Vector:
+        """See :class:`raysim.training.kernels.clipped.Clippable`. Computed in the run's precision."""
+        self.module.train()
+        labels = self._indices(y) if self._loss == LOG_LOSS else self._send(y)
+        counts = self._send(np.ones(len(y)) if weights is None else weights)
+        total = RowGradients(self.module, self.layout, self._constant, self._loss).clipped_sum(
+            self._send(theta), self._send(X), labels, counts, patient, clip
+        )
+        return total.astype(theta.dtype)
 
     def _visit(self, task: Task, optimizer: Optimizer, layout: Layout) -> NDArray[Any]:
         """LocalSGD, ``[P]`` in the terms of ``layout``."""

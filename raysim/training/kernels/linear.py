@@ -15,8 +15,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from raysim.training.base import Layout, Model, Optimizer, Task, Vector
-from raysim.training.kernels.clipped import Traced
-from raysim.training.kernels.descent import BLAS, begin, end, largest, one_by_one, rows_per_batch, softmax_residual
+from raysim.training.kernels.batches import Gathered, visits
+from raysim.training.kernels.clipped import Patients, Traced, clipped_sum
+from raysim.training.kernels.descent import BLAS, begin, end, largest, noise_of, one_by_one, softmax_residual
+from raysim.training.kernels.linear_clip import LinearClip
 from raysim.training.losses import LOG_LOSS, REGRESSION, choose, residual, row_losses
 
 if TYPE_CHECKING:
@@ -81,8 +83,22 @@ class LinearModel:
         """The loss of each row ``[n]``."""
         return row_losses(self._loss, outputs, y)
 
+    unclippable = None
+
+    def clipped_sum(
+        self,
+        theta: Vector,
+        X: NDArray[Any],
+        y: NDArray[Any],
+        weights: NDArray[Any] | None,
+        patient: Patients,
+        clip: float,
+    ) -> Vector:
+        """See :class:`raysim.training.kernels.clipped.Clippable`."""
+        return clipped_sum(self.traced(theta, X, y, weights), patient, clip)
+
     def traced(self, theta: Vector, X: NDArray[Any], y: NDArray[Any], weights: NDArray[Any] | None) -> list[Traced]:
-        """See :class:`raysim.training.kernels.clipped.Traceable`."""
+        """The trace of the one layer, in the precision of ``theta [P]``; row losses count ``weights [n]`` times."""
         rows, cut = X.astype(theta.dtype, copy=False), self.outputs * self._features
         z = rows @ theta[:cut].reshape(self.outputs, self._features).T + theta[cut:]
         if self._loss != LOG_LOSS:
@@ -123,31 +139,29 @@ class _Buffers:
         self._z = np.empty((batch, outputs), dtype)
 
     def _fill(
-        self, task: Task, epoch: int, full: bool, rows: NDArray[Any], *columns: tuple[NDArray[Any], NDArray[Any]]
+        self, X: NDArray[Any], gathered: Gathered, rows: NDArray[Any], columns: Sequence[tuple[NDArray[Any], Any]]
     ) -> None:
-        """Put the epoch's rows into ``rows [n, F+1]``, in its order, and into each second of ``columns`` its first.
+        """Put some steps' rows into the first of ``rows [n, F+1]``, and into each second of ``columns`` its first.
 
-        Those are pairs ``[n]``: of labels, and of rows' weights where they have some.
+        Those are pairs ``[n]``: of labels, and of rows' weights and bounds where they have some.
         """
-        X = task.X.astype(self._dtype, copy=False)
-        if full:
-            if epoch == 0:
+        if gathered.whole:
+            if gathered.step == 0:
                 np.multiply(X, self._unit, rows[:, :-1])
                 for values, into in columns:
                     into[:] = values
             return
-        n = len(rows)
-        order = task.batches(epoch).permutation(n)
-        # mode="clip" only because "raise" makes numpy copy `out` first; a permutation is never out of range
-        X.take(order, 0, self._gathered[:n], "clip")
-        np.multiply(self._gathered[:n], self._unit, rows[:, :-1])
+        order, m = gathered.rows, len(gathered.rows)
+        # mode="clip" only because "raise" makes numpy copy `out` first; an order is never out of range
+        X.take(order, 0, self._gathered[:m], "clip")
+        np.multiply(self._gathered[:m], self._unit, rows[:m, :-1])
         for values, into in columns:
-            values.take(order, 0, into, "clip")
+            values.take(order, 0, into[:m], "clip")
 
     def _columns(
         self, task: Task, targets: NDArray[Any]
     ) -> tuple[NDArray[Any], NDArray[Any] | None, list[tuple[NDArray[Any], NDArray[Any]]]]:
-        """Memory ``[n]`` for an epoch's labels and its rows' weights (None without), and what to fill it from."""
+        """Memory ``[n]`` for some steps' labels and rows' weights (None without), and what to fill it from."""
         labels = np.empty_like(targets)
         if task.weights is None:
             return labels, None, [(targets, labels)]
@@ -158,38 +172,47 @@ class _Buffers:
     def descend_single(self, task: Task, optimizer: Optimizer, theta: Vector) -> None:
         """LocalSGD on ``theta [F+1]``, in place."""
         n = len(task.y)
-        size = rows_per_batch(optimizer.batch_size, n)
         update = begin(optimizer, task, theta, self._unpenalised)
         target, scale, keep, finish = update.target, update.scale, update.keep, update.finish
         gemv, z_all, lift = self._blas.gemv, self._z[:, 0], update.lift
         logistic, loss, rows = self._logistic, self._loss, self._rows[:n]
         targets = (2 * task.y - 1 if logistic else task.y).astype(self._dtype)
         labels, weights, columns = self._columns(task, targets)
-        for epoch in range(task.epochs):
-            self._fill(task, epoch, size == n, rows, *columns)
-            for low in range(0, n, size):
-                batch = rows[low : low + size]
-                b = len(batch)
-                z = z_all[:b]
+        X = task.X.astype(self._dtype, copy=False)
+        clip = noise = None
+        if task.private is not None:
+            clip, noise = LinearClip(task.private, X, self._unit), noise_of(task.private, update)
+            X, columns = clip.X, [*columns, clip.column]
+        divisor = None if task.private is None else task.private.divisor
+        for gathered in visits(task, optimizer):
+            self._fill(X, gathered, rows, columns)
+            for step, (low, high) in enumerate(gathered.cuts, gathered.step):
+                batch, z = rows[low:high], z_all[: high - low]
                 batch.dot(theta, z)
                 if logistic:
                     np.tanh(z, z)
-                    np.subtract(z, labels[low : low + size], z)
+                    np.subtract(z, labels[low:high], z)
                 else:
-                    residual(loss, z, labels[low : low + size])
+                    residual(loss, z, labels[low:high])
                 if weights is not None:
-                    np.multiply(z, weights[low : low + size], z)
+                    np.multiply(z, weights[low:high], z)
+                if clip is not None:
+                    clip.shorten(z, batch, low, high, gathered.rows)
                 spared = lift * target[-1] if lift else 0.0
-                gemv(scale / b, batch.T, z, keep, target, 0, 1, 0, 1, 0, 1)
+                if high > low:
+                    gemv(scale / (divisor or high - low), batch.T, z, keep, target, 0, 1, 0, 1, 0, 1)
+                else:
+                    np.multiply(target, keep, target)
                 if lift:
                     target[-1] += spared
+                if noise is not None:
+                    noise(step)
                 finish()
         end(update, task)
 
     def descend_softmax(self, task: Task, optimizer: Optimizer, theta: Vector) -> None:
         """LocalSGD on ``theta [P]``, in place, through an augmented ``[C, F+1]`` copy."""
         n, C, F = len(task.y), self._outputs, self._gathered.shape[1]
-        size = rows_per_batch(optimizer.batch_size, n)
 
         def augmented(vector: Vector) -> Vector:
             return np.hstack([vector[: C * F].reshape(C, F), vector[C * F :, None]]).ravel()
@@ -204,20 +227,32 @@ class _Buffers:
         target = update.target.reshape(C, F + 1).T
         gemm, rows, lift = self._blas.gemm, self._rows[:n], update.lift
         labels, row_weights, columns = self._columns(task, task.y)
-        for epoch in range(task.epochs):
-            self._fill(task, epoch, size == n, rows, *columns)
-            for low in range(0, n, size):
-                batch = rows[low : low + size]
-                b = len(batch)
-                z = self._z[:b]
-                np.matmul(batch, weights.T, z)
-                softmax_residual(z, labels[low : low + size])
-                if row_weights is not None:
-                    np.multiply(z, row_weights[low : low + size, None], z)
+        X = task.X.astype(self._dtype, copy=False)
+        clip = noise = None
+        if task.private is not None:
+            clip, noise = LinearClip(task.private, X, self._unit), noise_of(task.private, update, augmented)
+            X, columns = clip.X, [*columns, clip.column]
+        divisor = None if task.private is None else task.private.divisor
+        for gathered in visits(task, optimizer):
+            self._fill(X, gathered, rows, columns)
+            for step, (low, high) in enumerate(gathered.cuts, gathered.step):
+                batch, z = rows[low:high], self._z[: high - low]
+                if high > low:
+                    np.matmul(batch, weights.T, z)
+                    softmax_residual(z, labels[low:high])
+                    if row_weights is not None:
+                        np.multiply(z, row_weights[low:high, None], z)
+                    if clip is not None:
+                        clip.shorten_each(z, batch, low, high, gathered.rows)
                 spared = lift * target[-1]
-                gemm(update.scale / b, batch.T, z.T, update.keep, target, 0, 1, 1)
+                if high > low:
+                    gemm(update.scale / (divisor or high - low), batch.T, z.T, update.keep, target, 0, 1, 1)
+                else:
+                    np.multiply(target, update.keep, target)
                 if lift:
                     target[-1] += spared
+                if noise is not None:
+                    noise(step)
                 update.finish()
         theta[:] = flattened(flat)
         end(update, task, flattened)

@@ -16,9 +16,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from raysim.training.base import ContrastTerm, Layout, Model, Optimizer, Task, Vector
-from raysim.training.kernels.clipped import Traced
+from raysim.training.kernels.batches import visits
+from raysim.training.kernels.clipped import Patients, RowFactors, Traced, clipped_sum
 from raysim.training.kernels.contrast import add_gradient, directions
-from raysim.training.kernels.descent import BLAS, begin, end, largest, one_by_one, rows_per_batch, softmax_residual
+from raysim.training.kernels.descent import BLAS, begin, end, largest, noise_of, one_by_one, softmax_residual
 from raysim.training.losses import LOG_LOSS, choose, residual, row_losses
 
 if TYPE_CHECKING:
@@ -116,8 +117,22 @@ class MlpModel:
         """The loss of each row ``[n]``."""
         return row_losses(self._loss, outputs, y)
 
+    unclippable = None
+
+    def clipped_sum(
+        self,
+        theta: Vector,
+        X: NDArray[Any],
+        y: NDArray[Any],
+        weights: NDArray[Any] | None,
+        patient: Patients,
+        clip: float,
+    ) -> Vector:
+        """See :class:`raysim.training.kernels.clipped.Clippable`."""
+        return clipped_sum(self.traced(theta, X, y, weights), patient, clip)
+
     def traced(self, theta: Vector, X: NDArray[Any], y: NDArray[Any], weights: NDArray[Any] | None) -> list[Traced]:
-        """See :class:`raysim.training.kernels.clipped.Traceable`."""
+        """Each layer's trace, in the precision of ``theta [P]``; row losses count ``weights [n]`` times."""
         layers = self._layers(theta)
         received = [X.astype(theta.dtype, copy=False)]
         for weight, bias in layers[:-1]:
@@ -139,46 +154,50 @@ class MlpModel:
     def train(self, tasks: Sequence[Task], optimizer: Optimizer) -> NDArray[Any]:
         """LocalSGD for each task in turn, ``[len(tasks), P]``."""
         n, batch = largest(tasks, optimizer.batch_size)
-        gathered = np.empty((n, self._pairs[0][0]), self._dtype)
+        buffer = np.empty((n, self._pairs[0][0]), self._dtype)
         passes = _Passes([fan_out for _, fan_out in self._pairs], batch, self._dtype, self._loss)
 
         def descend(task: Task, theta: Vector) -> None:
-            self._descend(task, optimizer, theta, gathered, passes)
+            self._descend(task, optimizer, theta, buffer, passes)
 
         return one_by_one(tasks, self.layout.size, self._dtype, descend)
 
-    def _descend(
-        self, task: Task, optimizer: Optimizer, theta: Vector, gathered: NDArray[Any], passes: _Passes
-    ) -> None:
-        X, n = np.ascontiguousarray(task.X, self._dtype), len(task.y)
+    def _descend(self, task: Task, optimizer: Optimizer, theta: Vector, buffer: NDArray[Any], passes: _Passes) -> None:
+        X = np.ascontiguousarray(task.X, self._dtype)
         y = task.y if self._loss == LOG_LOSS else task.y.astype(self._dtype)
         if self._pairs[-1][1] == 2:
             y = (2 * y - 1).astype(self._dtype)
-        size = rows_per_batch(optimizer.batch_size, n)
         update = begin(optimizer, task, theta, self.layout.unpenalised)
         layers, targets = self._layers(theta), self._layers(update.target)
-        rows, labels, weights = X, y, None
-        if task.weights is not None:
-            weights = task.weights.astype(self._dtype, copy=False)
+        rows, labels = X, y
+        weights = None if task.weights is None else task.weights.astype(self._dtype, copy=False)
         ordered = weights
         apart = None if task.contrast is None else self._apart(task.contrast, X)
-        v = apart
-        for epoch in range(task.epochs):
-            if size < n:
-                order = task.batches(epoch).permutation(n)
-                # mode="clip" only because "raise" makes numpy copy `out` first; a permutation is never out of range
-                rows, labels = X.take(order, 0, gathered[:n], "clip"), y.take(order)
+        v, private, factors, noise = apart, task.private, None, None
+        if private is not None:
+            factors, noise = RowFactors(private, self._dtype), noise_of(private, update)
+        keep = update.keep, update.keep + update.lift
+        for gathered in visits(task, optimizer):
+            order = gathered.rows
+            if not gathered.whole:
+                # mode="clip" only because "raise" makes numpy copy `out` first; an order is never out of range
+                rows, labels = X.take(order, 0, buffer[: len(order)], "clip"), y.take(order)
                 ordered = None if weights is None else weights.take(order)
                 v = None if apart is None else apart.take(order, 0)
-            for low in range(0, n, size):
-                batch = rows[low : low + size]
-                row_weights = None if ordered is None else ordered[low : low + size]
-                passes.forward(layers, batch, labels[low : low + size], row_weights)
+            for step, (low, high) in enumerate(gathered.cuts, gathered.step):
+                batch = rows[low:high]
+                row_weights = None if ordered is None else ordered[low:high]
                 contrast = None
                 if task.contrast is not None and v is not None:
-                    contrast = task.contrast, v[low : low + size]
-                keep = update.keep, update.keep + update.lift
-                passes.backward(layers, batch, targets, update.scale / len(batch), keep, contrast)
+                    contrast = task.contrast, v[low:high]
+                if high > low:
+                    passes.forward(layers, batch, labels[low:high], row_weights)
+                    passes.backward(layers, contrast, high - low)
+                if factors is not None and high > low:
+                    passes.shorten(batch, factors, order[low:high])
+                passes.step(batch, targets, update.scale / (private.divisor if private else high - low), keep)
+                if noise is not None:
+                    noise(step)
                 update.finish()
         end(update, task)
 
@@ -250,36 +269,49 @@ class _Passes:
         if weights is not None:
             np.multiply(last, weights[:, None], last)
 
-    def backward(
-        self,
-        layers: Layers,
-        rows: NDArray[Any],
-        targets: Layers,
-        scale: float,
-        keep: tuple[float, float],
-        contrast: tuple[ContrastTerm, NDArray[Any]] | None = None,
-    ) -> None:
-        """``target <- keep * target + scale * gradient`` of the summed loss; ``keep`` of weights, and of biases.
+    def backward(self, layers: Layers, contrast: tuple[ContrastTerm, NDArray[Any]] | None, b: int) -> None:
+        """Fill the residuals of all layers below the last, for a batch of ``b`` rows.
 
-        ``targets`` may be the ``layers`` themselves: a layer's weights are read before its target is written.
         ``contrast``: a further term of the loss, and its rows' directions ``[b, width]``.
         """
-        b = len(rows)
-        for k in range(len(layers) - 1, -1, -1):
+        for k in range(len(layers) - 1, 0, -1):
             residuals = self._residuals[k][:b]
-            if k:
-                a, below, mask = self._outputs[k - 1][:b], self._residuals[k - 1][:b], self._masks[k - 1][:b]
-                np.matmul(residuals, layers[k][0], below)
-                if contrast is not None and k == len(layers) - 1:
-                    add_gradient(a, contrast[1], contrast[0].weight, contrast[0].temperature, below)
-                # a >= 0 after ReLU, so the sign of -a as an integer is all ones where a > 0: a mask without booleans,
-                # which numpy would convert to floats at twice the price
-                np.negative(a.view(self._bits), mask)
-                np.right_shift(mask, self._sign_bit, mask)
-                bits = below.view(self._bits)
-                np.bitwise_and(bits, mask, bits)
-            else:
-                a = rows
+            a, below, mask = self._outputs[k - 1][:b], self._residuals[k - 1][:b], self._masks[k - 1][:b]
+            np.matmul(residuals, layers[k][0], below)
+            if contrast is not None and k == len(layers) - 1:
+                add_gradient(a, contrast[1], contrast[0].weight, contrast[0].temperature, below)
+            # a >= 0 after ReLU, so the sign of -a as an integer is all ones where a > 0: a mask without booleans,
+            # which numpy would convert to floats at twice the price
+            np.negative(a.view(self._bits), mask)
+            np.right_shift(mask, self._sign_bit, mask)
+            bits = below.view(self._bits)
+            np.bitwise_and(bits, mask, bits)
+
+    def shorten(self, rows: NDArray[Any], factors: RowFactors, places: NDArray[np.int64]) -> None:
+        """Shorten the gradient of each of a batch's ``rows``, which are the kernel's own copies.
+
+        ``places``: where they are among the task's.
+        """
+        b = len(rows)
+        received = [rows, *(outputs[:b] for outputs in self._outputs[:-1])]
+        traces = [Traced(a, residuals[:b]) for a, residuals in zip(received, self._residuals, strict=True)]
+        each = factors(traces, places)
+        lost = np.flatnonzero(each == 0)
+        for a, residuals in traces:
+            np.multiply(residuals, each[:, None], residuals)
+            if len(lost):  # zero times what is not finite is not zero
+                residuals[lost] = 0
+                a[lost] = 0
+
+    def step(self, rows: NDArray[Any], targets: Layers, scale: float, keep: tuple[float, float]) -> None:
+        """``target <- keep * target + scale * gradient`` of the summed loss; ``keep`` of weights, and of biases."""
+        b = len(rows)
+        for k in range(len(targets) - 1, -1, -1):
             weight, bias = targets[k]
+            if not b:
+                np.multiply(weight, keep[0], weight)
+                np.multiply(bias, keep[1], bias)
+                continue
+            residuals, a = self._residuals[k][:b], self._outputs[k - 1][:b] if k else rows
             self._blas.gemm(scale, a.T, residuals.T, keep[0], weight.T, 0, 1, 1)
             self._blas.gemv(scale, residuals.T, self._ones[:b], keep[1], bias, 0, 1, 0, 1, 0, 1)

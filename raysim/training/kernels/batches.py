@@ -1,0 +1,62 @@
+"""The batches of a visit, as slices of rows that are gathered for many steps at once.
+
+A plain visit goes through its rows in a new order each epoch. One of private steps draws each batch by coins, so that
+its size varies; as many batches are gathered together as fit the memory of the hospital's rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from raysim.training.base import Optimizer, Task
+from raysim.training.kernels.descent import rows_per_batch
+from raysim.training.private import PrivateSteps
+
+
+class Gathered(NamedTuple):
+    """Some steps."""
+
+    rows: NDArray[np.int64]
+    """The rows that they use, one batch after another, ``[m]``."""
+    cuts: list[tuple[int, int]]
+    """Where each batch lies in those."""
+    step: int
+    """The number of the first step."""
+    whole: bool = False
+    """Whether these are all rows in their own order, in all steps of the visit."""
+
+
+def visits(task: Task, optimizer: Optimizer) -> Iterator[Gathered]:
+    """All steps of a visit; never more rows together than the task has."""
+    if task.private is not None:
+        yield from of_private(task.private, len(task.y))
+        return
+    n = len(task.y)
+    size = rows_per_batch(optimizer.batch_size, n)
+    cuts = [(low, min(low + size, n)) for low in range(0, n, size)]
+    whole = np.arange(n)
+    for epoch in range(task.epochs):
+        order = whole if size == n else task.batches(epoch).permutation(n)
+        yield Gathered(order, cuts, epoch * len(cuts), size == n)
+
+
+def of_private(private: PrivateSteps, n: int) -> Iterator[Gathered]:
+    """The batches of private steps on ``n`` rows."""
+    waiting: list[NDArray[np.int64]] = []
+    cuts: list[tuple[int, int]] = []
+    first = filled = 0
+    for step in range(private.steps):
+        rows = private.batch(step)
+        end = filled + len(rows)
+        if end > n:
+            yield Gathered(np.concatenate(waiting), cuts, first)
+            waiting, cuts, first, filled, end = [], [], step, 0, len(rows)
+        waiting.append(rows)
+        cuts.append((filled, end))
+        filled = end
+    if cuts:
+        yield Gathered(np.concatenate(waiting), cuts, first)

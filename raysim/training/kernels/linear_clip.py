@@ -1,0 +1,69 @@
+"""The clip of a linear model's private steps: a bound on each row's residual.
+
+A row's gradient is its residual times the row, so its length is at most the clip where the residual is at most the clip
+over the row's length, which is the same in all steps.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from raysim.training.kernels.clipped import MARGIN, RowFactors, Traced
+from raysim.training.private import PrivateSteps
+
+
+class LinearClip:
+    """The clip of one hospital's visit, whose rows ``X [n, F]`` the kernel keeps ``unit`` times, with a last column."""
+
+    def __init__(self, private: PrivateSteps, X: NDArray[Any], unit: float) -> None:
+        self._unit, self._factors = unit, RowFactors(private, X.dtype)
+        bounds = private.clip * (1.0 - MARGIN[X.dtype]) / unit / np.sqrt(np.vecdot(X, X) + 1)
+        self._sound = bool(bounds.min() > 0)
+        if not self._sound:
+            finite = bounds > 0
+            bounds, X = np.where(finite, bounds, 0), np.where(finite[:, None], X, 0)
+        self.X = X
+        """The rows, those that are not finite as zeros, which count nothing."""
+        self._upper = np.empty_like(X, shape=len(X))
+        self.column = bounds.astype(X.dtype, copy=False), self._upper
+        """The largest residual of each row ``[n]``, and where the kernel puts those of the rows it has gathered."""
+
+    def shorten(self, z: NDArray[Any], batch: NDArray[Any], low: int, high: int, gathered: NDArray[np.int64]) -> None:
+        """Shorten the residuals ``z [b]`` of a ``batch [b, F+1]``, the gathered rows from ``low`` to ``high``."""
+        self._settle(z[:, None], low, high)
+        kept, places = None, self._factors.shared(gathered, low, high)
+        if places is not None:
+            kept = z[places] * self._of_shared(z[:, None], batch, gathered[low:high], places)
+            kept[~np.isfinite(kept)] = 0
+        upper = self._upper[low:high]
+        np.fmin(z, upper, z)  # what is not a number becomes the bound, so that no row passes it
+        np.fmax(z, -upper, z)
+        if kept is not None:
+            z[places] = kept
+
+    def shorten_each(
+        self, z: NDArray[Any], batch: NDArray[Any], low: int, high: int, gathered: NDArray[np.int64]
+    ) -> None:
+        """The same of residuals ``z [b, C]``."""
+        self._settle(z, low, high)
+        each = np.minimum(1.0, self._upper[low:high] / np.sqrt(np.vecdot(z, z)))
+        places = self._factors.shared(gathered, low, high)
+        if places is not None:
+            each[places] = self._of_shared(z, batch, gathered[low:high], places)
+        np.multiply(z, each[:, None], z)
+        if not np.vdot(z, z) < np.inf:
+            z[~np.isfinite(z)] = 0
+
+    def _settle(self, z: NDArray[Any], low: int, high: int) -> None:
+        """Let rows that are not finite count nothing."""
+        if not self._sound:
+            z[self._upper[low:high] == 0] = 0
+
+    def _of_shared(
+        self, z: NDArray[Any], batch: NDArray[Any], rows: NDArray[np.int64], places: NDArray[np.int64]
+    ) -> NDArray[Any]:
+        trace = Traced(batch[:, :-1] / self._unit, z * self._unit)
+        return self._factors.of_shared([trace], rows, places).astype(z.dtype)

@@ -1,0 +1,216 @@
+"""Private steps of every kernel against steps that are made one by one of clipped sums, and of modules by ``vmap``."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import nn
+
+from raysim.core.streams import Streams, stream
+from raysim.training.base import Moments, Optimizer, Task
+from raysim.training.kernels.batches import of_private
+from raysim.training.kernels.by_row import chunks, descend
+from raysim.training.kernels.generic import ModuleModel
+from raysim.training.models import build_model
+from raysim.training.private import PrivateSteps, drawn
+
+FEATURES = 3
+MODELS = [
+    ("logistic_regression", 2, {}),
+    ("logistic_regression", 3, {}),
+    ("linear_regression", 0, {}),
+    ("linear_regression", 0, {"loss": "absolute"}),
+    ("mlp", 2, {"hidden": [4, 3]}),
+    ("mlp", 3, {"hidden": []}),
+    ("mlp", 0, {"hidden": [3]}),
+]
+
+
+class Perceptron(nn.Module):
+    """What ``mlp`` is, for any torch."""
+
+    def __init__(self, n_features: int, n_outputs: int) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList([nn.Linear(n_features, 4), nn.Linear(4, n_outputs)])
+
+    def forward(self, X: torch.Tensor) -> torch.Tensor:
+        return self.layers[1](torch.relu(self.layers[0](X)))
+
+
+class Normed(nn.Module):
+    def __init__(self, n_features: int, n_outputs: int) -> None:
+        super().__init__()
+        self.norm, self.last = nn.BatchNorm1d(n_features), nn.Linear(n_features, n_outputs)
+
+    def forward(self, X: torch.Tensor) -> torch.Tensor:
+        return self.last(self.norm(X))
+
+
+class Dropping(nn.Module):
+    def __init__(self, n_features: int, n_outputs: int) -> None:
+        super().__init__()
+        self.last = nn.Linear(n_features, n_outputs)
+
+    def forward(self, X: torch.Tensor) -> torch.Tensor:
+        return nn.functional.dropout(self.last(X), 0.5, self.training)
+
+
+def model(name: str, classes: int, precision: str = "float64", **options) -> Any:
+    return build_model(name, FEATURES, classes, options=options, init="default", device="cpu", precision=precision)
+
+
+def module(cls: type[nn.Module], classes: int = 2) -> ModuleModel:
+    return ModuleModel(cls, FEATURES, classes, {}, "default", "cpu", "float64")
+
+
+def task_of(built: Any, classes: int, patients: list[int], *, steps: int = 4, weighted: bool = False, **keys) -> Task:
+    """Private steps at a hospital whose patients have so many rows each."""
+    rng = np.random.default_rng(len(patients))
+    n = sum(patients)
+    patient = np.repeat(np.arange(len(patients)), patients)
+    own = None if n == len(patients) else patient
+    rate, coins, noise = keys.pop("rate", 0.5), Streams(3, "coins"), Streams(3, "noise")
+    private = PrivateSteps(
+        patient=own,
+        divisor=rate * len(patients),
+        steps=steps,
+        clip=keys.pop("clip", 0.3),
+        multiplier=keys.pop("multiplier", 0.5),
+        batch=lambda step: drawn(coins.at(step), len(patients), rate, own),
+        noise=lambda step, size: noise.at(step).standard_normal(size),
+    )
+    return Task(
+        X=rng.normal(size=(n, FEATURES)),
+        y=rng.integers(classes, size=n) if classes else rng.normal(size=n),
+        start=rng.normal(size=built.layout.size),
+        pulls=(),
+        epochs=1,
+        learning_rate=0.2,
+        batches=lambda epoch: stream(0, "never"),
+        weights=rng.uniform(0.1, 2, size=n) if weighted else None,
+        private=private,
+        **keys,
+    )
+
+
+def one_by_one(built: Any, task: Task, optimizer: Optimizer) -> np.ndarray:
+    theta = task.start.copy()
+    descend(built, built.layout, task, optimizer, theta)
+    return theta
+
+
+@pytest.mark.parametrize(("name", "classes", "options"), MODELS)
+@given(
+    patients=st.lists(st.integers(1, 4), min_size=1, max_size=7),
+    rate=st.sampled_from([0.1, 0.6, 1.0]),
+    clip=st.sampled_from([0.05, 0.7, 1e9]),
+    weighted=st.booleans(),
+    optimizer=st.sampled_from(["sgd", "momentum", "adam"]),
+    decay=st.sampled_from([0.0, 0.1]),
+)
+def test_a_kernel_takes_the_steps_of_clipped_sums(
+    name, classes, options, patients, rate, clip, weighted, optimizer, decay
+):
+    """Batches of nobody and patients of several rows among them."""
+    built, solver = model(name, classes, **options), Optimizer(optimizer, 0.2, 2, decay)
+    task = task_of(built, classes, patients, rate=rate, clip=clip, multiplier=0.1 / clip, weighted=weighted)
+    assert built.train([task], solver)[0] == pytest.approx(one_by_one(built, task, solver), rel=1e-8, abs=1e-9)
+
+
+def test_pulls_frozen_parameters_and_moments_are_those_of_plain_steps():
+    built = model("mlp", 2, hidden=[4])
+    frozen = np.arange(built.layout.size) < 5
+    towards = np.ones(built.layout.size)
+    for optimizer in ("sgd", "momentum"):
+        tasks = [
+            replace(task_of(built, 2, [1, 2, 1, 1], frozen=frozen, moments=Moments()), pulls=[(0.3, towards)])
+            for _ in range(2)
+        ]
+        solver = Optimizer(optimizer, 0.2, 2)
+        here, there = built.train([tasks[0]], solver)[0], one_by_one(built, tasks[1], solver)
+        assert here == pytest.approx(there, abs=1e-9)
+        assert (here[frozen] == tasks[0].start[frozen]).all()
+        if optimizer == "momentum":
+            assert tasks[0].moments.first == pytest.approx(tasks[1].moments.first, abs=1e-9)
+
+
+def test_hospitals_beside_it_change_no_bit():
+    for name, classes, options in MODELS:
+        built = model(name, classes, precision="float32", **options)
+        tasks = [task_of(built, classes, patients) for patients in ([1, 1, 3], [2] * 9, [1] * 20)]
+        together = built.train(tasks, Optimizer("sgd", 0.2, 2))
+        for task, theta in zip(tasks, together, strict=True):
+            assert (built.train([task], Optimizer("sgd", 0.2, 2))[0] == theta).all()
+
+
+@pytest.mark.parametrize("precision", ["float32", "float64"])
+@pytest.mark.parametrize(("name", "classes", "options"), MODELS)
+def test_whatever_a_patient_has_its_gradient_is_at_most_the_clip(name, classes, options, precision):
+    """One step of rate 1 and no noise, with the patient and without it."""
+    built, clip = model(name, classes, precision, **options), 0.25
+    patients = [1, 3, 1, 2, 1]
+    task = task_of(built, classes, patients, steps=1, rate=1.0, clip=clip, multiplier=0.0)
+    patient = task.private.patient
+    for bad in (3.0, 1e30, np.inf, np.nan):
+        for who in range(len(patients)):
+            X, theirs = task.X.copy(), patient == who
+            X[theirs] *= bad
+            ends = []
+            for kept in (np.ones(len(X), np.bool_), ~theirs):
+                everybody = np.arange(kept.sum())
+                private = replace(task.private, patient=patient[kept], batch=lambda step, rows=everybody: rows)
+                one = replace(task, X=X[kept], y=task.y[kept], private=private, learning_rate=1.0)
+                ends.append(built.train([one], Optimizer("sgd", 1.0, 0))[0].astype(np.float64))
+            moved = np.linalg.norm(ends[0] - ends[1]) * task.private.divisor
+            assert moved <= clip * (1 + 1e-5 * (precision == "float32") + 1e-9)
+
+
+def test_the_rows_of_many_steps_are_gathered_together_but_never_more_than_there_are():
+    batches = [[0, 2], [], [1], [0, 1, 2], [2], []]
+    private = PrivateSteps(
+        None, 1.0, 6, 1.0, 0.0, lambda step: np.array(batches[step], np.int64), lambda step, size: None
+    )
+    parts = list(of_private(private, 3))
+    assert [(part.step, part.rows.tolist(), part.cuts) for part in parts] == [
+        (0, [0, 2, 1], [(0, 2), (2, 2), (2, 3)]),
+        (3, [0, 1, 2], [(0, 3)]),
+        (4, [2], [(0, 1), (1, 1)]),
+    ]
+
+
+@pytest.mark.parametrize("classes", [2, 3])
+@pytest.mark.parametrize("patients", [[1] * 6, [3, 1, 2, 1]])
+def test_a_module_takes_the_steps_of_the_same_perceptron(classes, patients):
+    by_hand, by_row = model("mlp", classes, hidden=[4]), module(Perceptron, classes)
+    task = task_of(by_hand, classes, patients, weighted=True)
+    for optimizer in ("sgd", "adam"):
+        solver = Optimizer(optimizer, 0.2, 2, 0.05)
+        assert by_row.train([task], solver)[0] == pytest.approx(by_hand.train([task], solver)[0], abs=1e-9)
+
+
+def test_what_is_no_sum_over_rows_says_so():
+    assert module(Perceptron).unclippable is None
+    assert module(Normed).unclippable == "normalises by the rows of a batch"
+    assert module(Dropping).unclippable == "draws random numbers when it trains"
+
+
+def test_rows_of_a_patient_are_never_cut_apart():
+    assert chunks(np.array([0, 0, 0, 1, 2, 2, 3]), 3) == [(0, 3), (3, 6), (6, 7)]
+    assert chunks(np.array([0, 0, 0]), 2) == [(0, 3)]
+    assert chunks(np.zeros(0, np.int64), 2) == []
+
+
+def test_streams_give_what_each_stream_gives():
+    many = Streams(5, "dp_batch", 1, 2)
+    for step in (0, 7, -1):
+        assert (many.at(step).random(5) == stream(5, "dp_batch", 1, 2, step).random(5)).all()
+        assert (
+            many.at(step).integers(9, size=3, dtype=np.int32)
+            == stream(5, "dp_batch", 1, 2, step).integers(9, size=3, dtype=np.int32)
+        ).all()
