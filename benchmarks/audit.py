@@ -23,7 +23,7 @@ from raysim.config import reading
 from raysim.core.errors import PrivacyBroken
 from raysim.experiment.audit import audit
 from raysim.privacy import clip, noise
-from raysim.training.kernels import clipped
+from raysim.training.kernels import clipped, linear_clip
 
 PUBLIC = ["size", "metrics", "preprocessing"]
 HOSPITAL = {"unit": "hospital", "epsilon": 2.0, "delta": 1e-3, "clip": 0.3, "declared_public": PUBLIC}
@@ -59,14 +59,23 @@ def no_clip() -> Iterator[None]:
     with (
         replaced(clip.clipped, lambda vectors, length: list(vectors)),
         replaced(summed, lambda layers, patient, length: summed(layers, patient, np.inf)),
+        replaced(clipped.factors, lambda lengths, length, dtype: np.ones_like(lengths)),
+        replaced(linear_clip.largest, lambda length, lengths, dtype: np.full_like(lengths, np.inf)),
     ):
         yield
 
 
-def noise_times(factor: float) -> contextlib.AbstractContextManager[None]:
+@contextlib.contextmanager
+def noise_times(factor: float) -> Iterator[None]:
     """All noise is so many times as strong."""
-    drawn = noise.normals
-    return replaced(drawn, lambda *where: factor * drawn(*where))
+    drawn, of_steps = noise.normals, noise.Normals
+
+    def weak(*where: Any) -> Callable[[int, int], Any]:
+        strong = of_steps(*where)
+        return lambda step, size: factor * strong(step, size)
+
+    with replaced(drawn, lambda *where: factor * drawn(*where)), replaced(of_steps, weak):
+        yield
 
 
 SABOTAGES: dict[str, Callable[[], contextlib.AbstractContextManager[None]]] = {

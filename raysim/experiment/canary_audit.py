@@ -29,15 +29,16 @@ from raysim.experiment.shadows import Opened
 from raysim.strategies.base import Floats, Ids
 from raysim.training.base import Layout
 from raysim.training.canaries import WithCanaries
+from raysim.training.kernels.clipped import Traceable
 
 LENGTH = 100.0
 """Of what a canary sends, in clips: where nothing clips, it is plain to see."""
 
 
 def can_be_marked(job: Job, federation: Federation) -> bool:
-    """Whether the model's first layer has a column a feature, so that canaries can have parameters of their own."""
-    layout = job.work.model.bind(federation, "cpu", job.work.precision).layout
-    return layout.shapes[0][1:] == federation.X.shape[1:]
+    """Whether the model is of dense layers, the first with a column a feature that can be a canary's own."""
+    model = job.work.model.bind(federation, "cpu", job.work.precision)
+    return isinstance(model, Traceable) and model.layout.shapes[0][1:] == federation.X.shape[1:]
 
 
 def watched(job: Job, federation: Federation, opened: Opened, folder: Path, count: int) -> dict[str, Any]:

@@ -8,14 +8,14 @@ coins, clipping, noise and sums are those of the run, and only where a gradient 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from raysim.training.base import Model, Optimizer, Task, Vector
-from raysim.training.kernels.clipped import Traceable, Traced
+from raysim.training.kernels.clipped import Patients, Traceable, Traced, clipped_sum
 from raysim.training.models import build_model
 
 
@@ -67,16 +67,36 @@ class CanaryModel:
         return losses
 
     def train(self, tasks: Sequence[Task], optimizer: Optimizer) -> NDArray[Any]:
-        """As the inner model's."""
-        ends: NDArray[Any] = self._inner.train(tasks, optimizer)
+        """As the inner model's, whose private steps have canaries planted among their rows."""
+        planted = [
+            task
+            if task.private is None
+            else replace(task, private=replace(task.private, planted=self._canaries(task.X)))
+            for task in tasks
+        ]
+        ends: NDArray[Any] = self._inner.train(planted, optimizer)
         return ends
+
+    unclippable = None
+
+    def clipped_sum(
+        self,
+        theta: Vector,
+        X: NDArray[Any],
+        y: NDArray[Any],
+        weights: NDArray[Any] | None,
+        patient: Patients,
+        clip: float,
+    ) -> Vector:
+        """See :class:`raysim.training.kernels.clipped.Clippable`."""
+        return clipped_sum(self.traced(theta, X, y, weights), patient, clip)
 
     def traced(
         self, theta: NDArray[Any], X: NDArray[Any], y: NDArray[Any], weights: NDArray[Any] | None
     ) -> list[Traced]:
         """Each layer's trace; what comes back of canaries' rows is a unit vector at the first layer, 0 at others."""
         layers: list[Traced] = self._inner.traced(theta, self._without(X), y, weights)
-        canaries = X[:, self._first :].any(axis=1)
+        canaries = self._canaries(X)
         if not canaries.any():
             return layers
         crafted = []
@@ -85,6 +105,10 @@ class CanaryModel:
             returned[canaries] = 0.0 if i else returned.shape[1] ** -0.5
             crafted.append(Traced(layer.received if i else X.astype(layer.received.dtype), returned))
         return crafted
+
+    def _canaries(self, X: NDArray[Any]) -> NDArray[np.bool_]:
+        """Which rows ``[n]`` are canaries'."""
+        return np.asarray(X[:, self._first :].any(axis=1))
 
     def _without(self, X: NDArray[Any]) -> NDArray[Any]:
         """The rows with canaries' columns 0."""

@@ -32,6 +32,8 @@ class PrivateSteps:
     """``batch(step)``: the rows of the patients that a step has drawn, ascending."""
     noise: Callable[[int, int], NDArray[np.float64]]
     """``noise(step, P)``: a step's standard normal numbers ``[P]``."""
+    planted: NDArray[np.bool_] | None = None
+    """An auditor's rows ``[n]``: what comes back to the first layer of them is a unit vector, and to others 0."""
 
 
 def drawn(

@@ -31,6 +31,17 @@ Patients = NDArray[np.int64] | None
 
 
 @runtime_checkable
+class Traceable(Protocol):
+    """A model of dense layers, whose parameters are their weights ``[out, in]`` and biases ``[out]`` in turn."""
+
+    def traced(
+        self, theta: NDArray[Any], X: NDArray[Any], y: NDArray[Any], weights: NDArray[Any] | None
+    ) -> list[Traced]:
+        """Each layer's trace, in the precision of ``theta [P]``; row losses count ``weights [n]`` times."""
+        ...
+
+
+@runtime_checkable
 class Clippable(Protocol):
     """A model whose gradients are clipped by patient, and which trains tasks with private steps."""
 
@@ -123,6 +134,7 @@ class RowFactors:
 
     def __init__(self, private: PrivateSteps, dtype: np.dtype[Any]) -> None:
         self._clip, self._dtype, self._patient = private.clip, dtype, private.patient
+        self._planted = private.planted
         shared = np.zeros(0, np.bool_)
         if private.patient is not None:
             shared = (np.bincount(private.patient) > 1)[private.patient]
@@ -144,7 +156,11 @@ class RowFactors:
         return factors(patient_lengths(theirs, patient), self._clip, self._dtype)[patient]
 
     def __call__(self, layers: Sequence[Traced], rows: NDArray[np.int64]) -> NDArray[Any]:
-        """The factors ``[b]`` of a batch, from the trace of each layer."""
+        """The factors ``[b]`` of a batch, from the trace of each layer, in which planted rows are put."""
+        if self._planted is not None:
+            planted = self._planted[rows]
+            for k, (_, returned) in enumerate(layers):
+                returned[planted] = 0.0 if k else returned.shape[1] ** -0.5
         each = factors(np.sqrt(row_squares(layers)), self._clip, self._dtype)
         places = self.shared(rows, 0, len(rows))
         if places is not None:

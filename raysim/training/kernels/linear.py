@@ -98,7 +98,7 @@ class LinearModel:
         return clipped_sum(self.traced(theta, X, y, weights), patient, clip)
 
     def traced(self, theta: Vector, X: NDArray[Any], y: NDArray[Any], weights: NDArray[Any] | None) -> list[Traced]:
-        """The trace of the one layer, in the precision of ``theta [P]``; row losses count ``weights [n]`` times."""
+        """See :class:`raysim.training.kernels.clipped.Traceable`."""
         rows, cut = X.astype(theta.dtype, copy=False), self.outputs * self._features
         z = rows @ theta[:cut].reshape(self.outputs, self._features).T + theta[cut:]
         if self._loss != LOG_LOSS:

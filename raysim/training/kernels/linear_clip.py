@@ -15,12 +15,18 @@ from raysim.training.kernels.clipped import MARGIN, RowFactors, Traced
 from raysim.training.private import PrivateSteps
 
 
+def largest(clip: float, lengths: NDArray[Any], dtype: np.dtype[Any]) -> NDArray[Any]:
+    """The largest residual of rows of so many ``lengths [n]`` whose gradient is still at most the clip long."""
+    bounds: NDArray[Any] = clip * (1.0 - MARGIN[dtype]) / lengths
+    return bounds
+
+
 class LinearClip:
     """The clip of one hospital's visit, whose rows ``X [n, F]`` the kernel keeps ``unit`` times, with a last column."""
 
     def __init__(self, private: PrivateSteps, X: NDArray[Any], unit: float) -> None:
-        self._unit, self._factors = unit, RowFactors(private, X.dtype)
-        bounds = private.clip * (1.0 - MARGIN[X.dtype]) / unit / np.sqrt(np.vecdot(X, X) + 1)
+        self._unit, self._planted, self._factors = unit, private.planted, RowFactors(private, X.dtype)
+        bounds = largest(private.clip, np.sqrt(np.vecdot(X, X) + 1), X.dtype) / unit
         self._sound = bool(bounds.min() > 0)
         if not self._sound:
             finite = bounds > 0
@@ -33,7 +39,7 @@ class LinearClip:
 
     def shorten(self, z: NDArray[Any], batch: NDArray[Any], low: int, high: int, gathered: NDArray[np.int64]) -> None:
         """Shorten the residuals ``z [b]`` of a ``batch [b, F+1]``, the gathered rows from ``low`` to ``high``."""
-        self._settle(z[:, None], low, high)
+        self._settle(z[:, None], low, high, gathered)
         kept, places = None, self._factors.shared(gathered, low, high)
         if places is not None:
             kept = z[places] * self._of_shared(z[:, None], batch, gathered[low:high], places)
@@ -48,7 +54,7 @@ class LinearClip:
         self, z: NDArray[Any], batch: NDArray[Any], low: int, high: int, gathered: NDArray[np.int64]
     ) -> None:
         """The same of residuals ``z [b, C]``."""
-        self._settle(z, low, high)
+        self._settle(z, low, high, gathered)
         each = np.minimum(1.0, self._upper[low:high] / np.sqrt(np.vecdot(z, z)))
         places = self._factors.shared(gathered, low, high)
         if places is not None:
@@ -57,8 +63,10 @@ class LinearClip:
         if not np.vdot(z, z) < np.inf:
             z[~np.isfinite(z)] = 0
 
-    def _settle(self, z: NDArray[Any], low: int, high: int) -> None:
-        """Let rows that are not finite count nothing."""
+    def _settle(self, z: NDArray[Any], low: int, high: int, gathered: NDArray[np.int64]) -> None:
+        """Let rows that are not finite count nothing, and planted ones what they must."""
+        if self._planted is not None:
+            z[self._planted[gathered[low:high]]] = z.shape[1] ** -0.5 / self._unit
         if not self._sound:
             z[self._upper[low:high] == 0] = 0
 

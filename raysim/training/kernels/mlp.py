@@ -132,7 +132,7 @@ class MlpModel:
         return clipped_sum(self.traced(theta, X, y, weights), patient, clip)
 
     def traced(self, theta: Vector, X: NDArray[Any], y: NDArray[Any], weights: NDArray[Any] | None) -> list[Traced]:
-        """Each layer's trace, in the precision of ``theta [P]``; row losses count ``weights [n]`` times."""
+        """See :class:`raysim.training.kernels.clipped.Traceable`."""
         layers = self._layers(theta)
         received = [X.astype(theta.dtype, copy=False)]
         for weight, bias in layers[:-1]:
