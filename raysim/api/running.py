@@ -91,7 +91,7 @@ def compare(
     """Compare strategies over seeds, as ``raysim compare`` does.
 
     ``strategies`` are those to compare, each as :func:`run` takes one; a mapping has them by label. ``seed`` is the
-    only one that is run. All else is as for :func:`run`.
+    only one that is run; without it, and without seeds in ``config``, three are. All else is as for :func:`run`.
     """
     asked = configuration(config, strategies=strategies, data=data, seed=seed, overrides=overrides)
     return play_comparison(asked, path_of(out), silent_or(console, verbose), in_process=in_process, verbose=verbose)
@@ -180,7 +180,7 @@ def play_comparison(
         with phase(console, READING):
             from raysim.experiment.runs import Experiment
 
-            config = reading.resolve(config, reads=reading.COMPARISON)
+            config = reading.over_seeds(reading.resolve(config, reads=reading.COMPARISON))
             experiment = Experiment.comparing(config, out, again=again)
         experiment.play(console, in_process=in_process, verbose=verbose, conclude=conclude)
         return ComparisonResult(experiment.folder)

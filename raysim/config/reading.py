@@ -29,6 +29,10 @@ COMPARISON = (*SHARED, "strategies")
 """Those that a comparison reads."""
 
 
+SEEDS = 3
+"""Of a comparison that names none."""
+
+
 def resolve(source: Source | None = None, overrides: Sequence[str] = (), *, reads: Collection[str] = RUN) -> Config:
     """The whole configuration of ``source`` (None: all defaults), with ``a.b=value`` overrides laid over it.
 
@@ -39,6 +43,17 @@ def resolve(source: Source | None = None, overrides: Sequence[str] = (), *, read
     if "strategy" in reads:
         config = _taken_in(config, config.strategy, "strategy")
     return plugins.completed(config, reads)
+
+
+def over_seeds(config: Config) -> Config:
+    """``config`` with the seeds of a comparison that names none: its own and the next, :data:`SEEDS` in all.
+
+    One seed shows no difference between ways of federating, as nobody knows what another would change. Where ``seed``
+    is set, or folds say which seeds there are, it is as it was.
+    """
+    if {"seed", "seeds"} & config.model_fields_set or config.data.split.folds is not None:
+        return config
+    return config.replaced(seeds=tuple(range(config.seed, config.seed + SEEDS)))
 
 
 def compared(config: Config) -> tuple[Config, ...]:

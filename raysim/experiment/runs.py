@@ -129,7 +129,8 @@ class Experiment:
         return [*(trial.config for trial in self._trials), *(entry.config for entry in self.entries)]
 
     def remarks(self) -> list[str]:
-        """What strategies say of their settings on these hospitals: a line for each thing said, after their labels."""
+        """What is to be known before the start: seeds that nobody named, and what strategies say of their settings on
+        these hospitals, a line for each thing said, after their labels."""
         sizes = self._first.sizes("train")
         said: dict[str, list[str]] = {}
         for entry in self.entries:
@@ -140,7 +141,14 @@ class Experiment:
             for entry in self.entries
             for line in warnings(entry.config.adversary, entry.config.aggregation, len(sizes))
         ]
-        return [*(f"{', '.join(labels)}: {remark}" for remark, labels in said.items()), *dict.fromkeys(doubts)]
+        seeds = []
+        if self.config.seeds and "seeds" not in self.config.model_fields_set:
+            named = ", ".join(map(str, self.seeds))
+            seeds.append(
+                f"seeds {named}: one shows no difference between strategies; --seed {self.seeds[0]} runs it alone"
+            )
+        remarks = (f"{', '.join(labels)}: {remark}" for remark, labels in said.items())
+        return [*seeds, *remarks, *dict.fromkeys(doubts)]
 
     @property
     def _first(self) -> Federation:

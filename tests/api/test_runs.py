@@ -58,6 +58,23 @@ def compared(tmp_path_factory: pytest.TempPathFactory) -> ComparisonResult:
     return raysim.compare(SMALL, strategies=listed, out=tmp_path_factory.mktemp("compared"), in_process=True)
 
 
+def test_a_comparison_that_names_no_seed_has_three_and_says_so(tmp_path: Path):
+    """One that names a seed, or goes on from a folder that says which, has those alone."""
+    asked = {key: value for key, value in SMALL.items() if key != "seeds"} | {"training": {"rounds": 1}}
+    said = io.StringIO()
+    console = Console(file=said, width=200)
+    result = raysim.compare(asked, strategies=["fedavg"], out=tmp_path / "three", in_process=True, console=console)
+    assert list(result.seeds["seed"]) == [42, 43, 44]
+    assert "seeds 42, 43, 44: one shows no difference" in said.getvalue()
+    whole = reading.resolve(tmp_path / "three" / "config.yaml", reads=reading.COMPARISON)
+    assert (whole.seeds, reading.over_seeds(whole)) == ((42, 43, 44), whole)
+    for named, seeds in (({"seed": 7}, ()), ({"seeds": [1, 2]}, (1, 2))):
+        config = reading.resolve(asked | named, reads=reading.COMPARISON)
+        assert reading.over_seeds(config).seeds == seeds
+    folds = reading.resolve(asked | {"data": SMALL["data"] | {"split": {"folds": 4}}}, reads=reading.COMPARISON)
+    assert reading.over_seeds(folds).seeds == ()
+
+
 def weights(result: RunResult) -> dict[str, np.ndarray]:
     from safetensors.numpy import load_file
 
