@@ -6,13 +6,15 @@ Both run the same :class:`HospitalGroup`; only the way a message travels differs
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from threading import Lock
 from typing import Any, TypeVar
 
 import numpy as np
 
 from raysim.cluster.connection import check_same, software
+from raysim.cluster.lines import DIAL_SECONDS, Lines, Number, Switchboard, packed
 from raysim.cluster.placement import Placement
 from raysim.cluster.shipping import Delivery, Receiver, Sender, Shipment, Unreadable
 from raysim.core import host
@@ -29,6 +31,10 @@ T = TypeVar("T")
 PIECE = 8192
 """Ids in one argument of an actor. Ray keeps larger arguments in its object store, and where such a one is lost, the
 actor cannot be started again."""
+
+
+DIALS = 5
+"""How often an actor is called past Ray that has not answered there, in one run of it or another."""
 
 
 class LocalPool:
@@ -71,7 +77,8 @@ class ActorReady:
 class HospitalActor:
     """A Ray actor around a :class:`HospitalGroup`, with the device that its GPU share lets it see.
 
-    With each call comes what has been shipped to it; see :mod:`raysim.cluster.shipping`.
+    With each call comes what has been shipped to it; see :mod:`raysim.cluster.shipping`. Plain rounds may come past
+    Ray; see :mod:`raysim.cluster.lines`.
     """
 
     def __init__(self, folders: Sequence[str], pools: bool, device: str, threads: int, *served: Ids) -> None:
@@ -83,16 +90,24 @@ class HospitalActor:
         self._group = HospitalGroup(
             np.concatenate(served), pools=pools, device=self._resolved, open=self._receiver.open
         )
+        self._one_at_a_time = Lock()
+        self._switchboard = Switchboard(lambda plan: self.round(plan, None, None)[0])
 
     def round(
         self, plan: RoundPlan, kept: HospitalStates | None, shipment: Shipment | None
     ) -> tuple[PartialResult, HospitalStates]:
-        self._receiver.accept(plan.work.federation, shipment)
-        return self._group.round(plan, kept)
+        with self._one_at_a_time:
+            self._receiver.accept(plan.work.federation, shipment)
+            return self._group.round(plan, kept)
 
     def ask(self, inquiry: Inquiry, kept: HospitalStates | None, shipment: Shipment | None) -> list[Floats]:
-        self._receiver.accept(inquiry.work.federation, shipment)
-        return self._group.ask(inquiry, kept)
+        with self._one_at_a_time:
+            self._receiver.accept(inquiry.work.federation, shipment)
+            return self._group.ask(inquiry, kept)
+
+    def number(self) -> Number | None:
+        """Where plain rounds may be called past Ray."""
+        return self._switchboard.number()
 
     def reads(self, folder: str, expected: tuple[Any, ...]) -> tuple[bool, str]:
         """Whether this process can map a federation's folder, and the address of its node."""
@@ -131,6 +146,7 @@ class RayPool:
         self._sender = Sender(placement.served, delivery)
         self._device = device
         self._timeout = timeout
+        self._no_lines()
         # Actors are pure, so a crashed one may restart and repeat the call that it was running. A long run may lose
         # many, but a call that fails again and again is given up.
         actor = ray.remote(max_restarts=-1, max_task_retries=3)(HospitalActor)
@@ -143,6 +159,17 @@ class RayPool:
             threads = max(1, int(cpus)) if i in placement.own else 1
             pieces = np.array_split(ids, -(-len(ids) // PIECE) or 1)
             self.actors.append(actor.options(**options).remote(folders, i == 0, device, threads, *pieces))
+
+    def __getstate__(self) -> dict[str, Any]:
+        # A coordinator that this object travels to makes its own calls.
+        return {name: value for name, value in vars(self).items() if name not in ("_lines", "_dials")}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state)
+        self._no_lines()
+
+    def _no_lines(self) -> None:
+        self._lines, self._dials = Lines(), [0] * len(self.served)
 
     def wait(self, seconds: float) -> str | None:
         """Return once every actor is up, with a warning of one of them if there is any; sets ``places``.
@@ -181,17 +208,49 @@ class RayPool:
             return call()
 
     def _round(self, plan: RoundPlan, memory: StateReferences | None) -> tuple[list[PartialResult], StateReferences]:
+        shipments = self._sender.shipments(plan.work.federation, self.actors, pooled=POOLED in plan.ids)
+        text = None if plan.remembers or memory is not None else packed(plan)
+        lined = [] if text is None else self._lined(shipments)
+        everybody = range(len(self.actors))
+        calls = self._calls(plan, memory, shipments, [i for i in everybody if i not in lined])
+        answers: dict[int, PartialResult] = {}
+        late: list[int] = []
+        if text is not None:
+            answers, late = self._lines.call(lined, text, self._timeout)
+            self._start_anew(late)
+            calls |= self._calls(plan, memory, shipments, [i for i in lined if i not in answers])
+        refs = {i: partial for i, (partial, _) in calls.items()}
+        answers |= self._gather(refs, plan.work, f"in round {plan.round}", anew=bool(late))
+        return [answers[i] for i in everybody], [calls[i][1] if i in calls else {} for i in everybody]
+
+    def _lined(self, shipments: Sequence[Shipment | None]) -> list[int]:
+        """The actors that can be called past Ray: those of this host that map their rows."""
         import ray
 
+        mapping = [i for i, shipment in enumerate(shipments) if shipment is None]
+        asked = {
+            self.actors[i].number.remote(): i for i in mapping if i not in self._lines.up and self._dials[i] < DIALS
+        }
+        answered, _ = ray.wait(list(asked), num_returns=len(asked), timeout=DIAL_SECONDS) if asked else ([], [])
+        for ref in answered:
+            actor = asked[ref]
+            try:
+                self._dials[actor] += 1 if self._lines.dial(actor, ray.get(ref)) else DIALS
+            except ray.exceptions.RayError:  # its process has died: what is called now says what comes of that
+                continue
+        return [i for i in mapping if i in self._lines.up]
+
+    def _calls(
+        self, plan: RoundPlan, memory: StateReferences | None, shipments: Sequence[Shipment | None], who: Sequence[int]
+    ) -> dict[int, Any]:
+        """A round through Ray, for the actors ``who``: references to what each answers, and to what is remembered."""
+        import ray
+
+        if not who:
+            return {}
         shared = ray.put(plan)
         kept = memory or [None] * len(self.actors)
-        shipments = self._sender.shipments(plan.work.federation, self.actors, pooled=POOLED in plan.ids)
-        results = [
-            actor.round.options(num_returns=2).remote(shared, reference, shipment)
-            for actor, reference, shipment in zip(self.actors, kept, shipments, strict=True)
-        ]
-        partials = self._gather([partial for partial, _ in results], plan.work, f"in round {plan.round}")
-        return partials, [reference for _, reference in results]
+        return {i: self.actors[i].round.options(num_returns=2).remote(shared, kept[i], shipments[i]) for i in who}
 
     def ask(self, inquiry: Inquiry, memory: StateReferences | None = None) -> list[list[Floats]]:
         return self._shipped(inquiry.work.federation, lambda: self._ask(inquiry, memory))
@@ -202,46 +261,59 @@ class RayPool:
         shared = ray.put(inquiry)
         kept = memory or [None] * len(self.actors)
         shipments = self._sender.shipments(inquiry.work.federation, self.actors, pooled=False)
-        asked = [
-            actor.ask.remote(shared, reference, shipment)
-            for actor, reference, shipment in zip(self.actors, kept, shipments, strict=True)
-        ]
-        return self._gather(asked, inquiry.work, f"when asked for '{inquiry.question.kind}'")
+        asked = {
+            i: actor.ask.remote(shared, reference, shipment)
+            for i, (actor, reference, shipment) in enumerate(zip(self.actors, kept, shipments, strict=True))
+        }
+        return list(self._gather(asked, inquiry.work, f"when asked for '{inquiry.question.kind}'").values())
 
     def recall(self, memory: StateReferences) -> HospitalStates:
-        return {hospital: theta for remembered in self._gather(memory) for hospital, theta in remembered.items()}
+        remembered = self._gather(dict(enumerate(memory)))
+        return {hospital: theta for of_actor in remembered.values() for hospital, theta in of_actor.items()}
 
-    def _gather(self, refs: Sequence[Any], work: Work | None = None, when: str = "") -> list[Any]:
-        """What each actor answers. One that is late is started anew and repeats its call, once.
+    def _gather(
+        self, refs: Mapping[int, Any], work: Work | None = None, when: str = "", *, anew: bool = False
+    ) -> dict[int, Any]:
+        """What actors answer, by their number. One that is late is started anew and repeats its call, once; ``anew``
+        where that has been done.
 
         Raises ``ResourceError`` naming the hospitals of an actor that is late again, or that keeps dying.
         """
         import ray
 
-        if late := self._late(refs, self._timeout):
-            for i in late:
-                ray.kill(self.actors[i], no_restart=False)
-            if late := self._late(refs, self._timeout + self.restart_seconds):
-                raise ResourceError(
-                    f"resources.timeout: {self._who(late[0], work)} did not answer within {self._timeout:g} s {when}, "
-                    "twice; raise it, or see why that process stands still"
-                )
+        if not anew:
+            late = self._late(refs, self._timeout)
+            self._start_anew(late)
+            anew = bool(late)
+        if anew and (late := self._late(refs, self._timeout + self.restart_seconds)):
+            raise ResourceError(
+                f"resources.timeout: {self._who(late[0], work)} did not answer within {self._timeout:g} s {when}, "
+                "twice; raise it, or see why that process stands still"
+            )
         try:
-            answers: list[Any] = fetch(refs)
+            answers: list[Any] = fetch(list(refs.values()))
         except ray.exceptions.RayActorError as error:
-            dead = next((i for i, ref in enumerate(refs) if _actor_died(ref)), 0)
+            dead = next((i for i, ref in refs.items() if _actor_died(ref)), 0)
             raise ResourceError(
                 f"resources: {self._who(dead, work)} was lost {when} ({_first_line(error)}); see whether its node is "
                 "up, and has memory enough for it"
             ) from None
-        return answers
+        return dict(zip(refs, answers, strict=True))
 
-    def _late(self, refs: Sequence[Any], seconds: float) -> list[int]:
+    def _start_anew(self, actors: Sequence[int]) -> None:
+        import ray
+
+        for i in actors:
+            ray.kill(self.actors[i], no_restart=False)
+
+    def _late(self, refs: Mapping[int, Any], seconds: float) -> list[int]:
         """Which actors have not answered when the time is over."""
         import ray
 
-        _, late = ray.wait(list(refs), num_returns=len(refs), timeout=seconds)
-        return [i for i, ref in enumerate(refs) if ref in late]
+        if not refs:
+            return []
+        _, late = ray.wait(list(refs.values()), num_returns=len(refs), timeout=seconds)
+        return [i for i, ref in refs.items() if ref in late]
 
     def _who(self, actor: int, work: Work | None) -> str:
         ids = self.served[actor].tolist()

@@ -142,6 +142,12 @@ class RoundPlan:
     predictions: bool = False
     """Whether what the models say of every row is asked for too, of all parts."""
 
+    @property
+    def remembers(self) -> bool:
+        """Whether hospitals remember something of this round."""
+        residuals = self.compressing is not None and self.compressing.remembers
+        return self.problem is not None and (self.private is not None or self.problem.keeps or residuals)
+
 
 @dataclass(frozen=True)
 class StatisticNoise:

@@ -38,10 +38,7 @@ class RemoteHospitals:
     def play(self, plan: RoundPlan) -> list[PartialResult]:
         """Let everybody evaluate and train as the plan says."""
         partials, memory = self._pool.round(plan, self.remembered)
-        problem = plan.problem
-        residuals = plan.compressing is not None and plan.compressing.remembers
-        keeps = problem is not None and (self._private is not None or problem.keeps or residuals)
-        if self.remembered is not None or keeps:
+        if self.remembered is not None or plan.remembers:
             self.remembered = memory
         return partials
 

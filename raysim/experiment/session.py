@@ -169,14 +169,14 @@ class _OnRay:
             try:
                 if not ray.wait([stream], timeout=self._silence)[0]:
                     raise _Lost(f"silent for {self._silence:g} s")
-                event = ray.get(next(stream))
+                events = ray.get(next(stream))
             except StopIteration:
                 return
             except ray.exceptions.RayTaskError as error:
                 raise cause_of(error) from None
             except ray.exceptions.RayError as error:
                 raise _Lost(type(error).__name__) from None
-            yield event
+            yield from events
 
     def close(self) -> None:
         """End the actors, which would live as long as anything refers to them."""

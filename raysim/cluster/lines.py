@@ -1,0 +1,154 @@
+"""Rounds between the coordinator and hospital actors of its host past Ray: a message down and one up through a socket.
+
+Ray's own way for a round puts the plan into its object store and answers through it, which takes several milliseconds;
+a socket takes a fraction of one. Ray still places the actors, starts them again and carries all that is no plain round:
+to an actor on another host, with rows that are shipped, of models that stay where they were made. And it is the way
+back: where a line gives no answer, because its process has died or what ran there has raised an error, the same call is
+made through Ray, and what becomes of it there counts. Calls are pure, so they may be repeated.
+
+A line is a Unix socket without a file, which ends with its process. Both ends must have the actor's key, which travels
+through Ray alone.
+"""
+
+from __future__ import annotations
+
+import pickle
+import secrets
+import sys
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from multiprocessing import AuthenticationError
+from multiprocessing.connection import Client, Connection, Listener, answer_challenge, deliver_challenge
+from threading import Thread
+
+from raysim.engine.messages import PartialResult, RoundPlan
+
+MOST_BYTES = 2**22
+"""Of a plan that goes through sockets: of a larger one Ray keeps one copy for all actors of a host."""
+
+DIAL_SECONDS = 5.0
+"""How long an actor may take to answer a first call; one that takes longer is called through Ray."""
+
+BROKEN = (OSError, EOFError, AuthenticationError)
+"""What a line raises when the process at its other end is not there, or not any more."""
+
+
+@dataclass(frozen=True)
+class Number:
+    """Where an actor can be called."""
+
+    address: str
+    """The name of its socket, which means nothing on another host."""
+    key: bytes
+    """What a caller has to know."""
+
+
+class Switchboard:
+    """An actor's end: answers each caller, on a thread of its own, with what ``serve`` makes of a plan."""
+
+    def __init__(self, serve: Callable[[RoundPlan], PartialResult]) -> None:
+        self._serve = serve
+        self._number: Number | None = None
+
+    def number(self) -> Number | None:
+        """Where this process can be called; None on a system that has no such sockets."""
+        if self._number is None and sys.platform == "linux":
+            number = Number(f"\0raysim-{secrets.token_hex(16)}", secrets.token_bytes(32))
+            # Whether a caller has the key is found out on his thread, so that he keeps nobody else waiting.
+            listener = Listener(number.address, "AF_UNIX", backlog=16)
+            Thread(target=self._listen, args=(listener, number.key), daemon=True).start()
+            self._number = number
+        return self._number
+
+    def _listen(self, listener: Listener, key: bytes) -> None:
+        while True:
+            Thread(target=self._answer, args=(listener.accept(), key), daemon=True).start()
+
+    def _answer(self, caller: Connection, key: bytes) -> None:
+        with caller:
+            try:
+                deliver_challenge(caller, key)
+                answer_challenge(caller, key)
+                while True:
+                    plan = pickle.loads(caller.recv_bytes())
+                    caller.send_bytes(pickle.dumps(self._serve(plan), pickle.HIGHEST_PROTOCOL))
+            except BaseException:  # an error is raised again, and told, where the call is made through Ray
+                return
+
+
+class Lines:
+    """The coordinator's end: a line to each actor that has answered. It is this process's own."""
+
+    def __init__(self) -> None:
+        self._lines: dict[int, Connection] = {}
+
+    @property
+    def up(self) -> frozenset[int]:
+        """The actors that there is a line to."""
+        return frozenset(self._lines)
+
+    def dial(self, actor: int, number: Number | None) -> bool:
+        """Call an actor, and keep the line if it answers; whether it is on this host."""
+        if number is None:
+            return False
+        try:
+            line = Client(number.address, "AF_UNIX")
+        except BROKEN:
+            return False
+        try:
+            if line.poll(DIAL_SECONDS):
+                answer_challenge(line, number.key)
+                deliver_challenge(line, number.key)
+                self._lines[actor] = line
+                return True
+        except BROKEN:
+            pass
+        line.close()
+        return True
+
+    def call(self, actors: Iterable[int], plan: bytes, seconds: float) -> tuple[dict[int, PartialResult], list[int]]:
+        """Let ``actors`` that have lines play a plan, all at once.
+
+        Returns what they answer, and who has not when the time is over; a line without an answer is given up.
+        """
+        answers: dict[int, PartialResult] = {}
+        late: list[int] = []
+        called = []
+        try:
+            for actor in actors:
+                try:
+                    self._lines[actor].send_bytes(plan)
+                    called.append(actor)
+                except BROKEN:
+                    self._hang_up(actor)
+            until = time.monotonic() + seconds
+            for actor in called:
+                try:
+                    if self._lines[actor].poll(max(0.0, until - time.monotonic())):
+                        answers[actor] = pickle.loads(self._lines[actor].recv_bytes())
+                        continue
+                    late.append(actor)
+                except BROKEN:
+                    pass
+                self._hang_up(actor)
+        except BaseException:
+            # What is answered later would be taken for the answer to the next call.
+            for actor in self.up:
+                self._hang_up(actor)
+            raise
+        return answers, late
+
+    def _hang_up(self, actor: int) -> None:
+        self._lines.pop(actor).close()
+
+
+def packed(plan: RoundPlan) -> bytes | None:
+    """A plan as it goes through sockets; None for one that is too large, or that only Ray can pickle."""
+    if plan.bank.nbytes > MOST_BYTES:
+        return None
+    try:
+        text = pickle.dumps(plan, pickle.HIGHEST_PROTOCOL)
+    except (pickle.PicklingError, AttributeError, TypeError):  # it holds an object of a class without an import path
+        return None
+    return text if len(text) <= MOST_BYTES else None
