@@ -38,6 +38,16 @@ class ExactSum:
         np.copyto(self._rounded, self._scaled, casting="unsafe")
         self.units[group] += self._rounded
 
+    def add_rows(self, groups: NDArray[np.int64], weights: NDArray[np.float64], vectors: NDArray[np.float64]) -> None:
+        """Add ``weights[k] * vectors[k]`` to the sum ``groups[k]`` for each ``k``, as :meth:`add` would one by one."""
+        scaled = vectors * (weights * 2.0**FRACTION_BITS)[:, None]
+        np.rint(scaled, out=scaled)
+        rounded = scaled.astype(np.int64)
+        if groups.any():
+            np.add.at(self.units, groups, rounded)
+        else:
+            self.units[0] += rounded.sum(axis=0)
+
 
 def decode(units: NDArray[np.int64]) -> NDArray[np.float64]:
     """The value of merged sums, float64."""

@@ -110,3 +110,16 @@ def test_who_sends_nothing_diverges_only_where_parameters_are_not_finite(tmp_pat
     assert play(far, Local(), **ONE_STEP).kept[1][1] == pytest.approx(1e29)
     with pytest.raises(TrainingDiverged, match="made hospital 'h1' diverge in round 1"):
         play(labelled(tmp_path / "farther", np.array([1.0, 1e39])), Local(), precision="float32", **ONE_STEP)
+
+
+@pytest.mark.parametrize("into", [None, [0, 2, 0, 1, 2]])
+def test_rows_added_at_once_are_rows_added_one_by_one(into: list[int] | None):
+    rng = np.random.default_rng(0)
+    weights, vectors = rng.normal(size=5), rng.normal(size=(5, 7)) * 10.0 ** rng.integers(-9, 3, (5, 7))
+    groups = np.zeros(5, np.int64) if into is None else np.array(into)
+    together, alone = ExactSum(3, 7), ExactSum(3, 7)
+    for _ in range(2):
+        together.add_rows(groups, weights, vectors)
+        for group, weight, vector in zip(groups.tolist(), weights.tolist(), vectors, strict=True):
+            alone.add(group, weight, vector)
+    np.testing.assert_array_equal(together.units, alone.units)
