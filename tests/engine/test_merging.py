@@ -10,10 +10,13 @@ import numpy as np
 import pytest
 
 from raysim.core.exact import ExactSum
+from raysim.engine import local_training
 from raysim.engine.evaluation import existing
 from raysim.engine.messages import PartialResult
 from raysim.engine.reception.merging import in_precision, merged
-from raysim.strategies.base import OWN, LocalProblem, Objective, RowGroups, Upload, Variates, Visit
+from raysim.strategies.base import OWN, LocalProblem, Objective, RowGroups, Strategy, Upload, Variates, Visit
+from raysim.strategies.hospital_clusters.ifca import Ifca
+from raysim.strategies.one_model.fedavg import FedAvg
 from raysim.strategies.one_model.scaffold import Scaffold
 from raysim.virtual_time.synchronous import discounted
 from tests.conftest import MakeFederation, play
@@ -117,3 +120,18 @@ def test_late_updates_are_discounted_hospital_by_hospital(weights):
     assert upload.weight.shape == weights.shape
     # .5, .125 and .0625 of together .6875, all as heavy as before.
     np.testing.assert_allclose(upload.weight.ravel(), np.array([8, 2, 1]) / 11)
+
+
+@pytest.mark.parametrize("strategy", [FedAvg(), Ifca(clusters=3)])
+def test_deltas_added_up_together_are_those_added_up_one_by_one(
+    federate: MakeFederation, monkeypatch: pytest.MonkeyPatch, strategy: Strategy
+):
+    federation = federate([30, 8, 21, 0, 14, 9])
+    together = play(federation, strategy, rounds=3, batch_size=4)
+    monkeypatch.setattr(local_training, "TOGETHER", 1)
+    in_parts = play(federation, strategy, rounds=3, batch_size=4)
+    monkeypatch.setattr(local_training.LocalTraining, "_is_plain", lambda *_: False)
+    alone = play(federation, strategy, rounds=3, batch_size=4)
+    np.testing.assert_array_equal(together.bank, alone.bank)
+    np.testing.assert_array_equal(in_parts.bank, alone.bank)
+    assert np.ptp(together.bank) > 0
