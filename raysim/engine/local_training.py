@@ -230,7 +230,7 @@ class LocalTraining:
     def _leave_together(
         self, phase: LocalProblem, some: Sequence[int], tasks: Sequence[Task], trained: NDArray[Any]
     ) -> None:
-        """What :meth:`_leave` does where the problem :meth:`_is_plain`, for many small models at once: the same bits."""
+        """What :meth:`_leave` does where the problem :meth:`_is_plain`, many small models at once; the same bits."""
         upload = phase.upload
         if upload is None or upload.weight is None or self._sums is None:
             raise ValueError("nothing is added up")
