@@ -42,6 +42,11 @@ class ScoreCounts(NamedTuple):
         """Where each hospital's bins begin, and where the last one's end, ``[H + 1]``."""
         return np.concatenate([[0], np.cumsum(self.filled)]).astype(np.int64)
 
+    @property
+    def histogram(self) -> ScoreHistogram:
+        """The bins of all hospitals back to back."""
+        return ScoreHistogram(self.bins, self.positives, self.negatives)
+
     def hospital(self, h: int) -> ScoreHistogram:
         """The histogram of one hospital."""
         first, last = self.offsets[h : h + 2]
@@ -49,7 +54,7 @@ class ScoreCounts(NamedTuple):
 
     def together(self) -> ScoreCounts:
         """The counts of all hospitals together, as of one."""
-        total = merge_histograms([ScoreHistogram(self.bins, self.positives, self.negatives)])
+        total = merge_histograms([self.histogram])
         return ScoreCounts(np.array([len(total.bins)]), *total, self.called.sum(axis=0, keepdims=True))
 
     def sums(self, values: ArrayLike) -> NDArray[np.float64]:

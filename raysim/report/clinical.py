@@ -20,7 +20,7 @@ from raysim.engine.subgroups import EVERYWHERE
 from raysim.report import svg
 from raysim.report.naming import MODELS
 from raysim.report.svg import PANEL, PLAIN, Chart, Figure, Style, element
-from raysim.statistics.over_seeds import over_seeds
+from raysim.statistics.over_seeds import OverSeeds, over_seeds
 from raysim.storage.clinical_tables import CALIBRATION, FIGURES, NET_BENEFIT
 
 TEXTS = ("hospital", "model", "figure", "undefined")
@@ -110,6 +110,17 @@ def read_rows(path: Path, **wanted: Set[str]) -> pd.DataFrame:
     return table
 
 
+def possible(figure: str) -> tuple[float, float]:
+    """What a clinical figure can be at all.
+
+    >>> possible("ppv"), possible("observed_over_expected"), possible("calibration_slope")
+    ((0.0, 1.0), (0.0, inf), (-inf, inf))
+    """
+    if figure.startswith(("sensitivity", "specificity", "ppv", "npv", "calibration_error", "observed")):
+        return 0.0, np.inf if figure == "observed_over_expected" else 1.0
+    return -np.inf, np.inf
+
+
 def _models(folder: Path) -> list[str]:
     """The models that a run serves, in its order."""
     together = read_rows(folder / FIGURES, hospital={EVERYWHERE})
@@ -140,20 +151,36 @@ def _range(counts: pd.Series, word: str) -> str:
     return f"{low:,} {word}" if low == high else f"{low:,} to {high:,} {word}"
 
 
+def over_runs(stacked: pd.DataFrame, keys: Sequence[str], value: str = "value") -> tuple[pd.DataFrame, OverSeeds]:
+    """Of clinical rows of several runs, one a seed: the first row for each of ``keys``, in order, and what all say.
+
+    ``value`` is the column with the figure, beside ``low`` and ``high``.
+    """
+    groups = stacked.groupby(list(keys), sort=False, dropna=False)
+    group, seed = groups.ngroup().to_numpy(), groups.cumcount().to_numpy()
+    first = stacked[seed == 0].reset_index(drop=True)
+    figures = np.full((3, seed.max(initial=0) + 1, len(first)), np.nan)
+    figures[:, seed, group] = stacked[[value, "low", "high"]].to_numpy(float).T
+    bounds = [possible(str(name)) for name in (first["figure"] if "figure" in first else [value] * len(first))]
+    lowest, highest = np.array(bounds).reshape(-1, 2).T
+    return first, over_seeds(*figures, within=(lowest, highest))
+
+
 def _means(stacked: pd.DataFrame, keys: list[str]) -> pd.DataFrame:
     """Of the rows of several seeds one for each of ``keys``: means, with the interval over patients and seeds."""
     value = next(name for name in ("value", "observed") if name in stacked)
-    rows = []
-    for _, group in stacked.groupby(keys, sort=False, dropna=False):
-        row = group.iloc[0].to_dict()
-        if len(group) > 1:
-            means = group.select_dtypes("number").mean()
-            found = over_seeds(*group[[value, "low", "high"]].to_numpy(float).T)
-            row |= means.to_dict() | {value: float(found.value)}
-            if found.low == found.low:  # what only has a limit above, as what chance explains, keeps its mean
-                row |= {"low": float(found.low), "high": float(found.high)}
-        rows.append(row)
-    return pd.DataFrame(rows, columns=stacked.columns)
+    row, found = over_runs(stacked, keys, value)
+    groups = stacked.groupby(keys, sort=False, dropna=False)
+    several = groups.size().to_numpy() > 1
+    if not several.any():
+        return row
+    numbers = [str(name) for name in stacked.select_dtypes("number") if name not in keys]
+    row[numbers] = np.where(several[:, None], groups[numbers].mean().to_numpy(float), row[numbers].to_numpy(float))
+    row[value] = np.where(several, found.value, row[value])
+    limited = several & ~np.isnan(found.low)  # what only has a limit above, as what chance explains, keeps its mean
+    for name, limit in (("low", found.low), ("high", found.high)):
+        row[name] = np.where(limited, limit, row[name])
+    return row
 
 
 def _table(served: Sequence[Served], part: str) -> Figure:

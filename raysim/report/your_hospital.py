@@ -16,11 +16,10 @@ from numpy.typing import NDArray
 from raysim.data.federation import PARTS
 from raysim.engine.job import Result
 from raysim.metrics.labels import TaskKind
-from raysim.report.clinical import read_rows
+from raysim.report.clinical import over_runs, read_rows
 from raysim.report.gains import Gains, Served, between, compared_with, served
 from raysim.report.naming import Key, size, with_interval
 from raysim.report.tables import read_csv
-from raysim.statistics.over_seeds import over_seeds
 
 MORE_OFTEN = 2
 """So many attributes are told that a cluster's hospitals have more often than others."""
@@ -137,18 +136,19 @@ def _clinical(results: Sequence[Result], recommended: Key | None) -> dict[str, l
     tables = [read_rows(file, model={model}, figure=CLINICAL.keys()) for file in files if file.exists()]
     if not tables:
         return {}
-    table = pd.concat(tables, ignore_index=True)
+    first, found = over_runs(pd.concat(tables, ignore_index=True), ["hospital", "figure", "at"])
     told: dict[str, list[list[str]]] = {}
-    for (hospital, figure, _), rows in table.groupby(["hospital", "figure", "at"], sort=False, dropna=False):
-        found = over_seeds(*rows[["value", "low", "high"]].to_numpy(float).T)
-        text = with_interval(float(found.value), float(found.low), float(found.high), 2)
-        if not found.seeds:
-            text = f"undefined: {rows['undefined'].iloc[0]}"
-        elif np.isnan(found.low):
+    of_rows = zip(*(first[name].tolist() for name in ("hospital", "figure", "at", "undefined")), strict=True)
+    figures = zip(*(each.tolist() for each in found), strict=True)
+    for (hospital, figure, at, undefined), (value, low, high, seeds) in zip(of_rows, figures, strict=True):
+        text = with_interval(value, low, high, 2)
+        if not seeds:
+            text = f"undefined: {undefined}"
+        elif np.isnan(low):
             text += ", no interval"
-        if 0 < found.seeds < len(files):
-            text += f", of {found.seeds} of {len(files)} seeds"
-        told.setdefault(str(hospital), []).append([CLINICAL[str(figure)].format(at=float(rows["at"].iloc[0])), text])
+        if 0 < seeds < len(files):
+            text += f", of {seeds} of {len(files)} seeds"
+        told.setdefault(str(hospital), []).append([CLINICAL[str(figure)].format(at=float(at)), text])
     return told
 
 

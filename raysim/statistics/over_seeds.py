@@ -32,12 +32,12 @@ class OverSeeds(NamedTuple):
 
 
 def over_seeds(
-    value: ArrayLike, low: ArrayLike, high: ArrayLike, *, within: tuple[float, float] = (-np.inf, np.inf)
+    value: ArrayLike, low: ArrayLike, high: ArrayLike, *, within: tuple[ArrayLike, ArrayLike] = (-np.inf, np.inf)
 ) -> OverSeeds:
     """The mean of ``value [S, ...]`` over seeds; ``low`` and ``high`` are each seed's 95 % interval over patients.
 
     A figure that one seed defines keeps that seed's interval, which says nothing of other seeds. Limits are cut to what
-    the figure can be, ``within``.
+    the figure can be, ``within``, two numbers or two ``[...]``.
     """
     v, lower, upper = (np.asarray(each, dtype=np.float64) for each in (value, low, high))
     there = np.isfinite(v)

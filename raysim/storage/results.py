@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary
 
 import numpy as np
 
@@ -24,7 +25,7 @@ from raysim.data.federation import PARTS, Federation
 from raysim.engine import subgroups, timing
 from raysim.engine.job import Outcome, Round
 from raysim.metrics.predictions import predictions
-from raysim.statistics.auroc import PairSums, delong_of_sums
+from raysim.statistics.auroc import delong_of_sums
 from raysim.statistics.between_hospitals import between_hospitals
 from raysim.statistics.common_curve import common_curve
 from raysim.statistics.intervals import auroc_interval
@@ -107,7 +108,7 @@ def hospitals_table(federation: Federation, outcome: Outcome, part: str) -> pd.D
     task, tables = federation.task, []
     for model, figures in outcome.figures.items():
         columns = dict(zip(task.figures, figures.T, strict=True))
-        intervals = _intervals(outcome.pairs.get(model))
+        intervals = _intervals(outcome, model)
         head = {
             "hospital": federation.hospitals,
             "n_train": federation.sizes("train"),
@@ -150,22 +151,30 @@ def predictions_table(federation: Federation, outcome: Outcome) -> pd.DataFrame:
     return pd.concat(blocks, ignore_index=True)
 
 
-def _intervals(sums: PairSums | None) -> dict[str, Floats]:
+_INTERVALS: WeakKeyDictionary[Outcome, dict[str, dict[str, Floats]]] = WeakKeyDictionary()
+"""Those of outcomes that still are looked at: a run's table, its page and its comparison's table need the same."""
+
+
+def _intervals(outcome: Outcome, model: str) -> dict[str, Floats]:
     """``auroc_low`` and ``auroc_high``, the 95 % interval of each AUROC over patients, and ``auroc_shrunken`` with its
     own: the estimate drawn towards the hospitals' mean as far as chance explains it. NaN where there is none.
     """
+    sums = outcome.pairs.get(model)
     if sums is None:
         return {}
-    auroc, variance = delong_of_sums(sums)
-    interval = auroc_interval(auroc, variance, sums.events, sums.non_events)
-    between = between_hospitals(common_curve(sums))
-    return {
-        "auroc_low": interval.low,
-        "auroc_high": interval.high,
-        "auroc_shrunken": between.shrunken,
-        "auroc_shrunken_low": between.shrunken_low,
-        "auroc_shrunken_high": between.shrunken_high,
-    }
+    of_models = _INTERVALS.setdefault(outcome, {})
+    if model not in of_models:
+        auroc, variance = delong_of_sums(sums)
+        interval = auroc_interval(auroc, variance, sums.events, sums.non_events)
+        between = between_hospitals(common_curve(sums))
+        of_models[model] = {
+            "auroc_low": interval.low,
+            "auroc_high": interval.high,
+            "auroc_shrunken": between.shrunken,
+            "auroc_shrunken_low": between.shrunken_low,
+            "auroc_shrunken_high": between.shrunken_high,
+        }
+    return of_models[model]
 
 
 def egress_table(federation: Federation, outcome: Outcome) -> pd.DataFrame:

@@ -76,6 +76,11 @@ def calibration_spread(hospitals: Sequence[Groups], rng: np.random.Generator, dr
     )
 
 
+def calibration_chance(hospitals: Sequence[Groups], rng: np.random.Generator, draws: int = 1000) -> float:
+    """The ``p`` of :func:`calibration_spread` alone, which needs no hospital's own intercept."""
+    return _chance(hospitals, _common(hospitals), rng, draws)
+
+
 def _common(hospitals: Sequence[Groups]) -> float:
     """The intercept in the large of all rows; NaN where there is none."""
     if not hospitals:

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import expit
 
-from raysim.metrics.measures import NAN_BIN, ScoreHistogram
+from raysim.metrics.measures import NAN_BIN
 from raysim.metrics.score_counts import ScoreCounts
 from raysim.metrics.segments import sortable
 from raysim.statistics.clinical.calibration import Bins, Groups, bin_of, edges, from_histogram
@@ -80,7 +80,7 @@ def probabilities(counts: ScoreCounts) -> Floats:
 
 def _middles(counts: ScoreCounts) -> Groups:
     """The bins of all hospitals back to back."""
-    return from_histogram(ScoreHistogram(counts.bins, counts.positives, counts.negatives))
+    return from_histogram(counts.histogram)
 
 
 def binned(counts: ScoreCounts, bins: int) -> Bins:

@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 
 from raysim.metrics.equity import over_hospitals, worst_decile
 from raysim.metrics.score_counts import ScoreCounts
-from raysim.statistics.clinical.calibration import from_histogram
-from raysim.statistics.clinical.calibration_spread import calibration_spread
+from raysim.statistics.clinical.calibration import Groups, from_histogram
+from raysim.statistics.clinical.calibration_spread import calibration_chance
 from raysim.statistics.clinical.figures import Figure
 
 Floats = NDArray[np.float64]
@@ -79,10 +79,7 @@ def clinical_equity(
             with np.errstate(invalid="ignore", divide="ignore"):
                 values, measure, larger = DISTANCES[figure.name](figure.value), "distance", False
             if figure.name == "calibration_in_the_large":
-                groups = [
-                    from_histogram(counts.hospital(h)) for h in np.flatnonzero((rows > 0) & ~counts.broken).tolist()
-                ]
-                chance = (NAN, NAN, calibration_spread(groups, rng, DRAWS).p)
+                chance = (NAN, NAN, calibration_chance(_groups(counts), rng, DRAWS))
         elif figure.name in (*SHARES, "net_benefit"):
             values, measure, larger = figure.value, "value", True
             if figure.name in SHARES:
@@ -94,6 +91,13 @@ def clinical_equity(
             over["gini"] = NAN  # of shares of a whole, which what can be negative has not
         equities.append(ClinicalEquity(figure.name, figure.at, figure.threshold, measure, over, *chance))
     return equities
+
+
+def _groups(counts: ScoreCounts) -> list[Groups]:
+    """The bins of each hospital whose predictions are all numbers, of those with rows."""
+    together, offsets = from_histogram(counts.histogram), counts.offsets.tolist()
+    there = np.flatnonzero((counts.rows > 0) & ~counts.broken).tolist()
+    return [Groups(*(part[offsets[h] : offsets[h + 1]] for part in together)) for h in there]
 
 
 def _binomial(figure: Figure, rng: np.random.Generator) -> tuple[float, float, float]:
