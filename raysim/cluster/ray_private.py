@@ -1,12 +1,16 @@
 """All that raysim uses of Ray's private parts, so that a new Ray that has changed them fails here.
 
 ``pyproject.toml`` bounds the versions: 2.52 was the first with tokens. Run as a program, ``ray_private.py ADDRESS``
-asks whether Ray answers at an address and takes this machine's token; it must not import raysim then.
+asks whether Ray answers at an address and takes this machine's token, and ``ray_private.py --agent FILE COMMAND``
+stands in for an agent until it is called; it must not import raysim then.
 """
 
 from __future__ import annotations
 
 import contextlib
+import os
+import select
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
@@ -15,6 +19,21 @@ from typing import Any
 
 IDLE = (sys.executable, "-I", "-S", "-c", "import sys; sys.stdin.read()")
 """A process that does nothing until the one that holds the other end of its input has ended."""
+
+CALLED = """
+import os, runpy, socket, sys
+called, sys.argv[:] = socket.socket(fileno=int(sys.argv[1])), sys.argv[2:]
+sys.path[0] = os.path.dirname(sys.argv[0])
+first = socket.socket.bind
+def bind(taken, address):
+    if address[:2] == called.getsockname()[:2]:
+        os.dup2(called.fileno(), taken.fileno())
+    else:
+        first(taken, address)
+socket.socket.bind = bind
+runpy.run_path(sys.argv[0], run_name="__main__")
+"""
+"""Runs an agent whose socket is the one that was called, with the call that waits there."""
 
 
 def cores_and_gpus() -> tuple[float, int]:
@@ -88,10 +107,11 @@ def on_loopback() -> Iterator[None]:
 def without_agents(logs: bool) -> Iterator[None]:
     """A Ray that is started meanwhile is its head, its node and its workers; ``logs``: and what prints their output.
 
-    Ray would start four processes more, which a run on one machine does not need and which take more than half of the
-    time until Ray is up: the monitor of an autoscaler, a dashboard without its page, a reader of logs, and the node's
-    agent for metrics, which a busy machine does not always get up within the 15 seconds that Ray allows it. As a node
-    must have that agent, an idle process stands in for it, and its ports are -1: nobody is there.
+    Ray would start five processes more, which a run on one machine does not need and which take two thirds of the time
+    until Ray is up: the monitor of an autoscaler, a dashboard without its page, a reader of logs, and the node's agents
+    for metrics and for environments, which a busy machine does not always get up within the 15 seconds that Ray allows
+    them. As a node must have its agents, idle processes stand in for them. The ports of the first are -1: nobody is
+    there. The second becomes the agent when a worker with an environment of its own is asked for, as Ray Tune does.
 
     Ray is started whole where it does not know ports in files, before 2.54.
     """
@@ -104,7 +124,7 @@ def without_agents(logs: bool) -> Iterator[None]:
     before = parameter.RayParams, services.start_api_server, services.start_ray_process
 
     def start(command: Sequence[str], kind: str, *rest: Any, **options: Any) -> Any:
-        return before[2](_with_idle_agent(command) if kind == "raylet" else command, kind, *rest, **options)
+        return before[2](_with_idle_agents(command) if kind == "raylet" else command, kind, *rest, **options)
 
     parameter.RayParams = partial(parameter.RayParams, no_monitor=True, include_log_monitor=logs)
     services.start_api_server = lambda *_, **__: ("", None)
@@ -115,16 +135,42 @@ def without_agents(logs: bool) -> Iterator[None]:
         parameter.RayParams, services.start_api_server, services.start_ray_process = before
 
 
-def _with_idle_agent(command: Sequence[str]) -> list[str]:
-    """The command of a raylet whose agent for metrics is an idle process. Its ports are told where the raylet looks."""
+def _with_idle_agents(command: Sequence[str]) -> list[str]:
+    """The command of a raylet whose agents are idle processes. Their ports are told where the raylet looks."""
     from ray import _raylet
 
     words = dict(word.split("=", 1) for word in command if "=" in word)
+    session, node = words["--session_dir"], words["--node_id"]
     for name in ("DASHBOARD_AGENT_LISTEN", "METRICS_AGENT", "METRICS_EXPORT"):
-        file = getattr(_raylet, f"{name}_PORT_NAME")
-        _raylet.persist_port(words["--session_dir"], words["--node_id"], file, -1)  # type: ignore[attr-defined]
-    agent = "--dashboard_agent_command="
-    return [agent + subprocess.list2cmdline(IDLE) if word.startswith(agent) else word for word in command]
+        _raylet.persist_port(session, node, getattr(_raylet, f"{name}_PORT_NAME"), -1)  # type: ignore[attr-defined]
+    file = os.path.join(session, f"{_raylet.RUNTIME_ENV_AGENT_PORT_NAME}_{node}")  # type: ignore[attr-defined]
+    metrics, environments = "--dashboard_agent_command", "--runtime_env_agent_command"
+    waiting = [sys.executable, "-I", "-S", __file__, "--agent", file]
+    idle = {
+        metrics: subprocess.list2cmdline(IDLE),
+        environments: f"{subprocess.list2cmdline(waiting)} {words[environments]}",
+    }
+    names = [word.partition("=")[0] for word in command]
+    return [f"{name}={idle[name]}" if name in idle else word for name, word in zip(names, command, strict=True)]
+
+
+def wait_for_call(file: str, command: Sequence[str]) -> None:
+    """Take a port and write it to ``file``; at the first call there become the agent that ``command`` starts.
+
+    Returns where the raylet, which holds the other end of this process's input, has ended.
+    """
+    (host,) = (word.partition("=")[2] for word in command if word.startswith("--node-ip-address="))
+    listening = socket.create_server((host, 0), family=socket.AF_INET6 if ":" in host else socket.AF_INET)
+    with open(f"{file}.new", "w") as written:
+        written.write(str(listening.getsockname()[1]))
+    os.replace(f"{file}.new", file)
+    called, _, _ = select.select([listening, sys.stdin], [], [])
+    if sys.stdin in called:
+        return
+    os.set_inheritable(listening.fileno(), True)
+    script = next(i for i, word in enumerate(command) if word.endswith(".py"))
+    command = [*command, f"--runtime-env-agent-port={listening.getsockname()[1]}"]
+    os.execv(command[0], [*command[:script], "-c", CALLED, str(listening.fileno()), *command[script:]])
 
 
 @contextlib.contextmanager
@@ -150,4 +196,7 @@ def greet(address: str) -> None:
 
 
 if __name__ == "__main__":
-    greet(sys.argv[1])
+    if sys.argv[1] == "--agent":
+        wait_for_call(sys.argv[2], sys.argv[3:])
+    else:
+        greet(sys.argv[1])

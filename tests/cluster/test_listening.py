@@ -38,6 +38,8 @@ def listen() -> None:
                 print("metrics", name.replace(" ", "_"), shows_metrics(each.laddr.port))
         modes = {process.environ().get("RAY_AUTH_MODE") for process in family if process.name() == "raylet"}
         print("modes", *modes)
+        asked = ray.remote(runtime_env={"env_vars": {"MINE": "set"}})(lambda: os.environ.get("MINE"))
+        print("environment", ray.get(asked.remote()))
 
 
 def shows_metrics(port: int) -> bool:
@@ -63,10 +65,11 @@ def test_a_ray_that_is_started_here_is_reached_from_here_alone_and_with_the_toke
         assert address.is_loopback, (name, text)
     assert {answer for kind, _, answer in (line for line in lines if line[0] == "metrics")} == {"False"}
     assert ["modes", "token"] in lines
+    assert ["environment", "set"] in lines, "of a worker, as trials of a sweep ask for"
     processes = collections.Counter(name for kind, name in (line for line in lines if line[0] == "process"))
-    # One agent is an idle process of Python; the other and the workers are Ray's.
+    # Its two agents are idle processes of Python; besides them there are workers.
     others = {name: count for name, count in processes.items() if name != "ray"}
-    assert others == {"gcs_server": 1, "raylet": 1, "python": 1}
+    assert others == {"gcs_server": 1, "raylet": 1, "python": 2}
     token = tmp_path / ".ray" / "auth_token"
     assert [stat.S_IMODE(path.stat().st_mode) for path in (token.parent, token)] == [0o700, 0o600]
 

@@ -325,8 +325,8 @@ class Held(FedProx):
 
 
 @contextlib.contextmanager
-def in_mid_sweep(sweep_file, out):
-    """The process of a sweep of ten trials, of which three are in the journal and two will not end before it does."""
+def in_mid_sweep(sweep_file, out, concurrent=1):
+    """The process of a sweep of ten trials, of which three are in the journal and some will not end before it does."""
     hold = out.with_name("hold")
     hold.touch()
     path = sweep_file(
@@ -334,7 +334,7 @@ def in_mid_sweep(sweep_file, out):
         resources__hospitals_per_actor=12,
         sweep__space={"strategy.mu": {"uniform": [0, 1]}},
         sweep__trials=10,
-        sweep__concurrent=2,
+        sweep__concurrent=concurrent,
     )
     path.with_name("held_trials.py").write_text(HELD)
     process = started(["sweep", str(path), "--out", str(out)], path.parent, {})
@@ -350,7 +350,7 @@ def in_mid_sweep(sweep_file, out):
 
 def test_a_killed_driver_loses_at_most_the_trials_that_were_running(sweep_file, tmp_path, monkeypatch):
     out, journal = tmp_path / "out", tmp_path / "out" / "journal.jsonl"
-    with in_mid_sweep(sweep_file, out) as process:
+    with in_mid_sweep(sweep_file, out, concurrent=2) as process:
         os.kill(process.pid, signal.SIGKILL)
         process.wait()
     done = journal.read_bytes()
