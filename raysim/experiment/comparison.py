@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import os
+import shlex
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -39,6 +41,9 @@ from raysim.report.evidence import evidence
 from raysim.report.page import Page, Provenance, comparison_page, run_page
 from raysim.storage.manifest import Manifest
 from raysim.storage.results import SPLIT, hospitals_table, provenance, split_table, traffic, write_config
+from raysim.tracking.client import NOWHERE
+
+PAGE = "report.html"
 
 
 def per_seed(results: Sequence[Result]) -> pd.DataFrame:
@@ -153,7 +158,8 @@ def write_comparison(
     write_config(out, config.frozen(), federation)
     part = config.evaluation.part
     further: list[Drawn | svg.Figure] = [*first, *_clinical(results, part)]
-    further += drawn(frame, stacked_files(results, "patients.csv"), out, part)
+    titles = {result.label: result.title for result in results if result.title}
+    further += drawn(frame, stacked_files(results, "patients.csv"), out, part, titles)
     further += [*time_drawn(config, results), *clusters_drawn(out, results, frame, hospitals, config.reference)]
     further += training.drawn(results)
     for picture in further:
@@ -198,13 +204,14 @@ def _picture(out: Manifest, name: str, figure: Figure) -> None:
         plots.save(figure, path)
 
 
-def drawn(frame: pd.DataFrame, patients: pd.DataFrame | None, out: Manifest, part: str) -> list[Drawn]:
+def drawn(
+    frame: pd.DataFrame, patients: pd.DataFrame | None, out: Manifest, part: str, titles: Mapping[str, str]
+) -> list[svg.Figure]:
     """Write what only some comparisons have, and draw it: equity between patient groups."""
-    further = []
-    if patients is not None:
-        out.csv("patients.csv", patients)
-        further.append(patient_groups.drawn(frame, patients, part))
-    return further
+    if patients is None:
+        return []
+    out.csv("patients.csv", patients)
+    return [patient_groups.drawn(frame, patients, part, titles)]
 
 
 CLUSTER_FILES = ("patient_clusters.csv", "feature_overlap.csv", "protocol.csv")
@@ -244,8 +251,11 @@ def time_drawn(config: Config, results: Sequence[Result]) -> list[svg.Figure]:
     return virtual_time.drawn(table, task.title, config.system.target.get(task.headline))
 
 
-def write_run_page(out: Manifest, result: Result, frozen: Mapping[str, object], part: str) -> None:
-    """Write a run's ``report.html``."""
+def write_run_page(
+    out: Manifest, result: Result, frozen: Mapping[str, object], part: str, whole: Path | None = None
+) -> None:
+    """Write a run's ``report.html``; ``whole`` is the folder of the experiment that it is a part of, if it is one."""
+    back = [("all runs together", quote(Path(os.path.relpath(whole / PAGE, out.folder)).as_posix()))] if whole else []
     page = run_page(
         f"{result.title or result.label}, seed {result.seed}",
         per_seed([result]),
@@ -259,27 +269,37 @@ def write_run_page(out: Manifest, result: Result, frozen: Mapping[str, object], 
         sizes=sizes_said(result),
         part=part,
         result=result,
+        links=[*back, *_tracked(frozen.get("tracking"))],
     )
     write_page(out, page)
 
 
 def write_page(out: Manifest, page: Page) -> None:
     """``report.html``, and in ``report.json`` what ``raysim report`` writes it from again."""
-    out.text("report.html", page.html())
+    out.text(PAGE, page.html())
     out.text("report.json", page.json())
 
 
 def _links(folder: Path, config: Config, results: Sequence[Result]) -> list[tuple[str, str]]:
-    """The pages of the single runs, and MLflow's where it has an address."""
+    """The pages of the single runs, and where MLflow has them."""
     links = [
         (
             f"{result.title or result.label}, seed {result.seed}",
-            quote((result.folder / "report.html").relative_to(folder).as_posix()),
+            quote((result.folder / PAGE).relative_to(folder).as_posix()),
         )
         for result in results
     ]
-    uri = config.tracking.uri or ""
-    return [*links, *([("MLflow", uri)] if uri.startswith(("http:", "https:")) and "@" not in uri else [])]
+    return [*links, *_tracked(config.tracking.model_dump())]
+
+
+def _tracked(tracking: object) -> list[tuple[str, str]]:
+    """How runs are looked at in MLflow: the address of a server, or without one the command, which has no address."""
+    uri = str(tracking.get("uri") or "") if isinstance(tracking, Mapping) else ""
+    if uri in ("", NOWHERE) or "@" in uri:  # a password stays with whoever gave it
+        return []
+    if uri.startswith(("http:", "https:")):
+        return [("MLflow", uri)]
+    return [(f"MLflow: raysim ui --uri {shlex.quote(uri)}", "")]
 
 
 def sizes_said(result: Result) -> dict[str, str]:

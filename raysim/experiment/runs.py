@@ -308,7 +308,8 @@ class Experiment:
                     write_run(run.manifest, federation, outcome, frozen, evaluation, precision, self.config.system)
                     if parent is None:  # a comparison has one file of all its splits
                         run.manifest.rows(SPLIT, split_table(federation))
-                    write_run_page(run.manifest, result, frozen, evaluation.part)
+                    whole = None if parent is None else self.folder
+                    write_run_page(run.manifest, result, frozen, evaluation.part, whole)
             model, headline = list(outcome.metrics.items())[-1]
             timed = timing.figures(outcome, self.config.system, federation.task)
             setup = {"bytes_setup_down": outcome.setup.down, "bytes_setup_up": outcome.setup.up}

@@ -172,8 +172,8 @@ def _visible(shown: Evidence) -> list[str]:
     if not said:
         return []
     return [
-        f"A difference from {shown.entries[best].name} would have been shown by itself in four of five such "
-        f"comparisons if it were {listed(said)}."
+        f"The smallest difference from {shown.entries[best].name} that four of five such comparisons would show by "
+        f"itself: {listed(said)}."
     ]
 
 
@@ -189,7 +189,7 @@ def _references(shown: Evidence) -> list[str]:
             verdict = "no difference is shown"
         else:
             verdict = "it is better" if (interval.low > 0) == shown.kind.larger else "it is worse"
-        name = entry.name.removesuffix(" *")
+        name = entry.name.removesuffix(" *").removesuffix(" (reference)")
         sentences.append(f"For reference, {name} against {shown.entries[shown.best].name}: {value}; {verdict}.")
     return sentences
 
@@ -233,11 +233,17 @@ def signed(value: float, interval: Limits, digits: int) -> str:
     """A difference with its interval.
 
     >>> signed(0.0031, Limits(0.0019, 0.0042), 3), signed(-0.0004, Limits(float("nan"), float("nan")), 3)
-    ('+0.003 (+0.002 to +0.004)', '-0.000, without an interval')
+    ('+0.003 (+0.002 to +0.004)', '0.000, without an interval')
     """
     if not np.isfinite(interval.low):
-        return f"{value:+.{digits}f}, without an interval"
-    return f"{value:+.{digits}f} ({interval.low:+.{digits}f} to {interval.high:+.{digits}f})"
+        return f"{_whole(value, digits)}, without an interval"
+    return f"{_whole(value, digits)} ({_whole(interval.low, digits)} to {_whole(interval.high, digits)})"
+
+
+def _whole(value: float, digits: int) -> str:
+    """A figure with its sign, which nothing has none of."""
+    text = f"{value:+.{digits}f}"
+    return text.lstrip("+-") if float(text) == 0 else text
 
 
 def listed(names: Sequence[str]) -> str:

@@ -18,23 +18,26 @@ from markupsafe import Markup
 from raysim.core.csv_files import cell, text_of
 from raysim.engine.subgroups import EVERYWHERE
 from raysim.report import svg
-from raysim.report.naming import MODELS
-from raysim.report.svg import PANEL, PLAIN, Chart, Figure, Style, element
+from raysim.report.naming import MODELS, interval, number
+from raysim.report.svg import PANEL, PLAIN, Chart, Figure, Style, element, joined
 from raysim.statistics.over_seeds import OverSeeds, over_seeds
 from raysim.storage.clinical_tables import CALIBRATION, FIGURES, NET_BENEFIT
 
 TEXTS = ("hospital", "model", "figure", "undefined")
 """Columns of these tables that hold no numbers."""
 
-COLUMNS = (
+OVERALL = (
     ("calibration_slope", "calibration slope (1 is right)", 2),
     ("calibration_in_the_large", "calibration in the large (0 is right)", 2),
-    ("observed_over_expected", "observed over expected events", 2),
-    ("calibration_error", "calibration error", 3),
+    ("observed_over_expected", "observed over expected events (1 is right)", 2),
+    ("calibration_error", "calibration error (0 is right)", 3),
     ("sensitivity_at_specificity", "sensitivity at specificity {at:g}", 3),
     ("specificity_at_sensitivity", "specificity at sensitivity {at:g}", 3),
 )
-"""What the table shows, its heading and decimals; behind these, for each threshold, :data:`AT_THRESHOLDS`."""
+"""What the first table shows, its heading and decimals; the second shows :data:`AT_THRESHOLDS` for each threshold."""
+
+Columns = list[tuple[str, float | None, str, int]]
+"""Figure, threshold, heading and decimals."""
 
 AT_THRESHOLDS = (("ppv", "PPV from {at:.0%}", 3), ("net_benefit", "net benefit at {at:.0%}", 4))
 
@@ -185,34 +188,16 @@ def _means(stacked: pd.DataFrame, keys: list[str]) -> pd.DataFrame:
 
 def _table(served: Sequence[Served], part: str) -> Figure:
     thresholds = served[0].figures.loc[served[0].figures["figure"] == "ppv", "at"].tolist()
-    columns: list[tuple[str, float | None, str, int]] = [(name, None, said, digits) for name, said, digits in COLUMNS]
-    columns += [(name, at, said, digits) for at in thresholds for name, said, digits in AT_THRESHOLDS]
-    headings, body = [], []
-    for name, at, said, _ in columns:
-        row = _row(served[0], name, at)
-        headings.append(said.format(at=float(row["at"])) if row is not None else said)
-    for each in served:
-        cells = [element("th", each.name, scope="row")]
-        cells += [_cell(each, name, at, digits) for name, at, _, digits in columns]
-        body.append(element("tr", *cells))
-    first = served[0]
-    said = f"{first.rows.replace(' rows', f' {part} rows')}. Below each figure its 95 % interval over patients."
-    if first.seeds > 1:
-        said = (
-            f"Means over {first.seeds} training seeds, each on {first.rows.replace(' rows', f' {part} rows')}. Below "
-            "each figure its 95 % interval over patients and seeds."
-        )
-    head = element("tr", element("th", "", scope="col"), *(element("th", text, scope="col") for text in headings))
-    table = element(
-        "table",
-        element("caption", said),
-        element("thead", head),
-        element("tbody", *body),
-        style=f"--columns: {len(headings)}",
-    )
-    region = element(
-        "div", table, class_="wide plain", tabindex="0", role="region", aria_label="Calibration and decisions"
-    )
+    overall: Columns = [(name, None, said, digits) for name, said, digits in OVERALL]
+    decided: Columns = [(name, at, said, digits) for at in thresholds for name, said, digits in AT_THRESHOLDS]
+    rows = served[0].rows.replace(" rows", f" {part} rows")
+    of = f"{rows}. Below each figure its 95 % interval over patients."
+    if (seeds := served[0].seeds) > 1:
+        of = f"Means over {seeds} training seeds, each on {rows}. Below each figure its 95 % interval, seeds included."
+    regions = [
+        _region(served, "Calibration and operating points", of, overall),
+        _region(served, "Acting from a threshold on", "Acting from a threshold on; rows as above.", decided),
+    ]
     caption = (
         "A slope below 1: predictions are too extreme. In the large, above 0: risks are predicted too low. Below the "
         "calibration error stands what perfectly calibrated predictions reach in one of 20 federations; it has no "
@@ -220,7 +205,28 @@ def _table(served: Sequence[Served], part: str) -> Figure:
         "validation rows; in a run without such rows they are chosen on these, which flatters. A dash is undefined. "
         "Every figure, for every hospital, is in clinical.csv of the run."
     )
-    return Figure("clinical-table", "Calibration and decisions", region, caption)
+    return Figure("clinical-table", "Calibration and decisions", joined(regions), caption)
+
+
+def _region(served: Sequence[Served], name: str, caption: str, columns: Columns) -> Markup:
+    """A table of a row a model, which scrolls by itself where it is too wide."""
+    headings, body = [], []
+    for figure, at, said, _ in columns:
+        row = _row(served[0], figure, at)
+        headings.append(said.format(at=float(row["at"])) if row is not None else said)
+    for each in served:
+        cells = [element("th", each.name, scope="row")]
+        cells += [_cell(each, figure, at, digits) for figure, at, _, digits in columns]
+        body.append(element("tr", *cells))
+    head = element("tr", element("th", "Strategy", scope="col"), *(element("th", h, scope="col") for h in headings))
+    table = element(
+        "table",
+        element("caption", caption),
+        element("thead", head),
+        element("tbody", *body),
+        style=f"--columns: {len(headings)}",
+    )
+    return element("div", table, class_="wide plain", tabindex="0", role="region", aria_label=name)
 
 
 def _cell(each: Served, name: str, at: float | None, digits: int) -> Markup:
@@ -230,11 +236,11 @@ def _cell(each: Served, name: str, at: float | None, digits: int) -> Markup:
         return element("td", "–", element("span", why, class_="interval"))
     below = ""
     if np.isfinite(row["low"]):
-        below = f"{row['low']:.{digits}f} to {row['high']:.{digits}f}"
+        below = interval(float(row["low"]), float(row["high"]), digits)
     elif name == "calibration_error":
         floor = _row(each, "calibration_error_floor", None)
         below = "no interval" + (f"; by chance to {floor['high']:.{digits}f}" if floor is not None else "")
-    return element("td", f"{row['value']:.{digits}f}", element("span", below, class_="interval"))
+    return element("td", number(float(row["value"]), digits), element("span", below, class_="interval"))
 
 
 def _row(each: Served, name: str, at: float | None) -> pd.Series | None:

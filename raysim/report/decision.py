@@ -196,17 +196,17 @@ def _forest(
     x = svg.linear(f"difference from {base} {better}", ends, include=(0.0,), signed=True, count=4)
     chart = svg.Chart(
         x,
-        svg.names("", [row[0] for row in rows]),
+        svg.names("", [""] * len(rows)),
         name=name,
         title=title,
         said="; ".join(f"{row[0]} {text}" for row, text in zip(rows, texts, strict=True)) + ".",
-        height=34.0 * len(rows) + 74,
-        gridlines="x",
+        height=38.0 * len(rows) + 74,
+        gridlines="",
     )
-    chart.rule(x=0.0)
-    for i, (_, look, value, limits) in enumerate(rows):
-        chart.whiskers([limits.low], [limits.high], [i], look)
-        chart.dots([value], [i], look, size=5.0)
-        middle = value if np.isfinite(value) else 0.0
-        chart.text(middle, i, texts[i], anchor="middle", dy=-9.0)
+    for i, (called, look, value, limits) in enumerate(rows):
+        # Names and figures stand above their line, where no other line runs.
+        chart.segment(0.0, i - 0.02, i + 0.38)
+        chart.whiskers([limits.low], [limits.high], [i + 0.18], look)
+        chart.dots([value], [i + 0.18], look, size=5.0)
+        chart.beside(i - 0.24, called, texts[i])
     return chart

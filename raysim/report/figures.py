@@ -89,6 +89,7 @@ def trade_offs(table: pd.DataFrame, names: Names, looks: Looks) -> list[svg.Figu
         "worst_decile": f"{kind.title} of the worst tenth",
         "size_bias_abs": "size bias, absolute",
     }
+    short = {kind.headline: f"mean {kind.title}", "worst_decile": "worst tenth", "size_bias_abs": "size bias"}
     keys = [(str(a), str(b)) for a, b in table[KEYS].to_numpy()]
     shown = np.isfinite(table[list(axes)].to_numpy(float)).all(axis=1)
     if not shown.any():
@@ -107,7 +108,7 @@ def trade_offs(table: pd.DataFrame, names: Names, looks: Looks) -> list[svg.Figu
             svg.linear(axes[across], [values[:, 0] - spread[:, 0], values[:, 0] + spread[:, 0]], count=3),
             svg.linear(axes[up], [values[:, 1] - spread[:, 1], values[:, 1] + spread[:, 1]], count=4),
             name=f"trade-{k}",
-            title=axes[up][:1].upper() + axes[up][1:],
+            title=f"{short[up][:1].upper()}{short[up][1:]} by {short[across]}",
             said=f"Scatter plot of {axes[up]} against {axes[across]}. {'; '.join(said)}.",
             width=svg.PANEL,
             height=230,

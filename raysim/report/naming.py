@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 
 import pandas as pd
@@ -44,6 +45,15 @@ def number(value: float, digits: int, *, sign: bool = False) -> str:
     if float(text) == 0:
         text = text.lstrip("+-")
     return text.replace("-", "\N{MINUS SIGN}")
+
+
+def minus(text: str) -> str:
+    r"""A sentence with true minus signs before its figures.
+
+    >>> minus("a-1: -0.01 (-.2 to +3)") == "a-1: \N{MINUS SIGN}0.01 (\N{MINUS SIGN}.2 to +3)"
+    True
+    """
+    return re.sub(r"(?<![\w-])-(?=\.?\d)", "\N{MINUS SIGN}", text)
 
 
 def interval(low: float, high: float, digits: int, *, sign: bool = False) -> str:

@@ -22,7 +22,19 @@ from matplotlib.figure import Figure
 
 from raysim.engine.job import Result
 from raysim.metrics.labels import reporting
-from raysim.report import accuracy, costs, decision, figures, gains, judged, plots, svg, tables, your_hospital
+from raysim.report import (
+    accuracy,
+    costs,
+    decision,
+    figures,
+    gains,
+    hospital_clusters,
+    judged,
+    plots,
+    svg,
+    tables,
+    your_hospital,
+)
 from raysim.report.answer import answer_from
 from raysim.report.contents import (
     body_rows,
@@ -37,7 +49,7 @@ from raysim.report.contents import (
 )
 from raysim.report.drawn import Drawn
 from raysim.report.evidence import Evidence, evidence
-from raysim.report.naming import Key, names
+from raysim.report.naming import Key, minus, names
 from raysim.report.noise import Noise
 
 NO_CARDS: Mapping[str, Any] = {"hospitals": [], "columns": [], "over": ""}
@@ -162,7 +174,11 @@ def comparison_page(
             "task": {"title": kind.title, "larger": kind.larger, "worst": kind.worst},
             "part": part,
             "few": few,
-            "answer": {"lead": said.lead, "reasons": said.reasons, "caution": said.caution},
+            "answer": {
+                "lead": minus(said.lead),
+                "reasons": [minus(reason) for reason in said.reasons],
+                "caution": said.caution,
+            },
             "card": card,
             "forest": [] if shown is None else decision.forest(shown, differences, called, looks),
             "evidence": "" if hospitals is None else judged.sentence(hospitals, part),
@@ -186,7 +202,7 @@ def comparison_page(
             "costs": [
                 *costs.bars(per_seed, called, looks),
                 *costs.by_bytes(results, called, looks),
-                *costs.clusters(results, called),
+                *hospital_clusters.clusters(results, called),
             ],
         },
     )
@@ -229,7 +245,7 @@ def run_page(
             "task": {"title": kind.title, "larger": kind.larger, "worst": kind.worst},
             "part": part,
             "few": tables.few(table),
-            "lead": [*run_lead(table, models, sizes), *filter(None, [training, privacy, attack])],
+            "lead": [minus(text) for text in (*run_lead(table, models, sizes), training, privacy, attack) if text],
             "evidence": "" if hospitals is None or hospitals.empty else judged.sentence(hospitals, part),
             "events": [] if hospitals is None or hospitals.empty else judged.events_figure(hospitals, part),
             "cards": own,

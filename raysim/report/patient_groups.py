@@ -6,21 +6,22 @@ front; ``part`` says which rows were evaluated.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import numpy as np
 import pandas as pd
-from matplotlib.figure import Figure
 from rich.markup import escape
 from rich.table import Table
 
 from raysim.engine.subgroups import EVERYWHERE
 from raysim.metrics.labels import reporting
-from raysim.report.drawn import Drawn
-from raysim.report.plots import INK, MUTED, PALETTE
+from raysim.report import svg
+from raysim.report.naming import number
 from raysim.report.tables import KEYS, labels
 from raysim.report.terminal import titled
 
-MARKS = "osD^vPX*"
-"""A shape for each strategy, so that colour is never the only carrier of a meaning."""
+ROW = 11.0
+"""Units of height for a strategy's figure of one group."""
 
 
 def attributes(per_seed: pd.DataFrame) -> list[str]:
@@ -89,78 +90,92 @@ def unknown(per_seed: pd.DataFrame, part: str = "test") -> str:
     return f"not known, and in no difference: {', '.join(said)}, under {name}"
 
 
-def drawn(per_seed: pd.DataFrame, patients: pd.DataFrame, part: str = "test") -> Drawn:
-    """The picture with its words."""
-    found = gaps(per_seed)
-    last = found.groupby("strategy", sort=False)["model"].transform("last")
-    shown = found[(found["model"] == last) & found["gap"].notna()]
+def drawn(
+    per_seed: pd.DataFrame, patients: pd.DataFrame, part: str = "test", titles: Mapping[str, str] | None = None
+) -> svg.Figure:
+    """The headline figure of each patient group over all hospitals: a panel an attribute, a mark a strategy.
+
+    Each strategy, by its label and its name in ``titles``, shows the last of its models, its headline one.
+    """
+    names = {label: (titles or {}).get(label) or label for label in dict.fromkeys(per_seed["strategy"])}
+    last = dict(zip(per_seed["strategy"], per_seed["model"], strict=True))
+    everywhere = patients[patients["hospital"] == EVERYWHERE]
+    shown = everywhere[everywhere["model"] == everywhere["strategy"].map(last)]
+    kind, looks = reporting(patients), svg.styles(list(last.items()))
+    values = shown.groupby(["attribute", "group", "strategy"], sort=False)[kind.headline].agg(["mean", "std"])
+    reach = values["std"].fillna(0.0)
+    x = svg.linear(
+        f"{kind.title} over all hospitals",
+        np.concatenate([values["mean"] - reach, values["mean"] + reach]),
+        within=(-np.inf, 1.0) if kind.larger else (0.0, np.inf),
+    )
+    charts = [
+        _panel(str(attribute), group, x, names, {label: looks[key] for key in looks for label in key[:1]}, k)
+        for k, (attribute, group) in enumerate(shown.groupby("attribute", sort=False))
+    ]
+    gap = gaps(per_seed)
+    gap = gap[(gap["model"] == gap["strategy"].map(last)) & gap["gap"].notna()]
     said = "; ".join(
-        f"{strategy} by {attribute} {gap:.3f}"
-        for strategy, attribute, gap in shown[["strategy", "attribute", "gap"]].to_numpy()
+        f"{names[strategy]} by {attribute} {number(value, 3)}"
+        for strategy, attribute, value in gap[["strategy", "attribute", "gap"]].to_numpy()
     )
-    return Drawn(
-        "patient_groups",
+    for chart in charts[:1]:
+        chart.said += f" Largest difference between groups: {said or 'undefined'}."
+    several = " Lines are one deviation over seeds." if patients["seed"].nunique() > 1 else ""
+    return svg.figure(
+        "patient-groups",
         "Equity between patients",
-        picture(patients, part),
-        "Each group's patients of all hospitals together, under the model that serves them; below each name its "
-        f"{part} rows{_of_seed(patients)}. Groups within hospitals are in patients.csv."
-        f"{_beside(per_seed, part)}",
-        f"Largest difference between groups: {said or 'undefined'}.",
+        charts,
+        f"Each group's patients of all hospitals together, under the model that serves them; in brackets its {part} "
+        f"rows{_of_seed(patients)}.{several} Distances show no difference by themselves: what equal service would show "
+        f"stands in the table above. Groups within hospitals are in patients.csv.{_beside(per_seed, part)}",
+        svg.legend([(names[label], looks[key]) for key in looks for label in key[:1]]),
     )
+
+
+def _panel(
+    attribute: str,
+    group: pd.DataFrame,
+    x: svg.Axis,
+    names: Mapping[str, str],
+    looks: Mapping[str, svg.Style],
+    panel: int,
+) -> svg.Chart:
+    """The groups of an attribute below each other, and in each its strategies."""
+    headline = reporting(group).headline
+    levels, first = list(dict.fromkeys(group["group"])), group[group["seed"] == group["seed"].iloc[0]]
+    rows = first.groupby("group")["n"].first().reindex(levels, fill_value=0)
+    strategies = [label for label in names if label in set(group["strategy"])]
+    values = group.groupby(["group", "strategy"])[headline].agg(["mean", "std"])
+    values = values.reindex(pd.MultiIndex.from_product([levels, strategies]))
+    said = [
+        f"{level}: " + ", ".join(f"{names[s]} {number(float(values.loc[(level, s), 'mean']), 3)}" for s in strategies)
+        for level in levels
+    ]
+    chart = svg.Chart(
+        x,
+        svg.names("", [f"{level} ({int(rows[level]):,})" for level in levels]),
+        name=f"patient-groups-{panel}",
+        title=attribute.capitalize(),
+        said="; ".join(said) + ".",
+        height=len(levels) * (ROW * len(strategies) + 14.0) + 74,
+        gridlines="x",
+    )
+    step = ROW / (ROW * len(strategies) + 14.0)
+    for i, level in enumerate(levels):
+        if i:
+            chart.rule(y=i - 0.5, dashed=True)
+        for k, label in enumerate(strategies):
+            mean, std = values.loc[(level, label)].to_numpy(float)
+            at = [i + step * (k - (len(strategies) - 1) / 2)]
+            chart.whiskers([mean - std], [mean + std], at, looks[label], class_="whisker thin")
+            chart.dots([mean], at, looks[label])
+    return chart
 
 
 def _beside(per_seed: pd.DataFrame, part: str) -> str:
     found = unknown(per_seed, part)
     return f" {found[0].upper()}{found[1:]}." if found else ""
-
-
-def picture(patients: pd.DataFrame, part: str = "test") -> Figure:
-    """The headline figure of each patient group over all hospitals, a panel an attribute, a mark a strategy.
-
-    Each strategy shows the last of its models, its headline one; bars are one standard deviation over seeds.
-    """
-    figure_name, everywhere = reporting(patients).headline, patients[patients["hospital"] == EVERYWHERE]
-    last = everywhere.groupby("strategy", sort=False)["model"].last()
-    shown = everywhere[everywhere["model"] == everywhere["strategy"].map(last)]
-    panels = list(shown.groupby("attribute", sort=False))
-    widths = [max(2, group["group"].nunique()) for _, group in panels]
-    strategies = list(dict.fromkeys(shown["strategy"]))
-    many = len(strategies) > len(MARKS)  # then a panel needs the whole width, and the legend the height of all
-    if many:
-        size = 9.6, max(2.4 * len(panels) + 0.6, 0.2 * len(strategies) + 0.8)
-        figure = Figure(figsize=size, layout="constrained")
-        axes = figure.subplots(len(panels), 1, sharey=True, squeeze=False)[:, 0]
-    else:
-        figure = Figure(figsize=(max(6.0, 0.95 * sum(widths) + 2.4), 4.2), layout="constrained")
-        axes = figure.subplots(1, len(panels), sharey=True, squeeze=False, gridspec_kw={"width_ratios": widths})[0]
-    for ax, (attribute, group) in zip(axes, panels, strict=True):
-        levels = list(dict.fromkeys(group["group"]))
-        first = group[group["seed"] == patients["seed"].iloc[0]]
-        rows = first.groupby("group")["n"].first().reindex(levels, fill_value=0)
-        for k, strategy in enumerate(strategies):
-            own = group[group["strategy"] == strategy].groupby("group", sort=False)[figure_name]
-            mean, std = own.mean().reindex(levels).to_numpy(float), own.std(ddof=1).reindex(levels).to_numpy(float)
-            at = np.arange(len(levels)) + (0.85 if many else 0.6) * ((k + 0.5) / len(strategies) - 0.5)
-            marker = MARKS[(k + k // len(PALETTE)) % len(MARKS)]  # a colour comes back with another shape
-            style = {"color": PALETTE[k % len(PALETTE)], "marker": marker, "ms": 5, "lw": 1.2}
-            ax.errorbar(at, mean, np.where(np.isfinite(std), std, 0.0), ls="", label=strategy, capsize=2, **style)
-        ticks = [f"{name}\n{int(rows[name]):,}" for name in levels]
-        ax.set_xticks(range(len(levels)), ticks, fontsize=8, color=INK, parse_math=False)
-        if len(levels) > 3 and not many:
-            ax.tick_params(axis="x", rotation=30)
-        ax.set_title(str(attribute), fontsize=10, color=INK, loc="left", parse_math=False)
-        ax.set_xlim(-0.5, len(levels) - 0.5)
-        ax.grid(axis="y", color="#e6e6e6", lw=0.8)
-        ax.spines[["top", "right"]].set_visible(False)
-    axes[len(axes) // 2 if many else 0].set_ylabel(
-        f"{reporting(patients).title} over all hospitals", fontsize=10, color=INK
-    )
-    figure.supxlabel(f"patient group, and its {part} rows{_of_seed(patients)}", fontsize=9, color=MUTED)
-    handles, names = axes[0].get_legend_handles_labels()
-    legend = figure.legend(handles, names, loc="outside right upper", fontsize=8, frameon=False)
-    for text in legend.get_texts():
-        text.set_parse_math(False)
-    return figure
 
 
 def _of_seed(patients: pd.DataFrame) -> str:

@@ -136,7 +136,9 @@ class Paired:
         if self.seeds == 1:
             notes.append("one training seed: intervals are of the trained models, not of the ways of training")
         elif self.seeds < ENOUGH_SEEDS:
-            notes.append(f"{self.seeds} training seeds: what they change is itself uncertain; more narrow it")
+            notes.append(
+                f"{self.seeds} training seeds: what they change is uncertain, and more of them narrow the intervals"
+            )
         return notes
 
     def _reach(self, alpha: float) -> float:

@@ -135,6 +135,14 @@ def test_axe_finds_nothing_serious(written: Path, tmp_path: Path) -> None:
         assert [each for each in found if each[0] in ("serious", "critical")] == []
 
 
+def test_pages_link_to_each_other(written: Path) -> None:
+    whole = (written / "report.html").read_text(encoding="utf-8")
+    for page in re.findall(r'href="(runs/[^"]+)"', whole):
+        (back,) = re.findall(r'href="([^"#]+)">all runs together', (written / page).read_text(encoding="utf-8"))
+        assert (written / page).parent.joinpath(back).resolve() == (written / "report.html").resolve()
+    assert whole.count('href="runs/') == 6
+
+
 def test_the_page_of_one_hospital(written: Path, tmp_path: Path) -> None:
     name = json.loads((written / "report.json").read_text())["values"]["cards"]["hospitals"][5]["name"]
     target = rewritten(written, name, tmp_path / "one.html")

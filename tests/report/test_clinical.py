@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import doctest
 import re
 from pathlib import Path
 
@@ -97,10 +98,14 @@ def test_several_seeds_are_means_with_their_seeds_in_the_interval(run: Path, tmp
         assert high == pytest.approx(min(b + np.hypot(ends[1] - a, np.sqrt(seeds)), 1.0 if moved else np.inf))
     table, calibration, _ = clinical.drawn([two])
     assert "Means over 2 training seeds, each on 134 test rows with" in table.markup
-    assert "its 95 % interval over patients and seeds" in table.markup
+    assert "its 95 % interval, seeds included" in table.markup
     assert "by chance to" in table.markup
     assert len(two.calibration) == len(one.calibration)
     assert "means over 2 seeds" in calibration.caption
+
+
+def test_examples_in_docstrings():
+    assert doctest.testmod(clinical).failed == 0
 
 
 def test_of_runs_the_headline_models_and_none_where_nothing_was_left(run: Path, tmp_path: Path):

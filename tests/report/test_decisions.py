@@ -12,6 +12,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from raysim.experiment import comparison
 from raysim.metrics.labels import CLASSIFICATION
 from raysim.report import decision, figures, gains, naming, svg, tables
 from raysim.report.answer import answer_from
@@ -72,6 +73,10 @@ def test_the_card_recommends_what_is_shown_and_says_its_price() -> None:
     assert price.says == "twice the download, the same upload, the same computing time of FedAvg"
     assert forest.charts[0].said.startswith("The other +0.02")
     assert card.lines[-1].heading == "Runner-up: FedAvg"
+    text = str(forest.charts[0].markup())
+    (named,) = re.findall(r'y="([\d.]+)" class="label">The other<', text)
+    rule = [float(y) for y in re.findall(r'd="M[\d.]+ ([\d.]+)V[\d.]+" class="rule"', text)]
+    assert all(y > float(named) for y in rule), "no line runs through a name"
 
 
 def test_without_a_shown_difference_the_card_claims_none() -> None:
@@ -108,6 +113,15 @@ def test_gains_are_counted_by_hand() -> None:
     assert chart is not None
     numbers = re.findall(r'class="c-?\d+ filled" data-h="(\d)"|data-h="(\d)"', str(chart.markup()))
     assert len(numbers) == 10, "five dots and five whiskers, none of the hospital without a figure"
+
+
+def test_where_runs_are_looked_at_in_mlflow() -> None:
+    assert comparison._tracked({"uri": "http://host:5000"}) == [("MLflow", "http://host:5000")]
+    assert comparison._tracked({"uri": "sqlite:///my runs.db"}) == [
+        ("MLflow: raysim ui --uri 'sqlite:///my runs.db'", "")
+    ]
+    for nowhere in ("none", "http://me:secret@host", ""):
+        assert comparison._tracked({"uri": nowhere}) == []
 
 
 def test_the_evidence_says_how_few_events_there_are() -> None:

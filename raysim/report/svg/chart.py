@@ -179,6 +179,19 @@ class Chart:
             if text:
                 self._marks.append(element("text", text, x=self._right - 2, y=at - 4, class_="note", text_anchor="end"))
 
+    def segment(self, x: float, low: float, high: float) -> None:
+        """A piece of the rule at ``x``, from ``low`` to ``high`` of the vertical axis."""
+        at, (top, bottom) = float(self.across([x])[0]), self.up([low, high]).tolist()
+        self._marks.append(element("path", d=f"M{at:.1f} {top:.1f}V{bottom:.1f}", class_="rule"))
+
+    def beside(self, y: float, first: str, last: str) -> None:
+        """A text at the left end of the chart and one at its right, at a height."""
+        at = float(self.up([y])[0]) + 4
+        room = round((self.width - 4) / LETTER) - len(last) - 2
+        cut = first if len(first) <= room else f"{first[: room - 1]}…"
+        self._marks.append(element("text", cut, x=4.0, y=at, class_="label"))
+        self._marks.append(element("text", last, x=self._right, y=at, class_="value", text_anchor="end"))
+
     def text(self, x: float, y: float, text: str, *, anchor: str = "start", dx: float = 0.0, dy: float = 4.0) -> None:
         """A text at a point, moved by so many units, and one about its middle so far that it is within the chart."""
         a, b = float(self.across([x])[0]), float(self.up([y])[0])
