@@ -36,6 +36,9 @@ from raysim.tune.trial import headline
 STATUS: Mapping[str, Status] = {"completed": "FINISHED", "stopped": "KILLED", "failed": "FAILED"}
 """How MLflow calls the states of trials."""
 
+COMPARED = 50
+"""Trials that the sweep's description sets side by side."""
+
 
 KIND_OF_RUNS = "workflowType=machine_learning"
 """Opens the runs of an experiment as runs of machine learning."""
@@ -201,7 +204,10 @@ class SweepTracker:
             if number in self._sent:
                 tracker.tag(self._sent[number], {"pareto": str(member).lower()})
         tracker.metrics(self._run, [(name, value, 0) for name, value in figures.items()])
-        tracker.tag(self._run, {NOTE_TAG: note})
+        # The Pareto set first: MLflow compares no more runs than an address holds.
+        trials = sorted(self._sent, key=lambda number: not members.get(number, False))
+        together = tracker.side_by_side([self._sent[number] for number in trials[:COMPARED]])
+        tracker.tag(self._run, {NOTE_TAG: f"{note}\n\n[Compare the trials]({together})" if trials else note})
         tracker.keep(self._run, files)
         tracker.end(self._run, "FINISHED")
 

@@ -13,7 +13,7 @@ import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
-from urllib.parse import urlparse
+from urllib.parse import quote, urlparse
 
 from raysim.core.errors import ConfigError
 from raysim.engine.job import Round
@@ -237,6 +237,12 @@ class Tracker:
     def end(self, run_id: str, status: Status) -> None:
         """Set how a run has ended."""
         self._client.set_terminated(run_id, status)
+
+    def side_by_side(self, runs: Sequence[str]) -> str:
+        """The page of MLflow that plots these runs' parameters against their metrics, as an address within its site."""
+        return (
+            f"#/compare-runs?runs={quote(json.dumps(list(runs)))}&experiments={quote(json.dumps([self._experiment]))}"
+        )
 
     def nested(self, run_id: str) -> list[str]:
         """The runs nested in a run."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import shutil
 import signal
 import socket
 import subprocess
@@ -20,8 +19,7 @@ from raysim.cli.commands import compare_all
 from raysim.config import reading
 from raysim.engine.job import Round
 from raysim.tracking.client import Tracker
-
-CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome")
+from tests.browser import CHROMIUM, browser
 
 
 def test_two_trials_compared_in_mlflow_show_their_own_parameters(tmp_path):
@@ -77,6 +75,37 @@ def test_the_page_that_ui_names_lists_runs_with_data_and_the_answer_is_a_run_s_d
         assert text in page, text
     assert "GenAI apps" not in page.partition("compared")[2]
     assert "report.html" in described
+
+
+def test_lambda_against_the_worst_decile_is_two_clicks_on_the_plot_that_a_sweep_links_to(tmp_path):
+    if CHROMIUM is None:
+        pytest.skip("no Chromium on this machine")
+    store = f"sqlite:///{tmp_path / 'mlflow.db'}"
+    tracker = Tracker(store, "raysim")
+    sweep, runs = tracker.start("sweep", {}, {}), []
+    for lam in (0.01, 0.1, 1.0):
+        run = tracker.start(f"trial {len(runs)}", {"strategy.lam": lam}, {}, sweep)
+        tracker.metrics(run, [("auroc", 0.8, 0), ("gini", 0.1, 0), ("worst_decile", 0.6 - lam / 10, 0)])
+        tracker.end(run, "FINISHED")
+        runs.append(run)
+    tracker.tag(sweep, {"mlflow.note.content": f"[Compare the trials]({tracker.side_by_side(runs)})"})
+    tracker.end(sweep, "FINISHED")
+
+    def of(selector, text):
+        return f"[...document.querySelectorAll('{selector}')].find((e) => e.textContent.trim() === '{text}')"
+
+    with ui(tmp_path, store) as (address, _), browser(tmp_path) as page:
+        page.open(f"{address}/#/experiments/{tracker.experiment}/runs/{sweep}")
+        page.open(address + "/" + page.until(f"{of('a', 'Compare the trials')}?.getAttribute('href')"))
+        page.click(of("[role=tab]", "Scatter Plot"))
+        chosen = page.until("document.getElementById('x-axis-selector')?.textContent")
+        page.click("document.getElementById('y-axis-selector')")
+        page.click(of("[role=option]", "worst_decile"))
+        page.until("document.getElementById('y-axis-selector')?.textContent === 'worst_decile'")
+        page.until(
+            "[...document.querySelectorAll('.js-plotly-plot text')].some((e) => e.textContent === 'worst_decile')"
+        )
+    assert chosen == "strategy.lam"
 
 
 @contextlib.contextmanager
