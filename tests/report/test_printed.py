@@ -112,6 +112,7 @@ def test_names_in_brackets_are_printed_as_they_are(tmp_path: Path, monkeypatch: 
         "training={rounds: 1, batch_size: 0}",
         f"strategies=[{{name: fedprox, label: '{labels[0]}'}}, {{name: fedavg, label: '{labels[1]}'}}]",
         f"reference='{labels[1]}'",
+        "seeds=[42]",
         "tracking.uri=none",
     ]
     config, out = reading.resolve(None, settings), tmp_path / "out"
