@@ -20,7 +20,7 @@ from raysim.statistics.clinical.calibration import (
     from_histogram,
     raw,
 )
-from raysim.statistics.clinical.calibration_spread import calibration_spread
+from raysim.statistics.clinical.calibration_spread import calibration_chance, calibration_spread
 from raysim.statistics.clinical.thresholds import Counts, count, decision, net_benefit, threshold_at_specificity
 from raysim.statistics.spread import hartung_knapp, paule_mandel
 
@@ -206,6 +206,12 @@ def test_hospitals_that_happen_to_have_events_do_not_move_the_mean():
     assert 20 < found.hospitals < 130
     assert found.mean.low < 0.4 < found.mean.high
     assert np.isnan(calibration_spread([], rng).p)
+
+
+def test_chance_alone_is_that_of_the_whole_spread():
+    groups = hospitals(np.random.default_rng(3), [40, 12, 90, 5], 0.5)
+    whole = calibration_spread(groups, np.random.default_rng(4), draws=60)
+    assert calibration_chance(groups, np.random.default_rng(4), draws=60) == whole.p
 
 
 def test_equally_calibrated_hospitals():
