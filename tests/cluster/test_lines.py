@@ -16,6 +16,8 @@ import numpy as np
 import pytest
 import ray
 
+from raysim.cluster import lines
+from raysim.cluster import pool as pools
 from raysim.cluster.lines import Lines, Number, Switchboard, packed
 from raysim.cluster.placement import Placement, balance
 from raysim.cluster.pool import LocalPool, RayPool
@@ -56,9 +58,16 @@ def placement() -> Placement:
 
 @pytest.fixture(scope="module")
 def pool(ray_here: None) -> RayPool:
-    pool = RayPool(placement(), "cpu", timeout=60.0)
+    pool = RayPool(placement(), "cpu", timeout=600.0)
     pool.wait(600)
     return pool
+
+
+@pytest.fixture(autouse=True)
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However busy the machine is, who is called gets time to answer."""
+    monkeypatch.setattr(lines, "DIAL_SECONDS", 600.0)
+    monkeypatch.setattr(pools, "DIAL_SECONDS", 600.0)
 
 
 class TestWithRay:
@@ -101,10 +110,11 @@ class TestWithRay:
 
     def test_an_actor_that_stands_still_is_started_anew_once(self, federate: MakeFederation):
         round = plan(federate(SIZES))
-        pool = RayPool(placement(), "cpu", timeout=5.0)
+        pool = RayPool(placement(), "cpu", timeout=600.0)
         pool.wait(600)
         pool.round(round, None)
         assert pool._lines.up == {0, 1}
+        pool._timeout, pool.restart_seconds = 2.0, 600.0
         os.kill(ray.get(pool.actors[0].__ray_call__.remote(lambda _: os.getpid())), signal.SIGSTOP)
         same(pool.round(round, None)[0], LocalPool(placement(), "cpu").round(round, None)[0])
 
