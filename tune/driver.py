@@ -59,7 +59,8 @@ def drive(
 ) -> None:
     """Run the trials that the journal does not have. Returns when all are done, or early after one Ctrl-C.
 
-    A trial that ends no round for ``silence`` seconds is taken for lost.
+    A trial that ends no round for ``silence`` seconds is taken for lost. Raises ``OSError`` where the journal cannot be
+    written.
     """
     numbers = [number for number in range(1, plan.trials() + 1) if number not in journal.trials]
     if not numbers:
@@ -75,6 +76,7 @@ def drive(
     scratch = (folder / SCRATCH).absolute()
     (alive := scratch / ALIVE).mkdir(parents=True, exist_ok=True)
     heartbeats = Heartbeats(alive, silence)
+    watch = Watch(journal, list(listeners), heartbeats)
     quiet = QUIET | {"TUNE_MAX_PENDING_TRIALS_PG": str(at_once)}
     with host.environment(quiet), host.quiet("ray.tune", "ray.train", "ray.air"), host.signals(*CAUGHT):
         trainable = tune.with_resources(
@@ -99,7 +101,7 @@ def drive(
             run_config=tune.RunConfig(
                 name="trials",
                 storage_path=str(scratch),
-                callbacks=[heartbeats, Watch(journal, list(listeners), heartbeats)],
+                callbacks=[heartbeats, watch],
                 checkpoint_config=tune.CheckpointConfig(checkpoint_at_end=False),
                 failure_config=tune.FailureConfig(max_failures=plan.sweep.retries),
                 verbose=0,
@@ -108,6 +110,10 @@ def drive(
         )
         try:
             tuner.fit()
+        except Exception:
+            if watch.unwritten is not None:
+                raise watch.unwritten from None
+            raise
         finally:
             shutil.rmtree(scratch, ignore_errors=True)
 

@@ -25,9 +25,13 @@ class Listener(Protocol):
 
 
 class Watch(Callback):  # type: ignore[misc]
-    """Collects what trials report and, when one has ended, journals it and tells the ``listeners``."""
+    """Collects what trials report and, when one has ended, journals it and tells the ``listeners``.
+
+    ``unwritten`` is why the journal could not be written, which ends the sweep.
+    """
 
     def __init__(self, journal: Journal, listeners: list[Listener], heartbeats: Heartbeats) -> None:
+        self.unwritten: OSError | None = None
         self._journal = journal
         self._heartbeats = heartbeats
         self._listeners = listeners
@@ -84,6 +88,10 @@ class Watch(Callback):  # type: ignore[misc]
             rounds=rounds,
             finals=finals,
         )
-        self._journal.add(finished)
+        try:
+            self._journal.add(finished)
+        except OSError as error:
+            self.unwritten = error  # Ray Tune makes a text with a trace of it
+            raise
         for listener in self._listeners:
             listener.finished(finished)

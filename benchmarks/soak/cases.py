@@ -19,7 +19,7 @@ import yaml
 
 from benchmarks.soak import drivers, paced
 from benchmarks.soak.drivers import Driver, Ended, Hangs, name_of, wait_for
-from benchmarks.soak.places import Standing
+from benchmarks.soak.places import ACTORS, Standing
 from benchmarks.soak.stores import Server
 from benchmarks.soak.subjects import EVERY, PACE, ROUNDS, Subject, difference
 
@@ -31,6 +31,9 @@ LEAVE_SECONDS = 60.0
 
 AGENT_SECONDS = 100.0
 """Agents of a Ray whose head was killed try for a minute to tell it."""
+
+JOURNAL_SECONDS = 3.0
+"""How long a trial may take to be in the journal, before another one of a sweep that has none there is let pass."""
 
 PATIENCE = 0.05
 """Of the usual patience with silent coordinators and trials, in commands in which some are stopped: ten seconds."""
@@ -49,12 +52,16 @@ class Missed(Exception):
 
 @dataclass
 class Stage:
-    """What all cases share: a ``folder`` with undisturbed results, and the Ray that stands, if one does."""
+    """What all cases share: a ``folder`` with undisturbed results, and the Ray that stands, if one does.
+
+    ``missed`` counts faults that touched nothing, by name and command.
+    """
 
     folder: Path
     rng: np.random.Generator
     standing: Standing | None = None
     count: int = 0
+    missed: Counter[tuple[str, str]] = field(default_factory=Counter)
     families: list[tuple[float, list[psutil.Process]]] = field(default_factory=list)
 
     def environment(self, place: str) -> dict[str, str]:
@@ -105,6 +112,7 @@ class Case:
         self.gate = self.folder / "gate"
         self.experiment = f"case-{self.number}"
         self.driver: Driver | None = None
+        self.commands, self._passed = 0, 0.0
         self.struck: list[dict[str, Any]] = []
         self.says = Counter[str]()
         tracking = {"tracking": {"uri": self.server.uri, "experiment": self.experiment}} if self.server else {}
@@ -139,7 +147,7 @@ class Case:
             assert self.driver is not None
             if not self.driver.alive:
                 raise Missed
-            if waiting and self.subject.command == "sweep":
+            if waiting and self.subject.command == "sweep" and time.monotonic() > self._passed + JOURNAL_SECONDS:
                 self.let_pass()
             if time.monotonic() > limit:
                 raise TimeoutError(f"nothing to strike after {BEGIN_SECONDS:g} s")
@@ -172,6 +180,7 @@ class Case:
 
     def let_pass(self) -> None:
         """Let one run pass once."""
+        self._passed = time.monotonic()
         (self.gate / f"{paced.PASS}{time.monotonic_ns()}").touch()
 
     def open(self) -> None:
@@ -186,22 +195,21 @@ class Case:
         assert self.stage.standing is not None
         return self.stage.standing.workers()
 
-    def process(self, part: str) -> psutil.Process:
-        """One of its processes whose title has ``part``, at random."""
+    def process(self, *parts: str) -> psutil.Process:
+        """One of its processes whose title has one of ``parts``, at random."""
         assert self.driver is not None
-        named = [each for each in (*self.workers(), *self.driver.family()) if part in name_of(each)]
+        there = {each: name_of(each) for each in (*self.workers(), *self.driver.family())}
+        named = [each for each, title in there.items() if any(part in title for part in parts)]
         if not named:
-            raise Wrong(f"there is no process {part}")
+            raise Wrong(f"there is no process {' or '.join(parts)} among {sorted(there.values())}")
         return named[int(self.stage.rng.integers(len(named)))]
 
     def end(self) -> Ended:
         """How the command ended; all of its actors must be gone then, and it must have said what it should."""
         assert self.driver is not None
         ended = self.driver.end()
-        if self.place.endswith(("host", "hosts")):
-            standing = self.stage.standing
-            assert standing is not None
-            wait_for(lambda: not standing.workers(), LEAVE_SECONDS, "actors of a command that has ended are left")
+        if self.place != "in process":
+            wait_for(lambda: not self._actors(), LEAVE_SECONDS, "actors of a command that has ended are left")
         if ended.code != -9:  # which may have left it unwritten
             for text, times in self.says.items():
                 self.expect(ended.said.count(text) >= times, f"it did not say '{text}' {times} times", ended)
@@ -254,7 +262,16 @@ class Case:
             old.unlink(missing_ok=True)
         arguments += ["--in-process"] if self.place == "in process" else []
         environment = self.stage.environment(self.place) | {drivers.PATIENCE: str(PATIENCE) if self.patience else ""}
-        self.driver = Driver(arguments, self.folder, environment)
+        self.commands += 1
+        self.driver = Driver(arguments, self.folder, f"{self.commands}-{arguments[0]}", environment)
+
+    def _actors(self) -> list[psutil.Process]:
+        """Processes of actors that are there of the command, which has ended."""
+        if self.place == "own Ray":
+            last = self.stage.families[-1][1] if self.stage.families else []
+            return [each for each in last if any(actor in name_of(each) for actor in ACTORS)]
+        assert self.stage.standing is not None
+        return self.stage.standing.workers()
 
     def _waiting(self) -> dict[int, int]:
         """The rounds in which processes wait that no pass is under way to, by process."""
@@ -275,4 +292,5 @@ class Case:
     def _round(self) -> int:
         """The round that was reached last."""
         paths = sorted(self.gate.glob(f"{paced.ROUND}*"), key=lambda path: path.stat().st_mtime)
-        return int(paths[-1].read_text() or 0) if paths else 0
+        numbers = [int(text) for path in paths if (text := path.read_text())]  # one is empty while it is written
+        return numbers[-1] if numbers else self.at

@@ -72,10 +72,10 @@ class Ended:
 
 
 class Driver:
-    """``raysim`` with ``arguments`` in ``folder``, in a process group of its own."""
+    """``raysim`` with ``arguments`` in ``folder``, in a process group of its own; ``name`` is that of its output."""
 
-    def __init__(self, arguments: Sequence[str], folder: Path, environment: Mapping[str, str]) -> None:
-        self._outputs = [folder / f"{arguments[0]}.{stream}" for stream in ("out", "err")]
+    def __init__(self, arguments: Sequence[str], folder: Path, name: str, environment: Mapping[str, str]) -> None:
+        self._outputs = [folder / f"{name}.{stream}" for stream in ("out", "err")]
         told = (["raysim", *arguments], str(folder), dict(environment), *map(str, self._outputs))
         self._process: Any = FORKS.Process(target=_play, args=told)
         self._process.start()
@@ -109,7 +109,7 @@ class Driver:
 
 def command(arguments: Sequence[str], folder: Path, environment: Mapping[str, str]) -> Ended:
     """A command that nobody disturbs."""
-    return Driver(arguments, folder, environment).end()
+    return Driver(arguments, folder, arguments[0], environment).end()
 
 
 def _play(arguments: list[str], folder: str, environment: dict[str, str], *outputs: str) -> None:
@@ -122,7 +122,9 @@ def _play(arguments: list[str], folder: str, environment: dict[str, str], *outpu
     os.environ.update(environment)
     from raysim.cluster import connection
     from raysim.experiment import session
+    from raysim.tracking import recording
 
+    recording.KILLED_SECONDS = recording.CLOSING_SECONDS = 200.0  # of a store on a busy machine
     if patience := environment.get(PATIENCE):
         session.SILENCE *= float(patience)
         session.RESTARTS = 30  # on a busy machine some are silent by themselves

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from benchmarks.soak import damage
 from benchmarks.soak.cases import LOST, Case
 from benchmarks.soak.drivers import name_of, wait_for
+from benchmarks.soak.places import TRIAL
 
 ALL = ("run", "compare", "curve", "sweep")
 RUNS = ALL[:3]
@@ -42,23 +43,23 @@ def actor_slow(case: Case) -> None:
 def coordinator_killed(case: Case) -> None:
     """kill -9 of the coordinator, or of a trial"""
     with case.strike(coordinator_killed.__name__):
-        case.process(coordinator(case)).kill()
+        case.process(*coordinator(case)).kill()
 
 
 def coordinator_stopped(case: Case) -> None:
     """SIGSTOP of the coordinator, or of a trial"""
     with case.strike(coordinator_stopped.__name__):
-        victim = case.process(coordinator(case))
+        victim = case.process(*coordinator(case))
         victim.suspend()
     wait_for(lambda: not name_of(victim), 180, "a coordinator that stands still is not ended")
 
 
-def coordinator(case: Case) -> str:
+def coordinator(case: Case) -> tuple[str, ...]:
     """What is in the title of a process that coordinates; the command will say that one was lost."""
     if case.subject.command == "sweep":
-        return "TrialProcess"
+        return TRIAL
     case.says[LOST] += 1
-    return "CoordinatorActor"
+    return ("CoordinatorActor",)
 
 
 def signalled(case: Case, fault: Callable[[Case], None], number: signal.Signals, code: int) -> None:

@@ -23,8 +23,11 @@ from benchmarks.soak.drivers import name_of, shell, wait_for
 NET = "198.18.78"  # addresses set aside for testing between networks (RFC 2544)
 PORT = 6399
 CLONE_NEWNET = 0x40000000
-ACTORS = ("HospitalActor", "CoordinatorActor", "TrialProcess")
-"""What is in the titles of the processes of jobs; the last is a trial of a sweep."""
+TRIAL = ("TrialProcess", "ResourceTrainable")
+"""What is in the titles of the processes of trials."""
+
+ACTORS = ("HospitalActor", "CoordinatorActor", *TRIAL)
+"""What is in the titles of the processes of jobs."""
 
 
 class Standing:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,9 @@ from raysim.report.page import Page, hospital_page
 
 FILE = "report.json"
 
+LONGEST = 80
+"""How many characters of a hospital's name stand in that of its file."""
+
 
 def rewritten(folder: Path, hospital: str | None, out: Path | None) -> Path:
     """Write the page of a folder's run or comparison, or of one hospital of it; returns the file.
@@ -24,7 +28,7 @@ def rewritten(folder: Path, hospital: str | None, out: Path | None) -> Path:
     try:
         tree = bounded.read_json(path)
         page, name = _page(tree, hospital)
-        html = page.html()
+        html = page.html().encode()
     except (OSError, ValueError) as error:
         raise ConfigError(
             f"RUN: {folder} has no {FILE} that can be read ({error}); name the folder of a finished run or comparison"
@@ -35,7 +39,7 @@ def rewritten(folder: Path, hospital: str | None, out: Path | None) -> Path:
         ) from None
     target = out or folder / name
     try:
-        target.write_text(html, encoding="utf-8")
+        target.write_bytes(html)
     except OSError as error:
         raise ConfigError(f"--out: {target} cannot be written ({error.strerror}); name a file that can be") from None
     return target
@@ -50,5 +54,12 @@ def _page(tree: Any, hospital: str | None) -> tuple[Page, str]:
         raise ConfigError(f"--hospital: '{hospital}': this page tells nothing of single hospitals")
     if hospital not in names:
         raise ConfigError(f"--hospital: '{hospital}' is not a hospital of this run; {nearest(hospital, names)}")
-    safe = re.sub(r"[^\w.-]+", "_", hospital).strip(".") or "one"
-    return hospital_page(tree, names.index(hospital)), f"hospital_{safe}.html"
+    return hospital_page(tree, names.index(hospital)), f"hospital_{_as_file(hospital)}.html"
+
+
+def _as_file(hospital: str) -> str:
+    """A hospital's name as part of a file's: with a digest where it had to be changed, so that no two have one file."""
+    safe = re.sub(r"[^\w.-]+", "_", hospital, flags=re.ASCII)[:LONGEST]
+    if safe == hospital:
+        return safe
+    return f"{safe}-{hashlib.blake2b(hospital.encode(errors='replace'), digest_size=4).hexdigest()}"

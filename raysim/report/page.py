@@ -8,6 +8,7 @@ from __future__ import annotations
 import base64
 import dataclasses
 import functools
+import hashlib
 import io
 import json
 from collections.abc import Mapping, Sequence
@@ -53,6 +54,9 @@ from raysim.report.naming import Key, minus, names
 from raysim.report.noise import Noise
 
 NO_CARDS: Mapping[str, Any] = {"hospitals": [], "columns": [], "over": ""}
+
+SCRIPTS = ("page.js", "trials.js")
+"""The templates that pages have between the tags of a script."""
 
 Links = Sequence[tuple[str, str]]
 """Texts and addresses of further pages."""
@@ -332,7 +336,18 @@ def _environment() -> Environment:
         lstrip_blocks=True,
     )
     environment.filters["block"] = lambda data, identifier: svg.json_block(identifier, data)
+    environment.globals["policy"] = _policy(environment)
     return environment
+
+
+def _policy(environment: Environment) -> str:
+    """What a browser may do on a page: run the scripts of pages, and no other that came in with a text or a drawing;
+    load nothing.
+    """
+    scripts = (environment.get_template(name).render() for name in SCRIPTS)
+    digests = (hashlib.sha256(f"\n{script}".encode()).digest() for script in scripts)
+    allowed = " ".join(f"'sha256-{base64.b64encode(digest).decode()}'" for digest in digests)
+    return f"default-src 'none'; script-src {allowed}; style-src 'unsafe-inline'; img-src data:"
 
 
 def png(figure: Figure) -> str:

@@ -201,14 +201,33 @@ def _history(header: Mapping[str, Any], arrays: Mapping[str, Any]) -> History:
         raise Damaged("its rounds or hospitals are not in their order")
     if rounds and rounds[-1].round > header["round"]:
         raise Damaged(f"it is of round {header['round']} and holds round {rounds[-1].round}")
+    ledger = _unpack_ledger(header["ledger"], arrays, len(held))
+    _check_ledger(ledger, rounds, len(held))
     return History(
         rounds=rounds,
-        ledger=_unpack_ledger(header["ledger"], arrays, len(held)),
+        ledger=ledger,
         seconds=float(header["seconds"]),
         setup_down=_count(header["setup_down"], "setup_down"),
         models_held=held,
         losses=TrainingLosses(**header["losses"]),
     )
+
+
+def _check_ledger(ledger: Ledger, rounds: Sequence[Round], hospitals: int) -> None:
+    """Raise :class:`Damaged` where a ledger does not hold what ``rounds`` say was sent: what a run has cost its
+    hospitals' privacy follows from the ledger alone.
+    """
+    sent = ledger.sent_by_round()
+    late = max(sent, default=0) - max((row.round for row in rounds), default=0)
+    if late > 0:
+        raise Damaged(f"its ledger goes {late} rounds beyond its last one")
+    for row in rounds:
+        if sent.get(row.round, 0) != row.bytes_up:
+            raise Damaged(
+                f"its ledger has {sent.get(row.round, 0)} bytes of round {row.round}, in which {row.bytes_up} were sent"
+            )
+    if not any(kind == "size" and len(ids) == hospitals for t, kind, ids, _ in ledger.entries if t == 0):
+        raise Damaged("its ledger lacks what hospitals told before the first round")
 
 
 def _count(value: Any, name: str, most: int = 2**62) -> int:

@@ -289,7 +289,7 @@ def load_finished(folder: Path) -> Outcome | None:
             losses=TrainingLosses(**header["losses"]),
             stopped=None if header["stopped"] is None else Stopped(**header["stopped"]),
             attack=AttackFigures(**header["attack"]) if "attack" in header else None,
-            privacy=None if header["privacy"] is None else Statement(**header["privacy"]),
+            privacy=None if header["privacy"] is None else validated(Statement, header["privacy"], "privacy"),
         )
     except (OSError, ConfigError, *UNREADABLE):
         return None

@@ -65,7 +65,15 @@ class Ledger:
 
     def sent(self, round: int) -> int:
         """All bytes that left hospitals in a round, as far as they are traffic."""
-        return sum(int(sent.sum()) for t, kind, _, sent in self.entries if t == round and kind not in TOLD)
+        return self.sent_by_round().get(round, 0)
+
+    def sent_by_round(self) -> dict[int, int]:
+        """The same of every round in which something left them."""
+        sums: dict[int, int] = {}
+        for t, kind, _, sent in self.entries:
+            if kind not in TOLD:
+                sums[t] = sums.get(t, 0) + int(sent.sum())
+        return sums
 
 
 def named_rows(problem: LocalProblem) -> Ids:

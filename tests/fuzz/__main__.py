@@ -1,6 +1,6 @@
 """``python -m tests.fuzz [--cases 2000] [--seed 1] [--memory 8] [--family NAME]``: counts, and each fault.
 
-Cases run in child processes, many in each, which have at most so many GiB of address space; a child that says nothing
+Cases run in child processes, many in each, which write to at most so many GiB of memory; a child that says nothing
 for two minutes is ended and counts as one that hangs. Exit code 1 where anything was wrong.
 """
 
@@ -51,7 +51,7 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--cases", type=int, default=2000)
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--memory", type=int, default=8, help="GiB of address space of a child")
+    parser.add_argument("--memory", type=int, default=8, help="GiB that a child may write to")
     parser.add_argument("--family", choices=FAMILIES, help="this one alone")
     arguments = parser.parse_args()
     processes = multiprocessing.get_context("spawn")

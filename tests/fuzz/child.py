@@ -21,7 +21,8 @@ def play(family: str, count: int, number: int, memory: int, home: Path, tell: Co
     os.environ["RAYSIM_CACHE"] = str(home / "cache")
     # The one Ray of all sweeps, which is not what is limited.
     with connected(verbose=False) if family == "sweeps" else contextlib.nullcontext():
-        resource.setrlimit(resource.RLIMIT_AS, (memory * 2**30, memory * 2**30))
+        # What is written to, not the address space, of which Ray and torch reserve far more than they use.
+        resource.setrlimit(resource.RLIMIT_DATA, (memory * 2**30, memory * 2**30))
         _draw(family, count, number, home, tell)
     tell.send(None)
 

@@ -50,7 +50,6 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def in_browser(page: Path, script: str, folder: Path) -> Any:
     """What an expression comes to after a page has loaded; it may be a promise."""
-    assert CHROMIUM is not None
     copy = folder / f"probe-{page.stem}.html"
     end = f"""<script>
       Promise.resolve().then(async () => ({script})).catch((error) => String(error)).then((found) => {{
@@ -59,16 +58,23 @@ def in_browser(page: Path, script: str, folder: Path) -> Any:
         document.body.replaceChildren(text);
       }});
     </script>"""
-    copy.write_text(page.read_text(encoding="utf-8").replace("</body>", f"{end}</body>"), encoding="utf-8")
+    # The page's policy lets no other script run than its own.
+    text = re.sub(r"<meta http-equiv=[^>]*>", "", page.read_text(encoding="utf-8"))
+    copy.write_text(text.replace("</body>", f"{end}</body>"), encoding="utf-8")
+    text = dom(copy, folder).split("<textarea>", 1)[1].split("</textarea>", 1)[0]
+    return json.loads(html.unescape(text))
+
+
+def dom(page: Path, folder: Path) -> str:
+    """A page as it is after it has loaded."""
+    assert CHROMIUM is not None
     flags = ["--headless", "--no-sandbox", "--disable-gpu", "--virtual-time-budget=20000", "--dump-dom"]
-    dom = subprocess.run(
-        [CHROMIUM, *flags, "--window-size=400,900", f"--user-data-dir={folder / 'profile'}", copy.as_uri()],
+    return subprocess.run(
+        [CHROMIUM, *flags, "--window-size=400,900", f"--user-data-dir={folder / 'profile'}", page.as_uri()],
         capture_output=True,
         text=True,
         timeout=120,
     ).stdout
-    text = dom.split("<textarea>", 1)[1].split("</textarea>", 1)[0]
-    return json.loads(html.unescape(text))
 
 
 def test_a_hospital_that_is_chosen_fills_its_card_and_is_marked_in_every_figure(written: Path, tmp_path: Path) -> None:
@@ -115,6 +121,22 @@ def test_a_hospital_that_is_chosen_fills_its_card_and_is_marked_in_every_figure(
     assert found["fills"] != [found["other"]]
     assert found["clicked"] == found["two"]
     assert found["wide"] <= 400, "a phone shows it without scrolling sideways"
+
+
+def test_a_script_that_came_in_with_a_drawing_does_not_run_and_that_of_the_page_does(written: Path, tmp_path: Path):
+    tree = json.loads((written / "report.json").read_text())
+    tree["values"]["pictures"][0]["markup"] += """<script>document.body.dataset.taken = "script"</script>
+      <svg onload="document.body.dataset.taken = 'handler'"></svg>"""
+    (tmp_path / "report.json").write_text(json.dumps(tree))
+    page = rewritten(tmp_path, None, None)
+    loaded = dom(page, tmp_path)
+    assert "data-taken" not in loaded.partition("<body")[2].partition(">")[0]
+    assert 'id="chooser" class="chooser">' in loaded, "our own script has shown it"
+    open_to_all = tmp_path / "open.html"
+    open_to_all.write_text(re.sub(r"<meta http-equiv=[^>]*>", "", page.read_text()))
+    assert "data-taken" in dom(open_to_all, tmp_path).partition("<body")[2].partition(">")[0], (
+        "without the policy it runs"
+    )
 
 
 def test_axe_finds_nothing_serious(written: Path, tmp_path: Path) -> None:

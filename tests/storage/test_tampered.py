@@ -19,7 +19,7 @@ from raysim.strategies.one_model.fedavg import FedAvg
 from raysim.strategies.selections.sampling import All
 from tests.conftest import MakeFederation
 from tests.storage.test_checkpoint import job, played
-from tests.storage.test_resume import go_on, here, stopped  # noqa: F401
+from tests.storage.test_resume import go_on, here, start, stopped  # noqa: F401
 
 TICKET: dict[str, Any] = {
     "kind": "run",
@@ -81,6 +81,15 @@ def changed(content: bytes, change: Any, **tensors: Any) -> bytes:
         (lambda h: h.update(models_held=[[1], [2]]), "not in their order"),
         (lambda h: h.update(losses=[]), "argument after"),
         (lambda h: h.pop("clock"), "clock"),
+        (
+            lambda h: h.update(ledger=[row for row in h["ledger"] if row[1] != "update"]),
+            "its ledger has 0 bytes of round 1",
+        ),
+        (lambda h: h["ledger"].append([3, "update", 3, True, 4]), "its ledger goes 2 rounds beyond its last one"),
+        (
+            lambda h: h.update(ledger=[row for row in h["ledger"] if row[0]]),
+            "lacks what hospitals told before the first",
+        ),
     ],
 )
 def test_a_checkpoint_that_was_changed_and_signed_again_is_damaged_in_a_line(change, words, content):
@@ -117,6 +126,27 @@ def test_a_state_that_fits_no_model_is_named_with_its_checkpoint(here: Path, mon
     last.with_name(f"round-{header['round']:06d}.{digest}.safetensors").write_bytes(other)
     with pytest.raises(ConfigError, match=r"the checkpoint of round \d cannot be gone on from .* remove it"):
         go_on("stopped")
+
+
+def test_rounds_that_are_taken_out_of_the_ledger_do_not_lower_epsilon(here: Path, monkeypatch):  # noqa: F811
+    tree: dict[str, Any] = {"data": {"hospitals": 6, "rows": 240, "features": 3}, "checkpoint": {"every": 2}}
+    tree |= {"training": {"rounds": 6, "batch_size": 32}, "strategy": "fedavg", "tracking": {"uri": "none"}}
+    tree |= {"privacy": {"unit": "hospital", "noise_multiplier": 2.0, "declared_public": ["size", "preprocessing"]}}
+    tree |= {"selection": "all"}
+    start(tree, "whole")
+    stopped(monkeypatch, tree, "stopped", 5)
+    for last in sorted(Path("stopped/checkpoints").iterdir()):
+        arrays, header = read_tensors(last.read_bytes())
+        header["ledger"] = [row for row in header["ledger"] if row[1] != "update" or row[0] > 2]
+        other = save(arrays, {"raysim": json.dumps(header)})
+        digest = hashlib.blake2b(other, digest_size=16).hexdigest()
+        last.unlink()
+        last.with_name(f"round-{header['round']:06d}.{digest}.safetensors").write_bytes(other)
+    said = go_on("stopped")
+    assert "is damaged (its ledger has 0 bytes of round 1, in which " in said
+    whole, again = (json.loads(Path(out, "summary.json").read_text())["privacy"] for out in ("whole", "stopped"))
+    assert again == whole
+    assert whole["epsilon_of_covered"] > 0
 
 
 def test_a_finished_run_that_was_changed_is_not_whole(tmp_path):

@@ -22,6 +22,7 @@ from rich.console import Console
 
 from raysim.cli import main as cli
 from raysim.config import reading
+from raysim.core import host
 from raysim.core.errors import RaysimError
 from raysim.experiment.session import open_session
 from raysim.storage.resume import held
@@ -32,7 +33,7 @@ from raysim.tune.plan import make_plan
 from raysim.tune.schedulers import make_scheduler
 from tests.commands import started
 from tests.conftest import shared_ray
-from tests.fuzz.command import limited
+from tests.fuzz.command import answer, limited
 from tests.tune.conftest import small_tree
 
 pytestmark = shared_ray("sweeps")
@@ -246,6 +247,48 @@ def test_a_trial_that_stands_still_is_ended_and_tried_again(sweep_file, tmp_path
     assert code == 0, said
     assert not once.exists()
     assert pd.read_csv(tmp_path / "out" / "trials.csv")["status"].tolist() == ["completed"] * 2
+
+
+FILLS = """
+import os, pathlib
+from dataclasses import dataclass
+from raysim.strategies.one_model.fedprox import FedProx
+
+
+@dataclass(frozen=True, kw_only=True)
+class Fills(FedProx):
+    journal: str
+
+    def aggregate(self, view, state, update):
+        here = pathlib.Path(self.journal)
+        if view.round == 2 and not here.with_suffix(".kept").exists():
+            here.rename(here.with_suffix(".kept"))
+            here.symlink_to("/dev/full")
+        return super().aggregate(view, state, update)
+"""
+"""A strategy that puts a full device in the place of the sweep's journal."""
+
+
+def test_a_full_disk_ends_a_sweep_in_one_line(sweep_file, tmp_path, monkeypatch):
+    journal = tmp_path / "out" / "journal.jsonl"
+    path = sweep_file(
+        strategy={"class": "filling_trials.Fills", "journal": str(journal)},
+        sweep__space={"strategy.mu": {"uniform": [0, 1]}},
+        sweep__trials=2,
+        sweep__concurrent=1,
+    )
+    path.with_name("filling_trials.py").write_text(FILLS)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(host, "take", lambda: None)
+    ended = answer(["sweep", str(path), "--out", "out"], tmp_path, seconds=300)
+    assert ended.code == 2, ended.err
+    *_, line = ended.err.splitlines()
+    assert line.startswith("raysim: ")
+    assert "No space left on device" in line
+    assert "Traceback" not in ended.err
+    journal.with_suffix(".kept").replace(journal)
+    (tmp_path / "out" / "journal.kept").touch()
+    assert go_on(tmp_path / "out")[0] == 0
 
 
 def test_a_scheduler_stops_trials_that_fall_behind(sweep_file, tmp_path):

@@ -1,0 +1,104 @@
+"""Pages that are written again from a folder that somebody else may have made: one line, and no script but ours."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from raysim.core.errors import ConfigError
+from raysim.report import page
+from raysim.report.again import rewritten
+from tests.report.pages import PROVENANCE, frames
+
+NAMES = (
+    "a b",
+    "a/b",
+    "../../etc",
+    "</script><script>alert(1)</script>",
+    "=cmd|' /C calc'!A0",
+    "x" * 5000,
+    "é☃",
+    "plain-1",
+)
+
+
+@pytest.fixture(scope="module")
+def tree() -> dict[str, Any]:
+    per_seed, hospitals, rounds = frames(seeds=1)
+    made = page.comparison_page("Six ways", per_seed, PROVENANCE, hospitals=hospitals, rounds=rounds, baseline="fedavg")
+    told = made.tree()
+    cards = [{"name": name, "facts": [["Train rows", "7"]], "rows": [["FedAvg", ".8"]], "sent": []} for name in NAMES]
+    told["values"]["cards"] = {"hospitals": cards, "columns": ["Model", "AUROC"], "over": "one seed"}
+    return json.loads(json.dumps(told))
+
+
+def put(folder: Path, tree: Any) -> Path:
+    (folder / "report.json").write_text(json.dumps(tree))
+    return folder
+
+
+def scripts(html: str) -> list[str]:
+    return re.findall(r"<script>(.*?)</script>", html, re.S)
+
+
+def test_a_browser_runs_the_scripts_of_pages_and_no_other(tree, tmp_path):
+    drawing = tree["values"]["pictures"][0]
+    hostile = {**drawing, "markup": "<script>alert(1)</script><svg onload=alert(2)></svg>" + drawing["markup"]}
+    changed = {**tree, "values": {**tree["values"], "pictures": [hostile]}}
+    html = rewritten(put(tmp_path, changed), None, None).read_text()
+    policy = re.search(r'http-equiv="Content-Security-Policy" content="([^"]*)"', html)
+    assert policy is not None
+    policy = policy[1].replace("&#39;", "'")
+    directives = dict(part.strip().split(" ", 1) for part in policy.split(";"))
+    assert directives["default-src"] == "'none'"
+    theirs, ours = scripts(html)
+    digest = {
+        text: f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'" for text in (theirs, ours)
+    }
+    assert digest[ours] in directives["script-src"].split()
+    assert digest[theirs] not in directives["script-src"]
+    assert "unsafe" not in directives["script-src"]
+    assert html.index("Content-Security-Policy") < html.index("<script")
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_any_name_of_a_hospital_has_a_file_of_its_own_in_the_folder(tree, name, tmp_path):
+    target = rewritten(put(tmp_path, tree), name, None)
+    assert target.parent == tmp_path
+    assert len(target.name) < 150
+    assert scripts(target.read_text()) == []
+
+
+def test_no_two_hospitals_have_one_file(tree, tmp_path):
+    put(tmp_path, tree)
+    assert len({rewritten(tmp_path, name, None) for name in NAMES}) == len(NAMES)
+    assert rewritten(tmp_path, "plain-1", None).name == "hospital_plain-1.html"
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"template": "../../secret"},
+        {"template": ["run.html.j2"]},
+        {"values": []},
+        {"values": {"title": "\ud800"}},
+        {"values": {"provenance": {"hospitals": "many"}}},
+        {"values": {"cards": {"hospitals": [1]}}},
+        {"values": {"template": "x"}},
+        {"values": {"pictures": {"markup": 1}}},
+    ],
+)
+def test_a_changed_file_is_one_line(tree, change, tmp_path):
+    values = change.get("values")
+    other = tree | change
+    if isinstance(values, dict):
+        other["values"] = tree["values"] | values
+    with pytest.raises(ConfigError, match=r"^RUN: ") as said:
+        rewritten(put(tmp_path, other), None, None)
+    assert "\n" not in str(said.value)
