@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import shutil
 import signal
 from collections.abc import Sequence
@@ -78,7 +79,9 @@ def drive(
     heartbeats = Heartbeats(alive, silence)
     watch = Watch(journal, list(listeners), heartbeats)
     quiet = QUIET | {"TUNE_MAX_PENDING_TRIALS_PG": str(at_once)}
-    with host.environment(quiet), host.quiet("ray.tune", "ray.train", "ray.air"), host.signals(*CAUGHT):
+    # Its errors too: a trial that fails is in the journal, with its reason.
+    unheard = host.quiet("ray.tune", "ray.train", "ray.air", level=logging.CRITICAL)
+    with host.environment(quiet), unheard, host.signals(*CAUGHT):
         trainable = tune.with_resources(
             tune.with_parameters(TrialProcess, plan=plan, pool=pool, folders=search_path(), alive=alive),
             tune.PlacementGroupFactory([{"memory": MEMORY, _here(): SPECK}]),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import io
 import json
+import logging
 import os
 import re
 import shutil
@@ -242,10 +243,14 @@ def test_a_trial_that_stands_still_is_ended_and_tried_again(sweep_file, tmp_path
     path.with_name("stopping_trials.py").write_text(STOPS)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sweeps, "longest_silence", lambda resources: 6.0)
+    said_by_ray: list[logging.LogRecord] = []
+    (handler := logging.Handler()).emit = said_by_ray.append  # type: ignore[method-assign]
+    monkeypatch.setattr(logging.getLogger("ray.tune"), "handlers", [handler])
     with limited(300):
         code, said = begin(path, tmp_path / "out")
     assert code == 0, said
     assert not once.exists()
+    assert said_by_ray == []
     assert pd.read_csv(tmp_path / "out" / "trials.csv")["status"].tolist() == ["completed"] * 2
 
 
