@@ -197,12 +197,15 @@ class Case:
 
     def process(self, *parts: str) -> psutil.Process:
         """One of its processes whose title has one of ``parts``, at random."""
+        named = wait_for(lambda: self._named(parts), BEGIN_SECONDS, f"there is no process {' or '.join(parts)}")
+        victim: psutil.Process = named[int(self.stage.rng.integers(len(named)))]
+        return victim
+
+    def _named(self, parts: tuple[str, ...]) -> list[psutil.Process]:
+        """Those there are; one that has just died is started again."""
         assert self.driver is not None
         there = {each: name_of(each) for each in (*self.workers(), *self.driver.family())}
-        named = [each for each, title in there.items() if any(part in title for part in parts)]
-        if not named:
-            raise Wrong(f"there is no process {' or '.join(parts)} among {sorted(there.values())}")
-        return named[int(self.stage.rng.integers(len(named)))]
+        return [each for each, title in there.items() if any(part in title for part in parts)]
 
     def end(self) -> Ended:
         """How the command ended; all of its actors must be gone then, and it must have said what it should."""

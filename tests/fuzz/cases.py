@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 
 from raysim.core import registry
 from raysim.core.defaults import table
-from tests.fuzz.command import answer
+from tests.fuzz.command import SECONDS, answer
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,7 @@ class Case:
     """Files to write into an empty folder, or to change in a copy of ``template``; then a command.
 
     ``same``: files that must be those of the run that nobody disturbed, where the command ends with 0. ``ends``: exit
-    codes that may come with no word on stderr.
+    codes that may come with no word on stderr. ``seconds``: how long it may take; 0 where whoever waits for it says so.
     """
 
     arguments: tuple[str, ...]
@@ -38,6 +38,7 @@ class Case:
     must_refuse: bool = False
     same: tuple[str, ...] = ()
     ends: tuple[int, ...] = (0,)
+    seconds: float = SECONDS
 
     def lay_out(self, folder: Path) -> None:
         """Put its files into ``folder``."""
@@ -338,7 +339,7 @@ def fault(case: Case, folder: Path) -> str | None:
         shutil.rmtree(folder)
     folder.mkdir()
     case.lay_out(folder)
-    said = answer(case.arguments, folder)
+    said = answer(case.arguments, folder, case.seconds)
     wrong = said.fault(case.must_refuse, case.ends)
     if wrong is None and said.code == 0:
         for name in case.same:
