@@ -103,6 +103,21 @@ Shipment = tuple[Any, Any]
 """References to an actor's own part of a federation and to the part with all training rows (or None)."""
 
 
+STILL = (False, "a node that stands still")
+"""In place of an actor's answer whether it reads a folder, and where it is."""
+
+
+def _answer(ref: Any) -> tuple[bool, str]:
+    """What an actor answers; of one that was lost, and may be there again when it is called, nothing is known."""
+    import ray
+
+    try:
+        answer: tuple[bool, str] = ray.get(ref)
+    except ray.exceptions.RayActorError:
+        return STILL
+    return answer
+
+
 class Sender:
     """The pool's side: finds out once for each federation who needs a shipment, and keeps what it sent."""
 
@@ -145,7 +160,7 @@ class Sender:
         if self._delivery != "shipped":
             asked = [actor.reads.remote(folder, identity(federation)) for actor in actors]
             answered, _ = ray.wait(asked, num_returns=len(asked), timeout=SECONDS)
-            answers = [ray.get(ref) if ref in answered else (False, "a node that stands still") for ref in asked]
+            answers = [_answer(ref) if ref in answered else STILL for ref in asked]
         blind = sorted({node for reads, node in answers if not reads})
         if self._delivery == "shared" and blind:
             more = f" and {len(blind) - 3} more nodes" if len(blind) > 3 else ""

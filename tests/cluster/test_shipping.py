@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import shutil
 from collections.abc import Iterator
 
@@ -127,6 +128,20 @@ def test_who_cannot_read_the_folder_is_found_out(federate: MakeFederation):
         for ids, shipment in zip(pool.served[1:], others, strict=True):
             part = ray.get(shipment[0])
             assert len(part.X) == federation.totals[ids].sum()
+
+
+class Lost:
+    """An actor whose process is lost when it is asked."""
+
+    def reads(self, folder: str, expected: object) -> None:
+        os._exit(1)
+
+
+def test_an_actor_that_is_lost_when_it_is_asked_is_sent_its_rows(federate: MakeFederation):
+    federation = federate(SIZES)
+    actor = ray.remote(Lost).options(num_cpus=0).remote()
+    ((part, _),) = Sender([np.arange(len(SIZES))], "auto").shipments(str(federation.folder), [actor], pooled=False)
+    np.testing.assert_array_equal(ray.get(part).X, federation.X)
 
 
 @pytest.mark.parametrize("strategy", [Chip(clusters=2), Centralized()])
