@@ -101,7 +101,7 @@ def test_results_are_json_for_a_script(tmp_path: Path, capsys: pytest.CaptureFix
     told = json.loads(capsys.readouterr().out)
     assert told["models"].keys() == {"global"}
     assert Path(told["report"]).is_file()
-    several = reading.resolve(None, [*SMALL, "strategies=[fedavg, local]"], reads=())
+    several = reading.resolve(None, [*SMALL, "strategies=[fedavg, local]", "seeds=[42]"], reads=())
     compare_all(several, aside, tmp_path / "compared", **manner)
     told = json.loads(capsys.readouterr().out)
     assert [row["strategy"] for row in told["rows"]] == ["fedavg", "local"]

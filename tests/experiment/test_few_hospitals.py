@@ -36,6 +36,7 @@ def table(hospitals: int) -> dict[str, object]:
     return {
         "data": {"source": "table", "path": "stays.csv", "silo": "site", "label": "died"},
         "training": {"rounds": 2},
+        "seeds": [42],
         "tracking": {"uri": "none"},
     }
 
