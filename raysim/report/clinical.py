@@ -105,8 +105,8 @@ def read_rows(path: Path, **wanted: Set[str]) -> pd.DataFrame:
         beginnings = tuple(f"{cell(hospital)}," for hospital in wanted.get("hospital", ()))
         lines = [head, *(line for line in below if not beginnings or line.startswith(beginnings))]
     names, *rows = csv.reader(lines)
-    at = {names.index(name): texts for name, texts in wanted.items()}
-    chosen = [row for row in rows if row and all(text_of(row[place]) in texts for place, texts in at.items())]
+    at = [(names.index(name), {cell(each) for each in texts}) for name, texts in wanted.items()]
+    chosen = [row for row in rows if row and all(row[place] in cells for place, cells in at)]
     table = pd.DataFrame(chosen, columns=names)
     for name in names:
         table[name] = table[name].map(text_of) if name in TEXTS else pd.to_numeric(table[name])
