@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import json
 import os
 import shutil
@@ -85,8 +86,11 @@ class Page:
 def browser(folder: Path, width: int = 1600, height: int = 1200) -> Iterator[Page]:
     """A browser with a profile in ``folder``, which ends with the context."""
     assert CHROMIUM is not None
-    to_read, write = os.pipe()
-    read, to_write = os.pipe()
+    (first, write), (read, last) = os.pipe(), os.pipe()
+    # Not the numbers that the browser has them under.
+    to_read, to_write = (fcntl.fcntl(end, fcntl.F_DUPFD, 10) for end in (first, last))
+    os.close(first)
+    os.close(last)
     flags = ["--headless=new", "--no-sandbox", "--disable-gpu", "--remote-debugging-pipe", "--no-first-run"]
     # The browser reads its third file and writes into its fourth.
     wired = f'exec "$0" "$@" 3<&{to_read} 4>&{to_write} {to_read}<&- {to_write}>&-'
