@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 
 from raysim.api import html
-from raysim.api.figures import Figures, by_model, of_comparison, of_run
 from raysim.api.request import manners
 from raysim.config import plugins, reading
 from raysim.config.paths import shown
@@ -30,6 +29,7 @@ from raysim.statistics.convergence import Convergence
 from raysim.storage.manifest import Manifest
 
 if TYPE_CHECKING:
+    from raysim.api.figures import Figures
     from raysim.serving.predictor import Predictor
 
 Predictions = pd.DataFrame | pd.Series
@@ -136,10 +136,14 @@ class RunResult(Results):
     @cached_property
     def figures(self) -> Figures:
         """Pictures by name, drawn when they are asked for."""
+        from raysim.api.figures import of_run
+
         return of_run(self.hospitals, self._by_model, self.strategy, self.seed, self.summary["part"])
 
     @cached_property
     def _by_model(self) -> pd.DataFrame:
+        from raysim.api.figures import by_model
+
         return by_model(self.rounds, {model: list(metrics) for model, metrics in self.models.items()})
 
     @cached_property
@@ -236,6 +240,8 @@ class ComparisonResult(Results):
     @cached_property
     def figures(self) -> Figures:
         """Pictures by name, drawn when they are asked for; more are in the folder's ``plots``."""
+        from raysim.api.figures import of_comparison
+
         rounds = stacked({key: run._by_model for key, run in self.runs.items()}, ["strategy", "seed"])
         return of_comparison(self.hospitals, rounds, self.comparison, self.config.evaluation.part)
 

@@ -19,8 +19,6 @@ from raysim.api.request import (
     silent_or,
     tree_of,
 )
-from raysim.api.results import ComparisonResult, CurveResult, RunResult
-from raysim.api.sweep_result import SweepResult
 from raysim.config import reading
 from raysim.config.reading import Source
 from raysim.config.schema import Config
@@ -30,6 +28,8 @@ if TYPE_CHECKING:
     import pandas as pd
     from rich.console import Console
 
+    from raysim.api.results import ComparisonResult, CurveResult, RunResult
+    from raysim.api.sweep_result import SweepResult
     from raysim.engine.job import Result
     from raysim.storage.manifest import Manifest
     from raysim.storage.resume import Ticket
@@ -37,13 +37,6 @@ if TYPE_CHECKING:
 
 READING = "reading data"
 """The phase before anything is run."""
-
-RESULTS: Mapping[str, type[RunResult | ComparisonResult]] = {
-    "run": RunResult,
-    "compare": ComparisonResult,
-    "curve": CurveResult,
-}
-"""What is made of a folder, by what ``resume.json`` says that it is."""
 
 
 def run(
@@ -115,6 +108,7 @@ def curve(
     ``config`` has a section ``curve``. With ``of``, the folder of a finished comparison, nothing is run, and only the
     table and the picture are made. All else is as for :func:`compare`.
     """
+    from raysim.api.results import CurveResult
     from raysim.experiment.curve import begin
 
     tree = tree_of(config, strategies=strategies, data=data, seed=seed, overrides=overrides)
@@ -140,6 +134,7 @@ def sweep(
     ``config`` has a section ``sweep``. ``strategy`` is as for :func:`run`; a class must be one that trials can import.
     Interrupted once, it ends with what there is, and :func:`resume` goes on.
     """
+    from raysim.api.sweep_result import SweepResult
     from raysim.storage.results import choose_folder
     from raysim.tune.sweep import begin
 
@@ -163,6 +158,8 @@ def play_run(
             config = reading.resolve(config)
             experiment = Experiment(config, [config], [config.seed], out, again=again)
         experiment.play(console, in_process=in_process, verbose=verbose)
+        from raysim.api.results import RunResult
+
         return RunResult(experiment.folder)
 
 
@@ -183,6 +180,8 @@ def play_comparison(
             config = reading.over_seeds(reading.resolve(config, reads=reading.COMPARISON))
             experiment = Experiment.comparing(config, out, again=again)
         experiment.play(console, in_process=in_process, verbose=verbose, conclude=conclude)
+        from raysim.api.results import ComparisonResult
+
         return ComparisonResult(experiment.folder)
 
 
@@ -211,6 +210,7 @@ def resume_with(
     path: Path, ticket: Ticket, *, in_process: bool, verbose: bool, console: Console | None
 ) -> RunResult | ComparisonResult | CurveResult:
     """:func:`resume` of what the ``ticket`` in the folder ``path`` says."""
+    from raysim.api.results import CurveResult
     from raysim.experiment.curve import go_on
     from raysim.experiment.unsent import send_kept
     from raysim.strategies.shared.importing import standing_here
@@ -222,7 +222,7 @@ def resume_with(
         if ticket.finished:
             said = f"{path}: finished, {send_kept(path, config.tracking) or 'nothing to resume'}"
             shown.print(said, soft_wrap=True, highlight=False, markup=False)
-            return RESULTS[ticket.kind](path)
+            return _result(ticket.kind, path)
         if ticket.kind == "run":
             return play_run(config, path, shown, in_process=in_process, verbose=verbose, again=True)
         if ticket.kind == "curve":
@@ -230,10 +230,20 @@ def resume_with(
         return play_comparison(config, path, shown, in_process=in_process, verbose=verbose, again=True)
 
 
+def _result(kind: str, folder: Path) -> RunResult | ComparisonResult | CurveResult:
+    """What is made of a folder, by what ``resume.json`` says that it is."""
+    from raysim.api.results import ComparisonResult, CurveResult, RunResult
+
+    made: Mapping[str, type[RunResult | ComparisonResult]]
+    made = {"run": RunResult, "compare": ComparisonResult, "curve": CurveResult}
+    return made[kind](folder)
+
+
 def resume_sweep(
     folder: str | os.PathLike[str], *, failed: bool = False, verbose: bool = False, console: Console | None = None
 ) -> SweepResult:
     """:func:`resume` of a sweep."""
+    from raysim.api.sweep_result import SweepResult
     from raysim.tune.sweep import go_on
 
     with manners():

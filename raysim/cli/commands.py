@@ -12,7 +12,6 @@ from raysim.cli.options import REPORT, print_json, show_end
 from raysim.config.schema import Config
 from raysim.core.errors import ConfigError
 from raysim.report.progress import waiting
-from raysim.report.terminal import comparison_table, run_table
 from raysim.strategies.shared.psi import EPSILON, Smoothing, check_smoothing
 
 if TYPE_CHECKING:
@@ -86,12 +85,15 @@ def _told(result: Results) -> dict[str, Any]:
 
 
 def _show_run(result: RunResult, console: Console) -> None:
+    from raysim.report.terminal import run_table
+
     console.print(run_table(f"{result.strategy}, seed {result.seed}", result.models), markup=False)
     console.print(result.training, soft_wrap=True, highlight=False, markup=False)
 
 
 def _show_comparison(result: ComparisonResult, console: Console) -> None:
     from raysim.report import patient_clusters, patient_groups, virtual_time
+    from raysim.report.terminal import comparison_table
 
     config = result.config
     console.print(comparison_table(result.comparison, config.reference, console.width), markup=False)
