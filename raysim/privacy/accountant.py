@@ -2,7 +2,7 @@
 
 The numbers are those of the library dp-accounting (Google), which is imported only here and only when it is asked.
 Normal noise alone has a closed form; all else is composed by privacy loss distributions, and by Rényi divergences where
-the library has no distribution for an event.
+the library has no distribution for an event or where there are many different ones.
 """
 
 from __future__ import annotations
@@ -14,14 +14,19 @@ from functools import lru_cache
 from typing import Any
 
 from raysim.core.errors import ConfigError
+from raysim.privacy import quick
 from raysim.privacy.events import Event, Gaussian, Laplace, Repeated
 
 TOLERANCE = 1e-5
 """Relative, of a noise multiplier that is sought; what is found lies on the side of more noise."""
 
-INTERVAL, COARSE_INTERVAL = 1e-4, 1e-3
-"""Steps of privacy loss of a distribution: the library's own, and one for patients at several hospitals, whose exact
-distribution takes ten times as long a step; its epsilon is larger by about 1/5000, never smaller."""
+INTERVAL, COARSE_INTERVAL, ROUGH_INTERVAL = 1e-4, 1e-3, 1e-2
+"""Steps of privacy loss of a distribution: the library's own, and those for patients at several hospitals, whose exact
+distribution takes ten times as long a step. Epsilon is larger with them, never smaller: by about 1/5000, and by 1/100
+of what thousands of rounds cost."""
+
+MOST_DISTRIBUTIONS = 6
+"""More different events than these are bounded by Rényi divergences: each distribution takes up to a second."""
 
 LEAST, MOST = 1e-9, 1e9
 """Epsilons beyond these are as good as none, and as no privacy."""
@@ -52,18 +57,39 @@ def _epsilon(events: tuple[Event, ...], delta: float) -> float:
         return 0.0
     if any(event.multiplier <= 0 for event in events):
         return math.inf
-    if any(not isinstance(event, Gaussian) or event.rate < 1 for event in events):
-        return by_distributions(events, delta)
-    together = sum(event.count / event.multiplier**2 for event in events)
-    return float(library().get_epsilon_gaussian(together**-0.5, delta))
+    whole = [event for event in events if isinstance(event, Gaussian) and event.rate >= 1]
+    if len(whole) == len(events):
+        return float(library().get_epsilon_gaussian(_together(whole), delta))
+    if len(whole) > 1:  # normal noise adds up to normal noise, exactly
+        events = (*(event for event in events if event not in whole), Gaussian(_together(whole)))
+    if len(events) > MOST_DISTRIBUTIONS and not any(isinstance(event, Repeated) for event in events):
+        return quick.epsilon_of(events, delta)
+    return by_distributions(events, delta)
 
 
-def by_distributions(events: Sequence[Event], delta: float) -> float:
-    """Epsilon by privacy loss distributions, or by Rényi divergences where an event has none."""
+def _together(events: Sequence[Gaussian]) -> float:
+    """The noise multiplier of one event that tells as much as all of ``events``."""
+    return float(sum(event.count / event.multiplier**2 for event in events) ** -0.5)
+
+
+@lru_cache(maxsize=256)
+def rough(event: Repeated, delta: float) -> float:
+    """The epsilon of a patient at several hospitals from above, in a part of the time."""
+    if event.multiplier <= 0:
+        return math.inf
+    return by_distributions([event], delta, ROUGH_INTERVAL)
+
+
+def by_distributions(events: Sequence[Event], delta: float, interval: float | None = None) -> float:
+    """Epsilon by privacy loss distributions, or by Rényi divergences where an event has none.
+
+    ``interval``: of privacy loss; None: a fine one.
+    """
     dp = library()
     from dp_accounting import pld
 
-    interval = COARSE_INTERVAL if any(isinstance(event, Repeated) for event in events) else INTERVAL
+    if interval is None:
+        interval = COARSE_INTERVAL if any(isinstance(event, Repeated) for event in events) else INTERVAL
     relation = dp.NeighboringRelation.ADD_OR_REMOVE_ONE
     accountant = pld.PLDAccountant(relation, value_discretization_interval=interval)
     try:

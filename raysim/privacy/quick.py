@@ -7,11 +7,14 @@ each of hundreds of hospitals in a moment; the epsilon that is printed is comput
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.special import gammaln, logsumexp
+
+from raysim.privacy.events import Gaussian, Laplace
 
 Floats = NDArray[np.float64]
 
@@ -38,12 +41,35 @@ def divergences(multiplier: float, rate: float) -> Floats:
 
 
 def epsilon(multiplier: float, rate: float, steps: int, delta: float) -> float:
-    """An upper bound of the epsilon of so many steps (Canonne, Kamath, Steinke 2020, proposition 12)."""
+    """An upper bound of the epsilon of so many steps."""
     if not steps:
         return 0.0
     if multiplier <= 0:
         return math.inf
-    whole = steps * divergences(multiplier, rate)
+    return _converted(steps * divergences(multiplier, rate), delta)
+
+
+def epsilon_of(events: Sequence[Gaussian | Laplace], delta: float) -> float:
+    """An upper bound of the epsilon of all ``events`` together."""
+    if any(event.multiplier <= 0 for event in events):
+        return math.inf
+    whole = np.zeros(len(ORDERS))
+    for event in events:
+        sampled = isinstance(event, Gaussian)
+        each = divergences(event.multiplier, event.rate) if sampled else of_laplace(event.multiplier)
+        whole += event.count * each
+    return _converted(whole, delta)
+
+
+def of_laplace(multiplier: float) -> Floats:
+    """Of one release with Laplace noise, at each of ``ORDERS`` (Mironov 2017, table II)."""
+    left, right = np.log(ORDERS / (2 * ORDERS - 1)), np.log((ORDERS - 1) / (2 * ORDERS - 1))
+    each: Floats = np.logaddexp(left + (ORDERS - 1) / multiplier, right - ORDERS / multiplier) / (ORDERS - 1)
+    return each
+
+
+def _converted(whole: Floats, delta: float) -> float:
+    """Epsilon at ``delta`` from divergences at each of ``ORDERS`` (Canonne, Kamath, Steinke 2020, proposition 12)."""
     bounds = whole + np.log1p(-1.0 / ORDERS) - (math.log(delta) + np.log(ORDERS)) / (ORDERS - 1)
     return float(max(bounds.min(), 0.0))
 

@@ -9,7 +9,7 @@ import sys
 import pytest
 
 from raysim.core.errors import ConfigError
-from raysim.privacy import accountant
+from raysim.privacy import accountant, quick
 from raysim.privacy.events import Event, Gaussian, Laplace, Repeated
 
 SAMPLED = [
@@ -47,6 +47,38 @@ def test_kinds_of_noise_compose_to_less_than_the_sum_of_their_epsilons():
 @pytest.mark.parametrize(("places", "epsilon"), [(1, 1.5154), (2, 3.2942), (3, 5.2450)])
 def test_a_patient_at_several_places_costs_more_than_each_alone(places, epsilon):
     assert accountant.epsilon([Repeated(1.1, 0.01, places, 1000)], 1e-5) == pytest.approx(epsilon, abs=1e-3)
+
+
+@pytest.mark.parametrize(("multiplier", "rate", "rounds"), [(1.1, 0.01, 1000), (2.0, 0.05, 200)])
+def test_a_rough_figure_of_two_places_is_above_the_fine_one_by_two_percent_at_most(multiplier, rate, rounds):
+    event = Repeated(multiplier, rate, 2, rounds)
+    fine = accountant.epsilon([event], 1e-5)
+    assert fine <= accountant.rough(event, 1e-5) <= 1.02 * fine
+    assert math.isinf(accountant.rough(Repeated(0.0, rate, 2, rounds), 1e-5))
+
+
+def test_normal_noises_of_all_units_are_one_beside_other_events():
+    apart: list[Event] = [Laplace(2), Gaussian(10), Gaussian(20, 1.0, 4)]
+    together = Gaussian((1 / 100 + 4 / 400) ** -0.5)
+    assert accountant.epsilon(apart, 1e-5) == pytest.approx(accountant.epsilon([Laplace(2), together], 1e-5), abs=1e-9)
+
+
+def test_many_different_events_are_bounded_by_divergences_from_above():
+    few: list[Event] = [Laplace(20), Laplace(25), Gaussian(10), *(Gaussian(4 + k, 0.1, 5) for k in range(3))]
+    assert len(few) == accountant.MOST_DISTRIBUTIONS
+    assert accountant.epsilon(few, 1e-5) == pytest.approx(accountant.by_distributions(few, 1e-5), abs=1e-9)
+    many = [*few, Gaussian(7.5, 0.1, 5)]
+    bound, exact = accountant.epsilon(many, 1e-5), accountant.by_distributions(many, 1e-5)
+    assert exact < bound < 1.5 * exact
+    # Whole orders alone, so above the library's own bound by divergences, and near it.
+    assert accountant.by_divergences(many, 1e-5) <= bound * (1 + 1e-9) < 1.05 * accountant.by_divergences(many, 1e-5)
+    assert math.isinf(accountant.epsilon([*many, Gaussian(0.0)], 1e-5))
+
+
+def test_laplace_noise_has_the_librarys_divergence():
+    for multiplier in (0.5, 2.0, 20.0):
+        by_hand = quick.epsilon_of([Laplace(multiplier)], 1e-5)
+        assert by_hand == pytest.approx(accountant.by_divergences([Laplace(multiplier)], 1e-5), abs=0.02)
 
 
 def test_two_halves_are_one_event_of_double_count():

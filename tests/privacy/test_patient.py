@@ -8,6 +8,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
+from torch import nn
 
 from raysim.cluster.placement import Placement, balance
 from raysim.cluster.pool import LocalPool
@@ -19,7 +21,7 @@ from raysim.engine.coordinator import Coordinator
 from raysim.engine.hospitals import HospitalGroup
 from raysim.engine.job import Outcome, RunState
 from raysim.engine.job_checks import check_job
-from raysim.engine.messages import Inquiry, StatisticNoise
+from raysim.engine.messages import Inquiry, ModelSpec, StatisticNoise
 from raysim.engine.updates.contributions import drawn
 from raysim.privacy import quick
 from raysim.storage.checkpoints import decode, encode
@@ -304,3 +306,45 @@ def test_a_source_that_knows_patients_keeps_them(tmp_path: Path):
         assert len(np.unique(people[built.people == person])) == 1
     by_row = build(source, Split(by="row"), seed=0)
     assert len(np.unique(by_row.people)) == 20
+
+
+class Normed(nn.Module):
+    """A network whose outputs for a row depend on the others."""
+
+    def __init__(self, n_features: int, n_outputs: int) -> None:
+        super().__init__()
+        self.norm, self.last = nn.BatchNorm1d(n_features), nn.Linear(n_features, n_outputs)
+
+    def forward(self, X: torch.Tensor) -> torch.Tensor:
+        return self.last(self.norm(X))
+
+
+class Perceptron(nn.Module):
+    """A network of anybody's."""
+
+    def __init__(self, n_features: int, n_outputs: int) -> None:
+        super().__init__()
+        self.last = nn.Linear(n_features, n_outputs)
+
+    def forward(self, X: torch.Tensor) -> torch.Tensor:
+        return self.last(X)
+
+
+def of_class(cls: type[nn.Module]) -> ModelSpec:
+    return ModelSpec(None, f"{cls.__module__}.{cls.__qualname__}", {}, "zeros")
+
+
+@pytest.mark.parametrize("mode", ["pooled", "local"])
+def test_any_network_learns_under_a_guarantee_for_patients(federation, mode):
+    """A linear network by gradients of rows is the perceptron without hidden layers."""
+    pairs = of_patients(federation, 2)
+    keys = {"mode": mode, "noise_multiplier": 0.5, "clip": 0.3}
+    layers = ModelSpec("mlp", None, {"hidden": []}, "zeros")
+    banks = [private(pairs, job={"model": model}, **keys).bank for model in (of_class(Perceptron), layers)]
+    assert banks[0] == pytest.approx(banks[1], abs=1e-9)
+
+
+@pytest.mark.parametrize("mode", ["pooled", "local"])
+def test_a_network_with_batch_statistics_is_refused(federation, mode):
+    with pytest.raises(ConfigError, match="for it normalises by the rows of a batch, so"):
+        private(federation, mode=mode, job={"model": of_class(Normed)})

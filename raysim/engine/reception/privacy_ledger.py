@@ -78,11 +78,11 @@ def statement(job: Job, federation: Federation, ledger: Ledger) -> Statement | N
 
 
 def _twice(section: PrivacySection, covered: Mapping[str, float], rounds: int) -> float:
-    """What pooled rounds cost a patient who is at two hospitals, against an outsider."""
+    """What pooled rounds cost a patient who is at two hospitals, against an outsider; from above."""
     if not rounds:
         return 0.0
     event = Repeated(section.noise_multiplier or 0.0, section.sampling, 2, rounds)
-    return accountant.epsilon([event], section.delta)
+    return accountant.rough(event, section.delta)
 
 
 def _rounds(ledger: Ledger, kinds: Sequence[str]) -> int:
