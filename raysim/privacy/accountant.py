@@ -55,7 +55,7 @@ def epsilon(events: Sequence[Event], delta: float) -> float:
 def _epsilon(events: tuple[Event, ...], delta: float) -> float:
     if not events:
         return 0.0
-    if any(event.multiplier <= 0 for event in events):
+    if any(event.multiplier <= math.exp(MOST_NOISELESS) for event in events):
         return math.inf
     whole = [event for event in events if isinstance(event, Gaussian) and event.rate >= 1]
     if len(whole) == len(events):

@@ -123,3 +123,8 @@ def test_what_is_not_used_is_not_imported():
     )
     printed = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
     assert printed.strip() == "[]"
+
+
+@pytest.mark.parametrize("event", [Gaussian(1e-300, 1.0, 3), Gaussian(5e-324, 0.1, 3), Gaussian(0.0, 1.0, 1)])
+def test_noise_that_vanishes_beside_the_clip_promises_nothing(event):
+    assert accountant.epsilon([event], 1e-5) == math.inf
