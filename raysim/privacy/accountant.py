@@ -62,8 +62,9 @@ def _epsilon(events: tuple[Event, ...], delta: float) -> float:
         return float(library().get_epsilon_gaussian(_together(whole), delta))
     if len(whole) > 1:  # normal noise adds up to normal noise, exactly
         events = (*(event for event in events if event not in whole), Gaussian(_together(whole)))
-    if len(events) > MOST_DISTRIBUTIONS and not any(isinstance(event, Repeated) for event in events):
-        return quick.epsilon_of(events, delta)
+    bounded = [event for event in events if not isinstance(event, Repeated)]
+    if len(bounded) == len(events) > MOST_DISTRIBUTIONS:
+        return quick.epsilon_of(bounded, delta)
     return by_distributions(events, delta)
 
 

@@ -55,9 +55,10 @@ def epsilon_of(events: Sequence[Gaussian | Laplace], delta: float) -> float:
         return math.inf
     whole = np.zeros(len(ORDERS))
     for event in events:
-        sampled = isinstance(event, Gaussian)
-        each = divergences(event.multiplier, event.rate) if sampled else of_laplace(event.multiplier)
-        whole += event.count * each
+        if isinstance(event, Gaussian):
+            whole += event.count * divergences(event.multiplier, event.rate)
+        else:
+            whole += event.count * of_laplace(event.multiplier)
     return _converted(whole, delta)
 
 
