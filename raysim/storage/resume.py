@@ -30,6 +30,7 @@ from raysim.data.federation import Federation
 from raysim.engine.job import Outcome
 from raysim.engine.losses import TrainingLosses
 from raysim.engine.stopping import Stopped
+from raysim.engine.subgroups import Grouping
 from raysim.metrics.score_counts import ScoreCounts
 from raysim.privacy.statement import Statement
 from raysim.statistics.auroc import PairSums
@@ -242,6 +243,8 @@ def save_finished(folder: Path, outcome: Outcome) -> None:
         "figures": pack(outcome.figures, "figures", arrays),
         "pairs": pack({model: np.stack(sums) for model, sums in outcome.pairs.items()}, "pairs", arrays),
         "sketches": pack(outcome.sketches, "sketches", arrays),
+        "groups": pack(outcome.groups, "groups", arrays),
+        "grouping": None if outcome.grouping is None else pack(dataclasses.astuple(outcome.grouping), "", arrays),
         "scores": pack(_as_tuples(outcome.scores), "scores", arrays),
         "validation_scores": pack(_as_tuples(outcome.validation_scores), "validation_scores", arrays),
         "metrics": outcome.metrics,
@@ -273,6 +276,8 @@ def load_finished(folder: Path) -> Outcome | None:
         return Outcome(
             rounds=unpack_rounds(header["columns"], arrays),
             figures=unpack(header["figures"], arrays),
+            groups=unpack(header["groups"], arrays),
+            grouping=None if header["grouping"] is None else Grouping(*unpack(header["grouping"], arrays)),
             pairs={model: PairSums(*sums) for model, sums in unpack(header["pairs"], arrays).items()},
             sketches=unpack(header["sketches"], arrays),
             scores=_as_counts(unpack(header["scores"], arrays)),

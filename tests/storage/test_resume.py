@@ -134,7 +134,7 @@ def test_a_stopped_comparison_repeats_no_finished_run(here: Path, monkeypatch):
     said = go_on("stopped")
     assert "chip, seed 1 goes on from round 6 of 7" in said
     assert first.stat().st_mtime_ns == made
-    for name in ("hospitals.csv", "config.yaml"):
+    for name in ("hospitals.csv", "config.yaml", "noise.csv", "answer.json"):
         assert Path("whole", name).read_bytes() == Path("stopped", name).read_bytes(), name
     tables = [pd.read_csv(f"{folder}/comparison.csv") for folder in ("whole", "stopped")]
     timeless = [table.drop(columns=["seconds", "seconds_std"]) for table in tables]
