@@ -18,7 +18,7 @@ from typing import Any
 PARTS = {
     "sums over pairs of rows, at hospitals": ("raysim.engine.hospitals", "pair_sums"),
     "hospitals' intervals and shrunken estimates": ("raysim.storage.results", "_intervals"),
-    "noise floors, slopes on size and gaps": ("raysim.report.noise", "noise"),
+    "noise floors, slopes on size and gaps": ("raysim.report.judgement.noise", "noise"),
     "differences of all pairs": ("raysim.experiment.comparison", "evidence"),
     "the answer": ("raysim.experiment.comparison", "answer_from"),
     "the table of differences": ("raysim.report.tables", "differences"),

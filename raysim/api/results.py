@@ -23,7 +23,7 @@ from raysim.config.paths import shown
 from raysim.config.schema import Config
 from raysim.core.errors import ConfigError, nearest
 from raysim.engine.stopping import Stopped
-from raysim.report import training
+from raysim.report.sections import training
 from raysim.report.tables import labels, read_csv
 from raysim.statistics.convergence import Convergence
 from raysim.storage.manifest import Manifest

@@ -92,7 +92,7 @@ def _show_run(result: RunResult, console: Console) -> None:
 
 
 def _show_comparison(result: ComparisonResult, console: Console) -> None:
-    from raysim.report import patient_clusters, patient_groups, virtual_time
+    from raysim.report.sections import patient_clusters, patient_groups, virtual_time
     from raysim.report.terminal import comparison_table
 
     config = result.config

@@ -22,23 +22,14 @@ from raysim.engine import timing
 from raysim.engine.job import Result
 from raysim.experiment import tuning
 from raysim.metrics.labels import reporting
-from raysim.report import (
-    attacks,
-    clinical,
-    noise,
-    patient_clusters,
-    patient_groups,
-    plots,
-    privacy,
-    svg,
-    tables,
-    training,
-    virtual_time,
-)
-from raysim.report.answer import answer_from
+from raysim.report import plots, svg, tables
 from raysim.report.drawn import Drawn
-from raysim.report.evidence import evidence
+from raysim.report.hospital import clinical
+from raysim.report.judgement import noise
+from raysim.report.judgement.answer import answer_from
+from raysim.report.judgement.evidence import evidence
 from raysim.report.page import Page, Provenance, comparison_page, run_page
+from raysim.report.sections import attacks, patient_clusters, patient_groups, privacy, training, virtual_time
 from raysim.storage.manifest import Manifest
 from raysim.storage.results import SPLIT, hospitals_table, provenance, split_table, traffic, write_config
 from raysim.tracking.client import NOWHERE
@@ -215,7 +206,7 @@ def drawn(
 
 
 CLUSTER_FILES = ("patient_clusters.csv", "feature_overlap.csv", "protocol.csv")
-"""What only comparisons with clusters of patients leave; see :mod:`raysim.report.patient_clusters`."""
+"""What only comparisons with clusters of patients leave; see :mod:`raysim.report.sections.patient_clusters`."""
 
 
 def clusters_drawn(

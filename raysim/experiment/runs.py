@@ -32,7 +32,7 @@ from raysim.experiment.entries import Entry, entries, folder_of
 from raysim.experiment.jobs import make_job
 from raysim.experiment.notes import headlines, note
 from raysim.experiment.services import RunServices
-from raysim.report import privacy
+from raysim.report.sections import privacy
 from raysim.statistics.paired import FEW_HOSPITALS
 from raysim.storage import resume
 from raysim.storage.checkpoints import Checkpoints, Writer
@@ -323,7 +323,7 @@ class Experiment:
             f"{model} mean {kind.title} {mean:.{digits}f}, {last} {headline['worst_decile']:.{digits}f}",
         )
         if outcome.attack is not None:
-            from raysim.report import attacks
+            from raysim.report.sections import attacks
 
             services.say(attacks.sentence(outcome.attack, kind.title))
         if outcome.privacy is not None:

@@ -15,8 +15,8 @@ import pandas as pd
 
 from raysim.metrics.labels import reporting
 from raysim.report import tables
-from raysim.report.answer import listed, plus_minus
-from raysim.report.noise import Noise
+from raysim.report.judgement.answer import listed, plus_minus
+from raysim.report.judgement.noise import Noise
 from raysim.report.panel import Key
 from raysim.report.plots import signed
 from raysim.statistics.paired import FEW_HOSPITALS

@@ -23,20 +23,7 @@ from matplotlib.figure import Figure
 
 from raysim.engine.job import Result
 from raysim.metrics.labels import reporting
-from raysim.report import (
-    accuracy,
-    costs,
-    decision,
-    figures,
-    gains,
-    hospital_clusters,
-    judged,
-    plots,
-    svg,
-    tables,
-    your_hospital,
-)
-from raysim.report.answer import answer_from
+from raysim.report import figures, hospital_clusters, plots, svg, tables
 from raysim.report.contents import (
     body_rows,
     columns,
@@ -49,9 +36,13 @@ from raysim.report.contents import (
     worst_served,
 )
 from raysim.report.drawn import Drawn
-from raysim.report.evidence import Evidence, evidence
+from raysim.report.hospital import gains, your_hospital
+from raysim.report.judgement import decision, judged
+from raysim.report.judgement.answer import answer_from
+from raysim.report.judgement.evidence import Evidence, evidence
+from raysim.report.judgement.noise import Noise
 from raysim.report.naming import Key, minus, names
-from raysim.report.noise import Noise
+from raysim.report.sections import accuracy, costs
 
 NO_CARDS: Mapping[str, Any] = {"hospitals": [], "columns": [], "over": ""}
 
@@ -138,8 +129,8 @@ def comparison_page(
 
     ``differences`` as :func:`tables.differences` gives them and ``shown``, the evidence, where they are known already;
     ``before`` what is said before its reasons. ``results`` are the runs: without them nothing is told of single
-    hospitals. ``noise`` as :func:`raysim.report.noise.noise` gives it, of the first seed; ``part`` of the rows was
-    evaluated. Without ``hospitals`` nothing can be compared.
+    hospitals. ``noise`` as :func:`raysim.report.judgement.noise.noise` gives it, of the first seed; ``part`` of the rows
+    was evaluated. Without ``hospitals`` nothing can be compared.
     """
     there = hospitals
     if there is None:

@@ -42,7 +42,7 @@ OTHER_MEANINGS = {
         *(
             "raysim/adversaries/who.py",
             "raysim/engine/reception/byzantine.py",
-            "raysim/report/attacks.py",
+            "raysim/report/sections/attacks.py",
         ),  # what attackers know
         *("raysim/config/secure.py", "raysim/engine/updates/secure_sums.py"),  # whom masks join
     ],

@@ -14,7 +14,7 @@ from scipy.stats import t
 
 from raysim.cli import commands
 from raysim.config import reading
-from raysim.report import patient_clusters
+from raysim.report.sections import patient_clusters
 from raysim.storage.patient_tables import composition, mean_overlap, overlap
 from raysim.strategies.one_model.fedavg import FedAvg
 from raysim.strategies.patient_clusters.fedgmc import FedGmc

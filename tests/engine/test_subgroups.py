@@ -15,7 +15,8 @@ from raysim.data.federation import Federation
 from raysim.engine import subgroups
 from raysim.engine.job_checks import check_job
 from raysim.metrics.labels import CLASSIFICATION, REGRESSION
-from raysim.report import patient_groups, tables
+from raysim.report import tables
+from raysim.report.sections import patient_groups
 from raysim.strategies.one_model.fedavg import FedAvg
 from tests.conftest import MakeFederation, job_of, play
 

@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from raysim.report.accuracy import accuracy_rows, local_accuracy
+from raysim.report.sections.accuracy import accuracy_rows, local_accuracy
 
 
 @pytest.fixture

@@ -8,8 +8,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from raysim.report.answer import answer
-from raysim.report.evidence import evidence
+from raysim.report.judgement.answer import answer
+from raysim.report.judgement.evidence import evidence
 from raysim.report.tables import differences
 
 NOISE = {"auroc": 0.01, "mae": 0.02}

@@ -10,7 +10,7 @@ import pytest
 from scipy.stats import t
 
 from raysim.adversaries.figures import AttackFigures
-from raysim.report import attacks
+from raysim.report.sections import attacks
 
 NAN = float("nan")
 

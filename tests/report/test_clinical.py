@@ -12,8 +12,8 @@ import pytest
 
 from raysim.config.evaluation import ClinicalSection
 from raysim.core.csv_files import write_csv
-from raysim.report import clinical
 from raysim.report.curve_figure import curve_figure
+from raysim.report.hospital import clinical
 from raysim.storage.clinical_tables import tables
 from raysim.strategies.one_model.fedavg import FedAvg
 from raysim.strategies.personal.ditto import Ditto

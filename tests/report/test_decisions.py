@@ -14,10 +14,12 @@ import pytest
 
 from raysim.experiment import comparison
 from raysim.metrics.labels import CLASSIFICATION
-from raysim.report import decision, figures, gains, naming, svg, tables
-from raysim.report.answer import answer_from
-from raysim.report.evidence import evidence
-from raysim.report.judged import events_figure, sentence
+from raysim.report import figures, naming, svg, tables
+from raysim.report.hospital import gains
+from raysim.report.judgement import decision
+from raysim.report.judgement.answer import answer_from
+from raysim.report.judgement.evidence import evidence
+from raysim.report.judgement.judged import events_figure, sentence
 from tests.report.pages import HOSTILE, frames
 
 

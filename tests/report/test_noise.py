@@ -12,8 +12,9 @@ import pytest
 
 from raysim.engine.job import Result
 from raysim.engine.messages import ModelSpec
-from raysim.report import contents, noise, tables
-from raysim.report.answer import answer
+from raysim.report import contents, tables
+from raysim.report.judgement import noise
+from raysim.report.judgement.answer import answer
 from raysim.strategies.one_model.fedavg import FedAvg
 from tests.conftest import MakeFederation, play, store
 from tests.statistics.federations import sums

@@ -11,7 +11,8 @@ from types import ModuleType
 import pandas as pd
 import pytest
 
-from raysim.report import answer, contents, page, plots, tables
+from raysim.report import contents, page, plots, tables
+from raysim.report.judgement import answer
 from raysim.report.panel import Panel
 from tests.report.pages import PROVENANCE, SERVED, assert_sound, frames
 

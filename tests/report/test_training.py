@@ -14,7 +14,7 @@ from raysim.data.federation import Federation
 from raysim.engine.job import Result
 from raysim.engine.losses import TrainingLosses
 from raysim.engine.stopping import Stopped
-from raysim.report import training
+from raysim.report.sections import training
 from raysim.strategies.one_model.fedavg import FedAvg
 from tests.conftest import MakeFederation, play
 

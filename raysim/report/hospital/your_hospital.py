@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 from raysim.data.federation import PARTS
 from raysim.engine.job import Result
 from raysim.metrics.labels import TaskKind
-from raysim.report.clinical import over_runs, read_rows
-from raysim.report.gains import Gains, Served, between, compared_with, served
+from raysim.report.hospital.clinical import over_runs, read_rows
+from raysim.report.hospital.gains import Gains, Served, between, compared_with, served
 from raysim.report.naming import Key, size, with_interval
 from raysim.report.tables import read_csv
 

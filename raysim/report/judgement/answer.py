@@ -1,7 +1,7 @@
 """What a comparison says, in plain words, from what its intervals show and never from means alone.
 
 "No difference can be shown with these data" is an answer. Who is recommended is decided in
-:mod:`raysim.report.evidence`.
+:mod:`raysim.report.judgement.evidence`.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ import numpy as np
 import pandas as pd
 
 from raysim.metrics.labels import reporting
-from raysim.report.evidence import Evidence, evidence
-from raysim.report.noise import Noise
+from raysim.report.judgement.evidence import Evidence, evidence
+from raysim.report.judgement.noise import Noise
 from raysim.report.panel import Key
 from raysim.statistics.paired import Limits
 
@@ -59,9 +59,10 @@ def answer(
     reference: str,
     noise: Mapping[Key, Noise] | None = None,
 ) -> Answer:
-    """The answer of a comparison; arguments as those of :func:`raysim.report.evidence.evidence`.
+    """The answer of a comparison; arguments as those of :func:`raysim.report.judgement.evidence.evidence`.
 
-    ``noise`` as :func:`raysim.report.noise.noise` gives it: what is said of differences between hospitals and patients.
+    ``noise`` as :func:`raysim.report.judgement.noise.noise` gives it: what is said of differences between hospitals and
+    patients.
     """
     return answer_from(evidence(per_seed, hospitals, reference), reporting(per_seed).title, noise)
 

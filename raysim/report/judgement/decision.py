@@ -1,6 +1,6 @@
 """The card at the top of a comparison's page: what to take, why, at what price, and when to take another.
 
-Every claim is one of :mod:`raysim.report.evidence`; here it is only said, and drawn as a forest of intervals.
+Every claim is one of :mod:`raysim.report.judgement.evidence`; here it is only said, and drawn as a forest of intervals.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ import numpy as np
 import pandas as pd
 
 from raysim.report import svg
-from raysim.report.answer import Answer
-from raysim.report.evidence import Evidence
+from raysim.report.judgement.answer import Answer
+from raysim.report.judgement.evidence import Evidence
 from raysim.report.naming import Key, number, times, with_interval
 from raysim.report.tables import KEYS
 from raysim.statistics.paired import Limits

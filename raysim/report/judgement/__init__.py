@@ -1,0 +1,1 @@
+"""What a comparison may conclude, and on what evidence."""

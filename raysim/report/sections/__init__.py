@@ -1,0 +1,1 @@
+"""Parts of a page, each with a duty of its own."""
