@@ -223,7 +223,8 @@ class LocalTraining:
         plan, upload = self._plan, phase.upload
         if upload is None or upload.single or upload.what != "delta" or upload.weight is None or upload.weight.ndim > 1:
             return False
-        as_it_is = plan.private is plan.attack is plan.release is plan.compressing is plan.masking is None
+        changes = (plan.private, plan.attack, plan.release, plan.compressing, plan.masking)
+        as_it_is = all(change is None for change in changes)
         forgets = not phase.visit.keep and not phase.visit.carry and phase.objective.variates is None
         return as_it_is and forgets
 

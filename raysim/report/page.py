@@ -129,8 +129,8 @@ def comparison_page(
 
     ``differences`` as :func:`tables.differences` gives them and ``shown``, the evidence, where they are known already;
     ``before`` what is said before its reasons. ``results`` are the runs: without them nothing is told of single
-    hospitals. ``noise`` as :func:`raysim.report.judgement.noise.noise` gives it, of the first seed; ``part`` of the rows
-    was evaluated. Without ``hospitals`` nothing can be compared.
+    hospitals. ``noise`` as :func:`raysim.report.judgement.noise.noise` gives it, of the first seed; ``part`` of
+    the rows was evaluated. Without ``hospitals`` nothing can be compared.
     """
     there = hospitals
     if there is None:

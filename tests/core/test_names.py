@@ -35,9 +35,11 @@ OTHER_MEANINGS = {
             "raysim/engine/reception/promise_checks.py",
             "raysim/engine/reception/promises.py",
             "raysim/engine/reception/receiver.py",
+            "raysim/experiment/canary_audit.py",
         ),
     ],
     "all": [
+        "raysim/report/audit.py",  # all hospitals
         *("raysim/experiment/comparison.py", "raysim/study/plots.py", "raysim/study/predictors.py"),  # every one
         *(
             "raysim/adversaries/who.py",

@@ -52,9 +52,9 @@ def test_a_browser_runs_the_scripts_of_pages_and_no_other(tree, tmp_path):
     hostile = {**drawing, "markup": "<script>alert(1)</script><svg onload=alert(2)></svg>" + drawing["markup"]}
     changed = {**tree, "values": {**tree["values"], "pictures": [hostile]}}
     html = rewritten(put(tmp_path, changed), None, None).read_text()
-    policy = re.search(r'http-equiv="Content-Security-Policy" content="([^"]*)"', html)
-    assert policy is not None
-    policy = policy[1].replace("&#39;", "'")
+    written = re.search(r'http-equiv="Content-Security-Policy" content="([^"]*)"', html)
+    assert written is not None
+    policy = written[1].replace("&#39;", "'")
     directives = dict(part.strip().split(" ", 1) for part in policy.split(";"))
     assert directives["default-src"] == "'none'"
     theirs, ours = scripts(html)

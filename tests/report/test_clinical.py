@@ -96,10 +96,10 @@ def test_several_seeds_are_means_with_their_seeds_in_the_interval(run: Path, tmp
         seeds = 12.706204736**2 * moved**2  # two values that differ by twice as much, over their number
         assert low == pytest.approx(max(b - np.hypot(a - ends[0], np.sqrt(seeds)), 0.0 if moved else -np.inf))
         assert high == pytest.approx(min(b + np.hypot(ends[1] - a, np.sqrt(seeds)), 1.0 if moved else np.inf))
-    table, calibration, _ = clinical.drawn([two])
-    assert "Means over 2 training seeds, each on 134 test rows with" in table.markup
-    assert "its 95 % interval, seeds included" in table.markup
-    assert "by chance to" in table.markup
+    drawing, calibration, _ = clinical.drawn([two])
+    assert "Means over 2 training seeds, each on 134 test rows with" in drawing.markup
+    assert "its 95 % interval, seeds included" in drawing.markup
+    assert "by chance to" in drawing.markup
     assert len(two.calibration) == len(one.calibration)
     assert "means over 2 seeds" in calibration.caption
 

@@ -195,7 +195,6 @@ def test_a_run_shows_each_hospital_with_its_interval_in_order() -> None:
     assert re.findall(r'<circle [^>]*data-h="(\d)"', text) == ["2", "3", "0"]
     assert text.count("whisker") == 3
     assert drawn.charts[0].said.startswith("3 hospitals from 0.500 to 0.900")
-    assert (
-        gains.standing(gains.Served(*[np.full(2, np.nan)] * 3, np.zeros(2, dtype=np.int64)), CLASSIFICATION, "global")
-        == []
-    )
+    undefined = np.full(2, np.nan)
+    nowhere = gains.Served(undefined, undefined, undefined, np.zeros(2, dtype=np.int64))
+    assert gains.standing(nowhere, CLASSIFICATION, "global") == []

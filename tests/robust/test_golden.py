@@ -62,9 +62,9 @@ def test_mixing_with_neighbours_and_buckets():
         close(Aggregation(rule, assumed=1 / 7, before="nnm").aggregate(ROWS).update, [1.05, 2])
     means = before.buckets(np.array([3, 0, 6, 1, 5, 2, 4]), 2)
     close(coordinates.median(before.mixed(means, ROWS)).update, [0.925, 2.075])
-    rule = Aggregation("median", assumed=1 / 7, before="bucketing")
-    shuffled = rule.aggregate(ROWS, order=np.array([3, 0, 6, 1, 5, 2, 4]))
-    assert (shuffled.update != rule.aggregate(ROWS).update).any()
+    bucketed = Aggregation("median", assumed=1 / 7, before="bucketing")
+    shuffled = bucketed.aggregate(ROWS, order=np.array([3, 0, 6, 1, 5, 2, 4]))
+    assert (shuffled.update != bucketed.aggregate(ROWS).update).any()
 
 
 def test_the_shares_of_updates_in_the_aggregate():
