@@ -11,8 +11,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 
-DEFAULTS = "strategies/test_paper_defaults"
-"""Judges every module of strategies."""
+EVERY_STRATEGY = ("strategies/test_paper_defaults", "strategies/test_battery", "strategies/test_checks")
+"""Judge every module of strategies, beside what is said of it below."""
 
 IDENTITIES = ("strategies/test_identities",)
 VIRTUAL_TIME = ("virtual_time/*", "strategies/test_fedasync", "strategies/test_fedbuff")
@@ -64,6 +64,8 @@ TESTS: dict[str, tuple[str, ...]] = {
     "strategies/shared/psi.py": ("data/test_heterogeneity", "strategies/test_clust_psi"),
     "strategies/shared/feature_bins.py": ("strategies/test_clust_psi",),
     "strategies/shared/label_counts.py": ("strategies/test_clust_psi", "strategies/test_asking_selections"),
+    "strategies/shared/encoders.py": ("strategies/test_patient_divisions",),
+    "strategies/shared/importing.py": ("config/test_bad_input", "config/test_bad_system", "core/test_imports"),
     "strategies/shared/*": ("strategies/test_cfl", "strategies/test_clust_psi", *IDENTITIES),
     "raysim/metrics/labels.py": ("metrics/*", "tune/test_results"),
     "raysim/metrics/*": ("metrics/*",),
@@ -94,13 +96,17 @@ TESTS: dict[str, tuple[str, ...]] = {
     "raysim/audit/*": ("audit/test_attacks", "audit/test_one_run", "audit/test_canaries"),
     "raysim/compression/*": ("compression/*", "engine/test_compressing"),
     "raysim/privacy/accountant.py": ("privacy/test_accountant",),
-    "raysim/privacy/*": ("privacy/*math", "privacy/test_clip", "privacy/test_hospital", "privacy/test_patient"),
+    "raysim/privacy/*": ("privacy/test_*_math", "privacy/test_clip", "privacy/test_hospital", "privacy/test_patient"),
     "raysim/robust/*": ("robust/*",),
     "raysim/secure/*": ("secure/*", "engine/test_secure_sums"),
     "raysim/core/exact.py": ("core/test_exact", *IDENTITIES),
     "raysim/core/streams.py": ("core/test_streams", "training/test_kernels", *IDENTITIES),
     "raysim/training/kernels/*": (
+        "training/test_class_weights",
+        "training/test_clipped",
         "training/test_kernels",
+        "training/test_objective",
+        "training/test_private_steps",
         "training/test_terms",
         "training/test_oracles",
         "training/test_models",
@@ -130,9 +136,8 @@ def files_judging(module: str) -> list[str]:
     pattern = _pattern(module)
     if pattern is None:
         raise ValueError(f"--files: {module} is not of the core; name its tests in {Path(__file__).name}")
-    files = {
-        path.relative_to(ROOT).as_posix() for name in TESTS[pattern] for path in (ROOT / "tests").glob(f"{name}.py")
-    }
+    names = TESTS[pattern] + (EVERY_STRATEGY if module.startswith("strategies/") else ())
+    files = {path.relative_to(ROOT).as_posix() for name in names for path in (ROOT / "tests").glob(f"{name}.py")}
     return sorted(file for file in files if Path(file).name.startswith("test_"))
 
 

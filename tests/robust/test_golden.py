@@ -53,6 +53,7 @@ def test_fltrust():
     with_nothing = trust.fltrust(np.vstack([ROWS, np.zeros(2)]), root)
     close(with_nothing.update, [0.8513589660, 1.9736512901])
     assert with_nothing.admitted[-1] == 0
+    assert with_nothing.selects
 
 
 def test_mixing_with_neighbours_and_buckets():
@@ -103,6 +104,8 @@ def test_what_each_rule_bears():
     assert breakdown.kappa("trimmed_mean", 7, 1) == pytest.approx(6 / 5 * 6 / 5)
     assert breakdown.kappa("krum", 7, 1) == pytest.approx(7.2)
     assert breakdown.kappa("median", 7, 1) == pytest.approx(4 * 1.44)
+    assert breakdown.kappa("geometric_median", 7, 1) == pytest.approx(4 * 1.44)
+    assert np.isnan(breakdown.kappa("bulyan", 7, 1))
     assert breakdown.kappa("median", 7, 1, neighbours=True) == pytest.approx(8 / 6 * (4 * 1.44 + 1))
     assert breakdown.kappa("median", 6, 3) == np.inf
 

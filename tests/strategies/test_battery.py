@@ -14,6 +14,9 @@ from raysim.core.errors import ConfigError
 from raysim.data.federation import Federation
 from raysim.engine.job import Outcome
 from raysim.strategies.base import OWN, Strategy
+from raysim.strategies.one_model.fedprox import FedProx
+from raysim.strategies.references.centralized import Centralized
+from raysim.strategies.references.local import Local
 from raysim.strategies.selections.sampling import InverseSqrt, Uniform
 from raysim.traffic.ledger import TOLD
 from tests.conftest import MLP, MakeFederation, fitting, job_of, run, store, with_patients
@@ -199,3 +202,15 @@ def test_several_classes(strategy, federate: MakeFederation):
         for metrics in outcome.metrics.values():
             assert metrics["accuracy"] > 0.4
     assert "two classes" in refusal
+
+
+def test_the_least_that_is_allowed_is():
+    strategy = FedProx(mu=0.0, mu_by_hospital={"one": 0.0}, straggler_epochs={"one": 0})
+    assert strategy.mu_by_hospital == {"one": 0.0}
+    with pytest.raises(ValueError, match=r"mu_by_hospital\.one"):
+        FedProx(mu_by_hospital={"one": -0.1})
+
+
+def test_references_train_everybody_whoever_is_selected():
+    assert not Local().uses_selection()
+    assert not Centralized().uses_selection()

@@ -211,6 +211,14 @@ def test_the_radius_follows_the_rows():
     assert RadiusRule(0.5, None, 100, (), 5, 1.0).of(X[:1], np.zeros(1), 2) == 0.5
 
 
+def test_two_rows_are_enough_to_choose_a_radius_by_and_one_is_not():
+    # Either row foretells the other best where nothing is feared.
+    rule = RadiusRule(0.5, None, 100, (0.0, 0.4), 5, 1.0)
+    X, y = np.ones((2, 1)), np.ones(2)
+    assert rule.of(X, y, 2) == 0.0
+    assert rule.of(X[:1], y[:1], 2) == 0.4
+
+
 @pytest.mark.parametrize("classes", [0, 2])
 def test_a_cross_validated_radius_is_small_where_labels_follow_and_large_where_they_do_not(classes):
     rng = np.random.default_rng(0)

@@ -1,0 +1,31 @@
+"""Noise has the distribution that its guarantee needs, from either origin."""
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from raysim.privacy.noise import laplaces, normals
+
+DRAWS = 100_000
+
+
+@pytest.mark.parametrize("origin", ["seeded", "system"])
+@pytest.mark.parametrize(
+    ("drawn", "law"),
+    [
+        (lambda origin: laplaces(origin, DRAWS, 7, "a purpose"), stats.laplace),
+        (lambda origin: normals(origin, (DRAWS,), 7, "a purpose"), stats.norm),
+    ],
+    ids=["laplace", "normal"],
+)
+def test_the_share_below_each_quantile_is_the_laws(origin, drawn, law):
+    x = drawn(origin)
+    chances = np.array([0.001, 0.01, 0.1, 0.25, 0.5, 0.75, 0.9, 0.99, 0.999])
+    below = (x[:, None] <= law.ppf(chances)).mean(axis=0)
+    # Eight standard deviations: the system's numbers are others each time.
+    assert (np.abs(below - chances) <= 8 * np.sqrt(chances * (1 - chances) / DRAWS)).all()
+
+
+def test_the_systems_numbers_are_never_the_same():
+    assert (laplaces("system", 50, 7, "a purpose") != laplaces("system", 50, 7, "a purpose")).all()
+    assert (laplaces("seeded", 50, 7, "a purpose") == laplaces("seeded", 50, 7, "a purpose")).all()
