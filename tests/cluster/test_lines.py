@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import pickle
 import signal
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from multiprocessing.connection import Client
 from typing import Any
@@ -56,11 +57,22 @@ def placement() -> Placement:
     return Placement(balance(np.array(SIZES), 2), 1, 0)
 
 
-@pytest.fixture(scope="module")
-def pool(ray_here: None) -> RayPool:
+@contextlib.contextmanager
+def two_actors() -> Iterator[RayPool]:
+    """Actors that end afterwards, as others on this Ray need their CPUs."""
     pool = RayPool(placement(), "cpu", timeout=600.0)
-    pool.wait(600)
-    return pool
+    try:
+        pool.wait(600)
+        yield pool
+    finally:
+        for actor in pool.actors:
+            ray.kill(actor)
+
+
+@pytest.fixture(scope="module")
+def pool(ray_here: None) -> Iterator[RayPool]:
+    with two_actors() as pool:
+        yield pool
 
 
 @pytest.fixture(autouse=True)
@@ -110,13 +122,12 @@ class TestWithRay:
 
     def test_an_actor_that_stands_still_is_started_anew_once(self, federate: MakeFederation):
         round = plan(federate(SIZES))
-        pool = RayPool(placement(), "cpu", timeout=600.0)
-        pool.wait(600)
-        pool.round(round, None)
-        assert pool._lines.up == {0, 1}
-        pool._timeout, pool.restart_seconds = 2.0, 600.0
-        os.kill(ray.get(pool.actors[0].__ray_call__.remote(lambda _: os.getpid())), signal.SIGSTOP)
-        same(pool.round(round, None)[0], LocalPool(placement(), "cpu").round(round, None)[0])
+        with two_actors() as pool:
+            pool.round(round, None)
+            assert pool._lines.up == {0, 1}
+            pool._timeout, pool.restart_seconds = 2.0, 600.0
+            os.kill(ray.get(pool.actors[0].__ray_call__.remote(lambda _: os.getpid())), signal.SIGSTOP)
+            same(pool.round(round, None)[0], LocalPool(placement(), "cpu").round(round, None)[0])
 
     def test_a_pool_that_travels_makes_its_own_calls(self, pool: RayPool, federate: MakeFederation):
         pool.round(plan(federate(SIZES)), None)
