@@ -239,7 +239,8 @@ def time_drawn(config: Config, results: Sequence[Result]) -> list[svg.Figure]:
         return []
     task = results[0].federation.task
     table = timing.by_time(results, task.headline)
-    return virtual_time.drawn(table, task.title, config.system.target.get(task.headline))
+    titles = {result.label: result.title for result in results if result.title}
+    return virtual_time.drawn(table, task.title, config.system.target.get(task.headline), titles)
 
 
 def write_run_page(

@@ -126,8 +126,10 @@ def _play(
 
     def conclude(results: Sequence[Result], out: Manifest) -> None:
         hospitals = comparison.per_hospital(results, config.evaluation.part)
-        table = write_curve(out, hospitals, curve, lines, config.evaluation.part)
-        drawn = curve_figure(table, curve.field, curve.figure, curve.scale)
+        of_labels = {result.label: result.title or result.label for result in results}
+        called = {line: of_labels[label].removesuffix(label.removeprefix(line)) for label, (line, _) in lines.items()}
+        table = write_curve(out, hospitals, curve, lines, config.evaluation.part, called)
+        drawn = curve_figure(table.replace({"line": called}), curve.field, curve.figure, curve.scale)
         comparison.write_comparison(out, config, results, [drawn])
 
     experiment.play(console, in_process=in_process, verbose=verbose, begin=begin, conclude=conclude, kind="curve")
@@ -163,15 +165,22 @@ def read(source: Source, overrides: Sequence[str]) -> tuple[Config, Curve, dict[
     return reading.resolve({**tree, "strategies": expanded}, reads=reading.COMPARISON), curve, lines
 
 
-def write_curve(out: Manifest, hospitals: pd.DataFrame, curve: Curve, lines: Lines, part: str) -> pd.DataFrame:
-    """Write ``curve.csv`` and its picture; returns the table."""
+def write_curve(
+    out: Manifest,
+    hospitals: pd.DataFrame,
+    curve: Curve,
+    lines: Lines,
+    part: str,
+    called: Mapping[str, str] | None = None,
+) -> pd.DataFrame:
+    """Write ``curve.csv`` and its picture, where lines have the names that they are ``called``; returns the table."""
     from raysim.report import curve_plot as picture
     from raysim.report.plots import save
 
     table = curve_table(hospitals[hospitals[f"n_{part}"] > 0], curve, lines)
     out.csv(FILE, table)
     with out.writing(PICTURE) as path:
-        save(picture.curves(table, curve.field, curve.figure, curve.scale), path)
+        save(picture.curves(table.replace({"line": dict(called or {})}), curve.field, curve.figure, curve.scale), path)
     return table
 
 

@@ -383,7 +383,13 @@ class Experiment:
 
 
 def title_of(entry: Entry) -> str:
-    """What people call a strategy: the label that its configuration gives, or the title of its class, or its name."""
-    cls = type(entry.strategy)
+    """What people call a strategy: the label that its configuration gives, or the title of its class, or its name.
+
+    A label that begins with the strategy's own name, as those of a curve do, has the title in its place.
+    """
+    cls, section = type(entry.strategy), entry.config.strategy
     title = vars(cls).get("title")
-    return entry.config.strategy.label or (title if isinstance(title, str) and title else cls.__name__)
+    title = title if isinstance(title, str) and title else cls.__name__
+    if section.label and f"{section.label}, ".startswith(f"{section.name}, "):
+        return title + section.label.removeprefix(str(section.name))
+    return section.label or title

@@ -123,7 +123,7 @@ def difference_rows(table: pd.DataFrame, names: Sequence[str], found: pd.DataFra
 
 
 def noise_columns(table: pd.DataFrame, noise: Mapping[Key, Noise]) -> list[tuple[str, str, int]]:
-    """Figures of the table of noise with heading and decimals: those that some model has, then gaps of attributes."""
+    """Figures of the table of noise with heading and decimals: those that some model has."""
     kind, spread = reporting(table), {"gini": "Gini", "std": "Deviation over hospitals"}
     if tables.few(table):
         named = {"lowest": "Lowest hospital", "highest": "Highest hospital"} | spread
@@ -131,55 +131,77 @@ def noise_columns(table: pd.DataFrame, noise: Mapping[Key, Noise]) -> list[tuple
         named = {"worst_decile": "Worst decile", "p10": "10 % quantile", "p90": "90 % quantile"} | spread
     digits = 3 if kind.larger else kind.decimals(table[kind.headline]) + 1
     there = {name for own in noise.values() for name in own.floor.figures}
-    attributes = dict.fromkeys(attribute for own in noise.values() for attribute in own.gaps)
-    return [
-        *((name, heading, 3 if name == "gini" else digits) for name, heading in named.items() if name in there),
-        *((f"{attribute}_gap", f"Gap by {attribute}", 3) for attribute in attributes),
-    ]
+    return [(name, heading, 3 if name == "gini" else digits) for name, heading in named.items() if name in there]
 
 
 def noise_rows(table: pd.DataFrame, names: Sequence[str], noise: Mapping[Key, Noise]) -> list[Row]:
-    """Rows of the table of noise: each figure, where equal service would have it, and the excess with its interval.
-
-    The last cells are the slope on size, where there is one, and whether hospitals are shown to differ.
+    """Rows of the table of noise: whether hospitals are shown to differ, then each figure, where chance alone would
+    have it, and what goes beyond that with its interval.
     """
     rows = []
     for name, key in zip(names, zip(table["strategy"], table["model"], strict=True), strict=True):
         own = noise.get(key)
         if own is None or not own.floor.figures:
             continue
-        cells = []
+        cells = [Cell("yes" if own.floor.shown else "no", "", interval=f"p = {own.floor.p:.2f}")]
         for column, _, digits in noise_columns(table, noise):
-            figure, gap = own.floor.figures.get(column), own.gaps.get(column.removesuffix("_gap"))
-            if figure is not None:
-                low, excess, high = figure.excess
-                beside = f"; excess {signed(excess, digits)} ({signed(low, digits)} to {signed(high, digits)})"
-                cells.append(_beside_floor(figure.value, figure.low, figure.high, digits, beside))
-            elif gap is not None and np.isfinite(gap.of.value):
-                cells.append(_beside_floor(gap.of.value, gap.of.low, gap.of.high, digits, f"; p = {gap.of.p:.2f}"))
-            else:
+            figure = own.floor.figures.get(column)
+            if figure is None:
                 cells.append(Cell("undefined", ""))
-        if _with_slope(table):
-            slope = own.slope
-            limits = f"{signed(slope.low, 4)} to {signed(slope.high, 4)}" if np.isfinite(slope.low) else ""
-            cells.append(Cell(signed(slope.slope, 4) if limits else "undefined", "", interval=limits))
-        shown = f"{'yes' if own.floor.shown else 'no'}, p = {own.floor.p:.2f}"
-        rows.append(Row(name, [*cells, Cell(shown, "")]))
+                continue
+            low, excess, high = figure.excess
+            beside = f"; beyond: {signed(excess, digits)} ({signed(low, digits)} to {signed(high, digits)})"
+            cells.append(_beside_chance(figure.value, figure.low, figure.high, digits, beside))
+        rows.append(Row(name, cells))
     return rows
 
 
 def noise_headings(table: pd.DataFrame, noise: Mapping[Key, Noise]) -> list[str]:
     """The headings of the table of noise."""
-    slope = ["Size slope (weighted)"] if _with_slope(table) else []
-    return [*(heading for _, heading, _ in noise_columns(table, noise)), *slope, "Hospitals differ"]
+    return ["Shown to differ", *(heading for _, heading, _ in noise_columns(table, noise))]
+
+
+def fairness_headings(table: pd.DataFrame, noise: Mapping[Key, Noise]) -> list[str]:
+    """The headings of the table of fairness: the slope on size, where there is one, and the gap of each attribute."""
+    slope = [f"{reporting(table).title} by size"] if _with_slope(table) else []
+    return [*slope, *(f"Gap by {attribute}" for attribute in _attributes(noise))]
+
+
+def fairness_rows(table: pd.DataFrame, names: Sequence[str], noise: Mapping[Key, Noise]) -> list[Row]:
+    """Rows of the table of fairness, cells as its headings; gaps are only those of the last model of a strategy."""
+    attributes = _attributes(noise)
+    rows = []
+    for name, key in zip(names, zip(table["strategy"], table["model"], strict=True), strict=True):
+        own = noise.get(key)
+        if own is None or not (attributes or _with_slope(table)):
+            continue
+        cells = []
+        if _with_slope(table):
+            slope = own.slope
+            limits = f"{signed(slope.low, 4)} to {signed(slope.high, 4)}" if np.isfinite(slope.low) else ""
+            cells.append(Cell(signed(slope.slope, 4) if limits else "undefined", "", interval=limits))
+        for attribute in attributes:
+            gap = own.gaps.get(attribute)
+            if gap is None:
+                cells.append(Cell("\N{EN DASH}", ""))
+            elif np.isfinite(gap.of.value):
+                cells.append(_beside_chance(gap.of.value, gap.of.low, gap.of.high, 3, f"; p = {gap.of.p:.2f}"))
+            else:
+                cells.append(Cell("undefined", ""))
+        rows.append(Row(name, cells))
+    return rows
+
+
+def _attributes(noise: Mapping[Key, Noise]) -> list[str]:
+    return list(dict.fromkeys(attribute for own in noise.values() for attribute in own.gaps))
 
 
 def _with_slope(table: pd.DataFrame) -> bool:
     return reporting(table).larger and not tables.few(table)
 
 
-def _beside_floor(value: float, low: float, high: float, digits: int, beside: str) -> Cell:
-    return Cell(f"{value:.{digits}f}", "", interval=f"equal: {low:.{digits}f} to {high:.{digits}f}{beside}")
+def _beside_chance(value: float, low: float, high: float, digits: int, beside: str) -> Cell:
+    return Cell(f"{value:.{digits}f}", "", interval=f"chance: {low:.{digits}f} to {high:.{digits}f}{beside}")
 
 
 def undefined_sentence(hospitals: pd.DataFrame | None, table: pd.DataFrame, part: str = "test") -> str:
@@ -206,9 +228,10 @@ def undefined_sentence(hospitals: pd.DataFrame | None, table: pd.DataFrame, part
         why += ", and they are left out of every figure"
         return f"{len(found)} of {of} hospitals with {part} rows are undefined: {why}. These are {shown}."
     never = int((~tested.assign(defined=~undefined).groupby("hospital")["defined"].any()).sum())
+    none = f" {never} of them are undefined under all seeds and in no figure." if never else ""
     return (
-        f"{len(found)} of {of} hospitals with {part} rows are undefined under at least one seed: {why}, and they are "
-        f"left out of that seed's figures. {never} are undefined under all seeds and in no figure. These are {shown}."
+        f"{len(found)} of {of} hospitals with {part} rows are undefined under at least one seed ({shown}): {why}, and "
+        f"they are left out of that seed's figures.{none}"
     )
 
 

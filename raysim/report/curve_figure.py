@@ -32,8 +32,9 @@ def curve_figure(table: pd.DataFrame, field: str, figure: str, scale: str = "lin
     lines = list(dict.fromkeys(table["line"]))
     styles = svg.styles([(line, "global") for line in lines])
     unit = UNITS.get(figure, figure)
+    word = unit.partition(",")[0]
     charts = []
-    for column, said in (("mean", f"mean over hospitals: {unit}"), ("variance", f"variance over hospitals: {figure}²")):
+    for column, said in (("mean", f"mean over hospitals: {unit}"), ("variance", f"variance over hospitals: {word}²")):
         over = {line: _over_seeds(table[table["line"] == line], field, column) for line in lines}
         ends = np.concatenate([part[["low", "high"]].to_numpy().ravel() for part in over.values()])
         # A band that reaches 0 would reach out of a logarithmic axis.
@@ -56,7 +57,9 @@ def curve_figure(table: pd.DataFrame, field: str, figure: str, scale: str = "lin
     if level:
         caption += f" Level: {', '.join(level)}, which {'has' if len(level) == 1 else 'have'} no {field} to vary."
     entries = [(line, styles[line, "global"]) for line in lines]
-    return svg.figure("curve", f"{figure} by {field}", charts, caption, svg.legend(entries, lines=True))
+    return svg.figure(
+        "curve", f"{word[:1].upper()}{word[1:]} by {field}", charts, caption, svg.legend(entries, lines=True)
+    )
 
 
 def _over_seeds(rows: pd.DataFrame, field: str, column: str) -> pd.DataFrame:

@@ -6,6 +6,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
+from raysim.report.curve_figure import UNITS
 from raysim.report.plots import FAINT, INK, MUTED, PALETTE
 
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
@@ -25,7 +26,7 @@ def curves(table: pd.DataFrame, field: str, figure: str, scale: str = "linear") 
         ax.grid(color=FAINT, lw=0.6)
         ax.set_title(f"{column} over hospitals", fontsize=10, loc="left", color=INK)
         ax.set_xlabel(field, fontsize=10, color=INK, parse_math=False)
-        ax.set_ylabel(figure, fontsize=10, color=INK)
+        ax.set_ylabel(UNITS.get(figure, figure), fontsize=10, color=INK)
         ax.set_yscale(scale)
         for k, (line, rows) in enumerate(table.groupby("line", sort=False)):
             color = PALETTE[k % len(PALETTE)]

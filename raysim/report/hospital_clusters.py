@@ -67,7 +67,7 @@ def clusters(results: Sequence[Result], names: Names) -> list[svg.Figure]:
                     np.abs(far),
                     name=f"clusters-{len(charts)}",
                     column_title="cluster (hospitals in it)",
-                    title=f"{title}: what its hospitals told",
+                    title=f"{title}: what its hospitals sent",
                     said="; ".join(f"{name}: {', '.join(line)}" for name, line in zip(rows_told, texts, strict=True))
                     + ".",
                     texts=texts,
@@ -77,7 +77,7 @@ def clusters(results: Sequence[Result], names: Names) -> list[svg.Figure]:
     if not charts:
         return []
     told = (
-        " What hospitals told are their signatures, by which they were clustered: means over a cluster. Features are "
+        " What hospitals sent are their signatures, by which they were clustered: means over a cluster. Features are "
         f"in deviations from the mean of all hospitals; shown are the {TOLD_FEATURES} in which clusters differ most. "
         "Darker is farther from that mean."
     ) * signed

@@ -29,6 +29,8 @@ from raysim.report.contents import (
     columns,
     difference_columns,
     difference_rows,
+    fairness_headings,
+    fairness_rows,
     noise_headings,
     noise_rows,
     run_lead,
@@ -41,7 +43,7 @@ from raysim.report.judgement import decision, judged
 from raysim.report.judgement.answer import answer_from
 from raysim.report.judgement.evidence import Evidence, evidence
 from raysim.report.judgement.noise import Noise
-from raysim.report.naming import Key, minus, names
+from raysim.report.naming import MODELS, Key, minus, names
 from raysim.report.sections import accuracy, costs
 
 NO_CARDS: Mapping[str, Any] = {"hospitals": [], "columns": [], "over": ""}
@@ -192,6 +194,8 @@ def comparison_page(
             "noise_seed": provenance.seeds[0] if provenance.of_seed is None else provenance.of_seed,
             "noise_columns": noise_headings(table, noise or {}),
             "noise": noise_rows(table, listed_names, noise or {}),
+            "fairness_columns": fairness_headings(table, noise or {}),
+            "fairness": fairness_rows(table, listed_names, noise or {}),
             "undefined": undefined_sentence(hospitals, table, part),
             "pictures": pictures,
             "costs": [
@@ -227,7 +231,7 @@ def run_page(
     """
     table, kind = tables.comparison(per_model), reporting(per_model)
     models = [str(model) for model in table["model"]]
-    called: dict[Key, str] = {(str(a), str(b)): str(b) for a, b in table[tables.KEYS].to_numpy()}
+    called: dict[Key, str] = {(str(a), str(b)): MODELS.get(str(b), str(b)) for a, b in table[tables.KEYS].to_numpy()}
     looks = figures.styles(table)
     own, _ = _hospitals([result] if result else [], called, "", None, part, hospitals)
     numbers = {card["name"]: number for number, card in enumerate(own["hospitals"])}
@@ -248,7 +252,7 @@ def run_page(
             if result is None
             else gains.standing(gains.served([result], (result.label, models[-1])), kind, models[-1]),
             "columns": [heading for _, heading, *_ in columns(table)],
-            "body": body_rows(table, models),
+            "body": body_rows(table, list(called.values())),
             "undefined": undefined_sentence(hospitals, table, part),
             "worst": worst_served(hospitals, part),
             "pictures": [

@@ -57,6 +57,11 @@ def test_a_curve_is_a_comparison_with_a_table_and_a_picture_more(tmp_path: Path,
     assert row["hospitals"] == len(run)
     assert (tmp_path / "out" / "plots" / "curve.png").stat().st_size > 10_000
     assert (tmp_path / "out" / "comparison.csv").exists()
+    page = (tmp_path / "out" / "report.html").read_text()
+    assert "<span>FedProx</span>" in page, "the line of the curve's own figure"
+    assert "FedProx, mu 0.5" in page
+    assert far in page, "a label that is the user's own stays"
+    assert "fedprox, mu" not in page.partition("What was run")[0]
 
     other = ["curve.figure=accuracy"]
     begin(path, other, None, Console(quiet=True), of=tmp_path / "out", in_process=True, verbose=False)

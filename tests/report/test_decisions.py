@@ -198,3 +198,21 @@ def test_a_run_shows_each_hospital_with_its_interval_in_order() -> None:
     undefined = np.full(2, np.nan)
     nowhere = gains.Served(undefined, undefined, undefined, np.zeros(2, dtype=np.int64))
     assert gains.standing(nowhere, CLASSIFICATION, "global") == []
+
+
+def test_the_card_says_no_difference_of_aurocs_beyond_one() -> None:
+    """Two seeds leave an interval wider than what can be; the card has what the sentences below it have."""
+    rows, seeds = [], []
+    for seed, shift in enumerate((-0.3, 0.3)):
+        for strategy, more in (("fedavg", 0.0), ("other", shift)):
+            key = {"strategy": strategy, "model": "global", "seed": seed}
+            auroc = 0.6 + more + np.linspace(-0.05, 0.05, 12)
+            seeds.append(key | {"auroc": auroc.mean(), "seconds": 1.0, "bytes_down": 1.0, "bytes_up": 1.0})
+            names = [f"h{i}" for i in range(12)]
+            rows.append(pd.DataFrame({**key, "hospital": names, "n_test": 50, "auroc": auroc}))
+    frame, hospitals = pd.DataFrame(seeds), pd.concat(rows, ignore_index=True)
+    shown = evidence(frame, hospitals, "fedavg")
+    assert shown is not None
+    assert shown.between(0, 1)[1].high > 1
+    card = decision.card(shown, answer_from(shown, "AUROC"), frame, tables.differences(frame, "fedavg", hospitals))
+    assert "(-1.000 to +1.000)" in naming.minus(card.lines[0].says).replace("\N{MINUS SIGN}", "-")

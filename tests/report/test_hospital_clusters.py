@@ -34,7 +34,7 @@ def test_shares_and_means_are_those_of_the_cluster_s_hospitals(ran: Result) -> N
     shares, told = figure.charts
     assert shares.y.texts == ("region: unknown", "region: east", "region: west")
     assert [cells(shares)[row] for row in range(3)] == [["0%", "50%"], ["0%", "50%"], ["100%", "0%"]]
-    assert (shares.title, told.title) == ("CHiP-FL", "CHiP-FL: what its hospitals told")
+    assert (shares.title, told.title) == ("CHiP-FL", "CHiP-FL: what its hospitals sent")
     federation = ran.federation
     rows = [federation.rows(h, "train") for h in range(4)]
     sizes = [at.stop - at.start for at in rows]

@@ -62,6 +62,26 @@ def test_other_seeds_are_no_further_evidence(result: Result) -> None:
     pd.testing.assert_frame_equal(noise.table(both), noise.table(alone))
 
 
+def test_the_page_says_first_whether_hospitals_differ_and_has_size_and_groups_apart(result: Result) -> None:
+    by_chance = noise.noise([result], 5)
+    own = by_chance["fedavg", "global"]
+    table = tables.comparison(frame(12))
+    assert contents.noise_headings(table, by_chance)[0] == "Shown to differ"
+    (row,) = contents.noise_rows(table, ["FedAvg"], by_chance)
+    figure = own.floor.figures["worst_decile"]
+    assert row.cells[0].mean == ("yes" if own.floor.shown else "no")
+    assert row.cells[0].interval == f"p = {own.floor.p:.2f}"
+    assert row.cells[1].mean == f"{figure.value:.3f}"
+    assert row.cells[1].interval.startswith(f"chance: {figure.low:.3f} to {figure.high:.3f}; beyond: ")
+    assert contents.fairness_headings(table, by_chance) == ["AUROC by size", "Gap by sex"]
+    (row,) = contents.fairness_rows(table, ["FedAvg"], by_chance)
+    gap = own.gaps["sex"].of
+    assert [cell.mean for cell in row.cells] == [contents.signed(own.slope.slope, 4), f"{gap.value:.3f}"]
+    assert row.cells[1].interval == f"chance: {gap.low:.3f} to {gap.high:.3f}; p = {gap.p:.2f}"
+    few = tables.comparison(frame(9))
+    assert contents.fairness_headings(few, by_chance) == ["Gap by sex"]
+
+
 def test_a_slope_is_a_direction_only_where_its_interval_excludes_none() -> None:
     rng, sizes = np.random.default_rng(1), np.geomspace(40, 2000, 40).astype(int)
     events = np.maximum(2, sizes // 5)
@@ -125,7 +145,7 @@ def test_real_labels_have_a_floor_of_their_errors(tmp_path: Path, shift: float, 
     assert both["fedavg", "global"].floor.shown == shown
     per_model = pd.DataFrame([{"strategy": "fedavg", "model": "global", **measured}])
     headings = contents.noise_headings(tables.comparison(per_model), both)
-    assert headings == ["Worst decile", "90 % quantile", "Gini", "Deviation over hospitals", "Hospitals differ"]
+    assert headings == ["Shown to differ", "Worst decile", "90 % quantile", "Gini", "Deviation over hospitals"]
     (row,) = contents.noise_rows(tables.comparison(per_model), ["fedavg"], both)
     assert len(row.cells) == len(headings)
 

@@ -239,7 +239,7 @@ def _cell(each: Served, name: str, at: float | None, digits: int) -> Markup:
         below = interval(float(row["low"]), float(row["high"]), digits)
     elif name == "calibration_error":
         floor = _row(each, "calibration_error_floor", None)
-        below = "no interval" + (f"; by chance to {floor['high']:.{digits}f}" if floor is not None else "")
+        below = "no interval" if floor is None else f"by chance to {floor['high']:.{digits}f}"
     return element("td", number(float(row["value"]), digits), element("span", below, class_="interval"))
 
 

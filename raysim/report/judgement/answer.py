@@ -183,7 +183,7 @@ def _references(shown: Evidence) -> list[str]:
     sentences = []
     for entry, pair in zip(shown.references, shown.of_references, strict=True):
         interval = pair.population()
-        value = signed(pair.difference, _possible(interval, shown), _digits(shown))
+        value = signed(pair.difference, possible(interval, shown), _digits(shown))
         if not pair.of_training:
             verdict = "one seed shows no difference"
         elif not interval.shows:
@@ -220,10 +220,10 @@ def _digits(shown: Evidence) -> int:
 
 def _words(shown: Evidence, i: int, j: int) -> str:
     value, interval = shown.between(i, j)
-    return signed(value, _possible(interval, shown), _digits(shown))
+    return signed(value, possible(interval, shown), _digits(shown))
 
 
-def _possible(interval: Limits, shown: Evidence) -> Limits:
+def possible(interval: Limits, shown: Evidence) -> Limits:
     """What of an interval can be: two AUROCs differ by at most 1."""
     if not shown.kind.larger:
         return interval

@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 
 from raysim.report import svg
-from raysim.report.judgement.answer import Answer
+from raysim.report.judgement.answer import Answer, possible
 from raysim.report.judgement.evidence import Evidence
 from raysim.report.naming import Key, number, times, with_interval
 from raysim.report.tables import KEYS
@@ -49,13 +49,19 @@ def card(shown: Evidence, said: Answer, frame: pd.DataFrame, differences: pd.Dat
         return Card(best.name, said.lead, ())
     against = _against(shown)
     other = shown.entries[against]
-    value, limits = shown.between(shown.best, against)
+    value, limits = _between(shown, shown.best, against)
     digits = shown.kind.decimals([value])
     lines = [_judged(f"Mean {shown.kind.title} against {other.name}", value, limits, shown, digits)]
     if against == shown.base:
         lines += _worst_tenth(shown, differences, best.key, other.name, digits)
     lines += [_price(frame, best.key, other.key, other.name), _runner_up(shown)]
     return Card(best.name, said.lead, tuple(lines))
+
+
+def _between(shown: Evidence, i: int, j: int) -> tuple[float, Limits]:
+    """A difference with what of its interval can be."""
+    value, limits = shown.between(i, j)
+    return value, possible(limits, shown)
 
 
 def _against(shown: Evidence) -> int:
@@ -122,7 +128,7 @@ def _mean(frame: pd.DataFrame, key: Key, columns: Sequence[str]) -> float:
 def _runner_up(shown: Evidence) -> Line:
     best, second = shown.best, _second(shown)
     one, other = shown.entries[second], shown.entries[best]
-    value, limits = shown.between(second, best)
+    value, limits = _between(shown, second, best)
     digits = shown.kind.decimals([value])
     text = with_interval(value, limits.low, limits.high, digits, sign=True)
     worst = shown.worst_decile(second, best)
@@ -153,7 +159,7 @@ def forest(
         return []
     base, kind = shown.entries[shown.base], shown.kind
     rows: list[tuple[str, svg.Style, float, Limits]] = [
-        (entry.name, looks[entry.key], *shown.between(i, shown.base))
+        (entry.name, looks[entry.key], *_between(shown, i, shown.base))
         for i, entry in enumerate(shown.entries)
         if i != shown.base
     ]

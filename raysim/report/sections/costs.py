@@ -36,7 +36,7 @@ def bars(frame: pd.DataFrame, names: Names, looks: Looks) -> list[svg.Figure]:
     charts = []
     for column, heading, unit, word in COSTS:
         values = table[column].to_numpy(float) / unit
-        texts = [size(v * unit) if unit > 1 else f"{v:,.1f} s" for v in values]
+        texts = [size(v * unit) if unit > 1 else (f"{v:,.1f} s" if v >= 1 else f"{v:.2g} s") for v in values]
         chart = svg.Chart(
             svg.linear(word, values, include=(0.0,), within=(0.0, np.inf), count=3, margin=0.3),
             svg.names("", words),

@@ -20,16 +20,22 @@ POINTS = 400
 """At so many moments the curves of several seeds are averaged."""
 
 
-def drawn(table: pd.DataFrame, title: str, target: float | None = None) -> list[svg.Figure]:
+def drawn(
+    table: pd.DataFrame, title: str, target: float | None = None, titles: Mapping[str, str] | None = None
+) -> list[svg.Figure]:
     """The picture for a page, from ``strategy, model, seed, virtual_seconds, bytes, value``; none without rows.
 
-    ``title`` names the metric; ``target`` is drawn as a line.
+    ``title`` names the metric; ``target`` is drawn as a line; ``titles`` are strategies' names by label.
     """
     defined = table[table["value"].notna()]
     if defined.empty:
         return []
     keys = [(str(a), str(b)) for a, b in defined[KEYS].drop_duplicates().to_numpy()]
-    names = dict(zip(keys, labels(pd.DataFrame(keys, columns=KEYS)), strict=True))
+    said_as = labels(pd.DataFrame(keys, columns=KEYS))
+    names = {
+        key: (titles or {}).get(key[0], key[0]) + label.removeprefix(key[0])
+        for key, label in zip(keys, said_as, strict=True)
+    }
     looks, charts = svg.styles(keys), []
     for column, unit, words in AXES:
         lines = []

@@ -43,7 +43,8 @@ class Figure:
 
     def standalone(self) -> str:
         """The figure as a file of its own: one SVG with its styles, on white."""
-        columns = 3 if len(self.charts) > 1 and self.charts[0].width <= 1.5 * PANEL else 1
+        first = self.charts[0].width if len(self.charts) > 1 else np.inf
+        columns = 3 if first <= 1.2 * PANEL else 2 if first <= 1.5 * PANEL else 1
         parts, top = [] if self.legend is None else [self.legend.drawn()], 12.0
         if self.legend is not None:
             top += 18.0 * len(self.legend.entries)
@@ -93,7 +94,8 @@ def figure(name: str, title: str, charts: Sequence[Chart], caption: str, legend:
     """A figure of charts, beside each other where there is room, with a ``legend`` above them."""
     drawn = joined(chart.markup() for chart in charts)
     beside = len(charts) > 1 and all(chart.width <= 1.5 * PANEL for chart in charts)
-    inside = element("div", drawn, class_="panels" if beside else "panel")
+    wide = any(chart.width > 1.2 * PANEL for chart in charts)
+    inside = element("div", drawn, class_=("panels two" if wide else "panels") if beside else "panel")
     own = legend if isinstance(legend, Legend) else None
     return Figure(name, title, joined([legend or Markup(""), inside]), caption, tuple(charts), own)
 
