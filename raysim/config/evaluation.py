@@ -3,13 +3,9 @@
 from __future__ import annotations
 
 from itertools import pairwise
-from typing import Literal
+from typing import Any, Literal
 
-from pydantic import (
-    Field,
-    FiniteFloat,
-    field_validator,
-)
+from pydantic import Field, FiniteFloat, SerializerFunctionWrapHandler, field_validator, model_serializer
 
 from raysim.core.defaults import default
 from raysim.core.section import Section
@@ -52,6 +48,11 @@ class EvaluationSection(Section):
     predictions: bool = default("evaluation.predictions")
     minimum_events: int = default("evaluation.minimum_events", ge=1)
     clinical: ClinicalSection | None = Field(default_factory=ClinicalSection)
+
+    @model_serializer(mode="wrap")
+    def _keep_none_that_is_no_default(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        written: dict[str, Any] = write(self)
+        return written | ({"clinical": None} if self.clinical is None else {})
 
     @field_validator("age_bands")
     @classmethod

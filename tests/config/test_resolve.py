@@ -80,6 +80,13 @@ def test_every_registered_plug_in_is_filled_in(kind):
         assert again(config.frozen()) == config
 
 
+def test_figures_that_are_not_wanted_stay_out():
+    config = resolve({"evaluation": {"clinical": None}})
+    assert config.frozen()["evaluation"]["clinical"] is None
+    assert again(config.frozen()) == config
+    assert "groups" not in config.frozen()["evaluation"]
+
+
 def test_own_keys_are_filled_in_and_a_key_that_is_unset_stays_unset():
     config = resolve({"strategy": {"name": "ditto", "epochs": None}, "model": "mlp"})
     assert config.strategy.own()["epochs"] is None
