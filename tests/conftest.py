@@ -120,6 +120,13 @@ def one_thread() -> Iterator[None]:
         yield
 
 
+@pytest.fixture(autouse=True)
+def no_commands_process() -> Iterator[None]:
+    """A test may call the command line, which takes this process for its own; the next one is a guest in it again."""
+    yield
+    host._own = False
+
+
 @pytest.fixture(scope="session")
 def data_folder() -> Path:
     """The folder of real open data, named by RAYSIM_DATA.
