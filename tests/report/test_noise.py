@@ -15,6 +15,7 @@ from raysim.engine.messages import ModelSpec
 from raysim.report import contents, tables
 from raysim.report.judgement import noise
 from raysim.report.judgement.answer import answer
+from raysim.report.naming import signed
 from raysim.strategies.one_model.fedavg import FedAvg
 from tests.conftest import MakeFederation, play, store
 from tests.statistics.federations import sums
@@ -76,7 +77,7 @@ def test_the_page_says_first_whether_hospitals_differ_and_has_size_and_groups_ap
     assert contents.fairness_headings(table, by_chance) == ["AUROC by size", "Gap by sex"]
     (row,) = contents.fairness_rows(table, ["FedAvg"], by_chance)
     gap = own.gaps["sex"].of
-    assert [cell.mean for cell in row.cells] == [contents.signed(own.slope.slope, 4), f"{gap.value:.3f}"]
+    assert [cell.mean for cell in row.cells] == [signed(own.slope.slope, 4), f"{gap.value:.3f}"]
     assert row.cells[1].interval == f"chance: {gap.low:.3f} to {gap.high:.3f}; p = {gap.p:.2f}"
     few = tables.comparison(frame(9))
     assert contents.fairness_headings(few, by_chance) == ["Gap by sex"]
