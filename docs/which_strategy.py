@@ -58,7 +58,7 @@ def drawing() -> str:
     top = 12 + len(QUESTIONS) * ROW
     parts += [
         f'<rect x="10" y="{top}" width="300" height="{BOX}" rx="6"/>',
-        f'<text x="160" y="{top + BOX / 2 + 5}" text-anchor="middle">Stay with fedavg.</text>',
+        f'<text x="160" y="{top + BOX / 2 + 5}" text-anchor="middle">All no: stay with fedavg.</text>',
         "</svg>",
     ]
     return "\n".join(parts) + "\n"

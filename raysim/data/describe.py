@@ -233,7 +233,7 @@ def _hospitals(s: Summary) -> Table:
     order = np.argsort(-totals, kind="stable")
     binary = len(s.classes) == 2
     everything = len(order) <= _LARGEST + _SMALLEST
-    title = "hospitals" if everything else f"hospitals: the {_LARGEST} largest and {_SMALLEST} smallest"
+    title = "hospitals" if everything else f"hospitals: {_LARGEST} largest, {_SMALLEST} smallest"
     columns = [part for k, part in enumerate(PARTS) if s.sizes[:, k].any()]
     about = "mean label" if s.labels is not None else s.classes[1] if binary else "classes present"
     table = _table(title, "hospital", "rows", *columns, about)

@@ -19,6 +19,7 @@ def curves(table: pd.DataFrame, field: str, figure: str, scale: str = "linear") 
     Lines are means over seeds, bands reach one deviation over seeds to either side. Strategies whose ``field`` is
     missing are level, broken lines without a band. ``scale`` of the vertical axes: ``linear`` or ``log``.
     """
+    unit = UNITS.get(figure, figure)
     drawn = Figure(figsize=(9.6, 4.2), layout="constrained")
     for ax, column in zip(drawn.subplots(1, 2), ("mean", "variance"), strict=True):
         ax.spines[["top", "right"]].set_visible(False)
@@ -26,7 +27,7 @@ def curves(table: pd.DataFrame, field: str, figure: str, scale: str = "linear") 
         ax.grid(color=FAINT, lw=0.6)
         ax.set_title(f"{column} over hospitals", fontsize=10, loc="left", color=INK)
         ax.set_xlabel(field, fontsize=10, color=INK, parse_math=False)
-        ax.set_ylabel(UNITS.get(figure, figure), fontsize=10, color=INK)
+        ax.set_ylabel(unit if column == "mean" else f"{unit.partition(',')[0]}²", fontsize=10, color=INK)
         ax.set_yscale(scale)
         for k, (line, rows) in enumerate(table.groupby("line", sort=False)):
             color = PALETTE[k % len(PALETTE)]

@@ -97,7 +97,7 @@ def slices(choice: Choice, keys: Sequence[str]) -> list[Figure]:
         for k, key in enumerate(keys):
             x, places = scale(choice, key)
             said = f"{title(choice, j)} of each trial against {key}."
-            chart = Chart(x, axis(choice, j), name=f"slice-{j}-{k}", said=said, width=PANEL * 1.25, height=230)
+            chart = Chart(x, axis(choice, j), name=f"slice-{j}-{k}", said=said, width=PANEL * 1.25, height=300)
             _dots(chart, choice, places, choice.values[:, j])
             charts.append(chart)
         if charts:

@@ -49,7 +49,7 @@
       element("dd", text, line);
     });
     card.append(table(`How each model serves it (${data.over})`, data.columns, chosen.rows));
-    card.append(table("What left this hospital", ["Strategy", "Kinds and bytes"], chosen.sent));
+    card.append(table("What left this hospital. Patients' rows do only where it says rows; all else is computed from them.", ["Strategy", "Kinds and bytes"], chosen.sent));
     const own = `[data-h="${Number(number)}"]`;
     mark.textContent = `.chart ${own} { opacity: 1; fill-opacity: 1; }
       .chart ${own}:not(.whisker) { fill: var(--chosen); stroke: var(--ink); stroke-width: 1.2;
