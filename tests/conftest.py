@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import functools
 import os
+import signal
 import sqlite3
 import tempfile
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -39,6 +41,10 @@ IN_CI = os.environ.get("CI", "").lower() in ("1", "true")
 settings.register_profile("raysim", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("ci", settings.get_profile("raysim"), derandomize=True, database=None, print_blob=True)
 settings.load_profile("ci" if IN_CI else "raysim")
+
+# A shell that starts tests in the background has them, and whatever they start, ignore Ctrl-C.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN and threading.current_thread() is threading.main_thread():
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 T = TypeVar("T")
 

@@ -7,7 +7,7 @@ import math
 import re
 import threading
 import time
-from urllib.parse import quote
+from urllib.parse import quote, unquote
 
 import pytest
 
@@ -68,8 +68,9 @@ def test_sweep_trial_and_seed_are_nested_runs_that_can_be_compared(sweep, tmp_pa
     assert whole.data.metrics == {"hypervolume": 0.25}
     said, link = whole.data.tags["mlflow.note.content"].split("\n\n")
     assert said == "said"
-    assert re.findall(r"[0-9a-f]{32}", link)[0] == first.info.run_id, "the Pareto set comes first"
-    assert set(re.findall(r"[0-9a-f]{32}", link)) == {runs[f"trial {k}"].info.run_id for k in (1, 2, 3)}
+    compared = re.findall(r"[0-9a-f]{32}", unquote(link))
+    assert compared[0] == first.info.run_id, "the Pareto set comes first"
+    assert set(compared) == {runs[f"trial {k}"].info.run_id for k in (1, 2, 3)}
     assert f"experiments={quote(json.dumps([experiment]))}" in link
     searched = {"strategy.lam", "log10 strategy.lam", "strategy.alpha"}
     assert first.data.params.keys() == searched, "what all trials share is the sweep's"
