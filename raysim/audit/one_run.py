@@ -83,3 +83,15 @@ def guessed(scores: ArrayLike, included: ArrayLike, share: float = 0.5) -> Guess
 def _numbers(canaries: int) -> list[int]:
     """Numbers of guesses among which the best is found: all of a few, else some hundred."""
     return sorted({canaries, *np.linspace(1, canaries, min(canaries, 200)).astype(int).tolist()})
+
+
+def told(guesses: Guesses, delta: float) -> dict[str, int | float]:
+    """What an audit says of its guesses: how many were right, and how large epsilon is at least."""
+    return {
+        "canaries": guesses.canaries,
+        "guesses": guesses.made,
+        "right": guesses.right,
+        "delta": delta,
+        "epsilon_at_least": lower_bound(guesses, delta),
+        "ceiling": ceiling(guesses.canaries, delta),
+    }

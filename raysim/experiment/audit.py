@@ -217,12 +217,7 @@ class _Auditor:
             "sees": "the last model",
             "against": "outsider",
             "unit": "example",
-            "canaries": count,
-            "guesses": guesses.made,
-            "right": guesses.right,
-            "delta": delta,
-            "epsilon_at_least": one_run.lower_bound(guesses, delta),
-            "ceiling": one_run.ceiling(count, delta),
+            **one_run.told(guesses, delta),
             "epsilon_claimed": None if promised is None else promised.covered["outsider"],
         }
 

@@ -70,19 +70,13 @@ def watched(job: Job, federation: Federation, opened: Opened, folder: Path, coun
     if section.unit != "hospital":
         scores = -scores / _noise(job, section, marked)[homes]  # gradients are descended
     against: Adversary = "server" if single else "outsider"
-    guesses, delta = one_run.guessed(scores, inside), section.delta
-    claimed = outcome.privacy.covered[against]
+    guesses = one_run.guessed(scores, inside)
     return {
         "sees": f"each {'update' if single else 'sum'} of every round",
         "against": against,
         "unit": section.unit,
-        "canaries": count,
-        "guesses": guesses.made,
-        "right": guesses.right,
-        "delta": delta,
-        "epsilon_at_least": one_run.lower_bound(guesses, delta),
-        "ceiling": one_run.ceiling(count, delta),
-        "epsilon_claimed": claimed,
+        **one_run.told(guesses, section.delta),
+        "epsilon_claimed": outcome.privacy.covered[against],
     }
 
 

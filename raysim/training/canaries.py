@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from raysim.training.base import Model, Optimizer, Task, Vector
-from raysim.training.kernels.clipped import Patients, Traceable, Traced, clipped_sum
+from raysim.training.kernels.clipped import DenseLayers, Traceable, Traced
 from raysim.training.models import build_model
 
 
@@ -43,7 +43,7 @@ class WithCanaries:
         return CanaryModel(inner, n_features - self.columns)
 
 
-class CanaryModel:
+class CanaryModel(DenseLayers):
     """``inner`` for rows that are 0 from column ``first`` on; all others are canaries."""
 
     def __init__(self, inner: Any, first: int) -> None:
@@ -76,20 +76,6 @@ class CanaryModel:
         ]
         ends: NDArray[Any] = self._inner.train(planted, optimizer)
         return ends
-
-    unclippable = None
-
-    def clipped_sum(
-        self,
-        theta: Vector,
-        X: NDArray[Any],
-        y: NDArray[Any],
-        weights: NDArray[Any] | None,
-        patient: Patients,
-        clip: float,
-    ) -> Vector:
-        """See :class:`raysim.training.kernels.clipped.Clippable`."""
-        return clipped_sum(self.traced(theta, X, y, weights), patient, clip)
 
     def traced(
         self, theta: NDArray[Any], X: NDArray[Any], y: NDArray[Any], weights: NDArray[Any] | None

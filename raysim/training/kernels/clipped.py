@@ -126,6 +126,30 @@ def clipped_sum(layers: Sequence[Traced], patient: Patients, clip: float) -> NDA
     return np.concatenate(parts)
 
 
+class DenseLayers:
+    """:class:`Clippable` for what is :class:`Traceable`: rows go through dense layers, each row by itself."""
+
+    unclippable: str | None = None
+
+    def traced(
+        self, theta: NDArray[Any], X: NDArray[Any], y: NDArray[Any], weights: NDArray[Any] | None
+    ) -> list[Traced]:
+        """See :class:`Traceable`."""
+        raise NotImplementedError
+
+    def clipped_sum(
+        self,
+        theta: NDArray[Any],
+        X: NDArray[Any],
+        y: NDArray[Any],
+        weights: NDArray[Any] | None,
+        patient: Patients,
+        clip: float,
+    ) -> NDArray[Any]:
+        """See :class:`Clippable`."""
+        return clipped_sum(self.traced(theta, X, y, weights), patient, clip)
+
+
 class RowFactors:
     """What each row of a batch is multiplied by in a hospital's private steps.
 

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from raysim.training.base import Layout, Model, Optimizer, Task, Vector
 from raysim.training.kernels.batches import Gathered, visits
-from raysim.training.kernels.clipped import Patients, Traced, clipped_sum
+from raysim.training.kernels.clipped import DenseLayers, Traced
 from raysim.training.kernels.descent import BLAS, begin, end, largest, noise_of, one_by_one, softmax_residual
 from raysim.training.kernels.linear_clip import LinearClip
 from raysim.training.losses import LOG_LOSS, REGRESSION, choose, residual, row_losses
@@ -44,7 +44,7 @@ class LinearRegression:
         return Cohort(host, Dense((n_features, 1), loss), device=device, precision=precision)
 
 
-class LinearModel:
+class LinearModel(DenseLayers):
     """``weight [outputs, F]`` and ``bias [outputs]`` as ``torch.nn.Linear`` keeps them, under ``loss``."""
 
     def __init__(self, n_features: int, outputs: int, precision: str, loss: str) -> None:
@@ -82,20 +82,6 @@ class LinearModel:
     def row_losses(self, outputs: NDArray[Any], y: NDArray[Any]) -> NDArray[np.float64]:
         """The loss of each row ``[n]``."""
         return row_losses(self._loss, outputs, y)
-
-    unclippable = None
-
-    def clipped_sum(
-        self,
-        theta: Vector,
-        X: NDArray[Any],
-        y: NDArray[Any],
-        weights: NDArray[Any] | None,
-        patient: Patients,
-        clip: float,
-    ) -> Vector:
-        """See :class:`raysim.training.kernels.clipped.Clippable`."""
-        return clipped_sum(self.traced(theta, X, y, weights), patient, clip)
 
     def traced(self, theta: Vector, X: NDArray[Any], y: NDArray[Any], weights: NDArray[Any] | None) -> list[Traced]:
         """See :class:`raysim.training.kernels.clipped.Traceable`."""

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from raysim.training.base import ContrastTerm, Layout, Model, Optimizer, Task, Vector
 from raysim.training.kernels.batches import visits
-from raysim.training.kernels.clipped import Patients, RowFactors, Traced, clipped_sum
+from raysim.training.kernels.clipped import DenseLayers, RowFactors, Traced
 from raysim.training.kernels.contrast import add_gradient, directions
 from raysim.training.kernels.descent import BLAS, begin, end, largest, noise_of, one_by_one, softmax_residual
 from raysim.training.losses import LOG_LOSS, choose, residual, row_losses
@@ -59,7 +59,7 @@ class MLP:
         return Cohort(host, Dense(widths, loss), device=device, precision=precision)
 
 
-class MlpModel:
+class MlpModel(DenseLayers):
     """``layers.<k>.weight [out, in]`` and ``layers.<k>.bias [out]``, as ``torch.nn.Linear`` keeps them.
 
     ``widths``: ``(F, hidden..., C)``; for a real label ``C`` is 1.
@@ -116,20 +116,6 @@ class MlpModel:
     def row_losses(self, outputs: NDArray[Any], y: NDArray[Any]) -> NDArray[np.float64]:
         """The loss of each row ``[n]``."""
         return row_losses(self._loss, outputs, y)
-
-    unclippable = None
-
-    def clipped_sum(
-        self,
-        theta: Vector,
-        X: NDArray[Any],
-        y: NDArray[Any],
-        weights: NDArray[Any] | None,
-        patient: Patients,
-        clip: float,
-    ) -> Vector:
-        """See :class:`raysim.training.kernels.clipped.Clippable`."""
-        return clipped_sum(self.traced(theta, X, y, weights), patient, clip)
 
     def traced(self, theta: Vector, X: NDArray[Any], y: NDArray[Any], weights: NDArray[Any] | None) -> list[Traced]:
         """See :class:`raysim.training.kernels.clipped.Traceable`."""
