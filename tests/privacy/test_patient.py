@@ -37,6 +37,7 @@ from raysim.strategies.references.centralized import Centralized
 from raysim.strategies.selections.sampling import All, Poisson
 from raysim.strategies.shared.label_counts import LabelCounts
 from tests.conftest import MLP, MakeFederation, job_of, run, store
+from tests.training.families import Normed
 
 SIZES = [9, 4, 13, 7, 0, 6]
 
@@ -306,17 +307,6 @@ def test_a_source_that_knows_patients_keeps_them(tmp_path: Path):
         assert len(np.unique(people[built.people == person])) == 1
     by_row = build(source, Split(by="row"), seed=0)
     assert len(np.unique(by_row.people)) == 20
-
-
-class Normed(nn.Module):
-    """A network whose outputs for a row depend on the others."""
-
-    def __init__(self, n_features: int, n_outputs: int) -> None:
-        super().__init__()
-        self.norm, self.last = nn.BatchNorm1d(n_features), nn.Linear(n_features, n_outputs)
-
-    def forward(self, X: torch.Tensor) -> torch.Tensor:
-        return self.last(self.norm(X))
 
 
 class Perceptron(nn.Module):

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from raysim.training.kernels.clipped import Clippable, clipped_sum, patient_lengths
 from raysim.training.models import build_model
+from tests.training.families import MODELS
 
 X = np.array([[1.0, 2.0], [-1.0, 0.5], [0.3, -1.2]])
 Y = np.array([1, 0, 0])
@@ -34,17 +35,6 @@ def test_a_perceptron_by_hand():
     theta = np.array([0.5, -0.25, 0.1, 0.3, 0.1, -0.1, 1.0, -0.5, -0.2, 0.4, 0.0, 0.05])
     layers = model("mlp", 2, 2, hidden=[2]).traced(theta, X, Y, None)
     assert patient_lengths(layers, ALONE) == pytest.approx([1.5499605139, 0.7247807688, 0.8800212444], abs=1e-9)
-
-
-MODELS = [
-    ("logistic_regression", 2, {}),
-    ("logistic_regression", 3, {}),
-    ("linear_regression", 0, {}),
-    ("linear_regression", 0, {"loss": "absolute"}),
-    ("mlp", 2, {"hidden": [4, 3]}),
-    ("mlp", 3, {"hidden": []}),
-    ("mlp", 0, {"hidden": [3]}),
-]
 
 
 @pytest.mark.parametrize(("name", "classes", "options"), MODELS)

@@ -19,17 +19,9 @@ from raysim.training.kernels.by_row import chunks, descend
 from raysim.training.kernels.generic import ModuleModel
 from raysim.training.models import build_model
 from raysim.training.private import PrivateSteps, drawn
+from tests.training.families import MODELS, Normed
 
 FEATURES = 3
-MODELS = [
-    ("logistic_regression", 2, {}),
-    ("logistic_regression", 3, {}),
-    ("linear_regression", 0, {}),
-    ("linear_regression", 0, {"loss": "absolute"}),
-    ("mlp", 2, {"hidden": [4, 3]}),
-    ("mlp", 3, {"hidden": []}),
-    ("mlp", 0, {"hidden": [3]}),
-]
 
 
 class Perceptron(nn.Module):
@@ -41,15 +33,6 @@ class Perceptron(nn.Module):
 
     def forward(self, X: torch.Tensor) -> torch.Tensor:
         return self.layers[1](torch.relu(self.layers[0](X)))
-
-
-class Normed(nn.Module):
-    def __init__(self, n_features: int, n_outputs: int) -> None:
-        super().__init__()
-        self.norm, self.last = nn.BatchNorm1d(n_features), nn.Linear(n_features, n_outputs)
-
-    def forward(self, X: torch.Tensor) -> torch.Tensor:
-        return self.last(self.norm(X))
 
 
 class Dropping(nn.Module):

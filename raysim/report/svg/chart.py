@@ -201,13 +201,6 @@ class Chart:
         if math.isfinite(a) and math.isfinite(b):
             self._marks.append(element("text", text, x=a + dx, y=b + dy, class_="note", text_anchor=anchor))
 
-    def at_the_right(self, texts: Sequence[str], y: ArrayLike) -> None:
-        """Texts in the room kept free there, each at its value, moved apart where they would overlap."""
-        heights = [float(height) for height in self.up(y)]
-        low, high = self._top + LINE / 2, self._bottom - LINE / 2
-        for text, height in zip(texts, spread(heights, LINE - 1, low, high), strict=True):
-            self._marks.append(element("text", text, x=self._right + 8, y=height + 4, class_="label"))
-
     def cell(self, row: int, column: int, shade: float, text: str) -> None:
         """A cell of a heat map, ``shade`` from 0 to 1, on two axes of names."""
         x, y = self.across([column - 0.5, column + 0.5]), self.up([row - 0.5, row + 0.5])
