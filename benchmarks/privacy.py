@@ -3,7 +3,8 @@
     python benchmarks/privacy.py [--repeats 5] [--opacus FOLDER]
 
 A step is one batch of about 32 rows of a hospital with 1,024 rows and 100 features. ``clip`` and ``clip and noise``
-have their batches given, as ``plain`` has them by a permutation; ``coins`` is what it takes to draw them.
+have their batches given, as ``plain`` has them by a permutation; ``coins`` is what it takes to draw them, all those of
+a visit at once.
 ``FOLDER`` is where Opacus was installed aside (``pip install --no-deps --target FOLDER opacus opt_einsum``); without it
 its lines are left out. Times are the least of the repeats, in which the ways take turns, in microseconds a step, all in
 one process with one thread.
@@ -26,7 +27,7 @@ from threadpoolctl import threadpool_limits
 from raysim.core.streams import Streams, stream
 from raysim.training.base import Optimizer, Task
 from raysim.training.models import build_model
-from raysim.training.private import PrivateSteps, drawn
+from raysim.training.private import Coins, PrivateSteps
 
 FEATURES, ROWS, BATCH = 100, 1024, 32
 STEPS = ROWS // BATCH
@@ -60,12 +61,13 @@ def own(name: str, options: dict[str, Any], X: np.ndarray, y: np.ndarray) -> dic
     task = Task(X, y, start, (), 1, 0.1, lambda epoch: stream(0, "batch", epoch))
     optimizer = Optimizer("sgd", 0.1, BATCH)
 
-    coins, normals = Streams(0, "dp_batch"), Streams(0, "dp_noise")
+    normals = Streams(0, "dp_noise")
 
-    def draw(step: int) -> np.ndarray:
-        return drawn(coins.at(step), ROWS, BATCH / ROWS, None)
+    def draw() -> Coins:
+        return Coins(stream(0, "dp_batch"), ROWS, BATCH / ROWS, STEPS, None)
 
-    batches = [draw(step) for step in range(STEPS)]
+    coins = draw()
+    batches = [coins(step) for step in range(STEPS)]
     clip = PrivateSteps(
         patient=None,
         divisor=BATCH,
@@ -80,7 +82,7 @@ def own(name: str, options: dict[str, Any], X: np.ndarray, y: np.ndarray) -> dic
         "plain": lambda: model.train([task], optimizer),
         "clip": lambda: model.train([replace(task, private=clip)], optimizer),
         "clip and noise": lambda: model.train([replace(task, private=noise)], optimizer),
-        "coins": lambda: [draw(step) for step in range(STEPS)],
+        "coins": draw,
     }
 
 

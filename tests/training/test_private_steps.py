@@ -18,7 +18,7 @@ from raysim.training.kernels.batches import of_private
 from raysim.training.kernels.by_row import chunks, descend
 from raysim.training.kernels.generic import ModuleModel
 from raysim.training.models import build_model
-from raysim.training.private import PrivateSteps, drawn
+from raysim.training.private import Coins, PrivateSteps, drawn, heads
 from tests.training.families import MODELS, Normed
 
 FEATURES = 3
@@ -197,3 +197,42 @@ def test_streams_give_what_each_stream_gives():
             many.at(step).integers(9, size=3, dtype=np.int32)
             == stream(5, "dp_batch", 1, 2, step).integers(9, size=3, dtype=np.int32)
         ).all()
+
+
+@pytest.mark.parametrize("rate", [0.002, 0.05, 0.25, 0.4])
+def test_each_toss_is_a_coin_of_its_own(rate):
+    """Of 4,000 visits: every place falls so as often as its rate says, the last ones too, and pairs as its square."""
+    tosses, visits = 60, 4000
+    fallen = np.zeros((visits, tosses), np.bool_)
+    for visit in range(visits):
+        at = heads(stream(1, "coins", visit), tosses, rate)
+        assert (np.diff(at) > 0).all()
+        fallen[visit, at] = True
+    for each, chance in (
+        (fallen, rate),
+        (fallen[:, 1:] & fallen[:, :-1], rate**2),
+        (fallen[:, 7:] & fallen[:, :-7], rate**2),
+    ):
+        share, spread = each.mean(axis=0), (chance * (1 - chance) / visits) ** 0.5
+        assert np.abs(share - chance).max() < 4.5 * spread + 1 / visits
+        assert abs(share.mean() - chance) < 4.5 * spread / (tosses / 2) ** 0.5
+
+
+def test_rates_of_one_and_tosses_of_nobody_need_no_coins():
+    assert heads(stream(1, "coins"), 4, 1.0).tolist() == [0, 1, 2, 3]
+    assert heads(stream(1, "coins"), 0, 0.1).tolist() == []
+    assert Coins(stream(1, "coins"), 0, 0.1, 3, None)(2).tolist() == []
+
+
+@pytest.mark.parametrize("rate", [0.1, 0.5, 1.0])
+def test_the_rows_of_a_step_are_all_rows_of_the_patients_that_it_draws(rate):
+    patient = np.repeat(np.arange(6), [3, 1, 2, 5, 1, 4])
+    people, rows = (Coins(stream(2, "coins"), 6, rate, 40, own) for own in (None, patient))
+    assert len({len(people(step)) for step in range(40)}) > (rate < 1)
+    for step in range(40):
+        assert rows(step).tolist() == np.flatnonzero(np.isin(patient, people(step))).tolist()
+    assert [people(step).tolist() for step in range(40)] == [
+        (each - 6 * step).tolist()
+        for step in range(40)
+        for each in [np.array([at for at in heads(stream(2, "coins"), 240, rate) if at // 6 == step])]
+    ]

@@ -7,13 +7,13 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from raysim.config.privacy import RowUnit
-from raysim.core.streams import Streams, stream
+from raysim.core.streams import stream
 from raysim.engine.updates.contributions import Contribution
 from raysim.privacy.noise import Normals, Origin, normals
 from raysim.strategies.base import Floats
 from raysim.training.base import Model, Task
 from raysim.training.kernels.clipped import Clippable, numbered
-from raysim.training.private import PrivateSteps, drawn
+from raysim.training.private import Coins, PrivateSteps, drawn
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,18 +62,15 @@ def with_private_steps(
 ) -> Task:
     """The task as a visit of noisy steps, on the rows that stand for the hospital's units."""
     rate, patient = float(release.rate[hospital]), None if own.single else own.patient
-    coins, normal = (
-        Streams(seed, "dp_batch", round, hospital),
-        Normals(release.noise, seed, "dp_noise", round, hospital),
-    )
+    count = release.steps[hospital]
     steps = PrivateSteps(
         patient=patient,
         divisor=rate * own.patients,
-        steps=release.steps[hospital],
+        steps=count,
         clip=release.clip,
         multiplier=float(release.multiplier[hospital]),
-        batch=lambda step: drawn(coins.at(step), own.patients, rate, patient),
-        noise=normal,
+        batch=Coins(stream(seed, "dp_batch", round, hospital), own.patients, rate, count, patient),
+        noise=Normals(release.noise, seed, "dp_noise", round, hospital),
     )
     if own.everything:
         return replace(task, private=steps)

@@ -164,6 +164,11 @@ class RowFactors:
             shared = (np.bincount(private.patient) > 1)[private.patient]
         self._shared = shared if shared.any() else None
 
+    @property
+    def any_shared(self) -> bool:
+        """Whether some patient has several rows."""
+        return self._shared is not None
+
     def shared(self, rows: NDArray[np.int64], low: int, high: int) -> NDArray[np.int64] | None:
         """The places in the batch ``rows[low:high]`` of those whose patient has others; None without any."""
         if self._shared is None:

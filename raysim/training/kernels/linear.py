@@ -168,7 +168,7 @@ class _Buffers:
         clip = noise = None
         if task.private is not None:
             clip, noise = LinearClip(task.private, X, self._unit), noise_of(task.private, update)
-            X, columns = clip.X, [*columns, clip.column]
+            X, columns = clip.X, [*columns, *clip.columns]
         divisor = None if task.private is None else task.private.divisor
         for gathered in visits(task, optimizer):
             self._fill(X, gathered, rows, columns)
@@ -217,7 +217,7 @@ class _Buffers:
         clip = noise = None
         if task.private is not None:
             clip, noise = LinearClip(task.private, X, self._unit), noise_of(task.private, update, augmented)
-            X, columns = clip.X, [*columns, clip.column]
+            X, columns = clip.X, [*columns, *clip.columns]
         divisor = None if task.private is None else task.private.divisor
         for gathered in visits(task, optimizer):
             self._fill(X, gathered, rows, columns)

@@ -33,20 +33,27 @@ class LinearClip:
             bounds, X = np.where(finite, bounds, 0), np.where(finite[:, None], X, 0)
         self.X = X
         """The rows, those that are not finite as zeros, which count nothing."""
-        self._upper = np.empty_like(X, shape=len(X))
-        self.column = bounds.astype(X.dtype, copy=False), self._upper
-        """The largest residual of each row ``[n]``, and where the kernel puts those of the rows it has gathered."""
+        bounds = bounds.astype(X.dtype, copy=False)
+        self._upper, self._lower = np.empty_like(bounds), np.empty_like(bounds)
+        self.columns = [(bounds, self._upper), (-bounds, self._lower)]
+        """The largest and the least residual of each row ``[n]``, and where the kernel puts those of the rows it has
+        gathered."""
+        self._plain = self._sound and self._planted is None and not self._factors.any_shared
 
     def shorten(self, z: NDArray[Any], batch: NDArray[Any], low: int, high: int, gathered: NDArray[np.int64]) -> None:
         """Shorten the residuals ``z [b]`` of a ``batch [b, F+1]``, the gathered rows from ``low`` to ``high``."""
+        if self._plain:
+            # What is not a number becomes the bound, so that no row passes it.
+            np.fmin(z, self._upper[low:high], z)
+            np.fmax(z, self._lower[low:high], z)
+            return
         self._settle(z[:, None], low, high, gathered)
         kept, places = None, self._factors.shared(gathered, low, high)
         if places is not None:
             kept = z[places] * self._of_shared(z[:, None], batch, gathered[low:high], places)
             kept[~np.isfinite(kept)] = 0
-        upper = self._upper[low:high]
-        np.fmin(z, upper, z)  # what is not a number becomes the bound, so that no row passes it
-        np.fmax(z, -upper, z)
+        np.fmin(z, self._upper[low:high], z)
+        np.fmax(z, self._lower[low:high], z)
         if kept is not None:
             z[places] = kept
 
