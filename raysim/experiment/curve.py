@@ -35,10 +35,12 @@ if TYPE_CHECKING:
 
     from raysim.engine.job import Result
     from raysim.metrics.labels import TaskKind
+    from raysim.report.svg import Figure
 
 SECTION = "curve.json"
 FILE = "curve.csv"
 PICTURE = "plots/curve.png"
+DRAWING = "plots/curve.svg"
 
 Lines = Mapping[str, tuple[str, float | None]]
 """For each label of a strategy that is run, the line it is a point of, and its value; None: a level line."""
@@ -68,13 +70,14 @@ def begin(
 ) -> Path:
     """Run the comparison that the curve needs; its folder then also has ``curve.csv`` and ``plots/curve.png``.
 
-    With ``of``, nothing is run: these two are made from the comparison in that folder. Returns the folder.
+    With ``of``, nothing is run: the table and the pictures are made from the comparison in that folder. Returns the
+    folder.
     """
     config, curve, lines = read(source, overrides)
     if of is not None:
         part = config.evaluation.part
         hospitals = _finished(of, curve, lines, part)
-        write_curve(Manifest.read(of), hospitals, curve, lines, part)
+        write_curve(Manifest.read(of), hospitals, curve, lines, part, _titles(config))
         return of
     return _play(config, curve, lines, out, console, in_process=in_process, verbose=verbose)
 
@@ -111,7 +114,6 @@ def _play(
 ) -> Path:
     from raysim.experiment import comparison
     from raysim.experiment.runs import Experiment
-    from raysim.report.curve_figure import curve_figure
 
     with phase(console, "reading data"):
         experiment = Experiment.comparing(config, out, again=again)
@@ -126,10 +128,8 @@ def _play(
 
     def conclude(results: Sequence[Result], out: Manifest) -> None:
         hospitals = comparison.per_hospital(results, config.evaluation.part)
-        of_labels = {result.label: result.title or result.label for result in results}
-        called = {line: of_labels[label].removesuffix(label.removeprefix(line)) for label, (line, _) in lines.items()}
-        table = write_curve(out, hospitals, curve, lines, config.evaluation.part, called)
-        drawn = curve_figure(table.replace({"line": called}), curve.field, curve.figure, curve.scale)
+        titles = {result.label: result.title or result.label for result in results}
+        drawn = write_curve(out, hospitals, curve, lines, config.evaluation.part, titles)
         comparison.write_comparison(out, config, results, [drawn])
 
     experiment.play(console, in_process=in_process, verbose=verbose, begin=begin, conclude=conclude, kind="curve")
@@ -171,17 +171,28 @@ def write_curve(
     curve: Curve,
     lines: Lines,
     part: str,
-    called: Mapping[str, str] | None = None,
-) -> pd.DataFrame:
-    """Write ``curve.csv`` and its picture, where lines have the names that they are ``called``; returns the table."""
+    titles: Mapping[str, str],
+) -> Figure:
+    """Write ``curve.csv`` and its pictures; returns the figure. ``titles``: what people call each label."""
     from raysim.report import curve_plot as picture
+    from raysim.report.curve_figure import curve_figure
     from raysim.report.plots import save
 
     table = curve_table(hospitals[hospitals[f"n_{part}"] > 0], curve, lines)
     out.csv(FILE, table)
+    called = {line: titles[label].removesuffix(label.removeprefix(line)) for label, (line, _) in lines.items()}
     with out.writing(PICTURE) as path:
-        save(picture.curves(table.replace({"line": dict(called or {})}), curve.field, curve.figure, curve.scale), path)
-    return table
+        save(picture.curves(table, curve.field, curve.figure, curve.scale, called), path)
+    drawn = curve_figure(table, curve.field, curve.figure, curve.scale, called)
+    out.text(DRAWING, drawn.standalone())
+    return drawn
+
+
+def _titles(config: Config) -> dict[str, str]:
+    """What people call each label of a comparison."""
+    from raysim.experiment.entries import entries
+
+    return {entry.label: entry.title for entry in entries(reading.compared(config))}
 
 
 def _finished(folder: Path, curve: Curve, lines: Lines, part: str) -> pd.DataFrame:

@@ -21,6 +21,20 @@ class Entry:
     strategy: Strategy
     selection: Selection
 
+    @property
+    def title(self) -> str:
+        """What people call the strategy: the label that its configuration gives, or the title of its class, or its
+        name.
+
+        A label that begins with the strategy's own name, as those of a curve do, has the title in its place.
+        """
+        cls, section = type(self.strategy), self.config.strategy
+        title = vars(cls).get("title")
+        title = title if isinstance(title, str) and title else cls.__name__
+        if section.label and f"{section.label}, ".startswith(f"{section.name}, "):
+            return title + section.label.removeprefix(str(section.name))
+        return section.label or title
+
 
 def folder_of(label: str) -> str:
     """The name of the folder below ``runs`` that has the runs of the strategy called ``label``."""

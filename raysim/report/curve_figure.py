@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import numpy as np
 import pandas as pd
 
@@ -23,13 +25,17 @@ UNITS = {
 """Figures of hospitals with what they are counted in."""
 
 
-def curve_figure(table: pd.DataFrame, field: str, figure: str, scale: str = "linear") -> Figure:
+def curve_figure(
+    table: pd.DataFrame, field: str, figure: str, scale: str = "linear", names: Mapping[str, str] | None = None
+) -> Figure:
     """From ``line, <field>, seed, mean, variance``: a panel for the mean, one for the variance, a line a strategy.
 
     Lines are means over seeds, bands one deviation over seeds to either side; strategies without the ``field`` are
     level. The horizontal axis is logarithmic where the values are spaced so, the vertical ones as ``scale`` says.
+    ``names``: what people call the lines.
     """
     lines = list(dict.fromkeys(table["line"]))
+    called = {line: (names or {}).get(line, line) for line in lines}
     styles = svg.styles([(line, "global") for line in lines])
     unit = UNITS.get(figure, figure)
     word = unit.partition(",")[0]
@@ -40,7 +46,9 @@ def curve_figure(table: pd.DataFrame, field: str, figure: str, scale: str = "lin
         # A band that reaches 0 would reach out of a logarithmic axis.
         y = svg.log(said, table[column]) if scale == "log" else svg.linear(said, ends)
         x = _across(table[field], field)
-        chart = Chart(x, y, name=f"curve-{column}", said=_said(over, field, said), width=1.5 * PANEL, height=280)
+        chart = Chart(
+            x, y, name=f"curve-{column}", said=_said(over, called, field, said), width=1.5 * PANEL, height=280
+        )
         for line in lines:
             points, style = over[line], styles[line, "global"]
             if points.index.isna().all():
@@ -55,8 +63,9 @@ def curve_figure(table: pd.DataFrame, field: str, figure: str, scale: str = "lin
     caption = f"Lines are means over {seeds} seeds, bands one deviation over seeds." if seeds > 1 else "One seed."
     level = [line for line in lines if over[line].index.isna().all()]
     if level:
-        caption += f" Level: {', '.join(level)}, which {'has' if len(level) == 1 else 'have'} no {field} to vary."
-    entries = [(line, styles[line, "global"]) for line in lines]
+        verb = "has" if len(level) == 1 else "have"
+        caption += f" Level: {', '.join(called[line] for line in level)}, which {verb} no {field} to vary."
+    entries = [(called[line], styles[line, "global"]) for line in lines]
     return svg.figure(
         "curve", f"{word[:1].upper()}{word[1:]} by {field}", charts, caption, svg.legend(entries, lines=True)
     )
@@ -73,12 +82,12 @@ def _across(values: pd.Series, field: str) -> Axis:
     return svg.spaced(field, tried, whole=bool((tried % 1 == 0).all()))
 
 
-def _said(over: dict[str, pd.DataFrame], field: str, said: str) -> str:
+def _said(over: dict[str, pd.DataFrame], called: Mapping[str, str], field: str, said: str) -> str:
     sentences = []
     for line, points in over.items():
         each = ", ".join(
             f"{mean:.4g}" + ("" if np.isnan(value) else f" at {value:g}")
             for value, mean in zip(points.index.to_numpy(float), points["mean"], strict=True)
         )
-        sentences.append(f"{line}: {each}")
+        sentences.append(f"{called[line]}: {each}")
     return f"{said}, by {field}. {'; '.join(sentences)}."

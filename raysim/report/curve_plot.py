@@ -2,22 +2,28 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import pandas as pd
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from raysim.report.curve_figure import UNITS
 from raysim.report.plots import FAINT, INK, MUTED, PALETTE
+from raysim.report.svg import spaced
 
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
 DASHES = ("--", ":", "-.")
 
 
-def curves(table: pd.DataFrame, field: str, figure: str, scale: str = "linear") -> Figure:
+def curves(
+    table: pd.DataFrame, field: str, figure: str, scale: str = "linear", names: Mapping[str, str] | None = None
+) -> Figure:
     """From :func:`raysim.experiment.curve.curve_table`: a panel for the mean, one for the variance, a line a strategy.
 
     Lines are means over seeds, bands reach one deviation over seeds to either side. Strategies whose ``field`` is
-    missing are level, broken lines without a band. ``scale`` of the vertical axes: ``linear`` or ``log``.
+    missing are level, broken lines without a band. ``scale`` of the vertical axes: ``linear`` or ``log``; the
+    horizontal one is logarithmic where the values are spaced so. ``names``: what people call the lines.
     """
     unit = UNITS.get(figure, figure)
     drawn = Figure(figsize=(9.6, 4.2), layout="constrained")
@@ -30,18 +36,21 @@ def curves(table: pd.DataFrame, field: str, figure: str, scale: str = "linear") 
         ax.set_ylabel(unit if column == "mean" else f"{unit.partition(',')[0]}²", fontsize=10, color=INK)
         ax.set_yscale(scale)
         for k, (line, rows) in enumerate(table.groupby("line", sort=False)):
+            called = (names or {}).get(str(line), str(line))
             color = PALETTE[k % len(PALETTE)]
             if rows[field].isna().all():
-                ax.axhline(rows[column].mean(), color=color, ls=DASHES[k % len(DASHES)], lw=1.6, label=line)
+                ax.axhline(rows[column].mean(), color=color, ls=DASHES[k % len(DASHES)], lw=1.6, label=called)
                 continue
             over = rows.groupby(field)[column].agg(["mean", "std"]).fillna({"std": 0.0})
-            ax.plot(over.index, over["mean"], color=color, marker=MARKERS[k % len(MARKERS)], ms=5, lw=1.6, label=line)
+            ax.plot(over.index, over["mean"], color=color, marker=MARKERS[k % len(MARKERS)], ms=5, lw=1.6, label=called)
             low = over["mean"] - over["std"]
             if scale == "log":
                 low = low.clip(lower=over["mean"] / 10)  # a band to 0 would reach out of the picture
             ax.fill_between(over.index, low, over["mean"] + over["std"], color=color, alpha=0.12, lw=0)
         values = table[field].dropna()
-        if (values % 1 == 0).all():
+        if spaced(field, values).kind == "log":
+            ax.set_xscale("log")
+        elif (values % 1 == 0).all():
             ax.xaxis.set_major_locator(MaxNLocator(integer=True))
     handles, names = drawn.axes[0].get_legend_handles_labels()
     legend = drawn.legend(

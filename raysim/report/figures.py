@@ -180,8 +180,7 @@ def curves(
     for own, x, mean, std in lines:
         look = looks.get(own, svg.style(*own))
         chart.band(x, mean - std, mean + std, look)
-        chart.line(x, mean, look)
-        chart.dots(x[-1:], mean[-1:], look)
+        chart.marked_line(x, mean, look)
     several = "seed" in rounds and rounds["seed"].nunique() > 1
     entries = [(names.get(own, own[0]), looks.get(own, svg.style(*own))) for own, *_ in lines]
     text = caption or f"Mean {kind.title} over hospitals after each round."
@@ -215,7 +214,7 @@ def from_reference(
     )
     chart.rule(y=0.0)
     for key, gain in gains.items():
-        chart.line((np.arange(len(gain)) + 0.5) / len(gain), gain, looks[key])
+        chart.marked_line((np.arange(len(gain)) + 0.5) / len(gain), gain, looks[key])
     return [
         svg.figure(
             f"{figure}-from-reference",

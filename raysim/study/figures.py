@@ -31,7 +31,7 @@ def figures(table: pd.DataFrame, shares: pd.DataFrame, metrics: Sequence[str]) -
 def metrics_by_alpha(table: pd.DataFrame, metrics: Sequence[str]) -> Figure:
     """A panel a metric: its mean over seeds against alpha, a line for each number of clients, bands over seeds."""
     groups = list(table[table["feasible"]].groupby("clients", sort=True))
-    styles = [Style(9 - k % COLOURS, SHAPES[k % len(SHAPES)]) for k in range(len(groups))]
+    styles = [Style((9 - k) % COLOURS, SHAPES[k % len(SHAPES)]) for k in range(len(groups))]
     charts = []
     for metric in metrics:
         over = [group.groupby("alpha")[metric].agg(["mean", "min", "max"]).sort_index() for _, group in groups]

@@ -64,7 +64,13 @@ def test_a_curve_is_a_comparison_with_a_table_and_a_picture_more(tmp_path: Path,
     assert "fedprox, mu" not in page.partition("What was run")[0]
 
     other = ["curve.figure=accuracy"]
+    before = (tmp_path / "out" / "plots" / "curve.svg").read_text()
     begin(path, other, None, Console(quiet=True), of=tmp_path / "out", in_process=True, verbose=False)
+    again = (tmp_path / "out" / "plots" / "curve.svg").read_text()
+    assert "log loss" in before
+    assert ">Accuracy by mu<" in again
+    assert ">FedProx<" in before
+    assert ">FedProx<" in again, "people's names, as on the page of the comparison"
     drawn = pd.read_csv(tmp_path / "out" / "curve.csv")
     assert drawn["mean"].iloc[1] == pytest.approx(run["accuracy"].mean())
     for change, said in (

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import doctest
 import json
+import math
 import re
 from types import ModuleType
 
@@ -131,10 +132,37 @@ def test_the_evidence_says_how_few_events_there_are() -> None:
     with_events = hospitals.assign(events_test=[0, 0, 1, 1, 1, 2, 3, 9, 10, 30, 30, 200] * (len(hospitals) // 12))
     text = sentence(with_events, "test")
     assert text.startswith("10 of 12 hospitals are judged")
-    assert "with 287 events. A hospital has 2 events (median; at most 200); 8 have fewer than ten" in text
+    assert "with 287 events. A hospital has 2.5 events (median; at most 200); 8 have fewer than ten" in text
     (figure,) = events_figure(with_events, "test")
     assert "0 events: 2 hospitals; 1 events: 3 hospitals; 2 events: 1 hospitals; 3–4 events: 1" in figure.charts[0].said
     assert events_figure(hospitals, "test") == []
+
+
+def test_the_evidence_is_of_all_seeds() -> None:
+    hospitals = pd.DataFrame(
+        {
+            "strategy": "a",
+            "model": "global",
+            "seed": [0, 0, 0, 1, 1, 1],
+            "hospital": ["x", "y", "z"] * 2,
+            "n_test": [50, 30, 20, 50, 30, 40],
+            "events_test": [4, 0, 12, 1, 2, 12],
+            "auroc": [0.7, math.nan, 0.8, 0.6, 0.5, 0.8],
+        }
+    )
+    both = pd.concat([hospitals, hospitals.assign(strategy="b")])
+    assert sentence(both, "test") == (
+        "2 to 3 of 3 hospitals are judged, on 100 to 120 test rows with 15 to 16 events (seeds differ in which rows "
+        "these are). A hospital has 2.5 events (median; at most 12), in the mean of 2 seeds; 2 have fewer than ten, "
+        "and a figure of one such hospital says little."
+    )
+    (figure,) = events_figure(both, "test")
+    assert "1 events: 1 hospitals; 2 events: 0 hospitals; 3–4 events: 1 hospitals" in figure.charts[0].said
+    assert figure.caption.endswith("Events are the mean of 2 seeds, rounded.")
+    alike = both.assign(events_test=[4, 0, 12] * 4, n_test=30)
+    assert "with 16 events (seeds differ" in sentence(alike, "test")
+    assert "A hospital has 4 events (median; at most 12); 2 have" in sentence(alike, "test")
+    assert "rounded" not in events_figure(alike, "test")[0].caption
 
 
 def test_curves_end_at_each_model_s_own_last_round() -> None:

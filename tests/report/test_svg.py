@@ -6,17 +6,24 @@ import doctest
 import json
 import math
 import re
+from dataclasses import replace
+from pathlib import Path
 from xml.etree import ElementTree
 
 import numpy as np
 import pytest
+import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
 from raysim.core.registry import entries
 from raysim.report import svg
+from raysim.report.hospital.gains import GAIN, LOSS
 from raysim.report.svg import chart as charts
 from raysim.report.svg import markup, scales
+from raysim.report.svg.styles import COLOURS
+
+EXPERIMENTS = Path(__file__).parents[2] / "experiments"
 
 HOSTILE = "St. <b>Bold</b> & \"Sons\" </script><script>alert('x')</script>"
 
@@ -128,6 +135,56 @@ def test_a_strategy_looks_the_same_on_every_page() -> None:
         assert svg.styles([key])[key] == looks[key] == svg.style(*key)
     forms = {svg.style("mine", model).form for model in ("global", "cluster", "personal")}
     assert forms == {"filled", "ringed", "open"}
+
+
+OFTEN = (
+    "fedavg fedavgm fedprox scaffold moon fedadam fedyogi fedadagrad fedasync fedbuff",
+    "fedavg chip ifca cfl clust_psi fedsoft hierarchical clustered local",
+    "fedavg fedprox afl qfedavg fairfed local chip",
+    "fedavg fine_tuning ditto fedper fedrep scaffold moon local",
+)
+"""What papers set against each other."""
+
+
+@pytest.mark.parametrize(
+    "labels",
+    [*(text.split() for text in OFTEN), *(path.name for path in sorted(EXPERIMENTS.glob("*.yaml")))],
+    ids=lambda labels: labels if isinstance(labels, str) else labels[1],
+)
+def test_strategies_that_are_often_compared_differ_in_colour(labels: list[str] | str) -> None:
+    if isinstance(labels, str):
+        tree = yaml.safe_load((EXPERIMENTS / labels).read_text())
+        sections = [{"name": each} if isinstance(each, str) else each for each in tree.get("strategies", [])]
+        labels = [each.get("label", each["name"]) for each in sections]
+    if len(labels) <= COLOURS:
+        assert len({svg.style(label).colour for label in labels}) == len(labels)
+
+
+def test_no_strategy_has_the_marker_of_hospitals_that_gain_or_lose() -> None:
+    looks = {(style.colour, style.shape) for style in (svg.style(name) for name in entries("strategies"))}
+    assert looks.isdisjoint({(each.colour, each.shape) for each in (GAIN, LOSS)})
+
+
+def test_sections_of_a_page_agree_on_looks_where_two_labels_would_be_the_same() -> None:
+    labels = [f"strategy {i}" for i in range(60)]
+    whole = svg.styles([(label, "global") for label in labels])
+    assert whole != {(label, "global"): svg.style(label) for label in labels}, "some would look the same"
+    for label in labels:
+        assert svg.styles([(label, "personal")], among=labels)[label, "personal"] == replace(
+            whole[label, "global"], form="open"
+        )
+
+
+def test_a_long_line_has_markers_and_its_last_point_is_one() -> None:
+    chart = svg.Chart(svg.linear("", [0, 99], margin=0), svg.linear("", [0, 99], margin=0), name="a")
+    chart.marked_line(np.arange(100), [*range(99), math.nan], svg.Style(2, "circle"))
+    at = sorted(float(mark["cx"]) for mark in marks(chart, "circle", "c2"))
+    assert len(at) == charts.MARKED
+    assert np.allclose(at, chart.across(np.linspace(0, 98, charts.MARKED).round()), atol=0.51)
+    assert len(marks(chart, "path", "line")) == 1
+    few = svg.Chart(svg.linear("", [0, 2]), svg.linear("", [0, 2]), name="a")
+    few.marked_line([0, 1, 2], [0, 1, 2], svg.Style(2, "circle"))
+    assert len(marks(few, "circle", "c2")) == 3
 
 
 def test_two_labels_never_look_alike_on_a_page() -> None:

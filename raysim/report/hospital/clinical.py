@@ -68,7 +68,7 @@ def of_runs(runs: Sequence[tuple[str, str, Path]], hospital: str = EVERYWHERE) -
         if (folder / FIGURES).is_file():
             folders.setdefault((label, name), []).append(folder)
     last = {label: _models(own[0])[-1] for (label, _), own in folders.items()}
-    styles = svg.styles(list(last.items()))
+    styles = svg.styles(list(last.items()), among=[label for label, *_ in runs])
     return [_served(name, own, last[at], styles[at, last[at]], hospital) for (at, name), own in folders.items()]
 
 
@@ -292,7 +292,7 @@ def _decision_curve(served: Sequence[Served], of: str) -> Figure:
     for each in served:
         value = each.net_benefit["value"].to_numpy(float)
         inside = (value >= y.low) & (thresholds <= end)
-        chart.line(thresholds[inside], value[inside], each.style)
+        chart.marked_line(thresholds[inside], value[inside], each.style)
     entries = [(each.name, each.style) for each in served]
     caption = (
         f"Per patient, the events that are acted on less false alarms, weighted by the odds of the threshold ({of}). "

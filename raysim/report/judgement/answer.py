@@ -199,7 +199,10 @@ def _noise(shown: Evidence, noise: Mapping[Key, Noise]) -> list[str]:
     """Whether the recommended model serves hospitals and patients differently, beyond what test noise explains."""
     entry = shown.entries[shown.best]
     own = noise.get(entry.key)
-    return [f"{entry.name}: {sentence}" for sentence in own.sentences()] if own is not None else []
+    if own is None:
+        return []
+    of = entry.name if shown.one_seed else f"{entry.name}, seed {own.seed} alone"
+    return [f"{of}: {sentence}" for sentence in own.sentences()]
 
 
 def _caution(shown: Evidence) -> str:

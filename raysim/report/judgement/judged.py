@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
 from raysim.metrics.labels import reporting
 from raysim.report import svg
@@ -12,10 +15,11 @@ BINS = ((0, 0), (1, 1), (2, 2), (3, 4), (5, 9), (10, 19), (20, 49), (50, 99), (1
 """Numbers of events that are counted together."""
 
 
-def first_seed(hospitals: pd.DataFrame) -> pd.DataFrame:
-    """A row a hospital: of the first seed, under the first model listed."""
-    table = hospitals if "seed" not in hospitals else hospitals[hospitals["seed"] == hospitals["seed"].iloc[0]]
-    return table.drop_duplicates("hospital")
+def _of_seeds(hospitals: pd.DataFrame) -> list[pd.DataFrame]:
+    """A table a seed with a row a hospital, under the first model listed."""
+    if "seed" not in hospitals:
+        return [hospitals.drop_duplicates("hospital")]
+    return [table.drop_duplicates("hospital") for _, table in hospitals.groupby("seed", sort=False)]
 
 
 def _has_events(table: pd.DataFrame) -> bool:
@@ -23,30 +27,64 @@ def _has_events(table: pd.DataFrame) -> bool:
     return "events_test" in table and bool(table["events_test"].notna().any())
 
 
+def _means(tables: Sequence[pd.DataFrame], column: str) -> NDArray[np.float64]:
+    """By hospital, the mean of a count over seeds."""
+    stacked = pd.concat([table[["hospital", column]] for table in tables])
+    return stacked.groupby("hospital", sort=False)[column].mean().to_numpy(np.float64)
+
+
+def _alike(tables: Sequence[pd.DataFrame], column: str) -> bool:
+    """Whether every hospital has the same count under all seeds."""
+    stacked = pd.concat([table[["hospital", column]] for table in tables])
+    return bool((stacked.groupby("hospital")[column].nunique(dropna=False) == 1).all())
+
+
+def _range(counts: Sequence[float]) -> str:
+    """A count, or the least and the most where seeds have others."""
+    low, high = min(counts), max(counts)
+    return f"{low:,.0f}" if low == high else f"{low:,.0f} to {high:,.0f}"
+
+
 def sentence(hospitals: pd.DataFrame, part: str) -> str:
-    """How many hospitals are judged, with how many rows and events; of the first seed."""
-    table, kind = first_seed(hospitals), reporting(hospitals)
-    judged = int(np.isfinite(table[kind.headline].to_numpy(float)).sum())
-    rows = table["n_test"].to_numpy(float)
-    said = f"{judged:,} of {len(table):,} hospitals are judged, on {rows.sum():,.0f} {part} rows"
-    if not _has_events(table):
-        return f"{said}; a hospital has {np.median(rows):,.0f} of these (median)."
-    events = table["events_test"].to_numpy(float)
+    """How many hospitals are judged, with how many rows and events; of several seeds, from the least to the most, and
+    of a hospital the mean.
+    """
+    tables, kind = _of_seeds(hospitals), reporting(hospitals)
+    judged = [int(np.isfinite(table[kind.headline].to_numpy(float)).sum()) for table in tables]
+    rows = [float(table["n_test"].sum()) for table in tables]
+    said = f"{_range(judged)} of {len(tables[0]):,} hospitals are judged, on {_range(rows)} {part} rows"
+    by_seed = " (seeds differ in which rows these are)" if min(judged) < max(judged) or min(rows) < max(rows) else ""
+    if not _has_events(hospitals):
+        middle = np.median(_means(tables, "n_test"))
+        return f"{said}{by_seed}; a hospital has {middle:,.0f} of these (median)."
+    events = _means(tables, "events_test")
     middle, most = np.nanmedian(events), np.nanmax(events)
     few = int((events < 10).sum())
+    total = _range([float(np.nansum(table["events_test"].to_numpy(float))) for table in tables])
+    of_seeds = "" if _alike(tables, "events_test") else f", in the mean of {len(tables)} seeds"
     return (
-        f"{said} with {np.nansum(events):,.0f} events. A hospital has {middle:,.0f} "
-        f"{'event' if middle == 1 else 'events'} (median; at most {most:,.0f}); {few:,} have fewer than ten, and a "
-        "figure of one such hospital says little."
+        f"{said} with {total} events{by_seed}. A hospital has {number_of(middle)} "
+        f"{'event' if middle == 1 else 'events'} (median; at most {number_of(most)}){of_seeds}; {few:,} have fewer "
+        "than ten, and a figure of one such hospital says little."
     )
 
 
+def number_of(events: float) -> str:
+    """A number of events, which a mean may make no whole one.
+
+    >>> number_of(3.0), number_of(1.4), number_of(1234.0)
+    ('3', '1.4', '1,234')
+    """
+    return f"{events:,.0f}" if events == round(events) else f"{events:,.1f}"
+
+
 def events_figure(hospitals: pd.DataFrame, part: str) -> list[svg.Figure]:
-    """How many hospitals have how many events; none where there are no events."""
-    table = first_seed(hospitals)
-    if not _has_events(table):
+    """How many hospitals have how many events, the mean over seeds; none where there are no events."""
+    tables = _of_seeds(hospitals)
+    if not _has_events(hospitals):
         return []
-    events = table["events_test"].to_numpy(float)
+    alike, means = _alike(tables, "events_test"), _means(tables, "events_test")
+    events = np.floor(means + 0.5)
     there = [(low, high) for low, high in BINS if low <= np.nanmax(events, initial=0.0)]
     counts = [int(((events >= low) & (events <= high)).sum()) for low, high in there]
     texts = [str(low) if low == high else f"{low}+" if high > 10**9 else f"{low}–{high}" for low, high in there]
@@ -68,6 +106,7 @@ def events_figure(hospitals: pd.DataFrame, part: str) -> list[svg.Figure]:
             "Events at each hospital",
             [chart],
             "An AUROC compares those with an event to those without. A hospital with one or two events has almost no "
-            "figure of its own, whichever model serves it.",
+            "figure of its own, whichever model serves it."
+            + ("" if alike else f" Events are the mean of {len(tables)} seeds, rounded."),
         )
     ]

@@ -51,9 +51,10 @@ class Gap:
 class Noise:
     """What one model's differences between hospitals (``floor``, ``slope`` on size) and patients (``gaps``) are worth.
 
-    ``gaps`` by attribute; only the model that a strategy serves last has them.
+    All of the training ``seed`` alone. ``gaps`` by attribute; only the model that a strategy serves last has them.
     """
 
+    seed: int
     floor: NoiseFloor
     slope: SizeSlope
     gaps: Mapping[str, Gap] = field(default_factory=dict)
@@ -121,6 +122,7 @@ def noise(results: Sequence[Result], minimum_events: int) -> dict[tuple[str, str
     }
     return {
         (result.label, model): Noise(
+            first,
             noise_floor(
                 sums,
                 result.federation.totals,
@@ -141,6 +143,7 @@ def _of_errors(results: Sequence[Result], minimum_rows: int) -> dict[tuple[str, 
     mae, rmse, rows = (REGRESSION.figures.index(name) for name in ("mae", "rmse", "n"))
     return {
         (result.label, model): Noise(
+            result.seed,
             error_floor(
                 REGRESSION.title,
                 figures[:, mae],

@@ -108,8 +108,7 @@ def by_bytes(results: Sequence[Result], names: Names, looks: Looks) -> list[svg.
         said=f"Line plot. {said}.",
     )
     for own, x, values in lines:
-        chart.line(x, values, looks[own])
-        chart.dots(x[-1:], values[-1:], looks[own], size=5.0)
+        chart.marked_line(x, values, looks[own])
     return [
         svg.figure(
             "by-bytes",

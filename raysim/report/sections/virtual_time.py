@@ -58,7 +58,7 @@ def drawn(
             chart.rule(y=target, text="target", dashed=True)
         for own, x, mean, band in lines:
             chart.band(x, mean - band, mean + band, looks[own], steps=True)
-            chart.line(x, mean, looks[own], steps=True)
+            chart.marked_line(x, mean, looks[own], steps=True)
         charts.append(chart)
     return [
         svg.figure(

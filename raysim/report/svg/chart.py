@@ -20,6 +20,9 @@ WIDTH = 520.0
 LETTER = 6.6
 """The width of a letter, about, in the units of a chart."""
 
+MARKED = 6
+"""So many points of a long line have a marker, spread evenly."""
+
 LINE = 15.0
 """The height of a line of text."""
 
@@ -118,6 +121,16 @@ class Chart:
             d = _path(points, steps)
             shown = f"c{style.colour} {class_}"
             self._marks.append(element("path", d=d, class_=shown, stroke_dasharray=style.dash, data_h=of))
+
+    def marked_line(self, x: ArrayLike, y: ArrayLike, style: Style = PLAIN, *, steps: bool = False) -> None:
+        """A line with markers, so that two of one colour are told apart: at each point, or where there are many at
+        :data:`MARKED` of them, the last among them.
+        """
+        self.line(x, y, style, steps=steps)
+        points = np.column_stack([np.asarray(x, dtype=np.float64), np.asarray(y, dtype=np.float64)])
+        points = points[np.isfinite(points).all(axis=1)]
+        at = np.unique(np.linspace(len(points) - 1, 0, min(MARKED, len(points))).round().astype(int))
+        self.dots(points[at, 0], points[at, 1], style)
 
     def band(self, x: ArrayLike, low: ArrayLike, high: ArrayLike, style: Style = PLAIN, *, steps: bool = False) -> None:
         """An area between two lines."""

@@ -1,14 +1,14 @@
 """How a strategy looks: its colour and marker follow from its label alone, so that they are the same on every page.
 
-Colours are CSS variables (``--c0`` to ``--c11``), of which a page has values for light, dark and print. Where two
-labels share a colour, their markers differ.
+Colours are CSS variables (``--c0`` to ``--c11``), of which a page has values for light, dark and print. There are more
+strategies than colours that can be told apart: of two labels that share one the markers differ, which lines have too.
 """
 
 from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from markupsafe import Markup
@@ -22,8 +22,9 @@ FORMS = {"global": "filled", "cluster": "ringed", "personal": "open"}
 DASHES = {"filled": None, "ringed": "6 3", "open": "2 3"}
 """Their lines."""
 
-_SALT = (138916).to_bytes(4, "big")
-"""Chosen so that all registered labels differ in colour or marker, and those most often compared in colour."""
+_COLOUR, _SHAPE = 18304187164169945521, 4033313539283892125
+"""Factors of the hashes of colour and shape. They were searched for: no two registered strategies look alike, those
+that are often compared differ in colour, and none has the marker of hospitals that gain or lose."""
 
 _CORNERS = {"triangle": (3, 90, 1.2), "down": (3, 270, 1.2), "right": (3, 0, 1.2), "diamond": (4, 90, 1.2)}
 """Corners of regular shapes, the angle of the first, and how much larger they are than a circle."""
@@ -58,17 +59,19 @@ PLAIN = Style(-1, "circle")
 
 def style(label: str, model: str = "global") -> Style:
     """The style of a strategy's label (as configured), with the ``model`` that it serves."""
-    number = int.from_bytes(hashlib.blake2b(label.encode(), digest_size=4, salt=_SALT).digest(), "big")
-    return Style(number % COLOURS, SHAPES[number // COLOURS % len(SHAPES)], FORMS.get(model, "filled"))
+    number = int.from_bytes(hashlib.blake2b(label.encode(), digest_size=8).digest(), "big")
+    colour, shape = _hashed(number, _COLOUR) % COLOURS, _hashed(number, _SHAPE) % len(SHAPES)
+    return Style(colour, SHAPES[shape], FORMS.get(model, "filled"))
 
 
-def styles(keys: Sequence[tuple[str, str]]) -> dict[tuple[str, str], Style]:
-    """By label and model, the styles of all that a page shows; of two that would look the same the second has the next
-    marker.
+def styles(keys: Sequence[tuple[str, str]], among: Iterable[str] = ()) -> dict[tuple[str, str], Style]:
+    """By label and model, the styles of ``keys`` on a page that shows the labels ``among``, or else theirs alone.
+
+    Of two labels that would look the same, the second by name has the next marker that is free.
     """
     taken: set[tuple[int, str]] = set()
     chosen: dict[str, Style] = {}
-    for label in sorted({label for label, _ in keys}):
+    for label in sorted({label for label, _ in keys}.union(among)):
         own = style(label)
         for step in range(1, COLOURS * len(SHAPES)):
             if (own.colour, own.shape) not in taken:
@@ -78,6 +81,10 @@ def styles(keys: Sequence[tuple[str, str]]) -> dict[tuple[str, str], Style]:
         taken.add((own.colour, own.shape))
         chosen[label] = own
     return {(label, model): replace(chosen[label], form=FORMS.get(model, "filled")) for label, model in keys}
+
+
+def _hashed(number: int, factor: int) -> int:
+    return (number * factor & 0xFFFFFFFFFFFFFFFF) >> 40
 
 
 def _outline(shape: str, x: float, y: float, size: float) -> str:
