@@ -169,3 +169,8 @@ def write(
 def _mapped(path: Path) -> NDArray[Any]:
     # A plain view of the mapping: slicing np.memmap itself costs several microseconds a hospital.
     return np.asarray(np.load(path, mmap_mode="r"))
+
+
+def pooled_rows(federation: Federation) -> NDArray[np.int64]:
+    """Indices of the training rows of all hospitals, in order."""
+    return np.concatenate([np.arange(start, stop) for start, stop in federation.bounds[:, :2]])

@@ -19,10 +19,13 @@ from raysim.core.streams import stream
 from raysim.data.federation import PARTS, Federation
 from raysim.engine import subgroups
 from raysim.engine.divisions import Groups
-from raysim.engine.local_training import LocalTraining, named, parameters, weighted_losses, with_private
+from raysim.engine.local_training import LocalTraining
+from raysim.engine.losses import weighted_losses
 from raysim.engine.messages import MODEL, HospitalStates, Inquiry, PartialResult, RoundPlan, Work
 from raysim.engine.scoring import PartRows, joined
 from raysim.engine.updates.contributions import Contributions
+from raysim.engine.visits.naming import named
+from raysim.engine.visits.starts import parameters, with_private
 from raysim.metrics import measures as metrics
 from raysim.metrics.score_counts import score_counts
 from raysim.metrics.segments import Segments

@@ -7,26 +7,25 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from raysim.core.errors import HospitalFailed, RaysimError, TrainingDiverged
+from raysim.core.errors import RaysimError, TrainingDiverged
 from raysim.core.exact import ExactSum, largest_entry
-from raysim.core.streams import stream
 from raysim.data.federation import Federation
 from raysim.engine.divisions import Groups
-from raysim.engine.messages import FIRST, MODEL, SECOND, STEPS, VARIATE, HospitalStates, PartialResult, RoundPlan, Work
+from raysim.engine.losses import weighted_losses
+from raysim.engine.messages import FIRST, MODEL, SECOND, STEPS, VARIATE, HospitalStates, PartialResult, RoundPlan
 from raysim.engine.updates.contributions import Contribution, Contributions
 from raysim.engine.updates.private_visits import PatientRelease, pooled_gradient, with_private_steps
-from raysim.strategies.base import LAST, MIXTURE, OWN, POOLED, Floats, LocalProblem, Mask, Upload, Variates, Visit
-from raysim.strategies.shared import exits
-from raysim.training.base import ContrastTerm, Model, Moments, Optimizer, Task
-from raysim.training.class_weights import row_weights
-
-Parameters = NDArray[Any]
+from raysim.engine.updates.sums import heaviest, sum_count
+from raysim.engine.visits.naming import named
+from raysim.engine.visits.starts import Parameters
+from raysim.engine.visits.tasks import Tasks
+from raysim.strategies.base import POOLED, Floats, LocalProblem, Upload, Variates
+from raysim.training.base import Model, Moments, Optimizer, Task
 
 TOGETHER = 2**15
 """Scalars of deltas that are added up in one go, so that they stay within a core's caches."""
@@ -51,9 +50,10 @@ class LocalTraining:
     ) -> None:
         if plan.problem is None:
             raise ValueError("the plan has no problem")
-        self._plan, self._mine, self._model, self._open, self._groups = plan, mine, model, open, groups
+        self._plan, self._mine, self._model, self._open = plan, mine, model, open
         self._problem, self._contributions = plan.problem, contributions
         self._kept = {hospital: dict(vectors) for hospital, vectors in kept.items()}
+        self._tasks = Tasks(plan, plan.problem, open, self._kept, groups)
         count = sum_count(plan.problem)
         bits = plan.release is not None and plan.release.bit
         self._sums = ExactSum(count + bits, plan.bank.shape[1]) if count else None
@@ -72,7 +72,7 @@ class LocalTraining:
             some = self._mine[first : first + chunk]
             ends: Sequence[Parameters | None] = [None] * len(some)
             for step, phase in enumerate(self._problem.chain):
-                tasks = [self._task(phase, step, j, last) for j, last in zip(some, ends, strict=True)]
+                tasks = [self._tasks.task(phase, step, j, last) for j, last in zip(some, ends, strict=True)]
                 if step == 0 and self._plan.losses:
                     self._losses += [self._loss(task) for task in tasks]
                 trained = self._trained(phase, tasks, some)
@@ -95,80 +95,12 @@ class LocalTraining:
         )
         return sent, self._kept
 
-    def _task(self, phase: LocalProblem, step: int, j: int, last: Parameters | None) -> Task:
-        plan, hospital = self._plan, int(self._plan.ids[j])
-        X, y = self._rows(hospital, j)
-        row = int(phase.start[j])  # numpy compares its own integers with those of an enumeration ten times slower
-        start = last if row == LAST and last is not None else parameters(plan, row, hospital, self._kept)
-        objective = phase.objective
-        weights = [(float(of_entry(pull.weight, j)), pull.towards[j]) for pull in objective.pulls]
-        contrast = None
-        if objective.contrast is not None:
-            previous = self._kept.get(hospital, {}).get(MODEL, start)
-            contrast = ContrastTerm(objective.contrast.weight, objective.contrast.temperature, start, previous)
-        linear = None
-        if objective.variates is not None:
-            linear = objective.variates.server - self._variate(hospital)
-        return Task(
-            X=X,
-            y=y,
-            start=start,
-            pulls=[(weight, plan.bank[row]) for weight, row in weights if weight],
-            epochs=plan.work.epochs if phase.visit.epochs is None else int(of_entry(phase.visit.epochs, j)),
-            learning_rate=self._rate(phase.visit),
-            batches=partial(stream, plan.work.seed, self._purpose(step, j), plan.round, hospital),
-            linear=linear,
-            frozen=objective.frozen,
-            contrast=contrast,
-            weights=row_weights(plan.work.class_weights, y),
-            moments=self._moments(hospital) if phase.visit.carry else None,
-        )
-
-    def _moments(self, hospital: int) -> Moments:
-        """Where the hospital's optimiser stopped; a kernel may write on it."""
-        memory = self._kept.get(hospital, {})
-        steps = memory.get(STEPS)
-        return Moments(memory.get(FIRST), memory.get(SECOND), 0 if steps is None else int(steps[0]))
-
-    def _rows(self, hospital: int, j: int) -> tuple[NDArray[Any], NDArray[Any]]:
-        """What the entry trains on: a bad hospital's rows as its attack makes them."""
-        X, y = self._true_rows(hospital, j)
-        return (X, y) if self._plan.attack is None else self._plan.attack.rows(hospital, X, y)
-
-    def _true_rows(self, hospital: int, j: int) -> tuple[NDArray[Any], NDArray[Any]]:
-        federation, groups = self._open(hospital == POOLED), self._problem.groups
-        if groups is not None:
-            with named(federation, hospital, f"dividing its rows in round {self._plan.round}"):
-                rows = self._groups.rows(federation, self._plan.division, hospital, "train", int(groups.group[j]))
-            return federation.X[rows], federation.y[rows]
-        if hospital == POOLED:
-            everything = pooled_rows(federation)
-            return federation.X[everything], federation.y[everything]
-        training = federation.rows(hospital, "train")
-        return federation.X[training], federation.y[training]
-
-    def _purpose(self, step: int, j: int) -> str:
-        """What a stream of batches is for: no two phases or groups share one, and the first are those of all rows."""
-        group = 0 if self._problem.groups is None else int(self._problem.groups.group[j])
-        return "batch" + (f" {step}" if step else "") + (f" of group {group}" if group else "")
-
-    def _rate(self, visit: Visit) -> float:
-        return self._plan.work.optimizer.learning_rate if visit.learning_rate is None else visit.learning_rate
-
-    def _optimizer(self, visit: Visit) -> Optimizer:
-        usual = self._plan.work.optimizer
-        return replace(
-            usual,
-            name=usual.name if visit.optimizer is None else visit.optimizer,
-            batch_size=usual.batch_size if visit.batch_size is None else visit.batch_size,
-        )
-
     def _loss(self, task: Task) -> float:
         outputs = self._model.logits(task.start, task.X)
         return float(weighted_losses(self._model, self._plan.work, outputs, task.y).mean())
 
     def _trained(self, phase: LocalProblem, tasks: Sequence[Task], some: Sequence[int]) -> NDArray[Any]:
-        optimizer, release = self._optimizer(phase.visit), self._plan.release
+        optimizer, release = self._tasks.optimizer(phase.visit), self._plan.release
         if release is not None and release.patients is not None and phase.upload is not None:
             if release.patients.pooled:  # hospitals stay at their starts
                 return np.stack([task.start for task in tasks])
@@ -206,9 +138,9 @@ class LocalTraining:
             whole = [replace(task, pulls=(), linear=None, epochs=1, learning_rate=1.0) for task in tasks]
             decay = self._plan.work.optimizer.weight_decay
             trained = self._model.train(whole, Optimizer("sgd", 1.0, 0, decay))
-        batch, renewed = self._optimizer(phase.visit).batch_size, []
+        batch, renewed = self._tasks.optimizer(phase.visit).batch_size, []
         for task, end, j in zip(tasks, trained, some, strict=True):
-            variate = self._variate(int(self._plan.ids[j])).copy()
+            variate = self._tasks.variate(int(self._plan.ids[j])).copy()
             steps = task.epochs * (-(-len(task.y) // batch) if batch else 1)
             if variates.renew == "gradient":
                 variate[:moved] = (task.start - end)[:moved]
@@ -254,7 +186,7 @@ class LocalTraining:
             delta[private] = 0.0
         change = None
         if variate is not None and variates is not None:
-            change = np.subtract(variate, self._variate(int(self._plan.ids[j])), dtype=np.float64)
+            change = np.subtract(variate, self._tasks.variate(int(self._plan.ids[j])), dtype=np.float64)
         release = self._plan.release
         if upload is not None and release is not None and release.patients is not None and release.patients.pooled:
             hospital, seed = int(self._plan.ids[j]), self._plan.work.seed
@@ -336,7 +268,7 @@ class LocalTraining:
             self._add(j, self._variates, float(variates.weight[j]), change)
         if self._plan.release is not None:
             # What the server was told of, so that its variate stays the mean of hospitals' own.
-            variate = (self._variate(int(self._plan.ids[j])) + change).astype(variate.dtype)
+            variate = (self._tasks.variate(int(self._plan.ids[j])) + change).astype(variate.dtype)
         self._remember(j, VARIATE, variate)
 
     def _check(self, vector: NDArray[Any], limit: float, j: int, task: Task) -> None:
@@ -350,10 +282,6 @@ class LocalTraining:
             "lower it or scale the features"
         )
 
-    def _variate(self, hospital: int) -> Parameters:
-        variate = self._kept.get(hospital, {}).get(VARIATE)
-        return np.zeros(self._plan.bank.shape[1], self._plan.bank.dtype) if variate is None else variate
-
     def _carry(self, j: int, moments: Moments) -> None:
         for what, vector in ((FIRST, moments.first), (SECOND, moments.second)):
             if vector is not None:
@@ -363,95 +291,3 @@ class LocalTraining:
 
     def _remember(self, j: int, what: str, vector: Any) -> None:
         self._kept.setdefault(int(self._plan.ids[j]), {})[what] = vector.copy()
-
-
-class named:
-    """Gives an error of one hospital that hospital's name."""
-
-    def __init__(self, federation: Federation, hospital: int, doing: str) -> None:
-        self._name = "pooled rows" if hospital == POOLED else federation.hospitals[hospital]
-        self._doing = doing
-
-    def __enter__(self) -> None:
-        return None
-
-    def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
-        if isinstance(error, SystemExit) and exits.of_plugin(error):
-            raise HospitalFailed(
-                f"hospital '{self._name}' failed while {self._doing}: what it ran {exits.said(error)}; raise an error "
-                "instead"
-            ) from None
-        if isinstance(error, Exception) and not isinstance(error, RaysimError):
-            text = f"{type(error).__name__}: {error}".splitlines()[0]
-            raise HospitalFailed(f"hospital '{self._name}' failed while {self._doing}: {text}") from error
-
-
-class Models(Protocol):
-    """The server's models, ``bank [M, P]``; ``mixture [N, M]`` and ``private [P]`` as in :class:`RoundPlan`."""
-
-    @property
-    def bank(self) -> NDArray[Any]: ...
-    @property
-    def mixture(self) -> Floats | None: ...
-    @property
-    def private(self) -> NDArray[np.bool_] | None: ...
-
-
-def parameters(plan: Models, row: int, hospital: int, kept: HospitalStates) -> Parameters:
-    """The parameters that a bank row, ``OWN`` or ``MIXTURE`` stands for at a hospital, its private ones included."""
-    model = kept.get(hospital, {}).get(MODEL)
-    if row == OWN and model is not None:
-        return model
-    shared: Parameters
-    if row in (OWN, MIXTURE) and plan.mixture is not None:
-        shared = (plan.mixture[hospital] @ plan.bank).astype(plan.bank.dtype)
-    else:
-        shared = plan.bank[0 if row == OWN else row]
-    return with_private(shared, plan.private, model)
-
-
-def with_private(theta: Parameters, private: Mask | None, kept: Parameters | None) -> Parameters:
-    """``theta [P]`` with the ``private [P]`` parameters of the model that a hospital has ``kept``, if it has."""
-    return theta if private is None or kept is None else np.where(private, kept, theta)
-
-
-def weighted_losses(model: Model, work: Work, outputs: NDArray[Any], y: NDArray[Any]) -> NDArray[np.float64]:
-    """What training minimises the mean of: the loss of each row ``[n]`` times the weight of its class."""
-    losses, weights = model.row_losses(outputs, y), row_weights(work.class_weights, y)
-    return losses if weights is None else losses * weights
-
-
-def of_entry(value: Any, j: int) -> Any:
-    """What is said of entry ``j`` by ``value``, one for all or ``[H]``."""
-    return value[j] if isinstance(value, np.ndarray) else value
-
-
-def sum_count(problem: LocalProblem) -> int:
-    """How many sums come back of a problem: those of its upload, and behind them one of control variates."""
-    sent = problem.sent
-    return 0 if sent is None else sent.sums + (problem.objective.variates is not None)
-
-
-def heaviest(problem: LocalProblem) -> float:
-    """The magnitudes of all weights in the sum where these come to most.
-
-    They are the whole cohort's, so that what is refused does not depend on which process serves whom.
-    """
-    totals = [0.0]
-    sent, variates = problem.sent, problem.objective.variates
-    if sent is not None and sent.weight is not None:
-        weight = np.abs(sent.weight)
-        if weight.ndim == 1:
-            into = np.zeros(len(weight), dtype=np.int64) if sent.into is None else sent.into
-            weight = np.bincount(into, weights=weight)
-        else:
-            weight = weight.sum(axis=0)
-        totals.append(float(weight.max()))
-    if variates is not None:
-        totals.append(float(np.abs(variates.weight).sum()))
-    return max(totals)
-
-
-def pooled_rows(federation: Federation) -> NDArray[np.int64]:
-    """Indices of the training rows of all hospitals, in order."""
-    return np.concatenate([np.arange(start, stop) for start, stop in federation.bounds[:, :2]])

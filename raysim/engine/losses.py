@@ -13,6 +13,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from raysim.engine.messages import Work
+from raysim.training.base import Model
 from raysim.training.class_weights import ClassWeights, row_weights
 
 
@@ -46,3 +48,9 @@ def constant_loss(y: NDArray[Any], classes: int, weights: ClassWeights) -> float
     mass = np.bincount(y, minlength=classes) / len(y) * (1.0 if each is None else each)
     mass = mass[mass > 0]
     return float(-(mass * np.log(mass / mass.sum())).sum())
+
+
+def weighted_losses(model: Model, work: Work, outputs: NDArray[Any], y: NDArray[Any]) -> NDArray[np.float64]:
+    """What training minimises the mean of: the loss of each row ``[n]`` times the weight of its class."""
+    losses, weights = model.row_losses(outputs, y), row_weights(work.class_weights, y)
+    return losses if weights is None else losses * weights

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from raysim.engine.job import RunState
 from raysim.engine.messages import MODEL, HospitalStates, Inquiry, PartialResult, RoundPlan, StatisticNoise, Work
 from raysim.engine.pool import Pool, StateReferences
-from raysim.strategies.base import POOLED, Floats, Ids, Mask, Question
+from raysim.engine.stopping import Stopping
+from raysim.strategies.base import POOLED, Floats, Ids, Mask, Question, State
+from raysim.virtual_time.clock import Clock
 
 
 class RemoteHospitals:
@@ -67,3 +71,32 @@ class RemoteHospitals:
             return None
         served = [set(ids.tolist()) | ({POOLED} if i == 0 else set()) for i, ids in enumerate(self._pool.served)]
         return [{hospital: states[hospital] for hospital in sorted(ids) if hospital in states} for ids in served]
+
+
+@dataclass(frozen=True, eq=False)
+class RemoteState:
+    """Where a run stands after a round; see :class:`RunState`. What hospitals remember stays where it was made."""
+
+    round: int
+    state: State
+    remembered: StateReferences | None
+    memory: Any = None
+    clock: Clock | None = None
+    stopping: Stopping | None = None
+    reception: Any = None
+    best: RemoteState | None = None
+    attacks: Any = None
+
+    def fetched(self, hospitals: RemoteHospitals) -> RunState:
+        """The state as others can go on from it, with what ``hospitals`` remember."""
+        return RunState(
+            round=self.round,
+            state=self.state,
+            kept=hospitals.states(self.remembered),
+            memory=self.memory,
+            clock=self.clock,
+            stopping=self.stopping,
+            reception=self.reception,
+            best=None if self.best is None else self.best.fetched(hospitals),
+            attacks=self.attacks,
+        )

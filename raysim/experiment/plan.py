@@ -27,9 +27,9 @@ from raysim.data.federation import Federation
 from raysim.engine.coordinator import Coordinator
 from raysim.engine.hospitals import CHUNK_BYTES
 from raysim.engine.job import Job, Round
-from raysim.engine.local_training import sum_count
 from raysim.engine.messages import HospitalStates, Inquiry, PartialResult, RoundPlan
 from raysim.engine.pool import StateReferences
+from raysim.engine.updates.sums import sum_count
 from raysim.experiment.jobs import make_job
 from raysim.experiment.session import place_live
 from raysim.strategies.base import POOLED, Floats, Ids

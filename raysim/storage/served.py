@@ -22,8 +22,8 @@ from raysim.core.errors import ConfigError
 from raysim.core.packing import Arrays, pack, unpack
 from raysim.data.federation import Federation
 from raysim.engine.job import Outcome
-from raysim.engine.local_training import parameters
 from raysim.engine.messages import MODEL
+from raysim.engine.visits.starts import parameters
 from raysim.strategies.base import OWN, Division, Strategy
 from raysim.training.base import Layout
 

@@ -11,10 +11,9 @@ from numpy.typing import NDArray
 
 from raysim.cluster.placement import Placement, balance
 from raysim.cluster.pool import LocalPool
-from raysim.data.federation import Federation
+from raysim.data.federation import Federation, pooled_rows
 from raysim.engine.coordinator import Coordinator
 from raysim.engine.job import Outcome, RunState
-from raysim.engine.local_training import pooled_rows
 from raysim.engine.losses import TrainingLosses, constant_loss
 from raysim.statistics.convergence import convergence
 from raysim.storage.results import rounds_table

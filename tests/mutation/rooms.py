@@ -22,6 +22,7 @@ PATIENT_CLUSTERS = (
     "strategies/test_gaussian_mixtures",
 )
 COALITIONS = ("strategies/test_coalitions", "strategies/test_cs_rcfl", "strategies/test_robust_*")
+FLOORS = ("statistics/test_noise_floor", "statistics/test_floors_of_shares_and_errors")
 SIGNATURES = ("strategies/test_signatures", "strategies/test_reclustering", *IDENTITIES)
 
 TESTS: dict[str, tuple[str, ...]] = {
@@ -80,10 +81,10 @@ TESTS: dict[str, tuple[str, ...]] = {
     "raysim/statistics/patients.py": ("statistics/test_paired",),
     "raysim/statistics/shrinkage.py": ("statistics/test_between_hospitals",),
     "raysim/statistics/clinical/*": ("statistics/test_clinical", "statistics/test_calibration"),
-    "raysim/statistics/dispersion.py": ("statistics/test_noise_floor",),
-    "raysim/statistics/drawn.py": ("statistics/test_noise_floor",),
-    "raysim/statistics/inversion.py": ("statistics/test_noise_floor",),
-    "raysim/statistics/noise_floor.py": ("statistics/test_noise_floor",),
+    "raysim/statistics/dispersion.py": FLOORS,
+    "raysim/statistics/drawn.py": FLOORS,
+    "raysim/statistics/inversion.py": FLOORS,
+    "raysim/statistics/noise_floor.py": FLOORS,
     "raysim/statistics/paired.py": ("statistics/test_paired", "statistics/test_simultaneous"),
     "raysim/statistics/*": (
         "statistics/test_simultaneous",

@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 from raysim.adversaries.figures import AttackFigures
 from raysim.adversaries.rows import triggered
 from raysim.engine.job import Job, Outcome
-from raysim.engine.local_training import parameters
 from raysim.engine.messages import MODEL
+from raysim.engine.visits.starts import parameters
 from raysim.strategies.base import Floats
 
 NAN = float("nan")

@@ -22,8 +22,8 @@ from raysim.core.errors import ConfigError
 from raysim.core.exact import ExactSum, decode, largest_entry
 from raysim.core.streams import stream
 from raysim.data.federation import Federation
-from raysim.engine.local_training import heaviest
 from raysim.engine.updates.own_attacks import OwnAttack, within
+from raysim.engine.updates.sums import heaviest
 from raysim.robust.aggregation import Aggregation
 from raysim.robust.rule import Aggregate
 from raysim.strategies.base import POOLED, Floats, Ids, LocalProblem, Mask, Update, Upload

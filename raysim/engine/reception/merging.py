@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from raysim.core.exact import decode
-from raysim.engine.local_training import sum_count
 from raysim.engine.messages import PartialResult
+from raysim.engine.updates.sums import sum_count
 from raysim.strategies.base import Ids, LocalProblem, Update
 
 

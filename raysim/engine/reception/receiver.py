@@ -19,7 +19,6 @@ from raysim.config.privacy import PrivacySection
 from raysim.core.exact import FRACTION_BITS
 from raysim.data.federation import Federation
 from raysim.engine.job import Job
-from raysim.engine.local_training import sum_count
 from raysim.engine.messages import PartialResult
 from raysim.engine.reception.merging import summed, update_of
 from raysim.engine.reception.promises import Terms, bit_noise, largest_clip, multipliers, settled
@@ -32,6 +31,7 @@ from raysim.engine.updates.release import (
     fixed_weights,
     weighed,
 )
+from raysim.engine.updates.sums import sum_count
 from raysim.privacy.adaptive import next_clip, update_multiplier
 from raysim.privacy.noise import grid_units, normals, with_rounding
 from raysim.strategies.base import FederationView, Floats, Ids, LocalProblem, Mask, State, Strategy, Update

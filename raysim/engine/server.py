@@ -1,0 +1,208 @@
+"""The server of one job: its parts, the models it holds, and how it speaks to hospitals."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from raysim.core.streams import stream
+from raysim.data.federation import Federation, pooled_rows
+from raysim.engine.checked import CheckedStrategy
+from raysim.engine.evaluation import Evaluation, Measured
+from raysim.engine.job import Job, Outcome, Round, RunState
+from raysim.engine.messages import PartialResult, RoundPlan, Work
+from raysim.engine.pool import Pool
+from raysim.engine.reception.between import Between
+from raysim.engine.reception.merging import in_precision
+from raysim.engine.reception.privacy_ledger import statement
+from raysim.engine.reception.promises import statistic_noise
+from raysim.engine.reception.receiver import Reception
+from raysim.engine.remote import RemoteHospitals
+from raysim.engine.stopping import Stopped
+from raysim.strategies.base import FederationView, Floats, GroupSizes, Ids, LocalProblem, Question, State
+from raysim.strategies.shared.label_counts import LabelCounts
+from raysim.traffic.exchange import Traffic
+from raysim.traffic.ledger import PREDICTIONS, Ledger
+from raysim.training.class_weights import balanced
+from raysim.virtual_time.unreliable import scheduler
+
+
+class JobServer:
+    """Of a ``job`` from its beginning, or ``since`` an earlier state.
+
+    It holds the parts and sends what it is told to; :class:`raysim.engine.job_run.JobRun` says what comes after what.
+    """
+
+    _state: State
+    """The strategy's, after the last round."""
+
+    def __init__(self, pool: Pool, job: Job, since: RunState | None = None) -> None:
+        self._federation = Federation.open(job.work.federation)
+        work, strategy = weighted(job.work, self._federation), CheckedStrategy(job.strategy, job.name)
+        self._balanced = work is not job.work
+        self._job, self._strategy, self._since = replace(job, work=work), strategy, since
+        model = work.model.bind(self._federation, "cpu", work.precision)
+        self._layout = model.layout
+        view = FederationView(
+            names=self._federation.hospitals,
+            sizes=self._federation.sizes("train"),
+            classes=len(self._federation.classes),
+            initial=model.initial(stream(work.seed, "initial")),
+            local_epochs=work.epochs,
+            learning_rate=work.optimizer.learning_rate,
+            selection=job.selection,
+            memory=None,
+            rng=lambda purpose, *key: stream(work.seed, purpose, *key),
+            ask=self._ask,
+            parameters=model.layout.slices,
+            measured=model.layout.measured,
+        )
+        self._everyone = np.arange(len(view.sizes))
+        self._private = strategy.private(view)
+        self._hospitals = RemoteHospitals(
+            pool, work, self._private, None if since is None else since.kept, partial(statistic_noise, job.privacy)
+        )
+        travels = self._layout.size - (0 if self._private is None else int(self._private.sum()))
+        hears_losses = strategy.uses_selection() and job.selection.hears_losses
+        self._between = Between(self._job, self._federation, self._private, travels)
+        self._traffic = Traffic(Ledger(), strategy, view, travels, hears_losses, self._between.most_bits)
+        self._reception = Reception(self._job, strategy, self._federation, self._layout.size, self._private)
+        order = np.argsort(np.concatenate(pool.served))
+        # Where a run may stop after any round, its training loss is taken after each.
+        certain = job.rounds if job.stop is None else 1
+        self._evaluation = Evaluation(self._federation, job.evaluation, order, certain, self._traffic)
+        clock = None if since is None else since.clock
+        self._scheduler, self._view = scheduler(
+            strategy, job.system, view, work.seed, self._traffic.exchanged, self._measure, clock
+        )
+        self._round = 0
+        self._rounds: list[Round] = []
+        self._began = 0.0
+
+    def _register(self) -> None:
+        """Enter what the server knows of hospitals before anything begins."""
+        self._traffic.ledger.add(0, "size", self._everyone, 1)
+        if self._federation.preprocessing_scalars:
+            self._traffic.ledger.add(0, "preprocessing", self._everyone, self._federation.preprocessing_scalars)
+        if self._balanced:
+            self._traffic.ledger.add(0, LabelCounts.kind, self._everyone, len(self._federation.classes))
+
+    def _serve(self) -> dict[str, Ids]:
+        """Which models serve hospitals now; what these are asked for it is a measurement and no traffic."""
+        return self._strategy.serve(replace(self._view, ask=self._measure), self._state)
+
+    def _send(
+        self,
+        t: int,
+        state: State,
+        ids: Ids,
+        problem: LocalProblem | None,
+        measured: Measured,
+    ) -> list[PartialResult]:
+        """Let hospitals measure what is asked for, and ``ids`` minimise the ``problem``."""
+        precision, clinical = self._job.work.precision, self._job.evaluation.clinical
+        plan = RoundPlan(
+            work=self._job.work,
+            round=t,
+            bank=state.bank.astype(precision),
+            ids=ids if problem is None else problem.entries(ids),
+            problem=None if problem is None else in_precision(problem, precision),
+            mixture=self._strategy.mixture(self._view, state),
+            private=self._private,
+            division=self._strategy.division(self._view, state),
+            losses=problem is not None and self._traffic.hears_losses(problem),
+            **self._between.planned(t, problem),
+            release=self._reception.release(problem),
+            serve=dict(measured.serve),
+            part=self._job.evaluation.part,
+            losses_of=dict(measured.losses_of),
+            loss_part=measured.loss_part,
+            histograms=measured.last,
+            thresholds=None if not measured.last or clinical is None else clinical.thresholds,
+            groups=self._evaluation.grouping if measured.last else None,
+            predictions=measured.last and self._job.evaluation.predictions,
+        )
+        return self._hospitals.play(plan)
+
+    def _ask(self, question: Question, *, models: Floats | None = None, ids: Ids | None = None) -> Sequence[Floats]:
+        """The answers of hospitals ``ids`` (None: all), with what asking costs."""
+        answers = self._measure(question, models=models, ids=ids)
+        asked = self._everyone if ids is None else ids
+        answers = self._between.answers(answers, asked)
+        sizes = np.array([answer.size for answer in answers])
+        self._scheduler.questions_answered(asked, *self._traffic.asked(question, asked, sizes, models))
+        return answers
+
+    def _measure(self, question: Question, *, models: Floats | None = None, ids: Ids | None = None) -> Sequence[Floats]:
+        """The same without the traffic of asking."""
+        return self._hospitals.answers(question, self._round, models, ids)
+
+    def _outcome(
+        self,
+        figures: dict[str, Floats],
+        metrics: dict[str, dict[str, float]],
+        serve: dict[str, Ids],
+        partials: Sequence[PartialResult],
+        last: int,
+        stopped: Stopped | None,
+    ) -> Outcome:
+        """What the run leaves after its ``last`` round; ``partials`` are the last measurement of its models."""
+        state = self._state
+        return Outcome(
+            rounds=self._rounds,
+            figures=figures,
+            metrics=metrics,
+            serve=serve,
+            bank=state.bank,
+            cluster=None if state.cluster is None else serve.get("cluster", state.cluster),
+            kept=self._hospitals.models(),
+            layout=self._layout,
+            ledger=self._traffic.ledger,
+            seconds=time.perf_counter() - self._began,
+            setup=self._traffic.setup,
+            private=self._private,
+            mixture=self._strategy.mixture(self._view, state),
+            division=self._strategy.division(self._view, state),
+            predictions=self._predictions(partials, last),
+            grouping=self._evaluation.grouping,
+            groups=self._evaluation.groups,
+            pairs=self._evaluation.pairs,
+            sketches=self._evaluation.sketches,
+            scores=self._evaluation.scores,
+            validation_scores=self._evaluation.validation_scores,
+            losses=self._evaluation.losses,
+            stopped=stopped,
+            facts=self._strategy.facts(self._view, state) | self._between.facts(),
+            bad=self._between.bad,
+            clusters_of_patients=self._clusters_of_patients(),
+            privacy=statement(self._job, self._federation, self._traffic.ledger),
+            seen=self._between.seen,
+        )
+
+    def _predictions(self, partials: Sequence[PartialResult], last: int) -> dict[str, NDArray[Any]]:
+        """Per model served what it says of every row, where that was asked for; it has left hospitals then, after the
+        ``last`` round.
+        """
+        predictions = self._evaluation.predictions(partials)
+        for outputs in predictions.values():
+            scalars = self._federation.totals * int(np.prod(outputs.shape[1:]))
+            self._traffic.ledger.add(last, PREDICTIONS, self._everyone, scalars)
+        return predictions
+
+    def _clusters_of_patients(self) -> Ids | None:
+        division = self._strategy.division(self._view, self._state)
+        return None if division is None else np.stack(self._measure(GroupSizes(division))).astype(np.int64)
+
+
+def weighted(work: Work, federation: Federation) -> Work:
+    """``work`` with the weights that ``balanced`` classes come to, over the training rows of all hospitals."""
+    if work.class_weights != "balanced":
+        return work
+    counts = np.bincount(federation.y[pooled_rows(federation)], minlength=len(federation.classes))
+    return replace(work, class_weights=tuple(balanced(counts).tolist()))

@@ -1,0 +1,26 @@
+"""Sweeps as the tests of this folder begin them and go on with them."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+
+from rich.console import Console
+
+from raysim.tune import sweep as sweeps
+
+PLAIN = {"strategy": {"name": "fedprox"}, "resources": {"hospitals_per_actor": 12}}
+"""For sweeps in which it does not matter what is trained, nor where: little to import, and one process of hospitals."""
+
+
+def begin(path: Path, out: Path) -> tuple[int, str]:
+    """Runs a sweep; gives its exit code and what it printed."""
+    printed = io.StringIO()
+    code = sweeps.begin(path, [], out, Console(file=printed, width=160), verbose=False)
+    return code, printed.getvalue()
+
+
+def go_on(out: Path, failed: bool = False) -> tuple[int, str]:
+    printed = io.StringIO()
+    code = sweeps.go_on(out, Console(file=printed, width=160), failed=failed, verbose=False)
+    return code, printed.getvalue()
