@@ -35,7 +35,8 @@ class ResourcesSection(Section):
     ``per_hospital`` gives hospitals, by name, an actor of their own that holds other CPUs and GPUs. ``data`` says how
     rows reach other nodes: from a ``shared`` folder, ``shipped``, or ``auto``, which ships where it cannot be read.
     ``autoscale`` describes nodes that an autoscaler may start where those that stand cannot run an actor.
-    ``dashboard`` starts a Ray of one's own with its dashboard.
+    ``dashboard`` starts a Ray of one's own with its dashboard. ``runs_at_once`` says how many runs of a comparison are
+    played side by side, an actor each; ``auto``: as many as there are cores, where runs are small.
     """
 
     hospitals_per_actor: Literal["auto"] | int = default("resources.hospitals_per_actor")
@@ -47,8 +48,9 @@ class ResourcesSection(Section):
     data: Literal["auto", "shared", "shipped"] = default("resources.data")
     autoscale: str | None = default("resources.autoscale")
     dashboard: bool = default("resources.dashboard")
+    runs_at_once: Literal["auto"] | int = default("resources.runs_at_once")
 
-    @field_validator("hospitals_per_actor")
+    @field_validator("hospitals_per_actor", "runs_at_once")
     @classmethod
     def _at_least_one(cls, value: str | int) -> str | int:
         if value != "auto" and int(value) < 1:

@@ -8,11 +8,11 @@ import shlex
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 import numpy as np
 import pandas as pd
-from matplotlib.figure import Figure
 
 from raysim.config import plugins
 from raysim.config.schema import Config
@@ -22,17 +22,20 @@ from raysim.engine import timing
 from raysim.engine.job import Result
 from raysim.experiment import tuning
 from raysim.metrics.labels import reporting
-from raysim.report import plots, svg, tables
+from raysim.report import svg, tables
 from raysim.report.drawn import Drawn
 from raysim.report.hospital import clinical
 from raysim.report.judgement import noise
 from raysim.report.judgement.answer import answer_from
 from raysim.report.judgement.evidence import evidence
 from raysim.report.page import Page, Provenance, comparison_page, run_page
-from raysim.report.sections import attacks, patient_clusters, patient_groups, privacy, training, virtual_time
+from raysim.report.sections import attacks, privacy, training, virtual_time
 from raysim.storage.manifest import Manifest
 from raysim.storage.results import SPLIT, hospitals_table, provenance, split_table, traffic, write_config
 from raysim.tracking.client import NOWHERE
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 PAGE = "report.html"
 
@@ -191,8 +194,10 @@ def _tuned(out: Manifest) -> list[str]:
 
 
 def _picture(out: Manifest, name: str, figure: Figure) -> None:
+    from raysim.report.plots import save
+
     with out.writing(f"plots/{name}.png") as path:
-        plots.save(figure, path)
+        save(figure, path)
 
 
 def drawn(
@@ -201,6 +206,8 @@ def drawn(
     """Write what only some comparisons have, and draw it: equity between patient groups."""
     if patients is None:
         return []
+    from raysim.report.sections import patient_groups
+
     out.csv("patients.csv", patients)
     return [patient_groups.drawn(frame, patients, part, titles)]
 
@@ -216,6 +223,8 @@ def clusters_drawn(
     composition, overlap = (stacked_files(results, name) for name in CLUSTER_FILES[:2])
     if composition is None:
         return []
+    from raysim.report.sections import patient_clusters
+
     protocol = patient_clusters.protocol(frame, hospitals, reference, overlap)
     for name, found in zip(CLUSTER_FILES, (composition, overlap, protocol), strict=True):
         if found is not None:

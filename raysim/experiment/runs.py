@@ -8,44 +8,36 @@ from __future__ import annotations
 
 import contextlib
 import math
-import time
-from collections.abc import Callable, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Literal
 
 from rich.console import Console
 
 from raysim.config import plugins, reading
 from raysim.config.schema import Config
 from raysim.config.training import TuneSection
-from raysim.core.errors import ConfigError, RaysimError, ResourceError, TrainingDiverged
+from raysim.core.errors import ConfigError, TrainingDiverged
 from raysim.data.federation import Federation
 from raysim.engine import timing
-from raysim.engine.job import Job, Outcome, Result, Round, RunState
+from raysim.engine.job import Job, Result
 from raysim.engine.job_checks import check_job
 from raysim.engine.messages import ModelSpec
 from raysim.engine.reception.attack_checks import warnings
-from raysim.engine.reception.promises import Terms, settled
 from raysim.experiment import tuning
 from raysim.experiment.entries import Entry, entries, folder_of
-from raysim.experiment.jobs import make_job
+from raysim.experiment.listener import Listener, data_tags, listen
 from raysim.experiment.notes import headlines, note
+from raysim.experiment.one_run import Run
+from raysim.experiment.run_actors import Load, Spared
 from raysim.experiment.services import RunServices
-from raysim.report.sections import privacy
-from raysim.statistics.paired import FEW_HOSPITALS
 from raysim.storage import resume
-from raysim.storage.checkpoints import Checkpoints, Writer
 from raysim.storage.file_store import check as check_file_store
 from raysim.storage.manifest import Kind, Manifest
-from raysim.storage.results import SPLIT, choose_folder, split_table, write_run
+from raysim.storage.results import choose_folder
 from raysim.storage.resume import Opened
-from raysim.tracking.client import DATA_TAGS, RUN_TAG, check_reachable
+from raysim.tracking.client import RUN_TAG, check_reachable
 from raysim.tracking.recording import Record
-
-if TYPE_CHECKING:
-    from raysim.adversaries.figures import AttackFigures
-
 
 Conclude = Callable[[Sequence[Result], Manifest], None]
 """Makes of all results the files of the whole experiment."""
@@ -83,6 +75,7 @@ class Experiment:
             check_file_store(config.checkpoint.path)
         self.folder = choose_folder(out, config.name, again=again)
         self.federations = {seed: plugins.build_federation(config.data, self._source, seed) for seed in seeds}
+        self._parameters = 0  # of the largest model
         self._check()
 
     @classmethod
@@ -159,12 +152,17 @@ class Experiment:
         """The rounds of all runs, trials included."""
         return sum(config.training.rounds for config in self.planned()) * len(self.seeds)
 
+    def _load(self, runs: int) -> Load:
+        federation = self._first
+        return Load(runs, federation.X.size, len(federation.hospitals) * self._parameters)
+
     def _run_alone(self, services: RunServices, in_process: bool, verbose: bool) -> Result:
         (entry,), (seed,) = self.entries, self.seeds
-        with self._opened(entry, seed, self.folder) as run:
-            with services.ready(in_process, verbose, 1, self._rounds(), self.remarks()):
-                result = self._run(services, entry, seed, run, entry.label, None)
-            run.finish()
+        run = Run(entry, seed, self.federations[seed].folder, self.folder, entry.label, nested=False)
+        with run.opened(self.federations[seed], again=self._again) as opened:
+            with services.ready(in_process, verbose, self._load(1), self._rounds(), self.remarks()):
+                result = self._played(services, run, opened, None)
+            opened.finish()
         return result
 
     def _run_all(
@@ -176,24 +174,25 @@ class Experiment:
         conclude: Conclude,
         kind: Kind,
     ) -> list[Result]:
-        frozen, results = self.config.frozen(), []
+        frozen = self.config.frozen()
         prints = {str(seed): federation.fingerprint for seed, federation in self.federations.items()}
-        count = (len(self.entries) + len(self._trials)) * len(self.seeds)
+        load = self._load((len(self.entries) + len(self._trials)) * len(self.seeds))
         with resume.opened(kind, self.folder, frozen, self._first, prints, again=self._again) as whole:
             if begin is not None:
                 with resume.writing(self.folder):
                     begin(whole.manifest)
-            tags = {RUN_TAG: whole.ticket.id} | self._data_tags(self._first)
+            tags = {RUN_TAG: whole.ticket.id} | data_tags(self.config.data.source, self._first)
             with (
-                services.ready(in_process, verbose, count, self._rounds(), self.remarks()),
+                services.ready(in_process, verbose, load, self._rounds(), self.remarks()),
                 services.recorder.run(self.config.name, frozen, tags, again=whole.again) as parent,
             ):
                 tried = self._try(services, whole.manifest, parent)
-                for entry, seed in [(entry, seed) for seed in self.seeds for entry in self.entries]:
-                    with self._opened(entry, seed, self._folder(entry, seed)) as run:
-                        results.append(self._run(services, entry, seed, run, f"{entry.label}, seed {seed}", parent))
-                        run.finish(results[-1].outcome)
-                        whole.manifest.add(run.manifest)
+                runs = [self._nested(entry, seed) for seed in self.seeds for entry in self.entries]
+                results = []
+                for run, result in self._play_all(services, runs, parent):
+                    if isinstance(result, Result):
+                        results.append(result)
+                        whole.manifest.add(Manifest.read(run.folder))
                 services.display.conclude()
                 with resume.writing(self.folder):
                     conclude(results, whole.manifest)
@@ -207,57 +206,68 @@ class Experiment:
         """Run the trials, and let strategies take what was best; returns the folders of the trials' runs."""
         if self._tune is None:
             return []
-        tried, folders = [], []
-        for trial in self._trials:
-            (entry,) = entries([trial.config])
-            for seed in self.seeds:
-                folders.append(self._folder(entry, seed))
-                try:
-                    with self._opened(entry, seed, folders[-1]) as run:
-                        outcome = self._run(services, entry, seed, run, f"{entry.label}, seed {seed}", parent).outcome
-                        run.finish(outcome)
-                except TrainingDiverged:
-                    tried.append(tuning.Tried(trial, math.inf))
-                    continue
-                moved = outcome.traffic
-                figure = tuning.figure(outcome, self.federations[seed])
+        trials = [(trial, seed) for trial in self._trials for seed in self.seeds]
+        runs = [self._nested(entries([trial.config])[0], seed) for trial, seed in trials]
+        tried = []
+        for (trial, seed), (_, result) in zip(
+            trials, self._play_all(services, runs, parent, TrainingDiverged), strict=True
+        ):
+            if isinstance(result, Result):
+                moved, figure = result.outcome.traffic, tuning.figure(result.outcome, self.federations[seed])
                 tried.append(tuning.Tried(trial, figure, moved.down, moved.up))
+            else:
+                tried.append(tuning.Tried(trial, math.inf))
         table = tuning.table(self._tune, tried)
         out.csv(tuning.FILE, table)
         values = tuning.chosen(self._tune, table)
         self.entries = entries([tuning.with_values(entry.config, values[entry.label]) for entry in self.entries])
-        return folders
+        return [run.folder for run in runs]
 
-    def _data_tags(self, federation: Federation) -> dict[str, str]:
-        return dict(zip(DATA_TAGS, (self.config.data.source, federation.fingerprint), strict=True))
+    def _nested(self, entry: Entry, seed: int) -> Run:
+        """A run of the comparison."""
+        folder = self.folder / "runs" / folder_of(entry.label) / f"seed-{seed}"
+        return Run(entry, seed, self.federations[seed].folder, folder, f"{entry.label}, seed {seed}", nested=True)
 
-    def _folder(self, entry: Entry, seed: int) -> Path:
-        return self.folder / "runs" / folder_of(entry.label) / f"seed-{seed}"
+    def _play_all(
+        self, services: RunServices, runs: Sequence[Run], parent: Record, spared: Spared = ()
+    ) -> Iterator[tuple[Run, Result | Exception]]:
+        """Play runs of a comparison; each in their order with its result, or with its error where that is ``spared``.
 
-    def _opened(self, entry: Entry, seed: int, folder: Path) -> contextlib.AbstractContextManager[Opened]:
-        federation = self.federations[seed]
-        return resume.opened(
-            "run", folder, self._frozen(entry, seed), federation, federation.fingerprint, again=self._again
-        )
+        An error that is not is raised.
+        """
+        if services.actors is not None:
+            listeners = [Listener(services, run, self.federations[run.seed], parent) for run in runs]
+            yield from listen(services.actors, listeners, self._again, spared)
+            return
+        for run in runs:
+            try:
+                with run.opened(self.federations[run.seed], again=self._again) as opened:
+                    result = self._played(services, run, opened, parent)
+                    opened.finish(result.outcome)
+            except spared as error:
+                yield run, error
+            else:
+                yield run, result
+
+    def _played(self, services: RunServices, run: Run, opened: Opened, parent: Record | None) -> Result:
+        """Play a run here."""
+        federation = self.federations[run.seed]
+        with (
+            Listener(services, run, federation, parent) as listener,
+            contextlib.closing(run.play(federation, opened, services.session, services.say)) as events,
+        ):
+            listener.begin(opened.ticket.id, opened.again)
+            for event in events:
+                if isinstance(event, Result):
+                    listener.end(event, opened.manifest)
+                    return event
+                listener.round(event)
+        raise RuntimeError("the run ended without a result")
 
     def job(self, seed: int) -> Job:
         """The job of the only strategy with ``seed``."""
         (entry,) = self.entries
-        return self._job(entry, seed)
-
-    def _frozen(self, entry: Entry, seed: int) -> dict[str, Any]:
-        """The configuration of a run as it is written."""
-        return self._settled(entry, seed).of_run(seed).frozen_run()
-
-    def _settled(self, entry: Entry, seed: int) -> Config:
-        """The configuration of an entry's run, with what its guarantee of privacy needs or comes to."""
-        if entry.config.privacy is None:
-            return entry.config
-        terms = Terms.of(self._job(entry, seed), self.federations[seed])
-        return entry.config.replaced(privacy=settled(entry.config.privacy, terms))
-
-    def _job(self, entry: Entry, seed: int) -> Job:
-        return make_job(entry.config, entry.strategy, entry.selection, self.federations[seed].folder, seed)
+        return self._nested(entry, seed).job()
 
     def _check(self) -> None:
         for seed, federation in self.federations.items():
@@ -267,116 +277,10 @@ class Experiment:
                 tuning.check(federation)
             for i, entry in enumerate(self.entries):
                 where = f"strategies.{i}" if len(self.entries) > 1 else "strategy"
-                check_job(self._job(entry, seed), federation, where)
-                ModelSpec.of(entry.config.model).bind(federation, "cpu", entry.config.training.precision)
+                check_job(self._nested(entry, seed).job(), federation, where)
+                precision = entry.config.training.precision
+                model = ModelSpec.of(entry.config.model).bind(federation, "cpu", precision)
+                self._parameters = max(self._parameters, model.layout.size)
             for trial in self._trials:
                 (tried,) = entries([trial.config])
-                check_job(self._job(tried, seed), federation, "tune")
-
-    def _run(
-        self, services: RunServices, entry: Entry, seed: int, run: Opened, name: str, parent: Record | None
-    ) -> Result:
-        # Only now: pages and plots take a second to import, which Ray's start hides.
-        from raysim.experiment.comparison import write_run_page
-
-        federation, began = self.federations[seed], time.perf_counter()
-        frozen = self._frozen(entry, seed)
-        evaluation, precision = entry.config.evaluation, entry.config.training.precision
-        tags = {"strategy": entry.label, "seed": str(seed), RUN_TAG: run.ticket.id} | self._data_tags(federation)
-        if entry.config.privacy is not None:
-            tags["privacy"] = f"{entry.config.privacy.unit}, {entry.config.privacy.way}"
-        services.display.begin(name, entry.config.training.rounds)
-        with services.recorder.run(name, frozen, tags, parent, again=run.again) as record:
-            finished = run.finished()
-            outcome = finished or self._outcome(services, entry, seed, run, name, record)
-            if outcome.attack is None and entry.config.adversary is not None:
-                outcome.attack = self._attacked(services, self._job(entry, seed), outcome, federation)
-            result = Result(
-                entry.label,
-                entry.strategy.yardstick,
-                seed,
-                federation,
-                outcome,
-                run.folder,
-                entry.title,
-                entry.strategy.alone,
-            )
-            if finished:
-                services.tell(record, finished.rounds)
-            else:
-                with resume.writing(run.folder):
-                    write_run(run.manifest, federation, outcome, frozen, evaluation, precision, self.config.system)
-                    if parent is None:  # a comparison has one file of all its splits
-                        run.manifest.rows(SPLIT, split_table(federation))
-                    whole = None if parent is None else self.folder
-                    write_run_page(run.manifest, result, frozen, evaluation.part, whole)
-            model, headline = list(outcome.metrics.items())[-1]
-            timed = timing.figures(outcome, self.config.system, federation.task)
-            setup = {"bytes_setup_down": outcome.setup.down, "bytes_setup_up": outcome.setup.up}
-            figures = {**headline, **timed, **setup, **privacy.figures(outcome.privacy)}
-            record.done(figures, run.manifest.paths(), note(run.manifest, "run"))
-        kind, mean = federation.task, headline[federation.task.headline]
-        digits = kind.decimals(mean) + 1
-        last = "worst decile" if headline["hospitals"] >= FEW_HOSPITALS else f"{kind.worst} hospital"
-        services.display.end(
-            time.perf_counter() - began,
-            f"{model} mean {kind.title} {mean:.{digits}f}, {last} {headline['worst_decile']:.{digits}f}",
-        )
-        if outcome.attack is not None:
-            from raysim.report.sections import attacks
-
-            services.say(attacks.sentence(outcome.attack, kind.title))
-        if outcome.privacy is not None:
-            services.say(f"privacy: {outcome.privacy.sentence()}")
-        return result
-
-    def _attacked(self, services: RunServices, job: Job, outcome: Outcome, federation: Federation) -> AttackFigures:
-        """What the attack of a run changed; where the configuration says so, beside the same run without it."""
-        from raysim.engine.reception.attack_figures import attack_figures
-
-        clean = None
-        if job.adversary is not None and job.adversary.baseline:
-            quiet = replace(job, adversary=None, evaluation=job.evaluation.model_copy(update={"every": 0}))
-            *_, last = services.session.run(quiet, None, 0, services.say)
-            clean = last if isinstance(last, Outcome) else None
-        return attack_figures(job, outcome, clean, federation)
-
-    def _outcome(
-        self, services: RunServices, entry: Entry, seed: int, run: Opened, name: str, record: Record
-    ) -> Outcome:
-        """Play a run from its start or its last checkpoint, telling of its rounds and keeping its checkpoints."""
-        section, since, outcome = self.config.checkpoint, None, None
-        config = self._settled(entry, seed)
-        job = make_job(config, entry.strategy, entry.selection, self.federations[seed].folder, seed)
-        checkpoints = Checkpoints(run.ticket.checkpoints, section.keep, run.ticket.fingerprint, entry.strategy)
-        if run.again:
-            since, damaged = checkpoints.latest()
-            where = f"round {since.round} of {entry.config.training.rounds}" if since else "the start"
-            services.say("; ".join([*damaged, f"{name} goes on from {where}"]))
-            if since is not None and since.history is not None:
-                services.tell(record, since.history.rounds[:-1])
-        goes_on = False
-        with Writer(checkpoints) as writer:
-            try:
-                for event in services.session.run(job, since, section.every, services.say):
-                    goes_on = True
-                    if isinstance(event, Round):
-                        services.tell(record, [event])
-                    elif isinstance(event, RunState):
-                        writer.offer(event)
-                    else:
-                        outcome = event
-            except RaysimError as error:
-                if not (since or writer.round or isinstance(error, ResourceError)):
-                    run.forget()  # it would end so again
-                raise
-            except Exception as error:
-                if since is None or goes_on:
-                    raise
-                raise ConfigError(
-                    f"{run.ticket.checkpoints}: the checkpoint of round {since.round} cannot be gone on from "
-                    f"({type(error).__name__}: {error}); remove it, then the one before it is used"
-                ) from error
-        if outcome is None:
-            raise RuntimeError("the coordinator ended without an outcome")
-        return outcome
+                check_job(self._nested(tried, seed).job(), federation, "tune")

@@ -3,29 +3,54 @@
 from __future__ import annotations
 
 import contextlib
+import importlib
+import threading
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from rich.console import Console
 
+from raysim.cluster.connection import connected, dashboard_address, live_nodes
 from raysim.config.schema import Config
-from raysim.core import host
 from raysim.data.federation import Federation
-from raysim.engine.job import Round
 from raysim.experiment import unsent
+from raysim.experiment.run_actors import Load, RunActors, at_once
 from raysim.experiment.session import Session, open_session
 from raysim.report.progress import RunProgress, phase
 from raysim.storage import resume
-from raysim.tracking.recording import Record, Recorder
+from raysim.tracking.recording import Recorder
 
 STARTING = "starting Ray"
 """The phase in which hospitals come up."""
+
+
+PAGES = "raysim.experiment.comparison"
+"""What writes pages: with pandas it takes half a second to import, which Ray's start hides."""
+
+
+@contextlib.contextmanager
+def _imported_meanwhile(module: str) -> Iterator[None]:
+    """A module is imported on a thread of its own. Where it cannot be, who needs it will be told."""
+
+    def load() -> None:
+        with contextlib.suppress(Exception):
+            importlib.import_module(module)
+
+    thread = threading.Thread(target=load, name="import", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        thread.join()  # at Python's end nothing may be half imported
 
 
 class RunServices:
     """What the runs of an experiment share while it is played."""
 
     session: Session
+    """That plays the runs, one after the other."""
+    actors: RunActors | None = None
+    """That plays them in its place, where they are small enough."""
     recorder: Recorder
     display: RunProgress
     unsent: str | None = None
@@ -38,51 +63,58 @@ class RunServices:
         self._console = console
 
     @contextlib.contextmanager
-    def ready(self, in_process: bool, verbose: bool, jobs: int, rounds: int, remarks: Sequence[str]) -> Iterator[None]:
-        """Bring up MLflow, the hospitals and the display, of ``jobs`` with so many ``rounds`` in all.
+    def ready(self, in_process: bool, verbose: bool, load: Load, rounds: int, remarks: Sequence[str]) -> Iterator[None]:
+        """Bring up MLflow, the hospitals and the display, of runs with so many ``rounds`` in all.
 
-        ``remarks`` are printed when they stand ready.
+        The ``load`` decides whether they are played side by side. ``remarks`` are printed when they stand ready.
         """
-        config, federation = self._config, self._federation
+        config = self._config
         with contextlib.ExitStack() as standing:
             self.recorder = standing.enter_context(Recorder(config.tracking, verbose))
             with contextlib.nullcontext() if in_process else phase(self._console, STARTING):
-                opened = open_session(
-                    federation.totals,
-                    config.resources,
-                    in_process=in_process,
-                    verbose=verbose,
-                    names=federation.hospitals,
-                )
-                self.session = standing.enter_context(opened)
+                if not in_process:
+                    standing.enter_context(_imported_meanwhile(PAGES))
+                self._bring_up(standing, in_process, verbose, load)
             self._announce()
             for line in remarks:
                 self.say(line)
-            with RunProgress(self._console, jobs, rounds) as self.display:
+            with RunProgress(self._console, load.runs, rounds) as self.display:
                 yield
         with resume.writing(self._folder):
             self.unsent = unsent.keep(self._folder, self.recorder, config.tracking.uri)
+
+    def _bring_up(self, standing: contextlib.ExitStack, in_process: bool, verbose: bool, load: Load) -> None:
+        """The hospitals, or the actors that play whole runs."""
+        federation, resources = self._federation, self._config.resources
+        if not in_process and load.runs > 1:
+            standing.enter_context(connected(verbose, resources.dashboard))
+            if (count := at_once(resources, live_nodes(), load)) > 1:
+                self.actors = RunActors(count, federation.totals, resources)
+                standing.callback(self.actors.close)
+                return
+        opened = open_session(
+            federation.totals, resources, in_process=in_process, verbose=verbose, names=federation.hospitals
+        )
+        self.session = standing.enter_context(opened)
 
     def say(self, text: str) -> None:
         """A line for the user."""
         self._console.print(text, soft_wrap=True, highlight=False, markup=False)
 
-    def tell(self, record: Record, rounds: Sequence[Round]) -> None:
-        """Rounds have ended and been evaluated."""
-        host.end_if_terminating()
-        for row in rounds:
-            self.display.round(row)
-            record.round(row)
-
     def _announce(self) -> None:
-        federation = self._federation
-        if self.session.warning:
-            self.say(f"warning: {self.session.warning}")
+        federation, together = self._federation, self.actors
+        where, warning, dashboard = (
+            (together.where, None, dashboard_address())
+            if together is not None
+            else (self.session.where, self.session.warning, self.session.dashboard)
+        )
+        if warning:
+            self.say(f"warning: {warning}")
         self._console.print(
             f"{len(federation.hospitals)} hospitals, {int(federation.totals.sum()):,} rows, "
-            f"{federation.X.shape[1]} features; {self.session.where}",
+            f"{federation.X.shape[1]} features; {where}",
             highlight=False,
             markup=False,
         )
-        if self.session.dashboard:
-            self.say(f"dashboard: {self.session.dashboard}")
+        if dashboard:
+            self.say(f"dashboard: {dashboard}")

@@ -78,7 +78,7 @@ def open_session(
     """
     if in_process:
         with host.threads(1):  # more of them than cores was seen to be 30 times slower
-            yield _InProcess(rows, resources)
+            yield InProcess(rows, resources)
         return
     with connected(verbose, resources.dashboard) as before:
         session: _OnRay | None = None
@@ -90,7 +90,9 @@ def open_session(
                 session.close()
 
 
-class _InProcess:
+class InProcess:
+    """All in this process, which computes with the threads that it has."""
+
     dashboard: str | None = None
 
     def __init__(self, rows: Ids, resources: ResourcesSection) -> None:

@@ -17,8 +17,8 @@ from raysim.metrics.labels import reporting
 from raysim.report import tables
 from raysim.report.judgement.answer import listed, plus_minus
 from raysim.report.judgement.noise import Noise
+from raysim.report.naming import signed
 from raysim.report.panel import Key
-from raysim.report.plots import signed
 from raysim.statistics.paired import FEW_HOSPITALS
 
 NAMED = 20  # hospitals named in a sentence, and rows of the table of the worst served

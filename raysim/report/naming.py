@@ -99,3 +99,13 @@ def times(ratio: float) -> str:
         if abs(ratio - value) <= 0.04 * value:
             return word
     return f"{ratio:.0f} times" if ratio >= 10 else f"{ratio:.2g} times"
+
+
+def signed(value: float, digits: int) -> str:
+    r"""``value`` with its sign, a true minus, and ``digits`` decimals; no sign for what rounds to 0.
+
+    >>> signed(0.01234, 3), signed(-0.01234, 3) == "\N{MINUS SIGN}0.012", signed(-0.0001, 3)
+    ('+0.012', True, '0.000')
+    """
+    text = f"{abs(value):.{digits}f}"
+    return text if float(text) == 0 else ("+" if value > 0 else "\N{MINUS SIGN}") + text

@@ -14,16 +14,15 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
-from matplotlib.figure import Figure
 
 from raysim.engine.job import Result
 from raysim.metrics.labels import reporting
-from raysim.report import figures, hospital_clusters, plots, svg, tables
+from raysim.report import figures, hospital_clusters, svg, tables
 from raysim.report.contents import (
     body_rows,
     columns,
@@ -45,6 +44,9 @@ from raysim.report.judgement.evidence import Evidence, evidence
 from raysim.report.judgement.noise import Noise
 from raysim.report.naming import MODELS, Key, minus, names
 from raysim.report.sections import accuracy, costs
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 NO_CARDS: Mapping[str, Any] = {"hospitals": [], "columns": [], "over": ""}
 
@@ -347,6 +349,8 @@ def _policy(environment: Environment) -> str:
 
 def png(figure: Figure) -> str:
     """A figure as a data URI."""
+    from raysim.report import plots
+
     buffer = io.BytesIO()
     figure.savefig(buffer, format="png", dpi=plots.DPI, facecolor="white")
     return "data:image/png;base64," + base64.b64encode(buffer.getvalue()).decode("ascii")

@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 from raysim.metrics.equity import size_slope
 from raysim.metrics.labels import TaskKind, reporting
 from raysim.report.labels import label_points
+from raysim.report.naming import signed
 from raysim.report.svg.chart import spread
 from raysim.report.tables import KEYS, front_among_candidates, hospital_means, labels, yardsticks
 from raysim.statistics.paired import FEW_HOSPITALS
@@ -274,16 +275,6 @@ def _panel(ax: Axes, panel: pd.DataFrame, kind: TaskKind) -> None:
     ax.text(0.97, height, said, transform=ax.transAxes, ha="right", va=align, fontsize=8.5, color=INK).set_bbox(
         {"facecolor": "white", "alpha": 0.75, "edgecolor": "none", "pad": 1.5}
     )
-
-
-def signed(value: float, digits: int) -> str:
-    r"""``value`` with its sign, a true minus, and ``digits`` decimals; no sign for what rounds to 0.
-
-    >>> signed(0.01234, 3), signed(-0.01234, 3) == "\N{MINUS SIGN}0.012", signed(-0.0001, 3)
-    ('+0.012', True, '0.000')
-    """
-    text = f"{abs(value):.{digits}f}"
-    return text if float(text) == 0 else ("+" if value > 0 else "\N{MINUS SIGN}") + text
 
 
 def plain(ax: Axes) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Iterator
+from dataclasses import dataclass
 from types import TracebackType
 from typing import TYPE_CHECKING
 
@@ -57,14 +58,22 @@ class _Left(ProgressColumn):
         return Text(time_left(task.elapsed or 0.0, task.completed, task.total or 0.0))
 
 
+@dataclass
+class _AtWork:
+    """A job that is played: its rounds, and how many of them have ended."""
+
+    rounds: int
+    played: int = 0
+
+
 class RunProgress:
     """Shows ``jobs`` jobs of ``total`` rounds together on ``console``."""
 
     def __init__(self, console: Console, jobs: int, total: int) -> None:
         self._console = console
         self._total = total
-        self._rounds = 0
-        self._played = 0
+        self._at_work: dict[str, _AtWork] = {}
+        self._job = _AtWork(0)
         self._jobs = jobs
         self._done = 0
         self._all_played = 0.0
@@ -96,15 +105,21 @@ class RunProgress:
             self._live.stop()
 
     def begin(self, label: str, rounds: int) -> None:
-        """A job of so many rounds starts."""
-        self._label, self._rounds, self._played = label, rounds, 0
+        """A job of so many rounds starts; what follows is of it."""
+        self._label = label
+        self._job = self._at_work[label] = _AtWork(rounds)
+
+    def resume(self, label: str) -> None:
+        """What follows is of this job, which has begun before: several may be played side by side."""
+        self._label = label
+        self._job = self._at_work.get(label, self._job)
 
     def round(self, row: Round) -> None:
         """A round of the job has ended."""
         from raysim.metrics.labels import reporting
 
         note = ""
-        self._played += 1
+        self._job.played += 1
         if row.metrics:
             last = list(row.metrics.values())[-1]
             kind = reporting(last)
@@ -114,8 +129,8 @@ class RunProgress:
             self._live.update(self._task, advance=1, description=self._label, note=note)
         elif time.monotonic() - self._said >= PLAIN_SECONDS:
             self._said = time.monotonic()
-            line = f"{self._label}: round {row.round}/{self._rounds}"
-            self._say(", ".join(filter(None, [line, note, self._left(self._all_played + self._played)])))
+            line = f"{self._label}: round {row.round}/{self._job.rounds}"
+            self._say(", ".join(filter(None, [line, note, self._left(self._all_played + self._under_way())])))
 
     def conclude(self) -> None:
         """All jobs have ended, and what they come to is written."""
@@ -126,16 +141,21 @@ class RunProgress:
 
     def end(self, seconds: float, note: str) -> None:
         """The job has ended."""
+        job = self._at_work.pop(self._label, self._job)
         self._done += 1
         # A run that stopped early has no further rounds; one without rounds has told of none.
-        self._all_played += max(self._rounds, self._played)
+        self._all_played += max(job.rounds, job.played)
         if self._live is not None and self._task is not None:
-            self._live.update(self._task, advance=max(0, self._rounds - self._played))
+            self._live.update(self._task, advance=max(0, job.rounds - job.played))
         if self._live is None:
             self._said = time.monotonic()
-            left = self._left(self._all_played)
+            left = self._left(self._all_played + self._under_way())
             line = f"[{self._done}/{self._jobs}] {self._label}: {seconds:.1f} s, {note}"
             self._say(f"{line}; {left}" if left else line)
+
+    def _under_way(self) -> int:
+        """The rounds that jobs have played which have not ended."""
+        return sum(job.played for job in self._at_work.values())
 
     def _left(self, played: float) -> str:
         return time_left(time.monotonic() - self._began, played, self._total)

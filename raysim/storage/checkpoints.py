@@ -166,7 +166,7 @@ def encode(standing: RunState, fingerprint: str, strategy: Strategy) -> bytes:
             "models_held": history.models_held.tolist(),
             "losses": dataclasses.asdict(history.losses),
             "columns": pack_rounds(history.rounds, arrays),
-            "ledger": _pack_ledger(history.ledger, arrays),
+            "ledger": pack_ledger(history.ledger, arrays),
         }
     return save(arrays, {"raysim": json.dumps(header)})
 
@@ -201,7 +201,7 @@ def _history(header: Mapping[str, Any], arrays: Mapping[str, Any]) -> History:
         raise Damaged("its rounds or hospitals are not in their order")
     if rounds and rounds[-1].round > header["round"]:
         raise Damaged(f"it is of round {header['round']} and holds round {rounds[-1].round}")
-    ledger = _unpack_ledger(header["ledger"], arrays, len(held))
+    ledger = unpack_ledger(header["ledger"], arrays, len(held))
     _check_ledger(ledger, rounds, len(held))
     return History(
         rounds=rounds,
@@ -346,8 +346,11 @@ def _unpack_kept(names: Sequence[str] | None, arrays: Mapping[str, Any]) -> Hosp
     return kept
 
 
-def _pack_ledger(ledger: Ledger, arrays: Arrays) -> list[list[Any]]:
-    """``[round, kind, hospitals, bytes]`` a row: 0, 1, ... and one number for all are common, and kept as a number."""
+def pack_ledger(ledger: Ledger, arrays: Arrays) -> list[list[Any]]:
+    """A ledger as an array and rows ``[round, kind, hospitals, bytes]``.
+
+    Hospitals 0, 1, ... and one number of bytes for all are common, and kept as a number.
+    """
     rows, lists = [], [np.empty(0, dtype=np.int64)]
     for round, kind, hospitals, sent in ledger.entries:
         everyone = np.array_equal(hospitals, np.arange(len(hospitals)))
@@ -358,7 +361,8 @@ def _pack_ledger(ledger: Ledger, arrays: Arrays) -> list[list[Any]]:
     return rows
 
 
-def _unpack_ledger(rows: Sequence[Sequence[Any]], arrays: Mapping[str, Any], hospitals_in_all: int) -> Ledger:
+def unpack_ledger(rows: Sequence[Sequence[Any]], arrays: Mapping[str, Any], hospitals_in_all: int) -> Ledger:
+    """What :func:`pack_ledger` packed. Raises ``ValueError`` where it is of none of so many hospitals."""
     ledger, rest = Ledger(), arrays["ledger"]
     for round, kind, count, everyone, same in rows:
         # Before it is allocated.

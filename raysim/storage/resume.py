@@ -13,6 +13,7 @@ import hashlib
 import json
 import os
 import re
+import time
 import uuid
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -36,11 +37,11 @@ from raysim.privacy.statement import Statement
 from raysim.statistics.auroc import PairSums
 from raysim.storage import checkpoints, manifest
 from raysim.storage.atomic import replacing, write_json
-from raysim.storage.checkpoints import UNREADABLE, pack_rounds, read_tensors, unpack_rounds
+from raysim.storage.checkpoints import UNREADABLE, pack_ledger, pack_rounds, read_tensors, unpack_ledger, unpack_rounds
 from raysim.storage.manifest import Kind, Manifest
 from raysim.storage.results import write_config
 from raysim.tracking.client import flatten
-from raysim.traffic.ledger import Bytes, Ledger
+from raysim.traffic.ledger import Bytes
 from raysim.training.base import Layout
 
 FILE = "resume.json"
@@ -121,10 +122,11 @@ def read_ticket(folder: Path) -> Ticket:
 
 
 @contextlib.contextmanager
-def held(folder: Path) -> Iterator[None]:
-    """Make a folder and keep other processes out of it. Raises ``ConfigError`` where one works in it already.
+def held(folder: Path, patience: float = 0.0) -> Iterator[None]:
+    """Make a folder and keep other processes out of it.
 
-    Folders that it has made and nobody has used are removed again.
+    Raises ``ConfigError`` where one works in it already, and does not end within ``patience`` seconds. Folders that it
+    has made and nobody has used are removed again.
     """
     made = [each for each in (folder, *folder.parents) if not each.exists()]
     with writing(folder):
@@ -132,7 +134,7 @@ def held(folder: Path) -> Iterator[None]:
         handle = os.open(folder, os.O_RDONLY)
     try:
         try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            _lock(handle, patience)
         except BlockingIOError:
             raise ConfigError(
                 f"{folder}: another raysim is at work in it; wait for it or name another folder"
@@ -145,6 +147,17 @@ def held(folder: Path) -> Iterator[None]:
         with contextlib.suppress(OSError):  # something is in it
             for each in made:
                 each.rmdir()
+
+
+def _lock(handle: int, patience: float) -> None:
+    end = time.monotonic() + patience
+    while True:
+        try:
+            return fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if time.monotonic() >= end:
+                raise
+        time.sleep(0.02)
 
 
 @contextlib.contextmanager
@@ -193,16 +206,25 @@ class Opened:
 
 @contextlib.contextmanager
 def opened(
-    kind: Kind, folder: Path, frozen: Mapping[str, Any], federation: Federation, data: Any, *, again: bool
+    kind: Kind,
+    folder: Path,
+    frozen: Mapping[str, Any],
+    federation: Federation,
+    data: Any,
+    *,
+    again: bool,
+    patience: float = 0.0,
 ) -> Iterator[Opened]:
     """A run in ``folder``, in which nobody else works meanwhile; ``data`` is the fingerprint of its data.
+
+    Where somebody does, that they end is waited for as long as ``patience`` says, in seconds.
 
     One that is not to go on, or was never begun, begins: what the manifests of an earlier run or comparison list there
     is removed, and its configuration is written. Raises ``ConfigError`` where a run that goes on is not the one that
     was begun.
     """
     settings = settings_of(frozen, data)
-    with held(folder):
+    with held(folder, patience):
         if again and (folder / FILE).exists():
             ticket = read_ticket(folder)
             ticket.check(settings)
@@ -245,6 +267,7 @@ def save_finished(folder: Path, outcome: Outcome) -> None:
         "sketches": pack(outcome.sketches, "sketches", arrays),
         "groups": pack(outcome.groups, "groups", arrays),
         "grouping": None if outcome.grouping is None else pack(dataclasses.astuple(outcome.grouping), "", arrays),
+        "ledger": pack_ledger(outcome.ledger, arrays),
         "scores": pack(_as_tuples(outcome.scores), "scores", arrays),
         "validation_scores": pack(_as_tuples(outcome.validation_scores), "validation_scores", arrays),
         "metrics": outcome.metrics,
@@ -273,9 +296,11 @@ def load_finished(folder: Path) -> Outcome | None:
     try:
         arrays, header = read_tensors((folder / FINISHED).read_bytes())
         metrics = validated(dict[str, dict[str, float]], header["metrics"], "metrics")
+        figures = unpack(header["figures"], arrays)
+        hospitals = len(next(iter(figures.values())))
         return Outcome(
             rounds=unpack_rounds(header["columns"], arrays),
-            figures=unpack(header["figures"], arrays),
+            figures=figures,
             groups=unpack(header["groups"], arrays),
             grouping=None if header["grouping"] is None else Grouping(*unpack(header["grouping"], arrays)),
             pairs={model: PairSums(*sums) for model, sums in unpack(header["pairs"], arrays).items()},
@@ -288,7 +313,7 @@ def load_finished(folder: Path) -> Outcome | None:
             cluster=unpack(header["cluster"], arrays),
             kept={},
             layout=Layout((), ()),
-            ledger=Ledger(),
+            ledger=unpack_ledger(header["ledger"], arrays, hospitals),
             seconds=validated(float, header["seconds"], "seconds"),
             setup=validated(Bytes, Bytes(*header["setup"]), "setup"),
             losses=TrainingLosses(**header["losses"]),

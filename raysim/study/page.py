@@ -10,8 +10,8 @@ import numpy as np
 import pandas as pd
 
 from raysim.report.contents import Cell, Row
+from raysim.report.naming import signed
 from raysim.report.page import render
-from raysim.report.plots import signed
 from raysim.study.figures import figures
 from raysim.study.plots import MODELS, NAMES
 from raysim.study.predictors import ALL

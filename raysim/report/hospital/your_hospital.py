@@ -19,7 +19,6 @@ from raysim.metrics.labels import TaskKind
 from raysim.report.hospital.clinical import over_runs, read_rows
 from raysim.report.hospital.gains import Gains, Served, between, compared_with, served
 from raysim.report.naming import Key, size, with_interval
-from raysim.report.tables import read_csv
 
 MORE_OFTEN = 2
 """So many attributes are told that a cluster's hospitals have more often than others."""
@@ -161,21 +160,11 @@ def _sent(results: Sequence[Result]) -> dict[str, NDArray[np.float64]]:
 
 
 def _sent_in(result: Result) -> dict[str, NDArray[np.int64]]:
-    """Bytes that left each hospital, by kind, ``[H]``: of the ledger, or where a run was resumed, of its file."""
+    """Bytes that left each hospital, by kind, ``[H]``."""
     totals: dict[str, NDArray[np.int64]] = {}
     count = len(result.federation.hospitals)
-    if result.outcome.ledger.entries:
-        for _, kind, ids, sent in result.outcome.ledger.entries:
-            np.add.at(totals.setdefault(kind, np.zeros(count, dtype=np.int64)), ids, sent)
-        return totals
-    if not (result.folder / "egress.csv").exists():
-        return totals
-    table = read_csv(result.folder / "egress.csv")
-    place = {name: h for h, name in enumerate(result.federation.hospitals)}
-    for name, group in table.groupby("kind", sort=False):
-        sums = np.zeros(count, dtype=np.int64)
-        np.add.at(sums, group["hospital"].map(place).to_numpy(np.int64), group["bytes"].to_numpy(np.int64))
-        totals[str(name)] = sums
+    for _, kind, ids, sent in result.outcome.ledger.entries:
+        np.add.at(totals.setdefault(kind, np.zeros(count, dtype=np.int64)), ids, sent)
     return totals
 
 

@@ -1,0 +1,143 @@
+"""What MLflow and the user are told of one run while it is played."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Iterator, Sequence
+from types import TracebackType
+
+from raysim.core import host
+from raysim.core.errors import ResourceError
+from raysim.data.federation import Federation
+from raysim.engine import timing
+from raysim.engine.job import Result, Round
+from raysim.experiment.notes import note
+from raysim.experiment.one_run import Run
+from raysim.experiment.run_actors import Begun, Failed, RunActors, Spared
+from raysim.experiment.services import RunServices
+from raysim.report.sections import privacy
+from raysim.statistics.paired import FEW_HOSPITALS
+from raysim.storage import resume
+from raysim.storage.manifest import Manifest
+from raysim.tracking.client import DATA_TAGS, RUN_TAG
+from raysim.tracking.recording import Record
+
+
+class Listener:
+    """Hears of a ``run``, nested in ``parent`` where it is one of a comparison's; use it as a context.
+
+    An exception that leaves the context marks MLflow's run failed or killed.
+    """
+
+    def __init__(self, services: RunServices, run: Run, federation: Federation, parent: Record | None) -> None:
+        self.services = services
+        self.run = run
+        self._federation = federation
+        self._parent = parent
+        self._record: Record | None = None
+        self._began = 0.0
+        self._told = -1
+
+    def __enter__(self) -> Listener:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        if self._record is not None:
+            self._record.__exit__(kind, error, at)
+
+    def begin(self, ticket: str, again: bool) -> None:
+        """It begins, or goes on ``again``, under the id of its ``ticket``. Only the first call counts."""
+        if self._record is not None:
+            return
+        run, config = self.run, self.run.entry.config
+        self._began = time.perf_counter()
+        tags = {"strategy": run.entry.label, "seed": str(run.seed), RUN_TAG: ticket}
+        tags |= data_tags(config.data.source, self._federation)
+        if config.privacy is not None:
+            tags["privacy"] = f"{config.privacy.unit}, {config.privacy.way}"
+        self.services.display.begin(run.name, config.training.rounds)
+        frozen = run.frozen(self._federation)
+        self._record = self.services.recorder.run(run.name, frozen, tags, self._parent, again=again)
+
+    def round(self, row: Round) -> None:
+        """A round has ended and been evaluated; one that is told again, played by another process, is passed over."""
+        host.end_if_terminating()
+        if self._record is None or row.round <= self._told:
+            return
+        self._told = row.round
+        self.services.display.resume(self.run.name)
+        self.services.display.round(row)
+        self._record.round(row)
+
+    def ended(self) -> Result:
+        """It has ended in another process, which has left in its folder what it came to."""
+        outcome = resume.load_finished(self.run.folder)
+        if outcome is None:
+            raise ResourceError(f"{self.run.folder}: what its run wrote cannot be read; see that the disk is well")
+        result = self.run.result(self._federation, outcome)
+        self.end(result, Manifest.read(self.run.folder))
+        return result
+
+    def end(self, result: Result, manifest: Manifest) -> None:
+        """It has ended, and its files are those in the ``manifest``."""
+        outcome, kind, config = result.outcome, self._federation.task, self.run.entry.config
+        model, headline = list(outcome.metrics.items())[-1]
+        timed = timing.figures(outcome, config.system, kind)
+        setup = {"bytes_setup_down": outcome.setup.down, "bytes_setup_up": outcome.setup.up}
+        figures = {**headline, **timed, **setup, **privacy.figures(outcome.privacy)}
+        if self._record is not None:
+            self._record.done(figures, manifest.paths(), note(manifest, "run"))
+        mean = headline[kind.headline]
+        digits = kind.decimals(mean) + 1
+        last = "worst decile" if headline["hospitals"] >= FEW_HOSPITALS else f"{kind.worst} hospital"
+        self.services.display.resume(self.run.name)
+        self.services.display.end(
+            time.perf_counter() - self._began,
+            f"{model} mean {kind.title} {mean:.{digits}f}, {last} {headline['worst_decile']:.{digits}f}",
+        )
+        if outcome.attack is not None:
+            from raysim.report.sections import attacks
+
+            self.services.say(attacks.sentence(outcome.attack, kind.title))
+        if outcome.privacy is not None:
+            self.services.say(f"privacy: {outcome.privacy.sentence()}")
+
+
+def listen(
+    actors: RunActors, listeners: Sequence[Listener], again: bool, spared: Spared
+) -> Iterator[tuple[Run, Result | Exception]]:
+    """Let runs be played side by side, each heard by its listener.
+
+    Each comes in their order with its result, or with its error where that is ``spared``; one that is not is raised.
+    """
+    runs, done, given = [listener.run for listener in listeners], dict[int, Result | Exception](), 0
+    at_work = dict(enumerate(listeners))
+    try:
+        with contextlib.closing(actors.play(runs, again, spared)) as events:
+            for number, told in events:
+                listener = listeners[number]
+                if isinstance(told, Begun):
+                    listener.begin(told.ticket, told.again)
+                elif isinstance(told, Round):
+                    listener.round(told)
+                elif isinstance(told, str):
+                    listener.services.say(told)
+                elif isinstance(told, Failed):
+                    at_work.pop(number).__exit__(type(told.error), told.error, None)
+                    if isinstance(told.error, spared):
+                        done[number] = told.error
+                else:
+                    with at_work.pop(number):
+                        done[number] = listener.ended()
+                while given in done:
+                    yield runs[given], done.pop(given)
+                    given += 1
+    finally:
+        for listener in at_work.values():
+            listener.__exit__(KeyboardInterrupt, KeyboardInterrupt(), None)
+
+
+def data_tags(source: str, federation: Federation) -> dict[str, str]:
+    """The tags by which MLflow knows the data of a run."""
+    return dict(zip(DATA_TAGS, (source, federation.fingerprint), strict=True))

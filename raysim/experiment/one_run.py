@@ -1,0 +1,176 @@
+"""One run of an experiment: it is played and its files are written, in whichever process that is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from raysim.config.schema import Config
+from raysim.core.errors import ConfigError, RaysimError, ResourceError
+from raysim.data.federation import Federation
+from raysim.engine.job import Job, Outcome, Result, Round, RunState
+from raysim.engine.reception.promises import Terms, settled
+from raysim.experiment.entries import Entry
+from raysim.experiment.jobs import make_job
+from raysim.experiment.session import Session
+from raysim.storage import resume
+from raysim.storage.checkpoints import Checkpoints, Writer
+from raysim.storage.results import SPLIT, split_table, write_run
+from raysim.storage.resume import Opened
+
+if TYPE_CHECKING:
+    from raysim.adversaries.figures import AttackFigures
+
+
+@dataclass(frozen=True, eq=False)
+class Run:
+    """A run of an experiment: what a process needs to play it."""
+
+    entry: Entry
+    """The strategy, with the configuration of its runs."""
+    seed: int
+    """The run's."""
+    data: Path
+    """The folder of its federation."""
+    folder: Path
+    """Where its files go."""
+    name: str
+    """What progress lines call it."""
+    nested: bool
+    """Whether it belongs to a comparison, which has one file of all its splits."""
+
+    def job(self) -> Job:
+        """What it trains."""
+        return self._job(self.entry.config)
+
+    def settled(self, federation: Federation) -> Config:
+        """Its configuration, with what its guarantee of privacy needs or comes to."""
+        config = self.entry.config
+        if config.privacy is None:
+            return config
+        return config.replaced(privacy=settled(config.privacy, Terms.of(self.job(), federation)))
+
+    def frozen(self, federation: Federation) -> dict[str, Any]:
+        """Its configuration as it is written."""
+        return self.settled(federation).of_run(self.seed).frozen_run()
+
+    def opened(self, federation: Federation, *, again: bool, patience: float = 0.0) -> AbstractContextManager[Opened]:
+        """Its folder; see :func:`raysim.storage.resume.opened`."""
+        frozen, data = self.frozen(federation), federation.fingerprint
+        return resume.opened("run", self.folder, frozen, federation, data, again=again, patience=patience)
+
+    def play(
+        self, federation: Federation, opened: Opened, session: Session, say: Callable[[str], None]
+    ) -> Generator[Round | Result, None, None]:
+        """Play it in its ``opened`` folder, from its start or its last checkpoint, and write its files.
+
+        Yields each round once it has been evaluated, and at last the result. One that is finished is not played again.
+        """
+        # Only now: it takes half a second to import, which Ray's start hides.
+        from raysim.experiment.comparison import write_run_page
+
+        config, finished = self.entry.config, opened.finished()
+        if finished is None:
+            outcome = yield from self._played(federation, opened, session, say)
+        else:
+            outcome = finished
+            yield from finished.rounds
+        if outcome.attack is None and config.adversary is not None:
+            outcome.attack = self._attacked(federation, session, outcome, say)
+        result = self.result(federation, outcome)
+        if finished is None:
+            frozen, evaluation = self.frozen(federation), config.evaluation
+            with resume.writing(self.folder):
+                write_run(
+                    opened.manifest, federation, outcome, frozen, evaluation, config.training.precision, config.system
+                )
+                if not self.nested:
+                    opened.manifest.rows(SPLIT, split_table(federation))
+                whole = self.folder.parents[2] if self.nested else None
+                write_run_page(opened.manifest, result, frozen, evaluation.part, whole)
+        yield result
+
+    def result(self, federation: Federation, outcome: Outcome) -> Result:
+        """What it came to."""
+        strategy, label = self.entry.strategy, self.entry.label
+        return Result(
+            label,
+            strategy.yardstick,
+            self.seed,
+            federation,
+            outcome,
+            self.folder,
+            title_of(self.entry),
+            strategy.alone,
+        )
+
+    def _job(self, config: Config) -> Job:
+        return make_job(config, self.entry.strategy, self.entry.selection, self.data, self.seed)
+
+    def _attacked(
+        self, federation: Federation, session: Session, outcome: Outcome, say: Callable[[str], None]
+    ) -> AttackFigures:
+        """What the attack changed; where the configuration says so, beside the same run without it."""
+        from raysim.engine.reception.attack_figures import attack_figures
+
+        job, clean = self.job(), None
+        if job.adversary is not None and job.adversary.baseline:
+            quiet = replace(job, adversary=None, evaluation=job.evaluation.model_copy(update={"every": 0}))
+            *_, last = session.run(quiet, None, 0, say)
+            clean = last if isinstance(last, Outcome) else None
+        return attack_figures(job, outcome, clean, federation)
+
+    def _played(
+        self, federation: Federation, opened: Opened, session: Session, say: Callable[[str], None]
+    ) -> Generator[Round, None, Outcome]:
+        """Play it, telling of its rounds and keeping its checkpoints; returns the outcome."""
+        section, since, outcome = self.entry.config.checkpoint, None, None
+        ticket, job = opened.ticket, self._job(self.settled(federation))
+        checkpoints = Checkpoints(ticket.checkpoints, section.keep, ticket.fingerprint, self.entry.strategy)
+        if opened.again:
+            since, damaged = checkpoints.latest()
+            where = f"round {since.round} of {self.entry.config.training.rounds}" if since else "the start"
+            say("; ".join([*damaged, f"{self.name} goes on from {where}"]))
+            if since is not None and since.history is not None:
+                yield from since.history.rounds[:-1]
+        goes_on = False
+        with Writer(checkpoints) as writer:
+            try:
+                for event in session.run(job, since, section.every, say):
+                    goes_on = True
+                    if isinstance(event, Round):
+                        yield event
+                    elif isinstance(event, RunState):
+                        writer.offer(event)
+                    else:
+                        outcome = event
+            except RaysimError as error:
+                if not (since or writer.round or isinstance(error, ResourceError)):
+                    opened.forget()  # it would end so again
+                raise
+            except Exception as error:
+                if since is None or goes_on:
+                    raise
+                raise ConfigError(
+                    f"{ticket.checkpoints}: the checkpoint of round {since.round} cannot be gone on from "
+                    f"({type(error).__name__}: {error}); remove it, then the one before it is used"
+                ) from error
+        if outcome is None:
+            raise RuntimeError("the coordinator ended without an outcome")
+        return outcome
+
+
+def title_of(entry: Entry) -> str:
+    """What people call a strategy: the label that its configuration gives, or the title of its class, or its name.
+
+    A label that begins with the strategy's own name, as those of a curve do, has the title in its place.
+    """
+    cls, section = type(entry.strategy), entry.config.strategy
+    title = vars(cls).get("title")
+    title = title if isinstance(title, str) and title else cls.__name__
+    if section.label and f"{section.label}, ".startswith(f"{section.name}, "):
+        return title + section.label.removeprefix(str(section.name))
+    return section.label or title

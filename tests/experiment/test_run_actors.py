@@ -1,0 +1,165 @@
+"""Runs of a comparison that are played side by side, an actor each: the same files as one after the other, whatever
+becomes of an actor.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+import yaml
+from rich.console import Console
+
+from raysim.api.running import compare
+from raysim.config.nodes import Node
+from raysim.config.resources import ResourcesSection
+from raysim.core.errors import ResourceError
+from raysim.experiment.run_actors import SMALL_CELLS, SMALL_MODELS, Load, at_once
+from tests.conftest import shared_ray
+
+pytestmark = shared_ray("actors")
+
+SMALL: dict[str, Any] = {
+    "data": {"source": "synthetic", "hospitals": 12, "rows": 900, "features": 6},
+    "training": {"rounds": 7, "batch_size": 32},
+    "selection": {"fraction": 0.5, "minimum": 2},
+    "checkpoint": {"every": 2},
+    "tracking": {"uri": "none"},
+    "seeds": [1, 2],
+}
+
+MINE = """
+import os, signal
+from dataclasses import dataclass
+from pathlib import Path
+
+from raysim import Strategy
+
+
+@dataclass(frozen=True)
+class Mine(Strategy):
+    at: int = 0
+    mark: str = ""
+
+    def aggregate(self, view, state, update):
+        if view.round == self.at and not Path(self.mark).exists():
+            {event}
+        return super().aggregate(view, state, update)
+"""
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("RAYSIM_CACHE", str(tmp_path.parent / "cache"))
+    return tmp_path
+
+
+def played(tree: dict[str, Any], out: str, count: int = 2, **manners: Any) -> str:
+    """What a comparison prints, of which ``count`` runs are played at once."""
+    console = Console(width=300, file=io.StringIO())
+    compare(tree | {"resources": {"runs_at_once": count}}, out=out, console=console, **manners)
+    return console.file.getvalue()  # type: ignore[attr-defined]
+
+
+def without_time(path: Path) -> Any:
+    """The content of a file of results without what was measured of time, and ids."""
+    if path.suffix == ".csv":
+        table = pd.read_csv(path)
+        return table.drop(columns=[name for name in table if str(name).startswith("seconds")]).to_csv()
+    if path.suffix == ".json":
+        tree = json.loads(path.read_text())
+        return {key: value for key, value in tree.items() if not key.startswith("seconds")}
+    if path.name == "config.yaml":
+        tree = yaml.safe_load(path.read_text())
+        return {key: value for key, value in tree.items() if key != "resources"}
+    return path.read_bytes()
+
+
+OF_TIME = ("report.html", "report.json", "costs.svg", "manifest.json", "resume.json")
+"""Files that hold times, digests of such, or ids among other things."""
+
+
+def check_same(one: Path, other: Path) -> None:
+    files = [
+        {path.relative_to(out) for path in out.rglob("*") if path.is_file() and path.parent.name != "checkpoints"}
+        for out in (one, other)
+    ]
+    assert files[0] == files[1]
+    for name in files[0]:
+        if name.name not in OF_TIME:
+            assert without_time(one / name) == without_time(other / name), name
+    listed = [list(json.loads((out / "manifest.json").read_text())["files"]) for out in (one, other)]
+    assert listed[0] == listed[1], "in the same order"
+
+
+def test_files_are_those_of_runs_that_are_split_over_all_actors():
+    tree = SMALL | {"strategies": [{"name": "chip", "clusters": 3}, "local", "centralized"]}
+    said = played(tree, "together")
+    assert "11 features; 2 runs at a time, an actor each" in said
+    for done in range(1, 7):
+        assert f"[{done}/6] " in said
+    assert "actors, " in played(tree, "split", 1)
+    check_same(Path("together"), Path("split"))
+
+
+def test_a_run_whose_process_is_killed_goes_on_in_another():
+    Path("mine.py").write_text(MINE.format(event="Path(self.mark).touch(); os.kill(os.getpid(), signal.SIGKILL)"))
+    mine = {"class": "mine.Mine", "at": 6, "mark": str(Path("killed").absolute()), "label": "mine"}
+    tree = SMALL | {"strategies": [mine, "local"], "reference": "mine", "seeds": [1]}
+    said = played(tree, "killed_once")
+    assert "the process of mine, seed 1 was lost (" in said
+    assert "mine, seed 1 goes on from " in said
+    played(tree, "undisturbed", 1, in_process=True)
+    check_same(Path("killed_once"), Path("undisturbed"))
+
+
+NODE = Node("here", 4.0, 0)
+
+
+@pytest.mark.parametrize(
+    ("resources", "nodes", "load", "expected"),
+    [
+        ({}, [NODE], Load(8, 1000, 100), 4),
+        ({}, [NODE], Load(3, 1000, 100), 3),
+        ({}, [NODE], Load(2, 1000, 100), 2),
+        ({}, [NODE], Load(1, 1000, 100), 1),
+        ({}, [Node("large", 64.0, 0)], Load(8, 1000, 100), 1),
+        ({}, [Node("half", 0.5, 0)], Load(8, 1000, 100), 1),
+        ({}, [NODE, NODE], Load(8, 1000, 100), 1),
+        ({}, [NODE], Load(8, SMALL_CELLS, SMALL_MODELS), 4),
+        ({}, [NODE], Load(8, SMALL_CELLS + 1, 100), 1),
+        ({}, [NODE], Load(8, 1000, SMALL_MODELS + 1), 1),
+        ({"cpus_per_actor": 2}, [NODE], Load(8, 1000, 100), 2),
+        ({"hospitals_per_actor": 3}, [NODE], Load(8, 1000, 100), 1),
+        ({"gpus_per_actor": 0.5}, [NODE], Load(8, 1000, 100), 1),
+        ({"device": "cuda"}, [NODE], Load(8, 1000, 100), 1),
+        ({"data": "shipped"}, [NODE], Load(8, 1000, 100), 1),
+        ({"per_hospital": {"a": {"cpus": 1}}}, [NODE], Load(8, 1000, 100), 1),
+        ({"autoscale": "2x4cpu"}, [NODE], Load(8, 1000, 100), 1),
+        ({"runs_at_once": 1}, [NODE], Load(8, 1000, 100), 1),
+        ({"runs_at_once": 3}, [NODE, NODE], Load(8, SMALL_CELLS + 1, 100), 3),
+        ({"runs_at_once": 9}, [NODE], Load(2, 1000, 100), 2),
+    ],
+)
+def test_runs_are_played_side_by_side_where_that_pays(
+    resources: dict[str, Any], nodes: list[Node], load: Load, expected: int
+):
+    assert at_once(ResourcesSection.model_validate(resources), nodes, load) == expected
+
+
+@pytest.mark.parametrize(
+    ("resources", "message"),
+    [
+        ({"runs_at_once": 5}, r"^resources.runs_at_once: 5 actors of 1 CPUs do not fit .* has 4; lower it"),
+        ({"runs_at_once": 3, "cpus_per_actor": 2}, "3 actors of 2 CPUs do not fit"),
+        ({"runs_at_once": 2, "gpus_per_actor": 1}, "resources.runs_at_once: 2 runs at once compute on one CPU each"),
+    ],
+)
+def test_more_runs_at_once_than_can_be_are_refused(resources: dict[str, Any], message: str):
+    with pytest.raises(ResourceError, match=message):
+        at_once(ResourcesSection.model_validate(resources), [NODE], Load(8, 1000, 100))
