@@ -149,7 +149,8 @@ NODE = Node("here", 4.0, 0)
 def test_runs_are_played_side_by_side_where_that_pays(
     resources: dict[str, Any], nodes: list[Node], load: Load, expected: int
 ):
-    assert at_once(ResourcesSection.model_validate(resources), nodes, load) == expected
+    section = ResourcesSection.model_validate({"runs_at_once": "auto"} | resources)
+    assert at_once(section, nodes, load) == expected
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,139 @@
+"""How a comparison ends whose runs are played side by side: by a signal, and by runs that fail."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+import yaml
+from mlflow.tracking import MlflowClient
+
+from tests.commands import raysim, started
+from tests.conftest import empty_store
+
+MINE = """
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from raysim import Strategy
+
+
+@dataclass(frozen=True)
+class Held(Strategy):
+    hold: str = ""
+
+    def aggregate(self, view, state, update):
+        while view.round == 6 and Path(self.hold).exists():
+            time.sleep(0.02)
+        return super().aggregate(view, state, update)
+
+
+@dataclass(frozen=True)
+class Failing(Strategy):
+    says: str = ""
+    awaits: str = ""
+    leaves: str = ""
+
+    def aggregate(self, view, state, update):
+        if view.round == 3:
+            while self.awaits and not Path(self.awaits).exists():
+                time.sleep(0.02)
+            if self.leaves:
+                Path(self.leaves).touch()
+            raise ValueError(self.says)
+        return super().aggregate(view, state, update)
+"""
+
+SMALL: dict[str, Any] = {
+    "data": {"source": "synthetic", "hospitals": 8, "rows": 500, "features": 4},
+    "training": {"rounds": 9, "batch_size": 32},
+    "selection": {"fraction": 0.5, "minimum": 2},
+    "checkpoint": {"every": 2},
+    "seeds": [1],
+    "resources": {"runs_at_once": 2, "cpus_per_actor": 0.5},
+}
+
+
+def until(condition: Callable[[], Any], seconds: float = 300) -> None:
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, "not in time"
+        time.sleep(0.02)
+
+
+def configured(folder: Path, strategies: list[Any], reference: str) -> dict[str, str]:
+    """A comparison in a folder, with an MLflow of its own; returns the environment of its commands."""
+    (folder / "mine.py").write_text(MINE)
+    tree = SMALL | {"strategies": strategies, "reference": reference}
+    tree["tracking"] = {"uri": f"sqlite:///{empty_store(folder) / 'mlflow.db'}"}
+    (folder / "c.yaml").write_text(yaml.safe_dump(tree))
+    return {"HOME": str(folder), "RAYSIM_CACHE": str(folder / "cache")}
+
+
+def statuses(folder: Path) -> Counter[str]:
+    """How often MLflow says each status of a run."""
+    client = MlflowClient(f"sqlite:///{folder / 'mlflow.db'}")
+    experiment = client.get_experiment_by_name("raysim")
+    assert experiment is not None
+    return Counter(run.info.status for run in client.search_runs([experiment.experiment_id]))
+
+
+@pytest.mark.parametrize(("how", "code"), [(signal.SIGKILL, -9), (signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_signal_ends_all_runs_at_work_and_they_go_on(how: signal.Signals, code: int, tmp_path: Path):
+    hold = tmp_path / "hold"
+    held = [{"class": "mine.Held", "label": label, "hold": str(hold)} for label in ("one", "two")]
+    environment = configured(tmp_path, [*held, "fedavg"], "one")
+    hold.touch()
+    driver = started(["compare", "c.yaml", "--out", "out"], tmp_path, environment)
+    runs = tmp_path / "out" / "runs"
+    until(lambda: len(list(runs.glob("*/seed-1/checkpoints/round-*4*"))) == 2 or driver.ended())
+    assert not driver.ended(), driver.wait()
+    family = psutil.Process(driver.pid).children(recursive=True)
+    if how is signal.SIGINT:
+        os.killpg(driver.pid, how)  # as a terminal does: to the whole group
+    else:
+        os.kill(driver.pid, how)
+    done = driver.wait()
+    assert done.code == code, done
+    _, alive = psutil.wait_procs(family, timeout=60)
+    assert not alive
+    assert "Traceback" not in done.out + done.err
+    assert not (runs / "fedavg").exists()
+    if how is not signal.SIGKILL:
+        assert "'raysim resume out' goes on" in done.out + done.err
+        assert statuses(tmp_path) == {"KILLED": 3}
+    hold.unlink()
+    resumed = raysim(["resume", "out"], tmp_path, environment)
+    assert resumed.code == 0, resumed
+    for label in ("one", "two"):
+        assert f"{label}, seed 1 goes on from round 4 of 9" in resumed.out
+    whole = raysim(["compare", "c.yaml", "--out", "whole", "--in-process"], tmp_path, environment)
+    assert whole.code == 0, whole
+    models = sorted(path.relative_to(tmp_path / "whole") for path in (tmp_path / "whole").rglob("*.safetensors"))
+    assert len(models) == 3
+    for name in (*models, Path("hospitals.csv")):
+        assert (tmp_path / "out" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes(), name
+    assert set(statuses(tmp_path)) <= {"FINISHED", "RUNNING" if how is signal.SIGKILL else "FINISHED"}
+
+
+def test_of_runs_that_fail_the_first_is_told_as_if_they_had_been_played_in_their_order(tmp_path: Path):
+    """The second fails first; the first comes to its own end, and the third never begins."""
+    mark = tmp_path / "mark"
+    first = {"class": "mine.Failing", "label": "one", "says": "the first", "awaits": str(mark)}
+    second = {"class": "mine.Failing", "label": "two", "says": "the second", "leaves": str(mark)}
+    environment = configured(tmp_path, [first, second, "fedavg"], "one")
+    together = raysim(["compare", "c.yaml", "--out", "together"], tmp_path, environment)
+    assert mark.exists(), together
+    assert statuses(tmp_path) == {"FAILED": 3}
+    in_order = raysim(["compare", "c.yaml", "--out", "in_order", "--in-process"], tmp_path, environment)
+    assert "the first" in in_order.err
+    assert (together.code, together.err.replace("together", "in_order")) == (in_order.code, in_order.err)
+    assert not (tmp_path / "together" / "runs" / "fedavg").exists()
