@@ -98,13 +98,15 @@ def check_same(one: Path, other: Path) -> None:
 
 
 def test_files_are_those_of_runs_that_are_split_over_all_actors():
-    tree = SMALL | {"strategies": [{"name": "chip", "clusters": 3}, "local", "centralized"]}
+    tree = SMALL | {"strategies": [{"name": "chip", "clusters": 3}, "local", "centralized"], "reference": "chip"}
     said = played(tree, "together")
     assert "11 features; 2 runs at a time, an actor each" in said
     for done in range(1, 7):
         assert f"[{done}/6] " in said
     assert "actors, " in played(tree, "split", 1)
     check_same(Path("together"), Path("split"))
+    played(tree, "in_process", 1, in_process=True)
+    check_same(Path("together"), Path("in_process"))
 
 
 def test_a_run_whose_process_is_killed_goes_on_in_another():
