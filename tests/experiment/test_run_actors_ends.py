@@ -45,7 +45,7 @@ class Failing(Strategy):
     def aggregate(self, view, state, update):
         if view.round == 3:
             while self.awaits and not Path(self.awaits).exists():
-                time.sleep(0.02)
+                time.sleep(0.5)
             if self.leaves:
                 Path(self.leaves).touch()
             raise ValueError(self.says)
@@ -132,7 +132,9 @@ def test_of_runs_that_fail_the_first_is_told_as_if_they_had_been_played_in_their
     environment = configured(tmp_path, [first, second, "fedavg"], "one")
     together = raysim(["compare", "c.yaml", "--out", "together"], tmp_path, environment)
     assert mark.exists(), together
-    assert statuses(tmp_path) == {"FAILED": 3}
+    ended = statuses(tmp_path)
+    # The second is stopped where the first is heard before it.
+    assert ended in ({"FAILED": 3}, {"FAILED": 2, "KILLED": 1})
     in_order = raysim(["compare", "c.yaml", "--out", "in_order", "--in-process"], tmp_path, environment)
     assert "the first" in in_order.err
     errors = [done.err.splitlines()[-1] for done in (together, in_order)]
