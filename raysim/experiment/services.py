@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import importlib
-import threading
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -22,26 +20,6 @@ from raysim.tracking.recording import Recorder
 
 STARTING = "starting Ray"
 """The phase in which hospitals come up."""
-
-
-PAGES = "raysim.experiment.comparison"
-"""What writes pages: with pandas it takes half a second to import, which Ray's start hides."""
-
-
-@contextlib.contextmanager
-def _imported_meanwhile(module: str) -> Iterator[None]:
-    """A module is imported on a thread of its own. Where it cannot be, who needs it will be told."""
-
-    def load() -> None:
-        with contextlib.suppress(Exception):
-            importlib.import_module(module)
-
-    thread = threading.Thread(target=load, name="import", daemon=True)
-    thread.start()
-    try:
-        yield
-    finally:
-        thread.join()  # at Python's end nothing may be half imported
 
 
 class RunServices:
@@ -72,8 +50,6 @@ class RunServices:
         with contextlib.ExitStack() as standing:
             self.recorder = standing.enter_context(Recorder(config.tracking, verbose))
             with contextlib.nullcontext() if in_process else phase(self._console, STARTING):
-                if not in_process:
-                    standing.enter_context(_imported_meanwhile(PAGES))
                 self._bring_up(standing, in_process, verbose, load)
             self._announce()
             for line in remarks:
