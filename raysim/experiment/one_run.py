@@ -69,7 +69,7 @@ class Run:
 
         Yields each round once it has been evaluated, and at last the result. One that is finished is not played again.
         """
-        # Only now: it takes half a second to import, which Ray's start hides.
+        # Only now: it takes half a second to import.
         from raysim.experiment.comparison import write_run_page
 
         config, finished = self.entry.config, opened.finished()
