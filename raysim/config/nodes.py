@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -16,12 +17,16 @@ _SPEC = re.compile(r"(?:(\d+)x)?(\d+(?:\.\d+)?)cpu(?:\+(\d+)gpu)?")
 
 @dataclass(frozen=True)
 class Node:
-    """A machine: its address, its cores and its GPUs. ``started`` is false for one that an autoscaler would start."""
+    """A machine: its address, its cores and its GPUs. ``started`` is false for one that an autoscaler would start.
+
+    ``memory`` is what its actors may use, in bytes, as Ray says.
+    """
 
     name: str
     cpus: float
     gpus: int = 0
     started: bool = True
+    memory: float = math.inf
 
 
 def parse_nodes(text: str, *, started: bool = True) -> tuple[Node, ...]:
@@ -56,6 +61,7 @@ def standing_nodes(described: Sequence[dict[str, Any]], first: str) -> tuple[Nod
             entry["NodeManagerAddress"],
             float(entry["Resources"].get("CPU", 0.0)),
             int(entry["Resources"].get("GPU", 0.0)),
+            memory=float(entry["Resources"].get("memory", math.inf)),
         )
         for entry in live
     )

@@ -1,22 +1,20 @@
-"""Small runs are played side by side: each whole in one actor, which computes it as ``--in-process`` does.
+"""Runs that are played side by side: each whole in one actor, which computes it as ``--in-process`` does.
 
-A round that is split over all actors waits for the slowest of them and for Ray, and while a run's files are written all
-of them are idle. Where runs are small that costs more than their rounds. Placement changes no number, so the files are
-those of runs one after the other; only the seconds in them differ.
+Placement changes no number, so the files are those of runs one after the other; only the seconds in them differ.
 """
 
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import time
 from collections import deque
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from raysim.cluster.pool import cause_of
-from raysim.config.nodes import Node
 from raysim.config.resources import ResourcesSection
 from raysim.core import host
 from raysim.core.errors import ResourceError
@@ -27,60 +25,14 @@ from raysim.experiment.session import ACTOR_START_SECONDS, RESTARTS, InProcess, 
 from raysim.strategies.base import Ids
 from raysim.strategies.shared.importing import search_only, search_path
 
-SMALL_CELLS = 2**27
-"""Values of features of a federation up to which its runs are small: half a GiB, which all actors map from one file."""
-
-SMALL_MODELS = 2**25
-"""Parameters of all hospitals' models up to which they are: an eighth of a GiB of working memory an actor."""
-
 PATIENCE = 10.0
 """Seconds that an actor waits for a folder in which another, which has just been ended, may still be at work."""
 
 GONE_SECONDS = 5.0
 """Seconds that a process may take to be gone after it was killed."""
 
-
-@dataclass(frozen=True)
-class Load:
-    """How much there is to play."""
-
-    runs: int
-    cells: int
-    """Rows times features of the federation."""
-    parameters: int
-    """Of all hospitals' models together."""
-
-
-def at_once(resources: ResourcesSection, nodes: Sequence[Node], load: Load) -> int:
-    """How many runs are played side by side on the live ``nodes``, the first of which is this one; 1: none.
-
-    Raises ``ResourceError`` where more are asked for than can be.
-    """
-    asked, share = resources.runs_at_once, resources.cpus_per_actor or 1.0
-    cores = int(nodes[0].cpus / share + 1e-6)
-    if asked != "auto":
-        count = min(int(asked), load.runs)
-        if count > 1 and (resources.gpus_per_actor or resources.device == "cuda" or resources.per_hospital):
-            raise ResourceError(
-                f"resources.runs_at_once: {asked} runs at once compute on one CPU each; take auto or 1 with "
-                "gpus_per_actor, device cuda or per_hospital"
-            )
-        if count > cores:
-            raise ResourceError(
-                f"resources.runs_at_once: {asked} actors of {share:g} CPUs do not fit on this machine, which has "
-                f"{nodes[0].cpus:g}; lower it, or take auto"
-            )
-        return count
-    plain = (
-        resources.hospitals_per_actor == "auto"
-        and resources.device != "cuda"
-        and not (resources.gpus_per_actor or resources.per_hospital or resources.autoscale)
-        and resources.data != "shipped"
-    )
-    small = load.cells <= SMALL_CELLS and load.parameters <= SMALL_MODELS
-    # With fewer runs most of the cores would be idle, and with more nodes all the others'.
-    enough = 2 * load.runs >= cores and len(nodes) == 1
-    return max(1, min(load.runs, cores)) if plain and small and enough else 1
+PAUSE = 0.2
+"""Seconds between two messages of a run: a message costs about as much as a round of a small one."""
 
 
 @dataclass(frozen=True)
@@ -106,7 +58,7 @@ class Ended:
 Spared = type[Exception] | tuple[()]
 """Errors of runs that are told like a result, while the others go on."""
 
-Told = Begun | Round | str | Failed | Ended
+Event = Begun | Round | str | Failed | Ended
 """What is told of a run; a text is for the user."""
 
 
@@ -126,19 +78,26 @@ class RunActor:
         """Answers once the process is up, with its id."""
         return os.getpid()
 
-    def play(self, run: Run, again: bool) -> Iterator[Told]:
-        """Play a run and write its files; what is told of it, without its end."""
+    def play(self, run: Run, again: bool) -> Iterator[list[Event]]:
+        """Play a run and write its files; what is told of it every ``PAUSE`` seconds, without its end."""
         federation = Federation.open(run.data)
-        said: list[str] = []
         with run.opened(federation, again=again, patience=PATIENCE) as opened:
-            yield Begun(opened.ticket.id, opened.again)
-            for event in run.play(federation, opened, self._session, said.append):
-                while said:
-                    yield said.pop(0)
-                if isinstance(event, Result):
-                    opened.finish(event.outcome)
-                else:
-                    yield event
+            yield [Begun(opened.ticket.id, opened.again)]
+            events: list[Event] = []
+            sent = time.monotonic()
+            try:
+                for event in run.play(federation, opened, self._session, events.append):
+                    if isinstance(event, Result):
+                        opened.finish(event.outcome)
+                    else:
+                        events.append(event)
+                    if time.monotonic() - sent >= PAUSE:
+                        yield events
+                        events, sent = [], time.monotonic()
+            except Exception:
+                yield events
+                raise
+            yield events
 
 
 class RunActors:
@@ -156,50 +115,46 @@ class RunActors:
         self._actors = [self._start() for _ in range(count)]
         self._pids = self._up(self._actors)
 
-    def play(self, runs: Sequence[Run], again: bool, spared: Spared = ()) -> Generator[tuple[int, Told], None, None]:
+    def play(self, runs: Sequence[Run], again: bool, spared: Spared = ()) -> Generator[tuple[int, Event], None, None]:
         """Play all, in their order as actors are free; what is told of each, by its number.
 
         A run whose actor is lost goes on in another. After an error that is not ``spared`` no further runs begin, those
         before it come to their end, and the error of the first is raised.
         """
-        waiting, games = deque(range(len(runs))), dict[Any, _Game]()
+        waiting, at_work = deque(range(len(runs))), dict[Any, _Playing]()
         idle, failed, lost = list(range(len(self._actors))), dict[int, Exception](), [0] * len(runs)
+        told: list[tuple[int, Event]] = []
         try:
-            while waiting or games:
+            while True:
+                # First, so that no actor is idle while what was told is dealt with.
                 while idle and waiting:
                     place, number = idle.pop(0), waiting.popleft()
                     goes_on = again or lost[number] > 0
                     stream = self._actors[place].play.options(num_returns="streaming").remote(runs[number], goes_on)
-                    games[stream] = _Game(place, number)
-                for stream, told in self._heard(games):
-                    game = games[stream]
-                    if isinstance(told, _Lost):
-                        del games[stream]
-                        lost[game.number] += 1
-                        name = runs[game.number].name
-                        if lost[game.number] > RESTARTS:
-                            raise ResourceError(
-                                f"resources: the process of {name} was lost {lost[game.number]} times ({told.how}); "
-                                "see whether there is memory enough for it"
-                            )
-                        yield game.number, f"the process of {name} was lost ({told.how}); another one goes on"
-                        self._replace(game.place)
-                        waiting.appendleft(game.number)
-                        idle.append(game.place)
+                    at_work[stream] = _Playing(place, number)
+                yield from told
+                told = []
+                if failed and not waiting and all(playing.number > min(failed) for playing in at_work.values()):
+                    raise failed[min(failed)]
+                if not at_work:
+                    return
+                for stream, event in self._heard(at_work):
+                    place, number = at_work[stream].place, at_work[stream].number
+                    if isinstance(event, Failed | Ended | _Lost):
+                        del at_work[stream]
+                        idle.append(place)
+                    if isinstance(event, _Lost):
+                        lost[number] += 1
+                        told.append((number, self._replace(place, runs[number].name, event.how, lost[number])))
+                        waiting.appendleft(number)
                         continue
-                    if isinstance(told, Failed | Ended):
-                        del games[stream]
-                        idle.append(game.place)
-                    if isinstance(told, Failed) and not isinstance(told.error, spared):
-                        failed[game.number] = told.error
-                    yield game.number, told
+                    if isinstance(event, Failed) and not isinstance(event.error, spared):
+                        failed[number] = event.error
+                    told.append((number, event))
                 if failed:
-                    first = min(failed)
-                    waiting = deque(number for number in waiting if number < first)
-                    if not waiting and all(game.number > first for game in games.values()):
-                        raise failed[first]
+                    waiting = deque(number for number in waiting if number < min(failed))
         finally:
-            if games:
+            if at_work:
                 self.close()
 
     def close(self) -> None:
@@ -210,23 +165,23 @@ class RunActors:
             ray.kill(actor)
             _await_end(pid)
 
-    def _heard(self, games: dict[Any, _Game]) -> Iterator[tuple[Any, Told | _Lost]]:
-        """The next thing that is told of each run of which there is one now, once there is any."""
+    def _heard(self, at_work: Mapping[Any, _Playing]) -> Iterator[tuple[Any, Event | _Lost]]:
+        """What is told of each run of which there is something now, once there is any."""
         import ray
 
-        now = time.monotonic()
-        patience = min(game.heard for game in games.values()) + self._silence - now
-        ready, _ = ray.wait(list(games), num_returns=1, timeout=max(0.0, patience))
+        first = min(playing.heard for playing in at_work.values())
+        ready, _ = ray.wait(list(at_work), num_returns=1, timeout=max(0.0, first + self._silence - time.monotonic()))
         if not ready:
-            for stream, game in list(games.items()):
-                if time.monotonic() - game.heard >= self._silence:
+            for stream, playing in list(at_work.items()):
+                if time.monotonic() - playing.heard >= self._silence:
                     yield stream, _Lost(f"silent for {self._silence:g} s")
             return
-        more, _ = ray.wait(list(games), num_returns=len(games), timeout=0)
+        more, _ = ray.wait(list(at_work), num_returns=len(at_work), timeout=0)
         for stream in {*ready, *more}:
-            games[stream].heard = time.monotonic()
+            at_work[stream].heard = time.monotonic()
             try:
-                yield stream, ray.get(next(stream))
+                for event in ray.get(next(stream)):
+                    yield stream, event
             except StopIteration:
                 yield stream, Ended()
             except ray.exceptions.RayTaskError as error:
@@ -234,14 +189,23 @@ class RunActors:
             except ray.exceptions.RayError as error:
                 yield stream, _Lost(type(error).__name__)
 
-    def _replace(self, place: int) -> None:
-        """Another actor in the place of one that is lost."""
+    def _replace(self, place: int, run: str, how: str, times: int) -> str:
+        """Start another actor in the place of one that was lost with a run; what the user is told.
+
+        Raises ``ResourceError`` where that has happened to this run too many ``times``.
+        """
         import ray
 
+        if times > RESTARTS:
+            raise ResourceError(
+                f"resources: the process of {run} was lost {times} times ({how}); see whether there is memory enough "
+                "for it"
+            )
         ray.kill(self._actors[place])
         _await_end(self._pids[place])
         self._actors[place] = self._start()
         (self._pids[place],) = self._up([self._actors[place]])
+        return f"the process of {run} was lost ({how}); another one goes on"
 
     def _up(self, actors: Sequence[Any]) -> list[int]:
         """The processes of actors, once these are up."""
@@ -263,7 +227,7 @@ class RunActors:
 
 
 @dataclass
-class _Game:
+class _Playing:
     """A run that is being played: the actor's place, the run's number, and when something was heard of it last."""
 
     place: int

@@ -29,7 +29,8 @@ from raysim.experiment.entries import Entry, entries, folder_of
 from raysim.experiment.listener import Listener, data_tags, listen
 from raysim.experiment.notes import headlines, note
 from raysim.experiment.one_run import Run
-from raysim.experiment.run_actors import Load, Spared
+from raysim.experiment.run_actors import Spared
+from raysim.experiment.run_placement import Load
 from raysim.experiment.services import RunServices
 from raysim.storage import resume
 from raysim.storage.file_store import check as check_file_store

@@ -12,7 +12,8 @@ from raysim.cluster.connection import connected, dashboard_address, live_nodes
 from raysim.config.schema import Config
 from raysim.data.federation import Federation
 from raysim.experiment import unsent
-from raysim.experiment.run_actors import Load, RunActors, at_once
+from raysim.experiment.run_actors import RunActors
+from raysim.experiment.run_placement import Load, at_once
 from raysim.experiment.session import Session, open_session
 from raysim.report.progress import RunProgress, phase
 from raysim.storage import resume

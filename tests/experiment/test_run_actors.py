@@ -15,10 +15,6 @@ import yaml
 from rich.console import Console
 
 from raysim.api.running import compare
-from raysim.config.nodes import Node
-from raysim.config.resources import ResourcesSection
-from raysim.core.errors import ResourceError
-from raysim.experiment.run_actors import SMALL_CELLS, SMALL_MODELS, Load, at_once
 from tests.conftest import shared_ray
 
 pytestmark = shared_ray("actors")
@@ -118,51 +114,3 @@ def test_a_run_whose_process_is_killed_goes_on_in_another():
     assert "mine, seed 1 goes on from " in said
     played(tree, "undisturbed", 1, in_process=True)
     check_same(Path("killed_once"), Path("undisturbed"))
-
-
-NODE = Node("here", 4.0, 0)
-
-
-@pytest.mark.parametrize(
-    ("resources", "nodes", "load", "expected"),
-    [
-        ({}, [NODE], Load(8, 1000, 100), 4),
-        ({}, [NODE], Load(3, 1000, 100), 3),
-        ({}, [NODE], Load(2, 1000, 100), 2),
-        ({}, [NODE], Load(1, 1000, 100), 1),
-        ({}, [Node("large", 64.0, 0)], Load(8, 1000, 100), 1),
-        ({}, [Node("half", 0.5, 0)], Load(8, 1000, 100), 1),
-        ({}, [NODE, NODE], Load(8, 1000, 100), 1),
-        ({}, [NODE], Load(8, SMALL_CELLS, SMALL_MODELS), 4),
-        ({}, [NODE], Load(8, SMALL_CELLS + 1, 100), 1),
-        ({}, [NODE], Load(8, 1000, SMALL_MODELS + 1), 1),
-        ({"cpus_per_actor": 2}, [NODE], Load(8, 1000, 100), 2),
-        ({"hospitals_per_actor": 3}, [NODE], Load(8, 1000, 100), 1),
-        ({"gpus_per_actor": 0.5}, [NODE], Load(8, 1000, 100), 1),
-        ({"device": "cuda"}, [NODE], Load(8, 1000, 100), 1),
-        ({"data": "shipped"}, [NODE], Load(8, 1000, 100), 1),
-        ({"per_hospital": {"a": {"cpus": 1}}}, [NODE], Load(8, 1000, 100), 1),
-        ({"autoscale": "2x4cpu"}, [NODE], Load(8, 1000, 100), 1),
-        ({"runs_at_once": 1}, [NODE], Load(8, 1000, 100), 1),
-        ({"runs_at_once": 3}, [NODE, NODE], Load(8, SMALL_CELLS + 1, 100), 3),
-        ({"runs_at_once": 9}, [NODE], Load(2, 1000, 100), 2),
-    ],
-)
-def test_runs_are_played_side_by_side_where_that_pays(
-    resources: dict[str, Any], nodes: list[Node], load: Load, expected: int
-):
-    section = ResourcesSection.model_validate({"runs_at_once": "auto"} | resources)
-    assert at_once(section, nodes, load) == expected
-
-
-@pytest.mark.parametrize(
-    ("resources", "message"),
-    [
-        ({"runs_at_once": 5}, r"^resources.runs_at_once: 5 actors of 1 CPUs do not fit .* has 4; lower it"),
-        ({"runs_at_once": 3, "cpus_per_actor": 2}, "3 actors of 2 CPUs do not fit"),
-        ({"runs_at_once": 2, "gpus_per_actor": 1}, "resources.runs_at_once: 2 runs at once compute on one CPU each"),
-    ],
-)
-def test_more_runs_at_once_than_can_be_are_refused(resources: dict[str, Any], message: str):
-    with pytest.raises(ResourceError, match=message):
-        at_once(ResourcesSection.model_validate(resources), [NODE], Load(8, 1000, 100))
