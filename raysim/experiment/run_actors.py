@@ -6,7 +6,6 @@ Placement changes no number, so the files are those of runs one after the other;
 from __future__ import annotations
 
 import contextlib
-import math
 import os
 import time
 from collections import deque
