@@ -76,6 +76,6 @@ def at_once(resources: ResourcesSection, nodes: Sequence[Node], load: Load) -> i
     )
     if not (plain and load.small and len(nodes) == 1):
         return 1
-    count = min(load.runs, cores, int(here.memory / load.memory))
+    count = int(min(load.runs, cores, here.memory // load.memory))
     # With fewer most of the cores would be idle.
     return max(1, count) if 2 * count >= cores else 1
