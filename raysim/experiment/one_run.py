@@ -103,7 +103,7 @@ class Run:
             federation,
             outcome,
             self.folder,
-            title_of(self.entry),
+            self.entry.title,
             strategy.alone,
         )
 
@@ -161,16 +161,3 @@ class Run:
         if outcome is None:
             raise RuntimeError("the coordinator ended without an outcome")
         return outcome
-
-
-def title_of(entry: Entry) -> str:
-    """What people call a strategy: the label that its configuration gives, or the title of its class, or its name.
-
-    A label that begins with the strategy's own name, as those of a curve do, has the title in its place.
-    """
-    cls, section = type(entry.strategy), entry.config.strategy
-    title = vars(cls).get("title")
-    title = title if isinstance(title, str) and title else cls.__name__
-    if section.label and f"{section.label}, ".startswith(f"{section.name}, "):
-        return title + section.label.removeprefix(str(section.name))
-    return section.label or title
