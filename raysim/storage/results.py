@@ -9,6 +9,7 @@ import tempfile
 import time
 import uuid
 from collections.abc import Iterable, Mapping
+from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -300,13 +301,19 @@ def traffic(outcome: Outcome) -> dict[str, int]:
 
 def provenance(federation: Federation) -> dict[str, Any]:
     """What made the numbers: versions, platform, and the data's digest."""
+    return {"versions": dict(_versions()), "platform": platform.platform(), "data": federation.fingerprint}
+
+
+@cache
+def _versions() -> dict[str, str]:
+    """Those of Python, raysim and the libraries that it computes with; each run of a process has the same."""
     versions = {"raysim": __version__, "python": platform.python_version()}
     for package in ("ray", "torch", "numpy", "scikit-learn", "mlflow"):
         try:
             versions[package] = version(package)
         except PackageNotFoundError:
             versions[package] = "absent"
-    return {"versions": versions, "platform": platform.platform(), "data": federation.fingerprint}
+    return versions
 
 
 def write_config(out: Manifest, frozen: Mapping[str, Any], federation: Federation) -> None:

@@ -15,7 +15,7 @@ from raysim.engine.messages import ModelSpec
 from raysim.report import contents, tables
 from raysim.report.judgement import noise
 from raysim.report.judgement.answer import answer
-from raysim.report.plots import signed
+from raysim.report.naming import signed
 from raysim.strategies.one_model.fedavg import FedAvg
 from tests.conftest import MakeFederation, play, store
 from tests.statistics.federations import sums

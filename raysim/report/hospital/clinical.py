@@ -7,9 +7,12 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Iterable, Sequence, Set
+import re
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -57,6 +60,14 @@ class Served:
     calibration: pd.DataFrame
     net_benefit: pd.DataFrame
 
+    @cached_property
+    def by_figure(self) -> dict[str, list[dict[str, Any]]]:
+        """The rows of ``figures`` by their figure."""
+        rows: dict[str, list[dict[str, Any]]] = {}
+        for row in self.figures.to_dict("records"):
+            rows.setdefault(str(row["figure"]), []).append({str(name): value for name, value in row.items()})
+        return rows
+
 
 def of_runs(runs: Sequence[tuple[str, str, Path]], hospital: str = EVERYWHERE) -> list[Served]:
     """The headline model of each strategy: label, what people call it, and folder of each of its runs, one a seed.
@@ -100,17 +111,37 @@ def read_rows(path: Path, **wanted: Set[str]) -> pd.DataFrame:
     text = path.read_bytes().decode()
     if '"' in text:
         lines: Iterable[str] = io.StringIO(text, newline="")
-    else:  # no cell spans lines or has a comma in it, and the first column alone says which lines are looked at
-        head, *below = text.split("\n")
-        beginnings = tuple(f"{cell(hospital)}," for hospital in wanted.get("hospital", ()))
-        lines = [head, *(line for line in below if not beginnings or line.startswith(beginnings))]
-    names, *rows = csv.reader(lines)
-    at = [(names.index(name), {cell(each) for each in texts}) for name, texts in wanted.items()]
-    chosen = [row for row in rows if row and all(row[place] in cells for place, cells in at)]
-    table = pd.DataFrame(chosen, columns=names)
-    for name in names:
-        table[name] = table[name].map(text_of) if name in TEXTS else pd.to_numeric(table[name])
-    return table
+    else:  # no cell spans lines or has a comma in it
+        lines = _possible_lines(text, wanted)
+    names, *rows = filter(None, csv.reader(lines))
+    for name, texts in wanted.items():
+        place, cells = names.index(name), {cell(each) for each in texts}
+        rows = [row for row in rows if row[place] in cells]
+    columns = zip(*rows, strict=True) if rows else ([] for _ in names)
+    return pd.DataFrame({name: _column(name, list(cells)) for name, cells in zip(names, columns, strict=True)})
+
+
+def _possible_lines(text: str, wanted: Mapping[str, Set[str]]) -> list[str]:
+    """The first line of a table without quotes, and those that hold a wanted text in each of the columns, or in
+    another: they are looked at before they are taken apart, which takes longer."""
+    head, *lines = text.split("\n")
+    for name, texts in wanted.items():
+        cells = [cell(each) for each in texts]
+        if name == "hospital":  # the first column
+            beginnings = tuple(f"{each}," for each in cells)
+            lines = [line for line in lines if line.startswith(beginnings)]
+        else:
+            among = re.compile(f",(?:{'|'.join(map(re.escape, cells))})(?:,|$)").search
+            lines = [line for line in lines if among(line)]
+    return [head, *lines]
+
+
+def _column(name: str, cells: list[str]) -> pd.Series:
+    """A column as it was before it was written."""
+    if name not in TEXTS:
+        return pd.to_numeric(pd.Series(cells, dtype=object))
+    texts = {each: text_of(each) for each in set(cells)}
+    return pd.Series([texts[each] for each in cells])
 
 
 def possible(figure: str) -> tuple[float, float]:
@@ -243,10 +274,9 @@ def _cell(each: Served, name: str, at: float | None, digits: int) -> Markup:
     return element("td", number(float(row["value"]), digits), element("span", below, class_="interval"))
 
 
-def _row(each: Served, name: str, at: float | None) -> pd.Series | None:
-    rows = each.figures[each.figures["figure"] == name]
-    rows = rows if at is None else rows[rows["at"] == at]
-    return None if rows.empty else rows.iloc[0]
+def _row(each: Served, name: str, at: float | None) -> dict[str, Any] | None:
+    """The first row of a figure, at a threshold or whichever (None)."""
+    return next((row for row in each.by_figure.get(name, ()) if at is None or row["at"] == at), None)
 
 
 def _calibration(served: Sequence[Served], of: str) -> Figure:
