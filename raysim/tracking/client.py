@@ -12,6 +12,7 @@ import tempfile
 import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Literal
 from urllib.parse import quote, urlparse
 
@@ -46,8 +47,8 @@ Status = Literal["FINISHED", "FAILED", "KILLED"]
 SERVERS = {"http": 80, "https": 443, "postgresql": 5432, "mysql": 3306, "mssql": 1433}
 """Stores that listen, and the port where the address names none."""
 
-BATCH = 1000
-"""Metrics that MLflow takes in one call."""
+BATCH = 900
+"""Metrics in one call, of which MLflow takes 1,000 with all tags."""
 
 
 def check_reachable(uri: str) -> None:
@@ -153,37 +154,9 @@ class Tracker:
         runs = self._client.search_runs([self._experiment], f"tags.`{RUN_TAG}` = '{tag}'", max_results=1)
         return str(runs[0].info.run_id) if runs else None
 
-    def rounds(self, run_id: str, rounds: list[Round]) -> None:
+    def rounds(self, run_id: str, rounds: Sequence[Round]) -> None:
         """Record the metrics of some rounds, in as few calls as MLflow takes."""
-        from mlflow.entities import Metric
-
-        now = int(time.time() * 1000)
-        values = [
-            Metric(f"{model}/{name}", value, now, row.round)
-            for row in rounds
-            for model, metrics in row.metrics.items()
-            for name, value in metrics.items()
-            if math.isfinite(value)
-        ]
-        values += [
-            Metric(metric_name(name), float(getattr(row, name)), now, row.round)
-            for row in rounds
-            for name in ("seconds", "cohort_size", "bytes_down", "bytes_up")
-        ]
-        values += [
-            Metric(metric_name(name), float(getattr(row, name)), now, row.round)
-            for row in rounds
-            for name in ("virtual_seconds", "asked", "staleness")
-            if row.virtual_seconds is not None and math.isfinite(row.virtual_seconds)
-        ]
-        losses = [
-            (name, loss, row.round)
-            for row in rounds
-            for name in ("training_loss", "validation_loss")
-            if (loss := getattr(row, name)) is not None
-        ]
-        values += [Metric(metric_name(name), loss, now, round) for name, loss, round in losses if math.isfinite(loss)]
-        self._log(run_id, values)
+        self._log(run_id, _of_rounds(rounds))
 
     def finish(
         self,
@@ -193,16 +166,17 @@ class Tracker:
         status: Status,
         error: str | None = None,
         note: str = "",
+        rounds: Sequence[Round] = (),
     ) -> None:
-        """Record final figures and a ``note``, :meth:`keep` files, and end the run, with an ``error`` if it failed."""
+        """Record the last ``rounds``, final figures and a ``note``, :meth:`keep` files, and end the run, with an
+        ``error`` if it failed."""
         from mlflow.entities import Metric
 
         if run_id in self._closed:
             return
         now = int(time.time() * 1000)
-        self._log(run_id, [Metric(k, v, now, 0) for k, v in named(summary).items() if math.isfinite(v)])
-        if note:
-            self.tag(run_id, {NOTE_TAG: note})
+        figures = [Metric(k, v, now, 0) for k, v in named(summary).items() if math.isfinite(v)]
+        self._log(run_id, [*_of_rounds(rounds), *figures], {NOTE_TAG: note} if note else {})
         self.keep(run_id, files)
         if error is not None:
             self._client.set_tag(run_id, "error", error[:5000])
@@ -218,9 +192,7 @@ class Tracker:
 
     def tag(self, run_id: str, tags: Mapping[str, str]) -> None:
         """Set tags of a run in one call."""
-        from mlflow.entities import RunTag
-
-        self._client.log_batch(run_id, tags=[RunTag(key, value) for key, value in tags.items()])
+        self._client.log_batch(run_id, tags=_tags(tags))
 
     def dataset(self, run_id: str, name: str, digest: str) -> None:
         """Record which data a run learned on: the column "Dataset" of MLflow's table. ``digest`` has 36 letters."""
@@ -272,13 +244,15 @@ class Tracker:
         for first in range(0, len(flat), 100):
             self._client.log_batch(run_id, params=flat[first : first + 100])
 
-    def _log(self, run_id: str, values: list[Any]) -> None:
+    def _log(self, run_id: str, values: Sequence[Any], tags: Mapping[str, str] = MappingProxyType({})) -> None:
         if run_id in self._closed:
             return
         held = self._held.get(run_id, ())
         values = [value for value in values if (value.key, value.step) not in held]
-        for first in range(0, len(values), BATCH):
-            self._client.log_batch(run_id, metrics=values[first : first + BATCH])
+        last = _tags(tags)
+        for first in range(0, max(len(values), len(last)), BATCH):
+            self._client.log_batch(run_id, metrics=values[first : first + BATCH], tags=last)
+            last = []
 
     def _create(self, uri: str, experiment: str) -> str:
         # Artifacts beside the database, not wherever the command happened to run.
@@ -287,6 +261,44 @@ class Tracker:
             location = (sqlite_path(uri).absolute().parent / "mlartifacts" / experiment).as_uri()
         created: str = self._client.create_experiment(experiment, artifact_location=location)
         return created
+
+
+def _of_rounds(rounds: Sequence[Round]) -> list[Any]:
+    """MLflow's metrics of some rounds; what is undefined is left out."""
+    from mlflow.entities import Metric
+
+    now = int(time.time() * 1000)
+    values = [
+        Metric(f"{model}/{name}", value, now, row.round)
+        for row in rounds
+        for model, metrics in row.metrics.items()
+        for name, value in metrics.items()
+        if math.isfinite(value)
+    ]
+    values += [
+        Metric(metric_name(name), float(getattr(row, name)), now, row.round)
+        for row in rounds
+        for name in ("seconds", "cohort_size", "bytes_down", "bytes_up")
+    ]
+    values += [
+        Metric(metric_name(name), float(getattr(row, name)), now, row.round)
+        for row in rounds
+        for name in ("virtual_seconds", "asked", "staleness")
+        if row.virtual_seconds is not None and math.isfinite(row.virtual_seconds)
+    ]
+    losses = [
+        (name, loss, row.round)
+        for row in rounds
+        for name in ("training_loss", "validation_loss")
+        if (loss := getattr(row, name)) is not None
+    ]
+    return values + [Metric(metric_name(name), loss, now, round) for name, loss, round in losses if math.isfinite(loss)]
+
+
+def _tags(tags: Mapping[str, str]) -> list[Any]:
+    from mlflow.entities import RunTag
+
+    return [RunTag(key, value) for key, value in tags.items()]
 
 
 def parameter_name(key: str) -> str:

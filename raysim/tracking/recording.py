@@ -1,8 +1,9 @@
 """Records the runs of an experiment while they go on, without slowing them down or depending on the store.
 
-MLflow takes seconds to import and to open its store: that happens in a thread while Ray starts. Rounds are buffered and
-written at most once a second. A store that cannot be reached costs nothing but time: it is tried again while the runs
-go on, once more at the end, and what it has not taken then is left to be sent later; see :class:`Unsent`.
+MLflow takes seconds to import and to open its store: that happens in a thread while Ray starts. Rounds are buffered, and
+written every few seconds and with a run's end. A store that cannot be reached costs nothing but time: it is tried again
+while the runs go on, once more at the end, and what it has not taken then is left to be sent later; see
+:class:`Unsent`.
 """
 
 from __future__ import annotations
@@ -21,7 +22,8 @@ from raysim.core import host
 from raysim.engine.job import Round
 from raysim.tracking.client import LOGGERS, NOWHERE, RUN_TAG, Status, Tracker, check_reachable
 
-FLUSH_SECONDS = 1.0
+FLUSH_SECONDS = 5.0
+"""Rounds of a run are sent no more often: a message costs about as much as ten rounds' figures in it."""
 
 WAITS = (1.0, 2.0, 5.0, 10.0, 30.0)
 """Seconds between tries to reach the store, while runs go on."""
@@ -30,8 +32,10 @@ SETTINGS = {
     "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "1",
     "MLFLOW_HTTP_REQUEST_TIMEOUT": "10",
     "MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT": "1",
+    "MLFLOW_DISABLE_TELEMETRY": "true",
 }
-"""MLflow's own patience (minutes, by default) would keep a command from ending; its thread here has its own."""
+"""MLflow's own patience (minutes, by default) would keep a command from ending; its thread here has its own. Nor does
+it tell its makers of hospitals' runs, unless the variable is set otherwise."""
 
 CLOSING_SECONDS = 60.0
 """How long one call of MLflow may take once everything else is done, before what is left is taken for unsent."""
@@ -176,12 +180,12 @@ class Recorder:
         record.doubtful = True
         status = record.status  # before the rounds: once a run has ended there are no more of them
         rounds = record.rounds[record.sent :]
-        if rounds:
-            tracker.rounds(record.run_id, rounds)
-            record.sent += len(rounds)
         if status is not None:
-            tracker.finish(record.run_id, record.summary, record.files, status, record.error, record.note)
+            tracker.finish(record.run_id, record.summary, record.files, status, record.error, record.note, rounds)
             record.over = True
+        elif rounds:
+            tracker.rounds(record.run_id, rounds)
+        record.sent += len(rounds)
         record.doubtful = False
 
     def _store(self) -> Tracker:
@@ -256,5 +260,4 @@ def send(unsent: Iterable[Unsent], tracking: TrackingSection) -> None:
             for run in unsent:
                 above = tracker.known(run.parent) if run.parent is not None else None
                 run_id = tracker.go_on(run.name, run.params, run.tags, above)
-                tracker.rounds(run_id, list(run.rounds))
-                tracker.finish(run_id, run.summary, run.files, "FINISHED", note=run.note)
+                tracker.finish(run_id, run.summary, run.files, "FINISHED", note=run.note, rounds=run.rounds)
