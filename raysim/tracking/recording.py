@@ -1,8 +1,8 @@
 """Records the runs of an experiment while they go on, without slowing them down or depending on the store.
 
-MLflow takes seconds to import and to open its store: that happens in a thread while Ray starts. Rounds are buffered, and
-written every few seconds and with a run's end. A store that cannot be reached costs nothing but time: it is tried again
-while the runs go on, once more at the end, and what it has not taken then is left to be sent later; see
+MLflow takes seconds to import and to open its store: that happens in a thread while Ray starts. Rounds are buffered,
+and written every few seconds and with a run's end. A store that cannot be reached costs nothing but time: it is tried
+again while the runs go on, once more at the end, and what it has not taken then is left to be sent later; see
 :class:`Unsent`.
 """
 
