@@ -112,6 +112,8 @@ class FederationView:
     """How long a round takes each hospital, ``[N]``; None where no time passes."""
     round: int = 0
     """The round that is played (1, 2, ...), 0 before the first."""
+    least_members: int = 1
+    """How many hospitals with training rows each cluster is to have; strategies merge smaller ones."""
 
     @property
     def trainable(self) -> Ids:

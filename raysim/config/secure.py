@@ -23,13 +23,25 @@ class SecureSection(Section):
 
     ``model`` counts the bytes and ``execute`` makes the masks; both give the same bits. ``threshold`` ``auto`` is more
     than two thirds of those who hold a share, ``neighbours`` ``auto`` about three times the logarithm of the group.
+    ``small_clusters`` of fewer hospitals than ``minimum`` end the run, or each joins the nearest one.
     """
 
     mode: Literal["model", "execute"] = default("secure.mode")
     minimum: int = default("secure.minimum")
+    small_clusters: Literal["refuse", "merge"] = default("secure.small_clusters")
     threshold: Literal["auto"] | int = default("secure.threshold")
     neighbours: Literal["auto", "all"] | int = default("secure.neighbours")
     drop: DropSection = Field(default_factory=DropSection)
+
+    @property
+    def least_members(self) -> int:
+        """How many hospitals a cluster is to have; 1 where small ones are refused."""
+        return self.minimum if self.small_clusters == "merge" else 1
+
+    @property
+    def loses(self) -> bool:
+        """Whether hospitals are lost."""
+        return any(chance > 0 for _, chance in self.drop)
 
     @field_validator("minimum")
     @classmethod

@@ -62,6 +62,7 @@ class JobServer:
             ask=self._ask,
             parameters=model.layout.slices,
             measured=model.layout.measured,
+            least_members=1 if job.secure is None else job.secure.least_members,
         )
         self._everyone = np.arange(len(view.sizes))
         self._private = strategy.private(view)

@@ -45,7 +45,14 @@ from raysim.strategies.base import (
     choose,
     one_of,
 )
-from raysim.strategies.shared.clustering import check_enough_hospitals, cluster_problem, cluster_steps, kmeans, members
+from raysim.strategies.shared.clustering import (
+    check_enough_hospitals,
+    cluster_problem,
+    cluster_steps,
+    kmeans,
+    members,
+    with_enough,
+)
 from raysim.strategies.shared.feature_bins import ask_feature_counts
 from raysim.strategies.shared.label_counts import ask_label_counts, check_classes, check_epsilon
 from raysim.strategies.shared.psi import (
@@ -124,6 +131,7 @@ class ClustPsi(Strategy):
                 allow_one=self.allow_one,
                 search_sample=self.search_sample,
             )
+        labels = with_enough(labels, rows, view.least_members)
         centres = np.stack([rows[labels == k].mean(axis=0) for k in range(labels.max() + 1)])
         cluster = np.full(len(view.sizes), 1 + np.linalg.norm(centres - plain, axis=1).argmin(), dtype=np.int64)
         cluster[trainable] = 1 + labels

@@ -80,7 +80,7 @@ def clustered_state(
     trainable = view.trainable
     answers = view.ask(Signature())
     columns = signature_matrix([answers[i] for i in trainable], view.classes, blocks, block_scale)
-    labels = kmeans(columns, clusters, view.rng("clusters"))
+    labels = with_enough(kmeans(columns, clusters, view.rng("clusters")), columns, view.least_members)
     bank, cluster = np.repeat(view.initial[None, :], 2 + labels.max(), axis=0), cluster_rows(view, labels)
     if recluster_every:
         return ReclusteringState(bank=bank, cluster=cluster, columns=columns)
@@ -111,6 +111,23 @@ def kmeans(rows: Floats, clusters: int, rng: np.random.Generator) -> Ids:
     with threadpool_limits(1, user_api="openmp"):
         fitted = KMeans(clusters, init="k-means++", n_init=10, max_iter=300, tol=1e-4, random_state=seed).fit(rows)
     return by_smallest_member(fitted.labels_)
+
+
+def with_enough(labels: Ids, rows: Floats, least: int) -> Ids:
+    """Labels ``[N]`` of clusters of which each has at least ``least`` members, as far as there are so many hospitals.
+
+    Time and again the cluster with the fewest members, of several the first, joins the one whose mean of ``rows
+    [N, D]`` is nearest to its own.
+    """
+    while True:
+        sizes = np.bincount(labels)
+        small = int(sizes.argmin())
+        if sizes[small] >= least or len(sizes) == 1:
+            return labels
+        centres = np.stack([rows[labels == k].mean(axis=0) for k in range(len(sizes))])
+        apart = np.linalg.norm(centres - centres[small], axis=1)
+        apart[small] = np.inf
+        labels = by_smallest_member(np.where(labels == small, apart.argmin(), labels))
 
 
 def by_smallest_member(labels: Ids) -> Ids:

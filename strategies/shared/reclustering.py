@@ -15,7 +15,7 @@ from dataclasses import replace
 import numpy as np
 
 from raysim.strategies.base import FederationView, MeanLoss, State, own_state
-from raysim.strategies.shared.clustering import ReclusteringState, cluster_rows, kmeans, members
+from raysim.strategies.shared.clustering import ReclusteringState, cluster_rows, kmeans, members, with_enough
 from raysim.strategies.shared.signatures import standardise
 
 
@@ -31,7 +31,9 @@ def reclustered(view: FederationView, state: State, clusters: int, block_scale: 
     losses = standardise(np.stack(view.ask(MeanLoss(), models=state.bank[1:], ids=ids)))
     if block_scale:
         losses = losses / np.sqrt(losses.shape[1])
-    labels = kmeans(np.hstack([state.columns, losses]), clusters, view.rng("clusters", state.rounds))
+    columns = np.hstack([state.columns, losses])
+    labels = kmeans(columns, clusters, view.rng("clusters", state.rounds))
+    labels = with_enough(labels, columns, view.least_members)
     rows = np.zeros((labels.max() + 1, len(state.bank) - 1))
     np.add.at(rows, (labels, previous[ids]), view.sizes[ids])
     models = rows / rows.sum(axis=1, keepdims=True) @ state.bank[1:]

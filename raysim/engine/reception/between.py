@@ -61,8 +61,17 @@ class Between:
 
             if job.compression is not None and job.compression.name == "random_k" and self._compressing is not None:
                 travels = self._compressing.compression.count(travels)  # all mask the same entries
-            self._secure = SecureSums(job.secure, seed, name, travels)
+            self._secure = SecureSums(job.secure, seed, name, travels, self._sharing(job, federation))
             self.most_bits = self._secure.most_bits(len(federation.hospitals))
+
+    @staticmethod
+    def _sharing(job: Job, federation: Federation) -> int:
+        """Of how many hospitals a sum has to be so that their shares of the noise are in it; 0 where they add none."""
+        if job.secure is None or job.privacy is None or job.privacy.way not in ("pooled", "distributed"):
+            return 0
+        from raysim.engine.reception.promises import sure_to_be_left
+
+        return sure_to_be_left(job.secure, int(np.count_nonzero(federation.sizes("train"))))
 
     @property
     def bad(self) -> Ids:
@@ -128,16 +137,18 @@ class Between:
         return self._secure.opening(self._masking, problem, ids)
 
     def learned(self, round: int, update: Update, problem: LocalProblem, opening: Opening | None) -> Update | None:
-        """The update as the strategy is to have it; None where nothing could be opened.
+        """The update as the strategy is to have it; None where nothing could be opened, and nobody adds noise to that.
 
         Where noise hides who takes part, sums are divided by what does not depend on it, and stay as they are.
         """
         if self._watch is not None:
             self._watch.see(update)
-        if opening is not None and self._job.privacy is None:
+        privacy = self._job.privacy
+        if opening is not None and (privacy is None or privacy.way != "central"):
             if not opening.scale.any():
                 return None
-            update = opening.scaled(update)
+            if privacy is None or privacy.own_steps:
+                update = opening.scaled(update)
         return update if self._byzantine is None else self._byzantine.learned(round, update, problem)
 
     @property

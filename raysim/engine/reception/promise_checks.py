@@ -84,7 +84,7 @@ def _check_system(job: Job) -> None:
     if section.way in ("pooled", "distributed"):
         raise ConfigError(
             f"system: hospitals that are lost take their share of the noise along, and privacy.mode: {section.way} "
-            "needs all shares; leave one of the two out"
+            "needs all shares; leave one of the two out, or lose them by secure.drop, for which shares are larger"
         )
     rounds = job.system.rounds
     for key, usual in (("retries", 0), ("over_selection", 0.0), ("minimum_cohort", 1), ("late", "drop")):
@@ -148,8 +148,8 @@ def _check_cohorts(job: Job) -> None:
     name, rate = type(selection).__name__, selection.rate()
     if section.unit == "hospital" and rate is None:
         raise ConfigError(
-            f"selection.name: '{name}' does not give each hospital a coin of its own, on which privacy.unit: hospital "
-            f"rests; set selection to {' or '.join(_of_coins())}"
+            f"selection.name: '{name}' draws no coin of its own for each hospital (samples of a fixed size do not), and "
+            f"epsilon of privacy.unit: hospital is that of such coins; set selection to {' or '.join(_of_coins())}"
         )
     if section.way == "pooled" and rate != 1.0:
         raise ConfigError(

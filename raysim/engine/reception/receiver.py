@@ -129,7 +129,7 @@ class HospitalNoise:
     def __init__(
         self, section: PrivacySection, terms: Terms, job: Job, strategy: Strategy, size: int, private: Mask | None
     ) -> None:
-        self._section, self._rate, self._job, self._strategy = section, terms.rate, job, strategy
+        self._section, self._terms, self._rate, self._job, self._strategy = section, terms, terms.rate, job, strategy
         self._size, self._clip, self._hospitals = size, section.clip, terms.rate * terms.hospitals
         self._largest = largest_clip(terms, section.noise_multiplier or 0.0)
         self._travels = np.ones(size, dtype=np.bool_) if private is None else ~private
@@ -153,7 +153,7 @@ class HospitalNoise:
             share = float(self._shares[self._shares > 0].min(initial=1.0))
             own = (section.noise_multiplier or 0.0) * with_rounding(self._clip, self._size * 2, share)
             if section.way == "distributed":
-                own /= math.sqrt(max(self._hospitals, 1.0))
+                own /= math.sqrt(max(self._terms.left, 1))
         return Release(self._clip, own, section.noise, bit=section.adaptive is not None)
 
     @property
@@ -232,7 +232,7 @@ class PatientNoise:
         if pooled:
             multiplier = section.noise_multiplier or 0.0
             rounded = with_rounding(section.clip, self._size, self._step(None)) / section.clip if multiplier else 1.0
-            share = np.full(count, multiplier * rounded / math.sqrt(max(terms.hospitals, 1)))
+            share = np.full(count, multiplier * rounded / math.sqrt(max(terms.left, 1)))
         patients = PatientRelease(
             pooled=pooled,
             unit="example" if section.unit == "example" else "patient",

@@ -75,8 +75,10 @@ class Opening:
 class SecureSums:
     """Of one job, which errors call ``name``; of a model ``size`` scalars travel."""
 
-    def __init__(self, section: SecureSection, seed: int, name: str, size: int) -> None:
+    def __init__(self, section: SecureSection, seed: int, name: str, size: int, least: int = 0) -> None:
+        """``least``: of how many hospitals a sum has to be, where that is more than the section's ``minimum``."""
         self._section, self._seed, self._name, self._size = section, seed, name, size
+        self._least = max(section.minimum, least)
         self._tried = 0
         self._given_up = 0
 
@@ -90,7 +92,8 @@ class SecureSums:
             row, size = small[0]
             raise ConfigError(
                 f"secure.minimum: {self._section.minimum} is more than the {size} hospitals of cluster {row} of "
-                f"strategy '{self._name}'; make fewer clusters (strategy.clusters) or leave secure out"
+                f"strategy '{self._name}'; make fewer clusters (strategy.clusters), let small ones join the nearest "
+                "(secure.small_clusters: merge) or leave secure out"
             )
 
     def masking(self, round: int, problem: LocalProblem, ids: Ids) -> Masking | None:
@@ -188,13 +191,13 @@ class SecureSums:
 
     def _sum(self, round: int, group: int, ids: Ids) -> SecureSum | None:
         section, m = self._section, len(ids)
-        if m < section.minimum:
+        if m < self._least:
             return None
         count = self._around(m)
         holders = m if count >= m - 1 else count
         threshold = graph.default_threshold(holders) if section.threshold == "auto" else int(section.threshold)
         lost = Lost(*(self._lost(round, stage, chance, ids) for stage, chance in section.drop))
-        return SecureSum(ids, count, min(threshold, count + 1), section.minimum, lost, self._seed, round, group)
+        return SecureSum(ids, count, min(threshold, count + 1), self._least, lost, self._seed, round, group)
 
     def _lost(self, round: int, stage: str, chance: float, ids: Ids) -> frozenset[int]:
         """Who is lost at a stage; the same in all sums of a round."""
