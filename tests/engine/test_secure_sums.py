@@ -205,14 +205,14 @@ def test_bad_keys(keys, message):
 
 
 def test_noise_goes_into_secure_sums_as_into_plain_ones(federation):
-    from raysim.config.privacy import PrivacySection
+    from raysim.config.privacy import AdaptiveClip, PrivacySection
 
     private = PrivacySection(unit="hospital", noise_multiplier=1.0, delta=1e-3, clip=0.5)
     plain = replace(job_of(federation, FedAvg()), privacy=private)
     secure = replace(hidden(federation, FedAvg(), {"mode": "execute"}), privacy=private)
     same(run(federation, secure, 2), run(federation, plain, 1))
-    lossy = replace(secure, secure=SecureSection(drop={"mask": 0.1}))
-    with pytest.raises(ConfigError, match=r"secure.drop: goes with privacy.unit: 'hospital' or with"):
-        check_job(lossy, federation)
+    adaptive = replace(secure, privacy=private.model_copy(update={"adaptive": AdaptiveClip()}))
+    with pytest.raises(ConfigError, match=r"privacy.adaptive: .* secure.mode: 'execute' has no sum"):
+        check_job(adaptive, federation)
     with pytest.raises(ConfigError, match=r"aggregation.name: .* needs single updates, which privacy.unit"):
         check_job(replace(plain, aggregation=AggregationSection(name="median")), federation)
