@@ -148,7 +148,7 @@ def _check_cohorts(job: Job) -> None:
     name, rate = type(selection).__name__, selection.rate()
     if section.unit == "hospital" and rate is None:
         raise ConfigError(
-            f"selection.name: '{name}' draws no coin of its own for each hospital (samples of a fixed size do not), and "
+            f"selection.name: '{name}' draws no coin for each hospital by itself (no sample of fixed size does), and "
             f"epsilon of privacy.unit: hospital is that of such coins; set selection to {' or '.join(_of_coins())}"
         )
     if section.way == "pooled" and rate != 1.0:
