@@ -13,13 +13,14 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from raysim.metrics.labels import reporting
+from raysim.metrics.labels import TaskKind, reporting
 from raysim.report import tables
 from raysim.report.judgement.answer import listed, plus_minus
 from raysim.report.judgement.noise import Noise
-from raysim.report.naming import signed
+from raysim.report.naming import MODELS, signed, with_interval
 from raysim.report.panel import Key
-from raysim.statistics.paired import FEW_HOSPITALS
+from raysim.statistics.mean_interval import mean_interval
+from raysim.statistics.paired import FEW_HOSPITALS, Limits
 
 NAMED = 20  # hospitals named in a sentence, and rows of the table of the worst served
 
@@ -244,7 +245,7 @@ def worst_served(hospitals: pd.DataFrame | None, part: str = "test") -> dict[str
         return {}
     means = tables.hospital_means(hospitals)
     model, kind = means["model"].iloc[-1], reporting(means)
-    figure, title = kind.headline, kind.title
+    figure, title, called = kind.headline, kind.title, MODELS.get(str(model), f"{model} model")
     known = means[(means["model"] == model) & means[figure].notna() & (means["n_test"] > 0)]
     known = known.sort_values(figure, ascending=kind.larger)
     digits = kind.decimals(known[figure])
@@ -262,9 +263,9 @@ def worst_served(hospitals: pd.DataFrame | None, part: str = "test") -> dict[str
         for name, stays, tested, value in known[["hospital", "stays", "n_test", figure]].head(NAMED).to_numpy()
     ]
     if len(known) < FEW_HOSPITALS:
-        caption = f"The hospital with the {kind.worst} {title} under the {model} model, of {len(known)}."
+        caption = f"The hospital with the {kind.worst} {title} under the {called}, of {len(known)}."
     else:
-        caption = f"{which} with the {kind.worst} {title} under the {model} model, {kind.worst} first."
+        caption = f"{which} with the {kind.worst} {title} under the {called}, {kind.worst} first."
     caption += f" Few {part} rows: uncertain {title}."
     caption += " Whoever is chosen for being last looks worse than it is." if limits else ""
     return {"caption": caption, "rows": rows[:tenth], "title": title, "intervals": bool(limits)} if rows else {}
@@ -280,22 +281,48 @@ def _limits(hospitals: pd.DataFrame, model: str, figure: str) -> dict[str, tuple
     return {str(name): (float(a), float(b)) for name, a, b in own[["hospital", low, high]].to_numpy()}
 
 
-def run_lead(table: pd.DataFrame, names: Sequence[str], sizes: Mapping[str, str] | None = None) -> list[str]:
-    """What a run reached, a paragraph for each model served.
+def run_lead(
+    table: pd.DataFrame,
+    models: Sequence[str],
+    sizes: Mapping[str, str] | None = None,
+    hospitals: pd.DataFrame | None = None,
+) -> list[str]:
+    """What a run reached, a paragraph for each of the ``models`` served, and one on its intervals where it has some.
 
-    ``sizes``: what is to be said of each model's dependence on hospitals' size; without it nothing is.
+    ``sizes``: what is to be said of each model's dependence on hospitals' size; without it nothing is. ``hospitals``
+    have the intervals of their figures over patients, or there are none.
     """
-    parts, kind = [], reporting(table)
+    parts, kind, any_limits = [], reporting(table), False
     digits = kind.decimals(table[kind.headline])
     where = f"the {kind.worst} hospital" if tables.few(table) else "the worst tenth of hospitals"
-    for name, (_, row) in zip(names, table.iterrows(), strict=True):
+    for model, (_, row) in zip(models, table.iterrows(), strict=True):
+        name = MODELS.get(model, f"{model} model")
         mean, std = row[kind.headline], row[f"{kind.headline}_std"]
         if not np.isfinite(mean):
-            parts.append(f"The {name} model has no defined {kind.title} at any hospital.")
+            parts.append(f"{name[:1].upper()}{name[1:]}: no hospital has a defined {kind.title}.")
             continue
+        limits = _of_mean(hospitals, model, kind)
+        reached = plus_minus(mean, std, digits)
+        if np.isfinite(limits.low):
+            any_limits, reached = True, with_interval(mean, limits.low, limits.high, digits)
         said = (
-            f"The {name} model reaches a mean {kind.title} of {plus_minus(mean, std, digits)}, and "
+            f"{name[:1].upper()}{name[1:]}: a mean {kind.title} of {reached}, and "
             f"{plus_minus(row['worst_decile'], row['worst_decile_std'], digits)} at {where}."
         )
-        parts.append(" ".join(filter(None, (said, (sizes or {}).get(name, "")))))
+        parts.append(" ".join(filter(None, (said, (sizes or {}).get(model, "")))))
+    if any_limits:
+        parts.append(
+            "In brackets are 95 % intervals for other patients of these hospitals. They are of these trained models: "
+            "what another training seed would give is not known."
+        )
     return parts
+
+
+def _of_mean(hospitals: pd.DataFrame | None, model: str, kind: TaskKind) -> Limits:
+    """The interval of a model's mean figure, of one seed with hospitals' own intervals; else NaN."""
+    low, high = f"{kind.headline}_low", f"{kind.headline}_high"
+    if hospitals is None or not {low, high} <= set(hospitals):
+        return Limits(float("nan"), float("nan"))
+    own = hospitals[hospitals["model"] == model]
+    within = (0.0, 1.0) if kind.larger else (0.0, float("inf"))
+    return mean_interval(own[kind.headline], own[low], own[high], own["n_test"], within=within)

@@ -6,7 +6,7 @@ hospital on it, by which one that is chosen is marked in every figure.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Mapping
 
 import numpy as np
 import pandas as pd
@@ -14,7 +14,7 @@ import pandas as pd
 from raysim.metrics.labels import TaskKind, reporting
 from raysim.report import svg
 from raysim.report.naming import Key, number
-from raysim.report.tables import KEYS, hospital_means, yardsticks
+from raysim.report.tables import KEYS, hospital_means
 
 Names = Mapping[Key, str]
 Looks = Mapping[Key, svg.Style]
@@ -228,10 +228,5 @@ def from_reference(
 
 
 def styles(table: pd.DataFrame) -> dict[Key, svg.Style]:
-    """By strategy and model, the looks of a page with this table; references are open."""
-    keys: Sequence[Key] = [(str(a), str(b)) for a, b in table[KEYS].to_numpy()]
-    looks = svg.styles(keys)
-    for key, yardstick in zip(keys, yardsticks(table), strict=True):
-        if yardstick:
-            looks[key] = svg.Style(looks[key].colour, looks[key].shape, "open")
-    return looks
+    """By strategy and model, the looks of a page with this table."""
+    return svg.styles([(str(a), str(b)) for a, b in table[KEYS].to_numpy()])

@@ -11,6 +11,7 @@ from raysim.data.federation import Federation
 from raysim.engine.job import Result
 from raysim.report import svg
 from raysim.report.figures import Names
+from raysim.report.judgement.answer import listed
 from raysim.report.naming import number
 from raysim.report.tables import read_csv
 from raysim.strategies.base import HospitalRows
@@ -31,14 +32,11 @@ def clusters(results: Sequence[Result], names: Names) -> list[svg.Figure]:
     charts: list[svg.Chart] = []
     answers: NDArray[np.float64] | None = None
     signed = False
-    for result in results:
-        if result.seed != results[0].seed or result.outcome.cluster is None:
-            continue
-        rows = np.asarray(result.outcome.cluster)
+    for alike in _alike([each for each in results if each.seed == results[0].seed]):
+        result, rows = alike[0], np.asarray(alike[0].outcome.cluster)
         there = np.unique(rows[rows > 0])
-        if len(there) < 2:
-            continue
-        title = next(names[key] for key in names if key[0] == result.label).partition(",")[0]
+        of = [next(names[key] for key in names if key[0] == each.label).partition(",")[0] for each in alike]
+        title = listed(of)
         columns = [f"{k} ({int((rows == k).sum())})" for k in there]
         shown, shares = _shares(result.federation, rows, there)
         if shown:
@@ -56,7 +54,7 @@ def clusters(results: Sequence[Result], names: Names) -> list[svg.Figure]:
                     high=1.0,
                 )
             )
-        if _told_signatures(result):
+        if any(map(_told_signatures, alike)):
             signed = True
             answers = signatures(result.federation) if answers is None else answers
             rows_told, far, texts = cluster_means(result.federation, answers, rows, there)
@@ -67,7 +65,7 @@ def clusters(results: Sequence[Result], names: Names) -> list[svg.Figure]:
                     np.abs(far),
                     name=f"clusters-{len(charts)}",
                     column_title="cluster (hospitals in it)",
-                    title=f"{title}: what its hospitals sent",
+                    title=f"{title}: what hospitals sent",
                     said="; ".join(f"{name}: {', '.join(line)}" for name, line in zip(rows_told, texts, strict=True))
                     + ".",
                     texts=texts,
@@ -90,6 +88,16 @@ def clusters(results: Sequence[Result], names: Names) -> list[svg.Figure]:
             f"are those of seed {results[0].seed}; their numbers mean nothing beyond one strategy.{told}",
         )
     ]
+
+
+def _alike(results: Sequence[Result]) -> list[list[Result]]:
+    """The runs that have several clusters, those with the same clusters together."""
+    groups: dict[bytes, list[Result]] = {}
+    for result in results:
+        rows = np.asarray(result.outcome.cluster if result.outcome.cluster is not None else [], dtype=np.int64)
+        if len(np.unique(rows[rows > 0])) > 1:
+            groups.setdefault(rows.tobytes(), []).append(result)
+    return list(groups.values())
 
 
 def _shares(

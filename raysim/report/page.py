@@ -181,6 +181,7 @@ def comparison_page(
             "card": card,
             "forest": [] if shown is None else decision.forest(shown, differences, called, looks),
             "evidence": "" if hospitals is None else judged.sentence(hospitals, part),
+            "judged": "" if hospitals is None else judged.in_short(hospitals, part),
             "events": [] if hospitals is None else judged.events_figure(hospitals, part),
             "cards": own,
             "gains": [] if gained is None else gained.sentences(),
@@ -246,7 +247,9 @@ def run_page(
             "task": {"title": kind.title, "larger": kind.larger, "worst": kind.worst},
             "part": part,
             "few": tables.few(table),
-            "lead": [minus(text) for text in (*run_lead(table, models, sizes), training, privacy, attack) if text],
+            "lead": [
+                minus(text) for text in (*run_lead(table, models, sizes, hospitals), training, privacy, attack) if text
+            ],
             "evidence": "" if hospitals is None or hospitals.empty else judged.sentence(hospitals, part),
             "events": [] if hospitals is None or hospitals.empty else judged.events_figure(hospitals, part),
             "cards": own,

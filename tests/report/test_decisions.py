@@ -20,7 +20,7 @@ from raysim.report.hospital import gains
 from raysim.report.judgement import decision
 from raysim.report.judgement.answer import answer_from
 from raysim.report.judgement.evidence import evidence
-from raysim.report.judgement.judged import events_figure, sentence
+from raysim.report.judgement.judged import events_figure, in_short, sentence
 from tests.report.pages import HOSTILE, frames
 
 
@@ -132,7 +132,9 @@ def test_the_evidence_says_how_few_events_there_are() -> None:
     with_events = hospitals.assign(events_test=[0, 0, 1, 1, 1, 2, 3, 9, 10, 30, 30, 200] * (len(hospitals) // 12))
     text = sentence(with_events, "test")
     assert text.startswith("10 of 12 hospitals are judged")
-    assert "with 287 events. A hospital has 2.5 events (median; at most 200); 8 have fewer than ten" in text
+    assert (
+        "with 287 events. The median hospital has 2.5 events, and none has more than 200; 8 have fewer than ten" in text
+    )
     (figure,) = events_figure(with_events, "test")
     assert "0 events: 2 hospitals; 1 events: 3 hospitals; 2 events: 1 hospitals; 3–4 events: 1" in figure.charts[0].said
     assert events_figure(hospitals, "test") == []
@@ -151,17 +153,18 @@ def test_the_evidence_is_of_all_seeds() -> None:
         }
     )
     both = pd.concat([hospitals, hospitals.assign(strategy="b")])
+    assert in_short(both, "test") == "2 to 3 of 3 hospitals are judged, on 15 to 16 events: 2.5 at the median hospital"
     assert sentence(both, "test") == (
         "2 to 3 of 3 hospitals are judged, on 100 to 120 test rows with 15 to 16 events (seeds differ in which rows "
-        "these are). A hospital has 2.5 events (median; at most 12), in the mean of 2 seeds; 2 have fewer than ten, "
-        "and a figure of one such hospital says little."
+        "these are). The median hospital has 2.5 events in the mean of 2 seeds, and none has more than 12; 2 have "
+        "fewer than ten, and a figure of one such hospital says little."
     )
     (figure,) = events_figure(both, "test")
     assert "1 events: 1 hospitals; 2 events: 0 hospitals; 3–4 events: 1 hospitals" in figure.charts[0].said
     assert figure.caption.endswith("Events are the mean of 2 seeds, rounded.")
     alike = both.assign(events_test=[4, 0, 12] * 4, n_test=30)
     assert "with 16 events (seeds differ" in sentence(alike, "test")
-    assert "A hospital has 4 events (median; at most 12); 2 have" in sentence(alike, "test")
+    assert "The median hospital has 4 events, and none has more than 12; 2 have" in sentence(alike, "test")
     assert "rounded" not in events_figure(alike, "test")[0].caption
 
 

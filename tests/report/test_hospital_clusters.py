@@ -34,7 +34,7 @@ def test_shares_and_means_are_those_of_the_cluster_s_hospitals(ran: Result) -> N
     shares, told = figure.charts
     assert shares.y.texts == ("region: unknown", "region: east", "region: west")
     assert [cells(shares)[row] for row in range(3)] == [["0%", "50%"], ["0%", "50%"], ["100%", "0%"]]
-    assert (shares.title, told.title) == ("CHiP-FL", "CHiP-FL: what its hospitals sent")
+    assert (shares.title, told.title) == ("CHiP-FL", "CHiP-FL: what hospitals sent")
     federation = ran.federation
     rows = [federation.rows(h, "train") for h in range(4)]
     sizes = [at.stop - at.start for at in rows]
@@ -72,6 +72,12 @@ def test_signatures_are_those_that_left_the_hospitals_and_shown_only_where_they_
     (figure,) = hospital_clusters.clusters([untold], NAMES)
     assert [chart.title for chart in figure.charts] == ["FedAvg"]
     assert "told" not in figure.caption
+    (both,) = hospital_clusters.clusters([ran, untold], NAMES)
+    titles = ["CHiP-FL and FedAvg", "CHiP-FL and FedAvg: what hospitals sent"]
+    assert [chart.title for chart in both.charts] == titles, "of the same clusters there is one map"
+    other.cluster = np.array([1, 2, 2, 2])
+    (apart,) = hospital_clusters.clusters([ran, untold], NAMES)
+    assert [chart.title for chart in apart.charts] == ["CHiP-FL", "CHiP-FL: what hospitals sent", "FedAvg"]
     other.cluster = None
     assert hospital_clusters.clusters([untold], NAMES) == []
 

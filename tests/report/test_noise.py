@@ -113,6 +113,22 @@ def test_under_ten_hospitals_there_is_no_decile_and_no_slope(hospitals, few) -> 
     assert "do better" not in lead, "a slope without an interval is no direction"
 
 
+def test_the_lead_of_a_run_has_the_interval_of_its_mean() -> None:
+    table = tables.comparison(frame(20, auroc=0.75))
+    hospitals = pd.DataFrame({"hospital": ["a", "b", "c"], "model": "global", "n_test": [30, 10, 5]})
+    hospitals = hospitals.assign(auroc=[0.8, 0.6, np.nan], auroc_low=[0.7, 0.3, np.nan], auroc_high=[0.9, 0.7, np.nan])
+    lead, note = contents.run_lead(table, ["global"], hospitals=hospitals)
+    # Half the width: the root of (3/4 of .1) squared and (1/4 of .2) squared.
+    assert lead.startswith("Global model: a mean AUROC of 0.750 (0.660 to 0.840), and 0.600 at the worst tenth")
+    assert "other patients of these hospitals" in note
+    none = hospitals.assign(auroc_low=np.nan)
+    assert contents.run_lead(table, ["global"], hospitals=none)[0].startswith(
+        "Global model: a mean AUROC of 0.750, and"
+    )
+    (own,) = contents.run_lead(table, ["personal"])
+    assert own.startswith("Hospitals' own models: a mean")
+
+
 def test_a_hospital_that_is_named_has_its_interval() -> None:
     rows = {"strategy": "a", "model": "global", "hospital": [f"h{i}" for i in range(12)], "n_train": 9, "n_test": 9}
     hospitals = pd.DataFrame(rows | {"auroc": np.linspace(0.5, 0.9, 12)})

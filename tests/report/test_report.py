@@ -59,9 +59,9 @@ def test_the_page_of_a_run() -> None:
     found = assert_sound(page.run_page("CHiP-FL", models, PROVENANCE, hospitals=rows, rounds=curve).html())
     assert [attrs["id"] for attrs in found.all("figure")] == ["by-size", "by-round"]
     assert "Mean AUROC by round" in found.text
-    assert "The personal model reaches a mean AUROC of" in found.text
+    assert "Hospitals' own models: a mean AUROC of" in found.text
     assert "hospitals do better" in found.text
-    assert "The tenth of hospitals with the lowest AUROC under the personal model" in found.text
+    assert "The tenth of hospitals with the lowest AUROC under the hospitals' own models" in found.text
     assert "2 of 40 hospitals with test rows are undefined:" in found.text
 
 

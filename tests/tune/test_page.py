@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from raysim.engine.job import Round
+from raysim.report import svg
 from raysim.tune.choice import Choice, choose
 from raysim.tune.journal import Finished
 from raysim.tune.page.contents import Setting, counted, gives_up, lead, objective_rows, sweep_page, trial_data
@@ -110,12 +111,16 @@ def test_intervals_are_student_s_over_seeds():
 
 
 def test_keys_have_the_axis_of_their_values():
-    choice = searched(30)
-    assert scale(choice, "training.learning_rate")[0].kind == "log"
-    names, places = scale(choice, "strategy.name")
+    choice, space = searched(30), parse(SPACE)
+    few = searched(2)
+    rates = [trial.params["training.learning_rate"] for trial in few.trials]
+    assert svg.spaced("", rates).kind == "linear", "so few tell nothing of their spacing"
+    for each in (choice, few):
+        assert scale(each, "training.learning_rate", space)[0].kind == "log"
+    names, places = scale(choice, "strategy.name", space)
     assert names.kind == "names"
     assert [names.texts[int(p)] for p in places] == [t.params["strategy.name"] for t in choice.trials]
-    _, mu = scale(choice, "strategy.mu")
+    _, mu = scale(choice, "strategy.mu", space)
     assert np.isnan(mu).tolist() == ["strategy.mu" not in t.params for t in choice.trials]
 
 

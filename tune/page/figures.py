@@ -42,9 +42,9 @@ def figures(choice: Choice, space: Space) -> list[Figure]:
     if not choice.front.any():
         return []
     keys = varied(choice, space)
-    drawn = [*([pareto_figure(choice)] if len(choice.sweep.names) > 1 else []), *slices(choice, keys)]
+    drawn = [*([pareto_figure(choice)] if len(choice.sweep.names) > 1 else []), *slices(choice, keys, space)]
     if keys:
-        drawn.append(parallel(choice, keys))
+        drawn.append(parallel(choice, keys, space))
     shares = importances(choice, space)
     if shares is not None:
         drawn.append(_importances(choice, *shares))
@@ -89,13 +89,13 @@ def pareto_figure(choice: Choice) -> Figure:
     return svg.figure("pareto", "What was reached", charts, caption, _legend(choice))
 
 
-def slices(choice: Choice, keys: Sequence[str]) -> list[Figure]:
+def slices(choice: Choice, keys: Sequence[str], space: Space) -> list[Figure]:
     """For each objective, trials against each key alone."""
     drawn = []
     for j, name in enumerate(choice.sweep.names):
         charts = []
         for k, key in enumerate(keys):
-            x, places = scale(choice, key)
+            x, places = scale(choice, key, space)
             said = f"{title(choice, j)} of each trial against {key}."
             chart = Chart(x, axis(choice, j), name=f"slice-{j}-{k}", said=said, width=PANEL * 1.25, height=300)
             _dots(chart, choice, places, choice.values[:, j])
@@ -106,12 +106,12 @@ def slices(choice: Choice, keys: Sequence[str]) -> list[Figure]:
     return drawn
 
 
-def parallel(choice: Choice, keys: Sequence[str]) -> Figure:
+def parallel(choice: Choice, keys: Sequence[str], space: Space) -> Figure:
     """A line a trial, through its keys and its objectives."""
     rows = [*keys, *(title(choice, j) for j in range(len(choice.sweep.names)))]
     columns, ends = [], []
     for key in keys:
-        x, places = scale(choice, key)
+        x, places = scale(choice, key, space)
         columns.append(x.places(places))
         ends.append((x.texts[0], x.texts[-1]) if x.kind == "names" else _ends(x.low, x.high, places))
     for j, larger in enumerate(choice.sweep.larger):
@@ -221,13 +221,15 @@ def axis(choice: Choice, j: int, beside: tuple[float, float] = (math.nan, math.n
     return svg.linear(f"{title(choice, j)} ({better} is better)", values, include=ends)
 
 
-def scale(choice: Choice, key: str) -> tuple[Axis, Floats]:
-    """The axis of a searched key, and where each trial is on it: numbers as they are spaced, others by name."""
+def scale(choice: Choice, key: str, space: Space) -> tuple[Axis, Floats]:
+    """The axis of a searched key, and where each trial is on it: numbers as ``space`` or else they themselves are
+    spaced, others by name.
+    """
     values = [trial.params.get(key) for trial in choice.trials]
     given = [value for value in values if value is not None]
     if all(isinstance(value, int | float) and not isinstance(value, bool) for value in given):
         numbers = np.array([math.nan if value is None else float(value) for value in values])
-        return svg.spaced(key, numbers), numbers
+        return (svg.log if key in space.logarithmic else svg.spaced)(key, numbers), numbers
     words = list(dict.fromkeys(_word(value) for value in given))
     place = {word: float(i) for i, word in enumerate(words)}
     return svg.names(key, words), np.array([math.nan if v is None else place[_word(v)] for v in values])

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from raysim.engine.job import Outcome, Result
 from raysim.metrics.labels import TaskKind
 from raysim.report import svg
-from raysim.report.naming import Key, number
+from raysim.report.naming import MODELS, Key, number
 from raysim.statistics.auroc import delong_of_sums
 from raysim.statistics.intervals import Interval, auroc_interval
 from raysim.statistics.over_seeds import over_seeds
@@ -219,7 +219,7 @@ def standing(own: Served, kind: TaskKind, model: str) -> list[svg.Figure]:
     return [
         svg.figure(
             "caterpillar",
-            f"{kind.title} of each hospital, {model} model",
+            f"{kind.title} of each hospital, {MODELS.get(model, f'{model} model')}",
             [chart],
             "A dot is a hospital; its line is the 95 % interval over that hospital's patients. Where lines are long, "
             "the order says little.",
@@ -243,7 +243,7 @@ def figure(gains: Gains) -> list[svg.Figure]:
             "caterpillar",
             f"What each hospital gains: {gains.better} against {gains.against}",
             [chart],
-            f"A dot is a hospital, {of}, each by itself. Choose a hospital above, or click its dot.",
+            f"A dot is a hospital, {of}, each by itself.",
             svg.legend(
                 [
                     ("gains beyond chance", GAIN),

@@ -117,7 +117,8 @@ def _price(frame: pd.DataFrame, key: Key, other: Key, name: str) -> Line:
         if there and theirs > 0:
             word = times(ours / theirs)
             said.append(f"{'the same' if word == 'as much' else f'{word} the'} {heading}")
-    return Line("Price", f"{', '.join(said)} of {name}" if said else "nothing is exchanged", "open")
+    included = "; bytes with the set-up" if "bytes_setup_down" in frame else ""
+    return Line("Price", f"{', '.join(said)} of {name}{included}" if said else "nothing is exchanged", "open")
 
 
 def _mean(frame: pd.DataFrame, key: Key, columns: Sequence[str]) -> float:

@@ -58,15 +58,29 @@ def sentence(hospitals: pd.DataFrame, part: str) -> str:
         middle = np.median(_means(tables, "n_test"))
         return f"{said}{by_seed}; a hospital has {middle:,.0f} of these (median)."
     events = _means(tables, "events_test")
-    middle, most = np.nanmedian(events), np.nanmax(events)
     few = int((events < 10).sum())
-    total = _range([float(np.nansum(table["events_test"].to_numpy(float))) for table in tables])
-    of_seeds = "" if _alike(tables, "events_test") else f", in the mean of {len(tables)} seeds"
+    of_seeds = "" if _alike(tables, "events_test") else f" in the mean of {len(tables)} seeds"
     return (
-        f"{said} with {total} events{by_seed}. A hospital has {number_of(middle)} "
-        f"{'event' if middle == 1 else 'events'} (median; at most {number_of(most)}){of_seeds}; {few:,} have fewer "
-        "than ten, and a figure of one such hospital says little."
+        f"{said} with {_events(tables)} events{by_seed}. The median hospital has {number_of(np.nanmedian(events))} "
+        f"{'event' if np.nanmedian(events) == 1 else 'events'}{of_seeds}, and none has more than "
+        f"{number_of(np.nanmax(events))}; {few:,} have fewer than ten, and a figure of one such hospital says little."
     )
+
+
+def in_short(hospitals: pd.DataFrame, part: str) -> str:
+    """What :func:`sentence` says, for the card."""
+    tables, kind = _of_seeds(hospitals), reporting(hospitals)
+    judged = [int(np.isfinite(table[kind.headline].to_numpy(float)).sum()) for table in tables]
+    said = f"{_range(judged)} of {len(tables[0]):,} hospitals are judged"
+    if not _has_events(hospitals):
+        return f"{said}, on {_range([float(table['n_test'].sum()) for table in tables])} {part} rows"
+    middle = np.nanmedian(_means(tables, "events_test"))
+    return f"{said}, on {_events(tables)} events: {number_of(middle)} at the median hospital"
+
+
+def _events(tables: Sequence[pd.DataFrame]) -> str:
+    """Events of all hospitals, by seed."""
+    return _range([float(np.nansum(table["events_test"].to_numpy(float))) for table in tables])
 
 
 def number_of(events: float) -> str:

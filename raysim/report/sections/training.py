@@ -74,11 +74,13 @@ def drawn(results: Sequence[Result]) -> list[svg.Figure]:
     if finite.empty:
         return []
     keys = [(str(label), "") for label in finite["strategy"].unique()]
+    served = {result.label: next(iter(result.outcome.figures), "") for result in results}
+    looks = svg.styles(list(served.items()))
     titles = {result.label: result.title or result.label for result in results}
     return curves(
         finite,
         {key: titles[key[0]] for key in keys},
-        svg.styles(keys),
+        {key: looks[key[0], served[key[0]]] for key in keys},
         "training_loss",
         name="training-loss",
         title="Training loss by round",

@@ -16,18 +16,20 @@ from markupsafe import Markup
 from raysim.report.svg.markup import element
 
 COLOURS = 12
-SHAPES = ("circle", "square", "triangle", "diamond", "down", "hexagon", "right", "star")
+SHAPES = ("circle", "square", "triangle", "diamond", "down", "plus", "right", "star")
 FORMS = {"global": "filled", "cluster": "ringed", "personal": "open"}
 """How the markers of the models that a strategy serves are filled; other models are filled."""
 DASHES = {"filled": None, "ringed": "6 3", "open": "2 3"}
 """Their lines."""
 
-_COLOUR, _SHAPE = 18304187164169945521, 4033313539283892125
+_COLOUR, _SHAPE = 18304187164169945521, 10064893920789121661
 """Factors of the hashes of colour and shape. They were searched for: no two registered strategies look alike, those
-that are often compared differ in colour, and none has the marker of hospitals that gain or lose."""
+that are often compared differ in colour, those of the main experiments in shape too, and none has the marker of
+hospitals that gain or lose."""
 
 _CORNERS = {"triangle": (3, 90, 1.2), "down": (3, 270, 1.2), "right": (3, 0, 1.2), "diamond": (4, 90, 1.2)}
-"""Corners of regular shapes, the angle of the first, and how much larger they are than a circle."""
+_PLUS = ((-1, 3), (1, 3), (1, 1), (3, 1), (3, -1), (1, -1), (1, -3), (-1, -3), (-1, -1), (-3, -1), (-3, 1), (-1, 1))
+"""Corners of regular shapes, the angle of the first, and how much larger they are than a circle; corners of a plus."""
 
 
 @dataclass(frozen=True)
@@ -91,6 +93,8 @@ def _outline(shape: str, x: float, y: float, size: float) -> str:
     if shape == "square":
         half = 0.9 * size
         corners = [(x + i * half, y + j * half) for i, j in ((-1, -1), (1, -1), (1, 1), (-1, 1))]
+    elif shape == "plus":
+        corners = [(x + i * size / 2.6, y + j * size / 2.6) for i, j in _PLUS]
     elif shape == "star":
         corners = [
             (x + r * math.cos(angle), y - r * math.sin(angle))
@@ -98,7 +102,7 @@ def _outline(shape: str, x: float, y: float, size: float) -> str:
             for r, angle in ((size * (1.35 if k % 2 == 0 else 0.6), math.pi / 2 + k * math.pi / 5),)
         ]
     else:
-        number, first, scale = _CORNERS.get(shape, (6, 0, 1.05))
+        number, first, scale = _CORNERS[shape]
         angles = [math.radians(first + 360 * k / number) for k in range(number)]
         corners = [(x + scale * size * math.cos(a), y - scale * size * math.sin(a)) for a in angles]
     return "M" + "L".join(f"{a:.1f} {b:.1f}" for a, b in corners) + "Z"
