@@ -43,6 +43,11 @@ class AggregationSection(Section):
     kept: int | None = default("aggregation.kept", ge=1)
     root: str | None = default("aggregation.root")
 
+    @property
+    def of_single(self) -> bool:
+        """Whether the rule has to see single updates; else each hospital can keep to it by itself."""
+        return self.name != "norm_bound" or self.before != "none"
+
     @model_validator(mode="after")
     def _fitting(self) -> AggregationSection:
         if self.name == "fltrust" and self.root is None:

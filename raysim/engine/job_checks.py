@@ -20,18 +20,19 @@ def _acts_together(job: Job) -> bool:
 
 def check_together(job: Job) -> None:
     """Raise ``ConfigError`` for sections that exclude each other."""
-    if job.privacy is not None and (job.aggregation is not None or _acts_together(job)):
+    rule = job.aggregation if job.aggregation is not None and job.aggregation.of_single else None
+    if job.privacy is not None and (rule is not None or _acts_together(job)):
         attack = "" if job.adversary is None else f"adversary.attack: '{job.adversary.attack}'"
-        one = attack if job.aggregation is None else f"aggregation.name: '{job.aggregation.name}'"
+        one = attack if rule is None else f"aggregation.name: '{rule.name}'"
         raise ConfigError(
             f"{one} needs single updates, which privacy.unit: '{job.privacy.unit}' promises nothing about; leave one "
             "of the two out"
         )
     if job.secure is None:
         return
-    if job.aggregation is not None:
+    if rule is not None:
         raise ConfigError(
-            f"secure.mode: '{job.secure.mode}' hides single updates, which aggregation.name: '{job.aggregation.name}' "
+            f"secure.mode: '{job.secure.mode}' hides single updates, which aggregation.name: '{rule.name}' "
             "needs; leave one of the two out"
         )
     if job.adversary is not None and _acts_together(job):

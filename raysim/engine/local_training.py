@@ -24,6 +24,7 @@ from raysim.engine.updates.sums import heaviest, sum_count
 from raysim.engine.visits.naming import named
 from raysim.engine.visits.starts import Parameters
 from raysim.engine.visits.tasks import Tasks
+from raysim.privacy.clip import clipped
 from raysim.strategies.base import POOLED, Floats, LocalProblem, Upload, Variates
 from raysim.training.base import Model, Moments, Optimizer, Task
 
@@ -155,7 +156,7 @@ class LocalTraining:
         plan, upload = self._plan, phase.upload
         if upload is None or upload.single or upload.what != "delta" or upload.weight is None or upload.weight.ndim > 1:
             return False
-        changes = (plan.private, plan.attack, plan.release, plan.compressing, plan.masking)
+        changes = (plan.private, plan.attack, plan.bound, plan.release, plan.compressing, plan.masking)
         as_it_is = all(change is None for change in changes)
         forgets = not phase.visit.keep and not phase.visit.carry and phase.objective.variates is None
         return as_it_is and forgets
@@ -198,6 +199,9 @@ class LocalTraining:
             delta = self._plan.attack.update(int(self._plan.ids[j]), delta, limit)
             if private is not None:
                 delta[private] = 0.0
+        if upload is not None and self._plan.bound is not None:
+            self._check(delta, limit, j, task)
+            (delta,) = clipped([delta], self._plan.bound)
         if upload is not None and release is not None and release.patients is None:
             vectors = [delta] if change is None else [delta, change]
             if release.bit and self._sums is not None:

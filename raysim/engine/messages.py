@@ -118,6 +118,8 @@ class RoundPlan:
     """Whether each hospital that trains tells its mean loss before."""
     attack: Tampering | None = None
     """What bad hospitals do on their own; None: nothing."""
+    bound: float | None = None
+    """The norm that each hospital shortens its update to before anything else is done with it; None: none."""
     compressing: Compressing | None = None
     """How updates are compressed before they leave; None: not at all."""
     release: Release | None = None

@@ -17,6 +17,7 @@ from raysim.data.federation import Federation
 from raysim.engine.job import Job
 from raysim.engine.messages import PartialResult, Tampering
 from raysim.engine.reception.merging import update_bits
+from raysim.engine.updates.release import weighed
 from raysim.strategies.base import Ask, FederationView, Floats, Ids, LocalProblem, Mask, State, Strategy, Update
 from raysim.virtual_time.scheduling import ScheduledCohort
 
@@ -42,10 +43,14 @@ class Between:
         self.most_bits: int | None = None
         """The most bits that an update can have; None where it is sent as it is."""
         seed, name = job.work.seed, job.name
-        if job.adversary is not None or job.aggregation is not None:
+        rule = job.aggregation
+        self._bound: float | None = None
+        if rule is not None and not rule.of_single and (job.secure is not None or job.privacy is not None):
+            self._bound, rule = rule.bound, None
+        if job.adversary is not None or rule is not None:
             from raysim.engine.reception.byzantine import Byzantine
 
-            self._byzantine = Byzantine(job.adversary, job.aggregation, federation, seed, name, private)
+            self._byzantine = Byzantine(job.adversary, rule, federation, seed, name, private)
         self._watch: Watch | None = None
         if job.canaries is not None:
             from raysim.engine.reception.canaries import Watch
@@ -98,6 +103,8 @@ class Between:
         """The cohort with its problem as hospitals are to be sent it. Raises ``ConfigError`` for one that cannot be."""
         if self._watch is not None:
             cohort = self._watch.canaries.fitted(cohort)
+        if self._bound is not None:
+            cohort = self._bounded(cohort)
         problem = cohort.problem
         if self._compressing is not None:
             self._compressing.check(problem, self._job.name)
@@ -113,7 +120,29 @@ class Between:
             "masking": None if problem.sent is None else self._masking,
             "compressing": None if self._compressing is None else replace(self._compressing, round=round),
             "attack": self._tampering(round),
+            "bound": None if problem.sent is None else self._bound,
         }
+
+    def _bounded(self, cohort: ScheduledCohort) -> ScheduledCohort:
+        """The cohort whose hospitals shorten their updates themselves: all of a sum count alike, as under any rule.
+
+        Where a guarantee has fixed what they count, that stays.
+        """
+        problem = cohort.problem
+        if problem is None or problem.sent is None:
+            return cohort
+        from raysim.engine.reception.byzantine import check_ruled
+
+        check_ruled(problem, self._job.name)
+        privacy, weight = self._job.privacy, problem.sent.weight
+        if weight is None or (privacy is not None and privacy.unit == "hospital"):
+            return cohort
+        if weight.ndim == 1:
+            into = np.zeros(len(weight), dtype=np.int64) if problem.sent.into is None else problem.sent.into
+            even = (np.bincount(into, weights=weight) / np.maximum(np.bincount(into), 1))[into]
+        else:
+            even = np.where(weight != 0, weight.sum(axis=0) / np.maximum((weight != 0).sum(axis=0), 1), 0.0)
+        return replace(cohort, problem=weighed(problem, even))
 
     def _tampering(self, round: int) -> Tampering | None:
         """What some hospitals do to rows and updates of a round: an attack, or what an audit asks for."""
@@ -144,6 +173,8 @@ class Between:
         if self._watch is not None:
             self._watch.see(update)
         privacy = self._job.privacy
+        if self._bound is not None:
+            update = replace(update, problem=problem)
         if opening is not None and (privacy is None or privacy.way != "central"):
             if not opening.scale.any():
                 return None

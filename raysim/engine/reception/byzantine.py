@@ -101,20 +101,12 @@ class Byzantine:
             return cohort
         if self._aggregation is None and not self._together:
             return cohort
-        if problem.sent.what == "parameters":
-            key = "adversary.attack" if self._aggregation is None else "aggregation.name"
-            raise ConfigError(f"{key}: strategy '{self._name}' sends whole models, not updates; choose another")
+        if problem.sent.what == "parameters" and self._aggregation is None:
+            raise ConfigError(
+                f"adversary.attack: strategy '{self._name}' sends whole models, not updates; choose another"
+            )
         if self._aggregation is not None:
-            if problem.sent.weight is None:
-                raise ConfigError(
-                    f"aggregation.name: strategy '{self._name}' averages single updates in a way of its own, which no "
-                    "rule can replace; choose another strategy or leave aggregation out"
-                )
-            if problem.objective.variates is not None:
-                raise ConfigError(
-                    f"aggregation.name: strategy '{self._name}' also averages control variates, which no rule guards; "
-                    "choose another strategy or leave aggregation out"
-                )
+            check_ruled(problem, self._name)
         return replace(cohort, problem=uploading(problem, single=True))
 
     def learned(self, round: int, update: Update, problem: LocalProblem) -> Update:
@@ -309,6 +301,25 @@ def rule_of(section: AggregationSection) -> Aggregation:
         bound=section.bound,
         kept=section.kept,
     )
+
+
+def check_ruled(problem: LocalProblem, name: str) -> None:
+    """Raise ``ConfigError`` where no rule can take the place of what the strategy called ``name`` makes of updates."""
+    sent = problem.sent
+    if sent is None:
+        return
+    if sent.what == "parameters":
+        raise ConfigError(f"aggregation.name: strategy '{name}' sends whole models, not updates; choose another")
+    if sent.weight is None:
+        raise ConfigError(
+            f"aggregation.name: strategy '{name}' averages single updates in a way of its own, which no rule can "
+            "replace; choose another strategy or leave aggregation out"
+        )
+    if problem.objective.variates is not None:
+        raise ConfigError(
+            f"aggregation.name: strategy '{name}' also averages control variates, which no rule guards; choose another "
+            "strategy or leave aggregation out"
+        )
 
 
 def uploading(problem: LocalProblem, *, single: bool) -> LocalProblem:

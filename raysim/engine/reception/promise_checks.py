@@ -58,10 +58,15 @@ def _check_attacks(job: Job) -> None:
     """Raise ``ConfigError`` for rules and attacks that need each update by itself, and for what undoes clips."""
     section, adversary = job.privacy, job.adversary
     assert section is not None
-    if job.aggregation is not None:
+    if job.aggregation is not None and job.aggregation.of_single:
         raise ConfigError(
             f"aggregation.name: '{job.aggregation.name}' looks at single updates, and privacy.unit: {section.unit} is "
             "kept for their sums alone; leave one of the two out"
+        )
+    if job.aggregation is not None and section.way == "pooled":
+        raise ConfigError(
+            f"aggregation.name: '{job.aggregation.name}' is for updates of hospitals, and privacy.mode: pooled has one "
+            "sum of gradients; leave one of the two out"
         )
     compression = job.compression
     if compression is not None and compression.name != "none" and section.way != "local":
