@@ -10,16 +10,19 @@ from typing import Literal
 class Needs:
     """``bounded``: one sum of all deltas, each of them clipped. ``joint``: that and the sum of what control variates
     change by, clipped together. ``clusters``: a sum for each cluster of hospitals, each hospital in one.
+    ``choices``: the same, with clusters that hospitals choose themselves in each round.
     ``refused``: more than sums, and ``why``.
     """
 
-    kind: Literal["bounded", "joint", "clusters", "refused"] = "bounded"
+    kind: Literal["bounded", "joint", "clusters", "choices", "refused"] = "bounded"
     why: str = ""
+    own_steps: bool = False
+    """Whether it is enough that each hospital's steps are noisy, although it needs more than sums."""
 
     @staticmethod
-    def more(why: str) -> Needs:
+    def more(why: str, *, own_steps: bool = False) -> Needs:
         """More than sums: ``why`` completes "the strategy ..."."""
-        return Needs("refused", why)
+        return Needs("refused", why, own_steps)
 
 
 BOUNDED, JOINT, CLUSTERS = Needs("bounded"), Needs("joint"), Needs("clusters")

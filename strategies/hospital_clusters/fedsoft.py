@@ -79,7 +79,7 @@ class SoftState(State):
 class FedSoft(Strategy):
     """``clusters``: S; ``lam``: λ; ``every``: τ; ``floor``: σ; ``spread`` of the centres' starts."""
 
-    needs: ClassVar[Needs] = Needs.more("sends whole models, each into several sums")
+    needs: ClassVar[Needs] = Needs.more("sends whole models, each into several sums", own_steps=True)
 
     clusters: int = 5
     """S, the number of centres."""

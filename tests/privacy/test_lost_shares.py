@@ -15,8 +15,8 @@ from raysim.config.secure import SecureSection
 from raysim.engine.coordinator import Coordinator
 from raysim.engine.job import Job, RunState
 from raysim.engine.job_checks import check_job
-from raysim.engine.reception.promises import sure_to_be_left
 from raysim.engine.updates.secure_sums import SecureSums
+from raysim.engine.updates.shares import sure_to_be_left
 from raysim.storage.checkpoints import decode, encode
 from raysim.strategies.one_model.fedavg import FedAvg
 from tests.conftest import job_of, run

@@ -25,6 +25,7 @@ from raysim.engine.messages import Inquiry, ModelSpec, StatisticNoise
 from raysim.engine.updates.contributions import drawn
 from raysim.privacy import quick
 from raysim.storage.checkpoints import decode, encode
+from raysim.strategies.fairness.qfedavg import QFedAvg
 from raysim.strategies.hospital_clusters.clust_psi import ClustPsi
 from raysim.strategies.hospital_clusters.clustered import Clustered
 from raysim.strategies.one_model.fedavg import FedAvg
@@ -248,7 +249,7 @@ def test_statistics_that_are_no_counts_are_refused(federation):
 
 REFUSED = [
     ({"strategy": Scaffold()}, {}, r"strategy.name: .*control variates.*privacy.unit: patient"),
-    ({"strategy": Clustered(clusters=2)}, {}, r"strategy.name: .*privacy.mode: pooled"),
+    ({"strategy": QFedAvg()}, {}, r"strategy.name: .*privacy.mode: pooled"),
     ({"selection": Poisson()}, {}, r"selection.name: 'Poisson'.*privacy.mode: pooled"),
     ({"optimizer": "adam"}, {}, r"training.optimizer: adam.*privacy.mode: pooled"),
     ({"system": SystemSection()}, {}, r"system: .*privacy.mode: pooled"),
@@ -265,10 +266,22 @@ def test_what_cannot_be_promised_is_refused_in_a_line(federation, job, keys, lin
         check_job(refused, federation)
 
 
-@pytest.mark.parametrize(("strategy", "line"), [(Moon(), "contrastive"), (FedRep(), "privacy.unit: patient")])
-def test_steps_that_cannot_be_made_noisy_are_refused_when_they_are_asked_for(federation, strategy, line):
+@pytest.mark.parametrize(
+    ("strategy", "mode", "line"),
+    [(Moon(), "pooled", "contrastive"), (FedRep(), "local", "privacy.unit: patient")],
+)
+def test_steps_that_cannot_be_made_noisy_are_refused_when_they_are_asked_for(federation, strategy, mode, line):
     with pytest.raises(ConfigError, match=line):
-        private(federation, strategy, mode="local", job={"model": MLP})
+        private(federation, strategy, mode=mode, job={"model": MLP})
+
+
+def test_contrastive_steps_are_clipped_by_the_perceptron_alone(federation):
+    """Without noise and clips they are the plain ones, and a network of other layers is refused."""
+    one = {"epochs": 1, "batch_size": 0, "model": MLP}
+    plain = run(federation, job_of(federation, Moon(mu=2.0), rounds=3, **one), 1).bank
+    assert private(federation, Moon(mu=2.0), mode="local", clip=1e9, job=one).bank == pytest.approx(plain, abs=1e-10)
+    with pytest.raises(ConfigError, match="contrastive"):
+        private(federation, Moon(mu=2.0), mode="local", job={"model": of_class(Perceptron)})
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from torch import nn
 
 from raysim.core.streams import Streams, stream
-from raysim.training.base import Moments, Optimizer, Task
+from raysim.training.base import ContrastTerm, Moments, Optimizer, Task
 from raysim.training.kernels.batches import of_private
 from raysim.training.kernels.by_row import chunks, descend
 from raysim.training.kernels.generic import ModuleModel
@@ -236,3 +236,28 @@ def test_the_rows_of_a_step_are_all_rows_of_the_patients_that_it_draws(rate):
         for step in range(40)
         for each in [np.array([at for at in heads(stream(2, "coins"), 240, rate) if at // 6 == step])]
     ]
+
+
+@pytest.mark.parametrize("patients", [[1] * 6, [3, 1, 2, 1]])
+def test_the_gradient_of_a_contrastive_term_is_clipped_with_that_of_the_loss(patients):
+    """By hand: each patient's gradient from plain steps on its rows alone, shortened, and all added up."""
+    built, clip = model("mlp", 3, hidden=[4]), 0.4
+    task = task_of(built, 3, patients, steps=1, rate=1.0, clip=clip, multiplier=0.0)
+    rng = np.random.default_rng(5)
+    own, received = (rng.normal(size=built.layout.size) for _ in range(2))
+    task = replace(task, contrast=ContrastTerm(2.0, 0.5, received, own), learning_rate=1.0)
+    total, lengths, once = np.zeros(built.layout.size), [], Optimizer("sgd", 1.0, 0)
+    owner = np.repeat(np.arange(len(patients)), patients)
+    for who in range(len(patients)):
+        theirs = owner == who
+        plain = replace(task, X=task.X[theirs], y=task.y[theirs], private=None)
+        gradient = (task.start - built.train([plain], once)[0]) * theirs.sum()  # a plain step is by the mean of rows
+        lengths.append(np.linalg.norm(gradient))
+        total += gradient * min(1.0, clip / lengths[-1])
+    assert min(lengths) < clip < max(lengths) or min(lengths) > clip
+    step = task.start - built.train([task], once)[0]
+    assert step * task.private.divisor == pytest.approx(total, abs=1e-9)
+    without = task.start - built.train([replace(task, contrast=None)], once)[0]
+    assert np.abs(step - without).max() > 1e-3
+    with pytest.raises(ValueError, match="contrastive term is not clipped row by row"):
+        one_by_one(built, task, once)

@@ -66,17 +66,9 @@ class Between:
 
             if job.compression is not None and job.compression.name == "random_k" and self._compressing is not None:
                 travels = self._compressing.compression.count(travels)  # all mask the same entries
-            self._secure = SecureSums(job.secure, seed, name, travels, self._sharing(job, federation))
+            noisy = job.privacy is not None and job.privacy.way in ("pooled", "distributed")
+            self._secure = SecureSums(job.secure, seed, name, travels, noisy)
             self.most_bits = self._secure.most_bits(len(federation.hospitals))
-
-    @staticmethod
-    def _sharing(job: Job, federation: Federation) -> int:
-        """Of how many hospitals a sum has to be so that their shares of the noise are in it; 0 where they add none."""
-        if job.secure is None or job.privacy is None or job.privacy.way not in ("pooled", "distributed"):
-            return 0
-        from raysim.engine.reception.promises import sure_to_be_left
-
-        return sure_to_be_left(job.secure, int(np.count_nonzero(federation.sizes("train"))))
 
     @property
     def bad(self) -> Ids:

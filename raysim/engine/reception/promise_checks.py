@@ -127,11 +127,11 @@ def _check_strategy(job: Job) -> None:
     section, strategy = job.privacy, job.strategy
     assert section is not None
     needs = strategy.needs
-    fit = {"pooled": ("bounded",), "local": ("bounded", "clusters")}
-    fits = ("bounded", "joint", "clusters") if section.unit == "hospital" else fit[section.way]
+    fits = ("bounded", "joint", "clusters") if section.unit == "hospital" else ("bounded", "clusters", "choices")
     if section.way == "distributed":  # all shares of the noise must be in one sum
         fits = ("bounded", "joint")
-    if needs.kind not in fits or strategy.asynchrony() is not None:
+    fitting = needs.kind in fits or (section.own_steps and needs.own_steps)
+    if not fitting or strategy.asynchrony() is not None:
         whys = {"joint": "sends control variates", "clusters": "has a sum for each of its clusters"}
         why = needs.why or whys.get(needs.kind, "merges updates as they come")
         raise ConfigError(

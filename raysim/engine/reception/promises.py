@@ -10,15 +10,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from raysim.config.privacy import AdaptiveClip, PrivacySection
-from raysim.config.secure import SecureSection
 from raysim.core.errors import ConfigError
 from raysim.core.exact import largest_entry
 from raysim.data.federation import Federation
 from raysim.engine.messages import StatisticNoise
 from raysim.engine.updates.contributions import patient_counts
+from raysim.engine.updates.shares import sure_to_be_left
 from raysim.privacy import accountant, quick
 from raysim.privacy.events import Gaussian
-from raysim.secure import graph
 from raysim.strategies.base import Question
 
 if TYPE_CHECKING:
@@ -47,7 +46,9 @@ class Terms:
     secure: bool = False
     """Whether the server learns sums alone."""
     left: int = 0
-    """How many hospitals' shares of the noise are in every sum that is opened."""
+    """How many hospitals' shares of the noise are in a sum of all that is opened."""
+    fewest: int = 0
+    """The same of the smallest sum that there can be with a peer in it."""
 
     @staticmethod
     def of(job: Job, federation: Federation) -> Terms:
@@ -55,6 +56,8 @@ class Terms:
         rate = job.selection.rate() if job.strategy.uses_selection() else 1.0
         unit = None if job.privacy is None else job.privacy.unit
         hospitals = int(np.count_nonzero(federation.sizes("train")))
+        left = hospitals if job.secure is None else sure_to_be_left(job.secure, hospitals)
+        least = 2 if job.secure is None else job.secure.minimum
         return Terms(
             rounds=job.rounds,
             rate=1.0 if rate is None else rate,
@@ -63,7 +66,8 @@ class Terms:
             batch=job.work.optimizer.batch_size,
             epochs=job.work.epochs,
             secure=job.secure is not None,
-            left=hospitals if job.secure is None else sure_to_be_left(job.secure, hospitals),
+            left=left,
+            fewest=min(least, left) if job.strategy.needs.kind in ("clusters", "choices") else left,
         )
 
     @property
@@ -82,17 +86,6 @@ class Terms:
         return tuple(self.epochs * (math.ceil(n / self.batch) if self.batch else 1) for n in self.patients)
 
 
-def sure_to_be_left(section: SecureSection, hospitals: int) -> int:
-    """How many of so many ``hospitals`` at least are in a secure sum that is opened, where each adds a share of noise.
-
-    All where none is lost; else as many as open a secret that they all hold.
-    """
-    if not section.loses:
-        return hospitals
-    threshold = graph.default_threshold(hospitals) if section.threshold == "auto" else int(section.threshold)
-    return min(max(section.minimum, threshold), hospitals)
-
-
 def spent(
     section: PrivacySection, terms: Terms, adversary: str, multiplier: float, rounds: int
 ) -> list[Gaussian] | None:
@@ -107,8 +100,8 @@ def spent(
         return None if adversary == "server" else _events(multiplier, terms.rate, rounds)
     # Each of the hospitals adds its share, of which so many are sure to be in the sum. Who receives a single message,
     # unless sums are secure, has that share alone against it; a peer knows its own.
-    sharing = max(terms.left, 1)
-    of_server = 1.0 if terms.secure else 1 / sharing
+    sharing = max(terms.fewest, 1)
+    of_server = 1.0 if terms.secure else 1 / max(terms.left, 1)
     left = {"outsider": 1.0, "peer": (sharing - 1) / sharing, "server": of_server}[adversary]
     rate = terms.rate if section.unit == "hospital" else section.sampling
     return _events(multiplier * math.sqrt(left), rate, rounds)

@@ -21,12 +21,11 @@ from raysim.data.federation import Federation
 from raysim.engine.job import Job
 from raysim.engine.messages import PartialResult
 from raysim.engine.reception.merging import summed, update_of
-from raysim.engine.reception.promises import Terms, bit_noise, largest_clip, multipliers, settled
-from raysim.engine.updates.private_visits import PatientRelease
+from raysim.engine.reception.patient_noise import PatientNoise
+from raysim.engine.reception.promises import Terms, bit_noise, largest_clip, settled
 from raysim.engine.updates.release import (
     FixedWeights,
     Release,
-    check_patient_problem,
     check_sent,
     fixed_weights,
     weighed,
@@ -72,13 +71,14 @@ class Reception:
     def __init__(self, job: Job, strategy: Strategy, federation: Federation, size: int, private: Mask | None) -> None:
         self._size = size
         self._guard: Guard | None = None
+        self._central = job.privacy is not None and job.privacy.way == "central"
         if job.privacy is not None:
             terms = Terms.of(job, federation)
             section = settled(job.privacy, terms)
             if section.unit == "hospital":
                 self._guard = HospitalNoise(section, terms, job, strategy, size, private)
             else:
-                self._guard = PatientNoise(section, terms, job, size)
+                self._guard = PatientNoise(section, terms, job, federation, size, private)
 
     def fitted(self, view: FederationView, cohort: ScheduledCohort) -> ScheduledCohort:
         """The cohort with the problem as hospitals are to be sent it."""
@@ -107,6 +107,8 @@ class Reception:
             units = opening.opened(units)
         if self._guard is not None and problem.sent is not None:
             units = self._guard.noised(round, problem, units)
+            if opening is not None and not self._central:
+                units[opening.scale == 0] = 0  # what is given up stays as it is
         return update_of(units, partials, problem, ids)
 
     @property
@@ -207,56 +209,3 @@ class HospitalNoise:
         everyone = view.trainable
         whole = self._strategy.problem(view, state, everyone)
         return fixed_weights(whole, everyone, view.sizes, self._rate, self._section)
-
-
-class PatientNoise:
-    """Noise that hospitals add for their patients: to their own steps, or in shares to one sum of all gradients."""
-
-    def __init__(self, section: PrivacySection, terms: Terms, job: Job, size: int) -> None:
-        self._section, self._terms, self._job, self._size = section, terms, job, size
-
-    def fitted(self, view: FederationView, cohort: ScheduledCohort) -> ScheduledCohort:
-        """The cohort with its problem; where gradients are pooled, each counts by its share of the step."""
-        problem, pooled = cohort.problem, self._section.way == "pooled"
-        if problem is None:
-            return cohort
-        check_patient_problem(problem, self._job.name, pooled=pooled)
-        if not pooled or problem.sent is None:
-            return cohort
-        return replace(cohort, problem=weighed(problem, np.full(len(cohort.ids), -self._step(problem))))
-
-    def release(self) -> Release:
-        """What hospitals do before they send."""
-        section, terms = self._section, self._terms
-        pooled, count = section.way == "pooled", len(terms.patients)
-        if pooled:
-            multiplier = section.noise_multiplier or 0.0
-            rounded = with_rounding(section.clip, self._size, self._step(None)) / section.clip if multiplier else 1.0
-            share = np.full(count, multiplier * rounded / math.sqrt(max(terms.left, 1)))
-        patients = PatientRelease(
-            pooled=pooled,
-            unit="example" if section.unit == "example" else "patient",
-            clip=section.clip,
-            rows=section.rows_per_patient,
-            rate=np.full(count, section.sampling) if pooled else np.array(terms.rates),
-            multiplier=share if pooled else multipliers(section, terms),
-            steps=(1,) * count if pooled else terms.steps,
-            noise=section.noise,
-        )
-        return Release(patients=patients)
-
-    memory: Any = None
-    """Nothing: every round is like the first."""
-
-    def resume(self, memory: Any) -> None:
-        """Nothing is carried."""
-
-    def noised(self, round: int, problem: LocalProblem, units: NDArray[np.int64]) -> NDArray[np.int64]:
-        """The sums as they are: hospitals have added the noise."""
-        return units
-
-    def _step(self, problem: LocalProblem | None) -> float:
-        """By what a sum of gradients is multiplied: the learning rate over the expected number of patients drawn."""
-        own = None if problem is None else problem.visit.learning_rate
-        rate = self._job.work.optimizer.learning_rate if own is None else own
-        return rate / (self._section.sampling * max(self._terms.units, 1))

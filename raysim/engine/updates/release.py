@@ -105,10 +105,11 @@ def check_sent(problem: LocalProblem, name: str) -> None:
             raise ConfigError(f"privacy.unit: strategy '{name}' {reason}, which no clipped sum hides; choose another")
 
 
-def check_patient_problem(problem: LocalProblem, name: str, *, pooled: bool) -> None:
+def check_patient_problem(problem: LocalProblem, name: str, *, pooled: bool, contrasts: bool) -> None:
     """Raise ``ConfigError`` for a problem of the strategy called ``name`` whose steps cannot be made noisy.
 
-    What comes after the upload of a visit stays at the hospital, and may be as it likes.
+    ``contrasts``: whether the model clips the gradient of a contrastive term too. What comes after the upload of a
+    visit stays at the hospital, and may be as it likes.
     """
     sent, objective = problem.sent, problem.objective
     if sent is None:
@@ -117,15 +118,17 @@ def check_patient_problem(problem: LocalProblem, name: str, *, pooled: bool) -> 
         "trains before the problem whose result it sends": problem.upload is None,
         "tells hospitals' losses": sent.losses,
         "trains on groups of patients": problem.groups is not None,
-        "starts from models that stay at hospitals": bool((problem.start < 0).any()),
-        "has a contrastive term": objective.contrast is not None,
+        # A model that only noisy steps have made hides patients as what is sent does.
+        "starts from models that stay at hospitals": problem.then is not None and bool((problem.start < 0).any()),
+        "has a contrastive term": objective.contrast is not None and (pooled or not contrasts),
         "has control variates": objective.variates is not None,
         "freezes parameters": objective.frozen is not None,
         "goes on with an earlier optimiser": problem.visit.carry,
     }
     if pooled:
         reasons |= {
-            "has more than one model": sent.sums > 1 or bool(problem.start.any()),
+            "starts from models that stay at hospitals": bool((problem.start < 0).any()),
+            "puts an update into several sums": sent.weight is not None and sent.weight.ndim > 1,
             "sends each update by itself": sent.single,
             "sends whole models": sent.what == "parameters",
         }

@@ -16,6 +16,7 @@ from raysim.config.secure import SecureSection
 from raysim.core.errors import ConfigError
 from raysim.core.exact import ExactSum
 from raysim.core.streams import stream
+from raysim.engine.updates.shares import sure_to_be_left
 from raysim.secure import graph, traffic
 from raysim.secure.protocol import Lost, SecureSum
 from raysim.strategies.base import POOLED, Floats, Ids, LocalProblem, State, Update
@@ -75,10 +76,10 @@ class Opening:
 class SecureSums:
     """Of one job, which errors call ``name``; of a model ``size`` scalars travel."""
 
-    def __init__(self, section: SecureSection, seed: int, name: str, size: int, least: int = 0) -> None:
-        """``least``: of how many hospitals a sum has to be, where that is more than the section's ``minimum``."""
+    def __init__(self, section: SecureSection, seed: int, name: str, size: int, noisy: bool = False) -> None:
+        """``noisy``: whether each hospital's message has a share of the noise, so that enough of them have to come."""
         self._section, self._seed, self._name, self._size = section, seed, name, size
-        self._least = max(section.minimum, least)
+        self._noisy = noisy
         self._tried = 0
         self._given_up = 0
 
@@ -191,13 +192,14 @@ class SecureSums:
 
     def _sum(self, round: int, group: int, ids: Ids) -> SecureSum | None:
         section, m = self._section, len(ids)
-        if m < self._least:
+        if m < section.minimum:
             return None
+        least = sure_to_be_left(section, m) if self._noisy else section.minimum
         count = self._around(m)
         holders = m if count >= m - 1 else count
         threshold = graph.default_threshold(holders) if section.threshold == "auto" else int(section.threshold)
         lost = Lost(*(self._lost(round, stage, chance, ids) for stage, chance in section.drop))
-        return SecureSum(ids, count, min(threshold, count + 1), self._least, lost, self._seed, round, group)
+        return SecureSum(ids, count, min(threshold, count + 1), least, lost, self._seed, round, group)
 
     def _lost(self, round: int, stage: str, chance: float, ids: Ids) -> frozenset[int]:
         """Who is lost at a stage; the same in all sums of a round."""

@@ -72,6 +72,8 @@ def descend(model: Clippable, layout: Layout, task: Task, optimizer: Optimizer, 
     private = task.private
     if private is None:
         raise ValueError("the task has no private steps")
+    if task.contrast is not None:
+        raise ValueError("the gradient of a contrastive term is not clipped row by row")
     update = begin(optimizer, task, theta, layout.unpenalised)
     noise, spared = noise_of(private, update), layout.unpenalised
     for gathered in of_private(private, len(task.y)):

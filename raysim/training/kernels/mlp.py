@@ -65,6 +65,9 @@ class MlpModel(DenseLayers):
     ``widths``: ``(F, hidden..., C)``; for a real label ``C`` is 1.
     """
 
+    clips_contrast = True
+    """Whether private steps clip the gradient of a contrastive term with that of the loss."""
+
     def __init__(self, widths: Sequence[int], init: str, precision: str, loss: str = LOG_LOSS) -> None:
         pairs = list(pairwise(widths))
         names = [f"layers.{k}.{part}" for k in range(len(pairs)) for part in ("weight", "bias")]

@@ -1,0 +1,17 @@
+"""How many shares of the noise are sure to be in a secure sum."""
+
+from __future__ import annotations
+
+from raysim.config.secure import SecureSection
+from raysim.secure import graph
+
+
+def sure_to_be_left(section: SecureSection, hospitals: int) -> int:
+    """How many of so many ``hospitals`` at least are in a secure sum that is opened, where each adds a share of noise.
+
+    All where none is lost; else as many as open a secret that they all hold.
+    """
+    if not section.loses:
+        return hospitals
+    threshold = graph.default_threshold(hospitals) if section.threshold == "auto" else int(section.threshold)
+    return min(max(section.minimum, threshold), hospitals)

@@ -1,0 +1,131 @@
+"""Pooled gradients with a model for each cluster of hospitals, and noisy steps from models that hospitals keep."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from raysim.cluster.placement import Placement, balance
+from raysim.cluster.pool import LocalPool
+from raysim.config.privacy import PrivacySection
+from raysim.config.secure import SecureSection
+from raysim.core.errors import ConfigError
+from raysim.engine.coordinator import Coordinator
+from raysim.engine.job import RunState
+from raysim.engine.job_checks import check_job
+from raysim.privacy.accountant import epsilon
+from raysim.privacy.events import Gaussian
+from raysim.storage.checkpoints import decode, encode
+from raysim.strategies.hospital_clusters.chip import Chip
+from raysim.strategies.hospital_clusters.clustered import Clustered
+from raysim.strategies.hospital_clusters.fedsoft import FedSoft
+from raysim.strategies.hospital_clusters.ifca import Ifca
+from raysim.strategies.one_model.fedavg import FedAvg
+from raysim.strategies.personal.fedper import FedPer
+from tests.conftest import MLP, job_of, run
+
+SIZES = [9, 4, 13, 7, 0, 6, 8]
+
+
+@pytest.fixture
+def federation(federate):
+    return federate(SIZES)
+
+
+def promised(federation, strategy, mode="pooled", secure=None, job=None, **keys):
+    plain = {"unit": "patient", "mode": mode, "delta": 1e-4, "noise_multiplier": 0.0}
+    if mode == "pooled":
+        plain["rate"] = 1.0
+    privacy = PrivacySection(**plain | keys)
+    job = job_of(federation, strategy, **{"rounds": 3, "batch_size": 0} | (job or {}))
+    job = replace(job, privacy=privacy, secure=secure)
+    check_job(job, federation)
+    return job
+
+
+@pytest.mark.parametrize(
+    "strategy", [Clustered(clusters=2), Chip(clusters=2, mu=0.3), Ifca(clusters=2, weights="samples", spread=2.0)]
+)
+def test_without_noise_each_cluster_descends_on_all_its_rows(federation, strategy):
+    """A full-batch epoch of each hospital, averaged by rows, is a step on the rows of all of its cluster."""
+    pooled = run(federation, promised(federation, strategy, clip=1e9), 2)
+    plain = run(federation, job_of(federation, strategy, rounds=3, batch_size=0), 1)
+    assert isinstance(strategy, Ifca) or len(np.unique(np.delete(pooled.cluster, 4))) == 2
+    assert pooled.bank == pytest.approx(plain.bank, abs=1e-10)
+
+
+def test_one_cluster_has_the_bits_of_one_model(federation):
+    keys = {"clip": 0.3, "noise_multiplier": 1.5, "rate": 0.5}
+    one, model = (run(federation, promised(federation, each, **keys), 2) for each in (Clustered(clusters=1), FedAvg()))
+    assert (one.bank[1] == model.bank[0]).all()
+
+
+def test_the_shares_of_each_cluster_hold_the_whole_noise(federate):
+    """Clusters of five and two hospitals with as many patients: of each sum the noise is that of one model."""
+    wide = federate([3] * 7, features=4000)
+
+    class Uneven(Clustered):
+        def setup(self, view):
+            state = super().setup(view)
+            return replace(state, bank=np.repeat(state.bank[:1], 3, axis=0), cluster=np.array([1, 1, 2, 1, 2, 1, 1]))
+
+    keys = {"clip": 1e-6, "noise_multiplier": 2.0, "rate": 1e-3}
+    bank = run(wide, promised(wide, Uneven(clusters=1), job={"rounds": 1, "learning_rate": 1.0}, **keys), 2).bank
+    for row, patients in ((1, 15), (2, 6)):
+        assert bank[row].std() == pytest.approx(2.0 * 1e-6 / (1e-3 * patients), rel=0.04)
+
+
+def test_all_clusters_together_cost_what_one_sum_does(federation):
+    told = run(federation, promised(federation, Clustered(clusters=2), noise_multiplier=5.0), 1).privacy
+    assert told.covered["outsider"] == pytest.approx(epsilon([Gaussian(5.0, 1.0, 3)], 1e-4))
+    # A cluster may be of two hospitals, of which each knows its share; a message has a sixth of the noise at least.
+    assert told.covered["peer"] == pytest.approx(epsilon([Gaussian(5.0 * math.sqrt(1 / 2), 1.0, 3)], 1e-4))
+    assert told.covered["server"] == pytest.approx(epsilon([Gaussian(5.0 * math.sqrt(1 / 6), 1.0, 3)], 1e-4))
+    assert (told.covers, told.not_private) == (("update",), ("size", "signature", "metrics"))
+    secure = SecureSection(small_clusters="merge")
+    told = run(federation, promised(federation, Clustered(clusters=2), secure=secure, noise_multiplier=5.0), 1).privacy
+    assert told.covered["server"] == told.covered["outsider"]
+    assert told.covered["peer"] == pytest.approx(epsilon([Gaussian(5.0 * math.sqrt(2 / 3), 1.0, 3)], 1e-4))
+
+
+def test_choices_are_told_exactly_and_named(federation):
+    told = run(federation, promised(federation, Ifca(clusters=2), noise_multiplier=5.0), 1).privacy
+    assert set(told.not_private) == {"size", "choice", "metrics"}
+    assert math.isinf(told.epsilon)
+
+
+@pytest.mark.parametrize("strategy", [Clustered(clusters=3), Ifca(clusters=2)])
+def test_masks_change_no_bit_and_a_run_goes_on(federation, strategy):
+    keys = {"clip": 0.2, "noise_multiplier": 1.0, "rate": 0.5, "job": {"rounds": 4}}
+    model, execute = (
+        promised(federation, strategy, secure=SecureSection(mode=mode, small_clusters="merge"), **keys)
+        for mode in ("model", "execute")
+    )
+    pool = LocalPool(Placement(balance(federation.totals, 2), 1, 0), "cpu")
+    events = list(Coordinator(pool).run(execute, every=2))
+    (stood,) = [event for event in events if isinstance(event, RunState) and event.round == 2]
+    assert (run(federation, model, 1).bank == events[-1].bank).all()
+    again, _ = decode(encode(stood, "print", execute.strategy), execute.strategy)
+    *_, outcome = Coordinator(pool).run(execute, again)
+    assert (outcome.bank == events[-1].bank).all()
+
+
+@pytest.mark.parametrize("strategy", [FedSoft(clusters=2), Ifca(clusters=2)])
+def test_noisy_steps_from_models_that_hospitals_keep(federation, strategy):
+    """Without noise they are the plain strategy; with noise its bits are the same on any number of actors."""
+    plain = run(federation, job_of(federation, strategy, rounds=3, batch_size=0), 1)
+    assert run(federation, promised(federation, strategy, "local", clip=1e9), 2).bank == pytest.approx(
+        plain.bank, abs=1e-10
+    )
+    noisy = promised(federation, strategy, "local", clip=0.3, noise_multiplier=1.0)
+    one, many = (run(federation, noisy, actors) for actors in (1, 4))
+    assert (one.bank == many.bank).all()
+    assert {"nearest_shares", "choice"} & set(one.privacy.not_private)
+
+
+def test_models_of_which_parts_stay_at_hospitals_are_refused(federation):
+    with pytest.raises(ConfigError, match=r"privacy.mode: pooled makes no steps at hospitals, where strategy 'FedPer'"):
+        run(federation, promised(federation, FedPer(), job={"model": MLP}), 1)

@@ -1,0 +1,77 @@
+"""Every registered strategy under every guarantee and under secure sums: played, or refused in a line."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from raysim.config.privacy import PrivacySection
+from raysim.config.secure import SecureSection
+from raysim.core import registry
+from raysim.core.errors import ConfigError
+from raysim.engine.job_checks import check_job
+from raysim.strategies.selections.sampling import All
+from tests.conftest import fitting, job_of, run, with_patients
+
+SECURE = SecureSection(small_clusters="merge")
+MODES = {
+    "hospital": ({"unit": "hospital", "clip": 0.5}, None),
+    "distributed": ({"unit": "hospital", "mode": "distributed", "clip": 0.5}, SECURE),
+    "own": ({"unit": "hospital", "mode": "local", "clip": 0.5}, None),
+    "pooled": ({"unit": "patient", "rate": 0.5}, None),
+    "local": ({"unit": "patient", "mode": "local"}, None),
+    "secure": (None, SECURE),
+}
+EVERYWHERE = set(MODES)
+CLUSTERS = EVERYWHERE - {"distributed"}
+"""Whose shares of the noise would not all be in one sum."""
+PLAYED = {
+    **dict.fromkeys(("fedavg", "fedprox", "fedavgm", "fedadagrad", "fedyogi", "fedadam"), EVERYWHERE),
+    **dict.fromkeys(("fine_tuning", "ditto", "local"), EVERYWHERE),
+    "moon": EVERYWHERE - {"pooled"},
+    "fedper": EVERYWHERE - {"pooled"},
+    "fedrep": EVERYWHERE - {"pooled", "local"},
+    "scaffold": {"hospital", "distributed", "own", "secure"},
+    **dict.fromkeys(("chip", "hierarchical", "clustered", "clust_psi"), CLUSTERS),
+    "ifca": {"pooled", "local", "secure"},
+    "fedsoft": {"local"},
+    "fairfed": {"secure"},
+    "afl": {"secure"},
+    "centralized": {"secure"},
+    "cfl": set(),
+    "cs_rcfl": set(),
+    "qfedavg": set(),
+    **{name: set() for name in ("fedgmc", "kfed", "cbfl", "fedasync", "fedbuff")},
+}
+
+
+def test_every_strategy_is_in_the_table():
+    assert set(registry.entries("strategies")) == set(PLAYED)
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("name", PLAYED)
+def test_a_strategy_is_played_or_refused(federate, name, mode):
+    federation = with_patients(federate([12, 9, 10, 11, 13, 8, 10, 9, 12]))
+    cls = registry.load("strategies", name, "strategy.name")
+    settings = {"weights": "uniform"} if "weights" in cls.__dataclass_fields__ else {}
+    settings |= {"clusters": 2} if "clusters" in cls.__dataclass_fields__ else {}
+    privacy, secure = MODES[mode]
+    job = fitting(job_of(federation, cls(**settings), selection=All(), rounds=2), federation)
+    promise = None if privacy is None else PrivacySection(noise_multiplier=1.0, delta=1e-3, **privacy)
+    job = replace(job, privacy=promise, secure=secure)
+
+    def played():
+        check_job(job, federation)
+        return run(federation, job, 2)
+
+    if mode in PLAYED[name]:
+        outcome = played()
+        assert promise is None or "update" in outcome.privacy.covers or not outcome.ledger.sent(1)
+    else:
+        with pytest.raises(ConfigError) as refused:
+            played()
+        (line,) = str(refused.value).splitlines()
+        assert "strategy" in line, line
+        assert "secure." in line or "privacy." in line, line
