@@ -52,9 +52,9 @@ def curves(
             ax.set_xscale("log")
         elif (values % 1 == 0).all():
             ax.xaxis.set_major_locator(MaxNLocator(integer=True))
-    handles, names = drawn.axes[0].get_legend_handles_labels()
+    handles, labels = drawn.axes[0].get_legend_handles_labels()
     legend = drawn.legend(
-        handles, names, loc="outside lower center", ncols=min(len(names), 4), frameon=False, fontsize=9
+        handles, labels, loc="outside lower center", ncols=min(len(labels), 4), frameon=False, fontsize=9
     )
     for text in legend.get_texts():
         text.set_parse_math(False)
