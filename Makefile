@@ -9,8 +9,8 @@ PYTHON ?= python3
 VENV ?= .venv
 SILO ?= region_beds
 OPTIONS ?=
-# Test processes: one for each core, of which each takes a gigabyte of memory. More were not faster.
-WORKERS ?= logical --maxprocesses 4
+# Test processes: one more than there are cores, at most four; each takes a gigabyte of memory.
+WORKERS ?= auto
 BIN := $(VENV)/bin
 PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt

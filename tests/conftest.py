@@ -101,6 +101,27 @@ def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> 
         ray.shutdown()
 
 
+MEMORY = Path("/dev/shm")
+"""Where files are kept in memory, on Linux."""
+
+ROOM = 4 * 2**30
+"""Bytes that must be free there: the files of two runs of all tests take less."""
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Tests write into memory where there is room: MLflow's stores and checkpoints would wait for the disk."""
+    if config.option.basetemp is None and MEMORY.is_dir() and os.access(MEMORY, os.W_OK):
+        there = os.statvfs(MEMORY)
+        if there.f_bavail * there.f_frsize >= ROOM and not there.f_flag & getattr(os, "ST_NOEXEC", 0):
+            os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(MEMORY))
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
+    """One more than there are cores, as tests wait for Ray, servers and browsers; each takes a gigabyte of memory."""
+    return min((os.cpu_count() or 1) + 1, 4)
+
+
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     """With ``--dist loadgroup``, the order of :mod:`tests.scheduling`."""
