@@ -8,7 +8,6 @@ import shlex
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 import numpy as np
@@ -23,7 +22,6 @@ from raysim.engine.job import Result
 from raysim.experiment import tuning
 from raysim.metrics.labels import reporting
 from raysim.report import svg, tables
-from raysim.report.drawn import Drawn
 from raysim.report.hospital import clinical
 from raysim.report.judgement import noise
 from raysim.report.judgement.answer import answer_from
@@ -33,9 +31,6 @@ from raysim.report.sections import attacks, privacy, training, virtual_time
 from raysim.storage.manifest import Manifest
 from raysim.storage.results import SPLIT, hospitals_table, provenance, split_table, traffic, write_config
 from raysim.tracking.client import NOWHERE
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 PAGE = "report.html"
 
@@ -128,7 +123,7 @@ _DIFFERENCE = {"mean": "difference", "std": "difference_std", "low": "low", "hig
 def write_comparison(
     out: Manifest, config: Config, results: Sequence[Result], first: Sequence[svg.Figure] = ()
 ) -> pd.DataFrame:
-    """Write a comparison's files; returns its table. ``first``: figures that stand before its further ones."""
+    """Write a comparison's files; returns its table. ``first``: figures that its page begins with."""
     frame, rounds = timed(per_seed(results), config, results), per_round(results)
     hospitals = per_hospital(results, config.evaluation.part)
     out.csv("hospitals.csv", hospitals)
@@ -151,14 +146,11 @@ def write_comparison(
     out.rows(SPLIT, splits(results))
     write_config(out, config.frozen(), federation)
     part = config.evaluation.part
-    further: list[Drawn | svg.Figure] = [*first, *_clinical(results, part)]
+    further = _clinical(results, part)
     titles = {result.label: result.title for result in results if result.title}
     further += drawn(frame, stacked_files(results, "patients.csv"), out, part, titles)
-    further += [*time_drawn(config, results), *clusters_drawn(out, results, frame, hospitals, config.reference)]
+    further += [*time_drawn(config, results), *clusters_drawn(out, results, frame, hospitals, config.reference, titles)]
     further += training.drawn(results)
-    for picture in further:
-        if isinstance(picture, Drawn):
-            _picture(out, picture.name, picture.figure)
     federations = {result.seed: result.federation for result in results}
     page = comparison_page(
         config.name,
@@ -171,6 +163,7 @@ def write_comparison(
         shown=shown,
         before=(*tuned, *training.sentences(called), *privacy.sentences(called), *attacks.sentences(called)),
         results=results,
+        first=first,
         further=further,
         noise=by_chance,
         part=part,
@@ -193,13 +186,6 @@ def _tuned(out: Manifest) -> list[str]:
     return [tuning.sentence(tables.read_csv(out.folder / tuning.FILE))] if tuning.FILE in out else []
 
 
-def _picture(out: Manifest, name: str, figure: Figure) -> None:
-    from raysim.report.plots import save
-
-    with out.writing(f"plots/{name}.png") as path:
-        save(figure, path)
-
-
 def drawn(
     frame: pd.DataFrame, patients: pd.DataFrame | None, out: Manifest, part: str, titles: Mapping[str, str]
 ) -> list[svg.Figure]:
@@ -217,8 +203,13 @@ CLUSTER_FILES = ("patient_clusters.csv", "feature_overlap.csv", "protocol.csv")
 
 
 def clusters_drawn(
-    out: Manifest, results: Sequence[Result], frame: pd.DataFrame, hospitals: pd.DataFrame, reference: str
-) -> list[Drawn]:
+    out: Manifest,
+    results: Sequence[Result],
+    frame: pd.DataFrame,
+    hospitals: pd.DataFrame,
+    reference: str,
+    titles: Mapping[str, str],
+) -> list[svg.Figure]:
     """Write the files of clusters of patients and draw them, where a run has such clusters."""
     composition, overlap = (stacked_files(results, name) for name in CLUSTER_FILES[:2])
     if composition is None:
@@ -229,7 +220,7 @@ def clusters_drawn(
     for name, found in zip(CLUSTER_FILES, (composition, overlap, protocol), strict=True):
         if found is not None:
             out.csv(name, found)
-    return [patient_clusters.drawn(composition)]
+    return [patient_clusters.drawn(composition, titles)]
 
 
 def timed(frame: pd.DataFrame, config: Config, results: Sequence[Result]) -> pd.DataFrame:

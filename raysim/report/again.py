@@ -27,7 +27,7 @@ def rewritten(folder: Path, hospital: str | None, out: Path | None) -> Path:
     path = folder / FILE
     try:
         tree = bounded.read_json(path)
-        page, name = _page(tree, hospital)
+        page, name = _page(tree, hospital, beside=out is None)
         html = page.html().encode()
     except (OSError, ValueError) as error:
         raise ConfigError(
@@ -45,8 +45,8 @@ def rewritten(folder: Path, hospital: str | None, out: Path | None) -> Path:
     return target
 
 
-def _page(tree: Any, hospital: str | None) -> tuple[Page, str]:
-    """The page, and the name of its file."""
+def _page(tree: Any, hospital: str | None, *, beside: bool) -> tuple[Page, str]:
+    """The page, and the name of its file; ``beside`` the page of all it has a link to that."""
     if hospital is None:
         return Page(tree["template"], tree["values"]), "report.html"
     names = [str(card["name"]) for card in tree["values"]["cards"]["hospitals"]]
@@ -54,7 +54,8 @@ def _page(tree: Any, hospital: str | None) -> tuple[Page, str]:
         raise ConfigError(f"--hospital: '{hospital}': this page tells nothing of single hospitals")
     if hospital not in names:
         raise ConfigError(f"--hospital: '{hospital}' is not a hospital of this run; {nearest(hospital, names)}")
-    return hospital_page(tree, names.index(hospital)), f"hospital_{_as_file(hospital)}.html"
+    links = [("all hospitals", "report.html")] if beside else []
+    return hospital_page(tree, names.index(hospital), links), f"hospital_{_as_file(hospital)}.html"
 
 
 def _as_file(hospital: str) -> str:

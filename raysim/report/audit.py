@@ -7,17 +7,20 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from matplotlib.figure import Figure
-from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
-from raysim.report.page import Picture, Provenance, png, render
-from raysim.report.plots import FAINT, GREY, INK, MUTED, PALETTE, WORST, plain
+from raysim.report import svg
+from raysim.report.naming import minus
+from raysim.report.page import Provenance, render
+from raysim.report.svg import PANEL, Style
 
 TITLES = {"loss_threshold": "Loss threshold", "lira": "LiRA"}
 """The attacks on membership, as they are called."""
 
 FEATURES = 24
 """The most features of a patient that are drawn; those that differ most from the mean come first."""
+
+HOSPITAL, PATIENT, READ = Style(9, "circle"), Style(9, "circle", "open"), Style(11, "circle")
+"""The looks of a hospital, of a patient's value, and of what the update says."""
 
 
 def audit_page(
@@ -28,28 +31,8 @@ def audit_page(
     provenance: Provenance,
 ) -> str:
     """The page, as HTML text, from ``audit.json`` and the frames of ``membership.csv`` and ``inversion.csv``."""
-    pictures = []
-    if inverted is not None:
-        pictures.append(
-            Picture(
-                "A patient's row, read out of one update",
-                png(row_and_reading(inverted)),
-                "A hospital that trains a linear model on one row sends that row: the change of the weights over the "
-                "change of the intercept. Circles are the patient's values as the model receives them, dots what the "
-                "update says.",
-                _deviation(inverted),
-            )
-        )
-    pictures.append(
-        Picture(
-            "Who was trained on, by size of hospital",
-            png(leaks_by_size(membership, summary)),
-            "How well an attack tells rows that a hospital trained on from others of the same hospital: .5 is chance. "
-            "Whiskers are 95 % intervals over rows; the line is the slope on the logarithm of size, of ten "
-            "hospitals or more.",
-            " ".join(by_size(attack, summary[attack]) for attack in TITLES if attack in summary),
-        )
-    )
+    pictures = [] if inverted is None else [row_and_reading(inverted)]
+    pictures.append(leaks_by_size(membership, summary))
     return render(
         "audit.html.j2",
         title=title,
@@ -81,7 +64,7 @@ def lead(summary: Mapping[str, Any]) -> list[str]:
                 f"{tried}, which does not refute the {claimed:.3g} that the run claims. So many canaries can show "
                 f"{bound['ceiling']:.2f} at most."
             )
-    return said + [by_size(attack, summary[attack]) for attack in TITLES if attack in summary]
+    return [minus(text) for text in (*said, *(by_size(each, summary[each]) for each in TITLES if each in summary))]
 
 
 def by_size(attack: str, figures: Mapping[str, Any]) -> str:
@@ -103,57 +86,63 @@ def by_size(attack: str, figures: Mapping[str, Any]) -> str:
     return f"{told}; that leakage depends on size cannot be shown: {doubling}."
 
 
-def leaks_by_size(membership: pd.DataFrame, summary: Mapping[str, Any]) -> Figure:
+def leaks_by_size(membership: pd.DataFrame, summary: Mapping[str, Any]) -> svg.Figure:
     """Each hospital's AUROC of membership with its interval, against its training rows; a panel an attack."""
     attacks = [attack for attack in TITLES if attack in set(membership["attack"])]
-    figure = Figure(figsize=(4.6 * len(attacks), 3.4), layout="constrained")
-    for ax, attack in zip(np.atleast_1d(figure.subplots(1, len(attacks), sharey=True)), attacks, strict=True):
-        rows = membership[(membership["attack"] == attack) & (membership["hospital"] != "(all)")]
-        rows = rows[rows["auroc"].notna() & (rows["n_train"] > 0)]
-        plain(ax)
-        ends = [rows["auroc"] - rows["auroc_low"], rows["auroc_high"] - rows["auroc"]]
-        ax.errorbar(
-            rows["n_train"],
-            rows["auroc"],
-            yerr=np.nan_to_num(ends),
-            fmt="o",
-            ms=4,
-            color=PALETTE[0],
-            ecolor=GREY,
-            lw=0.8,
+    shown = membership[(membership["hospital"] != "(all)") & membership["auroc"].notna() & (membership["n_train"] > 0)]
+    x = svg.log("training rows of the hospital", shown["n_train"], count=5)
+    y = svg.linear("AUROC of membership", shown[["auroc", "auroc_low", "auroc_high"]], include=(0.5,))
+    charts = []
+    for attack in attacks:
+        rows, figures = shown[shown["attack"] == attack], summary[attack]
+        said = f"{by_size(attack, figures)} {len(rows)} hospitals."
+        chart = svg.Chart(
+            x, y, name=f"by-size-{attack}", title=TITLES[attack], said=said, width=1.5 * PANEL, height=260.0
         )
-        ax.axhline(0.5, color=MUTED, lw=0.8, ls=":")
-        ax.set_xscale("log")
-        ax.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
-        ax.xaxis.set_major_formatter(FuncFormatter(lambda x, _: f"{x:,.0f}"))
-        ax.xaxis.set_minor_formatter(NullFormatter())
-        figures = summary[attack]
+        chart.rule(y=0.5, dashed=True)
+        chart.whiskers(
+            rows["auroc_low"], rows["auroc_high"], rows["n_train"], upright=True, class_="whisker thin faint"
+        )
+        chart.dots(rows["n_train"], rows["auroc"], HOSPITAL, size=3.5)
         if _defined(figures["slope_low"]) and len(rows):
-            log = np.log2(rows["n_train"].to_numpy(float))
-            across = np.array([log.min(), log.max()])
+            across = np.log2(rows["n_train"].to_numpy(float))
+            across = np.array([across.min(), across.max()])
             level = figures["auroc_at_middle"] + figures["slope_per_doubling"] * (across - figures["log2_middle"])
-            ax.plot(2.0**across, level, color=WORST, lw=1.6)
-        ax.set_title(TITLES[attack], fontsize=10, loc="left", color=INK)
-        ax.set_xlabel("training rows of the hospital", fontsize=9, color=INK)
-    figure.axes[0].set_ylabel("AUROC of membership", fontsize=9, color=INK)
-    return figure
+            chart.line(2.0**across, level, svg.PLAIN)
+        charts.append(chart)
+    return svg.figure(
+        "by-size",
+        "Who was trained on, by size of hospital",
+        charts,
+        "How well an attack tells rows that a hospital trained on from others of the same hospital: 0.5, the dashed "
+        "line, is chance. Upright lines are 95 % intervals over rows; the other line is the slope on the logarithm of "
+        "size, of ten hospitals or more.",
+    )
 
 
-def row_and_reading(inverted: pd.DataFrame) -> Figure:
+def row_and_reading(inverted: pd.DataFrame) -> svg.Figure:
     """The values of a patient's row, and those that its hospital's update says, by feature."""
     features = inverted[inverted["feature"] != "(label)"]
     shown = features.reindex(features["patient"].abs().sort_values(ascending=False, kind="stable").index)[:FEATURES]
-    figure = Figure(figsize=(6.4, 0.9 + 0.2 * len(shown)), layout="constrained")
-    ax = figure.subplots()
-    plain(ax)
-    at = np.arange(len(shown))[::-1]
-    ax.hlines(at, 0, shown["patient"], color=FAINT, lw=1.2)
-    ax.plot(shown["patient"], at, "o", ms=9, mfc="none", mec=PALETTE[0], label="the patient's row")
-    ax.plot(shown["read_from_update"], at, "o", ms=4, color=WORST, label="read out of the update")
-    ax.set_yticks(at, [str(name) for name in shown["feature"]], fontsize=8, parse_math=False)
-    ax.set_xlabel("value as the model receives it", fontsize=9, color=INK)
-    ax.legend(frameon=False, fontsize=8, loc="lower right")
-    return figure
+    at = np.arange(len(shown), dtype=float)
+    chart = svg.Chart(
+        svg.linear("value as the model receives it", shown[["patient", "read_from_update"]], include=(0.0,)),
+        svg.names("", [str(name) for name in shown["feature"]]),
+        name="inversion",
+        said=_deviation(inverted),
+        height=22.0 * len(shown) + 60,
+        gridlines="x",
+    )
+    chart.dots(shown["patient"], at, PATIENT, size=6.0)
+    chart.dots(shown["read_from_update"], at, READ, size=2.5)
+    return svg.figure(
+        "inversion",
+        "A patient's row, read out of one update",
+        [chart],
+        "A hospital that trains a linear model on one row sends that row: the change of the weights over the change of "
+        f"the intercept. {_deviation(inverted)}",
+        svg.legend([("the patient's row, as the model receives it", PATIENT), ("read out of the update", READ)]),
+    )
 
 
 def _deviation(inverted: pd.DataFrame) -> str:

@@ -19,6 +19,9 @@ from raysim.report.tables import KEYS, hospital_means
 Names = Mapping[Key, str]
 Looks = Mapping[Key, svg.Style]
 
+FEW_DOTS = 40
+"""More dots are smaller, and half transparent."""
+
 
 def by_size(
     hospitals: pd.DataFrame | None, table: pd.DataFrame, names: Names, looks: Looks, numbers: Mapping[str, int]
@@ -49,7 +52,15 @@ def by_size(
             x, y, name=f"size-{k}", title=names[own], said=_of_sizes(here, told[own], kind), width=svg.PANEL, height=230
         )
         of = [numbers.get(str(name), -1) for name in here["hospital"]]
-        chart.dots(here["stays"], here[kind.headline], looks[own], of=of, size=3.0, class_="many")
+        many = len(here) > FEW_DOTS
+        chart.dots(
+            here["stays"],
+            here[kind.headline],
+            looks[own],
+            of=of,
+            size=3.0 if many else 4.5,
+            class_="many" if many else None,
+        )
         slope = float(told[own].get("size_bias", np.nan))
         if len(here) >= 10 and np.isfinite(slope):
             ends = np.array([here["stays"].min(), here["stays"].max()])

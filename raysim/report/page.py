@@ -9,12 +9,11 @@ import base64
 import dataclasses
 import functools
 import hashlib
-import io
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -36,7 +35,6 @@ from raysim.report.contents import (
     undefined_sentence,
     worst_served,
 )
-from raysim.report.drawn import Drawn
 from raysim.report.hospital import gains, your_hospital
 from raysim.report.judgement import decision, judged
 from raysim.report.judgement.answer import answer_from
@@ -44,9 +42,6 @@ from raysim.report.judgement.evidence import Evidence, evidence
 from raysim.report.judgement.noise import Noise
 from raysim.report.naming import MODELS, Key, minus, names
 from raysim.report.sections import accuracy, costs
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 NO_CARDS: Mapping[str, Any] = {"hospitals": [], "columns": [], "over": ""}
 
@@ -82,16 +77,6 @@ class Provenance:
 
 
 @dataclass(frozen=True)
-class Picture:
-    """A plot as a data URI with what it shows, in a caption and for those who cannot see it."""
-
-    title: str
-    uri: str
-    caption: str
-    alt: str
-
-
-@dataclass(frozen=True)
 class Page:
     """What a page says, as texts: ``template`` with its ``values``, which JSON can hold."""
 
@@ -124,7 +109,8 @@ def comparison_page(
     shown: Evidence | None = None,
     before: Sequence[str] = (),
     results: Sequence[Result] = (),
-    further: Sequence[Drawn | svg.Figure] = (),
+    first: Sequence[svg.Figure] = (),
+    further: Sequence[svg.Figure] = (),
     noise: Mapping[Key, Noise] | None = None,
     part: str = "test",
     links: Links = (),
@@ -133,8 +119,9 @@ def comparison_page(
 
     ``differences`` as :func:`tables.differences` gives them and ``shown``, the evidence, where they are known already;
     ``before`` what is said before its reasons. ``results`` are the runs: without them nothing is told of single
-    hospitals. ``noise`` as :func:`raysim.report.judgement.noise.noise` gives it, of the first seed; ``part`` of
-    the rows was evaluated. Without ``hospitals`` nothing can be compared.
+    hospitals. ``first`` are the figures that the page begins with, ``further`` those after its own. ``noise`` as
+    :func:`raysim.report.judgement.noise.noise` gives it, of the first seed; ``part`` of the rows was evaluated. Without
+    ``hospitals`` nothing can be compared.
     """
     there = hospitals
     if there is None:
@@ -154,13 +141,13 @@ def comparison_page(
     best = None if shown is None else shown.entries[shown.best].key
     own, gained = _hospitals(results, called, baseline, best, part, hospitals)
     numbers = {card["name"]: number for number, card in enumerate(own["hospitals"])}
-    pictures: list[Picture | svg.Figure] = [*figures.by_size(hospitals, table, called, looks, numbers)]
+    pictures = figures.by_size(hospitals, table, called, looks, numbers)
     pictures += [] if few else figures.trade_offs(table, called, looks)
     pictures += figures.curves(rounds, called, looks)
     if hospitals is not None and against is not None and "accuracy" in hospitals:
         local = accuracy.local_accuracy(hospitals)
         pictures += figures.from_reference(local, "accuracy", "accuracy", against, called, looks)
-    pictures += _further_pictures(further)
+    pictures += further
     card = decision.Card("", said.lead, ())
     if shown is not None and said.recommended is not None:
         card = decision.card(shown, said, per_seed, differences)
@@ -173,6 +160,7 @@ def comparison_page(
             "task": {"title": kind.title, "larger": kind.larger, "worst": kind.worst},
             "part": part,
             "few": few,
+            "first": list(first),
             "answer": {
                 "lead": minus(said.lead),
                 "reasons": [minus(reason) for reason in said.reasons],
@@ -218,7 +206,7 @@ def run_page(
     hospitals: pd.DataFrame | None = None,
     rounds: pd.DataFrame | None = None,
     result: Result | None = None,
-    further: Sequence[Drawn | svg.Figure] = (),
+    further: Sequence[svg.Figure] = (),
     training: str = "",
     privacy: str = "",
     attack: str = "",
@@ -263,13 +251,13 @@ def run_page(
             "pictures": [
                 *figures.by_size(hospitals, table, called, looks, numbers),
                 *figures.curves(rounds, called, looks),
-                *_further_pictures(further),
+                *further,
             ],
         },
     )
 
 
-def hospital_page(tree: Mapping[str, Any], number: int) -> Page:
+def hospital_page(tree: Mapping[str, Any], number: int, links: Links = ()) -> Page:
     """The page of one hospital, of what ``report.json`` holds of a run or a comparison."""
     values = tree["values"]
     cards = values["cards"]
@@ -282,7 +270,7 @@ def hospital_page(tree: Mapping[str, Any], number: int) -> Page:
             "title": hospital["name"],
             "of": values["title"],
             "provenance": values["provenance"],
-            "links": [],
+            "links": links,
             "number": number,
             "hospital": hospital,
             "cards": {"columns": cards["columns"], "over": cards["over"]},
@@ -347,23 +335,7 @@ def _policy(environment: Environment) -> str:
     scripts = (environment.get_template(name).render() for name in SCRIPTS)
     digests = (hashlib.sha256(f"\n{script}".encode()).digest() for script in scripts)
     allowed = " ".join(f"'sha256-{base64.b64encode(digest).decode()}'" for digest in digests)
-    return f"default-src 'none'; script-src {allowed}; style-src 'unsafe-inline'; img-src data:"
-
-
-def png(figure: Figure) -> str:
-    """A figure as a data URI."""
-    from raysim.report import plots
-
-    buffer = io.BytesIO()
-    figure.savefig(buffer, format="png", dpi=plots.DPI, facecolor="white")
-    return "data:image/png;base64," + base64.b64encode(buffer.getvalue()).decode("ascii")
-
-
-def _further_pictures(further: Sequence[Drawn | svg.Figure]) -> list[Picture | svg.Figure]:
-    return [
-        drawn if isinstance(drawn, svg.Figure) else Picture(drawn.title, png(drawn.figure), drawn.caption, drawn.alt)
-        for drawn in further
-    ]
+    return f"default-src 'none'; script-src {allowed}; style-src 'unsafe-inline'"
 
 
 def _plain(value: Any) -> Any:

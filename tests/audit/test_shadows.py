@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -115,7 +116,8 @@ def test_the_page_says_and_shows_what_was_found(tmp_path):
     summary = json.loads((tmp_path / "a" / "audit.json").read_text())
     for sentence in lead(summary):
         assert sentence.replace("'", "&#39;") in page
-    assert page.count("<img src=") == 2
+    assert re.findall(r'<figure id="([^"]+)"', page) == ["inversion", "by-size"]
+    assert page.count(' class="c9 open"') == 22 + 1, "a feature each, and the legend"
     assert "The run claims no epsilon against such an adversary." in page
     table = pd.read_csv(tmp_path / "a" / "membership.csv")
     assert f"{table.loc[table['hospital'] == '(all)', 'auroc'].iloc[-1]:.3f}" in page

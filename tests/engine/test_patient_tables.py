@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import io
+import re
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
-from matplotlib.backends.backend_agg import FigureCanvasAgg
 from rich.console import Console
 from scipy.stats import t
 
 from raysim.cli import commands
 from raysim.config import reading
+from raysim.report import svg
 from raysim.report.sections import patient_clusters
 from raysim.storage.patient_tables import composition, mean_overlap, overlap
 from raysim.strategies.one_model.fedavg import FedAvg
@@ -102,47 +103,50 @@ def test_a_comparison_leaves_the_protocol(tmp_path: Path, monkeypatch):
         assert protocol.loc["local", f"{figure}_improved"] == 0
     text = console.export_text()
     assert "hospitals improved over local" in text
-    assert (out / "plots" / "patient_clusters.png").stat().st_size > 10_000
+    assert "Clusters of patients" in (out / "plots" / "patient_clusters.svg").read_text()
     assert "Clusters of patients" in (out / "report.html").read_text()
 
 
-def test_the_picture_has_a_bar_for_each_cluster_and_leaves_out_who_has_no_rows():
+def test_areas_are_shares_of_clusters_the_largest_hospital_first_and_who_has_no_rows_is_left_out():
     frame = pd.DataFrame(
         {
             "strategy": "fedgmc",
+            "seed": 3,
             "hospital": ["a", "a", "b", "b", "c", "c"],
             "cluster": [0, 1] * 3,
             "n_train": [1, 3, 6, 2, 0, 0],
         }
     )
-    figure = patient_clusters.picture(frame)
-    FigureCanvasAgg(figure).draw()
-    (ax,) = figure.axes
-    assert [[round(bar.get_height(), 2) for bar in bars] for bars in ax.containers] == [[0.75, 0.25], [0.25, 0.75]]
-    assert [label.get_text() for label in ax.get_xticklabels()] == ["b", "a"]
+    later = frame.assign(seed=4, n_train=9)
+    figure = patient_clusters.drawn(pd.concat([frame, later]), {"fedgmc": "FedGMC"})
+    (chart,) = figure.charts
+    assert chart.title == "FedGMC"
+    assert chart.said.endswith("Over all hospitals: 0 58%, 1 42%.")
+    lower, upper = areas(chart)
+    # b has six of eight rows in the first cluster, a one of four.
+    assert lower == [(0.5, 0.75), (1.5, 0.75), (1.5, 0.25), (2.5, 0.25), (2.5, 0.0), (1.5, 0.0), (1.5, 0.0), (0.5, 0.0)]
+    assert upper[:4] == [(0.5, 1.0), (1.5, 1.0), (1.5, 1.0), (2.5, 1.0)]
+    assert upper[4:] == lower[3::-1]
 
 
-def many(hospitals: int) -> pd.DataFrame:
-    """Two clusters at each of so many hospitals: the first has 1, 2, ... rows, the other always 3."""
-    rows = np.column_stack([np.arange(1, hospitals + 1), np.full(hospitals, 3)])
-    names = np.repeat([f"h{i} $\\bar{{$" for i in range(hospitals)], 2)
-    clusters = np.tile([0, 1], hospitals)
-    return pd.DataFrame({"strategy": "kfed", "hospital": names, "cluster": clusters, "n_train": rows.ravel()})
+def test_an_area_too_thin_for_its_number_has_none():
+    rows = pd.DataFrame({"strategy": "kfed", "seed": 0, "hospital": ["a", "a"], "cluster": [0, 1], "n_train": [1, 99]})
+    (chart,) = patient_clusters.drawn(rows).charts
+    assert re.findall(r'class="note"[^>]*>(\d)<', str(chart.markup())) == ["1"]
+    assert chart.title == "kfed"
 
 
-def test_names_of_hospitals_are_no_mathematics():
-    FigureCanvasAgg(patient_clusters.picture(many(3))).draw()
-
-
-def test_many_hospitals_are_areas_of_the_same_heights():
-    count = patient_clusters.BARS + 20
-    (ax,) = patient_clusters.picture(many(count)).axes
-    assert not ax.patches
-    first, second = ax.collections
-    sizes = np.arange(count, 0, -1.0)
-    for area, low, high in ((first, 0 * sizes, sizes / (sizes + 3)), (second, sizes / (sizes + 3), 1 + 0 * sizes)):
-        (path,) = area.get_paths()
-        for h in (0, 7, count - 1):
-            inside = path.contains_points([(h, low[h] + 1e-4), (h, high[h] - 1e-4), (h, low[h] - 1e-4)])
-            assert inside.tolist() == [True, True, False]
-    assert (len(patient_clusters.picture(many(4)).axes[0].patches)) == 8
+def areas(chart: svg.Chart) -> list[list[tuple[float, float]]]:
+    """The corners of a chart's areas, as values of its axes."""
+    (left, right), (bottom, top) = chart.across([chart.x.low, chart.x.high]), chart.up([0.0, 1.0])
+    drawn = re.findall(r'<path d="M([^"]*)Z" class="cell edged"', str(chart.markup()))
+    return [
+        [
+            (
+                round(chart.x.low + (float(x) - left) / (right - left) * (chart.x.high - chart.x.low), 1),
+                round((float(y) - bottom) / (top - bottom), 2),
+            )
+            for x, y in (corner.split() for corner in area.split("L"))
+        ]
+        for area in drawn
+    ]

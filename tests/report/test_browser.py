@@ -172,6 +172,12 @@ def test_the_page_of_one_hospital(written: Path, tmp_path: Path) -> None:
     assert f"<h1>{name}</h1>" in text
     assert '.chart [data-h="5"]' in text
     assert rewritten(written, None, tmp_path / "all.html").read_bytes() == (written / "report.html").read_bytes()
+    assert 'href="report.html">all hospitals' not in text
+    assert 'href="report.html">all hospitals' in rewritten(written, name, None).read_text(encoding="utf-8")
+    run = json.loads((written / "runs" / "chip" / "seed-0" / "report.json").read_text())
+    facts = dict(run["values"]["cards"]["hospitals"][5]["facts"])
+    assert "Cluster of CHiP-FL" in facts, "of the strategy, not of one of its models"
+    assert [line[0] for line in run["values"]["cards"]["hospitals"][5]["sent"]] == ["CHiP-FL"]
     with pytest.raises(ConfigError, match=re.escape(f"did you mean '{name}'")):
         rewritten(written, name + "x", None)
     with pytest.raises(ConfigError, match=r"has no report\.json"):

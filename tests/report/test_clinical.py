@@ -12,8 +12,9 @@ import pytest
 
 from raysim.config.evaluation import ClinicalSection
 from raysim.core.csv_files import write_csv
+from raysim.engine.job import Result
 from raysim.report.curve_figure import curve_figure
-from raysim.report.hospital import clinical
+from raysim.report.hospital import clinical, your_hospital
 from raysim.storage.clinical_tables import tables
 from raysim.strategies.one_model.fedavg import FedAvg
 from raysim.strategies.personal.ditto import Ditto
@@ -60,6 +61,29 @@ def test_one_hospital_has_its_own(run: Path):
     assert "fewer than 100 rows" in str(table.markup)
     assert "–" in str(table.markup)
     assert clinical.drawn(clinical.of_run("ditto", run, "nobody")) == []
+
+
+def test_a_card_sets_the_calibration_error_beside_what_chance_makes_of_it(tmp_path: Path, federate: MakeFederation):
+    federation = federate([150, 110, 5], [130, 120, 4])
+    outcome = play(federation, FedAvg(), rounds=1)
+    results = []
+    for seed, more in ((0, 0.0), (1, 0.1)):
+        folder = tmp_path / str(seed)
+        folder.mkdir()
+        written = tables(federation, outcome, ClinicalSection(thresholds=(0.3,)))["clinical.csv"]
+        error = written["figure"].isin(["calibration_error", "calibration_error_floor"])
+        columns = ["value", "high"]
+        written.loc[error, columns] = written.loc[error, columns] + more
+        written.to_csv(folder / "clinical.csv", index=False)
+        results.append(Result("fedavg", False, seed, federation, outcome, folder))
+    own = pd.read_csv(tmp_path / "0" / "clinical.csv")
+    own = own[own["hospital"] == "h0"].set_index("figure")
+    hospitals = pd.DataFrame({"hospital": federation.hospitals})
+    made = your_hospital.cards(results, {("fedavg", "global"): "FedAvg"}, "", None, "test", hospitals)
+    error, floor = own.loc["calibration_error", "value"] + 0.05, own.loc["calibration_error_floor", "high"] + 0.05
+    facts = dict(made["hospitals"][0]["facts"])
+    assert facts["Calibration error (ECE)"] == f"{error:.2f} (if calibrated, to {floor:.2f} by chance)"
+    assert dict(made["hospitals"][2]["facts"])["Calibration error (ECE)"] == "undefined: fewer than 100 rows"
 
 
 @pytest.mark.parametrize("name", ["Saint Mary's", "=1+1", "north, south", 'the "old" one', "a\rb", "x\u2028y"])

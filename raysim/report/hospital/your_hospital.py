@@ -23,6 +23,11 @@ from raysim.report.naming import Key, size, with_interval
 MORE_OFTEN = 2
 """So many attributes are told that a cluster's hospitals have more often than others."""
 
+PART_WORDS = {"train": "Training", "validation": "Validation", "test": "Test"}
+
+FLOOR = "calibration_error_floor"
+"""What perfectly calibrated predictions reach by chance, of clinical.csv; it stands beside the error."""
+
 CLINICAL = {
     "calibration_slope": "Calibration slope (1 is right)",
     "calibration_in_the_large": "Calibration in the large (0 is right)",
@@ -54,19 +59,20 @@ def cards(
     keys = [key for result in first for model in result.outcome.figures if (key := (result.label, model)) in names]
     figures = {key: served(results, key) for key in keys}
     base = compared_with(first, reference, recommended or ("", ""))
+    called = _strategies(first, names)
     gains: dict[Key, Gains] = {}
     if base is not None:
         against = names[base].removesuffix(" (reference)")
         gains = {key: between(results, key, base, (names[key], against)) for key in keys if key != base}
     left = {result.label: _sent([each for each in results if each.label == result.label]) for result in first}
-    shared = [_clusters(result, names, trained) for result in first]
+    shared = [_clusters(result, called[result.label], trained) for result in first]
     clinical = _clinical(results, recommended)
     rows = {name: _rows(results, name) for name in PARTS}
     events = _events(hospitals)
     judged = {h: int(max(figure.seeds[h] for figure in figures.values())) for h in range(len(federation.hospitals))}
     built = []
     for h, hospital in enumerate(federation.hospitals):
-        facts = [[f"{name.capitalize()} rows", count[h]] for name, count in rows.items()]
+        facts = [[f"{PART_WORDS[name]} rows", count[h]] for name, count in rows.items()]
         if hospital in events:
             facts.append([f"Events among {part} rows", events[hospital]])
         if trained > 1:
@@ -79,7 +85,7 @@ def cards(
                 "name": hospital,
                 "facts": facts,
                 "rows": [_row(names[key], figures[key], gains, key, h, kind) for key in keys],
-                "sent": _told(left, names, h),
+                "sent": _told(left, called, h),
             }
         )
     heading = [f"{kind.title} (95 % interval)"] + ([f"Gain over {against}"] if gains else [])
@@ -132,10 +138,13 @@ def _clinical(results: Sequence[Result], recommended: Key | None) -> dict[str, l
     """By hospital, the calibration of the recommended model, or of the run's, where the runs have told it."""
     label, model = recommended or (results[0].label, list(results[0].outcome.figures)[-1])
     files = [result.folder / "clinical.csv" for result in results if result.label == label]
-    tables = [read_rows(file, model={model}, figure=CLINICAL.keys()) for file in files if file.exists()]
+    wanted = {*CLINICAL, FLOOR}
+    tables = [read_rows(file, model={model}, figure=wanted) for file in files if file.exists()]
     if not tables:
         return {}
-    first, found = over_runs(pd.concat(tables, ignore_index=True), ["hospital", "figure", "at"])
+    rows = pd.concat(tables, ignore_index=True)
+    chance = rows[rows["figure"] == FLOOR].groupby("hospital")["high"].mean()
+    first, found = over_runs(rows[rows["figure"] != FLOOR].reset_index(drop=True), ["hospital", "figure", "at"])
     told: dict[str, list[list[str]]] = {}
     of_rows = zip(*(first[name].tolist() for name in ("hospital", "figure", "at", "undefined")), strict=True)
     figures = zip(*(each.tolist() for each in found), strict=True)
@@ -143,6 +152,8 @@ def _clinical(results: Sequence[Result], recommended: Key | None) -> dict[str, l
         text = with_interval(value, low, high, 2)
         if not seeds:
             text = f"undefined: {undefined}"
+        elif figure == "calibration_error" and hospital in chance:
+            text += f" (if calibrated, to {chance[hospital]:.2f} by chance)"
         elif np.isnan(low):
             text += ", no interval"
         if 0 < seeds < len(files):
@@ -168,17 +179,25 @@ def _sent_in(result: Result) -> dict[str, NDArray[np.int64]]:
     return totals
 
 
-def _told(left: Mapping[str, Mapping[str, NDArray[np.float64]]], names: Mapping[Key, str], h: int) -> list[list[str]]:
+def _strategies(first: Sequence[Result], names: Mapping[Key, str]) -> dict[str, str]:
+    """What each strategy is called by its label; the ``names`` of a run's page are those of its models."""
+    if len(first) == 1:
+        return {first[0].label: first[0].title or first[0].label}
+    return {
+        result.label: next(names[key] for key in names if key[0] == result.label).partition(",")[0] for result in first
+    }
+
+
+def _told(left: Mapping[str, Mapping[str, NDArray[np.float64]]], called: Mapping[str, str], h: int) -> list[list[str]]:
     """For each strategy, what left this hospital by kind."""
     lines = []
     for label, kinds in left.items():
-        name = next(names[key] for key in names if key[0] == label).partition(",")[0]
         parts = [f"{kind.replace('_', ' ')} {size(round(float(sent[h])))}" for kind, sent in kinds.items() if sent[h]]
-        lines.append([name, "; ".join(parts) or "nothing"])
+        lines.append([called[label], "; ".join(parts) or "nothing"])
     return lines
 
 
-def _clusters(result: Result, names: Mapping[Key, str], trained: int) -> tuple[str, list[str]] | None:
+def _clusters(result: Result, name: str, trained: int) -> tuple[str, list[str]] | None:
     """For each hospital, its cluster in a run and what that one's hospitals have more often than others."""
     rows = result.outcome.cluster
     if rows is None:
@@ -199,6 +218,5 @@ def _clusters(result: Result, names: Mapping[Key, str], trained: int) -> tuple[s
         others = int(inside.sum()) - 1
         shares = f", which more often have {' and '.join(more)}" if more and others else ""
         texts[cluster] = f"{cluster}, with {others} other {'hospital' if others == 1 else 'hospitals'}{shares}"
-    name = next(names[key] for key in names if key[0] == result.label).partition(",")[0]
     name += f" (seed {result.seed})" if trained > 1 else ""
     return name, [texts.get(row, "none: the global model serves it") for row in rows.tolist()]

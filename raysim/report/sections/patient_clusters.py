@@ -13,25 +13,18 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure
-from numpy.typing import NDArray
 from rich.table import Table
 
 from raysim.metrics.labels import reporting
-from raysim.report.drawn import Drawn
-from raysim.report.plots import INK, MUTED, PALETTE, plain
+from raysim.report import svg
 from raysim.report.tables import KEYS, baseline_of, labels, margins, read_csv
 from raysim.report.terminal import titled
 
-HATCHES = ("", "///", "...", "\\\\\\", "xxx", "---", "ooo", "+++")
-"""A pattern for each cluster, so that colour is never the only carrier of a meaning."""
+SHADES = (0.12, 0.45, 0.25)
+"""Of areas from the bottom up, so that neighbours differ."""
 
-NAMED = 40
-"""With more hospitals their names do not fit below their bars."""
-
-BARS = 100
-"""With more hospitals clusters are areas: a bar takes milliseconds to draw, and would be too thin for its pattern."""
+LABELLED = 0.07
+"""An area that nowhere has more than this share has no room for its number."""
 
 
 def protocol(
@@ -99,73 +92,54 @@ def printed(folder: Path, reference: str) -> Table | None:
     return table
 
 
-def drawn(composition: pd.DataFrame) -> Drawn:
-    """The picture with its words, of stacked ``patient_clusters.csv``; of each strategy its first seed."""
-    first = composition[composition["seed"] == composition.groupby("strategy")["seed"].transform("first")]
-    said = []
-    for strategy, group in first.groupby("strategy", sort=False):
-        shares = group.groupby("cluster")["n_train"].sum() / group["n_train"].sum()
-        said.append(f"{strategy} {', '.join(f'{share:.0%}' for share in shares)}")
-    return Drawn(
-        "patient_clusters",
-        "Clusters of patients",
-        picture(first),
-        "The share of each hospital's training rows that is in each cluster, hospitals by size, the largest first. "
-        "Clusters are those of the first seed or fold; their numbers mean nothing beyond one strategy.",
-        f"Shares of clusters by hospital, stacked. Over all hospitals: {'; '.join(said)}.",
-    )
+def drawn(composition: pd.DataFrame, titles: Mapping[str, str] | None = None) -> svg.Figure:
+    """The share of each hospital's training rows in each cluster, an area a cluster and a panel a strategy.
 
-
-def picture(composition: pd.DataFrame) -> Figure:
-    """The share of each hospital's training rows in each cluster: stacked bars, or areas beyond ``BARS`` hospitals.
-
-    There is a panel a strategy. ``composition`` has ``strategy, hospital, cluster, n_train``; hospitals without
-    training rows are left out.
+    ``composition`` is stacked ``patient_clusters.csv``: ``strategy, seed, hospital, cluster, n_train``. Of each
+    strategy its first seed is drawn; hospitals without training rows are left out. ``titles``: what people call each.
     """
-    panels = list(composition.groupby("strategy", sort=False))
-    hospitals = composition["hospital"].nunique()
-    size = min(14.0, max(6.4, 0.34 * hospitals + 2.2)), 2.5 * len(panels) + 0.7
-    figure = Figure(figsize=size, layout="constrained")
-    axes = figure.subplots(len(panels), 1, sharex=True, squeeze=False).ravel()
-    sizes = panels[0][1].groupby("hospital", sort=False)["n_train"].sum()
-    order = sizes[sizes > 0].sort_values(ascending=False, kind="stable").index
-    for ax, (strategy, group) in zip(axes, panels, strict=True):
-        rows = group.pivot(index="hospital", columns="cluster", values="n_train").loc[order].to_numpy(float)
-        shares = rows / rows.sum(axis=1, keepdims=True)
-        ends = shares.cumsum(axis=1)
-        for cluster in range(shares.shape[1]):
-            _fill(
-                ax,
-                ends[:, cluster] - shares[:, cluster],
-                ends[:, cluster],
-                facecolor=PALETTE[cluster % len(PALETTE)],
-                hatch=HATCHES[cluster % len(HATCHES)],
-                edgecolor="white",
-                linewidth=0.4,
-                label=f"cluster {cluster}",
-            )
-        plain(ax)
-        ax.grid(visible=False)
-        ax.set_ylim(0, 1)
-        ax.set_xlim(-0.6, len(shares) - 0.4)
-        ax.set_title(str(strategy), fontsize=10, loc="left", color=INK, parse_math=False)
-        ax.legend(loc="center left", bbox_to_anchor=(1.0, 0.5), frameon=False, fontsize=8)
-    named = len(order) <= NAMED
-    axes[-1].set_xticks(
-        range(len(order)) if named else [], order if named else [], rotation=90, fontsize=8, parse_math=False
+    charts = []
+    for strategy, group in composition.groupby("strategy", sort=False):
+        first = group[group["seed"] == group["seed"].iloc[0]]
+        wide = first.pivot(index="hospital", columns="cluster", values="n_train")
+        sizes = wide.sum(axis=1)
+        wide = wide.loc[sizes[sizes > 0].sort_values(ascending=False, kind="stable").index]
+        name = (titles or {}).get(str(strategy), str(strategy))
+        charts.append(_panel(name, wide, f"patient-clusters-{len(charts)}"))
+    return svg.figure(
+        "patient-clusters",
+        "Clusters of patients",
+        charts,
+        "The share of each hospital's training rows that is in each cluster, hospitals by size, the largest first; "
+        "clusters are numbered where they are widest. They are those of the first seed or fold, and their numbers mean "
+        "nothing beyond one strategy. By hospital they are in patient_clusters.csv.",
     )
-    figure.supylabel("share of training rows", fontsize=10, color=INK)
-    figure.supxlabel("hospital, the largest first", fontsize=9, color=MUTED)
-    return figure
 
 
-def _fill(ax: Axes, low: NDArray[np.float64], high: NDArray[np.float64], **style: Any) -> None:
-    """From ``low`` to ``high [H]`` at hospitals 0 to H - 1: a bar each, or one area with their outline."""
-    if len(low) <= BARS:
-        ax.bar(np.arange(len(low)), high - low, bottom=low, width=0.86, **style)
-        return
-    edges = np.arange(len(low) + 1) - 0.5
-    ax.fill_between(edges, np.append(low, low[-1]), np.append(high, high[-1]), step="post", **style)
+def _panel(title: str, rows: pd.DataFrame, name: str) -> svg.Chart:
+    """Stacked areas of ``rows [H, K]`` of training, from the first cluster at the bottom."""
+    counts = rows.to_numpy(float)
+    shares = counts / counts.sum(axis=1, keepdims=True)
+    ends = np.hstack([np.zeros((len(shares), 1)), shares.cumsum(axis=1)])
+    edges = np.repeat(np.arange(len(shares) + 1) + 0.5, 2)[1:-1]
+    together = counts.sum(axis=0) / counts.sum()
+    said = ", ".join(f"{cluster} {share:.0%}" for cluster, share in zip(rows.columns, together, strict=True))
+    chart = svg.Chart(
+        svg.linear("hospitals, the largest first", edges, margin=0.0, whole=True),
+        svg.share("share of training rows"),
+        name=name,
+        title=title,
+        said=f"Shares of clusters by hospital, stacked. Over all hospitals: {said}.",
+        height=220.0,
+        gridlines="",
+    )
+    for k, cluster in enumerate(rows.columns):
+        low, high = (np.repeat(ends[:, at], 2) for at in (k, k + 1))
+        chart.area(edges, low, high, shade=SHADES[k % len(SHADES)])
+        widest = int(shares[:, k].argmax())
+        if shares[widest, k] > LABELLED:
+            chart.text(widest + 1, float(ends[widest, [k, k + 1]].mean()), str(cluster), anchor="middle")
+    return chart
 
 
 def _figures(table: pd.DataFrame) -> list[str]:

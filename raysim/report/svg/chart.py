@@ -142,6 +142,15 @@ class Chart:
             back = "L" + "L".join(reversed(below[1:].split("L")))
             self._marks.append(element("path", d=f"{above}{back}Z", class_=f"c{style.colour} band"))
 
+    def area(self, x: ArrayLike, low: ArrayLike, high: ArrayLike, *, shade: float) -> None:
+        """What lies between two lines, ``shade`` from 0 to 1 as of a heat map's cell."""
+        places = list(zip(self.across(x), self.up(low), self.up(high), strict=True))
+        there = [place for place in places if np.isfinite(place).all()]
+        if there:
+            outline = [(a, c) for a, _, c in there] + [(a, b) for a, b, _ in reversed(there)]
+            d = f"{_path(outline, steps=False)}Z"
+            self._marks.append(element("path", d=d, class_="cell edged", fill_opacity=short_share(shade)))
+
     def bars(
         self,
         low: ArrayLike,
