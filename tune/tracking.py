@@ -2,11 +2,12 @@
 
 It works behind the sweep, on a thread of its own, from what the journal holds already. A store that cannot be reached
 therefore costs nothing but time: what was not sent stays in the journal, is tried again while the sweep goes on, and
-is sent when the sweep is resumed.
+is sent when the sweep is resumed. A sweep that fails or is stopped is ``FAILED`` or ``KILLED`` there until it goes on.
 """
 
 from __future__ import annotations
 
+import contextlib
 import math
 import queue
 import subprocess
@@ -68,6 +69,9 @@ class SweepTracker:
         self._closing = threading.Event()
         self._thread: threading.Thread | None = None
         self._calls = 0
+        self._concluded = False
+        self._stopped: Status | None = None
+        self._ending = threading.Lock()
         self._tracker: Tracker | None = None
 
     def __enter__(self) -> SweepTracker:
@@ -80,8 +84,13 @@ class SweepTracker:
         self._closing.set()
         self._queue.put(None)
         if self._thread is not None:
-            seconds = CLOSING_SECONDS if error is None else KILLED_SECONDS
-            if not joined(self._thread, lambda: self._calls, seconds):
+            threads, failed = [self._thread], isinstance(error, Exception)
+            if error is not None or not self._concluded:
+                self._stopped = "FAILED" if failed else "KILLED"
+                threads.append(threading.Thread(target=self._end_all, name="mlflow ends", daemon=True))
+                threads[-1].start()
+            seconds = CLOSING_SECONDS if error is None or failed else KILLED_SECONDS
+            if not joined(threads, lambda: self._calls, seconds):
                 self.unsent += self._queue.qsize()  # what is sent now has left it, and its end has not
                 self.error = self.error or f"it did not answer within {seconds:g} s"
 
@@ -113,6 +122,7 @@ class SweepTracker:
         self, members: Mapping[int, bool], figures: Mapping[str, float], files: Mapping[str, Path], note: str
     ) -> None:
         """Send what is known at the end: who is in the Pareto set, the sweep's figures, its files by name, a note."""
+        self._concluded = True
         self._queue.put((dict(members), dict(figures), dict(files), note))
 
     def _work(self) -> None:
@@ -135,6 +145,17 @@ class SweepTracker:
                 tries = 0
                 self._calls += 1
 
+    def _answered(self) -> None:
+        """A call of MLflow has come back."""
+        self._calls += 1
+
+    def _end_all(self) -> None:
+        """Set how the sweep has ended, and trials that are half sent, while what is left is sent."""
+        with contextlib.suppress(Exception), self._ending:  # whatever the store raises: it is away
+            for run in (*(self._halves or ()), self._run):
+                if self._tracker is not None and run is not None and self._stopped is not None:
+                    self._tracker.end(run, self._stopped)
+
     def _done(self, item: Any) -> bool:
         """Whether it could be sent. After a failure while closing nothing else is tried: the store is away."""
         if self.unsent and self._closing.is_set():
@@ -153,11 +174,15 @@ class SweepTracker:
         """The store, with the sweep's own run open and without what an earlier try left half sent."""
         if self._tracker is None:
             check_reachable(self._config.tracking.uri)  # MLflow itself would try for minutes to open it
-            self._tracker = Tracker(self._config.tracking.uri, self._config.tracking.experiment)
+            self._tracker = Tracker(self._config.tracking.uri, self._config.tracking.experiment, self._answered)
+            if self._run is not None:
+                self._tracker.reopen(self._run)
+                self._end_all()  # if it was stopped meanwhile
         if self._run is None:
             params = self._config.frozen() | {"sweep": self._plan.sweep.frozen()}
             tags = self._tags | {"level": "sweep", "strategy": label(self._config.strategy)}
             self._run = self._tracker.start(self._config.name, params, tags)
+            self._end_all()
             self._write()
         if self._halves is None:
             self._halves = [run for run in self._tracker.nested(self._run) if run not in self._sent.values()]
@@ -190,8 +215,9 @@ class SweepTracker:
             tracker.finish(nested, headline(trial.finals.get(seed, {})), {}, ended, trial.error)
         if trial.error is not None:
             tracker.tag(run, {"error": trial.error[:5000]})
-        tracker.end(run, STATUS[trial.status])
-        self._halves.remove(run)
+        with self._ending:
+            tracker.end(run, STATUS[trial.status])
+            self._halves.remove(run)
         self._sent[trial.number] = run
         self._write()
 

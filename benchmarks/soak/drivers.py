@@ -122,9 +122,7 @@ def _play(arguments: list[str], folder: str, environment: dict[str, str], *outpu
     os.environ.update(environment)
     from raysim.cluster import connection
     from raysim.experiment import session
-    from raysim.tracking import recording
 
-    recording.KILLED_SECONDS = recording.CLOSING_SECONDS = 200.0  # of a store on a busy machine
     if patience := environment.get(PATIENCE):
         session.SILENCE *= float(patience)
         session.RESTARTS = 30  # on a busy machine some are silent by themselves

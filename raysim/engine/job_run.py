@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 
@@ -22,9 +23,11 @@ from raysim.engine.messages import PartialResult
 from raysim.engine.pool import Pool
 from raysim.engine.remote import RemoteState
 from raysim.engine.server import JobServer
+from raysim.engine.standing_checks import check_promise, check_remembered, check_residuals
 from raysim.engine.stopping import Stopped, Stopping
-from raysim.strategies.base import POOLED, Ids
-from raysim.traffic.ledger import Bytes
+from raysim.strategies.base import POOLED, Floats, Ids, Question
+from raysim.strategies.checks.answers import check_state
+from raysim.traffic.ledger import Bytes, Ledger
 from raysim.virtual_time.clock import NOBODY
 from raysim.virtual_time.scheduling import ScheduledCohort
 from raysim.virtual_time.unreliable import check_progress
@@ -62,7 +65,8 @@ class JobRun(JobServer):
             pack_memory(self._view.memory, {})
         while not self._stops() and self._round < self._job.rounds:
             yield from self._play_round(self._round + 1)
-            if cadence.due(self._round):
+            # That of a private run's last round would not be gone on from.
+            if cadence.due(self._round) and (self._job.privacy is None or self._round < self._job.rounds):
                 yield self._checkpoint()
                 cadence.made()
         yield from self._conclude()
@@ -70,6 +74,8 @@ class JobRun(JobServer):
     def _begin(self) -> None:
         """Set everything up, or go on where the run stood."""
         self._began, since = time.perf_counter(), self._since
+        if since is not None:
+            self._check_standing(since)
         if since is not None and since.history is not None:
             self._restore(since.history.copy())
         else:
@@ -91,6 +97,51 @@ class JobRun(JobServer):
         self._state = self._between.setup(self._strategy, self._view, self._measure)
         if self._job.rounds:
             self._measure_the_start()
+
+    def _check_standing(self, since: RunState) -> None:
+        """Raise ``ValueError`` for a standing that is none of this job's, or from which something was taken out."""
+        check_state(since.state, self._view)
+        hospitals, size, history = len(self._everyone), self._layout.size, since.history
+        travels = size if self._private is None else int(size - self._private.sum())
+        for kept in (since.kept, None if since.best is None else since.best.kept):
+            check_remembered(kept or {}, hospitals, size, travels)
+        if history is None:
+            return
+        if history.models_held.shape != (hospitals,):
+            raise ValueError(f"it is of {len(history.models_held)} hospitals, and there are {hospitals}")
+        in_rounds = self._job.system is None and self._strategy.asynchrony() is None
+        if self._between.owes:
+            check_residuals(since.kept, history, all_trained=in_rounds)
+        if self._job.privacy is None:
+            return
+        if since.round >= self._job.rounds:
+            raise ValueError("no round is left to be played after it, by which its ledger could be judged")
+        cohorts = partial(self._cohort_of, since) if in_rounds else lambda round: None
+        always = self._job.privacy.unit == "hospital" or self._job.privacy.way == "pooled"
+        check_promise(history, self._setup_again(), cohorts, always=always)
+
+    def _cohort_of(self, since: RunState, round: int) -> Ids | None:
+        """Who takes part in a round where nothing but the round decides it; None where more does."""
+        if since.memory is not None:
+            return None
+        return self._strategy.select(replace(self._view, round=round), since.state, round)
+
+    def _setup_again(self) -> Ledger:
+        """What hospitals tell before the first round: they are asked, as a measurement, what they have answered."""
+
+        def ask(question: Question, *, models: Floats | None = None, ids: Ids | None = None) -> Sequence[Floats]:
+            asked = self._everyone if ids is None else ids
+            answers = self._between.answers(self._measure(question, models=models, ids=ids), asked)
+            self._traffic.asked(question, asked, np.array([answer.size for answer in answers]), models)
+            return answers
+
+        self._register()
+        view = replace(self._view, ask=ask)
+        if self._strategy.uses_selection():
+            view = replace(view, memory=self._job.selection.setup(view))
+        self._between.setup(self._strategy, view, self._measure)
+        told, self._traffic.ledger = self._traffic.ledger, Ledger()
+        return told
 
     def _measure_the_start(self) -> None:
         """Losses of the models that all begins with."""

@@ -158,7 +158,7 @@ class _OnRay:
                         f"resources: the coordinator was lost {restarts} times ({lost}); see whether there is memory "
                         "enough for it"
                     ) from None
-                self._restart(str(lost))
+                restarts += self._restart(str(lost), say)
                 where = f"round {since.round}" if since is not None else "the start"
                 say(f"the coordinator was lost ({lost}); a new one goes on from {where}")
 
@@ -198,18 +198,25 @@ class _OnRay:
         here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
         return ray.remote(num_cpus=0, scheduling_strategy=here)(CoordinatorActor).remote(search_path(), self.pool)
 
-    def _restart(self, lost: str) -> None:
+    def _restart(self, lost: str, say: Callable[[str], None]) -> int:
+        """Start a new coordinator, and returns how many of them were lost while they started: one at most."""
         import ray
 
-        try:
-            ray.kill(self.coordinator)
-            self.coordinator = self._coordinate()
-            ray.get(self.coordinator.ready.remote(), timeout=RESTART_SECONDS)
-        except (ray.exceptions.RayError, OSError, RuntimeError) as error:
-            raise ResourceError(
-                f"resources: the coordinator was lost ({lost}) and cannot be started again ({type(error).__name__}); "
-                "Ray itself has failed"
-            ) from None
+        for early in (0, 1):
+            try:
+                ray.kill(self.coordinator)
+                self.coordinator = self._coordinate()
+                ray.get(self.coordinator.ready.remote(), timeout=RESTART_SECONDS)
+            except (ray.exceptions.RayError, OSError, RuntimeError) as error:
+                if early or not isinstance(error, ray.exceptions.ActorDiedError):
+                    raise ResourceError(
+                        f"resources: the coordinator was lost ({lost}) and cannot be started again "
+                        f"({type(error).__name__}); Ray itself has failed"
+                    ) from None
+                say(f"the coordinator was lost ({type(error).__name__}) while it started")
+            else:
+                break
+        return early
 
 
 def place_live(

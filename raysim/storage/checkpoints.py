@@ -10,6 +10,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
+import math
 import re
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -27,7 +28,7 @@ from raysim.engine.stopping import Stopping
 from raysim.storage.file_store import FileStore, file_store, reason
 from raysim.strategies.base import Strategy
 from raysim.traffic.ledger import Ledger
-from raysim.virtual_time.clock import Clock
+from raysim.virtual_time.clock import Clock, checked
 
 FORMAT = 7
 NAME = re.compile(r"round-(\d+)\.([0-9a-f]{32})\.safetensors")
@@ -183,7 +184,7 @@ def decode(content: bytes, strategy: Strategy) -> tuple[RunState, str]:
             kept=_unpack_kept(header["kept"], arrays),
             memory=unpack(header["memory"], arrays),
             history=_history(header, arrays) if "columns" in header else None,
-            clock=unpack(header["clock"], arrays, Clock),
+            clock=checked(unpack(header["clock"], arrays, Clock)),
             attacks=unpack(header.get("attacks"), arrays),
             stopping=None if header["stopping"] is None else Stopping.unpacked(header["stopping"]),
             reception=unpack(header.get("reception"), arrays),
@@ -197,10 +198,10 @@ def decode(content: bytes, strategy: Strategy) -> tuple[RunState, str]:
 def _history(header: Mapping[str, Any], arrays: Mapping[str, Any]) -> History:
     held = np.array(header["models_held"], dtype=np.int64)
     rounds = unpack_rounds(header["columns"], arrays)
-    if held.ndim != 1 or [row.round for row in rounds] != sorted({row.round for row in rounds}):
+    if held.ndim != 1 or [row.round for row in rounds] != list(range(1, len(rounds) + 1)):
         raise Damaged("its rounds or hospitals are not in their order")
-    if rounds and rounds[-1].round > header["round"]:
-        raise Damaged(f"it is of round {header['round']} and holds round {rounds[-1].round}")
+    if len(rounds) != header["round"]:
+        raise Damaged(f"it is of round {header['round']} and holds {len(rounds)} rounds")
     ledger = unpack_ledger(header["ledger"], arrays, len(held))
     _check_ledger(ledger, rounds, len(held))
     return History(
@@ -247,6 +248,10 @@ def read_tensors(content: bytes) -> tuple[Arrays, dict[str, Any]]:
         arrays = {name: array.copy() for name, array in load(content).items()}
     except SafetensorError as error:
         raise ValueError(str(error)) from None
+    for name, array in arrays.items():
+        # One without content may say that it has any number of rows, of which lists would be made.
+        if not array.size and math.prod(extent for extent in array.shape if extent) > len(content):
+            raise ValueError(f"its array {name!r:.50} is empty and has shape {list(array.shape)}")
     length = int.from_bytes(content[:8], "little")
     header: dict[str, Any] = json.loads(json.loads(content[8 : 8 + length])["__metadata__"]["raysim"])
     return arrays, header
@@ -321,7 +326,8 @@ def _unpack_best(tree: Mapping[str, Any] | None, arrays: Mapping[str, Any], stra
     if tree is None:
         return None
     packed = {name.removeprefix(BEST): array for name, array in arrays.items() if name.startswith(BEST)}
-    return RunState(tree["round"], unpack_state(tree["state"], packed, strategy), _unpack_kept(tree["kept"], packed))
+    state, kept = unpack_state(tree["state"], packed, strategy), _unpack_kept(tree["kept"], packed)
+    return RunState(_count(tree["round"], "best round"), state, kept)
 
 
 def _pack_kept(kept: HospitalStates | None, arrays: Arrays) -> list[str] | None:

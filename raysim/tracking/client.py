@@ -10,7 +10,7 @@ import re
 import socket
 import tempfile
 import time
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Literal
@@ -101,16 +101,36 @@ def sqlite_path(uri: str) -> Path:
     return Path(uri.removeprefix(SQLITE))
 
 
-class Tracker:
-    """Writes runs to the MLflow store at ``uri`` under ``experiment``."""
+class _Answering:
+    """An MLflow client that says whenever one of its calls has come back."""
 
-    def __init__(self, uri: str, experiment: str) -> None:
+    def __init__(self, client: Any, answered: Callable[[], None]) -> None:
+        self._client, self._answered = client, answered
+
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        method = getattr(self._client, name)
+
+        def call(*arguments: Any, **keywords: Any) -> Any:
+            result = method(*arguments, **keywords)
+            self._answered()
+            return result
+
+        return call
+
+
+class Tracker:
+    """Writes runs to the MLflow store at ``uri`` under ``experiment``; ``answered`` is called after each of its calls.
+
+    A run is recorded by tens of them, so that a slow store is told from one that is away.
+    """
+
+    def __init__(self, uri: str, experiment: str, answered: Callable[[], None] = lambda: None) -> None:
         from mlflow.tracking import MlflowClient
 
         if uri.startswith(SQLITE):
             # MLflow keeps a store for each address in a process: a relative one would stay in the first folder.
             uri = f"{SQLITE}{sqlite_path(uri).absolute()}"
-        self._client = MlflowClient(tracking_uri=uri)
+        self._client = _Answering(MlflowClient(tracking_uri=uri), answered)
         self._held: dict[str, set[tuple[str, int]]] = {}
         self._closed: set[str] = set()
         existing = self._client.get_experiment_by_name(experiment)
@@ -146,7 +166,7 @@ class Tracker:
         self._log_params(run_id, params, run.data.params)
         if "error" in run.data.tags:
             self._client.delete_tag(run_id, "error")
-        self._client.update_run(run_id, status="RUNNING")
+        self.reopen(run_id)
         return run_id
 
     def known(self, tag: str) -> str | None:
@@ -168,8 +188,21 @@ class Tracker:
         note: str = "",
         rounds: Sequence[Round] = (),
     ) -> None:
-        """Record the last ``rounds``, final figures and a ``note``, :meth:`keep` files, and end the run, with an
-        ``error`` if it failed."""
+        """:meth:`complete` a run, and :meth:`end` it."""
+        self.complete(run_id, summary, files, error, note, rounds)
+        self.end(run_id, status)
+
+    def complete(
+        self,
+        run_id: str,
+        summary: Mapping[str, float],
+        files: Mapping[str, Path],
+        error: str | None = None,
+        note: str = "",
+        rounds: Sequence[Round] = (),
+    ) -> None:
+        """Record the last ``rounds``, final figures and a ``note``, :meth:`keep` files, and record the ``error`` of a
+        run that failed."""
         from mlflow.entities import Metric
 
         if run_id in self._closed:
@@ -180,7 +213,6 @@ class Tracker:
         self.keep(run_id, files)
         if error is not None:
             self._client.set_tag(run_id, "error", error[:5000])
-        self._client.set_terminated(run_id, status)
 
     def metrics(self, run_id: str, values: Sequence[tuple[str, float, int]]) -> None:
         """Record ``(name, value, step)``; undefined values are left out."""
@@ -207,8 +239,13 @@ class Tracker:
             self._client.log_artifact(run_id, str(path), artifact_path=posixpath.dirname(name) or None)
 
     def end(self, run_id: str, status: Status) -> None:
-        """Set how a run has ended."""
-        self._client.set_terminated(run_id, status)
+        """Set how a run has ended, unless it had ended well before it was gone on with."""
+        if run_id not in self._closed:
+            self._client.set_terminated(run_id, status)
+
+    def reopen(self, run_id: str) -> None:
+        """A run that has ended goes on."""
+        self._client.update_run(run_id, status="RUNNING")
 
     def side_by_side(self, runs: Sequence[str]) -> str:
         """The page of MLflow that plots these runs' parameters against their metrics, as an address within its site."""

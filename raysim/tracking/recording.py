@@ -4,6 +4,9 @@ MLflow takes seconds to import and to open its store: that happens in a thread w
 and written every few seconds and with a run's end. A store that cannot be reached costs nothing but time: it is tried
 again while the runs go on, once more at the end, and what it has not taken then is left to be sent later; see
 :class:`Unsent`.
+
+Where the command fails or is stopped, how its runs have ended is set at once, past whatever is under way to a slow
+store: no run is to stay RUNNING.
 """
 
 from __future__ import annotations
@@ -41,7 +44,7 @@ CLOSING_SECONDS = 60.0
 """How long one call of MLflow may take once everything else is done, before what is left is taken for unsent."""
 
 KILLED_SECONDS = 15.0
-"""The same where the command is stopped."""
+"""The same where somebody has stopped the command, and waits for its end."""
 
 
 @dataclass(frozen=True)
@@ -62,17 +65,17 @@ class Unsent:
     note: str = ""
 
 
-def joined(thread: threading.Thread, calls: Callable[[], int], seconds: float) -> bool:
-    """Wait for a thread as long as MLflow's calls, which ``calls`` counts, come back within ``seconds``.
+def joined(threads: Sequence[threading.Thread], calls: Callable[[], int], seconds: float) -> bool:
+    """Wait for threads as long as MLflow's calls, which ``calls`` counts, come back within ``seconds``.
 
-    It may hang in one, and ends with the process. Returns whether it has ended.
+    They may hang in one, and end with the process. Returns whether all have ended.
     """
-    before = -1
-    while thread.is_alive() and before != calls():
-        before, until = calls(), time.monotonic() + seconds
-        while thread.is_alive() and before == calls() and time.monotonic() < until:
-            thread.join(0.1)
-    return not thread.is_alive()
+    seen, until = calls(), time.monotonic() + seconds
+    while (alive := [each for each in threads if each.is_alive()]) and time.monotonic() < until:
+        alive[0].join(0.1)
+        if (now := calls()) != seen:
+            seen, until = now, time.monotonic() + seconds
+    return not alive
 
 
 class Recorder:
@@ -90,6 +93,8 @@ class Recorder:
         self._news = threading.Condition()
         self._records: list[Record] = []
         self._closing = threading.Event()
+        self._stopped = False
+        self._ending = threading.Lock()
         self._calls = 0
         self._tracker: Tracker | None = None
         self._thread: threading.Thread | None = None
@@ -105,12 +110,17 @@ class Recorder:
         for record in self._records if error is not None else ():
             if record.status is None:  # a stop while it was entered or left
                 record.__exit__(kind, error, at)
+        self._stopped = error is not None
         self._closing.set()
         with self._news:
             self._news.notify()
         if self._thread is not None:
-            seconds = CLOSING_SECONDS if error is None else KILLED_SECONDS
-            if not joined(self._thread, lambda: self._calls, seconds):
+            threads = [self._thread]
+            if self._stopped:
+                threads.append(threading.Thread(target=self._end_all, name="mlflow ends", daemon=True))
+                threads[-1].start()
+            seconds = CLOSING_SECONDS if error is None or isinstance(error, Exception) else KILLED_SECONDS
+            if not joined(threads, lambda: self._calls, seconds):
                 self.error = self.error or f"it did not answer within {seconds:g} s"
         self._host.close()
         if error is None and self._thread is not None:
@@ -177,12 +187,16 @@ class Recorder:
             record.doubtful = True
             record.run_id = begin(record.name, record.params, record.tags, above)
             record.sent = 0
+            if self._stopped:  # it is RUNNING since this call
+                self._end(record)
         record.doubtful = True
         status = record.status  # before the rounds: once a run has ended there are no more of them
         rounds = record.rounds[record.sent :]
         if status is not None:
-            tracker.finish(record.run_id, record.summary, record.files, status, record.error, record.note, rounds)
-            record.over = True
+            tracker.complete(record.run_id, record.summary, record.files, record.error, record.note, rounds)
+            with self._ending:
+                tracker.end(record.run_id, status)
+                record.over = True
         elif rounds:
             tracker.rounds(record.run_id, rounds)
         record.sent += len(rounds)
@@ -191,8 +205,24 @@ class Recorder:
     def _store(self) -> Tracker:
         if self._tracker is None:
             check_reachable(self._tracking.uri)  # MLflow itself would try for minutes to open it
-            self._tracker = Tracker(self._tracking.uri, self._tracking.experiment)
+            self._tracker = Tracker(self._tracking.uri, self._tracking.experiment, self._answered)
         return self._tracker
+
+    def _answered(self) -> None:
+        """A call of MLflow has come back."""
+        self._calls += 1
+
+    def _end_all(self) -> None:
+        """Set how all runs have ended, while what is left of them is sent."""
+        with contextlib.suppress(Exception):  # whatever MLflow, its database or the network raise: the store is away
+            for record in self._records:
+                self._end(record)
+
+    def _end(self, record: Record) -> None:
+        """Set how a run has ended; one that ended well is taken for stopped until all of it has been sent."""
+        with self._ending:
+            if self._tracker is not None and record.run_id is not None and not record.over:
+                self._tracker.end(record.run_id, "KILLED" if record.status in (None, "FINISHED") else record.status)
 
 
 @dataclass(eq=False)

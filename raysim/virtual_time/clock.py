@@ -7,6 +7,7 @@ when is known too, and only those are really trained whose updates are used.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
@@ -97,6 +98,22 @@ class Clock:
             objective=replace(problem.objective, pulls=pulls),
         )
         return replace(state, bank=np.concatenate([state.bank, models])), moved
+
+
+def checked(clock: Any) -> Clock | None:
+    """A clock that was read from a file, or None. Raises ``ValueError`` for one that no server can have."""
+    if clock is None:
+        return None
+    if not isinstance(clock, Clock) or not isinstance(clock.now, float):
+        raise ValueError("its virtual clock shows no time")
+    if type(clock.waits) is not int or clock.waits < 0:
+        raise ValueError(f"its virtual clock has waited {clock.waits!r:.50} times")
+    under_way = (clock.hospital, clock.version, clock.ends, clock.lost)
+    if any(each.shape != (len(clock.hospital),) for each in under_way) or len(clock.models) != len(clock.kept):
+        raise ValueError("its virtual clock does not say of all hospitals when they end")
+    if not np.isin(clock.version, clock.kept).all() or not np.isfinite(clock.models).all():
+        raise ValueError("its virtual clock lacks a model that a hospital has started from")
+    return clock
 
 
 def trained_rows(view: FederationView, ids: Ids, problem: LocalProblem) -> Floats:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import json
 import os
@@ -9,6 +10,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -52,15 +54,15 @@ class Server:
         self._folder = empty_store(folder)
         with socket.socket() as probe:
             probe.bind(("127.0.0.1", 0))
-            self._port = probe.getsockname()[1]
-        self.uri = f"http://127.0.0.1:{self._port}"
+            self.port = probe.getsockname()[1]
+        self.uri = f"http://127.0.0.1:{self.port}"
         self.start()
 
     def start(self) -> None:
         store = ["--backend-store-uri", f"sqlite:///{self._folder}/mlflow.db"]
         store += ["--artifacts-destination", str(self._folder / "artifacts")]
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "mlflow", "server", *store, "--port", str(self._port), "--workers", "1"],
+            [sys.executable, "-m", "mlflow", "server", *store, "--port", str(self.port), "--workers", "1"],
             env=os.environ | {"MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"},  # which starts five more processes
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
@@ -69,7 +71,7 @@ class Server:
         for _ in range(1200):
             assert self._process.poll() is None
             try:
-                socket.create_connection(("127.0.0.1", self._port), timeout=1).close()
+                socket.create_connection(("127.0.0.1", self.port), timeout=1).close()
                 return
             except OSError:
                 time.sleep(0.1)
@@ -88,6 +90,45 @@ def server(tmp_path: Path) -> Iterator[Server]:
     server = Server(folder)
     yield server
     server.kill()
+
+
+class Gate:
+    """A port that hands connections on to a server, files apart: these wait until ``free`` is set, and are refused."""
+
+    def __init__(self, port: int) -> None:
+        self._target = port
+        self.arrived, self.free = threading.Event(), threading.Event()
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.uri = f"http://127.0.0.1:{self._listener.getsockname()[1]}"
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def close(self) -> None:
+        self._listener.close()
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                ours = self._listener.accept()[0]
+            except OSError:
+                return
+            theirs = socket.create_connection(("127.0.0.1", self._target))
+            for source, sink in ((ours, theirs), (theirs, ours)):
+                threading.Thread(target=self._pump, args=(source, sink), daemon=True).start()
+
+    def _pump(self, source: socket.socket, sink: socket.socket) -> None:
+        try:
+            while content := source.recv(65536):
+                if content.startswith(b"PUT "):
+                    self.arrived.set()
+                    self.free.wait()
+                    break
+                sink.sendall(content)
+        except OSError:
+            pass
+        for end in (source, sink):
+            with contextlib.suppress(OSError):
+                end.shutdown(socket.SHUT_RDWR)
+            end.close()
 
 
 def said_by_run(tree: dict[str, Any], out: str, monkeypatch: pytest.MonkeyPatch, **how: bool) -> str:
@@ -210,6 +251,47 @@ def test_a_file_that_cannot_be_written_any_more(kind: str, here: Path, monkeypat
     assert {run.data.tags["mlflow.parentRunId"] for run in nested} == {parent.info.run_id}
     whole(uri)
     assert not (here / "out" / "unsent.json").exists()
+
+
+@pytest.mark.parametrize(
+    ("error", "due"),
+    [(ResourceError("no memory"), ["FAILED", "KILLED"]), (KeyboardInterrupt(), ["KILLED", "KILLED"])],
+)
+def test_no_run_stays_running_while_the_store_is_slow_to_take_files(
+    error: BaseException, due: list[str], server: Server, here: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """The files of a finished run are still on their way when the next one fails, and never arrive."""
+    gate = Gate(server.port)
+    told = RunProgress.round
+
+    def fails(self: RunProgress, row: Round) -> None:
+        told(self, row)
+        if gate.arrived.is_set() and row.round == 3:
+            raise error
+
+    def ended(self: RunProgress, *of: Any) -> None:
+        assert gate.arrived.wait(600)
+
+    leaves = recording.Recorder.__exit__
+
+    def leaving(self: recording.Recorder, kind: Any, raised: Any, at: Any) -> None:
+        threading.Timer(0.5, gate.free.set).start()  # while it waits for the store
+        leaves(self, kind, raised, at)
+
+    tree = SMALL | {"tracking": {"uri": gate.uri}, "strategies": ["local", "fedavg"], "seeds": [1]}
+    with monkeypatch.context() as patch:
+        patch.setattr(RunProgress, "round", fails)
+        patch.setattr(RunProgress, "end", ended)
+        patch.setattr(recording.Recorder, "__exit__", leaving)
+        with pytest.raises(type(error)):
+            start(tree, "out", compare=True)
+    assert sorted(run.info.status for run in recorded(server.uri)) == due
+    gate.close()
+    config = Path("out", "config.yaml")
+    config.write_text(config.read_text().replace(gate.uri, server.uri))
+    go_on("out")
+    assert [run.info.status for run in recorded(server.uri)] == ["FINISHED"] * 3
+    whole(server.uri)
 
 
 def test_what_is_kept_names_no_folder_but_its_own(here: Path, monkeypatch: pytest.MonkeyPatch):

@@ -72,7 +72,7 @@ def changed(content: bytes, change: Any, **tensors: Any) -> bytes:
     [
         (lambda h: h.update(round=-1), "its round is -1"),
         (lambda h: h.update(round="one"), "its round is 'one'"),
-        (lambda h: h.update(round=0), "it is of round 0 and holds round 1"),
+        (lambda h: h.update(round=0), "it is of round 0 and holds 1 rounds"),
         (lambda h: h.update(seconds=[]), "float"),
         (lambda h: h.update(setup_down=1e300), "its setup_down is 1e"),
         (lambda h: h["ledger"][0].__setitem__(2, 10**15), "its ledger is 1000000000000000"),

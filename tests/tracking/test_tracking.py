@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import threading
+import time
 from pathlib import Path
 
 import pytest
 from mlflow.tracking import MlflowClient
 
 from raysim.tracking.client import Tracker, parameter_name
+from raysim.tracking.recording import joined
 
 
 def test_names_of_hospitals_that_mlflow_refuses_are_recorded_apart(tmp_path: Path) -> None:
@@ -33,3 +36,35 @@ def test_names_of_hospitals_that_mlflow_refuses_are_recorded_apart(tmp_path: Pat
 @pytest.mark.parametrize("key", ["training.rounds", "system.hospitals.St. Mary 1/2.uplink", "x" * 250])
 def test_a_name_that_mlflow_takes_stays(key: str) -> None:
     assert parameter_name(key) == key
+
+
+def test_each_file_that_arrives_shows_that_a_store_answers(tmp_path: Path) -> None:
+    """Else one that is slow would be taken for one that is away."""
+    files = {}
+    for name in ("a", "b", "c"):
+        (tmp_path / name).write_text(name)
+        files[name] = tmp_path / name
+    answers: list[None] = []
+    tracker = Tracker(f"sqlite:///{tmp_path}/mlflow.db", "raysim", lambda: answers.append(None))
+    run = tracker.start("r", {}, {})
+    before = len(answers)
+    tracker.finish(run, {}, files, "FINISHED")
+    assert len(answers) - before >= len(files) + 1
+
+
+def test_threads_are_waited_for_while_calls_come_back() -> None:
+    calls, over = [0], threading.Event()
+
+    def slow() -> None:
+        for _ in range(8):
+            time.sleep(0.1)
+            calls[0] += 1
+
+    threads = [threading.Thread(target=slow, daemon=True), threading.Thread(target=over.wait, daemon=True)]
+    for each in threads:
+        each.start()
+    assert joined(threads[:1], lambda: calls[0], 60.0)
+    assert calls == [8]
+    assert not joined(threads, lambda: calls[0], 0.2), "the other one hangs"
+    over.set()
+    assert joined(threads, lambda: calls[0], 60.0)

@@ -94,7 +94,7 @@ class Away:
     up = False
     started: tuple[str, ...] = ()
 
-    def __init__(self, uri, experiment):
+    def __init__(self, uri, experiment, answered):
         self._check()
 
     def _check(self):
@@ -156,3 +156,31 @@ def test_a_call_that_never_comes_back_is_left_behind(sweep, monkeypatch):
         entered.wait()
     never.set()
     assert (courier.unsent, courier.error) == (2, "it did not answer within 0.2 s")
+
+
+def test_a_sweep_that_is_stopped_is_not_running_until_it_goes_on(sweep, tmp_path):
+    from mlflow.tracking import MlflowClient
+
+    def status():
+        client = MlflowClient(f"sqlite:///{tmp_path}/mlflow.db")
+        experiment = client.get_experiment_by_name("raysim")
+        runs = [] if experiment is None else client.search_runs([experiment.experiment_id])
+        return {run.info.run_name: run.info.status for run in runs}
+
+    def stopped(by, number, of):
+        with sweep() as courier:
+            courier.finished(of)
+            while number not in status():
+                time.sleep(0.05)
+            assert status()["small"] == "RUNNING"
+            raise by
+
+    with pytest.raises(KeyboardInterrupt):
+        stopped(KeyboardInterrupt(), "trial 1", ONE)
+    assert (status()["small"], status()["trial 1"]) == ("KILLED", "FINISHED")
+    with pytest.raises(OSError, match="no room"):
+        stopped(OSError("no room"), "trial 2", TWO)
+    assert (status()["small"], status()["trial 2"]) == ("FAILED", "FINISHED")
+    with sweep() as courier:
+        courier.conclude({1: True, 2: False}, {}, {}, "said")
+    assert status()["small"] == "FINISHED"

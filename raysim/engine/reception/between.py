@@ -35,6 +35,7 @@ class Between:
 
     def __init__(self, job: Job, federation: Federation, private: Mask | None, travels: int) -> None:
         self._job = job
+        self._size = travels + (0 if private is None else int(private.sum()))
         self._byzantine: Byzantine | None = None
         self._compressing: Compressing | None = None
         self._secure: SecureSums | None = None
@@ -175,6 +176,11 @@ class Between:
         return update if self._byzantine is None else self._byzantine.learned(round, update, problem)
 
     @property
+    def owes(self) -> bool:
+        """Whether hospitals remember what compression has left out."""
+        return self._compressing is not None and self._compressing.remembers
+
+    @property
     def seen(self) -> Floats | None:
         """What the server has seen of each canary, ``[rounds, M]``; None without canaries."""
         return None if self._watch is None else np.array(self._watch.rounds).reshape(len(self._watch.rounds), -1)
@@ -195,11 +201,13 @@ class Between:
         }
 
     def resume(self, memory: dict[str, Any] | None) -> None:
-        """Go on from there."""
-        if memory is None:
+        """Go on from there. Raises ``ValueError`` where something of it is not there, or is absurd."""
+        if self._byzantine is None and self._secure is None:
             return
+        if memory is None:
+            raise ValueError("it holds nothing of attacks, rules and secure sums, which the run has")
         if self._byzantine is not None:
-            self._byzantine.resume(memory["byzantine"])
+            self._byzantine.resume(memory["byzantine"], self._size)
         if self._secure is not None:
             self._secure.resume(memory["secure"])
 

@@ -22,6 +22,7 @@ from raysim.core.errors import ConfigError
 from raysim.core.exact import ExactSum, decode, largest_entry
 from raysim.core.streams import stream
 from raysim.data.federation import Federation
+from raysim.engine.standing_checks import check_vectors, whole_number
 from raysim.engine.updates.own_attacks import OwnAttack, within
 from raysim.engine.updates.sums import heaviest
 from raysim.robust.aggregation import Aggregation
@@ -164,15 +165,22 @@ class Byzantine:
             "directions": self._directions,
         }
 
-    def resume(self, memory: dict[str, Any] | None) -> None:
-        """Go on from there."""
+    def resume(self, memory: dict[str, Any] | None, size: int) -> None:
+        """Go on from there with models of ``size`` scalars. Raises ``ValueError`` for what is none of it."""
         if memory is None:
-            return
-        tally = memory["tally"]
-        whole = {name: int(value) for name, value in tally.items() if name not in ("admitted", "largest")}
-        self._tally = Tally(**whole, admitted=tally["admitted"], largest=tally["largest"])
+            raise ValueError("it holds nothing of attacks and rules, which the run has")
+        tally, shares = memory["tally"], ("admitted", "largest")
+        counts = {name: whole_number(value, name, 2**53) for name, value in tally.items() if name not in shares}
+        largest, admitted = float(tally["largest"]), float(tally["admitted"])
+        if not (0 <= largest <= 1 and 0 <= admitted <= counts["sums"] * (1 + 1e-9)):
+            raise ValueError(f"its shares of bad updates are {largest:g} and {admitted:g} of {counts['sums']} sums")
+        self._tally = Tally(**counts, admitted=admitted, largest=largest)
         self._centres = {int(g): centre for g, centre in memory["centres"].items()}
-        self._direction, self._directions = memory["direction"], int(memory["directions"])
+        self._direction = memory["direction"]
+        self._directions = whole_number(memory["directions"], "number of directions", 2**53)
+        travels = size if self._travels is None else int(self._travels.sum())
+        check_vectors(self._centres.values(), travels, "centre of updates")
+        check_vectors(() if self._direction is None else (self._direction,), size, "direction of updates")
 
     def _as_asked(self, update: Update, problem: LocalProblem) -> Update:
         sent = problem.sent

@@ -117,8 +117,8 @@ class Reception:
         return None if self._guard is None else self._guard.memory
 
     def resume(self, memory: Any) -> None:
-        """Go on from there."""
-        if self._guard is not None and memory is not None:
+        """Go on from there. Raises ``ValueError`` for what is none of it."""
+        if self._guard is not None:
             self._guard.resume(memory)
 
 
@@ -164,8 +164,13 @@ class HospitalNoise:
         return None if self._section.adaptive is None else {"clip": self._clip}
 
     def resume(self, memory: Any) -> None:
-        """Go on with the clip that was reached."""
-        self._clip = float(memory["clip"])
+        """Go on with the clip that was reached. Raises ``ValueError`` for one that no run reaches."""
+        if self._section.adaptive is None:
+            return
+        clip = float(memory["clip"])
+        if not 0 < clip <= self._largest:
+            raise ValueError(f"its clip is {clip:g}, and those from above 0 to {self._largest:g} can be")
+        self._clip = clip
 
     def noised(self, round: int, problem: LocalProblem, units: NDArray[np.int64]) -> NDArray[np.int64]:
         """The sums with the noise of a ``round``; the clip then moves to that of the next one."""

@@ -16,6 +16,7 @@ from raysim.config.secure import SecureSection
 from raysim.core.errors import ConfigError
 from raysim.core.exact import ExactSum
 from raysim.core.streams import stream
+from raysim.engine.standing_checks import whole_number
 from raysim.engine.updates.shares import sure_to_be_left
 from raysim.secure import graph, traffic
 from raysim.secure.protocol import Lost, SecureSum
@@ -168,9 +169,11 @@ class SecureSums:
         return self._tried, self._given_up
 
     def resume(self, memory: Sequence[int] | None) -> None:
-        """Go on from there."""
-        if memory is not None:
-            self._tried, self._given_up = int(memory[0]), int(memory[1])
+        """Go on from there. Raises ``ValueError`` for what is no such counts."""
+        if memory is None or len(memory) != 2:
+            raise ValueError("it does not count its secure sums")
+        self._tried = whole_number(memory[0], "number of secure sums", 2**53)
+        self._given_up = whole_number(memory[1], "number of secure sums given up", self._tried)
 
     def _weights(self, problem: LocalProblem, entries: int) -> Floats:
         """The weights of each entry in each sum, ``[H, G]``, that of control variates behind."""

@@ -1,0 +1,104 @@
+"""Whether what a run is to go on from fits it: whoever has changed a checkpoint is told so before anything is trained.
+
+Shapes, counts and finite numbers are checked, and that nothing is left out of which it would not be noticed: what
+hospitals owe under compression, and what the privacy of a run is counted by.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from raysim.config.privacy import UPDATES
+from raysim.engine.job import History
+from raysim.engine.messages import FIRST, MODEL, SECOND, STEPS, VARIATE, HospitalStates
+from raysim.strategies.base import POOLED, Ids
+from raysim.traffic.ledger import Ledger
+
+RESIDUAL = re.compile(r"residual of \d{1,9}")
+"""What a hospital owes of updates that were compressed, by group of its rows."""
+
+
+def check_remembered(kept: HospitalStates, hospitals: int, size: int, travels: int) -> None:
+    """Raise ``ValueError`` for what is not ``kept`` of models with ``size`` scalars, of which so many ``travels``."""
+    for hospital, vectors in kept.items():
+        if not (hospital == POOLED or 0 <= hospital < hospitals):
+            raise ValueError(f"it holds what hospital {hospital} remembers, and there are {hospitals}")
+        for what, vector in vectors.items():
+            if what in (MODEL, VARIATE):
+                due: tuple[int, ...] = (size,)
+            elif RESIDUAL.fullmatch(what):
+                due = (travels,)
+            elif what == STEPS:
+                due = (1,)
+            elif what in (FIRST, SECOND):
+                due = vector.shape if vector.ndim == 1 and len(vector) <= size else (size,)
+            else:
+                raise ValueError(f"hospital {hospital} remembers {what!r:.50}, which is nothing of raysim's")
+            if vector.shape != due or not np.isfinite(vector).all():
+                raise ValueError(
+                    f"the {what} of hospital {hospital} has shape {list(vector.shape)} and {list(due)} finite numbers "
+                    "are due"
+                )
+
+
+def check_residuals(kept: HospitalStates | None, history: History, *, all_trained: bool) -> None:
+    """Raise ``ValueError`` unless those hospitals owe something that have sent compressed updates.
+
+    ``all_trained``: whether every update that was sent has been used, so that whoever sent it has trained.
+    """
+    owing = {
+        hospital for hospital, vectors in (kept or {}).items() if any(RESIDUAL.fullmatch(what) for what in vectors)
+    }
+    sent = {hospital for _, kind, ids, _ in history.ledger.entries if kind == "update" for hospital in ids.tolist()}
+    wrong = owing - sent if owing - sent or not all_trained else sent - owing
+    if wrong:
+        raise ValueError(
+            f"hospital {min(wrong)} has {'sent no update' if min(wrong) in owing else 'sent updates'} and "
+            f"{'owes' if min(wrong) in owing else 'owes nothing'} of what compression left out"
+        )
+
+
+def check_promise(history: History, setup: Ledger, cohorts: Callable[[int], Ids | None], *, always: bool) -> None:
+    """Raise ``ValueError`` for a ledger of a private run from which something has been taken out.
+
+    ``setup`` is what hospitals tell before the first round, asked once more. ``cohorts`` are the hospitals that send an
+    update in a round; None: not known. ``always``: whether every round tells something.
+    """
+    kept = {(kind, _key(ids), _key(sent)) for t, kind, ids, sent in history.ledger.entries if t == 0}
+    for _, kind, ids, sent in setup.entries:
+        if (kind, _key(ids), _key(sent)) not in kept:
+            raise ValueError(f"its ledger lacks '{kind}', which hospitals told before the first round")
+    told: dict[int, set[int]] = {}
+    for t, kind, ids, _ in history.ledger.entries:
+        if kind in UPDATES:
+            told.setdefault(t, set()).update(ids.tolist())
+    for row in history.rounds:
+        due = cohorts(row.round)
+        if always and row.round not in told:
+            raise ValueError(f"its ledger has no updates of round {row.round}")
+        if due is not None and told.get(row.round, set()) != set(due.tolist()):
+            raise ValueError(f"its ledger has updates of round {row.round} from others than took part")
+
+
+def _key(values: NDArray[Any]) -> bytes:
+    return np.ascontiguousarray(values, dtype=np.int64).tobytes()
+
+
+def whole_number(value: Any, name: str, most: float) -> int:
+    """``value`` as a whole number from 0 to ``most``. Raises ``ValueError``."""
+    if isinstance(value, bool | str) or not 0 <= value <= most or value != math.floor(value):
+        raise ValueError(f"its {name} is {value!r:.50}")
+    return int(value)
+
+
+def check_vectors(values: Iterable[Any], size: int, name: str) -> None:
+    """Raise ``ValueError`` unless all are vectors ``[size]`` of finite numbers."""
+    for value in values:
+        if not isinstance(value, np.ndarray) or value.shape != (size,) or not np.isfinite(value).all():
+            raise ValueError(f"its {name} is no vector of {size} finite numbers")
