@@ -150,7 +150,7 @@ class Case:
             if waiting and self.subject.command == "sweep" and time.monotonic() > self._passed + JOURNAL_SECONDS:
                 self.let_pass()
             if time.monotonic() > limit:
-                raise TimeoutError(f"nothing to strike after {BEGIN_SECONDS:g} s")
+                raise TimeoutError(f"nothing to strike after {BEGIN_SECONDS:g} s: {self.driver.said()[-300:]}")
             time.sleep(0.03)
 
     @contextmanager

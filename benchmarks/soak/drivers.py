@@ -106,6 +106,10 @@ class Driver:
         out, err = (path.read_text(errors="replace") for path in self._outputs)
         return Ended(self._process.exitcode, out, err)
 
+    def said(self) -> str:
+        """What it has written so far."""
+        return " ".join(path.read_text(errors="replace") for path in self._outputs)
+
 
 def command(arguments: Sequence[str], folder: Path, environment: Mapping[str, str]) -> Ended:
     """A command that nobody disturbs."""

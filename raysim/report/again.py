@@ -12,6 +12,7 @@ from jinja2 import UndefinedError
 from raysim.core import bounded
 from raysim.core.errors import ConfigError, nearest
 from raysim.report.page import Page, hospital_page
+from raysim.storage.atomic import replacing
 
 FILE = "report.json"
 
@@ -39,7 +40,8 @@ def rewritten(folder: Path, hospital: str | None, out: Path | None) -> Path:
         ) from None
     target = out or folder / name
     try:
-        target.write_bytes(html)
+        with replacing(target) as temporary:
+            temporary.write_bytes(html)
     except OSError as error:
         raise ConfigError(f"--out: {target} cannot be written ({error.strerror}); name a file that can be") from None
     return target

@@ -20,9 +20,10 @@ class replacing:
         return self._temporary
 
     def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
-        if error is None:
-            os.replace(self._temporary, self._path)
-        else:
+        try:
+            if error is None:
+                os.replace(self._temporary, self._path)
+        finally:
             self._temporary.unlink(missing_ok=True)
 
 

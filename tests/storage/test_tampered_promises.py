@@ -90,7 +90,8 @@ def run(made, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
     return enter
 
 
-Header, Tensors = dict[str, Any], dict[str, Any]
+Header = dict[str, Any]
+Tensors = dict[str, Any]
 Change = Callable[[Header, Tensors], None]
 
 
