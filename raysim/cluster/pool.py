@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from threading import Lock
 from typing import Any, TypeVar
 
 import numpy as np
+from numpy.typing import NDArray
 
+from raysim.cluster import node_sums
 from raysim.cluster.connection import check_same, software
 from raysim.cluster.lines import DIAL_SECONDS, Lines, Number, Switchboard, packed
 from raysim.cluster.placement import Placement
@@ -105,6 +107,17 @@ class HospitalActor:
             self._receiver.accept(inquiry.work.federation, shipment)
             return self._group.ask(inquiry, kept)
 
+    def round_apart(
+        self, plan: RoundPlan, kept: HospitalStates | None, shipment: Shipment | None
+    ) -> tuple[PartialResult, HospitalStates, NDArray[np.int64] | None]:
+        """A round whose sums are a result of their own, which stays on the node until somebody asks for it."""
+        partial, remembered = self.round(plan, kept, shipment)
+        return replace(partial, units=None), remembered, partial.units
+
+    def added(self, *sums: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Sums of several actors, added up; see :mod:`raysim.cluster.node_sums`."""
+        return node_sums.added(sums)
+
     def number(self) -> Number | None:
         """Where plain rounds may be called past Ray."""
         return self._switchboard.number()
@@ -146,6 +159,7 @@ class RayPool:
         self._sender = Sender(placement.served, delivery)
         self._device = device
         self._timeout = timeout
+        self._nodes = placement.nodes or (0,) * len(placement.served)
         self._no_lines()
         # Actors are pure, so a crashed one may restart and repeat the call that it was running. A long run may lose
         # many, but a call that fails again and again is given up.
@@ -211,17 +225,30 @@ class RayPool:
         shipments = self._sender.shipments(plan.work.federation, self.actors, pooled=POOLED in plan.ids)
         text = None if plan.remembers or memory is not None else packed(plan)
         lined = [] if text is None else self._lined(shipments)
-        everybody = range(len(self.actors))
-        calls = self._calls(plan, memory, shipments, [i for i in everybody if i not in lined])
+        everybody, when = range(len(self.actors)), f"in round {plan.round}"
+        apart = node_sums.with_sums(plan, self.served) if len(set(self._nodes)) > 1 else frozenset()
+        calls = self._calls(plan, memory, shipments, [i for i in everybody if i not in lined], apart)
         answers: dict[int, PartialResult] = {}
         late: list[int] = []
         if text is not None:
             answers, late = self._lines.call(lined, text, self._timeout)
             self._start_anew(late)
-            calls |= self._calls(plan, memory, shipments, [i for i in lined if i not in answers])
-        refs = {i: partial for i, (partial, _) in calls.items()}
-        answers |= self._gather(refs, plan.work, f"in round {plan.round}", anew=bool(late))
+            calls |= self._calls(plan, memory, shipments, [i for i in lined if i not in answers], apart)
+        answers |= self._gather({i: call[0] for i, call in calls.items()}, plan.work, when, anew=bool(late))
+        if held := {i: call[2] for i, call in calls.items() if i in apart}:
+            for i, units in self._added(held, plan.work, when).items():
+                answers[i].units = units
         return [answers[i] for i in everybody], [calls[i][1] if i in calls else {} for i in everybody]
+
+    def _added(self, held: dict[int, Any], work: Work, when: str) -> dict[int, NDArray[np.int64]]:
+        """The sums that actors have ``held`` back, added up on their way: those that arrive, by who has added them."""
+        for level in node_sums.additions(sorted(held), self._nodes):
+            summed = {
+                group[0]: self.actors[group[0]].added.remote(*(held.pop(actor) for actor in group)) for group in level
+            }
+            self._settle(summed, work, when, fetched=False)
+            held |= summed
+        return self._gather(held, work, when)
 
     def _lined(self, shipments: Sequence[Shipment | None]) -> list[int]:
         """The actors that can be called past Ray: those of this host that map their rows."""
@@ -241,16 +268,28 @@ class RayPool:
         return [i for i in mapping if i in self._lines.up]
 
     def _calls(
-        self, plan: RoundPlan, memory: StateReferences | None, shipments: Sequence[Shipment | None], who: Sequence[int]
+        self,
+        plan: RoundPlan,
+        memory: StateReferences | None,
+        shipments: Sequence[Shipment | None],
+        who: Sequence[int],
+        apart: frozenset[int],
     ) -> dict[int, Any]:
-        """A round through Ray, for the actors ``who``: references to what each answers, and to what is remembered."""
+        """A round through Ray, for the actors ``who``: references to what each answers, to what is remembered, and to
+        the sums of those of whom they come ``apart``.
+        """
         import ray
 
         if not who:
             return {}
         shared = ray.put(plan)
         kept = memory or [None] * len(self.actors)
-        return {i: self.actors[i].round.options(num_returns=2).remote(shared, kept[i], shipments[i]) for i in who}
+        calls = {}
+        for i in who:
+            actor = self.actors[i]
+            call = actor.round_apart.options(num_returns=3) if i in apart else actor.round.options(num_returns=2)
+            calls[i] = call.remote(shared, kept[i], shipments[i])
+        return calls
 
     def ask(self, inquiry: Inquiry, memory: StateReferences | None = None) -> list[list[Floats]]:
         return self._shipped(inquiry.work.federation, lambda: self._ask(inquiry, memory))
@@ -274,22 +313,13 @@ class RayPool:
     def _gather(
         self, refs: Mapping[int, Any], work: Work | None = None, when: str = "", *, anew: bool = False
     ) -> dict[int, Any]:
-        """What actors answer, by their number. One that is late is started anew and repeats its call, once; ``anew``
-        where that has been done.
+        """What actors answer, by their number; see :meth:`_settle`.
 
-        Raises ``ResourceError`` naming the hospitals of an actor that is late again, or that keeps dying.
+        Raises ``ResourceError`` naming the hospitals of an actor that keeps dying.
         """
         import ray
 
-        if not anew:
-            late = self._late(refs, self._timeout)
-            self._start_anew(late)
-            anew = bool(late)
-        if anew and (late := self._late(refs, self._timeout + self.restart_seconds)):
-            raise ResourceError(
-                f"resources.timeout: {self._who(late[0], work)} did not answer within {self._timeout:g} s {when}, "
-                "twice; raise it, or see why that process stands still"
-            )
+        self._settle(refs, work, when, anew=anew)
         try:
             answers: list[Any] = fetch(list(refs.values()))
         except ray.exceptions.RayActorError as error:
@@ -300,19 +330,37 @@ class RayPool:
             ) from None
         return dict(zip(refs, answers, strict=True))
 
+    def _settle(
+        self, refs: Mapping[int, Any], work: Work | None, when: str, *, anew: bool = False, fetched: bool = True
+    ) -> None:
+        """Return when actors have answered, by their number, or cannot, and where ``fetched`` what they say is here.
+
+        One that is late is started anew and repeats its call, once; ``anew`` where that has been done. Raises
+        ``ResourceError`` naming the hospitals of an actor that is late again.
+        """
+        if not anew:
+            late = self._late(refs, self._timeout, fetched)
+            self._start_anew(late)
+            anew = bool(late)
+        if anew and (late := self._late(refs, self._timeout + self.restart_seconds, fetched)):
+            raise ResourceError(
+                f"resources.timeout: {self._who(late[0], work)} did not answer within {self._timeout:g} s {when}, "
+                "twice; raise it, or see why that process stands still"
+            )
+
     def _start_anew(self, actors: Sequence[int]) -> None:
         import ray
 
         for i in actors:
             ray.kill(self.actors[i], no_restart=False)
 
-    def _late(self, refs: Mapping[int, Any], seconds: float) -> list[int]:
-        """Which actors have not answered when the time is over."""
+    def _late(self, refs: Mapping[int, Any], seconds: float, fetched: bool) -> list[int]:
+        """Which actors have not answered when the time is over, or where ``fetched`` have not been heard."""
         import ray
 
         if not refs:
             return []
-        _, late = ray.wait(list(refs.values()), num_returns=len(refs), timeout=seconds)
+        _, late = ray.wait(list(refs.values()), num_returns=len(refs), timeout=seconds, fetch_local=fetched)
         return [i for i, ref in refs.items() if ref in late]
 
     def _who(self, actor: int, work: Work | None) -> str:

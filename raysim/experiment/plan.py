@@ -15,6 +15,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from raysim.cluster import node_sums
+from raysim.cluster.lines import packed
 from raysim.cluster.placement import Placement
 from raysim.cluster.pool import LocalPool
 from raysim.config import plugins
@@ -45,9 +47,10 @@ WORKING_COPIES = 3
 class PlannedTraffic:
     """Bytes of one round: those that the simulated hospitals exchange, and those that Ray moves for it.
 
-    ``down`` and ``up`` of the whole cohort; ``plan`` to each node, where its actors share it; ``partials`` from all
-    actors together; ``pooled`` whether all rows are trained on in one place; ``virtual_seconds`` until the first round
-    of unreliable hospitals is over, set-up included.
+    ``down`` and ``up`` of the whole cohort; ``plan`` to each node, where its actors share it; ``partials`` to the
+    coordinator from all actors together; ``between`` nodes, of sums that one of them adds up for others; ``pooled``
+    whether all rows are trained on in one place; ``virtual_seconds`` until the first round of unreliable hospitals is
+    over, set-up included.
     """
 
     cohort: int
@@ -56,6 +59,7 @@ class PlannedTraffic:
     up: int
     plan: int
     partials: int
+    between: int
     pooled: bool
     virtual_seconds: float | None = None
 
@@ -142,7 +146,7 @@ def weigh(job: Job, placement: Placement) -> PlannedTraffic:
     training, last = next(plan for plan in scales.plans if plan.round), scales.plans[-1]
     assert first is not None
     moved = replace(training, serve=last.serve, losses_of=last.losses_of) if job.evaluation.every else training
-    partials = sum(_partial_size(scales.partial(moved, ids, i == 0)) for i, ids in enumerate(placement.served))
+    partials, between = _up(moved, placement, scales)
     return PlannedTraffic(
         cohort=first.cohort_size,
         parameters=training.bank.shape[1],
@@ -150,6 +154,7 @@ def weigh(job: Job, placement: Placement) -> PlannedTraffic:
         up=first.bytes_up,
         plan=_size(moved),
         partials=partials,
+        between=between,
         pooled=POOLED in training.ids,
         virtual_seconds=first.virtual_seconds,
     )
@@ -218,6 +223,22 @@ class _Scales:
         for name in plan.serve:
             result.figures[name] = np.zeros((len(served), len(Federation.open(plan.work.federation).task.figures)))
         return result
+
+
+def _up(plan: RoundPlan, placement: Placement, scales: _Scales) -> tuple[int, int]:
+    """The bytes of what comes back to the coordinator, which is on the first node, and of sums between nodes."""
+    nodes = placement.nodes
+    apart = set(node_sums.with_sums(plan, placement.served)) if len(set(nodes)) > 1 else set()
+    if not plan.remembers and packed(plan) is not None:
+        apart -= {i for i, node in enumerate(nodes) if node == 0}
+    size, arriving, between = node_sums.sums_bytes(plan), set(apart), 0
+    for group in (group for level in node_sums.additions(sorted(apart), nodes) for group in level):
+        arriving -= set(group[1:])
+        between += size * sum(nodes[actor] != nodes[group[0]] for actor in group)
+    partials = [scales.partial(plan, ids, i == 0) for i, ids in enumerate(placement.served)]
+    for actor in apart - arriving:
+        partials[actor].units = None
+    return sum(map(_partial_size, partials)), between
 
 
 def _size(message: object) -> int:

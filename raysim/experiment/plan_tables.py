@@ -67,14 +67,18 @@ def _summed(actors: Sequence[PlannedActor]) -> PlannedActor:
 
 
 def _rounds(plan: Plan, *, narrow: bool) -> Table:
-    wide = ["cohort", "parameters", "hospitals receive", "hospitals send", "Ray: to each node", "Ray: from actors"]
-    short = ["cohort", "scalars", "received", "sent", "to a node", "from actors"]
+    wide = ["cohort", "parameters", "hospitals receive", "hospitals send", "Ray: to each node", "Ray: to coordinator"]
+    short = ["cohort", "scalars", "received", "sent", "to a node", "to coordinator"]
+    added = (
+        ["between nodes" if narrow else "Ray: between nodes"] if any(t.between for t in plan.traffic.values()) else []
+    )
     timed = any(t.virtual_seconds is not None for t in plan.traffic.values())
     seconds = ["virtual s" if narrow else "virtual seconds, the first"] if timed else []
     table = titled("a round: what hospitals receive and send, and what Ray moves for it" if narrow else "a round")
-    _add_columns(table, ["strategy"], [*(short if narrow else wide), *seconds])
+    _add_columns(table, ["strategy"], [*(short if narrow else wide), *added, *seconds])
     for label, t in plan.traffic.items():
         sizes = [_bytes(value) for value in (t.down, t.up, t.plan, t.partials)]
+        sizes += [_bytes(t.between)] if added else []
         virtual = [f"{t.virtual_seconds:,.1f}"] if t.virtual_seconds is not None else []
         table.add_row(Text(label), str(t.cohort), f"{t.parameters:,}", *sizes, *virtual)
     return table

@@ -33,6 +33,7 @@ HOSTS = ("head", "worker1", "worker2")
 ADDRESSES = {"desk": f"{NET}.1", "head": f"{NET}.10", "worker1": f"{NET}.11", "worker2": f"{NET}.12"}
 PORT = 18265
 SETTINGS = ["training.rounds=4", "data.hospitals=40", "data.rows=4000", "tracking.uri=none", "strategy=chip"]
+SETTINGS += ["model=mlp", "model.hidden=[64,32]"]  # its sums are large enough to be added up on their nodes
 
 HOST_SCRIPT = """
 set -e
@@ -257,6 +258,11 @@ def _jobs(hosts: dict[str, Host], work: Path, config: Path) -> None:
     assert len(homes) == len(HOSTS), listed
     desk.run("ray", "rsync-down", str(config), "~/runs/shipped/", f"{work}/shipped/")
     _say(f"hospitals on {len(homes)} nodes, rows shipped: {_compared(alone, work / 'shipped')}")
+
+    adding = ["ray", "list", "tasks", "--format=json", "--filter", "name=HospitalActor.added", *_dashboard()]
+    sums = len(json.loads(desk.run(*adding).stdout))
+    assert sums, "no actor has added up the sums of its node"
+    _say(f"sums added up on their nodes {sums} times")
 
     cache = f"RAYSIM_CACHE={work}/cache"
     _submit(desk, _run("~/runs/shared", "resources.data=shared"), cache, says="on 3 nodes")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import pickle
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -11,6 +12,7 @@ import yaml
 from rich.console import Console
 
 from raysim.cli import commands
+from raysim.cluster import lines, node_sums
 from raysim.cluster.placement import Placement, balance
 from raysim.cluster.pool import LocalPool
 from raysim.config import plugins, reading
@@ -26,8 +28,9 @@ from raysim.engine.pool import StateReferences
 from raysim.experiment.plan import available, memory, weigh
 from raysim.strategies.base import Strategy
 from raysim.strategies.hospital_clusters.chip import Chip
+from raysim.strategies.one_model.fedavg import FedAvg
 from raysim.strategies.references.centralized import Centralized
-from raysim.strategies.selections.sampling import InverseSqrt
+from raysim.strategies.selections.sampling import All, InverseSqrt
 from raysim.training.base import Optimizer
 from tests.conftest import MakeFederation, fitting, with_patients
 
@@ -100,6 +103,27 @@ def test_evaluation_is_weighed_with_the_round(federate: MakeFederation):
     assert traffic.plan == pytest.approx(pool.down[1], rel=0.35)
     assert traffic.plan > weigh(job(federation, Chip(clusters=2), every=0), placement).plan
     assert traffic.partials >= 8 * 8 * 2
+
+
+def test_sums_are_weighed_where_they_are_added_up(federate: MakeFederation, monkeypatch: pytest.MonkeyPatch):
+    """Eight actors on four nodes, two a node; what FedAvg sums is one model of 4 scalars."""
+    federation = federate([10] * 8, [6] * 8)
+    planned = replace(job(federation, FedAvg(), every=0), selection=All())
+    placement = Placement(balance(federation.totals, 8), 1, 0, nodes=(0, 0, 1, 1, 2, 2, 3, 3))
+    one_each = weigh(planned, placement)
+    assert one_each.between == 0
+    monkeypatch.setattr(node_sums, "LEAST_BYTES", 1)
+    # The coordinator's own node answers through sockets; of the three others one sum each comes.
+    added = weigh(planned, placement)
+    assert (one_each.partials - added.partials, added.between) == (3 * 4 * 8, 0)
+    monkeypatch.setattr(node_sums, "MOST_SUMS", 2)
+    added = weigh(planned, placement)
+    # Two of the three are added at the first of them.
+    assert (one_each.partials - added.partials, added.between) == (4 * 4 * 8, 4 * 8)
+    monkeypatch.setattr(lines, "MOST_BYTES", 0)
+    added = weigh(planned, placement)
+    # Four nodes, by twos.
+    assert (one_each.partials - added.partials, added.between) == (6 * 4 * 8, 2 * 4 * 8)
 
 
 def test_memory_grows_with_rows_and_with_pooled_ones(federate: MakeFederation):

@@ -1,0 +1,75 @@
+"""Where actors' sums are added up on their way to the coordinator.
+
+An actor's sums are as large as the models that they are of, and every actor that trains somebody has some. On many
+nodes the actors of a node therefore leave theirs in the node's memory, one of them adds all up, and one sum a node
+travels. Sums of many nodes are added again by groups of :data:`MOST_SUMS`, each at one of its nodes, until no more than
+that many are left for the coordinator.
+
+They are sums of integers (:mod:`raysim.core.exact`; masks wrap around in the same integers), so that who adds what to
+what first changes no bit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from raysim.engine.local_training import sum_count
+from raysim.engine.messages import RoundPlan
+from raysim.strategies.base import POOLED, Ids
+
+Group = tuple[int, ...]
+"""Actors whose sums are added; the first of them adds, and has the sum."""
+
+MOST_SUMS = 8
+"""Sums that the coordinator, or one node for others, adds up."""
+
+LEAST_BYTES = 2**17
+"""Of an actor's sums. Smaller ones travel within its answer, as Ray sends all up to 100 KiB, without a call of their
+own."""
+
+
+def sums_bytes(plan: RoundPlan) -> int:
+    """The bytes of the sums of an actor that trains somebody."""
+    if plan.problem is None:
+        return 0
+    bits = plan.release is not None and plan.release.bit
+    count = sum_count(plan.problem)
+    return 8 * plan.bank.shape[1] * (count + bits) if count else 0
+
+
+def additions(actors: Sequence[int], nodes: Sequence[int]) -> list[list[Group]]:
+    """Who adds whose sums: groups that need each other's results not, then those that need the results of the first.
+
+    ``actors`` have sums to add, ``nodes`` is the node of every actor there is.
+    """
+    by_node: dict[int, list[int]] = {}
+    for actor in actors:
+        by_node.setdefault(nodes[actor], []).append(actor)
+    groups = [tuple(members) for members in by_node.values()]
+    levels = [groups]
+    while len(groups) > MOST_SUMS:
+        holders = [group[0] for group in groups]
+        groups = [tuple(holders[first : first + MOST_SUMS]) for first in range(0, len(holders), MOST_SUMS)]
+        levels.append(groups)
+    several = ([group for group in level if len(group) > 1] for level in levels)
+    return [level for level in several if level]
+
+
+def with_sums(plan: RoundPlan, served: Sequence[Ids]) -> frozenset[int]:
+    """The actors that have sums worth adding up on their way, by whom each of them has ``served``."""
+    if sums_bytes(plan) < LEAST_BYTES:
+        return frozenset()
+    return frozenset(
+        i for i, ids in enumerate(served) if np.isin(plan.ids, ids).any() or (i == 0 and POOLED in plan.ids)
+    )
+
+
+def added(sums: Sequence[NDArray[np.int64]]) -> NDArray[np.int64]:
+    """``sums`` of one shape, added up; they stay as they are."""
+    total = sums[0].copy()
+    for others in sums[1:]:
+        total += others
+    return total
