@@ -122,7 +122,7 @@ def main() -> None:
     options = parser.parse_args()
     import ray
 
-    ray.init(include_dashboard=False, log_to_driver=False, num_cpus=2)
+    ray.init(address="local", include_dashboard=False, log_to_driver=False, num_cpus=2)
     head = f"{'actors up':>9}{'first':>8}{'round ms':>10}{'90 %':>8}{'end':>8}{'GiB':>9}"
     print(f"{f'2 actors, {COHORT:,} hospitals a round':<43}{head}")
     for hospitals in options.hospitals:

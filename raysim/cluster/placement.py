@@ -96,14 +96,17 @@ def actor_count(hospitals: int, resources: ResourcesSection, rooms: Sequence[_Ro
 
 def balance(rows: Ids, actors: int) -> tuple[Ids, ...]:
     """Hospitals to actors, largest first onto the least loaded, ties to the first; ascending ids within an actor."""
-    loads = [(0, actor) for actor in range(actors)]
-    served: list[list[int]] = [[] for _ in range(actors)]
-    for hospital in sorted(range(len(rows)), key=lambda h: (-rows[h], h)):
-        load, actor = heapq.heappop(loads)
-        served[actor].append(hospital)
-        # The addend keeps hospitals without rows from piling up on one actor.
-        heapq.heappush(loads, (load + int(rows[hospital]) + 1, actor))
-    return tuple(np.array(sorted(ids), dtype=np.int64) for ids in served)
+    loads, homes = [(0, actor) for actor in range(actors)], []
+    largest_first = np.argsort(-rows, kind="stable")
+    # The addend keeps hospitals without rows from piling up on one actor.
+    for work in (rows[largest_first] + 1).tolist():
+        load, actor = loads[0]
+        homes.append(actor)
+        heapq.heapreplace(loads, (load + work, actor))
+    home = np.empty(len(rows), dtype=np.int64)
+    home[largest_first] = homes
+    by_actor = np.argsort(home, kind="stable").astype(np.int64)
+    return tuple(np.split(by_actor, np.searchsorted(home[by_actor], np.arange(1, actors))))
 
 
 def describe(sizes: Sequence[int], nodes: int = 1) -> str:

@@ -34,6 +34,7 @@ class ClinicalSection(Section):
 class EvaluationSection(Section):
     """``evaluation``: every how many rounds all hospitals are evaluated (0: after the last only), on which part.
 
+    The loss over all training rows is taken before training and at ``loss_points`` rounds or more (0: never).
     After the last round also by patient group: ``groups`` are attributes of patients (None: all that the data knows, an
     empty list none), ``age_bands`` the ages in years at which bands begin. With ``predictions`` what every model served
     says of every row, of all parts, is written too; it is in the egress ledger. A hospital may be named the lowest from
@@ -42,6 +43,7 @@ class EvaluationSection(Section):
     """
 
     every: int = default("evaluation.every", ge=0)
+    loss_points: int = default("evaluation.loss_points", ge=0)
     part: Literal["validation", "test"] = default("evaluation.part")
     groups: tuple[str, ...] | None = default("evaluation.groups")
     age_bands: tuple[FiniteFloat, ...] = default("evaluation.age_bands")

@@ -16,6 +16,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from raysim.core.ranges import ranges
 from raysim.data.columns import Column
 from raysim.data.fitted import Numeric, Preprocessing
 from raysim.metrics.labels import CLASSIFICATION, REGRESSION, TaskKind
@@ -173,4 +174,4 @@ def _mapped(path: Path) -> NDArray[Any]:
 
 def pooled_rows(federation: Federation) -> NDArray[np.int64]:
     """Indices of the training rows of all hospitals, in order."""
-    return np.concatenate([np.arange(start, stop) for start, stop in federation.bounds[:, :2]])
+    return ranges(federation.bounds[:, 0], federation.sizes("train"))

@@ -90,7 +90,22 @@ def natural(names: Iterable[str]) -> list[str]:
     else:
         if all(map(math.isfinite, values.values())):
             return sorted(listed, key=lambda name: (values[name], name))
+    if (numbered := _numbered(listed)) is not None:
+        return numbered
     return sorted(listed, key=lambda name: ([_piece(piece) for piece in re.split(r"([0-9]+)", name)], name))
+
+
+def _numbered(names: list[str]) -> list[str] | None:
+    """Names that are one text before a whole number, such as ``hospital_12``, in order; None for others."""
+    if len(names) < 2:
+        return None
+    low, high = min(names), max(names)
+    same = next((i for i, (one, other) in enumerate(zip(low, high, strict=False)) if one != other), len(low))
+    common = low[:same].rstrip("0123456789")
+    numbers = [name[len(common) :] for name in names]
+    if not common or not all(map(str.isdecimal, numbers)) or not all(map(str.isascii, numbers)):
+        return None
+    return [name for _, name in sorted(zip(map(int, numbers), names, strict=True))]
 
 
 def _piece(text: str) -> tuple[int, int, str]:

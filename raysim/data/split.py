@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import math
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,7 @@ from pydantic import SerializerFunctionWrapHandler, model_serializer, model_vali
 from raysim.core.defaults import default
 from raysim.core.errors import DataError
 from raysim.core.section import Section, Seed
-from raysim.core.streams import stream
+from raysim.core.streams import Streams
 from raysim.data.federation import PARTS
 
 
@@ -104,13 +105,14 @@ def assign(
     part = np.empty(len(home), np.int8)
     by_hospital = np.argsort(home, kind="stable")
     starts = np.searchsorted(home[by_hospital], np.arange(len(names) + 1))
-    fractions = (split.train, split.validation)
+    fractions, draws = (split.train, split.validation), Streams(seed, "split")
+    of_rows = cache(lambda count: _parts(np.ones(count, np.int64), fractions, (0, 0, 0)))
     placed = None if group is None else np.full(int(group.max(initial=-1)) + 1, -1, np.int8)
     for h, name in enumerate(names):
         rows = by_hospital[starts[h] : starts[h + 1]]
-        rng = stream(seed, "split", number(name))
+        rng = draws.at(number(name))
         if group is None or placed is None:
-            part[rows[rng.permutation(len(rows))]] = _parts(np.ones(len(rows), np.int64), fractions, (0, 0, 0))
+            part[rows[rng.permutation(len(rows))]] = of_rows(len(rows))
             continue
         present, counts = np.unique(group[rows], return_counts=True)
         already = placed[present]

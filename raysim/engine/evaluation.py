@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from raysim.config.evaluation import EvaluationSection
+from raysim.core.ranges import ranges
 from raysim.data.federation import Federation
 from raysim.engine import subgroups
 from raysim.engine.job import Round
@@ -23,9 +24,6 @@ from raysim.statistics.sketches import SUMS
 from raysim.strategies.base import OWN, Floats, Ids
 from raysim.traffic.exchange import Traffic
 from raysim.traffic.ledger import LOSS_SCALARS, MEASURED
-
-LOSS_POINTS = 20
-"""The training loss is taken at least at so many rounds, at all of a shorter run's."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -76,10 +74,13 @@ class Evaluation:
         self._bins = 0 if section.clinical is None else section.clinical.bins
         self._task, self._totals, self._bounds = federation.task, federation.totals, federation.bounds
         self._every, self._order, self._rounds, self._traffic = section.every, order, rounds, traffic
+        self._loss_points = section.loss_points
 
     def due(self, round: int) -> bool:
         """Whether anything is measured after a ``round`` that is not the last."""
-        return self._evaluated(round) or round % max(1, self._rounds // LOSS_POINTS) == 0
+        if self._evaluated(round):
+            return True
+        return self._loss_points > 0 and round % max(1, self._rounds // self._loss_points) == 0
 
     def after(self, round: int, serve: Mapping[str, Ids]) -> Measured:
         """What is measured after a round in which something is due, of the models that ``serve``."""
@@ -131,9 +132,8 @@ class Evaluation:
             # Back to back as actors' hospitals are, whose rows lie in the order of ids.
             stacked = np.concatenate([partial.predictions[model] for partial in partials])
             served = np.argsort(self._order)
-            rows = np.concatenate([np.arange(self._bounds[h, 0], self._bounds[h, 3]) for h in served.tolist()])
             outputs[model] = np.empty_like(stacked)
-            outputs[model][rows] = stacked
+            outputs[model][ranges(self._bounds[served, 0], self._totals[served])] = stacked
         return outputs
 
     def _evaluated(self, round: int) -> bool:

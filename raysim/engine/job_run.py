@@ -146,10 +146,11 @@ class JobRun(JobServer):
     def _measure_the_start(self) -> None:
         """Losses of the models that all begins with."""
         serve = self._serve()
-        partials = self._send(0, self._state, NOBODY, None, Measured(losses_of=serve))
-        labels = self._federation.y[pooled_rows(self._federation)]
-        constant = constant_loss(labels, self._view.classes, self._job.work.class_weights)
-        self._evaluation.begin(partials, constant)
+        if self._job.evaluation.loss_points:
+            partials = self._send(0, self._state, NOBODY, None, Measured(losses_of=serve))
+            labels = self._federation.y[pooled_rows(self._federation)]
+            constant = constant_loss(labels, self._view.classes, self._job.work.class_weights)
+            self._evaluation.begin(partials, constant)
         if self._stopping is not None:
             self._stopping = replace(self._stopping, before=self._check(serve)[0])
 

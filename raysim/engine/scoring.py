@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from raysim.data.federation import Federation
+from raysim.core.ranges import ranges
+from raysim.data.federation import PARTS, Federation
 from raysim.strategies.base import Ids
 from raysim.training.base import Model
 
@@ -39,11 +40,10 @@ class PartRows:
     @staticmethod
     def of(federation: Federation, hospitals: Sequence[int], part: str) -> PartRows:
         """The ``part`` of ``hospitals``, in their order."""
-        slices = [federation.rows(hospital, part) for hospital in hospitals]
-        lengths = np.array([rows.stop - rows.start for rows in slices], dtype=np.int64)
-        offsets = np.concatenate([[0], np.cumsum(lengths)])
-        starts = np.array([rows.start for rows in slices], dtype=np.int64)
-        index = np.repeat(starts - offsets[:-1], lengths) + np.arange(offsets[-1])
+        k, ids = PARTS.index(part), np.asarray(hospitals, dtype=np.int64)
+        starts = federation.bounds[ids, k]
+        lengths = federation.bounds[ids, k + 1] - starts
+        offsets, index = np.concatenate([[0], np.cumsum(lengths)]), ranges(starts, lengths)
         small = len(index) * federation.X.shape[1] * federation.X.itemsize <= KEPT_BYTES
         return PartRows(federation, index, offsets, federation.y[index], federation.X[index] if small else None)
 

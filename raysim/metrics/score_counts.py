@@ -11,6 +11,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from raysim.core.ranges import ranges
 from raysim.metrics.measures import NAN_BIN, ScoreHistogram, merge_histograms
 from raysim.metrics.segments import Segments, floating, sortable
 
@@ -104,8 +105,7 @@ def in_order(parts: Iterable[ScoreCounts], order: Ints) -> ScoreCounts:
     """The counts of all hospitals: those of the actors' back to back, brought into ``order [N]``."""
     each = list(parts)
     stacked = ScoreCounts(*(np.concatenate(columns) for columns in zip(*each, strict=True)))
-    first = stacked.offsets
-    bins = np.concatenate([np.arange(first[h], first[h + 1]) for h in order.tolist()]).astype(np.int64)
+    bins = ranges(stacked.offsets[order], stacked.filled[order])
     return ScoreCounts(
         stacked.filled[order],
         stacked.bins[bins],

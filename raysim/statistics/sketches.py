@@ -17,7 +17,7 @@ from collections.abc import Iterator
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from raysim.core.streams import stream
+from raysim.core.streams import Streams
 from raysim.statistics.auroc import Placements
 from raysim.statistics.intervals import Interval
 
@@ -37,7 +37,7 @@ def sketches(placed: Placements, seed: int, hospitals: ArrayLike) -> NDArray[np.
     are measured on the same rows in a run with this ``seed``.
     """
     ids = np.asarray(hospitals, dtype=np.int64)
-    sums = np.full((len(ids), SUMS), np.nan, dtype=np.float32)
+    sums, streams = np.full((len(ids), SUMS), np.nan, dtype=np.float32), Streams(seed, "sketches")
     for i, (m, n) in enumerate(zip(placed.events.tolist(), placed.non_events.tolist(), strict=True)):
         if min(m, n) < 2 or np.isnan(placed.auroc[0, i]):
             continue
@@ -45,15 +45,14 @@ def sketches(placed: Placements, seed: int, hospitals: ArrayLike) -> NDArray[np.
         corrected = np.where(placed.event[rows], np.sqrt(m / (m - 1)), np.sqrt(n / (n - 1)))
         influence = placed.influence[0, rows] * corrected
         total = np.zeros(SUMS)
-        for block, drawn in _drawn(len(influence), seed, int(ids[i])):
+        for block, drawn in _drawn(len(influence), streams.at(int(ids[i]))):
             total += influence[block] @ drawn
         sums[i] = total
     return sums
 
 
-def _drawn(rows: int, seed: int, hospital: int) -> Iterator[tuple[slice, Floats]]:
+def _drawn(rows: int, rng: np.random.Generator) -> Iterator[tuple[slice, Floats]]:
     """The numbers of a hospital's rows, some rows at a time."""
-    rng = stream(seed, "sketches", hospital)
     for start in range(0, rows, ROWS):
         block = slice(start, min(start + ROWS, rows))
         yield block, rng.standard_normal((block.stop - block.start, SUMS))

@@ -8,6 +8,9 @@ import numpy as np
 
 from raysim.strategies.base import Draw, Ids, Selection
 
+MANY = 2**17
+"""Hospitals from which on a uniform sample is drawn without permuting all, which would take as long as to train it."""
+
 
 @dataclass(frozen=True)
 class All(Selection):
@@ -53,7 +56,10 @@ class Uniform(Selection):
         check_size(self.fraction, self.minimum)
 
     def pick(self, draw: Draw) -> Ids:
-        count = cohort_size(len(draw.candidates), self.fraction, self.minimum)
+        hospitals = len(draw.candidates)
+        count = cohort_size(hospitals, self.fraction, self.minimum)
+        if hospitals > MANY:
+            return draw.candidates[np.sort(draw.rng.choice(hospitals, count, replace=False, shuffle=False))]
         return np.sort(draw.rng.permutation(draw.candidates)[:count])
 
 

@@ -93,6 +93,22 @@ def test_natural_order() -> None:
     assert natural(["ward 10", "Ward 9", "ward", "3"]) == ["3", "ward", "Ward 9", "ward 10"]
 
 
+@given(st.text("aB-1e ", max_size=4), st.lists(st.text("0123456789", max_size=3), max_size=8))
+def test_numbered_names_are_in_the_order_of_all_others(before: str, numbers: list[str]) -> None:
+    names = [before + number for number in numbers]
+    plain = [*names, "another"]  # not numbered, so that the general way is gone
+    if all(name and not _is_number(name) for name in names):
+        assert natural(names) == [name for name in natural(plain) if name != "another"]
+
+
+def _is_number(name: str) -> bool:
+    try:
+        float(name)
+    except ValueError:
+        return False
+    return True
+
+
 def test_small_hospitals_can_be_left_out() -> None:
     source = fixed(records({"x": range(12)}, [0, 1] * 6, ["a"] * 6 + ["b"] + ["c"] * 5), "minimum")
     federation = build(source, Split(), "none", 0, minimum=5)

@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
+from raysim.core.streams import stream
 from raysim.data.split import Split, _parts, assign, number
 
 THIRDS = Split(train=0.5, validation=0.25, test=0.25)
@@ -148,3 +149,15 @@ def test_defaults() -> None:
 def test_bad_fields(fields: dict[str, object], words: str) -> None:
     with pytest.raises(ValidationError, match=words):
         Split(**fields)
+
+
+def test_each_hospital_permutes_its_rows_by_its_own_stream() -> None:
+    """Written out hospital by hospital, those of one size among them."""
+    home = np.repeat(np.arange(5), [4, 10, 4, 0, 7])
+    part = assign(THIRDS, home, names(5), None, 3)
+    for h, name in enumerate(names(5)):
+        rows = np.flatnonzero(home == h)
+        expected = np.empty(len(rows), np.int8)
+        order = stream(3, "split", number(name)).permutation(len(rows))
+        expected[order] = _parts(np.ones(len(rows), np.int64), (0.5, 0.25), (0, 0, 0))
+        assert part[rows].tolist() == expected.tolist()

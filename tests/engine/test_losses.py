@@ -40,6 +40,24 @@ def losses(outcome: Outcome) -> list[float | None]:
     return [row.training_loss for row in outcome.rounds]
 
 
+def test_none_is_taken_where_none_is_asked_for(federate: MakeFederation) -> None:
+    federation = federate(SIZES)
+    asked = job(federation, FedAvg(), rounds=3)
+    silent = replace(asked, evaluation=asked.evaluation.model_copy(update={"loss_points": 0}))
+    (*_, with_losses), (*_, without) = (
+        Coordinator(LocalPool(Placement(balance(federation.totals, 2), 1, 0), "cpu")).run(each)
+        for each in (asked, silent)
+    )
+    assert isinstance(with_losses, Outcome)
+    assert isinstance(without, Outcome)
+    assert losses(without) == [None] * 3
+    assert None not in losses(with_losses)
+    assert without.convergence is None
+    assert not without.loss_curve
+    np.testing.assert_array_equal(without.bank, with_losses.bank)
+    np.testing.assert_array_equal(without.figures["global"], with_losses.figures["global"])
+
+
 @pytest.mark.parametrize("weights", [(1.0, 1.0), (0.5, 3.0)])
 def test_it_is_the_mean_over_the_training_rows_of_all_hospitals(federate: MakeFederation, weights: Any) -> None:
     """Of the global model after each round: the last of a run that is as long has the same rounds."""

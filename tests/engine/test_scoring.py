@@ -27,7 +27,11 @@ def federation(sizes, features):
         cut = starts[hospital] + sizes[hospital]
         return slice(starts[hospital], cut) if part == "train" else slice(cut, stops[hospital])
 
-    return SimpleNamespace(X=X, y=np.arange(len(X)) % 2, rows=rows)
+    bounds = np.array(
+        [[begin, begin + size, begin + size, stop] for begin, size, stop in zip(starts, sizes, stops, strict=True)],
+        np.int64,
+    )
+    return SimpleNamespace(X=X, y=np.arange(len(X)) % 2, rows=rows, bounds=bounds.reshape(-1, 4))
 
 
 def one_at_a_time(model, bank, served, data, hospitals, part):

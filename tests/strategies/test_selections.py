@@ -20,6 +20,7 @@ from raysim.strategies.hospital_clusters.ifca import Ifca
 from raysim.strategies.one_model.fedavg import FedAvg
 from raysim.strategies.references.centralized import Centralized
 from raysim.strategies.references.local import Local
+from raysim.strategies.selections.sampling import MANY, Uniform
 from raysim.traffic.ledger import TOLD
 from tests.conftest import MakeFederation, play
 from tests.strategies.test_battery import UNEVEN, same
@@ -134,3 +135,22 @@ def test_traffic_is_what_the_ledger_says(selection, federate: MakeFederation):
         assert row.bytes_up == sum(int(sent.sum()) for _, _, _, sent in entries)
         reached = set().union(*(set(ids.tolist()) for _, _, ids, _ in entries))
         assert row.bytes_down == 4 * size * len(reached)
+
+
+def test_a_uniform_sample_of_very_many_is_drawn_without_permuting_them() -> None:
+    few, many = (np.arange(count) * 2 for count in (MANY, MANY + 1))
+    for ids in (few, many):
+        counts = np.zeros(4)
+        for seed in range(40):
+            drawn = Uniform(1000 / len(ids), 10).pick(
+                Draw(ids, np.ones(len(ids)), np.random.default_rng(seed), None, np.zeros_like)
+            )
+            assert len(drawn) == 1000
+            assert (np.diff(drawn) > 0).all()
+            assert np.isin(drawn, ids).all()
+            counts += np.bincount(drawn * 4 // (2 * len(ids)), minlength=4)
+        # 40,000 draws, a quarter each: the standard error of a share is .0022.
+        np.testing.assert_allclose(counts / counts.sum(), 0.25, atol=0.011)
+    order = np.random.default_rng(5).permutation(few)
+    draw = Draw(few, np.ones(len(few)), np.random.default_rng(5), None, np.zeros_like)
+    assert Uniform(10 / len(few), 10).pick(draw).tolist() == sorted(order[:10].tolist())

@@ -30,7 +30,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from raysim.core import memory
 from raysim.core.section import Seed
-from raysim.core.streams import stream
+from raysim.core.streams import Streams, stream
 from raysim.data.sources.synthetic_features import descriptions, feature_names
 
 if TYPE_CHECKING:
@@ -156,8 +156,9 @@ class _Sites:
         # One stream a hospital, one draw from it: 3 F normals for effects, 2 for size and beds, then what is left.
         traits = np.empty((H, 3 * F + 2), np.float32)
         chance = np.empty((H, 4))
+        own = Streams(config.seed, "synthetic")
         for h in range(H):
-            rng = stream(config.seed, "synthetic", h)
+            rng = own.at(h)
             rng.standard_normal(out=traits[h], dtype=np.float32)
             rng.random(out=chance[h])
         group_traits = np.stack(
@@ -166,7 +167,8 @@ class _Sites:
         # Groups deviate from their own mean, so that the shared coefficients are those listed above.
         group_traits = (group_traits - group_traits.mean(0)) * np.float32(math.sqrt(G / max(1, G - 1)))
         # Every G hospitals in a row hold each group once, in an order of their own.
-        blocks = [stream(config.seed, "synthetic-groups", b).permutation(G) for b in range(-(-H // G))]
+        of_block = Streams(config.seed, "synthetic-groups")
+        blocks = [of_block.at(b).permutation(G) for b in range(-(-H // G))]
         self.group = np.concatenate(blocks)[:H]
 
         scale = np.float32(math.sqrt(float(np.mean(weight**2))) or 1.0)
@@ -236,10 +238,10 @@ def _generate(config: Synthetic, site: _Sites, first: int, last: int, X: Floats,
     starts = site.starts[first : last + 1] - site.starts[first]
     draws = np.empty((len(X), 1 + 2 * F), np.float32)
     chance = np.empty((len(X), 3), np.float32)
-    for h in range(first, last):
-        rows = slice(starts[h - first], starts[h - first + 1])
-        stream(config.seed, "synthetic-patients", h).standard_normal(out=draws[rows], dtype=np.float32)
-        stream(config.seed, "synthetic-chance", h).random(out=chance[rows], dtype=np.float32)
+    of_patients, of_chance = Streams(config.seed, "synthetic-patients"), Streams(config.seed, "synthetic-chance")
+    for h, rows in zip(range(first, last), map(slice, starts[:-1].tolist(), starts[1:].tolist()), strict=True):
+        of_patients.at(h).standard_normal(out=draws[rows], dtype=np.float32)
+        of_chance.at(h).random(out=chance[rows], dtype=np.float32)
     home = np.repeat(np.arange(first, last), sizes)
 
     severity = draws[:, :1]
