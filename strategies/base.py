@@ -29,6 +29,7 @@ from raysim.strategies.fields import share_of_one as share_of_one
 from raysim.strategies.fields import within as within
 from raysim.strategies.problem import LAST as LAST
 from raysim.strategies.problem import MIXTURE as MIXTURE
+from raysim.strategies.problem import NEAREST as NEAREST
 from raysim.strategies.problem import OWN as OWN
 from raysim.strategies.problem import POOLED as POOLED
 from raysim.strategies.problem import Contrast as Contrast
@@ -36,6 +37,7 @@ from raysim.strategies.problem import Floats as Floats
 from raysim.strategies.problem import Ids as Ids
 from raysim.strategies.problem import LocalProblem as LocalProblem
 from raysim.strategies.problem import Mask as Mask
+from raysim.strategies.problem import Message as Message
 from raysim.strategies.problem import Objective as Objective
 from raysim.strategies.problem import Pull as Pull
 from raysim.strategies.problem import RowGroups as RowGroups

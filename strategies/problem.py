@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import IntEnum
-from typing import Literal
+from typing import Literal, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,6 +31,7 @@ class RowSentinel(IntEnum):
     OWN = -2
     MIXTURE = -3
     LAST = -4
+    NEAREST = -5
 
 
 POOLED = HospitalSentinel.POOLED
@@ -45,6 +46,36 @@ MIXTURE = RowSentinel.MIXTURE
 
 LAST = RowSentinel.LAST
 """The parameters that the problem before this one ended with (:attr:`LocalProblem.then`)."""
+
+NEAREST = RowSentinel.NEAREST
+"""Of the rows 1 to G, one for each of the problem's sums, that under which the mean loss of the hospital's training
+rows is least, of several the first. The hospital alone knows which: what it sends goes into that one's sum, and zeros
+into all others."""
+
+
+class Message(Protocol):
+    """What a hospital itself makes of its delta before this leaves, with numbers beside it, which are summed as it is.
+
+    It travels to the hospitals, so it is small and its fields are plain values. By it the server can learn from sums
+    alone what it would otherwise need single updates for.
+    """
+
+    @property
+    def numbers(self) -> int:
+        """E, how many numbers go with the vector."""
+        ...
+
+    @property
+    def counts(self) -> bool:
+        """Whether the numbers are a single 1 among zeros, whatever the data are."""
+        ...
+
+    def made(self, delta: Floats, group: int, loss: float) -> tuple[Floats, Floats]:
+        """The vector ``[P]`` and the numbers ``[E]`` of a hospital whose ``delta [P]`` goes into sum ``group``.
+
+        ``loss``: the mean of its training rows under the model that it started from.
+        """
+        ...
 
 
 @dataclass(frozen=True, eq=False)
@@ -135,6 +166,8 @@ class Upload:
     """Whether the server also receives each delta by itself: actors cannot add them up before they travel."""
     losses: bool = False
     """Whether it also sends its mean training loss under the model that it starts from."""
+    message: Message | None = None
+    """What the hospital itself makes of its delta first; None: nothing, and no number goes with it."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -161,7 +194,8 @@ class LocalProblem:
     """
 
     start: Ids
-    """The bank row that each hospital starts from, ``[H]``, or ``OWN``, or ``MIXTURE``; in ``then`` also ``LAST``."""
+    """The bank row that each hospital starts from, ``[H]``, or ``OWN``, ``MIXTURE`` or ``NEAREST`` (then all do); in
+    ``then`` also ``LAST``."""
     upload: Upload | None = None
     """What leaves the hospital, or nothing. At most one problem of a chain uploads."""
     objective: Objective = field(default_factory=Objective)
@@ -182,6 +216,11 @@ class LocalProblem:
     def sent(self) -> Upload | None:
         """What leaves a hospital after the whole chain, or None: nothing."""
         return next((phase.upload for phase in self.chain if phase.upload is not None), None)
+
+    @property
+    def chosen(self) -> bool:
+        """Whether hospitals choose by themselves where they start."""
+        return bool((self.start == NEAREST).any())
 
     @property
     def keeps(self) -> bool:
@@ -209,5 +248,7 @@ class Update:
     """Each mean training loss before training, ``[H]``, where the upload or the selection asks for them."""
     variates: Floats | None = None
     """The weighted sum of what control variates changed by, ``[P]``, where there are some."""
+    numbers: Floats | None = None
+    """The weighted sums of the numbers that went with what hospitals sent, ``[E]``, where there are some."""
     problem: LocalProblem | None = None
     """What they minimised."""

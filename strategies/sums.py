@@ -10,11 +10,12 @@ from typing import Literal
 class Needs:
     """``bounded``: one sum of all deltas, each of them clipped. ``joint``: that and the sum of what control variates
     change by, clipped together. ``clusters``: a sum for each cluster of hospitals, each hospital in one.
-    ``choices``: the same, with clusters that hospitals choose themselves in each round.
+    ``choices``: the same, with clusters that hospitals choose themselves in each round; they can hide it.
+    ``weighed``: one sum of deltas that hospitals weigh by their losses, and one of numbers beside, clipped together.
     ``refused``: more than sums, and ``why``.
     """
 
-    kind: Literal["bounded", "joint", "clusters", "choices", "refused"] = "bounded"
+    kind: Literal["bounded", "joint", "clusters", "choices", "weighed", "refused"] = "bounded"
     why: str = ""
     own_steps: bool = False
     """Whether it is enough that each hospital's steps are noisy, although it needs more than sums."""

@@ -112,6 +112,9 @@ class FederationView:
     """How long a round takes each hospital, ``[N]``; None where no time passes."""
     round: int = 0
     """The round that is played (1, 2, ...), 0 before the first."""
+    hides: bool = False
+    """Whether the server is to learn sums of all hospitals alone: they then choose and count by themselves what it
+    would otherwise need their single answers for (``Upload.message``, ``NEAREST``)."""
     least_members: int = 1
     """How many hospitals with training rows each cluster is to have; strategies merge smaller ones."""
 

@@ -20,9 +20,10 @@ from raysim.engine.losses import weighted_losses
 from raysim.engine.messages import FIRST, MODEL, SECOND, STEPS, VARIATE, HospitalStates, PartialResult, RoundPlan
 from raysim.engine.updates.contributions import Contribution, Contributions
 from raysim.engine.updates.private_visits import PatientRelease, pooled_gradient, with_private_steps
-from raysim.engine.updates.sums import heaviest, sum_count
+from raysim.engine.updates.release import Release
+from raysim.engine.updates.sums import heaviest, number_rows, sum_count
 from raysim.engine.visits.naming import named
-from raysim.engine.visits.starts import Parameters
+from raysim.engine.visits.starts import Parameters, parameters
 from raysim.engine.visits.tasks import Tasks
 from raysim.privacy.clip import clipped
 from raysim.strategies.base import POOLED, Floats, LocalProblem, Upload, Variates
@@ -55,7 +56,7 @@ class LocalTraining:
         self._problem, self._contributions = plan.problem, contributions
         self._kept = {hospital: dict(vectors) for hospital, vectors in kept.items()}
         self._tasks = Tasks(plan, plan.problem, open, self._kept, groups)
-        count = sum_count(plan.problem)
+        count = sum_count(plan.problem, plan.bank.shape[1])
         bits = plan.release is not None and plan.release.bit
         self._sums = ExactSum(count + bits, plan.bank.shape[1]) if count else None
         self._variates = count - 1
@@ -72,6 +73,8 @@ class LocalTraining:
         for first in range(0, len(self._mine), chunk):
             some = self._mine[first : first + chunk]
             ends: Sequence[Parameters | None] = [None] * len(some)
+            if self._problem.chosen:
+                self._tasks.chosen.update({j: self._nearest(j) for j in some})
             for step, phase in enumerate(self._problem.chain):
                 tasks = [self._tasks.task(phase, step, j, last) for j, last in zip(some, ends, strict=True)]
                 if step == 0 and self._plan.losses:
@@ -95,6 +98,16 @@ class LocalTraining:
             bits=np.array(self._bits) if self._bits else None,
         )
         return sent, self._kept
+
+    def _nearest(self, j: int) -> int:
+        """The bank row under which the rows of entry ``j`` have the least loss, of several the first."""
+        hospital, sent = int(self._plan.ids[j]), self._problem.sent
+        X, y = self._tasks.rows(hospital, j)
+        losses = []
+        for row in range(1, 1 + (0 if sent is None else sent.sums)):
+            outputs = self._model.logits(parameters(self._plan, row, hospital, self._kept), X)
+            losses.append(weighted_losses(self._model, self._plan.work, outputs, y).sum())
+        return 1 + int(np.argmin(losses))
 
     def _loss(self, task: Task) -> float:
         outputs = self._model.logits(task.start, task.X)
@@ -159,7 +172,7 @@ class LocalTraining:
         changes = (plan.private, plan.attack, plan.bound, plan.release, plan.compressing, plan.masking)
         as_it_is = all(change is None for change in changes)
         forgets = not phase.visit.keep and not phase.visit.carry and phase.objective.variates is None
-        return as_it_is and forgets
+        return as_it_is and forgets and upload.message is None and not phase.chosen
 
     def _leave_together(
         self, phase: LocalProblem, some: Sequence[int], tasks: Sequence[Task], trained: NDArray[Any]
@@ -202,12 +215,17 @@ class LocalTraining:
         if upload is not None and self._plan.bound is not None:
             self._check(delta, limit, j, task)
             (delta,) = clipped([delta], self._plan.bound)
+        if upload is not None and (upload.message is not None or phase.chosen):
+            self._check(delta, limit, j, task)
+            self._send_made(upload, j, delta, task)
+            if phase.visit.keep:
+                self._remember(j, MODEL, theta)
+            if task.moments is not None:
+                self._carry(j, task.moments)
+            return
         if upload is not None and release is not None and release.patients is None:
             vectors = [delta] if change is None else [delta, change]
-            if release.bit and self._sums is not None:
-                bit = np.zeros_like(delta)
-                bit[0] = release.short(vectors)
-                self._sums.add(len(self._sums.units) - 1, 1.0, bit)
+            self._tell_bit(release, vectors)
             delta, *changes = release.leaving(vectors, self._plan.work.seed, self._plan.round, int(self._plan.ids[j]))
             if private is not None:
                 delta[private] = 0.0
@@ -223,6 +241,47 @@ class LocalTraining:
             self._carry(j, task.moments)
         if change is not None and variate is not None and variates is not None:
             self._vary(variates, j, variate, change, task)
+
+    def _tell_bit(self, release: Release, vectors: Sequence[Floats]) -> None:
+        """Tell whether ``vectors`` were short enough, where that is asked for."""
+        if release.bit and self._sums is not None:
+            bit = np.zeros_like(vectors[0])
+            bit[0] = release.short(vectors)
+            self._sums.add(len(self._sums.units) - 1, 1.0, bit)
+
+    def _send_made(self, upload: Upload, j: int, delta: Floats, task: Task) -> None:
+        """Add what entry ``j`` itself makes of its ``delta`` to all sums, with the numbers that go with it."""
+        if upload.weight is None or self._sums is None:
+            raise ValueError("nothing is added up")
+        plan, weight, hospital = self._plan, float(upload.weight[j]), int(self._plan.ids[j])
+        group = 0 if upload.into is None else int(upload.into[j])
+        group, numbers = self._tasks.chosen.get(j, 1 + group) - 1, np.zeros(0)
+        if upload.message is not None:
+            delta, numbers = upload.message.made(delta, group, self._loss(task))
+        counted = numbers if upload.message is not None and upload.message.counts else None
+        vectors = [np.zeros_like(delta) for _ in range(upload.sums)] if j in self._tasks.chosen else [delta]
+        if j in self._tasks.chosen:
+            vectors[group] = delta
+        if counted is None:
+            vectors.append(numbers)
+        if plan.release is not None:
+            self._tell_bit(plan.release, vectors)
+            vectors = plan.release.leaving(vectors, plan.work.seed, plan.round, hospital)
+            if counted is not None:
+                counted = plan.release.counted(counted, plan.work.seed, plan.round, hospital)
+        *vectors, numbers = vectors if counted is None else [*vectors, counted]
+        first = 0 if j in self._tasks.chosen else group
+        for k, vector in enumerate(vectors):
+            if plan.private is not None:
+                vector[plan.private] = 0.0
+            self._check(vector, self._limit, j, task)
+            self._add(j, first + k, weight, vector)
+        size = plan.bank.shape[1]
+        rows = np.zeros((number_rows(self._problem, size), size))
+        rows.ravel()[: len(numbers)] = numbers
+        for k, row in enumerate(rows):
+            self._check(row, self._limit, j, task)
+            self._add(j, upload.sums + k, weight, row)
 
     def _compressed(self, j: int, delta: Floats) -> Floats:
         """What is added up of entry ``j``'s update, which is compressed as far as it travels."""

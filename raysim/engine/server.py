@@ -62,6 +62,7 @@ class JobServer:
             ask=self._ask,
             parameters=model.layout.slices,
             measured=model.layout.measured,
+            hides=hides(job),
             least_members=1 if job.secure is None else job.secure.least_members,
         )
         self._everyone = np.arange(len(view.sizes))
@@ -199,6 +200,17 @@ class JobServer:
     def _clusters_of_patients(self) -> Ids | None:
         division = self._strategy.division(self._view, self._state)
         return None if division is None else np.stack(self._measure(GroupSizes(division))).astype(np.int64)
+
+
+def hides(job: Job) -> bool:
+    """Whether the server is to learn sums of all hospitals alone.
+
+    A guarantee for patients says nothing of what a hospital chooses by all of its rows: that is then told, and named as
+    not private.
+    """
+    if job.privacy is not None:
+        return job.privacy.unit == "hospital"
+    return job.secure is not None
 
 
 def weighted(work: Work, federation: Federation) -> Work:

@@ -213,7 +213,7 @@ class _Scales:
             result.ids = mine if len(mine) else None
             if problem.sent is not None and len(mine):
                 # One number seen as many: a hundred nodes' sums would not fit into this process.
-                result.units = np.broadcast_to(np.int64(1), (sum_count(problem), size))
+                result.units = np.broadcast_to(np.int64(1), (sum_count(problem, size), size))
             if problem.sent is not None and problem.sent.single and len(mine):
                 result.deltas = np.broadcast_to(np.float64(1e-3), (len(mine), size))
             if plan.losses and len(mine):

@@ -100,7 +100,10 @@ def downlink(problem: LocalProblem, size: int, models: int) -> NDArray[np.int64]
     fresh = np.zeros(rows.shape, dtype=np.bool_)
     fresh.ravel()[first] = True
     distinct: NDArray[np.int64] = (fresh & (rows >= 0)).sum(axis=1)
-    vectors = np.where(problem.start == MIXTURE, models, distinct) + (problem.objective.variates is not None)
+    named = np.where(problem.start == MIXTURE, models, distinct)
+    if problem.chosen and problem.sent is not None:
+        named = named + problem.sent.sums  # one to choose from for each sum
+    vectors = named + (problem.objective.variates is not None)
     return vectors * size
 
 
@@ -131,7 +134,9 @@ def record_training(
         vectors = np.bincount(np.searchsorted(senders, ids), weights=vector_bytes, minlength=len(senders))
         up += ledger.add_bytes(round, "update", senders, vectors.astype(np.int64) + beside)
     elif problem.sent is not None:
-        up += ledger.add(round, "update", senders, entries * (size + (problem.groups is None) + losses))
+        sent = problem.sent
+        vector = size * (sent.sums if problem.chosen else 1) + (0 if sent.message is None else sent.message.numbers)
+        up += ledger.add(round, "update", senders, entries * (vector + (problem.groups is None) + losses))
     if problem.objective.variates is not None:
         up += ledger.add(round, "variate", senders, entries * size)
     return down, up

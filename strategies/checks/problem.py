@@ -26,6 +26,7 @@ from raysim.strategies.fields import Invalid
 from raysim.strategies.problem import (
     LAST,
     MIXTURE,
+    NEAREST,
     OWN,
     Contrast,
     Ids,
@@ -96,7 +97,12 @@ def _check_phase(
         raise Invalid(f"{field}: LAST, but no problem is before this one; name a row of the bank")
     if not frame.mixes and (phase.start == MIXTURE).any():
         raise Invalid(f"{field}: MIXTURE, but mixture gives None; define it, or name a row of the bank")
-    check_rows(field, phase.start, frame.models, OWN, *[MIXTURE] * frame.mixes, *[LAST] * (before is not None))
+    first = before is None
+    check_rows(
+        field, phase.start, frame.models, OWN, *[MIXTURE] * frame.mixes, *[NEAREST] * first, *[LAST] * (not first)
+    )
+    if phase.chosen:
+        _check_choice(phase, field, frame)
     _check_objective(phase.objective, f"{path}objective", entries, of, frame)
     _check_visit(phase.visit, f"{path}visit", entries, of)
     if phase.upload is not None:
@@ -105,6 +111,18 @@ def _check_phase(
         raise Invalid(
             f"{path}objective.variates: they travel with an upload, in the problem that a visit begins with; put them "
             "there"
+        )
+
+
+def _check_choice(phase: LocalProblem, field: str, frame: Frame) -> None:
+    """Where hospitals choose among models, each model has a sum, and nobody tells into which a vector goes."""
+    sent = phase.upload
+    if (phase.start != NEAREST).any():
+        raise Invalid(f"{field}: NEAREST for some; let all hospitals choose, or none")
+    if sent is None or sent.into is not None or np.ndim(sent.weight) != 1 or sent.sums != frame.models - 1:
+        raise Invalid(
+            f"{field}: NEAREST needs an upload with a weight for each hospital, no into and {frame.models - 1} sums, "
+            "one for each model but the first"
         )
 
 

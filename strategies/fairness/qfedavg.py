@@ -7,6 +7,9 @@ and ``h_i = q F_i^(q - 1) |d_i|^2 + L F_i^q``; then ``theta <- theta - sum F_i^q
 is uniform federated averaging. L is an estimate of the gradient's Lipschitz constant where hospitals use plain SGD;
 with another optimiser it is only a scale.
 
+Where the server is to learn sums alone, each hospital makes ``F_i^q delta_i`` and ``h_i / L`` itself and sends these;
+by their sums the step is the same. A sum of ``h_i`` that noise brings to 0 or below makes no step.
+
 Deviation: the configured selection says who takes part, uniformly in the authors' code, by rows in the paper.
 Traffic: per participant P scalars down; P, its loss and the number of its rows up. Actors cannot add up the deltas
 before they travel, because the step needs each one's length.
@@ -19,7 +22,34 @@ from typing import ClassVar
 
 import numpy as np
 
-from raysim.strategies.base import FederationView, Ids, LocalProblem, Needs, State, Strategy, Update, Upload, at_least
+from raysim.strategies.base import (
+    FederationView,
+    Floats,
+    Ids,
+    LocalProblem,
+    Needs,
+    State,
+    Strategy,
+    Update,
+    Upload,
+    at_least,
+)
+
+
+@dataclass(frozen=True)
+class Steepened:
+    """``F^q delta`` and, beside it, ``h / L``, with L = 1 / ``rate``."""
+
+    numbers: ClassVar[int] = 1
+    counts: ClassVar[bool] = False
+    q: float
+    rate: float
+
+    def made(self, delta: Floats, group: int, loss: float) -> tuple[Floats, Floats]:
+        loss += 1e-10
+        weight = loss**self.q
+        steepness = weight + self.q * loss ** (self.q - 1.0) * float(delta @ delta) / self.rate
+        return weight * delta, np.array([steepness])
 
 
 @dataclass(frozen=True)
@@ -27,7 +57,7 @@ class QFedAvg(Strategy):
     """``q``: how much the larger losses count, from 0 (all alike) to 5 in the paper."""
 
     title: ClassVar[str] = "q-FedAvg"
-    needs: ClassVar[Needs] = Needs.more("needs the length of each hospital's update")
+    needs: ClassVar[Needs] = Needs("weighed", "weighs hospitals by their losses")
 
     q: float = 1.0
     """How much larger losses count: 0 is not at all, the paper goes to 5."""
@@ -36,9 +66,15 @@ class QFedAvg(Strategy):
         at_least("q", self.q, 0)
 
     def problem(self, view: FederationView, state: State, ids: Ids) -> LocalProblem:
-        return LocalProblem(start=np.zeros_like(ids), upload=Upload(single=True, losses=True))
+        upload = Upload(single=True, losses=True)
+        if view.hides:
+            upload = Upload(np.full(len(ids), 1.0 / max(len(ids), 1)), message=Steepened(self.q, view.learning_rate))
+        return LocalProblem(start=np.zeros_like(ids), upload=upload)
 
     def aggregate(self, view: FederationView, state: State, update: Update) -> State:
+        if update.numbers is not None:
+            steepness = float(update.numbers[0])
+            return replace(state, bank=state.bank + update.sums / steepness) if steepness > 0 else state
         if update.deltas is None or update.losses is None:
             raise TypeError("the update has no single deltas and losses")
         lipschitz, losses = 1.0 / view.learning_rate, update.losses + 1e-10

@@ -13,7 +13,12 @@ Choices: models start at ``theta^0 + spread N(0, I)``. Without the authors' rest
 runs: compare seeds instead. A hospital is served the model that it would choose now; one without training rows the
 first. A selection that asks for losses hears those under the model a hospital chose last, at first the first.
 
-Traffic: per participant K P scalars down; its choice, P and the number of its rows up.
+Where the server is to learn sums alone, each hospital chooses by itself and sends K P scalars, its delta among zeros,
+and a 1 among K zeros: sums tell how many chose a model, and nothing tells who. Each model becomes the weighted mean of
+those that came from it, by the sums of their weights.
+
+Traffic: per participant K P scalars down; its choice, P and the number of its rows up; where its choice is hidden
+K P + K and the number of its rows.
 """
 
 from __future__ import annotations
@@ -25,6 +30,7 @@ from typing import ClassVar, Literal
 import numpy as np
 
 from raysim.strategies.base import (
+    NEAREST,
     FederationView,
     Floats,
     HospitalRows,
@@ -61,6 +67,17 @@ class Nearest:
 
 
 @dataclass(frozen=True)
+class Counted:
+    """A delta as it is, and a 1 for the model that it came from among zeros for all ``numbers``."""
+
+    counts: ClassVar[bool] = True
+    numbers: int
+
+    def made(self, delta: Floats, group: int, loss: float) -> tuple[Floats, Floats]:
+        return delta, (np.arange(self.numbers) == group).astype(np.float64)
+
+
+@dataclass(frozen=True)
 class Ifca(Weighted):
     """``clusters``: K (``auto``: 5, or all hospitals); ``spread`` of the starts; weights as FedAvg, in each cluster."""
 
@@ -90,20 +107,32 @@ class Ifca(Weighted):
 
     def setup(self, view: FederationView) -> State:
         centres = initial_centres(view, number_of(self.clusters, view.sizes), self.spread)
-        return State(bank=centre_bank(centres), cluster=np.ones(len(view.sizes), dtype=np.int64))
+        cluster = None if view.hides else np.ones(len(view.sizes), dtype=np.int64)
+        return State(bank=centre_bank(centres), cluster=cluster)
 
     def problem(self, view: FederationView, state: State, ids: Ids) -> LocalProblem:
+        visit = Visit(epochs=1 if self.averaging == "gradient" else None)
+        if view.hides:
+            count = len(state.bank) - 1
+            upload = Upload(self.weigh(view.sizes[ids]), sums=count, message=Counted(count))
+            return LocalProblem(start=np.full_like(ids, NEAREST), upload=upload, visit=visit)
         rows, sizes = nearest(view, state, ids), view.sizes[ids]
         weight = self.weigh_groups(sizes, rows) if self.averaging == "model" else self.weigh(sizes)
         return LocalProblem(
             start=rows,
             upload=Upload(weight, into=rows - 1, sums=len(state.bank) - 1),
-            visit=Visit(epochs=1 if self.averaging == "gradient" else None),
+            visit=visit,
         )
 
     def aggregate(self, view: FederationView, state: State, update: Update) -> State:
         if update.problem is None:
             raise TypeError("the update does not say which models were trained")
+        if update.numbers is not None:
+            chosen = update.numbers[:, None]
+            step = update.sums
+            if self.averaging == "model":
+                step = np.divide(update.sums, chosen, out=np.zeros_like(update.sums), where=chosen > 0)
+            return State(bank=centre_bank(state.bank[1:] + step))
         cluster = members(state).copy()
         cluster[update.ids] = update.problem.start
         return State(bank=centre_bank(state.bank[1:] + update.sums), cluster=cluster)

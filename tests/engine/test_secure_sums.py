@@ -176,7 +176,7 @@ def test_sections_that_exclude_each_other(federation, beside, message):
 @pytest.mark.parametrize(
     ("strategy", "message"),
     [
-        ("qfedavg", "needs each update by itself"),
+        ("cfl", "needs each update by itself"),
         ("fedsoft", "sends whole models"),
         ("fedgmc", "sends a vector for each group"),
     ],

@@ -23,9 +23,10 @@ from raysim.engine.job import Job, Outcome, RunState
 from raysim.engine.job_checks import check_job
 from raysim.engine.reception.promise_checks import check_privacy
 from raysim.engine.updates.release import Release
+from raysim.engine.updates.sums import number_rows
 from raysim.privacy.adaptive import update_multiplier
 from raysim.storage.checkpoints import decode, encode
-from raysim.strategies.fairness.qfedavg import QFedAvg
+from raysim.strategies.hospital_clusters.cfl import Cfl
 from raysim.strategies.hospital_clusters.clustered import Clustered
 from raysim.strategies.one_model.adaptive import FedAdam
 from raysim.strategies.one_model.fedavg import FedAvg
@@ -146,8 +147,15 @@ def first_sums(federation: Federation, job: Job) -> tuple[np.ndarray, np.ndarray
             shares = np.full(sent.sums, 1e-300)
             capped = np.minimum(federation.sizes("train")[plan.ids] / (job.privacy.cap or 1), 1.0)
             np.maximum.at(shares, into, sent.weight / capped)
+            units = sum(partial.units for partial in partials) * 2.0**-44
+            rows = number_rows(plan.problem, units.shape[1])
+            if plan.problem.chosen:  # all are in all sums; the counts have a bound of their own
+                shares[:] = shares.max()
+                units = units[: sent.sums]
+            elif rows:
+                shares = np.append(shares, np.full(rows, shares.max()))
             shares = shares if variates is None else np.append(shares, variates.weight.max())
-            seen.append((sum(partial.units for partial in partials) * 2.0**-44, shares))
+            seen.append((units, shares))
         return partials, later
 
     spied: Any = pool
@@ -277,7 +285,7 @@ def test_the_clip_follows_the_updates_and_goes_on_after_a_stop(federation):
 
 REFUSED = [
     ({}, {"noise_multiplier": 1.0, "adaptive": {}}, r"privacy.adaptive.bits: .*privacy.noise_multiplier: 1 "),
-    ({"strategy": QFedAvg()}, {}, r"strategy.name: .*privacy.unit: hospital"),
+    ({"strategy": Cfl()}, {}, r"strategy.name: .*privacy.unit: hospital"),
     ({"strategy": FedAvg()}, {}, r"strategy.weights: 'samples'.*privacy.unit: hospital"),
     ({"selection": Uniform()}, {}, r"selection.name: 'Uniform'.*privacy.unit: hospital"),
     ({}, {"delta": 0.2}, r"privacy.delta: 0.2 is not below 1 / 5"),

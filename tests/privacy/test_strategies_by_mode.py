@@ -32,16 +32,15 @@ PLAYED = {
     "moon": EVERYWHERE - {"pooled"},
     "fedper": EVERYWHERE - {"pooled"},
     "fedrep": EVERYWHERE - {"pooled", "local"},
-    "scaffold": {"hospital", "distributed", "own", "secure"},
+    **dict.fromkeys(("scaffold", "qfedavg"), EVERYWHERE - {"pooled", "local"}),
     **dict.fromkeys(("chip", "hierarchical", "clustered", "clust_psi"), CLUSTERS),
-    "ifca": {"pooled", "local", "secure"},
+    "ifca": EVERYWHERE,
     "fedsoft": {"local"},
     "fairfed": {"secure"},
     "afl": {"secure"},
     "centralized": {"secure"},
     "cfl": set(),
     "cs_rcfl": set(),
-    "qfedavg": set(),
     **{name: set() for name in ("fedgmc", "kfed", "cbfl", "fedasync", "fedbuff")},
 }
 

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from raysim.core.exact import decode
 from raysim.engine.messages import PartialResult
-from raysim.engine.updates.sums import sum_count
+from raysim.engine.updates.sums import number_rows, sum_count
 from raysim.strategies.base import Ids, LocalProblem, Update
 
 
@@ -37,19 +37,24 @@ def update_of(units: NDArray[np.int64], partials: Sequence[PartialResult], probl
     sums, variates = decode(units), None
     if problem.objective.variates is not None:
         sums, variates = sums[:-1], sums[-1]
+    numbers, rows = None, number_rows(problem, units.shape[1])
+    if rows and problem.sent is not None and problem.sent.message is not None:
+        sums, beside = sums[:-rows], sums[-rows:]
+        numbers = beside.ravel()[: problem.sent.message.numbers]
     return Update(
         ids=problem.entries(ids),
         sums=sums,
         deltas=np.concatenate(deltas)[order] if deltas else None,
         losses=np.concatenate(losses)[order] if losses else None,
         variates=variates,
+        numbers=numbers,
         problem=problem,
     )
 
 
 def merged(partials: Sequence[PartialResult], problem: LocalProblem, ids: Ids, size: int) -> Update:
     """The update of a cohort ``ids`` that minimised ``problem``, of models of ``size`` scalars."""
-    return update_of(summed(partials, max(sum_count(problem), 1), size), partials, problem, ids)
+    return update_of(summed(partials, max(sum_count(problem, size), 1), size), partials, problem, ids)
 
 
 def in_precision(problem: LocalProblem, precision: str) -> LocalProblem:

@@ -127,9 +127,11 @@ def _check_strategy(job: Job) -> None:
     section, strategy = job.privacy, job.strategy
     assert section is not None
     needs = strategy.needs
-    fits = ("bounded", "joint", "clusters") if section.unit == "hospital" else ("bounded", "clusters", "choices")
-    if section.way == "distributed":  # all shares of the noise must be in one sum
-        fits = ("bounded", "joint")
+    fits: tuple[str, ...] = ("bounded", "clusters", "choices")
+    if section.unit == "hospital":
+        fits = ("bounded", "joint", "clusters", "choices", "weighed")
+    if section.way == "distributed":  # all shares of the noise must be in one sum, or in all sums
+        fits = ("bounded", "joint", "choices", "weighed")
     fitting = needs.kind in fits or (section.own_steps and needs.own_steps)
     if not fitting or strategy.asynchrony() is not None:
         whys = {"joint": "sends control variates", "clusters": "has a sum for each of its clusters"}

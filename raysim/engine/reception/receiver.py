@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from raysim.config.privacy import PrivacySection
+from raysim.core.defaults import table
 from raysim.core.exact import FRACTION_BITS
 from raysim.data.federation import Federation
 from raysim.engine.job import Job
@@ -30,8 +31,9 @@ from raysim.engine.updates.release import (
     fixed_weights,
     weighed,
 )
-from raysim.engine.updates.sums import sum_count
+from raysim.engine.updates.sums import number_rows, sum_count
 from raysim.privacy.adaptive import next_clip, update_multiplier
+from raysim.privacy.counting import split
 from raysim.privacy.noise import grid_units, normals, with_rounding
 from raysim.strategies.base import FederationView, Floats, Ids, LocalProblem, Mask, State, Strategy, Update
 from raysim.virtual_time.scheduling import ScheduledCohort
@@ -102,7 +104,7 @@ class Reception:
         """
         release = self.release(problem)
         bits = release is not None and release.bit
-        units = summed(partials, max(sum_count(problem), 1) + bits, self._size)
+        units = summed(partials, max(sum_count(problem, self._size), 1) + bits, self._size)
         if opening is not None:
             units = opening.opened(units)
         if self._guard is not None and problem.sent is not None:
@@ -136,6 +138,7 @@ class HospitalNoise:
         self._largest = largest_clip(terms, section.noise_multiplier or 0.0)
         self._travels = np.ones(size, dtype=np.bool_) if private is None else ~private
         self._weights: FixedWeights | None = None
+        self._problem: LocalProblem | None = None
 
     def fitted(self, view: FederationView, cohort: ScheduledCohort) -> ScheduledCohort:
         """The cohort with fixed weights; one of nobody gets a problem too, for its noise is added all the same."""
@@ -145,18 +148,24 @@ class HospitalNoise:
         if problem.sent is None:
             return cohort
         check_sent(problem, self._job.name)
-        self._weights = self._fixed(view, cohort.state)
+        self._weights, self._problem = self._fixed(view, cohort.state), problem
         return replace(cohort, problem=weighed(problem, self._weights.weight[cohort.ids]))
 
     def release(self) -> Release:
         """What hospitals do before they send."""
-        section, own = self._section, 0.0
+        section, own, counts = self._section, 0.0, 0.0
         if section.way in ("local", "distributed"):
-            share = float(self._shares[self._shares > 0].min(initial=1.0))
-            own = (section.noise_multiplier or 0.0) * with_rounding(self._clip, self._size * 2, share)
+            shares, vectors = self._shares, self._size * 2
+            multiplier = section.noise_multiplier or 0.0
+            if self._problem is not None and self._problem.chosen:
+                vectors = self._size * len(shares)
+            if _counts(self._problem):
+                multiplier, counts = split(multiplier)
+            own = multiplier * with_rounding(self._clip, vectors, float(shares[shares > 0].min(initial=1.0)))
             if section.way == "distributed":
-                own /= math.sqrt(max(self._terms.left, 1))
-        return Release(self._clip, own, section.noise, bit=section.adaptive is not None)
+                among = math.sqrt(max(self._terms.left, 1))
+                own, counts = own / among, counts / among
+        return Release(self._clip, own, counts, section.noise, bit=section.adaptive is not None)
 
     @property
     def memory(self) -> Any:
@@ -176,9 +185,9 @@ class HospitalNoise:
         """The sums with the noise of a ``round``; the clip then moves to that of the next one."""
         adaptive, multiplier = self._section.adaptive, self._section.noise_multiplier or 0.0
         if self._section.way != "central":
-            return units
+            return self._enough(problem, units)
         if adaptive is None:
-            return units + self._units(round, problem, multiplier)
+            return self._enough(problem, units + self._units(round, problem, multiplier))
         bits = bit_noise(adaptive, self._hospitals)
         noised = units[:-1] + self._units(round, problem, update_multiplier(multiplier, bits))
         told = float(units[-1, 0]) * 2.0**-FRACTION_BITS
@@ -186,7 +195,17 @@ class HospitalNoise:
             told += bits * float(normals(self._section.noise, (1,), self._job.work.seed, "dp_bits", round)[0])
         share = min(max(0.5 + told / self._hospitals, 0.0), 1.0)
         self._clip = min(next_clip(self._clip, share, adaptive.quantile, adaptive.rate), self._largest)
-        return noised
+        return self._enough(problem, noised)
+
+    def _enough(self, problem: LocalProblem, units: NDArray[np.int64]) -> NDArray[np.int64]:
+        """The sums, with noisy counts of at least as many hospitals as a secure sum needs, so that none is near 0."""
+        sent, rows = problem.sent, number_rows(problem, self._size)
+        if sent is None or sent.message is None or not _counts(problem) or not self._section.noise_multiplier:
+            return units
+        least = table()["secure.minimum"] if self._job.secure is None else self._job.secure.minimum
+        told = units[sent.sums : sent.sums + rows].reshape(-1)[: sent.message.numbers]
+        np.maximum(told, grid_units(np.array([least * self._shares.max(initial=0.0)])), out=told)
+        return units
 
     @property
     def _shares(self) -> Floats:
@@ -200,17 +219,29 @@ class HospitalNoise:
         weights = self._weights
         if weights is None:
             raise RuntimeError("the round's problem has not been fitted")
-        shares = weights.shares
+        sums, rows = len(weights.shares), number_rows(problem, self._size)
+        shares = np.append(weights.shares, np.full(rows, weights.shares.max(initial=0.0)))
         if problem.objective.variates is not None:
             shares = np.append(shares, weights.variate)
         if not multiplier:
             return np.zeros((len(shares), self._size), dtype=np.int64)
+        vectors, counts = split(multiplier) if _counts(problem) else (multiplier, 0.0)
         least, scalars = float(shares[shares > 0].min(initial=1.0)), self._size * len(shares)
-        deviation = multiplier * with_rounding(self._clip, scalars, least)
+        deviation = np.full(len(shares), vectors * with_rounding(self._clip, scalars, least))
+        travels = np.tile(self._travels, (len(shares), 1))
+        travels[sums : sums + rows] = True
+        if counts:
+            deviation[sums : sums + rows] = counts * with_rounding(1.0, self._size * rows, least)
         drawn = normals(self._section.noise, (len(shares), self._size), self._job.work.seed, "dp", round)
-        return grid_units(drawn * (deviation * shares)[:, None] * self._travels)
+        return grid_units(drawn * (deviation * shares)[:, None] * travels)
 
     def _fixed(self, view: FederationView, state: State) -> FixedWeights:
         everyone = view.trainable
         whole = self._strategy.problem(view, state, everyone)
         return fixed_weights(whole, everyone, view.sizes, self._rate, self._section)
+
+
+def _counts(problem: LocalProblem | None) -> bool:
+    """Whether hospitals count themselves beside what they send."""
+    sent = None if problem is None else problem.sent
+    return sent is not None and sent.message is not None and sent.message.counts

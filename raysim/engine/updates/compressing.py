@@ -56,6 +56,11 @@ class Compressing:
 
     def check(self, problem: LocalProblem | None, name: str) -> None:
         """Raise ``ConfigError`` where the strategy called ``name`` sends what is no update."""
+        if problem is not None and problem.sent is not None and (problem.sent.message is not None or problem.chosen):
+            raise ConfigError(
+                f"compression.name: strategy '{name}' has hospitals send numbers or zeros beside their updates where "
+                "sums are all that the server learns, which is not compressed; leave compression out"
+            )
         if problem is not None and problem.sent is not None and problem.sent.what == "parameters":
             raise ConfigError(
                 f"compression.name: strategy '{name}' sends whole models, of which nothing can be left out; choose "

@@ -28,6 +28,8 @@ class Release:
     """The longest that all vectors of a hospital may be together."""
     own_noise: float = 0.0
     """The deviation of the noise that a hospital adds to what it sends."""
+    own_counts: float = 0.0
+    """The deviation of the noise that it adds to counts."""
     noise: Origin = "seeded"
     """Where that comes from."""
     bit: bool = False
@@ -46,6 +48,14 @@ class Release:
             return short
         key = (seed, "dp_local", round, hospital)
         return [each + self.own_noise * normals(self.noise, each.shape, *key, k) for k, each in enumerate(short)]
+
+    def counted(self, counts: Floats, seed: int, round: int, hospital: int) -> Floats:
+        """What may leave of a ``hospital``'s ``counts``, which are a single 1 among zeros."""
+        if not self.own_counts:
+            return counts
+        drawn = normals(self.noise, counts.shape, seed, "dp_local_counts", round, hospital)
+        noisy: Floats = counts + self.own_counts * drawn
+        return noisy
 
 
 @dataclass(frozen=True, eq=False)
@@ -74,6 +84,8 @@ def fixed_weights(everyone: LocalProblem, ids: Ids, sizes: Ids, rate: float, sec
     counts = np.ones(len(sizes)) if section.cap is None else np.minimum(sizes / section.cap, 1.0)
     into = np.zeros_like(ids) if sent.into is None else sent.into
     totals = rate * np.bincount(into, weights=counts[ids], minlength=sent.sums)
+    if everyone.chosen:  # who sends what into which sum is hidden: all are in all of them
+        totals[:] = totals[0]
     shares = np.divide(1.0, totals, out=np.zeros(sent.sums), where=totals > 0)
     weight = np.zeros(len(sizes))
     weight[ids] = counts[ids] * shares[into]

@@ -68,10 +68,12 @@ class Opening:
         """The update with its sums scaled to the weights of all."""
         if (self.scale == 1.0).all():
             return update
-        count, variates = len(update.sums), update.variates
+        count, variates, numbers = len(update.sums), update.variates, update.numbers
         if variates is not None:
-            variates = variates * self.scale[count]
-        return replace(update, sums=update.sums * self.scale[:count, None], variates=variates)
+            variates = variates * self.scale[-1]
+        if numbers is not None:
+            numbers = numbers * self.scale[count]
+        return replace(update, sums=update.sums * self.scale[:count, None], variates=variates, numbers=numbers)
 
 
 class SecureSums:
@@ -141,6 +143,8 @@ class SecureSums:
         The weight is in the masked update, in the place of the number of rows.
         """
         weights = self._weights(problem, len(ids))
+        upload, varies = problem.sent, problem.objective.variates is not None
+        beside, first = (None, 0) if upload is None else (upload.message, upload.sums)
         sent, down = np.zeros(len(ids), dtype=np.int64), 0
         for g, secure in enumerate(masking.sums):
             if secure is None:
@@ -149,7 +153,8 @@ class SecureSums:
             shares, masked, reveals = (
                 np.isin(ids[at], left) for left in (secure.sharing, secure.masking, secure.revealing)
             )
-            sent[at] += traffic.up(self._size, secure.degree, shares=shares, masked=masked, reveals=reveals)
+            p = self._size if beside is None or not first <= g < len(masking.sums) - varies else beside.numbers
+            sent[at] += traffic.up(p, secure.degree, shares=shares, masked=masked, reveals=reveals)
             down += int(np.sum(traffic.down(secure.degree, shares=shares)))
         if problem.objective.variates is not None:
             sent -= 4 * self._size  # counted as the change of a control variate
@@ -185,6 +190,11 @@ class SecureSums:
             into = np.zeros(entries, dtype=np.int64) if sent.into is None else sent.into
             weight = np.zeros((entries, sent.sums))
             weight[np.arange(entries), into] = sent.weight
+            if problem.chosen:  # whatever it has chosen, a hospital is in all sums
+                weight[:] = sent.weight[:, None]
+        if sent.message is not None:
+            beside = np.ones((entries, -(-sent.message.numbers // self._size))) * weight.max(axis=1, keepdims=True)
+            weight = np.column_stack([weight, beside])
         return weight if variates is None else np.column_stack([weight, variates.weight])
 
     def _around(self, m: int) -> int:

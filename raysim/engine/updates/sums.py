@@ -1,4 +1,4 @@
-"""The sums that come back of a problem: how many there are, and how much weight is in the heaviest."""
+"""The sums that come back of a problem: how many there are, what is where, and how much weight is in the heaviest."""
 
 from __future__ import annotations
 
@@ -7,10 +7,21 @@ import numpy as np
 from raysim.strategies.base import LocalProblem
 
 
-def sum_count(problem: LocalProblem) -> int:
-    """How many sums come back of a problem: those of its upload, and behind them one of control variates."""
+def sum_count(problem: LocalProblem, size: int) -> int:
+    """How many sums of ``size`` scalars come back of a problem.
+
+    They are those of its upload, behind them those that hold the numbers of its message, and one of control variates.
+    """
     sent = problem.sent
-    return 0 if sent is None else sent.sums + (problem.objective.variates is not None)
+    if sent is None:
+        return 0
+    return sent.sums + number_rows(problem, size) + (problem.objective.variates is not None)
+
+
+def number_rows(problem: LocalProblem, size: int) -> int:
+    """How many sums of ``size`` scalars hold the numbers of a problem's message, one after another."""
+    sent = problem.sent
+    return 0 if sent is None or sent.message is None else -(-sent.message.numbers // size)
 
 
 def heaviest(problem: LocalProblem) -> float:
@@ -24,7 +35,8 @@ def heaviest(problem: LocalProblem) -> float:
         weight = np.abs(sent.weight)
         if weight.ndim == 1:
             into = np.zeros(len(weight), dtype=np.int64) if sent.into is None else sent.into
-            weight = np.bincount(into, weights=weight)
+            # Numbers go with all of them.
+            weight = np.bincount(into, weights=weight) if sent.message is None else weight.sum(keepdims=True)
         else:
             weight = weight.sum(axis=0)
         totals.append(float(weight.max()))

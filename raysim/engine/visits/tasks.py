@@ -16,7 +16,7 @@ from raysim.engine.divisions import Groups
 from raysim.engine.messages import FIRST, MODEL, SECOND, STEPS, VARIATE, HospitalStates, RoundPlan
 from raysim.engine.visits.naming import named
 from raysim.engine.visits.starts import Parameters, parameters
-from raysim.strategies.base import LAST, POOLED, LocalProblem, Visit
+from raysim.strategies.base import LAST, NEAREST, POOLED, LocalProblem, Visit
 from raysim.training.base import ContrastTerm, Moments, Optimizer, Task
 from raysim.training.class_weights import row_weights
 
@@ -36,12 +36,16 @@ class Tasks:
         groups: Groups,
     ) -> None:
         self._plan, self._problem, self._open, self._kept, self._groups = plan, problem, open, kept, groups
+        self.chosen: dict[int, int] = {}
+        """The bank row that an entry has chosen, where hospitals choose where they start."""
 
     def task(self, phase: LocalProblem, step: int, j: int, last: Parameters | None) -> Task:
         """Entry ``j``'s task in ``phase``, the ``step``-th of its chain; ``last [P]``: where the one before ended."""
         plan, hospital = self._plan, int(self._plan.ids[j])
-        X, y = self._rows(hospital, j)
+        X, y = self.rows(hospital, j)
         row = int(phase.start[j])  # numpy compares its own integers with those of an enumeration ten times slower
+        if row == NEAREST:
+            row = self.chosen[j]
         start = last if row == LAST and last is not None else parameters(plan, row, hospital, self._kept)
         objective = phase.objective
         weights = [(float(of_entry(pull.weight, j)), pull.towards[j]) for pull in objective.pulls]
@@ -73,7 +77,7 @@ class Tasks:
         steps = memory.get(STEPS)
         return Moments(memory.get(FIRST), memory.get(SECOND), 0 if steps is None else int(steps[0]))
 
-    def _rows(self, hospital: int, j: int) -> tuple[NDArray[Any], NDArray[Any]]:
+    def rows(self, hospital: int, j: int) -> tuple[NDArray[Any], NDArray[Any]]:
         """What the entry trains on: a bad hospital's rows as its attack makes them."""
         X, y = self._true_rows(hospital, j)
         return (X, y) if self._plan.attack is None else self._plan.attack.rows(hospital, X, y)

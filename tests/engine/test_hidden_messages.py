@@ -1,0 +1,206 @@
+"""What hospitals make and choose by themselves where the server learns sums alone: q-FedAvg's steps, IFCA's choices."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from raysim.cluster.placement import Placement, balance
+from raysim.cluster.pool import LocalPool
+from raysim.config.compression import CompressionSection
+from raysim.config.privacy import PrivacySection
+from raysim.config.secure import SecureSection
+from raysim.core.errors import ConfigError
+from raysim.engine.coordinator import Coordinator
+from raysim.engine.job import RunState
+from raysim.engine.job_checks import check_job
+from raysim.engine.updates.release import Release
+from raysim.privacy.accountant import epsilon
+from raysim.privacy.counting import split
+from raysim.privacy.events import Gaussian
+from raysim.secure import traffic
+from raysim.storage.checkpoints import decode, encode
+from raysim.strategies.fairness.qfedavg import QFedAvg, Steepened
+from raysim.strategies.hospital_clusters.ifca import Counted, Ifca
+from raysim.strategies.one_model.fedavg import FedAvg
+from tests.conftest import job_of, run
+
+SIZES = [12, 9, 0, 10, 11, 13, 8, 10, 9]
+STRATEGIES = [
+    QFedAvg(q=2.0),
+    Ifca(clusters=2, spread=1.0),
+    Ifca(clusters=7, spread=1.0, weights="samples"),
+    Ifca(clusters=2, spread=1.0, averaging="gradient"),
+]
+HOSPITAL = {"unit": "hospital", "delta": 1e-3, "noise_multiplier": 0.0, "clip": 1e4}
+
+
+@pytest.fixture
+def federation(federate):
+    return federate(SIZES)
+
+
+def hidden(federation, strategy, secure=None, privacy=None, **settings):
+    job = replace(
+        job_of(federation, strategy, **settings),
+        secure=None if secure is None else SecureSection(**secure),
+        privacy=None if privacy is None else PrivacySection(**HOSPITAL | privacy),
+    )
+    check_job(job, federation)
+    return job
+
+
+def test_a_hospitals_message_by_hand():
+    """q 2, rate .5, loss 3, delta (1, 2): F^2 = 9, and 9 + 2 * 3 * 5 / .5 = 69; a choice is told by place."""
+    vector, numbers = Steepened(2.0, 0.5).made(np.array([1.0, 2.0]), 0, 3.0)
+    assert vector == pytest.approx([9.0, 18.0], rel=1e-9)
+    assert numbers == pytest.approx([69.0], rel=1e-9)
+    vector, numbers = Counted(3).made(np.array([1.0, 2.0]), 1, 3.0)
+    assert (vector.tolist(), numbers.tolist()) == ([1.0, 2.0], [0.0, 1.0, 0.0])
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_sums_give_what_single_answers_gave_and_masks_change_no_bit(federation, strategy):
+    """Seven models of four scalars: the counts take two sums."""
+    plain = run(federation, job_of(federation, strategy), 1)
+    model = run(federation, hidden(federation, strategy, {}), 1)
+    assert model.bank == pytest.approx(plain.bank, abs=1e-10)
+    assert model.bank[1:] == pytest.approx(plain.bank[1:], abs=1e-10)
+    for mode, actors in (("model", 4), ("execute", 2)):
+        assert (run(federation, hidden(federation, strategy, {"mode": mode}), actors).bank == model.bank).all()
+    assert "choice" not in {kind for _, kind, _, _ in model.ledger.entries}
+    assert "loss" not in {kind for _, kind, _, _ in model.ledger.entries}
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES[:2])
+def test_lost_hospitals_are_left_out_of_both_sums(federation, strategy):
+    drop = {"threshold": 3, "drop": {"mask": 0.2}}
+    model, execute = (
+        run(federation, hidden(federation, strategy, drop | {"mode": mode}, rounds=4, seed=3), 2)
+        for mode in ("model", "execute")
+    )
+    assert (model.bank == execute.bank).all()
+    assert np.abs(model.bank - run(federation, hidden(federation, strategy, {}, rounds=4, seed=3), 1).bank).max() > 1e-6
+
+
+def test_bytes_are_those_of_all_sums(federation):
+    """Two models of four scalars and their counts, each masked by itself, among eight hospitals."""
+    outcome = run(federation, hidden(federation, STRATEGIES[1], {}), 2)
+    up = 2 * traffic.up(4, 7) + traffic.up(2, 7)
+    assert [row.bytes_up for row in outcome.rounds] == [8 * up] * 3
+    assert [row.bytes_down for row in outcome.rounds] == [8 * (2 * 4 * 4 + 3 * traffic.down(7))] * 3
+    alone = run(federation, hidden(federation, STRATEGIES[1], privacy={}), 2)
+    assert [row.bytes_up for row in alone.rounds] == [8 * 4 * (2 * 4 + 2 + 1)] * 3
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+@pytest.mark.parametrize("way", ["central", "distributed", "local"])
+def test_without_noise_and_clipping_a_guarantee_changes_nothing(federation, strategy, way):
+    """All come, and count alike: sums over their number are those of equal weights."""
+    uniform = strategy if isinstance(strategy, QFedAvg) else replace(strategy, weights="uniform")
+    plain = run(federation, job_of(federation, uniform), 1)
+    secure = {"mode": "execute"} if way == "distributed" else None
+    job = hidden(federation, uniform, secure, {"mode": way})
+    assert run(federation, job, 2).bank == pytest.approx(plain.bank, abs=1e-9)
+
+
+def test_vectors_and_counts_together_cost_one_event():
+    vectors, counts = split(3.0)
+    assert vectors**-2 + counts**-2 == pytest.approx(3.0**-2)
+    assert (vectors, counts) == pytest.approx((3.0 / math.sqrt(0.9), 3.0 / math.sqrt(0.1)))
+
+
+@pytest.mark.parametrize("way", ["central", "distributed", "local"])
+def test_the_noise_of_each_block_and_count_is_the_promised_one(federate, way):
+    """By the sums that the server receives in one round: of every block alike, chosen or not, and of the counts."""
+    wide = federate([3] * 9, features=3000)
+    secure = {} if way == "distributed" else None
+    privacy = {"mode": way, "noise_multiplier": 2.0, "clip": 1e-6}
+    told = {}
+
+    class Watching(Ifca):
+        def aggregate(self, view, state, update):
+            told.update(sums=update.sums, numbers=update.numbers)
+            return super().aggregate(view, state, update)
+
+    job = hidden(wide, Watching(clusters=2), secure, privacy, rounds=1)
+    run(wide, job, 2)
+    vectors, counts = split(2.0)
+    whole = math.sqrt(9) if way == "local" else 1.0
+    for block in told["sums"]:
+        assert block.std() == pytest.approx(vectors * 1e-6 * whole / 9, rel=0.05)
+    assert (told["numbers"] * 9 >= 3 - 1e-9).all()
+    drawn = []
+    for seed in range(40):
+        run(wide, hidden(wide, Watching(clusters=2), secure, privacy, rounds=1, seed=seed), 1)
+        drawn += [9 * number for number in told["numbers"]]
+    free = np.array(drawn)[np.array(drawn) > 3 + 1e-9]
+    assert len(free) < len(drawn)
+    # A tenth of the budget: noise of 6.3 hospitals, or 19 where each adds its own; half of it is not cut off at 3.
+    assert np.abs(free).max() < 9 + 4.5 * counts * whole
+    assert free.max() > 9 + 0.5 * counts * whole
+
+
+def test_one_hospital_moves_vectors_by_the_clip_and_counts_by_one():
+    """By hand: a block among zeros, its count, and a vector with a number, which are clipped together."""
+    release = Release(clip=0.5)
+    block = [np.zeros(3), np.array([3.0, 4.0, 0.0]), np.zeros(3)]
+    left = release.leaving(block, 1, 1, 0)
+    assert math.sqrt(sum(float(v @ v) for v in left)) == pytest.approx(0.5, rel=1e-9)
+    assert release.counted(np.array([0.0, 1.0, 0.0]), 1, 1, 0).tolist() == [0.0, 1.0, 0.0]
+    joint = release.leaving([np.array([3.0, 0.0]), np.array([4.0])], 1, 1, 0)
+    assert joint[0] == pytest.approx([0.3, 0.0], rel=1e-9)
+    assert joint[1] == pytest.approx([0.4], rel=1e-9)
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES[:2])
+def test_epsilon_is_that_of_one_event_a_round(federation, strategy):
+    privacy = {"noise_multiplier": 5.0, "clip": 0.5, "declared_public": ("sizes", "metrics")}
+    told = run(federation, hidden(federation, strategy, privacy=privacy, rounds=4), 1).privacy
+    assert told.epsilon == pytest.approx(epsilon([Gaussian(5.0, 1.0, 4)], 1e-3))
+    assert (told.covers, told.not_private) == (("update",), ())
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES[:2])
+@pytest.mark.parametrize("secure", [None, {"mode": "execute", "drop": {"mask": 0.1}}])
+def test_a_run_goes_on_bit_for_bit(federation, strategy, secure):
+    privacy = {"noise_multiplier": 1.0, "clip": 0.3}
+    job = hidden(federation, strategy, secure, privacy, rounds=4)
+    pool = LocalPool(Placement(balance(federation.totals, 2), 1, 0), "cpu")
+    events = list(Coordinator(pool).run(job, every=2))
+    (stood,) = [event for event in events if isinstance(event, RunState) and event.round == 2]
+    again, _ = decode(encode(stood, "print", job.strategy), job.strategy)
+    *_, outcome = Coordinator(pool).run(job, again)
+    assert (outcome.bank == events[-1].bank).all()
+    assert (run(federation, job, 4).bank == outcome.bank).all()
+
+
+def test_what_does_not_go_with_messages_is_refused(federation):
+    job = hidden(federation, STRATEGIES[1], {})
+    with pytest.raises(ConfigError, match=r"compression.name: strategy 'Ifca' has hospitals send numbers or zeros"):
+        run(federation, replace(job, compression=CompressionSection(name="grid")), 1)
+
+
+def test_choices_that_fit_no_sums_are_refused(federation):
+    from raysim.core.errors import StrategyError
+    from raysim.strategies.base import NEAREST, LocalProblem, Upload
+
+    class Wrong(FedAvg):
+        sums = 1
+
+        def problem(self, view, state, ids):
+            start = np.full_like(ids, NEAREST)
+            if self.sums == 0:
+                start[0] = 0
+            return LocalProblem(start=start, upload=Upload(np.ones(len(ids)), sums=max(self.sums, 1)))
+
+    class Some(Wrong):
+        sums = 0
+
+    with pytest.raises(StrategyError, match=r"NEAREST needs an upload .* 0 sums"):
+        run(federation, job_of(federation, Wrong()), 1)
+    with pytest.raises(StrategyError, match="NEAREST for some"):
+        run(federation, job_of(federation, Some()), 1)
