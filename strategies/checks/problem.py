@@ -119,7 +119,9 @@ def _check_choice(phase: LocalProblem, field: str, frame: Frame) -> None:
     sent = phase.upload
     if (phase.start != NEAREST).any():
         raise Invalid(f"{field}: NEAREST for some; let all hospitals choose, or none")
-    if sent is None or sent.into is not None or np.ndim(sent.weight) != 1 or sent.sums != frame.models - 1:
+    weight = None if sent is None else sent.weight
+    fits = weight is not None and weight.ndim == 1
+    if sent is None or not fits or sent.into is not None or sent.sums != frame.models - 1:
         raise Invalid(
             f"{field}: NEAREST needs an upload with a weight for each hospital, no into and {frame.models - 1} sums, "
             "one for each model but the first"

@@ -147,7 +147,7 @@ def first_sums(federation: Federation, job: Job) -> tuple[np.ndarray, np.ndarray
             shares = np.full(sent.sums, 1e-300)
             capped = np.minimum(federation.sizes("train")[plan.ids] / (job.privacy.cap or 1), 1.0)
             np.maximum.at(shares, into, sent.weight / capped)
-            units = sum(partial.units for partial in partials) * 2.0**-44
+            units = np.sum([partial.units for partial in partials], axis=0) * 2.0**-44
             rows = number_rows(plan.problem, units.shape[1])
             if plan.problem.chosen:  # all are in all sums; the counts have a bound of their own
                 shares[:] = shares.max()

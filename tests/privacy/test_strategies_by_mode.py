@@ -54,7 +54,7 @@ def test_every_strategy_is_in_the_table():
 def test_a_strategy_is_played_or_refused(federate, name, mode):
     federation = with_patients(federate([12, 9, 10, 11, 13, 8, 10, 9, 12]))
     cls = registry.load("strategies", name, "strategy.name")
-    settings = {"weights": "uniform"} if "weights" in cls.__dataclass_fields__ else {}
+    settings: dict[str, object] = {"weights": "uniform"} if "weights" in cls.__dataclass_fields__ else {}
     settings |= {"clusters": 2} if "clusters" in cls.__dataclass_fields__ else {}
     privacy, secure = MODES[mode]
     job = fitting(job_of(federation, cls(**settings), selection=All(), rounds=2), federation)

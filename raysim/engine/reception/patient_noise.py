@@ -60,7 +60,7 @@ class PatientNoise:
         if not pooled or sent is None:
             return cohort
         into = np.zeros(len(cohort.ids), dtype=np.int64) if sent.into is None else sent.into
-        patients = np.array(self._terms.patients)[cohort.ids]
+        patients = np.array(self._terms.patients, dtype=np.float64)[cohort.ids]
         step = self._steps(problem, np.bincount(into, weights=patients, minlength=sent.sums))
         self._share = self._shares(cohort.ids, into, step, sent.sums)
         self._pulled = self._pulls(problem, cohort.state, into, patients, sent.sums)
@@ -115,7 +115,7 @@ class PatientNoise:
         own = problem.visit.learning_rate
         return self._job.work.optimizer.learning_rate if own is None else own
 
-    def _pulls(self, problem: LocalProblem, state: State, into: Ids, patients: Ids, sums: int) -> Floats | None:
+    def _pulls(self, problem: LocalProblem, state: State, into: Ids, patients: Floats, sums: int) -> Floats | None:
         """A step's part of the proximal terms, ``[G, P]``, which need no data: of hospitals' by their patients.
 
         None where they all pull models to where they are.
