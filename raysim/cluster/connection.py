@@ -295,10 +295,13 @@ def check_same(others: Sequence[tuple[str, dict[str, str]]]) -> None:
     """Raise ``ResourceError`` where another node than this (by address) has other software than this process."""
     import ray
 
-    expected, here = software(), ray.util.get_node_ip_address()
-    for node, theirs in others:
-        if node == here:  # the same files, which someone may be editing
-            continue
+    here = ray.util.get_node_ip_address()
+    # This node's are the same files, which someone may be editing.
+    elsewhere = [(node, theirs) for node, theirs in others if node != here]
+    if not elsewhere:
+        return
+    expected = software()
+    for node, theirs in elsewhere:
         for name, version in expected.items():
             if theirs.get(name) != version:
                 raise ResourceError(

@@ -128,11 +128,12 @@ class HospitalActor:
 
         return self._receiver.reads(folder, expected), ray.util.get_node_ip_address()
 
-    def ready(self) -> ActorReady:
-        """Answers once the process is up."""
+    def ready(self, asking: str) -> ActorReady:
+        """Answers once the process is up; with its software where it is on another node than the one ``asking``."""
         import ray
 
-        return ActorReady(self._resolved, self._seen, ray.util.get_node_ip_address(), software())
+        node = ray.util.get_node_ip_address()
+        return ActorReady(self._resolved, self._seen, node, software() if node != asking else {})
 
 
 class RayPool:
@@ -193,8 +194,9 @@ class RayPool:
         """
         import ray
 
+        here = ray.util.get_node_ip_address()
         try:
-            answers = ray.get([actor.ready.remote() for actor in self.actors], timeout=seconds)
+            answers = ray.get([actor.ready.remote(here) for actor in self.actors], timeout=seconds)
         except ray.exceptions.GetTimeoutError:
             raise ResourceError(
                 f"resources: {len(self.actors)} hospital actors were not up after {seconds:g} s, and Ray has "

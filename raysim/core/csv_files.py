@@ -19,6 +19,9 @@ if TYPE_CHECKING:
 _FORMULA = re.compile(r"'*(?:[\t\r\n]|\s*[=+\-@\uFF1D\uFF0B\uFF0D\uFF20])")
 """What a text begins with that is written with a further ``'``; the wide forms count as the narrow ones."""
 
+_QUOTED = re.compile(r'[",\r\n]')
+"""What a cell holds that stands in quotes."""
+
 _WRITTEN = re.compile(r"'(?='*(?:[\t\r\n]|\s*[=+\-@\uFF1D\uFF0B\uFF0D\uFF20]))")
 
 
@@ -41,6 +44,10 @@ def write_csv(table: pd.DataFrame, path: Path, *, many_rows: bool = False) -> No
     texts: set[str] = set()
     safe = _changed(table, cell, texts)
     if not many_rows:
+        text = as_text(safe)
+        if text is not None:
+            path.write_bytes(text.encode())
+            return
         # Python's writer takes a lone carriage return for nothing that needs quotes.
         returns = any("\r" in text for text in texts)
         safe.to_csv(path, index=False, quoting=csv.QUOTE_NONNUMERIC if returns else csv.QUOTE_MINIMAL)
@@ -49,6 +56,42 @@ def write_csv(table: pd.DataFrame, path: Path, *, many_rows: bool = False) -> No
     import pyarrow.csv
 
     pyarrow.csv.write_csv(pa.Table.from_pandas(safe, preserve_index=False), path)
+
+
+def as_text(table: pd.DataFrame) -> str | None:
+    """The text that pandas would write, in half the time; None where a cell needs quotes or is no number or text."""
+    names = [str(name) for name in table.columns]
+    if len(names) < 2 or _QUOTED.search("".join(names)):
+        return None
+    columns = []
+    for _, column in table.items():
+        cells = _cells(column)
+        if cells is None:
+            return None
+        columns.append(cells)
+    return "".join(f"{line}\n" for line in (",".join(names), *map(",".join, zip(*columns, strict=True))))
+
+
+def _cells(column: pd.Series[Any]) -> list[str] | None:
+    """The cells of a column as pandas would write them without quotes; None where that cannot be."""
+    values = column.tolist()
+    if column.dtype == float:
+        return ["" if value != value else repr(value) for value in values]
+    if column.dtype.kind in "iu":
+        return [str(value) if isinstance(value, int) else "" for value in values]
+    if column.dtype.kind != "O":  # that of texts too
+        return None
+    try:
+        distinct = set(values)
+    except TypeError:
+        return None
+    if any(_QUOTED.search(each) if isinstance(each, str) else not _is_missing(each) for each in distinct):
+        return None
+    return [value if isinstance(value, str) else "" for value in values]
+
+
+def _is_missing(value: object) -> bool:
+    return value is None or (isinstance(value, float) and value != value)
 
 
 def read_csv(path: Path, **options: Any) -> pd.DataFrame:

@@ -100,9 +100,12 @@ class RunActor:
 
 
 class RunActors:
-    """``count`` actors on this node of a running Ray, each of which plays whole runs; see :class:`RunActor`."""
+    """``count`` actors on this node of a running Ray, each of which plays whole runs; see :class:`RunActor`.
 
-    def __init__(self, count: int, rows: Ids, resources: ResourcesSection) -> None:
+    ``meanwhile`` is called while they come up.
+    """
+
+    def __init__(self, count: int, rows: Ids, resources: ResourcesSection, meanwhile: Callable[[], None]) -> None:
         import ray
         from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
@@ -112,6 +115,7 @@ class RunActors:
         actor = ray.remote(num_cpus=resources.cpus_per_actor or 1, scheduling_strategy=here)(RunActor)
         self._start: Callable[[], Any] = lambda: actor.remote(search_path(), os.getcwd(), rows, resources)
         self._actors = [self._start() for _ in range(count)]
+        meanwhile()
         self._pids = self._up(self._actors)
 
     def play(self, runs: Sequence[Run], again: bool, spared: Spared = ()) -> Generator[tuple[int, Event], None, None]:

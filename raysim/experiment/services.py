@@ -23,6 +23,11 @@ STARTING = "starting Ray"
 """The phase in which hospitals come up."""
 
 
+def _import_pages() -> None:
+    """What draws pages takes half a second to import, which somebody would wait for later."""
+    import raysim.experiment.comparison  # noqa: F401
+
+
 class RunServices:
     """What the runs of an experiment share while it is played."""
 
@@ -66,11 +71,16 @@ class RunServices:
         if not in_process and load.runs > 1:
             standing.enter_context(connected(verbose, resources.dashboard))
             if (count := at_once(resources, live_nodes(), load)) > 1:
-                self.actors = RunActors(count, federation.totals, resources)
+                self.actors = RunActors(count, federation.totals, resources, _import_pages)
                 standing.callback(self.actors.close)
                 return
         opened = open_session(
-            federation.totals, resources, in_process=in_process, verbose=verbose, names=federation.hospitals
+            federation.totals,
+            resources,
+            in_process=in_process,
+            verbose=verbose,
+            names=federation.hospitals,
+            meanwhile=_import_pages,
         )
         self.session = standing.enter_context(opened)
 

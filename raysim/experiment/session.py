@@ -45,6 +45,10 @@ def _silent(text: str) -> None:
     """Tells nobody."""
 
 
+def _nothing() -> None:
+    """Does nothing."""
+
+
 class Session(Protocol):
     """Standing hospitals and a coordinator, ready for jobs."""
 
@@ -69,12 +73,18 @@ class Session(Protocol):
 
 @contextlib.contextmanager
 def open_session(
-    rows: Ids, resources: ResourcesSection, *, in_process: bool, verbose: bool, names: Sequence[str] = ()
+    rows: Ids,
+    resources: ResourcesSection,
+    *,
+    in_process: bool,
+    verbose: bool,
+    names: Sequence[str] = (),
+    meanwhile: Callable[[], None] = _nothing,
 ) -> Iterator[Session]:
     """Bring up the hospitals, which have ``rows [N]`` stays. On leaving, what was started here is shut down.
 
-    ``names`` are the hospitals' own, for ``resources.per_hospital``. Raises ``ResourceError`` where the resources asked
-    for do not exist.
+    ``names`` are the hospitals' own, for ``resources.per_hospital``. ``meanwhile`` is called while Ray's actors come
+    up. Raises ``ResourceError`` where the resources asked for do not exist.
     """
     if in_process:
         with host.threads(1):  # more of them than cores was seen to be 30 times slower
@@ -83,7 +93,7 @@ def open_session(
     with connected(verbose, resources.dashboard) as before:
         session: _OnRay | None = None
         try:
-            session = _OnRay(rows, resources, names)
+            session = _OnRay(rows, resources, names, meanwhile)
             yield session
         finally:
             if before and session is not None:  # else all that it started ends with its Ray
@@ -117,7 +127,9 @@ class InProcess:
 
 
 class _OnRay:
-    def __init__(self, rows: Ids, resources: ResourcesSection, names: Sequence[str]) -> None:
+    def __init__(
+        self, rows: Ids, resources: ResourcesSection, names: Sequence[str], meanwhile: Callable[[], None]
+    ) -> None:
         placement, nodes = place_live(rows, resources, names, live_nodes())
         # Without a GPU share nobody should pay for importing torch just to learn that there is no device.
         uses_gpus = any(placement.share(actor)[1] for actor in range(len(placement.served)))
@@ -128,6 +140,7 @@ class _OnRay:
         self.pool: Pool = pool
         self.coordinator = self._coordinate()
         self.actors = pool.actors
+        meanwhile()
         self.warning = pool.wait(ACTOR_START_SECONDS)
         self.dashboard = dashboard_address()
         self.where = describe([len(ids) for ids in placement.served], len(set(pool.places)))

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from raysim.core.csv_files import cell, read_csv, text_of, write_csv
+from raysim.core.csv_files import as_text, cell, read_csv, text_of, write_csv
 from raysim.storage.manifest import Manifest
 
 HARMFUL = ["=1+1", "+1+1", "-1+1", "@SUM(A1)", "\t=1", "\r=1", " =cmd|' /C calc'!A0", "＝1+1", "'=1", "''@x"]
@@ -54,6 +54,36 @@ def test_tables_are_read_back_whichever_way_they_are_written(many_rows, tmp_path
         cells = [entry for row in csv.reader(file) for entry in row]
     begin = re.compile(r"\s*[=+\-@\uff1d]|[\t\r]")
     assert [entry for entry in cells if begin.match(entry) and not re.fullmatch(r"[+-]?[\d.e-]+", entry)] == []
+
+
+TEXTS = st.text('ab ,"\r\n\u00e9;', max_size=3)
+COLUMNS = st.one_of(
+    st.lists(st.floats(), min_size=3, max_size=3).map(pd.Series),
+    st.lists(st.floats(width=32), min_size=3, max_size=3).map(lambda values: pd.Series(values, dtype=np.float32)),
+    st.lists(st.integers(-(2**63), 2**63 - 1), min_size=3, max_size=3).map(pd.Series),
+    st.lists(st.none() | st.integers(-9, 9), min_size=3, max_size=3).map(lambda v: pd.Series(v, dtype="Int64")),
+    st.lists(st.none() | TEXTS, min_size=3, max_size=3).map(pd.Series),
+    st.lists(st.none() | TEXTS | st.booleans() | st.integers() | st.floats(), min_size=3, max_size=3).map(
+        lambda values: pd.Series(values, dtype=object)
+    ),
+    st.lists(st.booleans(), min_size=3, max_size=3).map(pd.Series),
+    st.lists(TEXTS, min_size=3, max_size=3).map(pd.Categorical).map(pd.Series),
+)
+
+
+@given(st.lists(COLUMNS, min_size=1, max_size=4), st.lists(TEXTS, min_size=4, max_size=4), st.integers(0, 3))
+def test_the_text_is_that_of_pandas(columns, names, rows):
+    table = pd.concat(columns, axis=1).head(rows)
+    table.columns = names[: len(columns)]
+    text = as_text(table)
+    if text is not None:
+        assert text == table.to_csv(index=False)
+
+
+def test_numbers_and_plain_texts_are_written_without_pandas():
+    table = pd.DataFrame({"a": ["x", None], "b": [0.1, np.nan], "c": pd.array([1, None], dtype="Int64"), "d": [1, 2]})
+    assert as_text(table) == "a,b,c,d\nx,0.1,1,1\n,,,2\n"
+    assert as_text(table[["a"]]) is None, "a row without any text would be a line without anything"
 
 
 def test_what_a_command_writes_goes_through_it(tmp_path):
