@@ -54,11 +54,13 @@ LOCAL = {
     "RAY_AUTH_MODE": "token",
     "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",
     "RAY_enable_metrics_collection": "0",
+    "RAY_prestart_worker_first_driver": "0",
     "AUTOSCALER_METRIC_PORT": NO_PORT,
     "DASHBOARD_METRIC_PORT": NO_PORT,
 }
 """The same where it is not somebody's cluster that is joined: nobody gets in without the token, in any version, no
-other machine reaches it, as is Ray's way on Windows and macOS, and no port shows metrics to who has no token."""
+other machine reaches it, as is Ray's way on Windows and macOS, and no port shows metrics to who has no token. Nobody
+waits until Ray has started a worker for every core, of which a run may need two."""
 
 CHANGED = ("PYTHONBREAKPOINT", "RAY_AUTH_MODE", "RAY_CLIENT_MODE")
 """Environment variables that Ray sets in the process that connects to it."""
@@ -196,6 +198,7 @@ class Keeper:
             with contextlib.ExitStack() as manner:
                 if self._options.get("address") == "local":
                     manner.enter_context(ray_private.on_loopback())
+                    manner.enter_context(ray_private.found_when_registered())
                     if not self._options.get("include_dashboard"):
                         manner.enter_context(ray_private.without_agents(self._options["log_to_driver"]))
                 ray.init(**self._options)

@@ -13,12 +13,16 @@ import select
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import Any
 
 IDLE = (sys.executable, "-I", "-S", "-c", "import sys; sys.stdin.read()")
 """A process that does nothing until the one that holds the other end of its input has ended."""
+
+REGISTER_SECONDS = 20.0
+"""How long a node that is started may take to be known."""
 
 CALLED = """
 import os, runpy, socket, sys
@@ -116,12 +120,13 @@ def without_agents(logs: bool) -> Iterator[None]:
     Ray is started whole where it does not know ports in files, before 2.54.
     """
     from ray import _raylet
-    from ray._private import parameter, services
+    from ray._private import parameter, services, utils
 
     if not hasattr(_raylet, "persist_port"):
         yield
         return
     before = parameter.RayParams, services.start_api_server, services.start_ray_process
+    error = utils.get_dashboard_dependency_error
 
     def start(command: Sequence[str], kind: str, *rest: Any, **options: Any) -> Any:
         return before[2](_with_idle_agents(command) if kind == "raylet" else command, kind, *rest, **options)
@@ -129,10 +134,45 @@ def without_agents(logs: bool) -> Iterator[None]:
     parameter.RayParams = partial(parameter.RayParams, no_monitor=True, include_log_monitor=logs)
     services.start_api_server = lambda *_, **__: ("", None)
     services.start_ray_process = start
+    # It imports a web server to learn whether an agent could.
+    utils.get_dashboard_dependency_error = lambda: None
     try:
         yield
     finally:
         parameter.RayParams, services.start_api_server, services.start_ray_process = before
+        utils.get_dashboard_dependency_error = error
+
+
+@contextlib.contextmanager
+def found_when_registered() -> Iterator[None]:
+    """A Ray that is started meanwhile looks for its node when that has registered.
+
+    Ray itself looks when it has started the node, which is too early, and then again after a second.
+    """
+    from ray._private import services
+
+    before = services.get_node
+
+    def get_node(address: str, node: str) -> Any:
+        _await_registered(address, node)
+        return before(address, node)
+
+    services.get_node = get_node
+    try:
+        yield
+    finally:
+        services.get_node = before
+
+
+def _await_registered(address: str, node: str) -> None:
+    """Return when a node is known at an address, or does not get known in time: who looks for it then says why."""
+    from ray._private import services
+    from ray._private.state import GlobalState
+
+    state, end = GlobalState(), time.monotonic() + REGISTER_SECONDS
+    state._initialize_global_state(services._get_gcs_client_options(address))
+    while time.monotonic() < end and all(each["NodeID"] != node for each in state.node_table()):
+        time.sleep(0.01)
 
 
 def _with_idle_agents(command: Sequence[str]) -> list[str]:
