@@ -43,17 +43,21 @@ def nobody() -> str:
 
 
 def _impatient(*arguments: str) -> None:
-    """``raysim`` as it is; what does not answer at all is waited for as long as a user waits."""
-    from raysim.cli.main import main
-
-    sys.argv = list(arguments)
-    main()
+    """``raysim`` that does not wait for what never answers."""
+    _waiting(2.0, *arguments)
 
 
 def _patient(*arguments: str) -> None:
     """``raysim`` that waits for what does answer, however slow this machine is."""
-    cluster.CONNECT_SECONDS = 600.0
-    _impatient(*arguments)
+    _waiting(600.0, *arguments)
+
+
+def _waiting(seconds: float, *arguments: str) -> None:
+    from raysim.cli.main import main
+
+    cluster.CONNECT_SECONDS = seconds
+    sys.argv = list(arguments)
+    main()
 
 
 def refused(tmp_path: Path, address: str, command: Callable[..., None] = _patient, **environment: str) -> str:

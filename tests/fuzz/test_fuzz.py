@@ -62,7 +62,7 @@ def test_a_sample_of_sweeps_that_are_resumed(tmp_path):
     unchanged = cases.Case(("resume", "out"), template=template)
     assert cases.fault(unchanged, tmp_path / "case") is None
 
-    @settings(SAMPLE, max_examples=6)
+    @settings(SAMPLE, max_examples=3)
     @given(sweeps.resumptions(template))
     def each(case: cases.Case) -> None:
         assert cases.fault(case, tmp_path / "case") is None, case
