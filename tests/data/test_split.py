@@ -121,6 +121,15 @@ def test_a_hospital_s_number_is_that_of_every_version() -> None:
     ]
 
 
+@pytest.mark.parametrize("fields", [{"folds": 5}, {"folds": 5, "seed": 2}, {"column": "part"}])
+def test_what_decides_the_parts_is_written_without_fractions_and_read_again(fields: dict[str, object]) -> None:
+    split = Split(**fields)
+    written = split.model_dump()
+    assert {"train", "validation", "test"} & set(written) == set()
+    assert Split(**written) == split
+    assert {"train", "validation", "test"} <= set(THIRDS.model_dump())
+
+
 def test_defaults() -> None:
     split = Split()
     assert (split.train, split.validation, split.test, split.by, split.seed) == (0.8, 0.0, 0.2, None, None)

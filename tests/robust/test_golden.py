@@ -20,6 +20,11 @@ def test_median_and_trimmed_mean():
     close(coordinates.trimmed_mean(ROWS, 2).update, [1, 2.0333333333333333])
 
 
+def test_distances_of_nearly_equal_updates_far_from_the_origin_are_exact():
+    updates = 2.0**40 + np.array([[0.0, 0.0], [1.0, 0.0], [3.0, 4.0]])
+    assert squared_distances(updates).tolist() == [[0, 1, 25], [1, 0, 20], [25, 20, 0]]
+
+
 def test_krum_and_what_is_made_of_it():
     assert (squared_distances(ROWS).diagonal() == 0).all()
     scores = selecting.krum_scores(squared_distances(ROWS), 1)
@@ -54,6 +59,13 @@ def test_fltrust():
     close(with_nothing.update, [0.8513589660, 1.9736512901])
     assert with_nothing.admitted[-1] == 0
     assert with_nothing.selects
+
+
+def test_fltrust_where_nobody_is_trusted_changes_nothing():
+    nothing = trust.fltrust(np.array([[-1.0, 0.0], [-2.0, 1.0], [0.0, 3.0]]), np.array([1.0, 0.0]))
+    assert nothing.update.tolist() == [0.0, 0.0]
+    assert nothing.admitted.tolist() == [0.0, 0.0, 0.0]
+    assert nothing.selects
 
 
 def test_mixing_with_neighbours_and_buckets():

@@ -95,6 +95,13 @@ def test_centres_keep_the_mean(common):
     )
 
 
+@pytest.mark.parametrize("common", [0.05, 0.83])
+def test_centres_keep_the_mean_under_a_spread_far_beyond_any_tried(common):
+    z = ndtri((np.arange(100_000) + 0.5) / 100_000)
+    (mu,) = centres(common, [8.0])
+    assert expit(mu + 8.0 * z).mean() == pytest.approx(common, abs=5e-4)  # the quadrature's own error
+
+
 def test_figures_are_those_of_the_metrics():
     auroc = np.random.default_rng(7).random((4, 12))
     dispersion = Dispersion(EVENTS >= 5, np.log(SIZES))

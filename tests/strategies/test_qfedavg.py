@@ -45,6 +45,17 @@ def test_a_step_by_hand(q):
     assert after.bank[0, 0] == pytest.approx(0.7 - numerator / denominator, rel=1e-8)
 
 
+def test_a_loss_of_zero_counts_as_the_smallest():
+    """One hospital of loss 0 under q = 1/2, L = 10: w = 1e-5, and the step is L w d / (q 1e5 (L d)^2 + L w)."""
+    view = view_of([hospital([1, 0])])
+    object.__setattr__(view, "initial", np.array([0.7]))
+    how = QFedAvg(q=0.5)
+    update = Update(np.arange(1), np.zeros((1, 1)), deltas=np.array([[1e-4]]), losses=np.zeros(1))
+    after = how.aggregate(view, how.setup(view), update)
+    step = 10 * 1e-5 * 1e-4 / (0.5 * 1e5 * (10 * 1e-4) ** 2 + 10 * 1e-5)
+    assert after.bank[0, 0] - 0.7 == pytest.approx(step, rel=1e-4)
+
+
 def test_losses_are_those_before_training(federation):
     """The initial model is zero, under which every row's loss is log 2; so one round is a step with equal losses."""
     seen = []
