@@ -1,26 +1,34 @@
-"""One model: intervals of AUROC, of its mean, spread and slope on size, the noise floor, and groups' gaps."""
+"""One model: intervals of AUROC, of its mean, spread and slope on size, the noise floor, and groups' gaps.
+
+Drawing and sorting what a noise floor is made of takes most of the time. Federations that share their sizes and events
+therefore share it, as models of one run do; each has scores of its own.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import numpy as np
 from scipy.special import expit
 
 from benchmarks.coverage.tally import Tally
-from benchmarks.coverage.truth import MEAN, Floats, Served, scored, served, test_rows
+from benchmarks.coverage.truth import MEAN, Design, Floats, Served, designed, middle, scored, served
+from raysim.metrics.error_counts import error_counts
 from raysim.statistics.auroc import delong, placements
 from raysim.statistics.between_hospitals import between_hospitals
 from raysim.statistics.common_curve import common_curve
 from raysim.statistics.dispersion import Dispersion
-from raysim.statistics.drawn import centres
+from raysim.statistics.drawn import Chance
 from raysim.statistics.group_gap import group_difference, group_gap
 from raysim.statistics.intervals import auroc_interval, newcombe, score_interval
 from raysim.statistics.noise_floor import error_floor, noise_floor
 from raysim.statistics.size_slope import size_slope
 
 FLOOR_DRAWS = 200
-"""Draws of each floor: the error that so few add to a p-value is averaged out over federations."""
+"""Draws of each floor, as many as a run's."""
+
+SHARING = 20
+"""Federations that share one floor's draws: few enough for the draws' own error to be averaged out over many."""
 
 
 def single(m: int, n: int, law: str, rng: np.random.Generator, draws: int) -> Tally:
@@ -42,19 +50,18 @@ def single(m: int, n: int, law: str, rng: np.random.Generator, draws: int) -> Ta
 def service(hospitals: int, law: str, tau: float, rng: np.random.Generator, draws: int) -> Tally:
     """Hospitals under one model, all equal (``tau`` 0) or truly different."""
     tally = Tally()
-    centre = centres(MEAN, [tau])[0]
-    for _ in range(draws):
-        federation = served(hospitals, law, tau, rng)
+    for design, chance in _designs(hospitals, rng, draws):
+        federation = served(design, law, tau, rng)
         curve = common_curve(federation.sums)
         judged = curve.judged
         if judged.sum() < 3:
             continue
         true = federation.true[judged]
-        _floor(tally, federation, true, tau, rng)
+        _floor(tally, federation, true, tau, chance)
 
         found = between_hospitals(curve)
         tally.covers("mean (Hartung-Knapp)", found.mean.low, found.mean.high, MEAN)
-        further = float(expit(centre + tau * rng.standard_normal()))
+        further = float(expit(middle(tau) + tau * rng.standard_normal()))
         tally.covers("a further hospital", found.predicted_low, found.predicted_high, further)
         shrunken = (found.shrunken_low[judged] <= true) & (true <= found.shrunken_high[judged])
         tally.add("share of hospitals, shrunken", float(shrunken.mean()))
@@ -69,8 +76,21 @@ def service(hospitals: int, law: str, tau: float, rng: np.random.Generator, draw
     return tally
 
 
-def _floor(tally: Tally, federation: Served, true: Floats, tau: float, rng: np.random.Generator) -> None:
-    floor = noise_floor(federation.sums, federation.sizes, rng, draws=FLOOR_DRAWS)
+def _designs(hospitals: int, rng: np.random.Generator, draws: int) -> Iterator[tuple[Design, Chance]]:
+    """For each of ``draws`` federations its design and where its floor's chance comes from; :data:`SHARING` share."""
+    for first in range(0, draws, SHARING):
+        design, chance = designed(hospitals, rng), _chance(rng)
+        for _ in range(min(SHARING, draws - first)):
+            yield design, chance
+
+
+def _chance(rng: np.random.Generator) -> Chance:
+    seed = int(rng.integers(1 << 62))
+    return Chance(lambda: np.random.default_rng(seed))
+
+
+def _floor(tally: Tally, federation: Served, true: Floats, tau: float, chance: Chance) -> None:
+    floor = noise_floor(federation.sums, federation.sizes, chance, draws=FLOOR_DRAWS)
     tally.add("difference shown", floor.shown)
     tally.covers("true spread", floor.tau.low, floor.tau.high, tau)
     tally.add("spread has no upper limit", bool(np.isinf(floor.tau.high)))
@@ -87,14 +107,14 @@ def _floor(tally: Tally, federation: Served, true: Floats, tau: float, rng: np.r
 def errors(hospitals: int, law: str, tau: float, rng: np.random.Generator, draws: int) -> Tally:
     """Hospitals' mean absolute errors under one model: rows' errors of one ``law``, levels of the spread ``tau``."""
     tally = Tally()
-    for _ in range(draws):
-        rows = test_rows(hospitals, rng)
-        first = np.cumsum(rows) - rows
+    for design, chance in _designs(hospitals, rng, draws):
+        rows, first = design.rows, design.offsets[:-1]
         level = np.exp(tau * rng.standard_normal(hospitals) - tau**2 / 2)
         error = np.repeat(level, rows) * ERRORS[law](rng, int(rows.sum()))
         mae = np.add.reduceat(error, first) / rows
         rmse = np.sqrt(np.add.reduceat(np.square(error), first) / rows)
-        floor = error_floor("MAE", mae, rmse, rows, 5 * rows, rng, draws=FLOOR_DRAWS)
+        together = error_counts(error, np.zeros(len(error)), [0, len(error)]).errors
+        floor = error_floor("MAE", mae, rmse, together, rows, 5 * rows, chance, draws=FLOOR_DRAWS)
         tally.add("difference shown", floor.shown)
         tally.covers("true spread", floor.tau.low, floor.tau.high, tau)
         truth = Dispersion(rows >= 5, np.log(5.0 * rows), larger=False).figures(level * ERROR_MEANS[law])
@@ -130,17 +150,20 @@ def groups(hospitals: int, law: str, kind: str, rng: np.random.Generator, draws:
     """Groups of patients that are served alike, over all rows of all hospitals."""
     tally = Tally()
     shares = np.array(GROUPS[kind])
-    for _ in range(draws):
-        federation = served(hospitals, law, 0.0, rng)
-        total = int(np.diff(federation.placed.offsets).sum())
-        y = rng.permutation(federation.placed.event)
+    for first in range(0, draws, SHARING):
+        design, chance = designed(hospitals, rng), _chance(rng)
+        total = len(design.y)
+        y = rng.permutation(design.y)
         of = np.sort(rng.choice(len(shares), p=shares, size=total))
         cuts = np.searchsorted(of, np.arange(len(shares) + 1))
-        found = delong(placements(scored(law, np.full(total, MEAN), y, rng), y, cuts))
-        a, v, m, n = found.auroc[0], found.variance[0], found.events, found.non_events
-        gap = group_gap(a, m, n, common_curve(federation.sums).event_sd, rng, FLOOR_DRAWS)
-        tally.add("gap: p <= .05", np.nan if gap.groups < 2 else gap.p <= 0.05)
-        if len(shares) == 2 and np.isfinite(a).all():
-            low, high = group_difference(tuple(a), tuple(v), tuple(m), tuple(n))
-            tally.covers("difference of two groups", float(low), float(high), 0.0)
+        for _ in range(min(SHARING, draws - first)):
+            shape = common_curve(served(design, law, 0.0, rng).sums).event_sd
+            scores = scored(law, np.full(total, MEAN), y, rng).astype(np.float32)
+            found = delong(placements(scores, y, cuts))
+            a, v, m, n = found.auroc[0], found.variance[0], found.events, found.non_events
+            gap = group_gap(a, m, n, shape, chance, FLOOR_DRAWS)
+            tally.add("gap: p <= .05", np.nan if gap.groups < 2 else gap.p <= 0.05)
+            if len(shares) == 2 and np.isfinite(a).all():
+                low, high = group_difference(tuple(a), tuple(v), tuple(m), tuple(n))
+                tally.covers("difference of two groups", float(low), float(high), 0.0)
     return tally

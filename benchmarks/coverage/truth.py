@@ -6,6 +6,7 @@ Test rows are log-normal: 208 small hospitals (median 17 rows, 9 % events), 20 (
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cache
 from typing import NamedTuple
 
 import numpy as np
@@ -45,15 +46,33 @@ class Served(NamedTuple):
     true: Floats
 
 
-def served(hospitals: int, law: str, tau: float, rng: np.random.Generator) -> Served:
-    """One model's scores at ``hospitals``: ``law`` of scores ``equal`` or ``unequal`` (events 1.5 times as spread)
-    normal ones, or ``exponential``; true AUROCs with the spread ``tau`` on the logit scale and mean :data:`MEAN`."""
+class Design(NamedTuple):
+    """Hospitals' test ``rows [H]``, which of all rows are events (``y [n]``), and ``offsets [H + 1]`` of hospitals."""
+
+    rows: Ints
+    y: NDArray[np.bool_]
+    offsets: Ints
+
+
+def designed(hospitals: int, rng: np.random.Generator) -> Design:
+    """Sizes and events of ``hospitals``."""
     rows = test_rows(hospitals, rng)
-    y = rng.random(rows.sum()) < shape(hospitals)[2]
-    offsets = np.concatenate([[0], np.cumsum(rows)])
-    true = expit(centres(MEAN, [tau])[0] + tau * rng.standard_normal(hospitals))
-    scores = scored(law, true[np.repeat(np.arange(hospitals), rows)], y, rng)
+    return Design(rows, rng.random(rows.sum()) < shape(hospitals)[2], np.concatenate([[0], np.cumsum(rows)]))
+
+
+def served(design: Design, law: str, tau: float, rng: np.random.Generator) -> Served:
+    """One model's scores: ``law`` of scores ``equal`` or ``unequal`` (events 1.5 times as spread) normal ones, or
+    ``exponential``; true AUROCs with the spread ``tau`` on the logit scale and mean :data:`MEAN`."""
+    rows, y, offsets = design
+    true = expit(middle(tau) + tau * rng.standard_normal(len(rows)))
+    scores = scored(law, true[np.repeat(np.arange(len(rows)), rows)], y, rng).astype(np.float32)
     return Served(pair_sums(scores, y, offsets), placements(scores, y, offsets), 5 * rows, true)
+
+
+@cache
+def middle(tau: float) -> float:
+    """The middle of the logits of true AUROCs with mean :data:`MEAN` and this spread."""
+    return float(centres(MEAN, [tau])[0])
 
 
 def scored(law: str, auroc: Floats, y: NDArray[np.bool_], rng: np.random.Generator) -> Floats:

@@ -16,6 +16,7 @@ from raysim.engine import subgroups
 from raysim.engine.job import Round
 from raysim.engine.losses import TrainingLosses
 from raysim.engine.messages import PartialResult
+from raysim.metrics.error_counts import ErrorCounts, merged
 from raysim.metrics.measures import pooled_auroc
 from raysim.metrics.score_counts import ScoreCounts, in_order
 from raysim.statistics.auroc import PairSums
@@ -61,6 +62,8 @@ class Evaluation:
     """Per model served, each hospital's counts of scores, where these were asked for."""
     validation_scores: dict[str, ScoreCounts]
     """The same of validation rows, where there are some and others are evaluated."""
+    errors: dict[str, ErrorCounts]
+    """Per model served of a real label, the histogram of all errors; asked for at the end."""
 
     def __init__(
         self, federation: Federation, section: EvaluationSection, order: Ids, rounds: int, traffic: Traffic
@@ -70,7 +73,7 @@ class Evaluation:
         self.groups = {}
         self.losses = TrainingLosses()
         self.pairs, self.sketches = {}, {}
-        self.scores, self.validation_scores = {}, {}
+        self.scores, self.validation_scores, self.errors = {}, {}, {}
         self._bins = 0 if section.clinical is None else section.clinical.bins
         self._task, self._totals, self._bounds = federation.task, federation.totals, federation.bounds
         self._every, self._order, self._rounds, self._traffic = section.every, order, rounds, traffic
@@ -115,6 +118,10 @@ class Evaluation:
                 sums = zip(*pairs, strict=True)
                 self.pairs[model] = PairSums(*(np.concatenate(each)[self._order] for each in sums))
                 self.sketches[model] = np.concatenate([partial.sketches[model] for partial in partials])[self._order]
+            errors = [partial.errors[model] for partial in partials if model in partial.errors]
+            if errors:
+                self.errors[model] = merged(errors, self._order)
+                self._traffic.ledger.add(told, MEASURED, np.arange(len(self._totals)), self.errors[model].scalars)
             self._enter_scores(model, row, partials, told)
             row.metrics[model] |= self._by_group(model, partials)
         if figures:

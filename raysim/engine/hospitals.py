@@ -27,6 +27,8 @@ from raysim.engine.updates.contributions import Contributions
 from raysim.engine.visits.naming import named
 from raysim.engine.visits.starts import parameters, with_private
 from raysim.metrics import measures as metrics
+from raysim.metrics.error_counts import error_counts
+from raysim.metrics.labels import REGRESSION
 from raysim.metrics.score_counts import score_counts
 from raysim.metrics.segments import Segments
 from raysim.privacy.noise import laplaces
@@ -173,6 +175,8 @@ class HospitalGroup:
         for name, rows_of in plan.serve.items():
             logits = self._scores_of_all(plan, plan.part, rows_of, kept)
             result.figures[name] = federation.task.measure(logits, y, offsets)
+            if plan.histograms and federation.task is REGRESSION:
+                result.errors[name] = error_counts(logits, y, offsets)
             if plan.histograms and federation.classes and logits.ndim == 1:
                 result.histograms[name] = metrics.score_histogram(logits, y)
                 result.pairs[name] = pair_sums(logits, y, offsets)

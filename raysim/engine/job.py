@@ -23,6 +23,7 @@ from raysim.engine.losses import TrainingLosses
 from raysim.engine.messages import HospitalStates, Work
 from raysim.engine.stopping import Stopped, Stopping
 from raysim.engine.subgroups import Grouping
+from raysim.metrics.error_counts import ErrorCounts
 from raysim.metrics.score_counts import ScoreCounts
 from raysim.privacy.statement import Statement
 from raysim.statistics.auroc import PairSums
@@ -165,6 +166,8 @@ class Outcome:
     privacy: Statement | None = None
     """What it has cost hospitals' privacy; None where nothing was promised."""
 
+    errors: dict[str, ErrorCounts] = field(default_factory=dict)
+    """Per model served of a real label, the histogram of all hospitals' errors on test rows."""
     scores: dict[str, ScoreCounts] = field(default_factory=dict)
     """Per model served, each hospital's counts of scores ``[N]``, where these were asked for."""
     seen: Floats | None = None

@@ -12,6 +12,7 @@ from raysim.config.privacy import RowUnit
 from raysim.data.federation import Federation
 from raysim.engine.subgroups import GroupFigures, Grouping
 from raysim.engine.updates.release import Release
+from raysim.metrics.error_counts import ErrorCounts
 from raysim.metrics.score_counts import ScoreCounts
 from raysim.privacy.noise import Origin
 from raysim.statistics.auroc import PairSums
@@ -136,7 +137,7 @@ class RoundPlan:
     """The rows that they are evaluated on."""
     histograms: bool = False
     """Whether histograms of the scores are asked for too, from which figures of all rows together follow, and the sums
-    over pairs of rows, from which the variance of each hospital's AUROC does."""
+    over pairs of rows, from which the variance of each hospital's AUROC does; of a real label histograms of errors."""
     thresholds: tuple[float, ...] | None = None
     """The probabilities at which counts of scores are asked for too, per hospital; None: no such counts are."""
     groups: Grouping | None = None
@@ -211,6 +212,8 @@ class PartialResult:
     """Per model served, what its AUROC has in common with other models' at the actor's hospitals, ``[h, SUMS]``."""
     scores: dict[str, ScoreCounts] = field(default_factory=dict)
     """Per model served, the counts of scores of the actor's hospitals in its order."""
+    errors: dict[str, ErrorCounts] = field(default_factory=dict)
+    """Per model served of a real label, the counts of absolute errors of the actor's hospitals in its order."""
     validation_scores: dict[str, ScoreCounts] = field(default_factory=dict)
     """The same of validation rows, where others are evaluated: thresholds are chosen by these."""
     groups: dict[str, dict[str, GroupFigures]] = field(default_factory=dict)

@@ -176,6 +176,7 @@ class JobServer:
             groups=self._evaluation.groups,
             pairs=self._evaluation.pairs,
             sketches=self._evaluation.sketches,
+            errors=self._evaluation.errors,
             scores=self._evaluation.scores,
             validation_scores=self._evaluation.validation_scores,
             losses=self._evaluation.losses,

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from raysim.statistics.common_curve import EDGE
-from raysim.statistics.drawn import Chance, federations
+from raysim.statistics.drawn import Chance, centres, federations
 from raysim.statistics.intervals import Interval, auroc_interval, difference_interval, hanley_mcneil
 from raysim.statistics.inversion import SAME
 from raysim.statistics.levels import LEVEL
@@ -57,7 +57,10 @@ def group_gap(
     weights = m * n / (m + n)
     common = float(np.clip(weights @ a / weights.sum(), EDGE, 1 - EDGE))
     drawn = np.concatenate(
-        [np.ptp(block.observed[0], axis=1) for block in federations(m, n, common, event_sd, [0.0], draws, rng)]
+        [
+            np.ptp(block.observed[0], axis=1)
+            for block in federations(m, n, centres(common, [0.0]), event_sd, [0.0], draws, rng)
+        ]
     )
     value = float(np.ptp(a))
     low, high = np.quantile(drawn, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])

@@ -12,8 +12,9 @@ was covered: ``docs/statistics.md``.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -32,6 +33,9 @@ FEWEST = 3
 """Judged hospitals below which nothing is said of their spread."""
 
 DRAWS = 1000
+
+STAGE = 3
+"""Spreads that are drawn at a time, in ascending order, until the data speak against larger ones."""
 
 
 @dataclass(frozen=True)
@@ -131,7 +135,13 @@ def noise_floor(
     judged = curve.judged
     events, non_events = sums.events[judged], sums.non_events[judged]
     dispersion = Dispersion(events >= minimum_events, np.log(np.asarray(sizes, dtype=np.float64)[judged]))
-    drawn = federations(events, non_events, curve.common, curve.event_sd, taus, draws, rng)
+    chance = rng if isinstance(rng, Chance) else Chance(lambda: rng)
+    middle = dict(zip(taus, centres(curve.common, taus).tolist(), strict=True))
+
+    def drawn(spreads: Sequence[float]) -> Iterable[Drawn]:
+        middles = [middle[tau] for tau in spreads]
+        return federations(events, non_events, middles, curve.event_sd, spreads, draws, chance)
+
     return _against("AUROC", curve.auroc[judged], curve.variance[judged], curve.common, dispersion, drawn, taus)
 
 
@@ -158,7 +168,10 @@ def share_floor(
     dispersion = Dispersion(n >= minimum_rows, np.log(np.asarray(sizes, dtype=np.float64)[judged]))
     # One success, or failure, more than none keeps the weights finite where all hospitals are alike.
     within = np.clip(common, 0.5 / max(n.sum(), 1), 1 - 0.5 / max(n.sum(), 1))
-    drawn = shares(n, within, taus, draws, rng)
+
+    def drawn(spreads: Sequence[float]) -> Iterable[Drawn]:
+        return shares(n, within, spreads, draws, rng)
+
     return _against(figure, x / n, within * (1 - within) / n, common, dispersion, drawn, taus)
 
 
@@ -166,9 +179,10 @@ def error_floor(
     figure: str,
     mean_absolute: ArrayLike,
     root_mean_square: ArrayLike,
+    errors_of_all: ArrayLike,
     rows: ArrayLike,
     sizes: ArrayLike,
-    rng: np.random.Generator,
+    rng: np.random.Generator | Chance,
     *,
     minimum_rows: int = 5,
     draws: int = DRAWS,
@@ -176,22 +190,31 @@ def error_floor(
 ) -> NoiseFloor:
     """The floor of the mean absolute error at ``H`` hospitals, from their two errors over ``rows [H]``.
 
-    The two say how absolute errors vary between the rows of a hospital. Equal service is one distribution of them
-    everywhere; of it the mean and variance over all hospitals' rows count, in the draws as a gamma distribution.
-    Hospitals without rows, or with an error that is not finite, are not judged. Where nothing varies there is no floor.
-    The rest is as in :func:`noise_floor`.
+    ``errors_of_all [N]`` are the absolute errors of the rows of all judged hospitals, in any order, to the precision of
+    a histogram. Equal service is one distribution of errors everywhere: dealing them out anew is then as likely as what
+    was seen, whatever the distribution. Hospitals without rows, or with an error that is not finite, are not judged.
+    Where nothing varies between the rows of a hospital there is no floor. The rest is as in :func:`noise_floor`. Raises
+    ``ValueError`` where there is not one error for each row that is judged.
     """
     mae, rmse = np.asarray(mean_absolute, dtype=np.float64), np.asarray(root_mean_square, dtype=np.float64)
     n = np.asarray(rows, dtype=np.int64)
     judged = (n > 0) & np.isfinite(mae) & np.isfinite(rmse)
     mae, rmse, n = mae[judged], rmse[judged], n[judged]
     common = float(n @ mae / n.sum()) if n.sum() else float("nan")
-    between_rows = float(n @ np.maximum(rmse**2 - mae**2, 0.0)) / max(int((n - 1).sum()), 1)
+    squares = np.maximum(rmse**2 - mae**2, 0.0)
+    between_rows = float(n @ squares) / max(int((n - 1).sum()), 1)
     dispersion = Dispersion(n >= minimum_rows, np.log(np.asarray(sizes, dtype=np.float64)[judged]), larger=False)
     if not between_rows > 0:
         mae, n = mae[:0], n[:0]
-    drawn = errors(n, common, common**2 / between_rows if between_rows > 0 else 1.0, taus, draws, rng)
-    return _against(figure, mae, between_rows / n, common, dispersion, drawn, taus)
+    chance = rng if isinstance(rng, Chance) else Chance(lambda: rng)
+    # Errors of one hospital relative to its own level, which is known less its mean's own variance.
+    levels = float((n - 1) @ np.square(mae)) - float(squares[: len(n)].sum())
+    within = float(np.sqrt(n @ squares[: len(n)] / levels)) if levels > 0 else float("inf")
+
+    def drawn(spreads: Sequence[float]) -> Iterable[Drawn]:
+        return errors(n, errors_of_all, within, spreads, draws, chance)
+
+    return _against(figure, mae, between_rows / np.maximum(n, 1), common, dispersion, drawn, taus)
 
 
 def _against(
@@ -200,10 +223,10 @@ def _against(
     variance: Floats,
     common: float,
     dispersion: Dispersion,
-    blocks: Iterable[Drawn],
+    draw: Callable[[Sequence[float]], Iterable[Drawn]],
     taus: Sequence[float],
 ) -> NoiseFloor:
-    """The floor of ``values [M]``, of variance ``variance [M]``, from draws at each of ``taus``."""
+    """The floor of ``values [M]``, of variance ``variance [M]``, from what ``draw`` gives at each of ``taus``."""
     if not len(taus) or taus[0] != 0 or np.any(np.diff(taus) <= 0):
         raise ValueError(f"taus: {tuple(taus)} do not ascend from 0")
     if len(values) < FEWEST:
@@ -211,22 +234,22 @@ def _against(
         return NoiseFloor(figure, common, len(values), nan, nan, Estimate(nan, nan, nan), False, nan, {}, larger)
     weights = 1.0 / variance
     mine = dispersion.figures(values)
-    chance = []
-    observed: dict[str, list[Floats]] = {name: [] for name in mine}
-    true: dict[str, list[Floats]] = {name: [] for name in mine}
-    levels = []
-    for block in blocks:
-        chance.append(weighted_squares(block.observed, weights))
-        levels.append(block.true @ weights / weights.sum())
-        for kept, drawn in ((observed, block.observed), (true, block.true)):
-            for name, each in dispersion.figures(drawn).items():
-                kept[name].append(each)
-    q, drawn_q = float(weighted_squares(values, weights)), np.concatenate(chance, axis=1)
-    tau = invert(q, drawn_q, taus)
-    level, level_se = np.concatenate(levels, axis=1), float(weights.sum() ** -0.5)
+    q, stages = float(weighted_squares(values, weights)), []
+    for first in range(0, len(taus), STAGE):
+        stages.append(_stage(draw(taus[first : first + STAGE]), weights, dispersion))
+        drawn_q = np.concatenate([stage.q for stage in stages])
+        tried = taus[: len(drawn_q)]
+        tau, least = invert(q, drawn_q, tried), visible(drawn_q, tried)
+        if np.isfinite(tau.high + least):
+            break  # nothing that is said below depends on larger spreads
+    taus = tried
+    level, level_se = np.concatenate([stage.level for stage in stages]), float(weights.sum() ** -0.5)
 
     def figure_of(name: str) -> Figure:
-        equal_service, noise_free = np.hstack(observed[name]), np.hstack(true[name])
+        equal_service, noise_free = (
+            np.concatenate([figures[name] for figures in each])
+            for each in ([stage.observed for stage in stages], [stage.true for stage in stages])
+        )
         if name == "size_bias":
             implied = Estimate(*[float("nan")] * 3)
         else:
@@ -244,10 +267,39 @@ def _against(
         min(1.0, 2.0 * _share_as_extreme(drawn_q[0] >= q - SAME * q)),
         tau,
         tau.low > 0,
-        visible(drawn_q, taus),
+        least,
         {name: figure_of(name) for name in mine},
         dispersion.larger,
     )
+
+
+class _Stage(NamedTuple):
+    """What ``B`` drawn federations show at ``t`` spreads, each ``[t, B]``: ``q``, the weighted mean of true figures
+    (``level``), and the figures of dispersion by name, ``observed`` on rows and ``true``."""
+
+    q: Floats
+    level: Floats
+    observed: dict[str, Floats]
+    true: dict[str, Floats]
+
+
+def _stage(blocks: Iterable[Drawn], weights: Floats, dispersion: Dispersion) -> _Stage:
+    each = [
+        _Stage(
+            weighted_squares(block.observed, weights),
+            block.true @ weights / weights.sum(),
+            dispersion.figures(block.observed),
+            dispersion.figures(block.true),
+        )
+        for block in blocks
+    ]
+    if len(each) == 1:
+        return each[0]
+    observed, true = (
+        {name: np.hstack([figures[name] for figures in drawn]) for name in drawn[0]}
+        for drawn in ([block.observed for block in each], [block.true for block in each])
+    )
+    return _Stage(np.hstack([b.q for b in each]), np.hstack([b.level for b in each]), observed, true)
 
 
 def weighted_squares(auroc: Floats, weights: Floats) -> Floats:

@@ -38,23 +38,26 @@ def posterior(y: ArrayLike, v: ArrayLike) -> Posterior:
     estimates, variances = np.asarray(y, dtype=np.float64), np.asarray(v, dtype=np.float64)
     steps = (np.arange(GRID) + 0.5) / GRID
     taus = WIDEST * steps**2
-    log_weight = np.empty(GRID)
-    for place, tau in enumerate(taus):
-        w = 1.0 / (variances + tau**2)
-        mu = w @ estimates / w.sum()
-        log_weight[place] = 0.5 * (np.log(w).sum() - np.log(w.sum()) - w @ np.square(estimates - mu))
+    squared = np.square(taus)
+    w = 1.0 / (variances + squared[:, None])
+    total = w.sum(axis=1)
+    mu = _dot(w, estimates) / total
+    residuals = np.square(estimates - mu[:, None])
+    log_weight = 0.5 * (np.log(w).sum(axis=1) - np.log(total) - _dot(w, residuals))
     weight = steps * np.exp(log_weight - log_weight.max())  # a step of the grid is as wide as it is far from 0
     weight /= weight.sum()
-    mean, square = np.zeros((2, len(estimates)))
-    further = np.zeros(2)
-    for share, tau in zip(weight, taus, strict=True):
-        w = 1.0 / (variances + tau**2)
-        mu, shrinkage = w @ estimates / w.sum(), tau**2 * w
-        centre = mu + shrinkage * (estimates - mu)
-        mean += share * centre
-        square += share * (variances * shrinkage + np.square(1 - shrinkage) / w.sum() + np.square(centre))
-        further += share * np.array([mu, tau**2 + 1.0 / w.sum() + mu**2])
+    shrinkage = squared[:, None] * w
+    centre = mu[:, None] + shrinkage * (estimates - mu[:, None])
+    variance = variances * shrinkage + np.square(1 - shrinkage) / total[:, None]
+    mean = (weight[:, None] * centre).sum(axis=0)
+    square = (weight[:, None] * (variance + np.square(centre))).sum(axis=0)
+    further = (weight[:, None] * np.stack([mu, squared + 1.0 / total + np.square(mu)], axis=1)).sum(axis=0)
     further_mean, further_square = further.tolist()
     return Posterior(
         mean, np.sqrt(square - np.square(mean)), further_mean, float(np.sqrt(further_square - further_mean**2))
     )
+
+
+def _dot(a: Floats, b: Floats) -> Floats:
+    """The product of each row of ``a [T, k]`` with ``b [k]``, or with its row of ``b [T, k]``, ``[T]``."""
+    return np.asarray(np.matmul(a[:, None, :], np.broadcast_to(b, a.shape)[:, :, None])[:, 0, 0])

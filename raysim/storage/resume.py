@@ -32,6 +32,7 @@ from raysim.engine.job import Outcome
 from raysim.engine.losses import TrainingLosses
 from raysim.engine.stopping import Stopped
 from raysim.engine.subgroups import Grouping
+from raysim.metrics.error_counts import ErrorCounts
 from raysim.metrics.score_counts import ScoreCounts
 from raysim.privacy.statement import Statement
 from raysim.statistics.auroc import PairSums
@@ -268,6 +269,7 @@ def save_finished(folder: Path, outcome: Outcome) -> None:
         "groups": pack(outcome.groups, "groups", arrays),
         "grouping": None if outcome.grouping is None else pack(dataclasses.astuple(outcome.grouping), "", arrays),
         "ledger": pack_ledger(outcome.ledger, arrays),
+        "errors": pack(_as_tuples(outcome.errors), "errors", arrays),
         "scores": pack(_as_tuples(outcome.scores), "scores", arrays),
         "validation_scores": pack(_as_tuples(outcome.validation_scores), "validation_scores", arrays),
         "metrics": outcome.metrics,
@@ -283,8 +285,8 @@ def save_finished(folder: Path, outcome: Outcome) -> None:
         path.write_bytes(save(arrays, {"raysim": json.dumps(header)}))
 
 
-def _as_tuples(scores: Mapping[str, ScoreCounts]) -> dict[str, tuple[Any, ...]]:
-    return {model: tuple(counts) for model, counts in scores.items()}
+def _as_tuples(counted: Mapping[str, ScoreCounts] | Mapping[str, ErrorCounts]) -> dict[str, tuple[Any, ...]]:
+    return {model: tuple(counts) for model, counts in counted.items()}
 
 
 def _as_counts(scores: Mapping[str, tuple[Any, ...]]) -> dict[str, ScoreCounts]:
@@ -305,6 +307,7 @@ def load_finished(folder: Path) -> Outcome | None:
             grouping=None if header["grouping"] is None else Grouping(*unpack(header["grouping"], arrays)),
             pairs={model: PairSums(*sums) for model, sums in unpack(header["pairs"], arrays).items()},
             sketches=unpack(header["sketches"], arrays),
+            errors={model: ErrorCounts(*counts) for model, counts in unpack(header["errors"], arrays).items()},
             scores=_as_counts(unpack(header["scores"], arrays)),
             validation_scores=_as_counts(unpack(header["validation_scores"], arrays)),
             metrics=metrics,

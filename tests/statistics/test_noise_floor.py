@@ -13,8 +13,9 @@ from raysim.metrics.equity import equity
 from raysim.statistics.common_curve import common_curve
 from raysim.statistics.dispersion import Dispersion
 from raysim.statistics.drawn import Chance, centres, federations
-from raysim.statistics.inversion import invert
+from raysim.statistics.inversion import TAUS, invert, visible
 from raysim.statistics.noise_floor import (
+    STAGE,
     noise_floor,
     over_seeds,
     true_range,
@@ -27,8 +28,8 @@ NON_EVENTS = np.array([16, 9, 4, 20, 50, 60, 2, 70, 90, 30, 15, 80])
 SIZES = 7 * (EVENTS + NON_EVENTS)
 
 
-def drawn(*arguments):
-    blocks = list(federations(*arguments))
+def drawn(events, non_events, common, event_sd, taus, *arguments):
+    blocks = list(federations(events, non_events, centres(common, taus), event_sd, taus, *arguments))
     return tuple(np.concatenate(parts, axis=1) for parts in zip(*blocks, strict=True))
 
 
@@ -317,3 +318,25 @@ def test_equal_figures_count_as_reached():
     assert floor.figures["worst_decile"].p == pytest.approx((1 + np.sum(lower) + np.sum(same)) / 401)
     spread, drawn_spread = curve.auroc.std(), observed.std(axis=1)
     assert floor.figures["std"].p == pytest.approx((1 + (drawn_spread > spread - 1e-6).sum()) / 401)
+
+
+def test_larger_spreads_are_drawn_only_while_they_matter():
+    """What is said is the same as from draws at all spreads, and beyond what the data bear nothing is drawn."""
+    rng = np.random.default_rng(11)
+    events, non_events = np.full(60, 30), np.full(60, 90)
+    message = sums(rng, events, non_events, 0.8)
+    asked = []
+
+    class Counting(Chance):
+        def scores(self, *arguments):
+            asked.append(1)
+            return super().scores(*arguments)
+
+    floor = noise_floor(message, events * 9, Counting(lambda: np.random.default_rng(3)), draws=200)
+    curve = common_curve(message)
+    observed, _ = drawn(events, non_events, curve.common, curve.event_sd, TAUS, 200, np.random.default_rng(3))
+    weights = 1 / curve.variance
+    whole = np.array([weighted_squares(each, weights) for each in observed])
+    assert floor.tau == invert(floor.q, whole, TAUS)
+    assert floor.visible == visible(whole, TAUS)
+    assert len(asked) < len(TAUS) / STAGE

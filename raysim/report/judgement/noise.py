@@ -141,6 +141,8 @@ def noise(results: Sequence[Result], minimum_events: int) -> dict[tuple[str, str
 
 def _of_errors(results: Sequence[Result], minimum_rows: int) -> dict[tuple[str, str], Noise]:
     mae, rmse, rows = (REGRESSION.figures.index(name) for name in ("mae", "rmse", "n"))
+    # The same deals of errors for all.
+    chance = Chance(partial(stream, results[0].seed, "noise floor"))
     return {
         (result.label, model): Noise(
             result.seed,
@@ -148,9 +150,10 @@ def _of_errors(results: Sequence[Result], minimum_rows: int) -> dict[tuple[str, 
                 REGRESSION.title,
                 figures[:, mae],
                 figures[:, rmse],
+                result.outcome.errors[model].errors,
                 np.nan_to_num(figures[:, rows]).astype(np.int64),
                 result.federation.totals,
-                stream(result.seed, "noise floor"),
+                chance,
                 minimum_rows=minimum_rows,
                 draws=DRAWS,
             ),

@@ -1,0 +1,69 @@
+"""What each hospital counts of its absolute errors of a real label, so that predictions stay there: a histogram.
+
+Counts are integers: those of several hospitals add up exactly, in any order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from raysim.metrics.segments import Segments
+
+Ints = NDArray[np.int64]
+
+
+class ErrorCounts(NamedTuple):
+    """The histogram of all errors of ``H`` hospitals, and how much of one each sends.
+
+    - ``filled [H]``: how many bins of its own histogram a hospital fills, each sent with a count. One whose RMSE
+      is not finite sends none.
+    - ``bins [B]``, ascending, of all hospitals together: the first 16 bits of the float32 error (exponent and 7 bits of
+      mantissa: a bin is narrower than 1 % of the error). ``rows [B]``: how many errors are in each.
+    """
+
+    filled: Ints
+    bins: NDArray[np.uint16]
+    rows: Ints
+
+    @property
+    def scalars(self) -> Ints:
+        """Numbers that each hospital sends, ``[H]``: a bin and a count for each that it fills."""
+        return np.asarray(2 * self.filled)
+
+    @property
+    def errors(self) -> NDArray[np.float64]:
+        """The errors of all rows in ascending order, each as the middle of its bin; 0 for those below 1e-38."""
+        middle = (self.bins.astype(np.uint32) << np.uint32(16) | np.uint32(0x8000)).view(np.float32)
+        return np.repeat(np.where(self.bins == 0, 0.0, middle.astype(np.float64)), self.rows)
+
+
+def error_counts(predictions: ArrayLike, y: ArrayLike, offsets: ArrayLike) -> ErrorCounts:
+    """Those of ``predictions [n]`` of labels ``y [n]``; rows ``offsets[h]:offsets[h + 1]`` are hospital ``h``'s."""
+    z, labels = np.asarray(predictions, dtype=np.float64), np.asarray(y, dtype=np.float64)
+    segments = Segments.of(offsets, z, labels, classes=None)
+    with np.errstate(all="ignore"):
+        errors = np.abs(z - labels)
+        finite = np.isfinite(segments.sums(errors * errors))
+    ids = segments.ids()
+    sent = finite[ids]
+    single = np.minimum(errors[sent], np.finfo(np.float32).max).astype(np.float32)
+    bin_of = (single.view(np.uint32) >> np.uint32(16)).astype(np.int64)
+    keys = np.unique(ids[sent] << 16 | bin_of)
+    bins, rows = np.unique(bin_of, return_counts=True)
+    filled = np.bincount(keys >> 16, minlength=segments.count)
+    return ErrorCounts(filled, bins.astype(np.uint16), rows.astype(np.int64))
+
+
+def merged(parts: Iterable[ErrorCounts], order: Ints) -> ErrorCounts:
+    """The counts of all hospitals: those of the actors' back to back, brought into ``order [N]``."""
+    each = list(parts)
+    total = np.zeros(1 << 16, dtype=np.int64)
+    for part in each:
+        total[part.bins] += part.rows
+    bins = np.flatnonzero(total)
+    filled = np.concatenate([part.filled for part in each])[order]
+    return ErrorCounts(filled, bins.astype(np.uint16), total[bins])
