@@ -222,11 +222,14 @@ def test_equally_calibrated_hospitals():
 
 
 def test_the_test_of_calibration_is_calibrated():
-    """Of 120 equal federations of tiny hospitals at most as many are called different as a 5 % test may call."""
+    """Of 250 equal federations of tiny hospitals at most as many are called different as a 5 % test may call.
+
+    Few events tie with many draws, and a tie counts as reached: the mean p is above a half.
+    """
     rng = np.random.default_rng(5)
-    p = np.array([calibration_spread(hospitals(rng, [3, 8, 5, 12, 4], 0.0), rng, draws=99).p for _ in range(120)])
-    assert (p <= 0.05).sum() <= 13
-    assert p.mean() == pytest.approx(0.5, abs=0.1)
+    p = np.array([calibration_spread(hospitals(rng, [3, 8, 5, 12, 4], 0.0), rng, draws=99).p for _ in range(250)])
+    assert (p <= 0.05).sum() <= 19
+    assert p.mean() == pytest.approx(0.59, abs=0.08)
 
 
 def test_too_few_hospitals_have_no_spread_of_calibration():

@@ -12,6 +12,7 @@ from sklearn.metrics import confusion_matrix
 from raysim.metrics.equity import gini
 from raysim.metrics.score_counts import score_counts
 from raysim.statistics.clinical import figures as clinical
+from raysim.statistics.clinical import operating_points as operating
 from raysim.statistics.clinical.calibration import calibration, raw
 from raysim.statistics.clinical.curves import calibration_bins, net_benefit_curve
 from raysim.statistics.clinical.equity import clinical_equity
@@ -298,3 +299,30 @@ def test_few_hospitals_have_no_floor():
     (told,) = clinical_equity(counts, [found["specificity", 0.5]], np.array([30, 30]), rng())
     assert np.isnan([told.p, told.floor_std, told.floor_worst_decile]).all()
     assert np.isfinite(told.over["worst_decile"])
+
+
+@pytest.mark.parametrize("of_events", [True, False])
+@pytest.mark.parametrize("at", [0.5, 0.8, 0.95])
+def test_a_threshold_chosen_again_is_that_of_rows_drawn_again(monkeypatch, of_events, at):
+    """Drawing the deciding score and one binomial number is drawing all rows: the same distribution of the share."""
+    monkeypatch.setattr(operating, "BOOTSTRAP", 40_000)
+    p, y, offsets = federation([60], seed=3)
+    counts = score_counts(logit(p), y, offsets).together()
+    point = operating.OperatingPoint("", at, of_events, 0.0, 0.5, True)
+    kept = []
+    monkeypatch.setattr(operating.np, "quantile", lambda values, _: kept.append(values) or (0, 1))
+    operating.with_the_threshold_chosen_again(counts, point, rng())
+    random = np.random.default_rng(9)
+    of_class = [np.repeat(np.arange(len(counts.bins)), rows) for rows in (counts.negatives, counts.positives)]
+    judged, chosen = (random.choice(of_class[c], (40_000, len(of_class[c]))) for c in (of_events, not of_events))
+    chosen.sort(axis=1)
+    n, k = chosen.shape[1], int(np.ceil(at * chosen.shape[1] - 1e-9))
+    if of_events:  # the least score at which so many of the others are not called: just above the k-th
+        shares = (judged > chosen[:, k - 1, None]).mean(axis=1)
+    else:
+        shares = (judged < chosen[:, n - k, None]).mean(axis=1)
+    values = np.arange(judged.shape[1] + 1) / judged.shape[1]
+    quick, whole = ((np.isclose(each[:, None], values)).mean(axis=0) for each in (kept[0], shares))
+    assert quick.sum() == pytest.approx(1)
+    assert quick == pytest.approx(whole, abs=4 * np.sqrt(0.25 * 2 / 40_000))
+    assert kept[0].mean() == pytest.approx(shares.mean(), abs=5 * shares.std() * np.sqrt(2 / 40_000))

@@ -108,7 +108,7 @@ def _binomial(figure: Figure, rng: np.random.Generator) -> tuple[float, float, f
     if len(of) < FEWEST:
         return NAN, NAN, NAN
     common = right.sum() / of.sum()
-    drawn = rng.binomial(of, common, (DRAWS, len(of)))
+    drawn = rng.binomial(of[:, None], common, (len(of), DRAWS)).T  # one hospital after the other, which is faster
     # Each hospital's distance from what is expected, in units of its own variance, which has p (1 - p) in common.
     observed, chance = (np.sum(np.square(x - of * common) / of, axis=-1) for x in (right, drawn))
     p = (1 + int(np.sum(chance >= observed * (1 - 1e-12)))) / (DRAWS + 1)

@@ -20,6 +20,9 @@ Floats = NDArray[np.float64]
 
 NAN = float("nan")
 
+ROUNDING = 1e-12
+"""By so much a share may fall short of the one that is wanted."""
+
 BOOTSTRAP = 300
 """Draws of the rows, where a threshold was chosen on the rows that it is judged on."""
 
@@ -68,31 +71,23 @@ def operating_points(
 def with_the_threshold_chosen_again(
     counts: ScoreCounts, point: OperatingPoint, rng: np.random.Generator
 ) -> tuple[float, float]:
-    """The interval of a share whose threshold is chosen again on every draw of the rows of either class."""
-    drawn = [
-        rng.multinomial(int(part.sum()), part / part.sum(), BOOTSTRAP) / part.sum()
-        for part in (counts.positives, counts.negatives)
-    ]
-    judged, chosen = drawn if point.of_events else drawn[::-1]
-    if point.of_events:
-        # The first bin below which enough of the other class lie, and the events from there on.
-        below = np.cumsum(chosen, axis=1) - chosen
-        first = np.where(_reaches(below[:, -1], point.at), _reaches(below, point.at).argmax(axis=1), below.shape[1])
-        tail = np.cumsum(judged[:, ::-1], axis=1)[:, ::-1]
-    else:
-        # The last bin from which on enough events lie, and the other rows below it.
-        above = np.cumsum(chosen[:, ::-1], axis=1)[:, ::-1]
-        first = above.shape[1] - 1 - _reaches(above, point.at)[:, ::-1].argmax(axis=1)
-        tail = np.cumsum(judged, axis=1) - judged
-    padded = np.concatenate([tail, np.zeros((BOOTSTRAP, 1))], axis=1)
-    values = np.take_along_axis(padded, first[:, None], axis=1)
+    """The interval of a share whose threshold is chosen again on every draw of the rows of either class.
+
+    Of a draw of ``n`` rows the ``k``-th score alone decides the threshold: it is that of row ``n u`` of the sorted,
+    where ``u`` is the ``k``-th of ``n`` uniform numbers, a beta variable. The share of the other class is binomial.
+    """
+    judged, chosen = counts.positives, counts.negatives
+    if not point.of_events:
+        # The last bin from which on enough events lie, and the other rows below it: the same, seen from above.
+        judged, chosen = counts.negatives[::-1], counts.positives[::-1]
+    n, m = int(chosen.sum()), int(judged.sum())
+    enough = int(np.ceil(n * (point.at - ROUNDING)))
+    row = np.minimum(n * rng.beta(enough, n + 1 - enough, BOOTSTRAP), n - 1).astype(np.int64)
+    last = np.searchsorted(np.cumsum(chosen), row, side="right")  # the bin of the last of so many
+    past = np.append(np.cumsum(judged[::-1])[::-1], 0)  # judged rows from each bin on
+    values = rng.binomial(m, past[last + 1] / m) / m
     low, high = np.quantile(values, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
     return float(low), float(high)
-
-
-def _reaches(share: Floats, wanted: float) -> NDArray[np.bool_]:
-    """Whether a sum of shares is at least the one that is wanted, to the rounding of sums."""
-    return np.asarray(share >= wanted - 1e-12)
 
 
 def _by_bin(counts: ScoreCounts) -> Groups:
