@@ -142,7 +142,7 @@ class Chance:
             )
             commoner += GAP * of_commoner
             first = np.searchsorted(of_commoner, np.arange(hospitals + 1))
-            ranks = Ranks(commoner, first, GAP * np.arange(hospitals))
+            ranks = Ranks(commoner, first, np.arange(hospitals, dtype=np.float64) * GAP)
             return Scores(ranks, rarer, rng.standard_normal((federations, hospitals)))
 
         counts = of_commoner.tobytes(), of_rarer.tobytes(), hospitals, draws

@@ -116,5 +116,5 @@ def _chance(hospitals: Sequence[Groups], common: float, rng: np.random.Generator
         federations = min(size, draws - start)
         drawn, row = np.nonzero(rng.random((federations, len(of_row)), np.float32) < of_row)
         events = np.bincount(drawn * len(full) + of_hospital[row], minlength=federations * len(full))
-        reached += int((statistic(events.reshape(federations, -1)) >= statistic(observed)).sum())
+        reached += int((statistic(events.reshape(federations, -1).astype(np.float64)) >= statistic(observed)).sum())
     return (1 + reached) / (draws + 1)
