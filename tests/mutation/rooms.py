@@ -86,6 +86,7 @@ TESTS: dict[str, tuple[str, ...]] = {
     "raysim/statistics/inversion.py": FLOORS,
     "raysim/statistics/noise_floor.py": FLOORS,
     "raysim/statistics/paired.py": ("statistics/test_paired", "statistics/test_simultaneous"),
+    "raysim/statistics/ranks.py": FLOORS,
     "raysim/statistics/*": (
         "statistics/test_simultaneous",
         "statistics/test_size_slope",
