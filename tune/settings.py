@@ -84,7 +84,7 @@ class Sweep(Section):
     """
 
     space: dict[str, Any]
-    trials: int | None = Field(None, ge=1)
+    trials: int | None = Field(None, ge=1, le=1_000_000)
     concurrent: int | None = Field(None, ge=1)
     searcher: str = "optuna"
     scheduler: Scheduler = Field(default_factory=Fifo)

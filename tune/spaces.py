@@ -30,6 +30,9 @@ RANGES = {"uniform": 2, "loguniform": 2, "quniform": 3, "qloguniform": 3, "randi
 
 LISTS = ("choice", "grid")
 
+MOST_COMBINATIONS = 100_000
+"""Of a grid. Each is a trial, and all are listed before the first."""
+
 FIXED = {
     "name": "it names the sweep",
     "seed": "list seeds, each trial runs them all",
@@ -97,10 +100,21 @@ class Dimension:
         if self.listed:
             return list(self.values)
         if self.kind == "randint":
-            return list(range(int(self.low), int(self.high)))
+            return list(self._steps())
         assert self.step is not None
-        first, last = math.ceil(self.low / self.step - 1e-9), math.floor(self.high / self.step + 1e-9)
-        return [self.rounded(k * self.step) for k in range(first, last + 1)]
+        return [self.rounded(k * self.step) for k in self._steps()]
+
+    @property
+    def count(self) -> int:
+        """How many values a dimension has that is not continuous."""
+        steps = self._steps()
+        return len(self.values) if self.listed else max(0, steps.stop - steps.start)
+
+    def _steps(self) -> range:
+        """The whole numbers, times the step if there is one, of a range."""
+        if self.step is None:
+            return range(int(self.low), int(self.high))
+        return range(math.ceil(self.low / self.step - 1e-9), math.floor(self.high / self.step + 1e-9) + 1)
 
     def ends(self) -> list[Any]:
         """Values that a configuration must take if it takes them all: every listed one, or both ends."""
@@ -161,6 +175,11 @@ class Space:
                     f"sweep.space.{dimension.key}: {dimension.kind} has no end of values for searcher grid; "
                     f"use grid: [...] or q{dimension.kind}, or searcher random"
                 )
+        if math.prod(dimension.count for dimension in self.dimensions) > MOST_COMBINATIONS:
+            raise ConfigError(
+                f"sweep.space: has more than {MOST_COMBINATIONS:,} combinations for searcher grid; take longer steps "
+                "or searcher random"
+            )
         combinations: list[Params] = []
         seen: set[str] = set()
         for values in itertools.product(*(dimension.all() for dimension in self.dimensions)):

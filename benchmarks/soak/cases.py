@@ -35,8 +35,8 @@ AGENT_SECONDS = 100.0
 JOURNAL_SECONDS = 3.0
 """How long a trial may take to be in the journal, before another one of a sweep that has none there is let pass."""
 
-PATIENCE = 0.05
-"""Of the usual patience with silent coordinators and trials, in commands in which some are stopped: ten seconds."""
+PATIENCE = 0.1
+"""Of the usual patience with silent coordinators and trials, in commands in which some are stopped: twenty seconds."""
 
 LOST = "the coordinator was lost"
 """What a command says that has started a new one."""

@@ -15,8 +15,8 @@ NAMES = ("RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH")
 def private_token() -> None:
     """See that ``~/.ray/auth_token`` is there and that only its owner can read it.
 
-    A folder that is made for it has mode 0700, the file 0600; one of ours that others can read is closed to them. What
-    cannot be written is left to Ray, which says so.
+    The folder gets mode 0700, the file 0600, also where they are ours and others could enter or read them. What cannot
+    be written is left to Ray, which says so.
     """
     if any(name in os.environ for name in NAMES) or os.environ.get("RAY_AUTH_MODE", "token").lower() != "token":
         return
@@ -25,9 +25,10 @@ def private_token() -> None:
         path.parent.mkdir(mode=0o700, exist_ok=True)
         if not path.exists():
             _make(path)
-        state = path.stat()
-        if state.st_uid == os.getuid() and state.st_mode & 0o077:
-            path.chmod(0o600)
+        for each, mode in ((path.parent, 0o700), (path, 0o600)):
+            state = each.stat()
+            if state.st_uid == os.getuid() and state.st_mode & 0o077:
+                each.chmod(mode)
 
 
 def _make(path: Path) -> None:

@@ -82,6 +82,12 @@ def check_job(job: Job, federation: Federation, where: str = "strategy") -> None
     except ValueError as error:
         raise ConfigError(f"{error}{label}") from None
     check_together(job)
+    trained = int((federation.sizes("train") > 0).sum())
+    if job.secure is not None and job.secure.minimum > trained:
+        raise ConfigError(
+            f"secure.minimum: {job.secure.minimum} is more than the {trained} hospitals with training rows, so that no "
+            "sum could be read; lower it"
+        )
     check_attacks(job.adversary, job.aggregation, federation, job.work.seed)
     grouping(federation, job.evaluation.groups, job.evaluation.age_bands)
     if job.system is not None:

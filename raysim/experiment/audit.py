@@ -48,6 +48,9 @@ if TYPE_CHECKING:
 FEWEST_SHADOWS = 4
 """With fewer, no row is in and out often enough to fit densities."""
 
+MOST = {"shadows": 10_000, "canaries": 1_000_000}
+"""More than these would take days, or more memory than there is."""
+
 DELTA = 1e-5
 """Of the bound, where the run promises nothing of its own."""
 
@@ -88,6 +91,9 @@ def audit(
         canaries = (asked or AuditSection()).canaries
     if canaries < 0:
         raise ConfigError(f"--canaries: {canaries} is negative; name 0 or more")
+    for name, count in (("shadows", shadows), ("canaries", canaries)):
+        if count > MOST[name]:
+            raise ConfigError(f"--{name}: {count:,} are more than the {MOST[name]:,} that can be; name fewer")
     experiment = Experiment(config, [config], (config.seed,), out)
     federation = experiment.federations[config.seed]
     if not federation.classes:

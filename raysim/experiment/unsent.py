@@ -7,12 +7,12 @@ list what is kept with them.
 from __future__ import annotations
 
 import dataclasses
-import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from raysim.config.schema import TrackingSection
+from raysim.core import bounded
 from raysim.core.errors import ConfigError, ResourceError
 from raysim.engine.job import Round
 from raysim.storage.atomic import write_json
@@ -40,13 +40,13 @@ def send_kept(folder: Path, tracking: TrackingSection) -> str | None:
     Raises ``ResourceError`` where the store still does not take it, and ``ConfigError`` for a file that is damaged.
     """
     try:
-        text = (folder / UNSENT).read_text()
+        text = (folder / UNSENT).read_bytes()
     except FileNotFoundError:
         return None
     if tracking.uri == NOWHERE:
         raise ConfigError(f"tracking.uri: none, and {folder / UNSENT} is to be sent; name a store in config.yaml there")
     try:
-        runs = [_read(folder, tree) for tree in json.loads(text)["runs"]]
+        runs = [_read(folder, tree) for tree in bounded.json_value(text)["runs"]]
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise ConfigError(f"{folder / UNSENT}: cannot be read ({error!r}); remove it to go without MLflow") from None
     try:

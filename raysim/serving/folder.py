@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 
 from raysim.config.schema import Config
+from raysim.core import bounded
 from raysim.core.errors import ConfigError
 from raysim.data.fitted import Preprocessing
 from raysim.engine.messages import ModelSpec
@@ -38,10 +38,10 @@ def check_run(folder: Path) -> None:
 def read_preprocessing(folder: Path) -> Preprocessing:
     """What a run's ``preprocessing.json`` says. Raises ``ConfigError`` where it cannot be used."""
     try:
-        return Preprocessing.of(json.loads((folder / PREPROCESSING).read_text()))
+        return Preprocessing.of(bounded.read_json(folder / PREPROCESSING))
     except OSError as error:
         raise ConfigError(f"{folder}: no preprocessing ({PREPROCESSING}: {error.strerror}); {REMEDY}") from None
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, LookupError, TypeError, AttributeError) as error:
         raise ConfigError(f"{folder / PREPROCESSING}: cannot be used ({error}); run again with this version") from None
 
 

@@ -8,7 +8,6 @@ model served where one vector of another name serves everybody.
 from __future__ import annotations
 
 import dataclasses
-import json
 import sys
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -18,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from raysim.core import bounded
 from raysim.core.errors import ConfigError
 from raysim.core.packing import Arrays, pack, unpack
 from raysim.data.federation import Federation
@@ -150,10 +150,11 @@ def read_served(folder: Path, layout: Layout, strategy: Callable[[], Strategy]) 
     ``strategy`` makes the run's strategy, which knows its division; it is called where there is one. Raises
     ``ConfigError`` where a file is missing or is not one of this version's.
     """
+    from safetensors import SafetensorError
     from safetensors.numpy import load_file
 
     try:
-        tree = json.loads((folder / SERVING).read_text())
+        tree = bounded.read_json(folder / SERVING)
         if tree["format"] != FORMAT:
             raise ValueError(f"its format is {tree['format']}, and this version reads {FORMAT}")
         tensors = load_file(folder / MODELS)
@@ -164,13 +165,17 @@ def read_served(folder: Path, layout: Layout, strategy: Callable[[], Strategy]) 
             owner: np.concatenate([tensors[f"{owner}/{name}"].ravel() for name in layout.names])
             for owner in sorted(named | set(_each(others or ())))
         }
+        for owner, theta in vectors.items():
+            if theta.dtype.kind != "f" or theta.shape != (layout.size,):
+                has = f"{theta.size} numbers of type {theta.dtype}"
+                raise ValueError(f"'{owner}' has {has}, and the model {layout.size}")
         division = tree["division"]
         return Served(vectors, owners, others, None if division is None else _unpacked(division, tensors, strategy()))
     except OSError as error:
         raise ConfigError(
             f"{folder}: no models to score with ({error.strerror or error}); name the folder of a finished run"
         ) from None
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+    except (ValueError, LookupError, TypeError, AttributeError, SafetensorError) as error:
         raise ConfigError(f"{folder / SERVING}: cannot be used ({error}); run again with this version") from None
 
 

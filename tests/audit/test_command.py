@@ -118,3 +118,11 @@ def test_numbers_that_make_no_audit_are_refused(tmp_path, option, value):
     assert shown.code == 2
     assert shown.err.startswith(f"raysim: {option}: {value}")
     assert not (tmp_path / "a").exists()
+
+
+@pytest.mark.parametrize("option", ["shadows", "canaries"])
+def test_counts_that_no_memory_holds_are_refused_at_once(option, tmp_path):
+    done = audited(tmp_path, f"--{option}", "1000000000000")
+    assert done.code == 2
+    assert done.err.startswith(f"raysim: --{option}: 1,000,000,000,000 are more than the")
+    assert len(done.err.splitlines()) == 1

@@ -42,10 +42,11 @@ def test_it_is_made_for_its_owner_alone(home: Path, mask: int):
 def test_one_that_others_can_read_is_closed_to_them_and_stays(home: Path):
     path = home / ".ray" / "auth_token"
     path.parent.mkdir()
+    path.parent.chmod(0o777)  # who can write there can put another one in its place
     path.write_text("mine")
     path.chmod(0o644)
     private_token()
-    assert (mode(path), path.read_text()) == (0o600, "mine")
+    assert (mode(path.parent), mode(path), path.read_text()) == (0o700, 0o600, "mine")
 
 
 @pytest.mark.parametrize(

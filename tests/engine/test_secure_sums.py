@@ -186,6 +186,14 @@ def test_strategies_that_no_secure_sum_fits(federation, strategy, message):
         run(federation, hidden(federation, made(strategy), {}), 1)
 
 
+def test_more_than_there_are_for_a_sum_is_refused(federation):
+    """Else a run would learn nothing, and say nothing of it."""
+    many = len(federation.hospitals)
+    check_job(hidden(federation, FedAvg(), {"minimum": many}), federation)
+    with pytest.raises(ConfigError, match=rf"secure.minimum: {many + 1} is more than the {many} hospitals"):
+        check_job(hidden(federation, FedAvg(), {"minimum": many + 1}), federation)
+
+
 def test_small_clusters_are_refused(federation):
     with pytest.raises(ConfigError, match=r"secure.minimum: 3 is more than the \d hospitals of cluster"):
         run(federation, hidden(federation, Chip(clusters=5), {}), 1)

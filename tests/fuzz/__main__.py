@@ -20,10 +20,19 @@ from pathlib import Path
 
 from raysim.cluster.connection import connected
 from tests.fuzz import child as child_process
-from tests.fuzz import stopped_runs, sweeps
+from tests.fuzz import finished_runs, stopped_runs, sweeps
 
-FAMILIES = {"configurations": 0.4, "texts": 0.1, "tables": 0.2, "runs": 0.15, "comparisons": 0.1, "sweeps": 0.05}
-"""Their shares of all cases."""
+FAMILIES = {
+    "configurations": 0.3,
+    "texts": 0.1,
+    "tables": 0.15,
+    "finished": 0.1,
+    "runs": 0.1,
+    "comparisons": 0.1,
+    "sweeps": 0.15,
+    "trials": 0.0,
+}
+"""Their shares of all cases; sweeps whose trials are played, on Ray, are drawn where they are asked for alone."""
 
 
 def ended_sweep(folder: Path) -> None:
@@ -33,16 +42,18 @@ def ended_sweep(folder: Path) -> None:
 
 
 TEMPLATES: dict[str, Callable[[Path], None]] = {
+    "finished": finished_runs.ended,
     "runs": partial(stopped_runs.stopped, compare=False),
     "comparisons": partial(stopped_runs.stopped, compare=True),
     "sweeps": ended_sweep,
+    "trials": ended_sweep,
 }
 """What makes the folders that are changed."""
 
 CHUNK = 50
 """Cases of a child process."""
 
-SILENCE = {"sweeps": 900.0}
+SILENCE = {"trials": 900.0}
 """Seconds after which a child that says nothing hangs: two minutes, and longer where each case may start actors."""
 
 
@@ -60,7 +71,7 @@ def main() -> None:
         home = Path(name)
         os.environ["RAYSIM_CACHE"] = str(home / "cache")
         shares = {arguments.family: 1.0} if arguments.family else FAMILIES
-        for family in set(shares) & set(TEMPLATES):
+        for family in [family for family, share in shares.items() if share and family in TEMPLATES]:
             (home / family).mkdir()
             TEMPLATES[family](home / family)
         for family, share in shares.items():

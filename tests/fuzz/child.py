@@ -12,7 +12,7 @@ from pathlib import Path
 from hypothesis import HealthCheck, Phase, given, seed, settings
 
 from raysim.cluster.connection import connected
-from tests.fuzz import cases, stopped_runs, sweeps
+from tests.fuzz import cases, finished_runs, stopped_runs, sweeps
 
 
 def play(family: str, count: int, number: int, memory: int, home: Path, tell: Connection) -> None:
@@ -20,7 +20,7 @@ def play(family: str, count: int, number: int, memory: int, home: Path, tell: Co
     sys.stderr = sys.stdout = open(os.devnull, "w")  # noqa: SIM115  # until the process ends
     os.environ["RAYSIM_CACHE"] = str(home / "cache")
     # The one Ray of all sweeps, which is not what is limited.
-    with connected(verbose=False) if family == "sweeps" else contextlib.nullcontext():
+    with connected(verbose=False) if family == "trials" else contextlib.nullcontext():
         # What is written to, not the address space, of which Ray and torch reserve far more than they use.
         resource.setrlimit(resource.RLIMIT_DATA, (memory * 2**30, memory * 2**30))
         _draw(family, count, number, home, tell)
@@ -28,8 +28,11 @@ def play(family: str, count: int, number: int, memory: int, home: Path, tell: Co
 
 
 def _draw(family: str, count: int, number: int, home: Path, tell: Connection) -> None:
-    if family == "sweeps":
-        drawn = sweeps.resumptions(home / family)
+    going_on = sweeps.up_to_trials if family == "sweeps" else contextlib.nullcontext
+    if family in ("sweeps", "trials"):
+        drawn = sweeps.resumptions(home / family, trials=family == "trials")
+    elif family == "finished":
+        drawn = finished_runs.uses(home / family)
     else:
         drawn = stopped_runs.resumptions(home / family) if (home / family).exists() else getattr(cases, family)()
 
@@ -43,6 +46,7 @@ def _draw(family: str, count: int, number: int, home: Path, tell: Connection) ->
     )
     @given(drawn)
     def each(case: cases.Case) -> None:
-        tell.send((cases.fault(case, home / f"case-{os.getpid()}"), repr(case)))
+        with going_on():
+            tell.send((cases.fault(case, home / f"case-{os.getpid()}"), repr(case)))
 
     each()

@@ -1,17 +1,25 @@
-"""Cases of sweeps: changed files of one that has ended, or was stopped before its last trial."""
+"""Cases of sweeps: changed files of one that has ended, or was stopped before its last trial.
+
+Most are played without Ray, as far as the first trial that is left: then all that ``resume`` reads has been read. The
+sweep goes on there as after a Ctrl-C, with its tables, its choice and, where all trials are there, its test.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import json
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
+from unittest import mock
 
 import yaml
 from hypothesis import strategies as st
 
 from tests.fuzz.cases import TREE, Case, revalued, spoilt
-from tests.fuzz.command import answer
+from tests.fuzz.command import SECONDS, answer
 
 JOURNAL = "out/journal.jsonl"
 READ = (JOURNAL, "out/sweep.yaml", "out/summary.json", "out/manifest.json", "out/mlflow.json")
@@ -30,8 +38,20 @@ def ended(folder: Path) -> None:
     shutil.copytree(folder / "out" / "recommended", folder / "whole" / "recommended")
 
 
-def resumptions(template: Path) -> st.SearchStrategy[Case]:
-    """Changes of the files that ``resume`` reads of the sweep in ``template / "out"``."""
+@contextlib.contextmanager
+def up_to_trials() -> Iterator[None]:
+    """Sweeps that go on without Ray, and are interrupted before their next trial."""
+    from raysim.experiment.session import open_session
+
+    def here(*arguments: Any, **options: Any) -> contextlib.AbstractContextManager[Any]:
+        return open_session(*arguments, **options | {"in_process": True})
+
+    with mock.patch("raysim.tune.sweep.open_session", here), mock.patch("raysim.tune.sweep.drive"):
+        yield
+
+
+def resumptions(template: Path, *, trials: bool = False) -> st.SearchStrategy[Case]:
+    """Changes of the files that ``resume`` reads of the sweep in ``template / "out"``; ``trials``: with those left."""
     contents = {name: (template / name).read_bytes() for name in READ if (template / name).exists()}
 
     @st.composite
@@ -61,8 +81,8 @@ def resumptions(template: Path) -> st.SearchStrategy[Case]:
         else:
             now[name] = spoilt(draw, now[name])
         files = {name: content for name, content in now.items() if name not in removed and content != contents[name]}
-        return Case(
-            ("resume", "out"), files, tuple(sorted(removed)), template, ends=(0, 3), seconds=0
-        )  # a signal would break Ray's own calls
+        # On Ray whoever waits for it says how long: a signal would break Ray's own calls.
+        ends, seconds = ((0, 3), 0.0) if trials else ((0, 3, 130), SECONDS)
+        return Case(("resume", "out"), files, tuple(sorted(removed)), template, ends=ends, seconds=seconds)
 
     return changed()

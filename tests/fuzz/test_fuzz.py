@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from raysim.core import host
-from tests.fuzz import cases, stopped_runs, sweeps
+from tests.fuzz import cases, finished_runs, stopped_runs, sweeps
 from tests.fuzz.command import Answer, Hangs, limited
 
 SAMPLE = settings(
@@ -54,6 +54,20 @@ def test_a_sample_of_what_is_resumed(compare, tmp_path):
     each()
 
 
+def test_a_sample_of_what_is_done_with_finished_runs(tmp_path):
+    (template := tmp_path / "template").mkdir()
+    finished_runs.ended(template)
+    for arguments in finished_runs.COMMANDS:
+        assert cases.fault(cases.Case(arguments, template=template), tmp_path / "case") is None
+
+    @SAMPLE
+    @given(finished_runs.uses(template))
+    def each(case: cases.Case) -> None:
+        assert cases.fault(case, tmp_path / "case") is None, case
+
+    each()
+
+
 @pytest.mark.xdist_group("sweeps")
 @pytest.mark.usefixtures("ray_here")
 def test_a_sample_of_sweeps_that_are_resumed(tmp_path):
@@ -62,12 +76,19 @@ def test_a_sample_of_sweeps_that_are_resumed(tmp_path):
     unchanged = cases.Case(("resume", "out"), template=template)
     assert cases.fault(unchanged, tmp_path / "case") is None
 
-    @settings(SAMPLE, max_examples=3)
-    @given(sweeps.resumptions(template))
-    def each(case: cases.Case) -> None:
+    @settings(SAMPLE, max_examples=2)
+    @given(sweeps.resumptions(template, trials=True))
+    def with_trials(case: cases.Case) -> None:
         assert cases.fault(case, tmp_path / "case") is None, case
 
-    each()
+    @SAMPLE
+    @given(sweeps.resumptions(template))
+    def without(case: cases.Case) -> None:
+        with sweeps.up_to_trials():
+            assert cases.fault(case, tmp_path / "case") is None, case
+
+    with_trials()
+    without()
 
 
 def test_what_counts_as_a_fault():

@@ -8,7 +8,7 @@ import json
 import numpy as np
 import pandas as pd
 import pytest
-from safetensors.numpy import load_file
+from safetensors.numpy import load_file, save
 
 from raysim.config.evaluation import EvaluationSection
 from raysim.core import registry
@@ -221,6 +221,7 @@ def test_coefficients_of_several_classes(federate):
             '{"format": 1, "hospitals": ["h0"], "models": {"global": "nobody"}, "other_hospitals": null}',
             "cannot be used",
         ),
+        ('{"format": ' * 5000, "it nests too deep"),
     ],
 )
 def test_files_that_cannot_be_used_are_refused_in_a_line(content, said, federate, tmp_path):
@@ -231,6 +232,27 @@ def test_files_that_cannot_be_used_are_refused_in_a_line(content, said, federate
         (tmp_path / "serving.json").unlink()
     else:
         (tmp_path / "serving.json").write_text(content)
+    with pytest.raises(ConfigError, match=said):
+        opened(tmp_path, federation, job)
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (lambda tensors: b"no tensors", "cannot be used"),
+        (lambda tensors: save({name: tensor.astype(np.int64) for name, tensor in tensors.items()}), "of type int64"),
+        (
+            lambda tensors: save({name: np.append(tensor, tensor) for name, tensor in tensors.items()}),
+            "has 8 numbers of type float64, and the model 4",
+        ),
+    ],
+)
+def test_models_that_are_none_of_the_run_are_refused_in_a_line(change, said, federate, tmp_path):
+    federation = federate([3, 4])
+    job = job_of(federation, FedAvg())
+    wrote(tmp_path, federation, run(federation, job, 1))
+    path = tmp_path / "models.safetensors"
+    path.write_bytes(change(load_file(path)))
     with pytest.raises(ConfigError, match=said):
         opened(tmp_path, federation, job)
 

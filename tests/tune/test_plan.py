@@ -33,6 +33,7 @@ ASHA = {"name": "asha", "objective": "auroc"}
         ({"sweep__objectives": {}}, "sweep.objectives: names none"),
         ({"sweep__reference": {"std": 1}}, "sweep.reference.std: not an objective"),
         ({"sweep__trials": 0}, "sweep.trials: 0 is not at least 1"),
+        ({"sweep__trials": 10**12}, "sweep.trials: 1000000000000 is not at most 1000000"),
         ({"sweep__trials": None}, "sweep.trials: searcher random has no end of its own"),
         ({"sweep__searcher": "optna"}, "sweep.searcher: 'optna' is not a searcher; did you mean 'optuna'?"),
         ({"sweep__searcher": "grid"}, "has no end of values for searcher grid"),

@@ -90,6 +90,19 @@ def test_a_grid_has_every_combination_once():
         parse(KINDS).grid()
 
 
+@pytest.mark.parametrize(
+    "space",
+    [
+        {"a": {"randint": [0, 10**12]}},
+        {"a": {"quniform": [0, 1e9, 1e-6]}},
+        {name: {"grid": [*range(100)]} for name in "abcdefgh"},
+    ],
+)
+def test_a_grid_that_no_memory_holds_is_refused_before_it_is_made(space):
+    with pytest.raises(ConfigError, match=r"sweep.space: has more than 100,000 combinations for searcher grid"):
+        parse(space).grid()
+
+
 def test_grids_take_turns_in_a_random_search():
     space = parse({"a": {"uniform": [0, 1]}, "g": {"grid": [1, 2]}, "h": {"grid": ["x", "y", "z"]}})
     seen = [tuple(space.draw(0, n)[key] for key in ("g", "h")) for n in range(1, 13)]
