@@ -159,6 +159,26 @@ class TestOnOneSession:
         where = "round " if every else "the start"
         assert line.startswith("the coordinator was lost (ActorDiedError); a new one goes on from " + where)
 
+    def test_a_coordinator_that_is_lost_while_it_starts_is_started_once_more(
+        self, session: Session, federation: Federation, expected: Outcome, tmp_path: Path, monkeypatch
+    ):
+        victim, made = pid(session.coordinator), []  # type: ignore[attr-defined]
+        coordinate = type(session)._coordinate  # type: ignore[attr-defined]
+
+        def killed_at_first(self: Session) -> Any:
+            made.append(coordinate(self))
+            if len(made) == 1:
+                ray.kill(made[0])
+            return made[-1]
+
+        monkeypatch.setattr(type(session), "_coordinate", killed_at_first)
+        rounds, outcome, said = disturbed(session, federation, lambda: os.kill(victim, signal.SIGKILL), tmp_path / "g")
+        equal(rounds, outcome, expected)
+        assert len(made) == 2
+        first, second = said
+        assert first == "the coordinator was lost (ActorDiedError) while it started"
+        assert second.startswith("the coordinator was lost (ActorDiedError); a new one goes on from round ")
+
     def test_a_slow_actor_is_waited_for(
         self, session: Session, federation: Federation, expected: Outcome, tmp_path: Path
     ):

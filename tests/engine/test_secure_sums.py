@@ -188,7 +188,7 @@ def test_strategies_that_no_secure_sum_fits(federation, strategy, message):
 
 def test_more_than_there_are_for_a_sum_is_refused(federation):
     """Else a run would learn nothing, and say nothing of it."""
-    many = len(federation.hospitals)
+    many = int((federation.sizes("train") > 0).sum())
     check_job(hidden(federation, FedAvg(), {"minimum": many}), federation)
     with pytest.raises(ConfigError, match=rf"secure.minimum: {many + 1} is more than the {many} hospitals"):
         check_job(hidden(federation, FedAvg(), {"minimum": many + 1}), federation)

@@ -104,6 +104,7 @@ def main() -> None:
                     child.kill()
                 child.join()
                 number += 1
+                print(f"{family:16} {done[family]:6} so far, {wrong[family]:3} wrong", flush=True)
                 if done[family] == before:  # nothing more to draw
                     break
             print(f"{family:16} {done[family]:6} cases, {wrong[family]:3} wrong", flush=True)

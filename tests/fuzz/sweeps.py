@@ -46,7 +46,8 @@ def up_to_trials() -> Iterator[None]:
     def here(*arguments: Any, **options: Any) -> contextlib.AbstractContextManager[Any]:
         return open_session(*arguments, **options | {"in_process": True})
 
-    with mock.patch("raysim.tune.sweep.open_session", here), mock.patch("raysim.tune.sweep.drive"):
+    undrawn = mock.patch("raysim.tune.results.write_plots")  # pictures take most of the time, and read nothing
+    with undrawn, mock.patch("raysim.tune.sweep.open_session", here), mock.patch("raysim.tune.sweep.drive"):
         yield
 
 
