@@ -89,8 +89,7 @@ def figure(entry: Entry) -> str:
 
 def name(entry: Entry) -> str:
     """The name of an entry's picture."""
-    ending = ".png" if entry.command == "curve" else ".svg"
-    return f"{entry.title.removesuffix('.yaml')}_{entry.picture}{ending}"
+    return f"{entry.title.removesuffix('.yaml')}_{entry.picture}.svg"
 
 
 def text_of(entry: Entry) -> str:
@@ -100,7 +99,7 @@ def text_of(entry: Entry) -> str:
 
 def drawn_in(out: Path, entry: Entry) -> Path:
     """The file of an entry's picture in the folder of its run."""
-    return out / "plots" / (entry.picture + Path(name(entry)).suffix)
+    return out / "plots" / f"{entry.picture}.svg"
 
 
 def played(entry: Entry, out: Path) -> Path:

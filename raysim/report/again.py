@@ -7,10 +7,11 @@ import re
 from pathlib import Path
 from typing import Any
 
-from jinja2 import UndefinedError
+from jinja2 import TemplateError
 
 from raysim.core import bounded
 from raysim.core.errors import ConfigError, nearest
+from raysim.core.package import __version__
 from raysim.report.page import Page, hospital_page
 from raysim.storage.atomic import replacing
 
@@ -34,10 +35,8 @@ def rewritten(folder: Path, hospital: str | None, out: Path | None) -> Path:
         raise ConfigError(
             f"RUN: {folder} has no {FILE} that can be read ({error}); name the folder of a finished run or comparison"
         ) from None
-    except (KeyError, TypeError, AttributeError, IndexError, UndefinedError):
-        raise ConfigError(
-            f"RUN: {path} is not what this version of raysim writes; run the configuration again"
-        ) from None
+    except (KeyError, TypeError, AttributeError, IndexError, TemplateError):
+        raise ConfigError(_not_ours(path, folder, tree)) from None
     target = out or folder / name
     try:
         with replacing(target) as temporary:
@@ -45,6 +44,19 @@ def rewritten(folder: Path, hospital: str | None, out: Path | None) -> Path:
     except OSError as error:
         raise ConfigError(f"--out: {target} cannot be written ({error.strerror}); name a file that can be") from None
     return target
+
+
+def _not_ours(path: Path, folder: Path, tree: Any) -> str:
+    """What is said of a file that this version cannot draw a page from, and what can be done instead."""
+    told = tree if isinstance(tree, dict) else {}
+    by = told.get("raysim")
+    by = by if isinstance(by, str) and re.fullmatch(r"[\w.+-]{1,40}", by, re.ASCII) else "of an unknown version"
+    command = "run" if told.get("template") == "run.html.j2" else "compare"
+    instead = f"open {folder / 'report.html'}, or " if (folder / "report.html").exists() else ""
+    return (
+        f"RUN: {path}, written by raysim {by}, is not what raysim {__version__} draws pages from; "
+        f"{instead}draw a new one by raysim {command} {folder / 'config.yaml'}"
+    )
 
 
 def _page(tree: Any, hospital: str | None, *, beside: bool) -> tuple[Page, str]:

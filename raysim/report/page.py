@@ -19,6 +19,7 @@ import numpy as np
 import pandas as pd
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
+from raysim.core.package import __version__
 from raysim.engine.job import Result
 from raysim.metrics.labels import reporting
 from raysim.report import figures, hospital_clusters, svg, tables
@@ -94,7 +95,8 @@ class Page:
 
     def json(self) -> str:
         """What ``report.json`` holds: enough to write this page, or that of one of its hospitals, again."""
-        return json.dumps({"template": self.template, "values": self.values}, default=_plain) + "\n"
+        tree = {"raysim": __version__, "template": self.template, "values": self.values}
+        return json.dumps(tree, default=_plain) + "\n"
 
 
 def comparison_page(

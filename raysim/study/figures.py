@@ -93,21 +93,26 @@ def clusters(table: pd.DataFrame) -> Figure:
         .to_numpy(float)
         for how in ("mean", "min", "max")
     )
-    texts = [[_told(*cell) for cell in zip(*row, strict=True)] for row in zip(means, lows, highs, strict=True)]
+    texts = [["–" if np.isnan(mean) else f"{mean:.3g}" for mean in row] for row in means]
+    told = [
+        f"{size} clients, alpha {alpha:g}: {_told(means[i, j], lows[i, j], highs[i, j])}"
+        for i, size in enumerate(sizes)
+        for j, alpha in enumerate(alphas)
+    ]
     chart = svg.heat_map(
         [str(size) for size in sizes],
         [f"{alpha:g}" for alpha in alphas],
         np.log(means),
         name="clusters",
-        said="The mean number of clusters by number of clients and alpha.",
+        said=f"The mean number of clusters and its range. {'; '.join(told)}.",
         texts=texts,
         row_title="clients",
         column_title="alpha: left is unlike, right is alike",
         low=0.0,
     )
     caption = (
-        "From the clients' label counts alone: the mean over seeds, in brackets the range. A dash is a partition that "
-        "was never feasible."
+        "From the clients' label counts alone: the mean over seeds. A dash is a partition that was never feasible. The "
+        "number of each partition is in study.csv."
     )
     return svg.figure("clusters", "Clusters chosen", [chart], caption)
 

@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 
 from raysim.report.contents import Cell, Row
-from raysim.report.naming import signed
+from raysim.report.naming import number, signed
 from raysim.report.page import render
 from raysim.study.figures import figures
 from raysim.study.plots import MODELS, NAMES
@@ -87,9 +87,9 @@ def lead(table: pd.DataFrame, shares: pd.DataFrame, study: Study) -> list[str]:
 def _figures(shares: pd.DataFrame, clients: object) -> Figures:
     shown = shares[shares["clients"] == clients]
     models = list(dict.fromkeys(shown["model"]))
-    columns = [f"{heading}, {MODELS.get(m, m)}" for heading in ("R² alone", "importance", "shuffled") for m in models]
-    wide = shown.pivot(index="metric", columns="model", values=["r2_alone", "importance", "permutation"])
-    values = np.round(wide[[(c, m) for c in ("r2_alone", "importance", "permutation") for m in models]].to_numpy(), 3)
+    columns = [f"R² alone, {MODELS.get(model, model)}" for model in models]
+    wide = shown.pivot(index="metric", columns="model", values="r2_alone")
+    values = np.round(wide[models].to_numpy(), 3)
     best = values == values.max(axis=0)
     ranks = shown.groupby("metric", sort=False)["spearman"].first()
     position = {metric: k for k, metric in enumerate(wide.index)}
@@ -98,7 +98,7 @@ def _figures(shares: pd.DataFrame, clients: object) -> Figures:
             _name(metric),
             [
                 *(
-                    Cell(f"{v:.3f}", "", bool(b))
+                    Cell(number(float(v), 3), "", bool(b))
                     for v, b in zip(values[position[metric]], best[position[metric]], strict=True)
                 ),
                 Cell(signed(float(rank), 2), ""),

@@ -51,6 +51,8 @@ class Chart:
         self.x, self.y, self.name, self.title, self.said = x, y, name, title, said
         self.width, self.height = width, height
         longest = max((len(text) for text in y.texts), default=0)
+        if y.kind == "names":  # whose title stands above them
+            longest = max(longest, len(y.title))
         self._left = min(longest * LETTER, 0.45 * width) + 12 + (LINE if y.title and y.kind != "names" else 0)
         self._top = 10 + (LINE + 4 if title else 0) + (LINE if y.title and y.kind == "names" else 0)
         self._right, self._bottom = width - right, height - (LINE + 8) - (LINE + 2 if x.title else 0)

@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike
 
 from raysim.report.svg.chart import WIDTH, Chart, short_share
 from raysim.report.svg.markup import element, joined
-from raysim.report.svg.scales import Axis, linear, names
+from raysim.report.svg.scales import Axis, fixed, linear, names
 from raysim.report.svg.styles import Style
 
 PRINTED = ":root { --ink: #1a1c1f; --muted: #55595f; --line: #d5d8dc; --paper: #ffffff; --accent: #005a91; }\n"
@@ -146,7 +146,7 @@ def heat_map(
         for j in range(len(columns)):
             value = float(table[i, j])
             shade = (value - first) / (last - first) if last > first else 0.5
-            text = texts[i][j] if texts is not None else f"{value:.{digits}f}" if np.isfinite(value) else "–"
+            text = texts[i][j] if texts is not None else fixed(value, digits) if np.isfinite(value) else "–"
             chart.cell(i, j, 0.45 * float(short_share(shade)) + 0.05 if np.isfinite(value) else 0.0, text)
     return chart
 

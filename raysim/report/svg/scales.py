@@ -156,6 +156,16 @@ def decimals(ticks: Sequence[float], *, signed: bool = False) -> tuple[str, ...]
     return tuple(text.replace("-", "−") for text in said)
 
 
+def fixed(value: float, digits: int) -> str:
+    """A value with so many decimals; nothing has no sign.
+
+    >>> fixed(-0.123, 2), fixed(-0.001, 2), fixed(3.0, 1)
+    ('−0.12', '0.00', '3.0')
+    """
+    text = f"{value:.{digits}f}"
+    return (text.lstrip("-") if float(text) == 0 else text).replace("-", "−")
+
+
 def plain(value: float) -> str:
     """A tick of a logarithmic axis.
 
