@@ -36,8 +36,9 @@ def sums_bytes(plan: RoundPlan) -> int:
     if plan.problem is None:
         return 0
     bits = plan.release is not None and plan.release.bit
-    count = sum_count(plan.problem)
-    return 8 * plan.bank.shape[1] * (count + bits) if count else 0
+    size = plan.bank.shape[1]
+    count = sum_count(plan.problem, size)
+    return 8 * size * (count + bits) if count else 0
 
 
 def additions(actors: Sequence[int], nodes: Sequence[int]) -> list[list[Group]]:
