@@ -48,6 +48,11 @@ class AggregationSection(Section):
         """Whether the rule has to see single updates; else each hospital can keep to it by itself."""
         return self.name != "norm_bound" or self.before != "none"
 
+    @property
+    def in_passes(self) -> bool:
+        """Whether it can be made of a few sums, for which hospitals weigh their updates by themselves."""
+        return self.name == "geometric_median" and self.before == "none"
+
     @model_validator(mode="after")
     def _fitting(self) -> AggregationSection:
         if self.name == "fltrust" and self.root is None:

@@ -24,6 +24,7 @@ from raysim.virtual_time.scheduling import ScheduledCohort
 if TYPE_CHECKING:
     from raysim.engine.reception.byzantine import Byzantine
     from raysim.engine.reception.canaries import Watch
+    from raysim.engine.reception.passes import MedianPasses
     from raysim.engine.updates.compressing import Compressing
     from raysim.engine.updates.secure_sums import Masking, Opening, SecureSums
 
@@ -48,6 +49,11 @@ class Between:
         self._bound: float | None = None
         if rule is not None and not rule.of_single and (job.secure is not None or job.privacy is not None):
             self._bound, rule = rule.bound, None
+        self._passes: MedianPasses | None = None
+        if rule is not None and job.secure is not None:
+            from raysim.engine.reception.passes import MedianPasses
+
+            self._passes, rule = MedianPasses(rule, name, federation.sizes("train")), None
         if job.adversary is not None or rule is not None:
             from raysim.engine.reception.byzantine import Byzantine
 
@@ -98,12 +104,24 @@ class Between:
             cohort = self._watch.canaries.fitted(cohort)
         if self._bound is not None:
             cohort = self._bounded(cohort)
+        if self._passes is not None and cohort.problem is not None:
+            size = cohort.state.bank.shape[1]
+            cohort = replace(cohort, problem=self._passes.begun(cohort.problem, cohort.ids, size))
         problem = cohort.problem
         if self._compressing is not None:
             self._compressing.check(problem, self._job.name)
         if self._secure is not None:
             self._masking = None if problem is None else self._secure.masking(round, problem, cohort.ids)
         return cohort if self._byzantine is None else self._byzantine.fitted(cohort)
+
+    def further(self, round: int, asked: ScheduledCohort, update: Update) -> ScheduledCohort | None:
+        """The cohort of a round's next pass after one gave an ``update``; None where there is no other."""
+        problem = None if self._passes is None else self._passes.next(update)
+        if self._passes is None or self._secure is None or problem is None:
+            return None
+        # No mask is used twice, in no pass.
+        self._masking = self._secure.masking(round, problem, asked.ids, self._passes.number)
+        return replace(asked, problem=problem)
 
     def planned(self, round: int, problem: LocalProblem | None) -> dict[str, Any]:
         """What a round's plan tells hospitals of it, by the plan's fields."""
@@ -173,6 +191,8 @@ class Between:
                 return None
             if privacy is None or privacy.own_steps:
                 update = opening.scaled(update)
+        if self._passes is not None:
+            update = self._passes.median(update, problem)
         return update if self._byzantine is None else self._byzantine.learned(round, update, problem)
 
     @property

@@ -115,7 +115,7 @@ class Byzantine:
         sent = problem.sent
         if update.deltas is None or sent is None or (self._aggregation is None and not self._together):
             return update if sent is None or update.problem is problem else self._as_asked(update, problem)
-        weight = None if sent.weight is None else _by_sum(sent)
+        weight = None if sent.weight is None else by_sum(sent)
         bad = np.isin(update.ids, self.bad)
         deltas, sums = update.deltas.copy(), update.sums
         groups = [np.arange(len(deltas))] if weight is None else [np.flatnonzero(column) for column in weight.T]
@@ -337,7 +337,7 @@ def uploading(problem: LocalProblem, *, single: bool) -> LocalProblem:
     return problem if problem.then is None else replace(problem, then=uploading(problem.then, single=single))
 
 
-def _by_sum(sent: Upload) -> Floats:
+def by_sum(sent: Upload) -> Floats:
     """The weights of each entry in each sum, ``[H, G]``."""
     weight = sent.weight
     if weight is None:

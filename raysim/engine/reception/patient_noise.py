@@ -61,7 +61,7 @@ class PatientNoise:
             return cohort
         into = np.zeros(len(cohort.ids), dtype=np.int64) if sent.into is None else sent.into
         patients = np.array(self._terms.patients, dtype=np.float64)[cohort.ids]
-        step = self._steps(problem, np.bincount(into, weights=patients, minlength=sent.sums))
+        step = self._steps(problem, np.bincount(into, weights=patients, minlength=sent.sums).astype(np.float64))
         self._share = self._shares(cohort.ids, into, step, sent.sums)
         self._pulled = self._pulls(problem, cohort.state, into, patients, sent.sums)
         return replace(cohort, problem=weighed(problem, -step[into]))

@@ -100,8 +100,11 @@ class SecureSums:
                 "(secure.small_clusters: merge) or leave secure out"
             )
 
-    def masking(self, round: int, problem: LocalProblem, ids: Ids) -> Masking | None:
-        """The sums of a ``round`` in which the cohort ``ids`` minimises ``problem``; None where nothing travels."""
+    def masking(self, round: int, problem: LocalProblem, ids: Ids, number: int = 0) -> Masking | None:
+        """The sums of a ``round`` in which the cohort ``ids`` minimises ``problem``; None where nothing travels.
+
+        ``number``: of the pass, where a round has several.
+        """
         sent = problem.sent
         if sent is None or POOLED in ids:
             return None
@@ -118,7 +121,7 @@ class SecureSums:
                 )
         members = [ids[column != 0] for column in self._weights(problem, len(ids)).T]
         return Masking(
-            tuple(self._sum(round, g, of_group) for g, of_group in enumerate(members)),
+            tuple(self._sum(round, number * len(members) + g, of_group) for g, of_group in enumerate(members)),
             self._section.mode == "execute",
         )
 

@@ -1,0 +1,135 @@
+"""The geometric median of updates that nobody sees: three secure sums a round."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from raysim.cluster.placement import Placement, balance
+from raysim.cluster.pool import LocalPool
+from raysim.config.adversary import AdversarySection
+from raysim.config.aggregation import AggregationSection
+from raysim.config.privacy import PrivacySection
+from raysim.config.secure import SecureSection
+from raysim.core.errors import ConfigError
+from raysim.engine.coordinator import Coordinator
+from raysim.engine.job import RunState
+from raysim.engine.job_checks import check_job
+from raysim.engine.reception.passes import NU, PASSES, Weiszfeld
+from raysim.robust.centres import geometric_median
+from raysim.secure import traffic
+from raysim.storage.checkpoints import decode, encode
+from raysim.strategies.fairness.qfedavg import QFedAvg
+from raysim.strategies.hospital_clusters.chip import Chip
+from raysim.strategies.one_model.adaptive import FedAdam
+from raysim.strategies.one_model.fedavg import FedAvg
+from raysim.strategies.personal.ditto import Ditto
+from tests.conftest import job_of, run
+
+SIZES = [12, 9, 0, 10, 11, 13, 8, 10, 9, 12]
+ROWS = np.array([[1, 2], [1.2, 1.8], [0.9, 2.1], [1.1, 2.2], [0.8, 1.9], [1.3, 2], [-5, 9]], dtype=np.float64)
+
+
+@pytest.fixture
+def federation(federate):
+    return federate(SIZES)
+
+
+def median(federation, strategy, mode="model", secure=None, rule=None, **settings):
+    section = AggregationSection(name="geometric_median", **rule or {})
+    job = replace(job_of(federation, strategy, epochs=2, **settings), aggregation=section)
+    job = replace(job, secure=SecureSection(mode=mode, **secure or {}))
+    check_job(job, federation)
+    return job
+
+
+def test_three_passes_by_sums_are_those_of_the_server(monkeypatch):
+    """Seven updates of which one is far away: with nu .1 the point is (.9865328924, 2.0537732707)."""
+    from raysim.engine.reception import passes
+
+    monkeypatch.setattr(passes, "NU", 0.1)
+    point = np.zeros(2)
+    for _ in range(PASSES):
+        told = [Weiszfeld(point[None, :]).made(row, 0, 0.0) for row in ROWS]
+        point = sum(vector for vector, _ in told) / sum(numbers[0] for _, numbers in told)
+    assert point == pytest.approx([0.9865328924, 2.0537732707], abs=1e-10)
+
+
+def deltas_of(federation, strategy, **settings):
+    """The first round's updates, ``[h, P]``, and their ids."""
+    told = {}
+
+    class Watching(type(strategy)):
+        def problem(self, view, state, ids):
+            problem = super().problem(view, state, ids)
+            return replace(problem, upload=replace(problem.upload, single=True))
+
+        def aggregate(self, view, state, update):
+            told.update(deltas=update.deltas, ids=update.ids)
+            return super().aggregate(view, state, update)
+
+    run(federation, job_of(federation, Watching(), epochs=2, rounds=1, **settings), 1)
+    return told["deltas"], told["ids"]
+
+
+@pytest.mark.parametrize("rule", [{}, {"weights": "capped", "cap": 10}])
+def test_a_round_moves_the_model_to_the_median_of_the_updates(federation, rule):
+    start = run(federation, job_of(federation, FedAvg(), rounds=0), 1).bank[0]
+    deltas, ids = deltas_of(federation, FedAvg())
+    mass = np.minimum(np.array(SIZES)[ids], 10).astype(float) if rule else None
+    by_hand = geometric_median(deltas, mass, nu=NU, passes=PASSES, start=np.zeros(deltas.shape[1])).update
+    for mode in ("model", "execute"):
+        bank = run(federation, median(federation, FedAvg(), mode, rule=rule, rounds=1), 2).bank[0]
+        assert bank - start == pytest.approx(by_hand, abs=1e-9)
+
+
+@pytest.mark.parametrize("strategy", [FedAvg(), FedAdam(), Ditto(), Chip(clusters=2)])
+def test_masks_change_no_bit(federation, strategy):
+    """Hospitals that remember models of their own train thrice, and remember what one training gives."""
+    model, execute = (run(federation, median(federation, strategy, mode), 3) for mode in ("model", "execute"))
+    assert (model.bank == execute.bank).all()
+    assert model.kept.keys() == execute.kept.keys()
+    for hospital, own in model.kept.items():
+        assert (own == execute.kept[hospital]).all()
+    assert model.facts["secure_sums"] == 3 * PASSES * (3 if isinstance(strategy, Chip) else 2)
+    if isinstance(strategy, Ditto):
+        mean = run(federation, replace(job_of(federation, strategy, epochs=2, rounds=1)), 1)
+        once = run(federation, median(federation, strategy, rounds=1), 1)
+        assert all((once.kept[hospital] == own).all() for hospital, own in mean.kept.items())
+
+
+def test_one_update_far_away_moves_it_less_than_the_mean(federation):
+    attack = AdversarySection(attack="scale", share=0.2, factor=50.0)
+    honest = run(federation, job_of(federation, FedAvg(weights="uniform"), epochs=2), 1).bank
+    mean = replace(job_of(federation, FedAvg(weights="uniform"), epochs=2), adversary=attack)
+    robust = replace(median(federation, FedAvg()), adversary=attack)
+    apart = [np.linalg.norm(run(federation, job, 1).bank - honest) for job in (robust, mean)]
+    assert apart[0] < apart[1] / 10
+
+
+def test_each_pass_is_counted_and_a_run_goes_on(federation):
+    drop = {"threshold": 3, "drop": {"mask": 0.15}}
+    job = median(federation, FedAvg(), "execute", secure=drop, rounds=4)
+    pool = LocalPool(Placement(balance(federation.totals, 2), 1, 0), "cpu")
+    events = list(Coordinator(pool).run(job, every=2))
+    (stood,) = [event for event in events if isinstance(event, RunState) and event.round == 2]
+    again, _ = decode(encode(stood, "print", job.strategy), job.strategy)
+    *_, outcome = Coordinator(pool).run(job, again)
+    assert (outcome.bank == events[-1].bank).all()
+    assert outcome.facts == events[-1].facts
+    whole = run(federation, median(federation, FedAvg(), rounds=1), 1)
+    up = traffic.up(4, 8) + traffic.up(1, 8)
+    assert whole.rounds[0].bytes_up == PASSES * 9 * up
+
+
+def test_what_no_passes_go_with_is_refused(federation):
+    with pytest.raises(ConfigError, match=r"needs one update of each hospital, and strategy 'QFedAvg'"):
+        run(federation, median(federation, QFedAvg()), 1)
+    mixed = AggregationSection(name="geometric_median", before="nnm")
+    with pytest.raises(ConfigError, match=r"hides single updates, which aggregation.name: 'geometric_median' needs"):
+        check_job(replace(median(federation, FedAvg()), aggregation=mixed), federation)
+    privacy = PrivacySection(unit="hospital", noise_multiplier=1.0, delta=1e-3)
+    with pytest.raises(ConfigError, match=r"'geometric_median' needs single updates, which privacy.unit: 'hospital'"):
+        check_job(replace(median(federation, FedAvg(weights="uniform")), privacy=privacy), federation)
