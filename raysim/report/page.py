@@ -46,6 +46,13 @@ from raysim.report.sections import accuracy, costs
 
 NO_CARDS: Mapping[str, Any] = {"hospitals": [], "columns": [], "over": ""}
 
+MOST_HOSPITALS = 20_000
+"""Hospitals of which a page tells one by one: of a million it would be gigabytes, which no browser shows."""
+
+MANY_SAID = (
+    f"Of more than {MOST_HOSPITALS:,} hospitals this page shows none by itself; hospitals.csv has the figures of each."
+)
+
 SCRIPTS = ("page.js", "trials.js")
 """The templates that pages have between the tags of a script."""
 
@@ -136,14 +143,16 @@ def comparison_page(
     called = names(table, {result.label: result.title for result in results if result.title})
     shown = None if shown is None else shown.renamed(called)
     said = answer_from(shown, kind.title, noise)
-    said = dataclasses.replace(said, reasons=(*before, *said.reasons))
+    many = (MANY_SAID,) if _too_many(results) else ()
+    said = dataclasses.replace(said, reasons=(*before, *many, *said.reasons))
     looks, listed_names = figures.styles(table), list(called.values())
     against = tables.baseline_of(table, baseline)
     few = tables.few(table)
     best = None if shown is None else shown.entries[shown.best].key
     own, gained = _hospitals(results, called, baseline, best, part, hospitals)
     numbers = {card["name"]: number for number, card in enumerate(own["hospitals"])}
-    pictures = figures.by_size(hospitals, table, called, looks, numbers)
+    one_by_one = not _too_many(results)
+    pictures = figures.by_size(hospitals if one_by_one else None, table, called, looks, numbers)
     pictures += [] if few else figures.trade_offs(table, called, looks)
     pictures += figures.curves(rounds, called, looks)
     if hospitals is not None and against is not None and "accuracy" in hospitals:
@@ -175,7 +184,7 @@ def comparison_page(
             "events": [] if hospitals is None else judged.events_figure(hospitals, part),
             "cards": own,
             "gains": [] if gained is None else gained.sentences(),
-            "gain_figures": [] if gained is None else gains.figure(gained),
+            "gain_figures": [] if gained is None or not one_by_one else gains.figure(gained),
             "columns": [heading for _, heading, *_ in columns(table)],
             "body": body_rows(table, listed_names),
             "several": len(provenance.seeds) > 1,
@@ -226,7 +235,9 @@ def run_page(
     models = [str(model) for model in table["model"]]
     called: dict[Key, str] = {(str(a), str(b)): MODELS.get(str(b), str(b)) for a, b in table[tables.KEYS].to_numpy()}
     looks = figures.styles(table)
-    own, _ = _hospitals([result] if result else [], called, "", None, part, hospitals)
+    listed = [result] if result else []
+    own, _ = _hospitals(listed, called, "", None, part, hospitals)
+    one_by_one = not _too_many(listed)
     numbers = {card["name"]: number for number, card in enumerate(own["hospitals"])}
     return Page(
         "run.html.j2",
@@ -238,20 +249,28 @@ def run_page(
             "part": part,
             "few": tables.few(table),
             "lead": [
-                minus(text) for text in (*run_lead(table, models, sizes, hospitals), training, privacy, attack) if text
+                minus(text)
+                for text in (
+                    *run_lead(table, models, sizes, hospitals),
+                    "" if one_by_one else MANY_SAID,
+                    training,
+                    privacy,
+                    attack,
+                )
+                if text
             ],
             "evidence": "" if hospitals is None or hospitals.empty else judged.sentence(hospitals, part),
             "events": [] if hospitals is None or hospitals.empty else judged.events_figure(hospitals, part),
             "cards": own,
             "gain_figures": []
-            if result is None
+            if result is None or not one_by_one
             else gains.standing(gains.served([result], (result.label, models[-1])), kind, models[-1]),
             "columns": [heading for _, heading, *_ in columns(table)],
             "body": body_rows(table, list(called.values())),
             "undefined": undefined_sentence(hospitals, table, part),
             "worst": worst_served(hospitals, part),
             "pictures": [
-                *figures.by_size(hospitals, table, called, looks, numbers),
+                *figures.by_size(hospitals if one_by_one else None, table, called, looks, numbers),
                 *figures.curves(rounds, called, looks),
                 *further,
             ],
@@ -284,6 +303,11 @@ def hospital_page(tree: Mapping[str, Any], number: int, links: Links = ()) -> Pa
     )
 
 
+def _too_many(results: Sequence[Result]) -> bool:
+    """Whether there are more hospitals than a page tells of one by one."""
+    return bool(results) and len(results[0].federation.hospitals) > MOST_HOSPITALS
+
+
 def _markup(figure: Mapping[str, Any]) -> str:
     return str(figure.get("markup", ""))
 
@@ -296,10 +320,12 @@ def _hospitals(
     part: str,
     hospitals: pd.DataFrame | None,
 ) -> tuple[Mapping[str, Any], gains.Gains | None]:
-    """The cards of all hospitals and their gains under the ``best``."""
+    """The cards of all hospitals, where a page tells of each, and their gains under the ``best``."""
     if not results or hospitals is None:
         return NO_CARDS, None
-    cards = your_hospital.cards(results, called, baseline, best, part, hospitals)
+    cards = NO_CARDS
+    if not _too_many(results):
+        cards = your_hospital.cards(results, called, baseline, best, part, hospitals)
     if best is None:
         return cards, None
     return cards, your_hospital.recommended_gains(results, called, baseline, best)

@@ -1,0 +1,40 @@
+"""A page of very many hospitals: about all of them, and about none by itself."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+import raysim
+from raysim.core.errors import ConfigError
+from raysim.report import page
+from raysim.report.again import rewritten
+
+SETTINGS = {
+    "data": {"hospitals": 6, "rows": 900, "features": 6},
+    "training": {"rounds": 1},
+    "tracking": {"uri": "none"},
+}
+
+
+@pytest.mark.parametrize("most", [5, 6])
+def test_a_page_of_more_hospitals_than_it_can_show_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, most: int
+) -> None:
+    monkeypatch.setenv("RAYSIM_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(page, "MOST_HOSPITALS", most)
+    ways = ["fedavg", "local"]
+    alone, together = tmp_path / "alone", tmp_path / "together"
+    raysim.run(SETTINGS, out=alone, in_process=True)
+    raysim.compare(SETTINGS, strategies=ways, seed=1, out=together, in_process=True)
+    for folder in (alone, together):
+        html = (folder / "report.html").read_text()
+        cards = json.loads((folder / "report.json").read_text())["values"]["cards"]["hospitals"]
+        assert len(cards) == (0 if most == 5 else 6)
+        assert (page.MANY_SAID in html) == (most == 5)
+        assert ('id="your-hospital"' in html) == (most == 6)
+        if most == 5:
+            with pytest.raises(ConfigError, match="tells nothing of single hospitals"):
+                rewritten(folder, "hospital_1", None)
