@@ -2,8 +2,9 @@
 
 ``python -m benchmarks.scale`` prints two tables: federations of 1,000 to 100,000 hospitals with 1,000 of them a round
 (round time should not grow, memory only by the rows), and 1 to 64 actors over the same 64 hospitals, then one actor for
-each of 32 hospitals. Logistic regression, federated averaging; memory is the proportional set size of this process and
-all of Ray's together.
+each of 32 hospitals. Logistic regression, federated averaging, all hospitals evaluated after the last round alone;
+memory is the proportional set size of this process and all of Ray's together. ``--hospitals 1000 1000000 --rows 20
+--actors`` is the table of a million hospitals.
 """
 
 from __future__ import annotations
@@ -89,7 +90,7 @@ def measure(federation: Federation, resources: ResourcesSection, fraction: float
         strategy=FedAvg(),
         selection=Uniform(fraction, 10),
         rounds=ROUNDS,
-        evaluation=EvaluationSection(every=0),
+        evaluation=EvaluationSection(every=0, loss_points=0),
     )
     began = time.perf_counter()
     with open_session(federation.totals, resources, in_process=False, verbose=False) as session:
@@ -118,6 +119,7 @@ def main() -> None:
     """Print both tables."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--hospitals", type=int, nargs="*", default=[1_000, 10_000, 100_000])
+    parser.add_argument("--rows", type=int, default=100, help="of each of these hospitals")
     parser.add_argument("--actors", type=int, nargs="*", default=[1, 2, 4, 8, 16, 32, 64])
     options = parser.parse_args()
     import ray
@@ -127,8 +129,11 @@ def main() -> None:
     print(f"{f'2 actors, {COHORT:,} hospitals a round':<43}{head}")
     for hospitals in options.hospitals:
         with tempfile.TemporaryDirectory() as folder:
-            federation = make(Path(folder), hospitals, 100)
-            show(f"{hospitals:,} hospitals of 100 rows", measure(federation, ResourcesSection(), COHORT / hospitals))
+            federation = make(Path(folder), hospitals, options.rows)
+            fraction = min(1.0, COHORT / hospitals)
+            show(f"{hospitals:,} hospitals of {options.rows} rows", measure(federation, ResourcesSection(), fraction))
+    if not options.actors:
+        return
     print(f"\n{'all hospitals a round':<43}{head}")
     with tempfile.TemporaryDirectory() as folder:
         federation = make(Path(folder), 64, 300)

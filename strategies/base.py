@@ -15,9 +15,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import ClassVar, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 # All names of the interface can be imported from here.
 from raysim.strategies.fields import Invalid as Invalid
@@ -204,10 +205,18 @@ def choose(
 
     draw = Draw(candidates, view.sizes[candidates], view.rng(purpose, *key), view.memory, losses_of)
     picked = view.selection.pick(draw)
-    if not (isinstance(picked, np.ndarray) and np.isin(picked, candidates).all() and (np.diff(picked) > 0).all()):
+    if not (isinstance(picked, np.ndarray) and _among(picked, candidates) and (np.diff(picked) > 0).all()):
         selection = type(view.selection).__name__
         raise Invalid(f"select: selection {selection} picks {picked!r}; pick ascending ids out of the candidates")
     return picked
+
+
+def _among(picked: NDArray[Any], candidates: Ids) -> bool:
+    """Whether all that is ``picked`` is in ``candidates``, which ascend and are not empty."""
+    if picked.dtype.kind not in "iu":
+        return False
+    at = np.minimum(np.searchsorted(candidates, picked), len(candidates) - 1)
+    return bool((candidates[at] == picked).all())
 
 
 def shares(sizes: Ids) -> Floats:
