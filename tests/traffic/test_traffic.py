@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
@@ -15,6 +16,7 @@ from raysim.engine.job import RunState
 from raysim.engine.job_run import JobRun
 from raysim.storage.checkpoints import decode, encode
 from raysim.strategies.asynchronous.fedasync import FedAsync
+from raysim.strategies.base import FederationView, Floats, HospitalRows, State
 from raysim.strategies.hospital_clusters.chip import Chip
 from raysim.strategies.hospital_clusters.clustered import Clustered
 from raysim.strategies.hospital_clusters.hierarchical import Hierarchical
@@ -104,3 +106,27 @@ def test_models_of_patient_clusters_come_beside_the_one_that_is_asked_about(fede
     assert [row.bytes_down // size for row in outcome.rounds] == [
         6 + models - (hospitals if t == 0 else 0) for t, (hospitals, models) in enumerate(trained)
     ]
+
+
+@dataclass(frozen=True)
+class AsTheyLike:
+    """A question to which hospital ``h`` answers with ``2 - h`` numbers."""
+
+    kind: ClassVar[str] = "as they like"
+
+    def answer(self, rows: HospitalRows) -> Floats:
+        return np.ones(2 - rows.hospital)
+
+
+@dataclass(frozen=True)
+class Asks(FedAvg):
+    def setup(self, view: FederationView) -> State:
+        view.ask(AsTheyLike())
+        return super().setup(view)
+
+
+def test_answers_are_entered_where_one_hospital_has_none(federate):
+    outcome = play(federate([20, 20, 20]), Asks(), rounds=1)
+    entered = [(ids.tolist(), sent.tolist()) for _, kind, ids, sent in outcome.ledger.entries if kind == "as they like"]
+    assert entered == [([0, 1, 2], [8, 4, 0])]
+    assert outcome.setup.up - play(federate([20, 20, 20]), FedAvg(), rounds=1).setup.up == 12
