@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from raysim.core.errors import ConfigError
 from raysim.training.base import Optimizer, Task
+from raysim.training.kernels.as_module import dense
 from raysim.training.kernels.logistic import LogisticModel
 from raysim.training.losses import row_losses
 from raysim.training.models import build_model
@@ -138,3 +139,12 @@ def test_the_losses_of_a_model_that_has_diverged_are_undefined_without_a_warning
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert not np.isfinite(row_losses("log_loss", outputs, np.array([1, 1]))).any()
+
+
+def test_layers_as_a_module_say_their_shapes_and_what_they_should():
+    """(1, -2) gives relu(-1) = 0 three times, (2, 1) gives 3 three times, which add up to 9; then 1 is added."""
+    module = dense([(np.ones((3, 2)), np.zeros(3)), (np.ones((1, 3)), np.ones(1))])
+    layers = [layer for layer in module if isinstance(layer, nn.Linear)]
+    assert [(layer.in_features, layer.out_features) for layer in layers] == [(2, 3), (3, 1)]
+    said = module(torch.tensor([[1.0, -2.0], [2.0, 1.0]], dtype=torch.float64))
+    assert said.tolist() == [1.0, 10.0]
