@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 import threading
 import time
 from pathlib import Path
@@ -68,3 +71,26 @@ def test_threads_are_waited_for_while_calls_come_back() -> None:
     assert not joined(threads, lambda: calls[0], 0.2), "the other one hangs"
     over.set()
     assert joined(threads, lambda: calls[0], 60.0)
+
+
+ASKED = """
+import sys, threading
+from raysim.config.schema import TrackingSection
+from raysim.tracking.recording import Recorder
+
+with Recorder(TrackingSection(uri=f"sqlite:///{sys.argv[1]}")) as recorder:
+    with recorder.run("r", {}, {"raysim.run": "1"}):
+        pass
+    from mlflow.telemetry.client import get_telemetry_client
+    from mlflow.telemetry.utils import is_telemetry_disabled
+
+    print(is_telemetry_disabled(), get_telemetry_client(), any("Telemetry" in t.name for t in threading.enumerate()))
+"""
+
+
+def test_mlflow_tells_its_makers_nothing(tmp_path: Path) -> None:
+    signs = ("CI", "PYTEST", "GITHUB", "BUILD", "JENKINS", "TELEMETRY", "DO_NOT_TRACK")
+    environment = {name: value for name, value in os.environ.items() if not any(sign in name for sign in signs)}
+    command = [sys.executable, "-c", ASKED, str(tmp_path / "mlflow.db")]
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, cwd=tmp_path, check=True)
+    assert done.stdout.strip() == "True None False"
