@@ -52,6 +52,8 @@ from raysim.strategies.questions import GroupSizes as GroupSizes
 from raysim.strategies.questions import HospitalRows as HospitalRows
 from raysim.strategies.questions import MeanLoss as MeanLoss
 from raysim.strategies.questions import Question as Question
+from raysim.strategies.questions import Size as Size
+from raysim.strategies.questions import Summed as Summed
 from raysim.strategies.sums import BOUNDED as BOUNDED
 from raysim.strategies.sums import CLUSTERS as CLUSTERS
 from raysim.strategies.sums import JOINT as JOINT

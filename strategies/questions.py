@@ -5,9 +5,10 @@ Shapes: ``N`` hospitals in the federation, ``n`` rows of one hospital, ``M`` mod
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -60,8 +61,8 @@ class Question(Protocol):
 
     One that carries what the server has found out has an attribute ``scalars``: how many each hospital receives with
     it, one number for all or ``[N]``. Models that go with it are counted anyway, and what is configured is known
-    everywhere. One whose answer is counts has an attribute ``row_change``: by how much one row changes them at most, in
-    sum; they can then be told with noise.
+    everywhere. One whose answer follows from sums over rows can say so (:class:`Summed`); hospitals can then be asked
+    to tell it with noise.
     """
 
     kind: ClassVar[str]
@@ -69,6 +70,32 @@ class Question(Protocol):
 
     def answer(self, rows: HospitalRows) -> Floats:
         """The hospital's answer, a flat vector of scalars."""
+        ...
+
+
+@runtime_checkable
+class Summed(Protocol):
+    """A :class:`Question` whose answer follows from a sum over rows, of which one row moves no more than is known.
+
+    ``nobody`` is a hospital without rows: its shapes and classes are those of all, and it tells nothing of anybody.
+    """
+
+    kind: ClassVar[str]
+    """Its name in the egress ledger."""
+
+    def added(self, rows: HospitalRows) -> Floats:
+        """What each row adds to the sum, ``[n, K]``."""
+        ...
+
+    def bounds(self, nobody: HospitalRows) -> tuple[float, float]:
+        """How long what one row adds can be: the sum of its absolute entries, and its 2-norm.
+
+        May raise ``ValueError`` for rows of which nothing bounds what they add.
+        """
+        ...
+
+    def from_sums(self, sums: Floats, nobody: HospitalRows) -> Floats:
+        """The answer, out of a sum ``[K]`` that need not be that of any rows."""
         ...
 
 
@@ -80,14 +107,57 @@ class Ask(Protocol):
         ...
 
 
+LARGEST_LOSS = 8.0
+"""What the loss of one row counts at most where losses are told with noise."""
+
+
 @dataclass(frozen=True)
 class MeanLoss:
-    """A hospital's mean training loss under each model that comes with the question, ``[M]``; NaN without rows."""
+    """A hospital's mean training loss under each model that comes with the question, ``[M]``; NaN without rows.
+
+    As a sum over rows: the loss of each, at most ``LARGEST_LOSS``, and how many rows there are.
+    """
 
     kind: ClassVar[str] = "loss"
 
     def answer(self, rows: HospitalRows) -> Floats:
         return rows.losses.mean(axis=1) if len(rows.y) else np.full(len(rows.losses), np.nan)
+
+    def added(self, rows: HospitalRows) -> Floats:
+        shares = np.clip(np.nan_to_num(rows.losses, nan=LARGEST_LOSS) / LARGEST_LOSS, 0.0, 1.0)
+        return np.column_stack([shares.T, np.ones(len(rows.y))])
+
+    def bounds(self, nobody: HospitalRows) -> tuple[float, float]:
+        scalars = 1 + len(nobody.losses)
+        return float(scalars), math.sqrt(scalars)
+
+    def from_sums(self, sums: Floats, nobody: HospitalRows) -> Floats:
+        """The means lie between 0 and the largest loss, and there is one row at least."""
+        return LARGEST_LOSS * np.clip(sums[:-1] / max(float(sums[-1]), 1.0), 0.0, 1.0)
+
+
+def one_of_each(index: Ids, count: int) -> Floats:
+    """A one for each row ``[n]`` in the column of its ``index [n]``, ``[n, count]``."""
+    return np.eye(count)[index]
+
+
+@dataclass(frozen=True)
+class Size:
+    """How many training rows a hospital has, ``[1]``."""
+
+    kind: ClassVar[str] = "size"
+
+    def answer(self, rows: HospitalRows) -> Floats:
+        return np.array([float(len(rows.y))])
+
+    def added(self, rows: HospitalRows) -> Floats:
+        return np.ones((len(rows.y), 1))
+
+    def bounds(self, nobody: HospitalRows) -> tuple[float, float]:
+        return 1.0, 1.0
+
+    def from_sums(self, sums: Floats, nobody: HospitalRows) -> Floats:
+        return sums
 
 
 @dataclass(frozen=True, eq=False)
@@ -96,7 +166,6 @@ class GroupSizes:
 
     division: Division
     kind: ClassVar[str] = "group_sizes"
-    row_change: ClassVar[float] = 1.0
 
     @property
     def scalars(self) -> int | Ids:
@@ -107,3 +176,12 @@ class GroupSizes:
     def answer(self, rows: HospitalRows) -> Floats:
         groups = self.division.assign(rows.X, rows.observed, rows.hospital)
         return np.bincount(groups, minlength=self.division.count).astype(np.float64)
+
+    def added(self, rows: HospitalRows) -> Floats:
+        return one_of_each(self.division.assign(rows.X, rows.observed, rows.hospital), self.division.count)
+
+    def bounds(self, nobody: HospitalRows) -> tuple[float, float]:
+        return 1.0, 1.0
+
+    def from_sums(self, sums: Floats, nobody: HospitalRows) -> Floats:
+        return np.maximum(sums, 0.0)

@@ -111,6 +111,11 @@ def _whole(config: Config, section: StrategySection, where: str) -> StrategySect
         # Weights by rows would count a hospital by who else takes part; where none are asked for, they are uniform.
         if issubclass(_plugin("strategies", section, where), Weighted) and "weights" in keys - section.own().keys():
             section = section.having({**section.own(), "weights": "uniform"})
+    if config.privacy is not None and "signature" in config.privacy.statistics and section.given is None:
+        keys = strategy_keys(section, where)
+        # The more features a signature has, the more noise is on each of its entries.
+        if "signature" in keys - section.own().keys():
+            section = section.having({**section.own(), "signature": ["size", "prevalence"]})
     return section.having(fields_of(build_strategy(section, where)))
 
 

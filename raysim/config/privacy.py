@@ -10,6 +10,9 @@ from pydantic import FiniteFloat, field_validator, model_validator
 from raysim.core.defaults import default
 from raysim.core.errors import ConfigError
 from raysim.core.section import Section
+from raysim.privacy.events import Gaussian, Laplace
+from raysim.privacy.noise import Origin
+from raysim.privacy.noisy_sums import Mechanism
 
 Adversary = Literal["outsider", "peer", "server"]
 """Who sees the final model alone; every model and its own data; every message."""
@@ -17,6 +20,12 @@ Adversary = Literal["outsider", "peer", "server"]
 
 RowUnit = Literal["patient", "example"]
 """Whose rows at a hospital are hidden: all of a patient's, or each for itself."""
+
+DEFAULT_EPSILON = 0.2
+"""Of a kind that is told with noise, where neither key is given."""
+
+SIZE = "size"
+"""The kind of hospitals' numbers of rows."""
 
 MODES = {
     "hospital": ("central", "distributed", "local"),
@@ -43,9 +52,25 @@ class AdaptiveClip(Section):
 
 
 class NoisyStatistic(Section):
-    """``privacy.statistics.KIND``: counts of this kind of egress get Laplace noise, which costs ``epsilon`` a time."""
+    """``privacy.statistics.KIND``: sums behind this kind of egress get Laplace noise, which costs ``epsilon`` a time,
+    or normal noise of ``noise_multiplier`` times what one unit can change.
+    """
 
-    epsilon: FiniteFloat = default("privacy.statistics.*.epsilon", ge=1e-6)
+    epsilon: FiniteFloat | None = default("privacy.statistics.*.epsilon", ge=1e-6)
+    noise_multiplier: FiniteFloat | None = default("privacy.statistics.*.noise_multiplier", ge=1e-6)
+
+    def mechanism(self, origin: Origin) -> Mechanism:
+        """The noise, of that origin."""
+        if self.noise_multiplier is not None:
+            return Mechanism(Gaussian(self.noise_multiplier), origin)
+        return Mechanism(Laplace(1.0 / self.pure), origin)
+
+    @property
+    def pure(self) -> float:
+        """The epsilon of one release by Laplace noise; 0 where the noise is normal."""
+        if self.noise_multiplier is not None:
+            return 0.0
+        return DEFAULT_EPSILON if self.epsilon is None else self.epsilon
 
 
 class AuditSection(Section):
@@ -76,6 +101,7 @@ class PrivacySection(Section):
     weights: Literal["uniform", "capped"] = default("privacy.weights")
     cap: int | None = default("privacy.cap", ge=1)
     declared_public: tuple[str, ...] = default("privacy.declared_public")
+    sizes: Literal["public", "noisy"] = default("privacy.sizes")
     statistics: dict[str, NoisyStatistic] = default("privacy.statistics")
     noise: Literal["seeded", "system"] = default("privacy.noise")
     rate: float | None = default("privacy.rate", gt=0, le=1)
@@ -103,17 +129,7 @@ class PrivacySection(Section):
                 f"privacy.rate: {self.rate:g} is the chance of a patient in privacy.mode: pooled, which is not set; "
                 "take it out"
             )
-        for kind, statistic in self.statistics.items():
-            if self.unit == "hospital":
-                raise ConfigError(
-                    f"privacy.statistics.{kind}: noise that hides a whole hospital leaves nothing of its counts, so "
-                    "this is not for privacy.unit: hospital; declare the kind public, or choose patient"
-                )
-            if self.epsilon is not None and self.of_statistics >= self.epsilon:
-                raise ConfigError(
-                    f"privacy.statistics.{kind}.epsilon: {statistic.epsilon:g} leaves nothing of privacy.epsilon: "
-                    f"{self.epsilon:g} for training; lower it"
-                )
+        self._check_statistics()
         if self.adaptive is not None and (self.unit != "hospital" or self.way != "central"):
             raise ConfigError(
                 f"privacy.adaptive: is for privacy.unit: hospital and privacy.mode: central, not for {self.unit} and "
@@ -127,6 +143,52 @@ class PrivacySection(Section):
             raise ConfigError(f"privacy.cap: {self.cap} is read with privacy.weights: capped alone; set that too")
         return self
 
+    def _check_statistics(self) -> None:
+        """Raise ``ConfigError`` for noise on what hospitals tell that cannot be, or that contradicts another key."""
+        if self.unit == "hospital" and self.sizes == "noisy":
+            raise ConfigError(
+                "privacy.sizes: noisy hides a patient in a hospital's number of rows, which is not for privacy.unit: "
+                "hospital; declare sizes public, or choose patient"
+            )
+        if self.sizes == "public" and any(plain(kind) == SIZE for kind in self.statistics):
+            raise ConfigError(
+                "privacy.statistics.sizes: is for privacy.sizes: noisy, and they are public; set that, or take it out"
+            )
+        for kind, statistic in self.noisy.items():
+            named = f"privacy.statistics.{kind}"
+            if self.unit == "hospital":
+                raise ConfigError(
+                    f"{named}: noise that hides a whole hospital leaves nothing of what it tells, so "
+                    "this is not for privacy.unit: hospital; declare the kind public, or choose patient"
+                )
+            if plain(kind) in map(plain, WITHOUT_NOISE):
+                raise ConfigError(
+                    f"{named}: what leaves as '{kind}' is never told with noise; declare it public, or take it out"
+                )
+            if statistic.epsilon is not None and statistic.noise_multiplier is not None:
+                raise ConfigError(
+                    f"{named}.noise_multiplier: {statistic.noise_multiplier:g} is normal noise, and epsilon: "
+                    f"{statistic.epsilon:g} is Laplace noise; keep one of the two"
+                )
+            if any(plain(kind) == plain(public) for public in self.declared_public):
+                raise ConfigError(
+                    f"privacy.declared_public: '{kind}' is told with noise by {named}; keep it in one of the two"
+                )
+            if self.epsilon is not None and statistic.pure and self.of_statistics >= self.epsilon:
+                raise ConfigError(
+                    f"{named}.epsilon: {statistic.pure:g} leaves nothing of privacy.epsilon: "
+                    f"{self.epsilon:g} for training; lower it"
+                )
+
+    @property
+    def noisy(self) -> dict[str, NoisyStatistic]:
+        """What is told with noise, by kind; that of sizes is called as in :data:`SIZE`."""
+        named = {kind: statistic for kind, statistic in self.statistics.items() if plain(kind) != SIZE}
+        if self.sizes == "public":
+            return named
+        given = [statistic for kind, statistic in self.statistics.items() if plain(kind) == SIZE]
+        return {SIZE: given[0] if given else NoisyStatistic()} | named
+
     @property
     def way(self) -> str:
         """The mode, or the unit's default one."""
@@ -139,8 +201,8 @@ class PrivacySection(Section):
 
     @property
     def of_statistics(self) -> float:
-        """The part of epsilon that counts with noise take, each asked for once."""
-        return sum(statistic.epsilon for statistic in self.statistics.values())
+        """The part of epsilon that Laplace noise on what hospitals tell takes, each kind told once."""
+        return sum(statistic.pure for statistic in self.noisy.values())
 
     @property
     def sampling(self) -> float:
@@ -153,5 +215,13 @@ class PrivacySection(Section):
         return self.against or ("server" if self.way == "local" else "outsider")
 
 
+def plain(kind: str) -> str:
+    """A kind of egress as it is compared: ``sizes`` names ``size``."""
+    return kind.removesuffix("s")
+
+
 UPDATES = ("update", "variate")
 """The kinds of egress that a guarantee is about."""
+
+WITHOUT_NOISE = (*UPDATES, "validation_loss", "predictions", "preprocessing", "rows")
+"""The kinds that ``privacy.statistics`` cannot name."""

@@ -15,9 +15,10 @@ from raysim.data.federation import Federation
 from raysim.engine import subgroups
 from raysim.engine.job import Round
 from raysim.engine.losses import TrainingLosses
-from raysim.engine.messages import PartialResult
+from raysim.engine.messages import PartialResult, StatisticNoise
+from raysim.metrics.binned import BINS, figures_of_counts
 from raysim.metrics.error_counts import ErrorCounts, merged
-from raysim.metrics.measures import pooled_auroc
+from raysim.metrics.measures import FIGURES, pooled_auroc
 from raysim.metrics.score_counts import ScoreCounts, in_order
 from raysim.statistics.auroc import PairSums
 from raysim.statistics.clinical.figures import calibration_metrics
@@ -40,6 +41,8 @@ class Measured:
     last: bool = False
     """Whether these are the models that all ends with, of which more is asked."""
 
+
+AUROC = FIGURES.index("auroc")
 
 PAIR_SUMS = 8
 """Numbers of 4 bytes that a hospital's sums over pairs take."""
@@ -66,10 +69,22 @@ class Evaluation:
     """Per model served of a real label, the histogram of all errors; asked for at the end."""
 
     def __init__(
-        self, federation: Federation, section: EvaluationSection, order: Ids, rounds: int, traffic: Traffic
+        self,
+        federation: Federation,
+        section: EvaluationSection,
+        order: Ids,
+        rounds: int,
+        traffic: Traffic,
+        noise: StatisticNoise | None = None,
+        sizes: Ids | None = None,
     ) -> None:
-        """``rounds`` that are played for sure, by which it goes how often training losses are taken."""
-        self.grouping = subgroups.grouping(federation, section.groups, section.age_bands)
+        """``rounds`` that are played for sure, by which it goes how often training losses are taken.
+
+        With ``noise`` figures come from noisy counts of the headline model's scores, and nothing else is asked for.
+        ``sizes [N]`` are training rows as hospitals have told them with noise; None: they are public.
+        """
+        self._noise, self._sizes = noise, sizes
+        self.grouping = None if noise else subgroups.grouping(federation, section.groups, section.age_bands)
         self.groups = {}
         self.losses = TrainingLosses()
         self.pairs, self.sketches = {}, {}
@@ -79,6 +94,20 @@ class Evaluation:
         self._every, self._order, self._rounds, self._traffic = section.every, order, rounds, traffic
         self._loss_points = section.loss_points
 
+    @property
+    def noise(self) -> StatisticNoise | None:
+        """The noise of the next figures, each time another; None: figures are exact."""
+        return None if self._noise is None else replace(self._noise, turn=self._traffic.ledger.times(MEASURED))
+
+    @property
+    def takes_losses(self) -> bool:
+        """Whether training losses are taken."""
+        return self._noise is None
+
+    def _asked(self, serve: Mapping[str, Ids]) -> Mapping[str, Ids]:
+        """Those of the models that ``serve`` whose figures are asked for: where they cost privacy, the headline one."""
+        return serve if self._noise is None else dict(list(serve.items())[-1:])
+
     def due(self, round: int) -> bool:
         """Whether anything is measured after a ``round`` that is not the last."""
         if self._evaluated(round):
@@ -87,11 +116,11 @@ class Evaluation:
 
     def after(self, round: int, serve: Mapping[str, Ids]) -> Measured:
         """What is measured after a round in which something is due, of the models that ``serve``."""
-        return Measured(serve if self._evaluated(round) else {}, self._tracked(serve))
+        return Measured(self._asked(serve) if self._evaluated(round) else {}, self._tracked(serve))
 
     def at_the_end(self, serve: Mapping[str, Ids]) -> Measured:
         """What is measured of the models that all ends with."""
-        return Measured(serve, self._tracked(serve), last=True)
+        return Measured(self._asked(serve), self._tracked(serve), last=True)
 
     def begin(self, partials: Sequence[PartialResult], constant: float) -> None:
         """Enter the training losses before training; ``constant`` is that of the best constant prediction."""
@@ -108,7 +137,11 @@ class Evaluation:
         told = row.round if told is None else told
         for model in partials[0].figures:
             figures[model] = np.concatenate([partial.figures[model] for partial in partials])[self._order]
-            row.metrics[model] = self._task.summarise(figures[model], self._totals)
+            row.metrics[model] = self._task.summarise(figures[model], self._stays(figures[model]))
+            counts = [partial.counts[model] for partial in partials if model in partial.counts]
+            if counts:
+                together = figures_of_counts(np.concatenate(counts)[self._order].sum(axis=0, keepdims=True))
+                row.metrics[model] |= {"pooled_auroc": float(together[0, AUROC]), "pooled_auroc_bound": float("nan")}
             histograms = [partial.histograms[model] for partial in partials if model in partial.histograms]
             if histograms:
                 pooled, bound = pooled_auroc(histograms)
@@ -126,7 +159,8 @@ class Evaluation:
             row.metrics[model] |= self._by_group(model, partials)
         if figures:
             # Sums over pairs, of which there are some at the end only, are four of 8 bytes, and sketches of 4 bytes.
-            self._tell(told, len(self._task.figures) * len(figures) + (PAIR_SUMS + SUMS) * len(self.pairs))
+            scalars = len(self._task.figures) * len(figures) + (PAIR_SUMS + SUMS) * len(self.pairs)
+            self._tell(told, scalars if self._noise is None else 2 * BINS)
         for loss in self.mean_losses(partials).values():
             row.training_loss = loss
             self._tell(told, LOSS_SCALARS)
@@ -161,6 +195,14 @@ class Evaluation:
             with np.errstate(all="ignore"):
                 means[model] = float(sums[0] / sums[1])
         return means
+
+    def _stays(self, figures: Floats) -> Ids:
+        """All rows of each hospital ``[N]``, as far as it has told how many there are: training rows, and the others
+        by its figures.
+        """
+        if self._sizes is None:
+            return self._totals
+        return self._sizes + figures[:, 0].astype(np.int64)
 
     def _tell(self, round: int, scalars: int) -> None:
         """Every hospital has told so many numbers for the experimenter's sake."""

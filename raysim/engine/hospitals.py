@@ -24,14 +24,15 @@ from raysim.engine.losses import weighted_losses
 from raysim.engine.messages import MODEL, HospitalStates, Inquiry, PartialResult, RoundPlan, Work
 from raysim.engine.scoring import PartRows, joined
 from raysim.engine.updates.contributions import Contributions
+from raysim.engine.updates.noisy_answers import noisy_answer, noisy_counts
 from raysim.engine.visits.naming import named
 from raysim.engine.visits.starts import parameters, with_private
 from raysim.metrics import measures as metrics
+from raysim.metrics.binned import figures_of_counts
 from raysim.metrics.error_counts import error_counts
 from raysim.metrics.labels import REGRESSION
 from raysim.metrics.score_counts import score_counts
 from raysim.metrics.segments import Segments
-from raysim.privacy.noise import laplaces
 from raysim.statistics.auroc import pair_sums, placements
 from raysim.statistics.sketches import sketches
 from raysim.strategies.base import POOLED, Floats, HospitalRows, Ids
@@ -101,8 +102,8 @@ class HospitalGroup:
             X, y, observed = federation.X[rows], federation.y[rows], federation.observed[rows]
             noise, own = inquiry.noise, None
             if noise is not None:
-                own = self._contributions.of(federation, hospital, noise.unit, noise.rows, work.seed).rows
-                X, y, observed = X[own], y[own], observed[own]
+                own = self._contributions.of(federation, hospital, noise.unit, noise.rows, work.seed)
+                X, y, observed = X[own.rows], y[own.rows], observed[own.rows]
             with named(federation, hospital, f"answering '{question.kind}'"):
                 losses, outputs = np.empty((0, len(y))), []
                 if inquiry.models is not None:
@@ -110,24 +111,22 @@ class HospitalGroup:
                     asked = [with_private(theta, inquiry.private, previous) for theta in inquiry.models]
                     outputs = [model.logits(theta, X) for theta in asked]
                     losses = np.stack([weighted_losses(model, work, output, y) for output in outputs])
-                answer = question.answer(
-                    HospitalRows(
-                        X=X,
-                        y=y,
-                        observed=observed,
-                        classes=len(federation.classes),
-                        losses=losses,
-                        rng=stream(work.seed, question.kind, inquiry.round, hospital),
-                        outputs=outputs,
-                        patients=partial(_patients, federation, rows, own),
-                        hospital=hospital,
-                    )
+                seen = HospitalRows(
+                    X=X,
+                    y=y,
+                    observed=observed,
+                    classes=len(federation.classes),
+                    losses=losses,
+                    rng=stream(work.seed, question.kind, inquiry.round, hospital),
+                    outputs=outputs,
+                    patients=partial(_patients, federation, rows, None if own is None else own.rows),
+                    hospital=hospital,
                 )
-                if noise is not None:
-                    purpose = f"dp {question.kind}"
-                    drawn = laplaces(noise.origin, answer.size, work.seed, purpose, inquiry.round, hospital)
-                    answer = np.maximum(answer + noise.scale * drawn, 0.0)
-                answers.append(answer)
+                if noise is None or own is None:
+                    answers.append(question.answer(seen))
+                else:
+                    key = (inquiry.round, hospital, *([noise.turn] if noise.turn else []))
+                    answers.append(noisy_answer(question, seen, own, noise, work.seed, *key))
         return answers
 
     def model(self, work: Work) -> Model:
@@ -174,6 +173,10 @@ class HospitalGroup:
         y, offsets = rows.y, rows.offsets
         for name, rows_of in plan.serve.items():
             logits = self._scores_of_all(plan, plan.part, rows_of, kept)
+            if plan.noise is not None:
+                counts = noisy_counts(federation, self._contributions, hospitals, plan, plan.noise, logits, rows)
+                result.counts[name], result.figures[name] = counts, figures_of_counts(counts)
+                continue
             result.figures[name] = federation.task.measure(logits, y, offsets)
             if plan.histograms and federation.task is REGRESSION:
                 result.errors[name] = error_counts(logits, y, offsets)

@@ -168,6 +168,8 @@ class Outcome:
 
     errors: dict[str, ErrorCounts] = field(default_factory=dict)
     """Per model served of a real label, the histogram of all hospitals' errors on test rows."""
+    told_sizes: Ids | None = None
+    """How many units hospitals have said that they train on, with noise, ``[N]``; None where that is public."""
     scores: dict[str, ScoreCounts] = field(default_factory=dict)
     """Per model served, each hospital's counts of scores ``[N]``, where these were asked for."""
     seen: Floats | None = None

@@ -146,7 +146,7 @@ class JobRun(JobServer):
     def _measure_the_start(self) -> None:
         """Losses of the models that all begins with."""
         serve = self._serve()
-        if self._job.evaluation.loss_points:
+        if self._job.evaluation.loss_points and self._evaluation.takes_losses:
             partials = self._send(0, self._state, NOBODY, None, Measured(losses_of=serve))
             labels = self._federation.y[pooled_rows(self._federation)]
             constant = constant_loss(labels, self._view.classes, self._job.work.class_weights)

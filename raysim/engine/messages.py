@@ -14,7 +14,7 @@ from raysim.engine.subgroups import GroupFigures, Grouping
 from raysim.engine.updates.release import Release
 from raysim.metrics.error_counts import ErrorCounts
 from raysim.metrics.score_counts import ScoreCounts
-from raysim.privacy.noise import Origin
+from raysim.privacy.noisy_sums import Mechanism
 from raysim.statistics.auroc import PairSums
 from raysim.strategies.base import Division, Floats, Ids, LocalProblem, Mask, Question
 from raysim.training.base import Model, Optimizer
@@ -95,6 +95,20 @@ class Tampering(Protocol):
         ...
 
 
+@dataclass(frozen=True)
+class StatisticNoise:
+    """How hospitals hide a unit in what they tell of their rows."""
+
+    unit: RowUnit
+    """Who is hidden."""
+    rows: int
+    """The most rows of a unit that are looked at."""
+    mechanism: Mechanism
+    """Which noise the sums over units get."""
+    turn: int = 0
+    """How often the same kind was told before in this round: each time gets noise of its own."""
+
+
 @dataclass(frozen=True, eq=False)
 class RoundPlan:
     """One round for everybody: every actor takes from it what concerns the hospitals it serves."""
@@ -135,6 +149,8 @@ class RoundPlan:
     """The part of the rows that they are asked for on."""
     part: str = "test"
     """The rows that they are evaluated on."""
+    noise: StatisticNoise | None = None
+    """The noise on the counts of scores that all figures then come from; None: figures are exact."""
     histograms: bool = False
     """Whether histograms of the scores are asked for too, from which figures of all rows together follow, and the sums
     over pairs of rows, from which the variance of each hospital's AUROC does; of a real label histograms of errors."""
@@ -150,20 +166,6 @@ class RoundPlan:
         """Whether hospitals remember something of this round."""
         residuals = self.compressing is not None and self.compressing.remembers
         return self.problem is not None and (self.private is not None or self.problem.keeps or residuals)
-
-
-@dataclass(frozen=True)
-class StatisticNoise:
-    """How hospitals hide a unit in counts that they tell."""
-
-    unit: RowUnit
-    """Who is hidden."""
-    rows: int
-    """The most rows of a unit that are counted."""
-    scale: float
-    """Of the Laplace noise on each count."""
-    origin: Origin
-    """Where it comes from."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -210,6 +212,8 @@ class PartialResult:
     """Per model served, the sums over pairs of rows of the actor's hospitals in its order, ``[h]`` each."""
     sketches: dict[str, NDArray[np.float32]] = field(default_factory=dict)
     """Per model served, what its AUROC has in common with other models' at the actor's hospitals, ``[h, SUMS]``."""
+    counts: dict[str, NDArray[np.float64]] = field(default_factory=dict)
+    """Per model served, where figures are noisy, the counts of scores that they come from, ``[h, 2 BINS]``."""
     scores: dict[str, ScoreCounts] = field(default_factory=dict)
     """Per model served, the counts of scores of the actor's hospitals in its order."""
     errors: dict[str, ErrorCounts] = field(default_factory=dict)

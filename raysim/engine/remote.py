@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -35,6 +36,7 @@ class RemoteHospitals:
         noise: Callable[[Question], StatisticNoise | None],
     ) -> None:
         self._noise = noise
+        self._turns: Counter[tuple[str, int]] = Counter()
         self._pool, self._work, self._private = pool, work, private
         self._homes = np.concatenate(pool.served)
         self.remembered = self.dealt(states)
@@ -50,11 +52,19 @@ class RemoteHospitals:
         """The answers of hospitals ``ids`` (None: all), in that order, about ``models [M, P]``."""
         sent = None if models is None else models.astype(self._work.precision)
         memory = None if sent is None or self._private is None else self.remembered
-        inquiry = Inquiry(self._work, question, round, sent, ids, self._private, self._noise(question))
+        inquiry = Inquiry(self._work, question, round, sent, ids, self._private, self._noise_on(question, round))
         answers = [answer for of_process in self._pool.ask(inquiry, memory) for answer in of_process]
         asked = np.arange(len(self._homes)) if ids is None else ids
         by_hospital = dict(zip(self._homes[np.isin(self._homes, asked)].tolist(), answers, strict=True))
         return [by_hospital[hospital] for hospital in asked.tolist()]
+
+    def _noise_on(self, question: Question, round: int) -> StatisticNoise | None:
+        noise = self._noise(question)
+        if noise is None:
+            return None
+        turn = self._turns[question.kind, round]
+        self._turns[question.kind, round] += 1
+        return replace(noise, turn=turn)
 
     def states(self, remembered: StateReferences | None) -> HospitalStates | None:
         """What hospitals remember, or remembered, fetched."""

@@ -20,15 +20,15 @@ from raysim.engine.messages import PartialResult, RoundPlan, Work
 from raysim.engine.pool import Pool
 from raysim.engine.reception.between import Between
 from raysim.engine.reception.merging import in_precision
+from raysim.engine.reception.noisy_statistics import FirstAnswers, noise_on, statistic_noise
 from raysim.engine.reception.privacy_ledger import statement
-from raysim.engine.reception.promises import statistic_noise
 from raysim.engine.reception.receiver import Reception
 from raysim.engine.remote import RemoteHospitals
 from raysim.engine.stopping import Stopped
 from raysim.strategies.base import FederationView, Floats, GroupSizes, Ids, LocalProblem, Question, State
 from raysim.strategies.shared.label_counts import LabelCounts
 from raysim.traffic.exchange import Traffic
-from raysim.traffic.ledger import PREDICTIONS, Ledger
+from raysim.traffic.ledger import MEASURED, PREDICTIONS, Ledger
 from raysim.training.class_weights import balanced
 from raysim.virtual_time.unreliable import scheduler
 
@@ -44,14 +44,18 @@ class JobServer:
 
     def __init__(self, pool: Pool, job: Job, since: RunState | None = None) -> None:
         self._federation = Federation.open(job.work.federation)
-        work, strategy = weighted(job.work, self._federation), CheckedStrategy(job.strategy, job.name)
+        noise, kept = partial(statistic_noise, job.privacy), None if since is None else since.kept
+        hospitals = RemoteHospitals(pool, job.work, None, None, noise)
+        known = None if since is None or since.reception is None else since.reception["first"]
+        self._first = FirstAnswers.of(job, lambda question: hospitals.answers(question, 0, None, None), known)
+        work, strategy = weighted(job.work, self._federation, self._first), CheckedStrategy(job.strategy, job.name)
         self._balanced = work is not job.work
         self._job, self._strategy, self._since = replace(job, work=work), strategy, since
         model = work.model.bind(self._federation, "cpu", work.precision)
         self._layout = model.layout
         view = FederationView(
             names=self._federation.hospitals,
-            sizes=self._federation.sizes("train"),
+            sizes=self._federation.sizes("train") if self._first.sizes is None else self._first.sizes,
             classes=len(self._federation.classes),
             initial=model.initial(stream(work.seed, "initial")),
             local_epochs=work.epochs,
@@ -67,18 +71,20 @@ class JobServer:
         )
         self._everyone = np.arange(len(view.sizes))
         self._private = strategy.private(view)
-        self._hospitals = RemoteHospitals(
-            pool, work, self._private, None if since is None else since.kept, partial(statistic_noise, job.privacy)
-        )
+        self._hospitals = RemoteHospitals(pool, work, self._private, kept, noise)
         travels = self._layout.size - (0 if self._private is None else int(self._private.sum()))
         hears_losses = strategy.uses_selection() and job.selection.hears_losses
         self._between = Between(self._job, self._federation, self._private, travels)
         self._traffic = Traffic(Ledger(), strategy, view, travels, hears_losses, self._between.most_bits)
-        self._reception = Reception(self._job, strategy, self._federation, self._layout.size, self._private)
+        size = self._layout.size
+        self._reception = Reception(self._job, strategy, self._federation, size, self._private, self._first)
         order = np.argsort(np.concatenate(pool.served))
         # Where a run may stop after any round, its training loss is taken after each.
         certain = job.rounds if job.stop is None else 1
-        self._evaluation = Evaluation(self._federation, job.evaluation, order, certain, self._traffic)
+        figures = noise_on(job.privacy, MEASURED)
+        self._evaluation = Evaluation(
+            self._federation, job.evaluation, order, certain, self._traffic, figures, self._first.sizes
+        )
         clock = None if since is None else since.clock
         self._scheduler, self._view = scheduler(
             strategy, job.system, view, work.seed, self._traffic.exchanged, self._measure, clock
@@ -123,6 +129,7 @@ class JobServer:
             release=self._reception.release(problem),
             serve=dict(measured.serve),
             part=self._job.evaluation.part,
+            noise=self._evaluation.noise if measured.serve else None,
             losses_of=dict(measured.losses_of),
             loss_part=measured.loss_part,
             histograms=measured.last,
@@ -184,7 +191,8 @@ class JobServer:
             facts=self._strategy.facts(self._view, state) | self._between.facts(),
             bad=self._between.bad,
             clusters_of_patients=self._clusters_of_patients(),
-            privacy=statement(self._job, self._federation, self._traffic.ledger),
+            privacy=statement(self._job, self._federation, self._traffic.ledger, self._first.sizes),
+            told_sizes=self._first.sizes,
             seen=self._between.seen,
         )
 
@@ -214,9 +222,11 @@ def hides(job: Job) -> bool:
     return job.secure is not None
 
 
-def weighted(work: Work, federation: Federation) -> Work:
+def weighted(work: Work, federation: Federation, first: FirstAnswers) -> Work:
     """``work`` with the weights that ``balanced`` classes come to, over the training rows of all hospitals."""
     if work.class_weights != "balanced":
         return work
-    counts = np.bincount(federation.y[pooled_rows(federation)], minlength=len(federation.classes))
+    counts: NDArray[Any] | None = first.labels
+    if counts is None:
+        counts = np.bincount(federation.y[pooled_rows(federation)], minlength=len(federation.classes))
     return replace(work, class_weights=tuple(balanced(counts).tolist()))

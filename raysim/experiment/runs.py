@@ -24,6 +24,7 @@ from raysim.engine.job import Job, Result
 from raysim.engine.job_checks import check_job
 from raysim.engine.messages import ModelSpec
 from raysim.engine.reception.attack_checks import warnings
+from raysim.engine.reception.noisy_statistics import left_out
 from raysim.experiment import tuning
 from raysim.experiment.entries import Entry, entries, folder_of
 from raysim.experiment.listener import Listener, data_tags, listen
@@ -133,7 +134,10 @@ class Experiment:
         doubts = [
             line
             for entry in self.entries
-            for line in warnings(entry.config.adversary, entry.config.aggregation, len(sizes))
+            for line in (
+                *warnings(entry.config.adversary, entry.config.aggregation, len(sizes)),
+                *left_out(entry.config.privacy),
+            )
         ]
         seeds = []
         if self.config.seeds and "seeds" not in self.config.model_fields_set:

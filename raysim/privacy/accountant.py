@@ -28,6 +28,9 @@ of what thousands of rounds cost."""
 MOST_DISTRIBUTIONS = 6
 """More different events than these are bounded by Rényi divergences: each distribution takes up to a second."""
 
+LEAST_LAPLACE = 0.05
+"""A Laplace noise of less has a distribution of losses too wide to hold; it is bounded by divergences, too."""
+
 LEAST, MOST = 1e-9, 1e9
 """Epsilons beyond these are as good as none, and as no privacy."""
 
@@ -63,7 +66,8 @@ def _epsilon(events: tuple[Event, ...], delta: float) -> float:
     if len(whole) > 1:  # normal noise adds up to normal noise, exactly
         events = (*(event for event in events if event not in whole), Gaussian(_together(whole)))
     bounded = [event for event in events if not isinstance(event, Repeated)]
-    if len(bounded) == len(events) > MOST_DISTRIBUTIONS:
+    wide = any(isinstance(event, Laplace) and event.multiplier < LEAST_LAPLACE for event in events)
+    if len(bounded) == len(events) and (wide or len(events) > MOST_DISTRIBUTIONS):
         return quick.epsilon_of(bounded, delta)
     return by_distributions(events, delta)
 

@@ -40,13 +40,17 @@ def divergences(multiplier: float, rate: float) -> Floats:
     return each
 
 
-def epsilon(multiplier: float, rate: float, steps: int, delta: float) -> float:
-    """An upper bound of the epsilon of so many steps."""
-    if not steps:
+def epsilon(multiplier: float, rate: float, steps: int, delta: float, beside: float = 0.0) -> float:
+    """An upper bound of the epsilon of so many steps.
+
+    ``beside``: what normal noise without sampling costs besides, the sum of ``1 / multiplier^2`` of all such releases.
+    """
+    if not steps and not beside:
         return 0.0
-    if multiplier <= 0:
+    if steps and multiplier <= 0:
         return math.inf
-    return _converted(steps * divergences(multiplier, rate), delta)
+    whole = steps * divergences(multiplier, rate) if steps else np.zeros(len(ORDERS))
+    return _converted(whole + ORDERS * (beside / 2.0), delta)
 
 
 def epsilon_of(events: Sequence[Gaussian | Laplace], delta: float) -> float:
@@ -76,15 +80,15 @@ def _converted(whole: Floats, delta: float) -> float:
 
 
 @lru_cache(maxsize=4096)
-def calibrated(target: float, rate: float, steps: int, delta: float) -> float:
-    """A multiplier with which so many steps keep epsilon at most ``target``, by the bound.
+def calibrated(target: float, rate: float, steps: int, delta: float, beside: float = 0.0) -> float:
+    """A multiplier with which so many steps keep epsilon at most ``target``, by the bound; ``beside`` as above.
 
     Raises ``ValueError`` where none does: the bound has a least value at each delta.
     """
     from scipy.optimize import brentq  # a third of a second to import, and only a promise of privacy needs it
 
     def above(log_multiplier: float) -> float:
-        return epsilon(math.exp(log_multiplier), rate, steps, delta) - target
+        return epsilon(math.exp(log_multiplier), rate, steps, delta, beside) - target
 
     low, high = -4.0, 1.0
     while above(high) > 0:

@@ -110,9 +110,12 @@ def hospitals_table(federation: Federation, outcome: Outcome, part: str) -> pd.D
     for model, figures in outcome.figures.items():
         columns = dict(zip(task.figures, figures.T, strict=True))
         intervals = _intervals(outcome, model)
+        trained, stays = federation.sizes("train"), federation.totals
+        if outcome.told_sizes is not None:  # what they have told in place of it
+            trained, stays = outcome.told_sizes, outcome.told_sizes + columns["n"].astype(np.int64)
         head = {
             "hospital": federation.hospitals,
-            "n_train": federation.sizes("train"),
+            "n_train": trained,
             f"n_{part}": columns.pop("n").astype(np.int64),
             **{f"{name}_{part}": pd.array(columns.pop(name), dtype="Int64") for name in task.counts},
             # Who is served the global model (row 0) in a strategy of clusters belongs to none.
@@ -121,7 +124,7 @@ def hospitals_table(federation: Federation, outcome: Outcome, part: str) -> pd.D
             else pd.array([row - 1 if row > 0 else None for row in outcome.cluster.tolist()], dtype="Int64"),
             "model": model,
         }
-        tables.append(pd.DataFrame(head | columns | intervals | {"n_total": federation.totals}))
+        tables.append(pd.DataFrame(head | columns | intervals | {"n_total": stays}))
     return pd.concat(tables, ignore_index=True)
 
 

@@ -28,7 +28,7 @@ def check(weights: ClassWeights, classes: int) -> None:
         )
 
 
-def balanced(counts: NDArray[np.int64]) -> NDArray[np.float64]:
+def balanced(counts: NDArray[Any]) -> NDArray[np.float64]:
     """``n / (C * n_c)`` as in scikit-learn, from all hospitals' training rows of each class ``counts [C]``.
 
     Every class then weighs the same, and the mean weight of a row is 1 where all classes occur. A class without rows

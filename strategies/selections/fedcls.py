@@ -22,6 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from raysim.strategies.base import Draw, FederationView, Floats, HospitalRows, Ids, Selection, Training, at_least
+from raysim.strategies.questions import one_of_each
 from raysim.strategies.selections.sampling import check_size, cohort_size
 from raysim.strategies.shared.label_counts import check_classes
 
@@ -34,6 +35,15 @@ class LabelPresence:
 
     def answer(self, rows: HospitalRows) -> Floats:
         return (np.bincount(rows.y, minlength=rows.classes) > 0).astype(np.float64)
+
+    def added(self, rows: HospitalRows) -> Floats:
+        return one_of_each(rows.y, rows.classes)
+
+    def bounds(self, nobody: HospitalRows) -> tuple[float, float]:
+        return 1.0, 1.0
+
+    def from_sums(self, sums: Floats, nobody: HospitalRows) -> Floats:
+        return (sums >= 0.5).astype(np.float64)
 
 
 @dataclass(frozen=True)

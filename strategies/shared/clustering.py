@@ -78,7 +78,7 @@ def clustered_state(
     What :func:`raysim.strategies.shared.reclustering.reclustered` needs is kept where ``recluster_every`` is not 0.
     """
     trainable = view.trainable
-    answers = view.ask(Signature())
+    answers = view.ask(Signature(tuple(blocks)))
     columns = signature_matrix([answers[i] for i in trainable], view.classes, blocks, block_scale)
     labels = with_enough(kmeans(columns, clusters, view.rng("clusters")), columns, view.least_members)
     bank, cluster = np.repeat(view.initial[None, :], 2 + labels.max(), axis=0), cluster_rows(view, labels)

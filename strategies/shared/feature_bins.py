@@ -6,6 +6,7 @@ up the distribution of all, whose quantiles become the common edges. Then every 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
@@ -14,7 +15,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from raysim.strategies.base import FederationView, Floats, HospitalRows
+from raysim.strategies.questions import one_of_each
 from raysim.strategies.shared.psi import bin_counts, bin_indices
+
+FINE, CLIP = 64, 5.0
+"""Where quantiles are told with noise: how many bins they come from, and where the outermost end, in standard
+deviations from the mean."""
 
 
 @dataclass(frozen=True)
@@ -26,6 +32,27 @@ class FeatureQuantiles:
 
     bins: int
     kind: ClassVar[str] = "feature_quantiles"
+
+    def added(self, rows: HospitalRows) -> Floats:
+        """As a sum over rows: each value in one of ``FINE`` bins of equal width, or missing."""
+        columns = rows.observed.shape[1]
+        at = np.clip(np.floor((rows.X[:, :columns] / CLIP + 1.0) * (FINE / 2)), 0, FINE - 1).astype(np.int64)
+        return one_of_each(np.where(rows.observed, at, FINE), FINE + 1).reshape(len(at), columns * (FINE + 1))
+
+    def bounds(self, nobody: HospitalRows) -> tuple[float, float]:
+        columns = nobody.observed.shape[1]
+        return float(columns), math.sqrt(columns)
+
+    def from_sums(self, sums: Floats, nobody: HospitalRows) -> Floats:
+        """Values lie evenly within their bin; what noise takes below nothing is nothing."""
+        columns = nobody.observed.shape[1]
+        below = np.maximum.accumulate(np.cumsum(sums.reshape(columns, FINE + 1)[:, :FINE], axis=1), axis=1)
+        below, edges = np.maximum(below, 0.0), CLIP * (2.0 * np.arange(FINE + 1) / FINE - 1.0)
+        seen, shares = below[:, -1], (np.arange(self.bins) + 0.5) / self.bins
+        quantiles = np.full((self.bins, columns), np.nan)
+        for j in np.flatnonzero(seen > 0):
+            quantiles[:, j] = np.interp(shares * seen[j], np.append(0.0, below[j]), edges)
+        return np.concatenate([quantiles.ravel(), seen])
 
     def answer(self, rows: HospitalRows) -> Floats:
         n, columns = rows.observed.shape
@@ -56,15 +83,22 @@ class FeatureCounts:
         """The edges."""
         return self.edges.size
 
-    @property
-    def row_change(self) -> float:
-        """One value of each feature."""
-        return float(len(self.edges))
-
     def answer(self, rows: HospitalRows) -> Floats:
         index = bin_indices(rows.X, rows.observed, self.edges)
         home = np.zeros(len(index), dtype=np.int64)
         return bin_counts(index, home, 1, self.edges.shape[1] + 2).astype(np.float64).ravel()
+
+    def added(self, rows: HospitalRows) -> Floats:
+        index = bin_indices(rows.X, rows.observed, self.edges)
+        bins = self.edges.shape[1] + 2
+        return one_of_each(index, bins).reshape(len(index), len(self.edges) * bins)
+
+    def bounds(self, nobody: HospitalRows) -> tuple[float, float]:
+        """One value of each feature, or that it is missing."""
+        return float(len(self.edges)), math.sqrt(len(self.edges))
+
+    def from_sums(self, sums: Floats, nobody: HospitalRows) -> Floats:
+        return np.maximum(sums, 0.0)
 
 
 def ask_feature_counts(view: FederationView, bins: int) -> NDArray[np.float64]:

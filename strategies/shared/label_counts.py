@@ -8,6 +8,7 @@ from typing import ClassVar
 import numpy as np
 
 from raysim.strategies.base import FederationView, Floats, HospitalRows
+from raysim.strategies.questions import one_of_each
 
 
 @dataclass(frozen=True)
@@ -18,7 +19,6 @@ class LabelCounts:
     """
 
     kind: ClassVar[str] = "label_counts"
-    row_change: ClassVar[float] = 1.0
     privacy_epsilon: float | None = None
 
     def answer(self, rows: HospitalRows) -> Floats:
@@ -26,6 +26,15 @@ class LabelCounts:
         if self.privacy_epsilon is None:
             return counts
         return np.maximum(counts + rows.rng.laplace(scale=1.0 / self.privacy_epsilon, size=len(counts)), 0.0)
+
+    def added(self, rows: HospitalRows) -> Floats:
+        return one_of_each(rows.y, rows.classes)
+
+    def bounds(self, nobody: HospitalRows) -> tuple[float, float]:
+        return 1.0, 1.0
+
+    def from_sums(self, sums: Floats, nobody: HospitalRows) -> Floats:
+        return np.maximum(sums, 0.0)
 
 
 LEAST_EPSILON = 1e-6

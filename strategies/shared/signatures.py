@@ -7,6 +7,7 @@ is a number, the mean and the deviation take the place of prevalence: ``1 + 2 + 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Literal
@@ -16,6 +17,9 @@ from numpy.typing import NDArray
 
 from raysim.strategies.base import Floats, HospitalRows
 
+CLIP = 5.0
+"""Where signatures are told with noise, values count as at most so many standard deviations from the mean."""
+
 Block = Literal["size", "prevalence", "missingness", "mean", "std"]
 BLOCKS: tuple[Block, ...] = ("size", "prevalence", "missingness", "mean", "std")
 
@@ -24,12 +28,50 @@ BLOCKS: tuple[Block, ...] = ("size", "prevalence", "missingness", "mean", "std")
 class Signature:
     """``log n``, the share of each class but the first, and per value column the missing rate, mean and population std.
 
+    As a sum over rows it has what the ``blocks`` need: one, a one for the class, and per column whether a value is
+    there, the value and its square in units of ``CLIP``. What other blocks have is then NaN.
+
     For a real label its mean and population standard deviation stand where the shares do.
     Means and deviations are over observed values; NaN where a column has none. A hospital without rows answers NaN
     throughout.
     """
 
+    blocks: Sequence[Block] = BLOCKS
     kind: ClassVar[str] = "signature"
+
+    def added(self, rows: HospitalRows) -> Floats:
+        columns, label = rows.observed.shape[1], np.eye(max(rows.classes, 1))[:, 1:]
+        values = np.where(rows.observed, np.clip(rows.X[:, :columns].astype(np.float64), -CLIP, CLIP) / CLIP, 0.0)
+        parts = [np.ones((len(rows.y), 1)), label[rows.y]]
+        powers = self._powers
+        return np.concatenate([*parts, *[rows.observed, values, values * values][:powers]], axis=1)
+
+    def bounds(self, nobody: HospitalRows) -> tuple[float, float]:
+        if not nobody.classes:
+            raise ValueError("signatures of a label that is a number are not told with noise; take it out")
+        most = 2.0 + self._powers * nobody.observed.shape[1]
+        return most, math.sqrt(most)
+
+    def from_sums(self, sums: Floats, nobody: HospitalRows) -> Floats:
+        columns, label = nobody.observed.shape[1], label_scalars(nobody.classes)
+        n = max(float(sums[0]), 1.0)
+        parts = [np.array([math.log(n)]), np.clip(sums[1 : 1 + label] / n, 0.0, 1.0)]
+        if not self._powers:
+            return np.concatenate([*parts, np.full(3 * columns, np.nan)])
+        moments = sums[1 + label :].reshape(self._powers, columns)
+        seen = np.clip(moments[0], 1.0, n)
+        mean, square = (
+            np.clip(moments[k] / seen, low, 1.0) if self._powers > k else np.full(columns, np.nan)
+            for k, low in ((1, -1.0), (2, 0.0))
+        )
+        spread = np.sqrt(np.maximum(square - mean * mean, 0.0))
+        return np.concatenate([*parts, 1.0 - seen / n, CLIP * mean, CLIP * spread])
+
+    @property
+    def _powers(self) -> int:
+        """How many powers of the values, from 0, the blocks need the sums of."""
+        needs: dict[Block, int] = {"missingness": 1, "mean": 2, "std": 3}
+        return max((needs.get(block, 0) for block in self.blocks), default=0)
 
     def answer(self, rows: HospitalRows) -> Floats:
         columns = rows.observed.shape[1]

@@ -243,7 +243,7 @@ def test_noise_is_in_units_of_the_clip_that_the_round_was_clipped_to(federate):
     first, second = (state.state.bank[0] for state in states)
     updates = update_multiplier(multiplier, adaptive["bits"])
     assert first.std() == pytest.approx(updates * clip / (rate * 4), rel=0.05)
-    used = states[0].reception["clip"]
+    used = states[0].reception["guard"]["clip"]
     assert used != clip
     assert (second - first).std() == pytest.approx(updates * used / (rate * 4), rel=0.05)
 
@@ -274,7 +274,7 @@ def test_the_clip_follows_the_updates_and_goes_on_after_a_stop(federation):
     job = replace(job_of(federation, FedAvg(**UNIFORM), rounds=6), privacy=section(clip=1e-4, adaptive=adaptive))
     pool = LocalPool(Placement(balance(federation.totals, 2), 1, 0), "cpu")
     events = list(Coordinator(pool).run(job, every=1))
-    clips = [event.reception["clip"] for event in events if isinstance(event, RunState)]
+    clips = [event.reception["guard"]["clip"] for event in events if isinstance(event, RunState)]
     assert clips[0] == pytest.approx(1e-4 * math.exp(0.25))
     assert clips[-1] == pytest.approx(1e-4 * math.exp(0.25 * len(clips)))
     stood = next(event for event in events if isinstance(event, RunState) and event.round == 3)

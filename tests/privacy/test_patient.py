@@ -18,16 +18,14 @@ from raysim.config.system import SystemSection
 from raysim.core.errors import ConfigError
 from raysim.data.federation import Federation
 from raysim.engine.coordinator import Coordinator
-from raysim.engine.hospitals import HospitalGroup
 from raysim.engine.job import Outcome, RunState
 from raysim.engine.job_checks import check_job
-from raysim.engine.messages import Inquiry, ModelSpec, StatisticNoise
+from raysim.engine.messages import ModelSpec
 from raysim.engine.updates.contributions import drawn
 from raysim.privacy import quick
 from raysim.storage.checkpoints import decode, encode
 from raysim.strategies.fairness.qfedavg import QFedAvg
 from raysim.strategies.hospital_clusters.clust_psi import ClustPsi
-from raysim.strategies.hospital_clusters.clustered import Clustered
 from raysim.strategies.one_model.fedavg import FedAvg
 from raysim.strategies.one_model.fedavgm import FedAvgM
 from raysim.strategies.one_model.fedprox import FedProx
@@ -36,7 +34,6 @@ from raysim.strategies.one_model.scaffold import Scaffold
 from raysim.strategies.personal.fedrep import FedRep
 from raysim.strategies.references.centralized import Centralized
 from raysim.strategies.selections.sampling import All, Poisson
-from raysim.strategies.shared.label_counts import LabelCounts
 from tests.conftest import MLP, MakeFederation, job_of, run, store
 from tests.training.families import Normed
 
@@ -211,40 +208,6 @@ def test_counts_with_noise_are_covered_and_paid_for(federation):
     dearer = counting(federation, 1.5, epsilon=2.0).privacy
     assert dearer.epsilon == pytest.approx(2.0, abs=1e-2)
     assert dearer.by_hospital["most"][1] > told.by_hospital["most"][1]
-
-
-def test_the_noise_on_counts_has_the_scale_of_all_rows_of_a_patient(federate):
-    """Of 300 hospitals with the same rows: the deviation of Laplace noise is its scale times sqrt(2)."""
-    wide = of_patients(federate([8] * 300), 4)
-    noise = StatisticNoise("patient", 4, 4 / 0.5, "seeded")
-    group = HospitalGroup(np.arange(300), pools=False, device="cpu")
-    work = job_of(wide, FedAvg()).work
-    exact = np.stack(group.ask(Inquiry(work, LabelCounts(), 0)))
-    noisy = np.stack(group.ask(Inquiry(work, LabelCounts(), 0, noise=noise)))
-    assert (noisy >= 0).all()
-    heavy = noisy[noisy > 0] - exact[noisy > 0]
-    assert np.abs(heavy).max() > 8
-    drawn_again = np.stack(group.ask(Inquiry(work, LabelCounts(), 0, noise=noise)))
-    assert (noisy == drawn_again).all()
-    below = 0.5 * np.exp(-exact / 8.0)  # the chance that a count is clipped at 0
-    assert (noisy == 0).mean() == pytest.approx(below.mean(), abs=0.06)
-
-
-def test_at_most_so_many_rows_of_a_patient_are_counted(federate):
-    crowd = of_patients(federate([40]), 40)
-    group, work = HospitalGroup(np.arange(1), pools=False, device="cpu"), job_of(crowd, FedAvg()).work
-    noise = StatisticNoise("patient", 4, 1e-9, "seeded")
-    (counts,) = group.ask(Inquiry(work, LabelCounts(), 0, noise=noise))
-    assert counts.sum() == pytest.approx(4, abs=1e-6)
-
-
-def test_statistics_that_are_no_counts_are_refused(federation):
-    with pytest.raises(ConfigError, match=r"privacy.statistics.signature: .*no counts"):
-        private(federation, Clustered(clusters=2), mode="local", statistics={"signature": {"epsilon": 1.0}})
-    with pytest.raises(ConfigError, match=r"privacy.statistics.label_counts: .*privacy.unit: hospital"):
-        section(unit="hospital", statistics={"label_counts": {"epsilon": 1.0}})
-    with pytest.raises(ConfigError, match=r"privacy.statistics.label_counts.epsilon: 2 leaves nothing"):
-        section(epsilon=2.0, statistics={"label_counts": {"epsilon": 2.0}})
 
 
 REFUSED = [

@@ -77,6 +77,7 @@ class PatientNoise:
             rows=section.rows_per_patient,
             rate=np.full(count, section.sampling) if pooled else np.array(terms.rates),
             multiplier=self._share if pooled else multipliers(section, terms),
+            expected=np.array(terms.rates) * np.array(terms.patients),
             steps=(1,) * count if pooled else terms.steps,
             noise=section.noise,
         )

@@ -13,38 +13,45 @@ from typing import TYPE_CHECKING, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from raysim.config.privacy import UPDATES, Adversary, PrivacySection
+from raysim.config.privacy import UPDATES, Adversary, PrivacySection, plain
 from raysim.data.federation import Federation
+from raysim.engine.reception.noisy_statistics import events
 from raysim.engine.reception.promises import Terms, by_hospital, multipliers, settled, spent
 from raysim.privacy import accountant
-from raysim.privacy.events import Laplace, Repeated
+from raysim.privacy.events import Repeated
 from raysim.privacy.statement import Statement
+from raysim.strategies.base import Ids
 from raysim.traffic.ledger import Ledger
 
 if TYPE_CHECKING:
     from raysim.engine.job import Job
 
 
-def statement(job: Job, federation: Federation, ledger: Ledger) -> Statement | None:
-    """What ``job``, played on a federation, has cost by its ``ledger``; None without ``privacy``."""
+def statement(job: Job, federation: Federation, ledger: Ledger, sizes: Ids | None = None) -> Statement | None:
+    """What ``job``, played on a federation, has cost by its ``ledger``; None without ``privacy``.
+
+    ``sizes [N]``: how many units hospitals have said that they have, with noise; None: that is public.
+    """
     if job.privacy is None:
         return None
-    terms = Terms.of(job, federation)
+    terms = Terms.of(job, federation, sizes)
     section = settled(job.privacy, terms)
     released = {kind: None for _, kind, _, _ in ledger.entries}
     covers = tuple(kind for kind in UPDATES if kind in released)
-    public = {_plain(name) for name in section.declared_public}
-    told = {kind: rounds for kind in section.statistics if (rounds := _rounds(ledger, (kind,)))}
-    covers += tuple(told)
-    exact = tuple(kind for kind in released if kind not in covers and _plain(kind) not in public)
-    counts = [Laplace(1.0 / section.statistics[kind].epsilon, rounds) for kind, rounds in told.items()]
+    public = {plain(name) for name in section.declared_public}
+    noisy = events(section, ledger)
+    covers += tuple(noisy)
+    exact = tuple(kind for kind in released if kind not in covers and plain(kind) not in public)
+    beside = list(noisy.values())
     covered, multiplier, hospitals = {}, section.noise_multiplier, None
     spent_by: dict[str, list[tuple[float, float, int]]] | None = None
     if section.own_steps:
-        noise, each = multipliers(section, terms), by_hospital(section, terms, _joined(ledger, len(terms.patients)))
+        noise, each = (
+            multipliers(section, terms),
+            by_hospital(section, terms, _joined(ledger, len(terms.patients)), beside),
+        )
         there = np.array(terms.patients) > 0
-        of_counts = sum(event.count / event.multiplier for event in counts)
-        covered = dict.fromkeys(get_args(Adversary), float(each.max(initial=0.0)) + of_counts)
+        covered = dict.fromkeys(get_args(Adversary), float(each.max(initial=0.0)))
         hospitals = {
             name: (float(figure(each[there])), float(figure(noise[there])))
             for name, figure in (("least", np.min), ("median", np.median), ("most", np.max))
@@ -55,10 +62,11 @@ def statement(job: Job, federation: Federation, ledger: Ledger) -> Statement | N
             rounds = int(_joined(ledger, len(federation.hospitals)).max(initial=0))
         spent_by = {}
         for adversary in get_args(Adversary):
-            events = spent(section, terms, adversary, multiplier or 0.0, rounds)
-            exposed = events is None and rounds > 0
-            covered[adversary] = math.inf if exposed else accountant.epsilon([*(events or []), *counts], section.delta)
-            spent_by[adversary] = [(event.multiplier, event.rate, event.count) for event in events or []]
+            training = spent(section, terms, adversary, multiplier or 0.0, rounds)
+            exposed = training is None and rounds > 0
+            whole = [*(training or []), *beside]
+            covered[adversary] = math.inf if exposed else accountant.epsilon(whole, section.delta)
+            spent_by[adversary] = [(event.multiplier, event.rate, event.count) for event in training or []]
     return Statement(
         unit=section.unit,
         mode=section.way,
@@ -72,7 +80,7 @@ def statement(job: Job, federation: Federation, ledger: Ledger) -> Statement | N
         noise_multiplier=multiplier,
         clip=section.clip,
         by_hospital=hospitals,
-        events=None if counts else spent_by,
+        events=None if beside else spent_by,
         twice=_twice(section, covered, rounds) if section.way == "pooled" else None,
     )
 
@@ -98,8 +106,3 @@ def _joined(ledger: Ledger, hospitals: int) -> NDArray[np.int64]:
             for hospital in ids.tolist():
                 rounds.setdefault(hospital, set()).add(round)
     return np.array([len(rounds.get(hospital, ())) for hospital in range(hospitals)], dtype=np.int64)
-
-
-def _plain(kind: str) -> str:
-    """A kind as it is compared: ``sizes`` names ``size``."""
-    return kind.removesuffix("s")

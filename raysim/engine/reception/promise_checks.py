@@ -12,6 +12,7 @@ from raysim.data.federation import Federation
 from raysim.engine.reception.promises import Terms, bit_noise, largest_clip, settled
 from raysim.privacy import accountant
 from raysim.strategies.shared.weights import Weighted
+from raysim.traffic.ledger import MEASURED
 from raysim.training.kernels.clipped import Clippable
 
 if TYPE_CHECKING:
@@ -39,6 +40,7 @@ def check_privacy(job: Job, federation: Federation) -> None:
         )
     _check_system(job)
     _check_attacks(job)
+    _check_figures(job, federation)
     if section.way == "distributed" and section.weights == "capped":
         raise ConfigError(
             "privacy.weights: capped makes shares of the noise unequal, which privacy.mode: distributed cannot use; "
@@ -78,6 +80,24 @@ def _check_attacks(job: Job) -> None:
         raise ConfigError(
             f"adversary.knowledge: '{adversary.known}' puts single updates together, and privacy.unit: {section.unit} "
             "is kept for their sums alone; choose an attack with knowledge own"
+        )
+
+
+def _check_figures(job: Job, federation: Federation) -> None:
+    """Raise ``ConfigError`` for figures that do not follow from noisy counts of scores."""
+    section, evaluation = job.privacy, job.evaluation
+    if section is None or MEASURED not in section.noisy:
+        return
+    named = f"privacy.statistics.{MEASURED}"
+    if len(federation.classes) != 2:
+        raise ConfigError(f"{named}: figures with noise are for a label of two classes; declare {MEASURED} public")
+    if evaluation.groups:
+        raise ConfigError(
+            f"{named}: figures of evaluation.groups: {', '.join(evaluation.groups)} are exact; leave one of the two out"
+        )
+    if evaluation.predictions:
+        raise ConfigError(
+            f"{named}: evaluation.predictions: true tells what the models say of every row; leave one of the two out"
         )
 
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -13,12 +14,12 @@ from raysim.config.privacy import AdaptiveClip, PrivacySection
 from raysim.core.errors import ConfigError
 from raysim.core.exact import largest_entry
 from raysim.data.federation import Federation
-from raysim.engine.messages import StatisticNoise
 from raysim.engine.updates.contributions import patient_counts
 from raysim.engine.updates.shares import sure_to_be_left
 from raysim.privacy import accountant, quick
-from raysim.privacy.events import Gaussian
-from raysim.strategies.base import Question
+from raysim.privacy.events import Event, Gaussian, Laplace
+from raysim.strategies.base import Ids
+from raysim.traffic.ledger import MEASURED
 
 if TYPE_CHECKING:
     from raysim.engine.job import Job
@@ -36,7 +37,7 @@ class Terms:
     rate: float
     """The chance by which each hospital takes part in one."""
     hospitals: int
-    """How many have training rows."""
+    """How many have training rows, or all where nobody is to know who has."""
     patients: tuple[int, ...] = ()
     """Units at each hospital, where they are patients or rows, ``[N]``."""
     batch: int = 0
@@ -49,25 +50,35 @@ class Terms:
     """How many hospitals' shares of the noise are in a sum of all that is opened."""
     fewest: int = 0
     """The same of the smallest sum that there can be with a peer in it."""
+    evaluations: int = 1
+    """How often models are evaluated, at most."""
 
     @staticmethod
-    def of(job: Job, federation: Federation) -> Terms:
-        """Those of ``job`` on a federation. Raises ``ConfigError`` where it does not know its patients."""
+    def of(job: Job, federation: Federation, sizes: Ids | None = None) -> Terms:
+        """Those of ``job`` on a federation. Raises ``ConfigError`` where it does not know its patients.
+
+        ``sizes [N]``: what hospitals have told with noise; where that is still to come they are as they are.
+        """
         rate = job.selection.rate() if job.strategy.uses_selection() else 1.0
         unit = None if job.privacy is None else job.privacy.unit
-        hospitals = int(np.count_nonzero(federation.sizes("train")))
+        noisy = job.privacy is not None and job.privacy.sizes == "noisy"
+        hospitals = len(federation.hospitals) if noisy else int(np.count_nonzero(federation.sizes("train")))
         left = hospitals if job.secure is None else sure_to_be_left(job.secure, hospitals)
         least = 2 if job.secure is None else job.secure.minimum
+        patients: tuple[int, ...] = ()
+        if unit is not None and unit != "hospital":
+            patients = patient_counts(federation, unit) if sizes is None else tuple(sizes.tolist())
         return Terms(
             rounds=job.rounds,
             rate=1.0 if rate is None else rate,
             hospitals=hospitals,
-            patients=() if unit is None or unit == "hospital" else patient_counts(federation, unit),
+            patients=patients,
             batch=job.work.optimizer.batch_size,
             epochs=job.work.epochs,
             secure=job.secure is not None,
             left=left,
             fewest=min(least, left) if job.strategy.needs.kind in ("clusters", "choices") else left,
+            evaluations=_evaluations(job),
         )
 
     @property
@@ -111,16 +122,73 @@ def _events(multiplier: float, rate: float, rounds: int) -> list[Gaussian]:
     return [Gaussian(multiplier, rate, rounds)] if rounds else []
 
 
+@dataclass(frozen=True)
+class Beside:
+    """What hospitals tell with noise beside updates, by the kind of noise."""
+
+    laplace: float = 0.0
+    """The epsilons of all Laplace noise together."""
+    gaussians: tuple[Gaussian, ...] = ()
+    """Normal noise."""
+
+    @staticmethod
+    def of(events: Sequence[Event]) -> Beside:
+        """The parts of ``events``."""
+        laplace = sum(event.count / event.multiplier for event in events if isinstance(event, Laplace))
+        return Beside(laplace, tuple(event for event in events if isinstance(event, Gaussian)))
+
+    @property
+    def normal(self) -> float:
+        """What normal noise costs: the sum of ``1 / multiplier^2``."""
+        return sum(event.count / event.multiplier**2 for event in self.gaussians)
+
+    def left(self, epsilon: float) -> float:
+        """What Laplace noise leaves of an epsilon."""
+        return epsilon - self.laplace
+
+
+def planned(section: PrivacySection, terms: Terms) -> list[Event]:
+    """What hospitals will tell with noise beside updates: figures with each evaluation, all else once."""
+    return [
+        replace(statistic.mechanism(section.noise).event, count=terms.evaluations if kind == MEASURED else 1)
+        for kind, statistic in section.noisy.items()
+    ]
+
+
+def _evaluations(job: Job) -> int:
+    every, last = job.evaluation.every, job.rounds - 1
+    between = last // every if every > 0 and last > 0 else 0
+    # One that stops early evaluates both the models that it ends with and those that serve.
+    return between + (1 if job.stop is None else 2)
+
+
+def _affordable(section: PrivacySection, terms: Terms) -> Beside:
+    """What is planned beside updates. Raises ``ConfigError`` where it leaves nothing of epsilon for them."""
+    beside = Beside.of(planned(section, terms))
+    if section.epsilon is not None and section.noise_multiplier is None:
+        cost = accountant.epsilon(beside.gaussians, section.delta) + beside.laplace
+        if cost >= section.epsilon:
+            often = f", metrics {terms.evaluations} times" if MEASURED in section.noisy else ""
+            raise ConfigError(
+                f"privacy.statistics: what is told with noise costs epsilon {cost:.4g}{often}, which leaves nothing of "
+                f"privacy.epsilon: {section.epsilon:g} for training; give more noise"
+                + (", or a larger evaluation.every (0: once)" if often else "")
+            )
+    return beside
+
+
 def multipliers(section: PrivacySection, terms: Terms) -> NDArray[np.float64]:
     """The noise of each hospital's steps in mode ``local``, in clips, ``[N]``."""
     if section.noise_multiplier is not None:
         return np.full(len(terms.patients), section.noise_multiplier)
     if section.epsilon is None:
         raise ValueError("neither epsilon nor noise_multiplier is there")
-    target = section.epsilon - section.of_statistics
+    beside = _affordable(section, terms)
     try:
         each = [
-            quick.calibrated(target, rate, terms.rounds * steps, section.delta) if patients and steps else 0.0
+            quick.calibrated(beside.left(section.epsilon), rate, terms.rounds * steps, section.delta, beside.normal)
+            if patients and steps
+            else 0.0
             for patients, rate, steps in zip(terms.patients, terms.rates, terms.steps, strict=True)
         ]
     except ValueError:
@@ -131,12 +199,19 @@ def multipliers(section: PrivacySection, terms: Terms) -> NDArray[np.float64]:
     return np.array(each) if section.equal_epsilon else np.full(len(each), max(each, default=0.0))
 
 
-def by_hospital(section: PrivacySection, terms: Terms, joined: NDArray[np.int64]) -> NDArray[np.float64]:
-    """The epsilon of each hospital's patients in mode ``local``, after it has ``joined [N]`` rounds, ``[N]``."""
-    noise = multipliers(section, terms)
+def by_hospital(
+    section: PrivacySection, terms: Terms, joined: NDArray[np.int64], events: Sequence[Event]
+) -> NDArray[np.float64]:
+    """The epsilon of each hospital's patients in mode ``local``, after it has ``joined [N]`` rounds, ``[N]``.
+
+    ``events`` are what hospitals have told with noise beside updates.
+    """
+    noise, beside = multipliers(section, terms), Beside.of(events)
     return np.array(
         [
-            quick.epsilon(float(s), rate, int(rounds) * steps, section.delta) if patients else 0.0
+            quick.epsilon(float(s), rate, int(rounds) * steps, section.delta, beside.normal) + beside.laplace
+            if patients
+            else 0.0
             for s, rate, rounds, steps, patients in zip(
                 noise, terms.rates, joined, terms.steps, terms.patients, strict=True
             )
@@ -155,25 +230,29 @@ def settled(section: PrivacySection, terms: Terms) -> PrivacySection:
         adversary = "server"
     fixed: dict[str, Any] = {"mode": way, "against": adversary}
     epsilon, multiplier = section.epsilon, section.noise_multiplier
+    if section.own_steps and section.sizes == "noisy":
+        return section.model_copy(update=fixed)  # all else follows from what hospitals are still to tell
+    beside = _affordable(section, terms)
     if multiplier is None and epsilon is not None:
-        epsilon -= section.of_statistics
         if section.own_steps:
             noise = multipliers(section, terms)
             return section.model_copy(
                 update=fixed | ({} if section.equal_epsilon else {"noise_multiplier": noise.max()})
             )
         multiplier = accountant.calibrated(
-            lambda each: spent(section, terms, adversary, each, terms.rounds) or [], epsilon, section.delta
+            lambda each: [*(spent(section, terms, adversary, each, terms.rounds) or []), *beside.gaussians],
+            beside.left(epsilon),
+            section.delta,
         )
-        epsilon = section.epsilon
     elif multiplier is not None:
         if section.own_steps:
             everybody = np.full(len(terms.patients), terms.rounds)
-            reached = float(by_hospital(section, terms, everybody).max(initial=0.0))
+            reached = float(by_hospital(section, terms, everybody, planned(section, terms)).max(initial=0.0))
         else:
             events = spent(section, terms, adversary, multiplier, terms.rounds)
-            reached = math.inf if events is None else accountant.epsilon(events, section.delta)
-        reached += section.of_statistics
+            exposed = events is None
+            reached = math.inf if exposed else accountant.epsilon([*(events or []), *beside.gaussians], section.delta)
+            reached += beside.laplace
         if epsilon is not None and not math.isclose(reached, epsilon, rel_tol=AGREE):
             raise ConfigError(
                 f"privacy.noise_multiplier: {multiplier:g} gives epsilon {reached:.4g}, and privacy.epsilon is "
@@ -182,23 +261,6 @@ def settled(section: PrivacySection, terms: Terms) -> PrivacySection:
         if epsilon is None and math.isfinite(reached) and reached > 0:
             epsilon = reached
     return section.model_copy(update=fixed | {"epsilon": epsilon, "noise_multiplier": multiplier})
-
-
-def statistic_noise(section: PrivacySection | None, question: Question) -> StatisticNoise | None:
-    """The noise on answers to a question; None: they are exact. Raises ``ConfigError`` where these are no counts."""
-    statistic = None if section is None else section.statistics.get(question.kind)
-    if section is None or statistic is None:
-        return None
-    change = getattr(question, "row_change", None)
-    if change is None:
-        raise ConfigError(
-            f"privacy.statistics.{question.kind}: what hospitals tell is no counts, and noise would not hide a "
-            f"{section.unit} in it; take it out"
-        )
-    if section.unit == "example":
-        return StatisticNoise("example", 1, change / statistic.epsilon, section.noise)
-    rows = section.rows_per_patient
-    return StatisticNoise("patient", rows, rows * change / statistic.epsilon, section.noise)
 
 
 def bit_noise(adaptive: AdaptiveClip, hospitals: float) -> float:

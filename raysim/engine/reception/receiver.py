@@ -22,6 +22,7 @@ from raysim.data.federation import Federation
 from raysim.engine.job import Job
 from raysim.engine.messages import PartialResult
 from raysim.engine.reception.merging import summed, update_of
+from raysim.engine.reception.noisy_statistics import FirstAnswers
 from raysim.engine.reception.patient_noise import PatientNoise
 from raysim.engine.reception.promises import Terms, bit_noise, largest_clip, settled
 from raysim.engine.updates.release import (
@@ -68,14 +69,25 @@ class Guard(Protocol):
 
 
 class Reception:
-    """Of one job, whose models have ``size`` scalars; ``private [P]`` are those that never leave a hospital."""
+    """Of one job, whose models have ``size`` scalars; ``private [P]`` are those that never leave a hospital.
 
-    def __init__(self, job: Job, strategy: Strategy, federation: Federation, size: int, private: Mask | None) -> None:
-        self._size = size
+    ``first`` is what hospitals have told with noise.
+    """
+
+    def __init__(
+        self,
+        job: Job,
+        strategy: Strategy,
+        federation: Federation,
+        size: int,
+        private: Mask | None,
+        first: FirstAnswers,
+    ) -> None:
+        self._size, self._first = size, first
         self._guard: Guard | None = None
         self._central = job.privacy is not None and job.privacy.way == "central"
         if job.privacy is not None:
-            terms = Terms.of(job, federation)
+            terms = Terms.of(job, federation, first.sizes)
             section = settled(job.privacy, terms)
             if section.unit == "hospital":
                 self._guard = HospitalNoise(section, terms, job, strategy, size, private)
@@ -115,13 +127,15 @@ class Reception:
 
     @property
     def memory(self) -> Any:
-        """What it carries from round to round, in plain values."""
-        return None if self._guard is None else self._guard.memory
+        """What it carries from round to round, in plain values; None: nothing."""
+        guard = None if self._guard is None else self._guard.memory
+        first = {name: value for name, value in self._first.memory.items() if value is not None}
+        return {"guard": guard, "first": first} if guard is not None or first else None
 
     def resume(self, memory: Any) -> None:
         """Go on from there. Raises ``ValueError`` for what is none of it."""
         if self._guard is not None:
-            self._guard.resume(memory)
+            self._guard.resume(None if memory is None else memory["guard"])
 
 
 class HospitalNoise:

@@ -42,25 +42,29 @@ class Contributions:
     """Of the hospitals of a process. It holds nothing that it could not find out again."""
 
     def __init__(self) -> None:
-        self._drawn: dict[tuple[str, int, str, int, int], Contribution] = {}
+        self._drawn: dict[tuple[str, int, str, int, int, str], Contribution] = {}
 
-    def of(self, federation: Federation, hospital: int, unit: RowUnit, most: int, seed: int) -> Contribution:
-        """At most ``most`` rows of each ``unit``, drawn by ``seed`` where it has more."""
-        key = (str(federation.folder), hospital, unit, most, seed)
+    def of(
+        self, federation: Federation, hospital: int, unit: RowUnit, most: int, seed: int, part: str = "train"
+    ) -> Contribution:
+        """At most ``most`` rows of each ``unit`` out of a part of a hospital's rows, drawn by ``seed`` where it has
+        more.
+        """
+        key = (str(federation.folder), hospital, unit, most, seed, part)
         if key not in self._drawn:
-            people = people_of(federation, hospital, unit)
+            people = people_of(federation, hospital, unit, part)
             order = stream(seed, "contribution", hospital).permutation(len(people))
             self._drawn[key] = drawn(people, order, most)
         return self._drawn[key]
 
 
-def people_of(federation: Federation, hospital: int, unit: RowUnit) -> NDArray[np.int64]:
-    """The unit of each training row of a hospital. Raises ``ConfigError`` where patients are not known."""
-    training = federation.rows(hospital, "train")
+def people_of(federation: Federation, hospital: int, unit: RowUnit, part: str = "train") -> NDArray[np.int64]:
+    """The unit of each row of a hospital's part. Raises ``ConfigError`` where patients are not known."""
+    rows = federation.rows(hospital, part)
     if unit == "example":
-        return np.arange(training.stop - training.start)
+        return np.arange(rows.stop - rows.start)
     try:
-        return federation.people[training]
+        return federation.people[rows]
     except FileNotFoundError:
         raise ConfigError(
             "privacy.unit: patient, but data.split.by divides rows by a column that is not the patient; leave "

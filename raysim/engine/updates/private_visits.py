@@ -32,6 +32,8 @@ class PatientRelease:
     """The chance of each unit to be drawn, by hospital ``[N]``."""
     multiplier: Floats
     """The deviation of each hospital's noise in clips, ``[N]``."""
+    expected: Floats
+    """How many units a step of each hospital is expected to draw, by what is public of how many it has, ``[N]``."""
     steps: tuple[int, ...]
     """How many steps each hospital makes in a visit, ``[N]``; one where pooled."""
     noise: Origin
@@ -65,7 +67,7 @@ def with_private_steps(
     count = release.steps[hospital]
     steps = PrivateSteps(
         patient=patient,
-        divisor=rate * own.patients,
+        divisor=float(release.expected[hospital]),
         steps=count,
         clip=release.clip,
         multiplier=float(release.multiplier[hospital]),

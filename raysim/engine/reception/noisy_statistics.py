@@ -1,0 +1,107 @@
+"""What hospitals tell with noise beside updates: which noise that is, and how often it was told."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from raysim.config.privacy import PrivacySection, plain
+from raysim.core.errors import ConfigError
+from raysim.engine.messages import StatisticNoise
+from raysim.privacy.events import Event
+from raysim.strategies.base import Floats, Ids, Question, Size, Summed
+from raysim.strategies.shared.label_counts import LabelCounts
+from raysim.traffic.ledger import MEASURED, Ledger
+
+if TYPE_CHECKING:
+    from raysim.engine.job import Job
+
+Asked = Callable[[Question], Sequence[Floats]]
+"""How the server asks all hospitals before anything else."""
+
+
+def statistic_noise(section: PrivacySection | None, question: Question) -> StatisticNoise | None:
+    """The noise on answers to a question; None: they are exact. Raises ``ConfigError`` where these are no sums."""
+    noise = noise_on(section, question.kind)
+    if noise is None or section is None:
+        return None
+    if not isinstance(question, Summed):
+        raise ConfigError(
+            f"privacy.statistics.{question.kind}: what hospitals tell is no sum over rows, and noise would not hide a "
+            f"{section.unit} in it; take it out"
+        )
+    if getattr(question, "privacy_epsilon", None) is not None:
+        raise ConfigError(
+            f"privacy.statistics.{question.kind}: strategy.privacy_epsilon adds noise to the same answers; keep one of "
+            "the two"
+        )
+    return noise
+
+
+def noise_on(section: PrivacySection | None, kind: str) -> StatisticNoise | None:
+    """The noise on what is told of a ``kind`` of egress; None: it is exact."""
+    if section is None:
+        return None
+    statistic = next((each for name, each in section.noisy.items() if plain(name) == plain(kind)), None)
+    if statistic is None:
+        return None
+    mechanism = statistic.mechanism(section.noise)
+    if section.unit == "example":
+        return StatisticNoise("example", 1, mechanism)
+    return StatisticNoise("patient", section.rows_per_patient, mechanism)
+
+
+def left_out(section: PrivacySection | None) -> list[str]:
+    """What a run cannot report because figures are told with noise, a line each: said before anything starts."""
+    if section is None or MEASURED not in section.noisy:
+        return []
+    return [
+        f"privacy.statistics.{MEASURED}: figures of the headline model alone, from noisy counts; no training losses, "
+        "no figures by group, of calibration or at thresholds, and no intervals of single hospitals"
+    ]
+
+
+@dataclass(frozen=True, eq=False)
+class FirstAnswers:
+    """What hospitals tell with noise before anything else; a run that goes on keeps it, and does not ask again."""
+
+    sizes: Ids | None = None
+    """How many units they train on, ``[N]``; None: as many as there are, which is public.
+
+    It is one at least: a hospital that has none takes part like any other, for that is not to be known.
+    """
+    labels: Floats | None = None
+    """How many of each class there are at all hospitals together, ``[C]``; None: not asked, or exact."""
+
+    @staticmethod
+    def of(job: Job, ask: Asked, known: Mapping[str, Any] | None = None) -> FirstAnswers:
+        """What hospitals answer to ``ask``; a run that goes on has the ``known`` answers, as :attr:`memory` was.
+
+        Seeded noise is the same each time, so that these are then asked again, and nobody can have changed them.
+        """
+        section, sizes, labels = job.privacy, None, None
+        if known is not None and section is not None and section.noise == "system":
+            return FirstAnswers(known.get("sizes"), known.get("labels"))
+        if section is not None and section.sizes == "noisy":
+            sizes = np.maximum(np.rint(np.concatenate(ask(Size()))), 1.0).astype(np.int64)
+        if job.work.class_weights == "balanced" and noise_on(section, LabelCounts.kind) is not None:
+            labels = np.maximum(np.rint(np.stack(ask(LabelCounts())).sum(axis=0)), 1.0)
+        return FirstAnswers(sizes, labels)
+
+    @property
+    def memory(self) -> dict[str, Any]:
+        """As plain values and arrays."""
+        return {"sizes": self.sizes, "labels": self.labels}
+
+
+def events(section: PrivacySection, ledger: Ledger) -> dict[str, Event]:
+    """What has been told with noise, by kind as the ledger has it, each with how often a hospital told it at most."""
+    told: dict[str, Event] = {}
+    for kind in dict.fromkeys(kind for _, kind, _, _ in ledger.entries):
+        noise = noise_on(section, kind)
+        if noise is not None:
+            told[kind] = replace(noise.mechanism.event, count=ledger.times(kind))
+    return told

@@ -1,0 +1,73 @@
+"""What a hospital tells of its rows with noise, so that no patient's part in it is seen."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from raysim.core.errors import ConfigError
+from raysim.data.federation import Federation
+from raysim.engine.messages import RoundPlan, StatisticNoise
+from raysim.engine.scoring import PartRows
+from raysim.engine.updates.contributions import Contribution, Contributions
+from raysim.metrics.binned import one_of_each_bin
+from raysim.privacy.noisy_sums import Bounds, told
+from raysim.strategies.base import Floats, HospitalRows, Question, Summed
+
+ONE = Bounds(1.0, 1.0)
+"""A row is in one bin."""
+
+
+def noisy_answer(
+    question: Question, rows: HospitalRows, own: Contribution, noise: StatisticNoise, seed: int, *key: int
+) -> Floats:
+    """The answer to ``question`` out of a noisy sum over the units of ``rows``, which are a hospital's ``own``."""
+    if not isinstance(question, Summed):
+        raise ConfigError(f"privacy.statistics.{question.kind}: the answer is no sum over rows; take it out")
+    nobody = without_rows(rows)
+    try:
+        bounds = Bounds(*question.bounds(nobody))
+    except ValueError as error:
+        raise ConfigError(f"privacy.statistics.{question.kind}: {error}") from None
+    sums = told(question.added(rows), own.patient, noise.mechanism, bounds, seed, f"dp {question.kind}", *key)
+    return question.from_sums(sums, nobody)
+
+
+def without_rows(rows: HospitalRows) -> HospitalRows:
+    """A hospital like this one with no rows."""
+    return replace(
+        rows,
+        X=rows.X[:0],
+        y=rows.y[:0],
+        observed=rows.observed[:0],
+        losses=rows.losses[:, :0],
+        outputs=[output[:0] for output in rows.outputs],
+        patients=dict,
+    )
+
+
+def noisy_counts(
+    federation: Federation,
+    contributions: Contributions,
+    hospitals: Sequence[int],
+    plan: RoundPlan,
+    noise: StatisticNoise,
+    outputs: NDArray[Any],
+    rows: PartRows,
+) -> Floats:
+    """The counts of scores in fixed bins ``[h, 2 BINS]``, of what a model says of the evaluated ``rows`` of hospitals.
+
+    ``outputs [n]`` are margins of class 1, or ``[n, 2]`` two logits.
+    """
+    margins = outputs if outputs.ndim == 1 else outputs[:, 1] - outputs[:, 0]
+    ones, counts = one_of_each_bin(margins, rows.y), []
+    for i, hospital in enumerate(hospitals):
+        own = contributions.of(federation, hospital, noise.unit, noise.rows, plan.work.seed, plan.part)
+        theirs = ones[rows.offsets[i] : rows.offsets[i + 1]][own.rows]
+        key = (noise.turn, hospital)
+        counts.append(told(theirs, own.patient, noise.mechanism, ONE, plan.work.seed, "dp metrics", *key))
+    return np.array(counts)

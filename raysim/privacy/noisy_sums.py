@@ -1,0 +1,86 @@
+"""Sums over units that are told with noise: what each unit adds is clipped, and the noise is in units of that clip.
+
+All that leaves a hospital with noise beside updates goes through :func:`told`: one unit more or less then changes the
+sum by at most the bound, whatever the statistic is made of.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from raysim.privacy.clip import BELOW
+from raysim.privacy.events import Event, Laplace
+from raysim.privacy.noise import Origin, laplaces, normals
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """The longest vector that one unit adds to a sum."""
+
+    absolute: float
+    """By the sum of its absolute entries."""
+    euclidean: float
+    """By its 2-norm."""
+
+
+@dataclass(frozen=True)
+class Mechanism:
+    """Which noise a sum gets, in units of how far one unit can move it."""
+
+    event: Event
+    """What one release costs: Laplace noise, or normal noise without sampling. The ledger composes the same."""
+    origin: Origin
+    """Where the noise comes from."""
+
+    def bound(self, bounds: Bounds) -> float:
+        """Those of ``bounds`` that the noise is for."""
+        return bounds.absolute if isinstance(self.event, Laplace) else bounds.euclidean
+
+    def noise(self, size: int, seed: int, purpose: str, *key: int) -> Floats:
+        """The noise of a release of ``size`` scalars, in units of the bound."""
+        if isinstance(self.event, Laplace):
+            drawn = laplaces(self.origin, size, seed, purpose, *key)
+        else:
+            drawn = normals(self.origin, (size,), seed, purpose, *key)
+        noise: Floats = self.event.multiplier * drawn
+        return noise
+
+    def lengths(self, vectors: Floats) -> Floats:
+        """The norms of ``vectors [U, K]`` that the noise is for, ``[U]``."""
+        if isinstance(self.event, Laplace):
+            lengths: Floats = np.abs(vectors).sum(axis=1)
+        else:
+            lengths = np.sqrt((vectors * vectors).sum(axis=1))
+        return lengths
+
+
+def told(
+    rows: Floats, unit: NDArray[np.int64], how: Mechanism, bounds: Bounds, seed: int, purpose: str, *key: int
+) -> Floats:
+    """The noisy sum ``[K]`` of what ``rows [n, K]`` add, those of one ``unit [n]`` clipped together.
+
+    Units are 0, 1, ... in ascending order. ``seed``, ``purpose`` and ``key`` name the stream of the noise.
+    """
+    sums = clipped_sum(rows, unit, how, bounds)
+    return sums + how.bound(bounds) * how.noise(len(sums), seed, purpose, *key)
+
+
+def clipped_sum(rows: Floats, unit: NDArray[np.int64], how: Mechanism, bounds: Bounds) -> Floats:
+    """The sum ``[K]`` of the units' vectors, each at most the bound long; one that is not finite adds nothing."""
+    units, vectors = int(unit[-1]) + 1 if len(unit) else 0, rows
+    if units < len(unit):
+        vectors = np.zeros((units, rows.shape[1]))
+        np.add.at(vectors, unit, rows)
+    with np.errstate(over="ignore", invalid="ignore"):
+        lengths, bound = how.lengths(vectors), how.bound(bounds)
+    finite = np.isfinite(lengths)
+    vectors = np.where(finite[:, None], vectors, 0.0)
+    long = finite & (lengths > bound)
+    factors = np.where(long, np.divide(bound * BELOW, lengths, out=np.ones_like(lengths), where=long), 1.0)
+    sums: Floats = (vectors * factors[:, None]).sum(axis=0)
+    return sums
