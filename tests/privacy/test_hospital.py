@@ -234,7 +234,7 @@ def test_noise_is_in_units_of_the_clip_that_the_round_was_clipped_to(federate):
     wide = federate([3] * 4, features=4000)
     rate, multiplier, clip = 0.01, 1.0, 0.5
     adaptive = {"quantile": 0.9, "rate": 1.0, "bits": 1.0}
-    job = job_of(wide, FedAvg(**UNIFORM), selection=Poisson(rate), rounds=2)
+    job = job_of(wide, FedAvg(**UNIFORM), selection=Poisson(rate), rounds=3)
     promise = section(noise_multiplier=multiplier, clip=clip, adaptive=adaptive)
     pool = LocalPool(Placement(balance(wide.totals, 1), 1, 0), "cpu")
     states = [
