@@ -1,8 +1,8 @@
 """Each hospital's estimate drawn towards the mean as far as chance explains it, the spread itself being uncertain.
 
 Shrinking by one estimate of the spread takes that for the truth: its intervals are too narrow exactly where the spread
-is hard to see. Here every spread counts as far as the data support it. Sources: Rubin 1981; a spread that is uniform
-beforehand, Gelman 2006.
+is hard to see. Here every spread counts as far as the data support it. Sources: Rubin 1981; what is uniform beforehand,
+Gelman 2006.
 """
 
 from __future__ import annotations
@@ -33,7 +33,8 @@ class Posterior(NamedTuple):
 def posterior(y: ArrayLike, v: ArrayLike) -> Posterior:
     """From estimates ``y [k]`` between 0 and 1 with variances ``v [k]``, normal around a normal distribution.
 
-    Its mean may be anything, and its standard deviation anything up to :data:`WIDEST`, equally likely beforehand.
+    Its mean may be anything, and its variance anything up to the square of :data:`WIDEST`, equally likely beforehand. A
+    standard deviation that is equally likely beforehand is too often close to 0: its intervals cover too little.
     """
     estimates, variances = np.asarray(y, dtype=np.float64), np.asarray(v, dtype=np.float64)
     steps = (np.arange(GRID) + 0.5) / GRID
@@ -44,7 +45,8 @@ def posterior(y: ArrayLike, v: ArrayLike) -> Posterior:
     mu = _dot(w, estimates) / total
     residuals = np.square(estimates - mu[:, None])
     log_weight = 0.5 * (np.log(w).sum(axis=1) - np.log(total) - _dot(w, residuals))
-    weight = steps * np.exp(log_weight - log_weight.max())  # a step of the grid is as wide as it is far from 0
+    # A step of the grid is as wide as its place is far from 0, and the variance changes by it times the spread.
+    weight = steps * taus * np.exp(log_weight - log_weight.max())
     weight /= weight.sum()
     shrinkage = squared[:, None] * w
     centre = mu[:, None] + shrinkage * (estimates - mu[:, None])

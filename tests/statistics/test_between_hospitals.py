@@ -51,7 +51,8 @@ def test_the_posterior_is_the_integral_over_spreads():
     def density(tau):
         w = 1 / (v + tau**2)
         mu = w @ y / w.sum()
-        return np.sqrt(np.prod(w) / w.sum()) * np.exp(-0.5 * w @ (y - mu) ** 2)
+        # The variance is uniform beforehand, and changes by twice the spread where the spread changes by one.
+        return 2 * tau * np.sqrt(np.prod(w) / w.sum()) * np.exp(-0.5 * w @ (y - mu) ** 2)
 
     def centre(tau, i):
         return shrink(y, v, tau**2, Mean((w := 1 / (v + tau**2)) @ y / w.sum(), w.sum() ** -0.5, 0, 0)).estimate[i]
