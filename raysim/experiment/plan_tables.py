@@ -18,13 +18,13 @@ SHOWN = 32
 """More actors than this are summed up by node."""
 
 NARROW = 110
-"""Below this many characters the columns of a round have short headings."""
+"""Below this many characters the columns of a round have short headings, and hospitals are not named."""
 
 
 def render(plan: Plan, console: Console) -> None:
     """Print the nodes, the actors on them, and what a round moves."""
     console.print(f"nodes: {inventory(plan.machines)}", highlight=False, markup=False)
-    console.print(_actors(plan))
+    console.print(_actors(plan, narrow=console.width < NARROW))
     console.print(_rounds(plan, narrow=console.width < NARROW))
 
 
@@ -38,18 +38,19 @@ def as_json(plan: Plan) -> dict[str, Any]:
     }
 
 
-def _actors(plan: Plan) -> Table:
+def _actors(plan: Plan, *, narrow: bool) -> Table:
     actors = plan.actors()
     title = f"{len(actors)} actors; memory is about what each needs"
     if len(actors) > SHOWN:
         actors = [_summed([actor for actor in actors if actor.node == node]) for node in set(plan.placement.nodes)]
     table = titled(title)
     _add_columns(table, ["node", "actors", "hospitals"], ["rows", "CPUs", "GPUs", "memory"])
-    table.add_column("largest hospitals")
+    if not narrow:
+        table.add_column("largest hospitals")
     for actor in sorted(actors):
         counts = (str(actor.actors), str(actor.hospitals), f"{actor.rows:,}", f"{actor.cpus:g}", f"{actor.gpus:g}")
-        largest = Text(", ".join(actor.largest))
-        table.add_row(Text(plan.machines[actor.node].name), *counts, _bytes(actor.memory), largest)
+        largest = [] if narrow else [Text(", ".join(actor.largest))]
+        table.add_row(Text(plan.machines[actor.node].name), *counts, _bytes(actor.memory), *largest)
     return table
 
 

@@ -164,6 +164,19 @@ def test_an_infinite_log_loss_is_printed_as_such():
     assert " inf" in text(comparison_table(frame, "a", 160))
 
 
+def test_a_narrow_table_says_nothing_of_a_column_that_it_has_no_room_for():
+    figures = {"auroc": 0.8, "worst_decile": 0.6, "gini": 0.1, "std": 0.1, "size_bias": 0.02}
+    limits = {"auroc_difference": 0.01, "auroc_difference_std": 0.0, "auroc_low": 0.0, "auroc_high": 0.02}
+    spreads = {f"{name}_std": 0.01 for name in figures}
+    rows = [
+        {"strategy": name, "model": "global", "seeds": 2, "undefined": 0, "judged": 20, "yardstick": False}
+        for name in ("fedavg", "chip")
+    ]
+    frame = pd.DataFrame(rows).assign(**figures, **spreads, **limits)
+    assert "[95 %]: for other hospitals" in text(comparison_table(frame, "fedavg", 160))
+    assert "[95 %]" not in text(comparison_table(frame, "fedavg", 80), 80)
+
+
 def test_describe_shows_the_parts_of_the_first_seed_that_is_compared(tmp_path: Path, monkeypatch):
     monkeypatch.setenv("RAYSIM_CACHE", str(tmp_path / "cache"))
     data = "data={source: synthetic, hospitals: 5, rows: 300}"
