@@ -85,6 +85,7 @@ def test_the_card_recommends_what_is_shown_and_says_its_price() -> None:
 def test_without_a_shown_difference_the_card_claims_none() -> None:
     card, _ = shown_of(0.0)
     assert card.lines[0].says.endswith("no difference shown")
+    assert card.lines[-1].says.endswith("; nothing here tells the two apart, and it moves as many bytes")
     assert all(line.kind == "open" for line in card.lines)
     assert not any(word in line.says for line in card.lines for word in ("better", "worse"))
 

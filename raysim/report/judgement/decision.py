@@ -144,8 +144,9 @@ def _runner_up(shown: Evidence) -> Line:
     elif shown.better[best, second]:
         when = "nothing here speaks for it"
     else:
-        amount = less if less == "as much" else f"{less} as much"
-        when = f"nothing here tells the two apart but bytes: it moves {amount}" if less else "nothing tells them apart"
+        when = "nothing here tells the two apart"
+        if less:
+            when += ", and it moves as many bytes" if less == "as much" else f" but bytes: it moves {less} as many"
     return Line(f"Runner-up: {one.name}", f"{text} against {other.name}; {when}")
 
 
