@@ -104,6 +104,7 @@ def remove(path: Path) -> None:
 def test_a_command_that_is_stopped_while_it_writes(name: str, made: Path):
     """It ends with 130 or 143, says no more than a line, and leaves whole files or none."""
     arguments, wrote = COMMANDS[name]
+    remove(made / wrote)
     done = call(made, 0, 0, arguments)
     assert done.code == 0, done
     files, before = int((made / "opened").read_text()), {*made.iterdir()}
