@@ -80,9 +80,12 @@ def test_a_card_sets_the_calibration_error_beside_what_chance_makes_of_it(tmp_pa
     own = own[own["hospital"] == "h0"].set_index("figure")
     hospitals = pd.DataFrame({"hospital": federation.hospitals})
     made = your_hospital.cards(results, {("fedavg", "global"): "FedAvg"}, "", None, "test", hospitals)
-    error, floor = own.loc["calibration_error", "value"] + 0.05, own.loc["calibration_error_floor", "high"] + 0.05
+    value, floor = (
+        float(own[column].loc[row]) + 0.05
+        for row, column in (("calibration_error", "value"), ("calibration_error_floor", "high"))
+    )
     facts = dict(made["hospitals"][0]["facts"])
-    assert facts["Calibration error (ECE)"] == f"{error:.2f} (if calibrated, to {floor:.2f} by chance)"
+    assert facts["Calibration error (ECE)"] == f"{value:.2f} (if calibrated, to {floor:.2f} by chance)"
     assert dict(made["hospitals"][2]["facts"])["Calibration error (ECE)"] == "undefined: fewer than 100 rows"
 
 

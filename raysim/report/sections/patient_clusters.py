@@ -98,7 +98,7 @@ def drawn(composition: pd.DataFrame, titles: Mapping[str, str] | None = None) ->
     ``composition`` is stacked ``patient_clusters.csv``: ``strategy, seed, hospital, cluster, n_train``. Of each
     strategy its first seed is drawn; hospitals without training rows are left out. ``titles``: what people call each.
     """
-    charts = []
+    charts: list[svg.Chart] = []
     for strategy, group in composition.groupby("strategy", sort=False):
         first = group[group["seed"] == group["seed"].iloc[0]]
         wide = first.pivot(index="hospital", columns="cluster", values="n_train")
