@@ -96,7 +96,8 @@ def actor_count(hospitals: int, resources: ResourcesSection, rooms: Sequence[_Ro
 
 def balance(rows: Ids, actors: int) -> tuple[Ids, ...]:
     """Hospitals to actors, largest first onto the least loaded, ties to the first; ascending ids within an actor."""
-    loads, homes = [(0, actor) for actor in range(actors)], []
+    loads = [(0, actor) for actor in range(actors)]
+    homes: list[int] = []
     largest_first = np.argsort(-rows, kind="stable")
     # The addend keeps hospitals without rows from piling up on one actor.
     for work in (rows[largest_first] + 1).tolist():
