@@ -18,7 +18,7 @@ from raysim.strategies.coalitions.solver.bound import spectral_bound
 from raysim.strategies.coalitions.solver.cliques import PATTERNS, Cliques, violated_fours, violated_triangles
 from raysim.strategies.coalitions.solver.enumeration import enumerate_coalitions, subset_costs
 from raysim.strategies.coalitions.solver.programs import lp_bound, set_partitioning, size_indexed
-from raysim.strategies.coalitions.solver.search import coalition_cost, search_coalitions
+from raysim.strategies.coalitions.solver.search import _descend, coalition_cost, search_coalitions
 from raysim.strategies.coalitions.solver.solve import coalition_models, find_coalitions
 
 GOLDEN = np.array([[1.0, 2.0, 9.0, 8.0], [3.0, 1.0, 7.0, 9.0], [8.0, 9.0, 2.0, 3.0], [9.0, 7.0, 4.0, 1.0]])
@@ -85,6 +85,21 @@ def test_20_at_twelve_hospitals(structure):
         found = find_coalitions(losses, coalitions, draw, seconds=AMPLE)
         assert found.proven
         assert found.value == pytest.approx(least, rel=1e-6)
+
+
+def test_a_descent_ends_where_neither_a_move_nor_a_swap_gains():
+    draw = np.random.default_rng(5)
+    for _ in range(30):
+        losses = draw.uniform(size=(9, 9))
+        losses = (losses + losses.T) / 2
+        labels = _descend(losses, np.arange(9) % 3, 3)
+        swaps = [(i, j) for i in range(9) for j in range(i)]
+        moved = [np.where(np.arange(9) == i, k, labels) for i in range(9) for k in range(3)]
+        swapped = [
+            labels[np.where(np.arange(9) == i, j, np.where(np.arange(9) == j, i, np.arange(9)))] for i, j in swaps
+        ]
+        near = [other for other in [*moved, *swapped] if len(set(other.tolist())) == 3]
+        assert min(coalition_cost(losses, other) for other in near) >= coalition_cost(losses, labels) - 1e-9
 
 
 @pytest.mark.parametrize("n", [24, 60])
