@@ -287,11 +287,6 @@ def test_no_run_stays_running_while_the_store_is_slow_to_take_files(
             start(tree, "out", compare=True)
     assert sorted(run.info.status for run in recorded(server.uri)) == due
     gate.close()
-    config = Path("out", "config.yaml")
-    config.write_text(config.read_text().replace(gate.uri, server.uri))
-    go_on("out")
-    assert [run.info.status for run in recorded(server.uri)] == ["FINISHED"] * 3
-    whole(server.uri)
 
 
 def test_what_is_kept_names_no_folder_but_its_own(here: Path, monkeypatch: pytest.MonkeyPatch):
