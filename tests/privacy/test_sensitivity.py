@@ -1,0 +1,217 @@
+"""How far one patient can move what leaves hospitals, held against what the ledger was told.
+
+Two federations differ by one patient. The second run is given, wherever something leaves a hospital with noise, what
+the first one released, as an adversary sees one history: what it would have released itself is compared. Noise is off,
+and its deviation is measured, so that a sensitivity is that deviation over the multiplier that the ledger composes.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from raysim.cluster.placement import Placement, balance
+from raysim.cluster.pool import LocalPool
+from raysim.config.privacy import PrivacySection
+from raysim.core import registry
+from raysim.core.exact import FRACTION_BITS
+from raysim.data.federation import Federation
+from raysim.engine.coordinator import Coordinator
+from raysim.engine.job import Job, Outcome
+from raysim.engine.reception.noisy_statistics import events
+from raysim.engine.updates import noisy_answers
+from raysim.privacy import noisy_sums
+from raysim.privacy.events import Laplace
+from raysim.strategies.selections.power_of_choice import PowerOfChoice
+from tests.conftest import job_of, store, with_patients
+
+KINDS = ("label_counts", "label_presence", "feature_counts", "feature_quantiles", "signature", "loss", "metrics")
+HOSPITALS = 4
+
+Key = tuple[Any, ...]
+
+
+class History:
+    """What leaves hospitals in a run, noise off; ``seen`` is that of the run whose history the server is shown."""
+
+    def __init__(self, seen: History | None = None) -> None:
+        self.seen = seen
+        self.told: dict[Key, tuple[np.ndarray, float]] = {}
+        """By purpose and key: the sum, and the scale of its noise."""
+        self.sums: list[tuple[Any, np.ndarray]] = []
+        """Each round's plan and the sums of its updates."""
+
+    def outcome(self, federation: Federation, job: Job, monkeypatch: pytest.MonkeyPatch) -> Outcome:
+        """Play the job."""
+        pool: Any = LocalPool(Placement(balance(federation.totals, 1), 1, 0), "cpu")
+        play, really = pool.round, noisy_sums.told
+
+        def told(*arguments: Any) -> np.ndarray:
+            with monkeypatch.context() as patched:
+                values = []
+                for drawn in (0.0, 1.0):
+                    patched.setattr(noisy_sums, "laplaces", lambda origin, size, *key, x=drawn: np.full(size, x))
+                    patched.setattr(noisy_sums, "normals", lambda origin, size, *key, x=drawn: np.full(size, x))
+                    values.append(really(*arguments))
+            key = arguments[5:]
+            assert key not in self.told, "two releases have the same noise"
+            self.told[key] = values[0], float(np.mean(values[1] - values[0]))
+            return values[0] if self.seen is None else self.seen.told[key][0]
+
+        def spied(plan: Any, kept: Any) -> Any:
+            partials, later = play(plan, kept)
+            if plan.problem is not None and partials[0].units is not None:
+                self.sums.append((plan, partials[0].units.copy()))
+                if self.seen is not None:
+                    partials[0].units = self.seen.sums[len(self.sums) - 1][1]
+            return partials, later
+
+        with monkeypatch.context() as patched:
+            patched.setattr(noisy_answers, "told", told)
+            pool.round = spied
+            *_, outcome = Coordinator(pool).run(job)
+        assert isinstance(outcome, Outcome)
+        return outcome
+
+
+def neighbours(folder: Path, seed: int, where: tuple[int, str], scale: float) -> tuple[Federation, Federation]:
+    """A federation of patients with one to three rows, and the same without the last patient of a hospital's part."""
+    rng, (hospital, part) = np.random.default_rng(seed), where
+    rows: list[tuple[int, int, int]] = []  # hospital, part, patient
+    for h in range(HOSPITALS):
+        for p in range(3):
+            for _ in range(int(rng.integers(2, 5)) if p != 1 else 0):
+                rows += [(h, p, len(rows))] * int(rng.integers(1, 4))
+    home = np.array(rows)
+    n = len(home)
+    X, y = rng.normal(size=(n, 3)), rng.integers(2, size=n)
+    y[:2] = 0, 1
+    theirs = (home[:, 0] == hospital) & (home[:, 1] == ("train", "validation", "test").index(part))
+    gone = home[:, 2] == home[theirs, 2].max()
+    X[gone] *= scale
+    made = []
+    for name, stay in (("with", np.ones(n, dtype=bool)), ("without", ~gone)):
+        (folder / name).mkdir()
+        counts = np.array(
+            [[np.sum(stay & (home[:, 0] == h) & (home[:, 1] == p)) for p in range(3)] for h in range(HOSPITALS)]
+        )
+        stops = np.cumsum(counts.ravel())
+        bounds = np.concatenate([[0], stops])[np.arange(HOSPITALS)[:, None] * 3 + np.arange(4)]
+        stored = store(folder / name, X[stay], y[stay], bounds)
+        np.save(stored.folder / "people.npy", home[stay, 2])
+        made.append(with_patients(stored))
+    return made[0], made[1]
+
+
+def promise(mode: str, normal: bool) -> PrivacySection:
+    noise = {"noise_multiplier": 3.0} if normal else {"epsilon": 0.5}
+    return PrivacySection(
+        unit="patient",
+        mode=mode,
+        noise_multiplier=0.0,
+        delta=1e-3,
+        clip=0.3,
+        sizes="noisy",
+        statistics=dict.fromkeys(("sizes", *KINDS), noise),
+        **({"rate": 0.7} if mode == "pooled" else {}),
+    )
+
+
+def check_neighbours(job_on: Callable[[Federation], Job], seed: int, where: tuple[int, str], scale: float) -> set[str]:
+    """Play a job on two neighbouring federations and hold every release against its event; returns their kinds."""
+    with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as monkeypatch:
+        one, other = neighbours(Path(folder), seed, where, scale)
+        first = History()
+        outcome = first.outcome(one, job_on(one), monkeypatch)
+        second = History(first)
+        second.outcome(other, job_on(other), monkeypatch)
+    section = job_on(one).privacy
+    assert section is not None
+    assert first.told.keys() == second.told.keys()
+    ledger, times = events(section, outcome.ledger), Counter[tuple[str, int]]()
+    for key, (sums, deviation) in first.told.items():
+        kind, hospital = key[0].removeprefix("dp "), key[2]
+        event = ledger[kind]
+        times[kind, hospital] += 1
+        moved = sums - second.told[key][0]
+        length = np.abs(moved).sum() if isinstance(event, Laplace) else np.linalg.norm(moved)
+        assert length <= deviation / event.multiplier * (1 + 1e-9), kind
+        assert hospital == where[0] or length == 0, kind
+    assert all(count <= ledger[kind].count for (kind, _), count in times.items())
+    check_updates(first, second, where[0], section.clip)
+    return {kind for kind, _ in times} | ({"update"} if first.sums else set())
+
+
+def check_updates(first: History, second: History, hospital: int, clip: float) -> None:
+    """Of one step each: the sums move by at most a clipped gradient over the public divisor."""
+    assert len(first.sums) == len(second.sums)
+    for (plan, units), (_, others) in zip(first.sums, second.sums, strict=True):
+        moved = np.linalg.norm((units - others).astype(np.float64)) * 2.0**-FRACTION_BITS
+        there = plan.ids == hospital
+        if plan.problem.sent is None or not there.any():
+            assert moved == 0
+            continue
+        rate = plan.problem.visit.learning_rate or plan.work.optimizer.learning_rate
+        step = 1.0 if plan.release.patients.pooled else rate / plan.release.patients.expected[hospital]
+        weight = float(np.abs(plan.problem.sent.weight[there]).max())
+        rounding = np.sqrt(units.size) * 2.0**-FRACTION_BITS
+        assert moved <= weight * step * clip * (1 + 1e-6) + rounding
+
+
+def job_with(name: str, mode: str, normal: bool, selection: Any = None) -> Callable[[Federation], Job]:
+    """A job of the strategy ``name`` on a federation."""
+    strategy = registry.load("strategies", name, "strategy.name")()
+    if hasattr(strategy, "clusters"):
+        strategy = replace(strategy, clusters=2)
+
+    def on(federation: Federation) -> Job:
+        made = job_of(federation, strategy, selection=selection, rounds=2, epochs=1, batch_size=0, every=1)
+        return replace(made, privacy=promise(mode, normal))
+
+    return on
+
+
+@pytest.mark.parametrize("normal", [False, True], ids=["laplace", "normal"])
+@pytest.mark.parametrize(
+    ("name", "selection", "keys", "kinds"),
+    [
+        ("clustered", None, {}, {"signature"}),
+        ("clust_psi", None, {}, {"label_counts"}),
+        ("clust_psi", None, {"by": ("attributes",)}, {"feature_quantiles", "feature_counts"}),
+        ("fedavg", PowerOfChoice(), {}, {"loss"}),
+    ],
+)
+def test_every_noisy_kind_is_among_what_is_tried(name, selection, keys, kinds, normal):
+    job_on = job_with(name, "local", normal, selection)
+
+    def on(federation: Federation) -> Job:
+        job = job_on(federation)
+        return replace(job, strategy=replace(job.strategy, **keys))
+
+    assert kinds | {"update"} <= check_neighbours(on, 3, (1, "train"), 100.0)
+
+
+@pytest.mark.parametrize("clip", [2.0, 1e9])
+def test_a_clip_that_is_left_out_or_another_than_the_noise_is_for_is_seen(monkeypatch, clip):
+    job_on, real = job_with("clustered", "local", True), noisy_sums.clipped_sum
+    check_neighbours(job_on, 5, (2, "train"), 1.0)
+
+    def loose(rows: Any, unit: Any, how: Any, bounds: noisy_sums.Bounds) -> Any:
+        return real(rows, unit, how, noisy_sums.Bounds(clip * bounds.absolute, clip * bounds.euclidean))
+
+    monkeypatch.setattr(noisy_sums, "clipped_sum", loose)
+    seen = 0
+    for seed in range(4):
+        for part in ("train", "test"):
+            try:
+                check_neighbours(job_on, seed, (seed % HOSPITALS, part), 100.0)
+            except AssertionError:
+                seen += 1
+    assert seen
