@@ -86,20 +86,24 @@ def connected(verbose: bool, dashboard: bool = False) -> Iterator[bool]:
     Raises ``ResourceError`` where the cluster cannot be used, within 30 seconds, and ``HangingError`` where Ray itself
     does not come back.
     """
-    with host.variables_kept(*CHANGED):
+    with host.variables_kept(*CHANGED), contextlib.ExitStack() as asking:
+        asked = None
+        if (address := os.environ.get("RAY_ADDRESS")) and "ray" not in sys.modules:
+            asked = asking.enter_context(_asked(address))  # which imports ray as long as this process does
         with host.quiet(*(() if verbose else TALKATIVE)):
             import ray
 
         if ray.is_initialized():
             yield True
             return
-        settings = QUIET if os.environ.get("RAY_ADDRESS") else QUIET | LOCAL
-        with host.environment(settings, keep=True), _started(verbose, dashboard):
+        settings = QUIET if address else QUIET | LOCAL
+        with host.environment(settings, keep=True), _started(verbose, dashboard, asked):
+            asking.close()
             yield False
 
 
 @contextlib.contextmanager
-def _started(verbose: bool, dashboard: bool) -> Iterator[None]:
+def _started(verbose: bool, dashboard: bool, asked: subprocess.Popen[str] | None) -> Iterator[None]:
     address = os.environ.get("RAY_ADDRESS")
     options: dict[str, Any] = {"log_to_driver": verbose}
     if not verbose:
@@ -108,7 +112,7 @@ def _started(verbose: bool, dashboard: bool) -> Iterator[None]:
         options["job_config"] = ray_private.job_without_folders()
     if address:
         options["address"] = address
-        _check_answers(address)
+        _check_answers(address, asked)
     else:
         private_token()
         # Without an address Ray would join whatever somebody has started on this machine.
@@ -313,8 +317,11 @@ def check_same(others: Sequence[tuple[str, dict[str, str]]]) -> None:
                 )
 
 
-def _check_answers(address: str) -> None:
-    """Find out in seconds what Ray itself would retry for minutes: nobody there, no Ray there, no or a wrong token."""
+def _check_answers(address: str, asked: subprocess.Popen[str] | None) -> None:
+    """Find out in seconds what Ray itself would retry for minutes: nobody there, no Ray there, no or a wrong token.
+
+    ``asked``: who has been asked to greet it already; see :func:`_asked`.
+    """
     if address in ("auto", "local"):
         return
     if "://" in address:
@@ -332,29 +339,39 @@ def _check_answers(address: str) -> None:
         raise ResourceError(
             f"RAY_ADDRESS: '{address}' does not answer ({reason}); see that the cluster is up and the address right"
         ) from None
-    _check_greets(address)
+    if asked is not None:
+        _check_greets(address, asked)
+        return
+    with _asked(address) as asked:
+        _check_greets(address, asked)
 
 
-def _check_greets(address: str) -> None:
-    """Whether Ray answers there and takes our token.
+@contextlib.contextmanager
+def _asked(address: str) -> Iterator[subprocess.Popen[str]]:
+    """A process that greets the Ray at an address, and is ended afterwards.
 
-    Asked by a process of its own: the call takes no limit, writes to stderr, and can end the process it is made in.
+    A process of its own, as the call takes no limit, writes to stderr, and can end the process it is made in.
     """
+    command = [sys.executable, "-P", ray_private.__file__, address]
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+def _check_greets(address: str, asked: subprocess.Popen[str]) -> None:
+    """Whether Ray answers there and takes our token."""
     try:
-        done = subprocess.run(
-            [sys.executable, "-P", ray_private.__file__, address],
-            capture_output=True,
-            text=True,
-            timeout=CONNECT_SECONDS,
-        )
+        _, said = asked.communicate(timeout=CONNECT_SECONDS)
     except subprocess.TimeoutExpired:
         raise ResourceError(
             f"RAY_ADDRESS: '{address}' does not answer as Ray does; give the head's port, mostly 6379, "
             "not the dashboard's"
         ) from None
-    if not done.returncode:
+    if not asked.returncode:
         return
-    last = (done.stderr.strip().splitlines() or ["no reason is given"])[-1]
+    last = (said.strip().splitlines() or ["no reason is given"])[-1]
     if "no authentication token was found" in last:
         raise ResourceError(
             f"RAY_ADDRESS: '{address}' needs a token (RAY_AUTH_MODE=token) and there is none here; {TOKEN_REMEDY}"

@@ -119,7 +119,7 @@ def test_another_version_of_ray_is_named_whole(monkeypatch):
         )
 
     monkeypatch.setenv("RAY_ADDRESS", "10.0.0.1:6379")
-    monkeypatch.setattr(cluster, "_check_answers", lambda _: None)
+    monkeypatch.setattr(cluster, "_check_answers", lambda *_: None)
     monkeypatch.setattr(ray, "init", mismatch)
     with pytest.raises(ResourceError, match=r"Ray: 2.9.0 .* Ray: 2.60.0 .*; install the same Python and Ray here"):
         connect()
