@@ -126,34 +126,34 @@ class RunActors:
         """
         waiting, at_work = deque(range(len(runs))), dict[Any, _Playing]()
         idle, failed, lost = list(range(len(self._actors))), dict[int, Exception](), [0] * len(runs)
-        told: list[tuple[int, Event]] = []
+        news: list[tuple[int, Event]] = []
         try:
             while True:
-                # First, so that no actor is idle while what was told is dealt with.
+                # First, so that no actor is idle while the news is dealt with.
                 while idle and waiting:
                     place, number = idle.pop(0), waiting.popleft()
                     goes_on = again or lost[number] > 0
                     stream = self._actors[place].play.options(num_returns="streaming").remote(runs[number], goes_on)
                     at_work[stream] = _Playing(place, number)
-                yield from told
-                told = []
+                yield from news
+                news = []
                 if failed and not waiting and all(playing.number > min(failed) for playing in at_work.values()):
                     raise failed[min(failed)]
                 if not at_work:
                     return
-                for stream, event in self._heard(at_work):
+                for stream, event in self._events(at_work):
                     place, number = at_work[stream].place, at_work[stream].number
                     if isinstance(event, Failed | Ended | _Lost):
                         del at_work[stream]
                         idle.append(place)
                     if isinstance(event, _Lost):
                         lost[number] += 1
-                        told.append((number, self._replace(place, runs[number].name, event.how, lost[number])))
+                        news.append((number, self._replace(place, runs[number].name, event.how, lost[number])))
                         waiting.appendleft(number)
                         continue
                     if isinstance(event, Failed) and not isinstance(event.error, spared):
                         failed[number] = event.error
-                    told.append((number, event))
+                    news.append((number, event))
                 if failed:
                     waiting = deque(number for number in waiting if number < min(failed))
         finally:
@@ -168,20 +168,20 @@ class RunActors:
             ray.kill(actor)
             _await_end(pid)
 
-    def _heard(self, at_work: Mapping[Any, _Playing]) -> Iterator[tuple[Any, Event | _Lost]]:
-        """What is told of each run of which there is something now, once there is any."""
+    def _events(self, at_work: Mapping[Any, _Playing]) -> Iterator[tuple[Any, Event | _Lost]]:
+        """The events of each run that has some now, once one has."""
         import ray
 
-        first = min(playing.heard for playing in at_work.values())
+        first = min(playing.last_event for playing in at_work.values())
         ready, _ = ray.wait(list(at_work), num_returns=1, timeout=max(0.0, first + self._silence - time.monotonic()))
         if not ready:
             for stream, playing in list(at_work.items()):
-                if time.monotonic() - playing.heard >= self._silence:
+                if time.monotonic() - playing.last_event >= self._silence:
                     yield stream, _Lost(f"silent for {self._silence:g} s")
             return
         more, _ = ray.wait(list(at_work), num_returns=len(at_work), timeout=0)
         for stream in {*ready, *more}:
-            at_work[stream].heard = time.monotonic()
+            at_work[stream].last_event = time.monotonic()
             try:
                 for event in ray.get(next(stream)):
                     yield stream, event
@@ -231,14 +231,14 @@ class RunActors:
 
 @dataclass
 class _Playing:
-    """A run that is being played: the actor's place, the run's number, and when something was heard of it last."""
+    """A run that is being played: the actor's place, the run's number, and when its last event came."""
 
     place: int
     number: int
-    heard: float = 0.0
+    last_event: float = 0.0
 
     def __post_init__(self) -> None:
-        self.heard = time.monotonic()
+        self.last_event = time.monotonic()
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from raysim.config.secure import SecureSection
-from raysim.secure import graph
 
 
 def sure_to_be_left(section: SecureSection, hospitals: int) -> int:
@@ -13,5 +12,8 @@ def sure_to_be_left(section: SecureSection, hospitals: int) -> int:
     """
     if not section.loses:
         return hospitals
-    threshold = graph.default_threshold(hospitals) if section.threshold == "auto" else int(section.threshold)
+    # Only now: a run without secure sums does without their code.
+    from raysim.secure.graph import default_threshold
+
+    threshold = default_threshold(hospitals) if section.threshold == "auto" else int(section.threshold)
     return min(max(section.minimum, threshold), hospitals)
