@@ -261,16 +261,18 @@ def test_no_run_stays_running_while_the_store_is_slow_to_take_files(
     error: BaseException, due: list[str], server: Server, here: Path, monkeypatch: pytest.MonkeyPatch
 ):
     """The files of a finished run are still on their way when the next one fails, and never arrive."""
-    gate = Gate(server.port)
-    told = RunProgress.round
+    gate, jobs = Gate(server.port), []
+    begins, told = RunProgress.begin, RunProgress.round
+
+    def begun(self: RunProgress, *of: Any) -> None:
+        jobs.append(of)
+        begins(self, *of)
 
     def fails(self: RunProgress, row: Round) -> None:
         told(self, row)
-        if gate.arrived.is_set() and row.round == 3:
+        if len(jobs) == 2 and row.round == 3:
+            assert gate.arrived.wait(600)
             raise error
-
-    def ended(self: RunProgress, *of: Any) -> None:
-        assert gate.arrived.wait(600)
 
     leaves = recording.Recorder.__exit__
 
@@ -281,7 +283,7 @@ def test_no_run_stays_running_while_the_store_is_slow_to_take_files(
     tree = SMALL | {"tracking": {"uri": gate.uri}, "strategies": ["local", "fedavg"], "seeds": [1]}
     with monkeypatch.context() as patch:
         patch.setattr(RunProgress, "round", fails)
-        patch.setattr(RunProgress, "end", ended)
+        patch.setattr(RunProgress, "begin", begun)
         patch.setattr(recording.Recorder, "__exit__", leaving)
         with pytest.raises(type(error)):
             start(tree, "out", compare=True)
