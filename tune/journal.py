@@ -57,6 +57,15 @@ class Finished:
         return {name: mean for name, (mean, _) in self.figures.items()}
 
 
+@dataclass(frozen=True)
+class Header:
+    """The first line: digests of ``sweep.yaml`` and of the data, and the folder that relative paths start from."""
+
+    sweep: str | None = None
+    data: list[str] | None = None
+    working: str | None = None
+
+
 class Journal:
     """The journal in ``folder``; ``header`` must be the one it was begun with."""
 
@@ -101,7 +110,7 @@ def digest(path: Path) -> str:
 def working(folder: Path) -> Path:
     """The folder that the sweep in ``folder`` was begun in; this one where that is not known or there no longer."""
     first, whole, _ = _content(folder / JOURNAL).partition(b"\n")
-    begun = _header(folder / JOURNAL, first).get("working") if whole else None
+    begun = _header(folder / JOURNAL, first).working if whole else None
     return Path(begun) if begun is not None and Path(begun).is_dir() else Path.cwd()
 
 
@@ -112,19 +121,19 @@ def _content(path: Path) -> bytes:
         raise ConfigError(f"{path}: cannot be read ({error}); start another sweep") from None
 
 
-def _header(path: Path, line: bytes) -> dict[str, Any]:
+def _header(path: Path, line: bytes) -> Header:
     try:
-        return validated(dict[str, str | list[str] | None], bounded.json_value(line), f"{path} line 1")
+        return validated(Header, bounded.json_value(line), f"{path} line 1")
     except ValueError as error:
         raise ConfigError(f"{path} line 1: cannot be read ({error}); start another sweep") from None
 
 
-def _check_header(folder: Path, written: Mapping[str, Any], now: Mapping[str, Any]) -> None:
-    if written.get("sweep") != now["sweep"]:
+def _check_header(folder: Path, written: Header, now: Mapping[str, Any]) -> None:
+    if written.sweep != now["sweep"]:
         raise ConfigError(
             f"{folder / 'sweep.yaml'}: changed since the sweep began; put it back, or start another sweep with it"
         )
-    if written.get("data") != now["data"]:
+    if written.data != now["data"]:
         raise DataError(
             f"{folder}: the data changed since the sweep began, its trials cannot be compared; "
             "put it back, or start another sweep"

@@ -313,7 +313,7 @@ def test_what_the_server_remembers_of_attacks(change: Change, words: str, run):
     refused(words)
 
 
-CLIP = of("reception", "clip")
+CLIP = of("reception", "guard", "clip")
 
 
 @pytest.mark.parametrize(

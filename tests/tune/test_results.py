@@ -209,7 +209,7 @@ def test_a_line_of_the_journal_that_cannot_be_read_is_named(line, words, tmp_pat
     assert "take the line out" in str(said.value)
 
 
-@pytest.mark.parametrize("line", [b"[]", b"5", b'{"working": 5}', b'{"data": {}}'])
+@pytest.mark.parametrize("line", [b"[]", b"5", b'{"working": 5}', b'{"working": ["."]}', b'{"sweep": []}'])
 def test_a_first_line_of_the_journal_that_cannot_be_read(line, tmp_path):
     (tmp_path / "journal.jsonl").write_bytes(line + b"\n")
     with pytest.raises(ConfigError, match=r"journal.jsonl line 1"):
