@@ -310,7 +310,7 @@ def test_a_threshold_chosen_again_is_that_of_rows_drawn_again(monkeypatch, of_ev
     counts = score_counts(logit(p), y, offsets).together()
     point = operating.OperatingPoint("", at, of_events, 0.0, 0.5, True)
     kept = []
-    monkeypatch.setattr(operating.np, "quantile", lambda values, _: kept.append(values) or (0, 1))
+    monkeypatch.setattr(np, "quantile", lambda values, _: kept.append(values) or (0, 1))
     operating.with_the_threshold_chosen_again(counts, point, rng())
     random = np.random.default_rng(9)
     of_class = [np.repeat(np.arange(len(counts.bins)), rows) for rows in (counts.negatives, counts.positives)]

@@ -144,7 +144,7 @@ def test_the_losses_of_a_model_that_has_diverged_are_undefined_without_a_warning
 def test_layers_as_a_module_say_their_shapes_and_what_they_should():
     """(1, -2) gives relu(-1) = 0 three times, (2, 1) gives 3 three times, which add up to 9; then 1 is added."""
     module = dense([(np.ones((3, 2)), np.zeros(3)), (np.ones((1, 3)), np.ones(1))])
-    layers = [layer for layer in module if isinstance(layer, nn.Linear)]
+    layers = [layer for layer in module.children() if isinstance(layer, nn.Linear)]
     assert [(layer.in_features, layer.out_features) for layer in layers] == [(2, 3), (3, 1)]
     said = module(torch.tensor([[1.0, -2.0], [2.0, 1.0]], dtype=torch.float64))
     assert said.tolist() == [1.0, 10.0]
