@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from raysim.config.evaluation import EvaluationSection
+from raysim.core.errors import ConfigError
 from raysim.core.ranges import ranges
 from raysim.data.federation import Federation
 from raysim.engine import subgroups
@@ -105,8 +106,24 @@ class Evaluation:
         return self._noise is None
 
     def _asked(self, serve: Mapping[str, Ids]) -> Mapping[str, Ids]:
-        """Those of the models that ``serve`` whose figures are asked for: where they cost privacy, the headline one."""
-        return serve if self._noise is None else dict(list(serve.items())[-1:])
+        """Those of the models that ``serve`` whose figures are asked for: where they cost privacy, the last of those
+        that the server has.
+
+        A model that stays at a hospital is made of its patients without noise, and they are in all of its figures.
+        """
+        if self._noise is None:
+            return serve
+        return dict([(name, rows) for name, rows in serve.items() if (rows >= 0).all()][-1:])
+
+    def check_served(self, serve: Mapping[str, Ids], name: str, *, private: bool) -> None:
+        """Raise ``ConfigError`` where noise on figures would hide nobody: models of the strategy called ``name``, or a
+        ``private`` part of each, stay at hospitals.
+        """
+        if self._noise is not None and (private or not self._asked(serve)):
+            raise ConfigError(
+                f"privacy.statistics.{MEASURED}: models of strategy '{name}' stay at hospitals without noise, so that "
+                "noise on their figures hides nobody; declare metrics public, or choose another strategy"
+            )
 
     def due(self, round: int) -> bool:
         """Whether anything is measured after a ``round`` that is not the last."""

@@ -95,6 +95,7 @@ class JobRun(JobServer):
         if self._strategy.uses_selection():
             self._view = replace(self._view, memory=self._job.selection.setup(self._view))
         self._state = self._between.setup(self._strategy, self._view, self._measure)
+        self._evaluation.check_served(self._serve(), self._job.name, private=self._private is not None)
         if self._job.rounds:
             self._measure_the_start()
 

@@ -32,7 +32,9 @@ from raysim.strategies.base import HospitalRows, MeanLoss, Size
 from raysim.strategies.hospital_clusters.clust_psi import ClustPsi
 from raysim.strategies.hospital_clusters.clustered import Clustered
 from raysim.strategies.one_model.fedavg import FedAvg
+from raysim.strategies.personal.fedper import FedPer
 from raysim.strategies.personal.fine_tuning import FineTuning
+from raysim.strategies.references.local import Local
 from raysim.strategies.selections.fedcls import LabelPresence
 from raysim.strategies.shared.feature_bins import FeatureCounts, FeatureQuantiles
 from raysim.strategies.shared.label_counts import LabelCounts
@@ -370,8 +372,12 @@ def test_every_evaluation_is_told_once_with_noise_of_its_own_and_paid_for(federa
     assert once.privacy.epsilon == pytest.approx(silent.privacy.epsilon + 0.5)
 
 
-def test_only_the_headline_model_is_evaluated_where_that_costs(federation):
-    assert list(figured(federation, FineTuning(), noise_multiplier=1.0).figures) == ["personal"]
+def test_models_that_stay_at_hospitals_are_not_evaluated_with_noise(federation):
+    """They are made of patients without noise, who are then in all figures of them."""
+    assert list(figured(federation, FineTuning(), noise_multiplier=1.0).figures) == ["global"]
+    for strategy in (Local(), FedPer()):
+        with pytest.raises(ConfigError, match=r"privacy.statistics.metrics: .*stay at hospitals.*declare metrics"):
+            figured(federation, strategy, noise_multiplier=1.0)
 
 
 def test_an_epsilon_pays_for_all_evaluations(federation):
