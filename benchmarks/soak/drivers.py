@@ -130,7 +130,7 @@ def _play(arguments: list[str], folder: str, environment: dict[str, str], *outpu
     if patience := environment.get(PATIENCE):
         session.SILENCE *= float(patience)
         session.RESTARTS = 30  # on a busy machine some are silent by themselves
-    connection._check_greets = _greeted  # type: ignore[assignment]
+    connection._check_greets = _greeted
     from matplotlib.figure import Figure
 
     from raysim.cli.main import main
@@ -140,7 +140,7 @@ def _play(arguments: list[str], folder: str, environment: dict[str, str], *outpu
     main()
 
 
-def _greeted(address: str) -> None:
+def _greeted(address: str, asked: subprocess.Popen[str]) -> None:
     """In place of asking, in a process of its own that imports Ray, whether the standing Ray is one."""
 
 
