@@ -16,10 +16,10 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from raysim.core.ranges import ranges
 from raysim.data.columns import Column
 from raysim.data.fitted import Numeric, Preprocessing
 from raysim.metrics.labels import CLASSIFICATION, REGRESSION, TaskKind
+from raysim.metrics.segments import ranges
 
 PARTS = ("train", "validation", "test")
 

@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 
 from raysim.config.evaluation import EvaluationSection
 from raysim.core.errors import ConfigError
-from raysim.core.ranges import ranges
 from raysim.data.federation import Federation
 from raysim.engine import subgroups
 from raysim.engine.job import Round
@@ -21,6 +20,7 @@ from raysim.metrics.binned import BINS, figures_of_counts
 from raysim.metrics.error_counts import ErrorCounts, merged
 from raysim.metrics.measures import FIGURES, pooled_auroc
 from raysim.metrics.score_counts import ScoreCounts, in_order
+from raysim.metrics.segments import ranges
 from raysim.statistics.auroc import PairSums
 from raysim.statistics.clinical.figures import calibration_metrics
 from raysim.statistics.sketches import SUMS

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from raysim.core.ranges import ranges
 from raysim.data.federation import PARTS, Federation
+from raysim.metrics.segments import ranges
 from raysim.strategies.base import Ids
 from raysim.training.base import Model
 

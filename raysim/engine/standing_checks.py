@@ -6,9 +6,8 @@ hospitals owe under compression, and what the privacy of a run is counted by.
 
 from __future__ import annotations
 
-import math
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -88,17 +87,3 @@ def check_promise(history: History, setup: Ledger, cohorts: Callable[[int], Ids 
 
 def _key(values: NDArray[Any]) -> bytes:
     return np.ascontiguousarray(values, dtype=np.int64).tobytes()
-
-
-def whole_number(value: Any, name: str, most: float) -> int:
-    """``value`` as a whole number from 0 to ``most``. Raises ``ValueError``."""
-    if isinstance(value, bool | str) or not 0 <= value <= most or value != math.floor(value):
-        raise ValueError(f"its {name} is {value!r:.50}")
-    return int(value)
-
-
-def check_vectors(values: Iterable[Any], size: int, name: str) -> None:
-    """Raise ``ValueError`` unless all are vectors ``[size]`` of finite numbers."""
-    for value in values:
-        if not isinstance(value, np.ndarray) or value.shape != (size,) or not np.isfinite(value).all():
-            raise ValueError(f"its {name} is no vector of {size} finite numbers")

@@ -11,9 +11,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from raysim.core.ranges import ranges
 from raysim.metrics.measures import NAN_BIN, ScoreHistogram, merge_histograms
-from raysim.metrics.segments import Segments, floating, sortable
+from raysim.metrics.segments import Segments, floating, ranges, sortable
 
 Ints = NDArray[np.int64]
 

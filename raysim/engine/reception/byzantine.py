@@ -20,9 +20,9 @@ from raysim.config.adversary import AdversarySection
 from raysim.config.aggregation import AggregationSection
 from raysim.core.errors import ConfigError
 from raysim.core.exact import ExactSum, decode, largest_entry
+from raysim.core.plain_checks import check_vectors, whole_number
 from raysim.core.streams import stream
 from raysim.data.federation import Federation
-from raysim.engine.standing_checks import check_vectors, whole_number
 from raysim.engine.updates.own_attacks import OwnAttack, within
 from raysim.engine.updates.sums import heaviest
 from raysim.robust.aggregation import Aggregation

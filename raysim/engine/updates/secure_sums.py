@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 from raysim.config.secure import SecureSection
 from raysim.core.errors import ConfigError
 from raysim.core.exact import ExactSum
+from raysim.core.plain_checks import whole_number
 from raysim.core.streams import stream
-from raysim.engine.standing_checks import whole_number
 from raysim.engine.updates.shares import sure_to_be_left
 from raysim.secure import graph, traffic
 from raysim.secure.protocol import Lost, SecureSum

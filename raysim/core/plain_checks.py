@@ -1,0 +1,23 @@
+"""Checks of numbers and vectors that somebody may have changed in a file; errors name the value."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+
+
+def whole_number(value: Any, name: str, most: float) -> int:
+    """``value`` as a whole number from 0 to ``most``. Raises ``ValueError``."""
+    if isinstance(value, bool | str) or not 0 <= value <= most or value != math.floor(value):
+        raise ValueError(f"its {name} is {value!r:.50}")
+    return int(value)
+
+
+def check_vectors(values: Iterable[Any], size: int, name: str) -> None:
+    """Raise ``ValueError`` unless all are vectors ``[size]`` of finite numbers."""
+    for value in values:
+        if not isinstance(value, np.ndarray) or value.shape != (size,) or not np.isfinite(value).all():
+            raise ValueError(f"its {name} is no vector of {size} finite numbers")
