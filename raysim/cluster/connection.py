@@ -181,6 +181,8 @@ class Keeper:
             ) from None
         except BaseException:
             self._leave.set()
+            if watched:  # the process ends, and Ray would complain: the settings that it starts with are taken back
+                logging.disable(logging.CRITICAL)
             raise
         finally:
             if watched:
