@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy.optimize import minimize
-from scipy.special import expit, logit
+from scipy.special import expit, logit, ndtri
+from scipy.stats import chi2
 
 from raysim.metrics.measures import merge_histograms, score_histogram
 from raysim.statistics.clinical.calibration import (
@@ -188,10 +189,9 @@ def test_the_spread_of_intercepts():
     y, v = own[enough], np.array([1 / (p * (1 - p)).sum() for p in expected])[enough]
     assert found.intercept[enough] == pytest.approx(y)
     assert found.se[enough] == pytest.approx(np.sqrt(v))
-    assert found.tau == pytest.approx(np.sqrt(paule_mandel(y, v)))
     wanted = hartung_knapp(y, v, paule_mandel(y, v))
     assert (found.mean.estimate, found.mean.se) == pytest.approx((wanted.estimate, wanted.se))
-    assert found.tau_low < found.tau < found.tau_high
+    assert 0 < found.tau.low < 0.8 < found.tau.high
     assert found.p == 1 / 201
 
 
@@ -232,11 +232,37 @@ def test_the_test_of_calibration_is_calibrated():
     assert p.mean() == pytest.approx(0.59, abs=0.08)
 
 
+def test_the_interval_of_the_spread_holds_it():
+    """Of 120 federations of small and large hospitals as many as a 95 % interval holds; other logits change nothing."""
+    rng = np.random.default_rng(9)
+    for spread in (0.0, 0.5):
+        held = 0
+        for _ in range(120):
+            tau = calibration_spread(hospitals(rng, [6, 200, 15, 40, 90, 11, 300, 25], spread), rng, draws=99).tau
+            held += tau.low <= spread <= tau.high
+        assert 106 <= held <= 120
+    groups = hospitals(rng, [60, 90, 40, 200], 0.6)
+    moved = [Groups(g.logit - 1.5, g.rows, g.events) for g in groups]
+    each = [calibration_spread(g, np.random.default_rng(2), draws=200).tau for g in (groups, moved)]
+    assert each[0] == pytest.approx(each[1], abs=1e-4)
+
+
+def test_the_spread_of_certain_hospitals_is_that_of_their_intercepts():
+    """Of 20 hospitals with 100,000 rows each events say the intercepts; chi-square on 19 df bounds their spread."""
+    rows, own = 100_000.0, 0.6 * ndtri((np.arange(20) + 0.5) / 20)
+    groups = [Groups(np.zeros(1), np.array([rows]), np.array([np.round(rows * expit(a))])) for a in own]
+    tau = calibration_spread(groups, np.random.default_rng(1), draws=100).tau
+    sd = own.std(ddof=1)
+    assert tau.estimate == pytest.approx(sd, rel=0.12)
+    exact = sd * np.sqrt(19 / chi2.ppf([0.975, 0.025], 19))
+    assert (tau.low, tau.high) == pytest.approx(exact, rel=0.2)
+
+
 def test_too_few_hospitals_have_no_spread_of_calibration():
     rng = np.random.default_rng(6)
     found = calibration_spread(hospitals(rng, [100, 100], 0.0), rng)
     assert found.hospitals == 2
-    assert np.isnan([found.p, found.tau, found.tau_low, found.mean.estimate]).all()
+    assert np.isnan([found.p, *found.tau, found.mean.estimate]).all()
     perfect = [raw([0.0, 1.0], [0, 1])] * 4
     assert np.isnan(calibration_spread(perfect, rng).p)
 

@@ -1,29 +1,40 @@
 """How differently hospitals are calibrated: their intercepts in the large, and whether chance explains them.
 
 The test draws every hospital's events from the predictions, recalibrated once for all hospitals, and needs no minimum
-of events; the mean and the spread are of the hospitals whose own intercept is defined well enough. Those are chosen by
-the events that are expected, and weighed by the variance that is: hospitals that happen to have events have intercepts
-that are too large. Definitions: ``docs/statistics.md``.
+of events; so does the interval of the spread, which inverts that test over true spreads. The mean is of the hospitals
+whose own intercept is defined well enough. Those are chosen by the events that are expected, and weighed by the
+variance that is: hospitals that happen to have events have intercepts that are too large. Definitions:
+``docs/statistics.md``.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.special import expit
 
 from raysim.statistics.clinical.calibration import ENOUGH, Groups, calibration
-from raysim.statistics.spread import Mean, hartung_knapp, paule_mandel, q_profile
+from raysim.statistics.drawn import NODES, WEIGHTS
+from raysim.statistics.inversion import TAUS, Estimate, invert
+from raysim.statistics.spread import Mean, hartung_knapp, paule_mandel
 
 Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
 
 NAN = float("nan")
 
 CACHED = 1 << 17
 """Rows that are drawn at a time, which stay in the processor's cache."""
+
+LOGITS = 32
+"""Bins of predicted logits, for where spread intercepts lie."""
+
+HALVINGS = 24
+"""After which that is known to a millionth."""
 
 FEWEST = 3
 """Hospitals below which nothing is said of their spread."""
@@ -35,19 +46,18 @@ class CalibrationSpread:
 
     - ``intercept [H]`` with ``se [H]``: NaN where the predictions, recalibrated once for all, expect fewer than ten
       events or non-events, or with one class only.
-    - ``hospitals``: how many have one. ``mean`` of them with its interval; ``tau``, their true standard deviation, with
-      ``tau_low`` to ``tau_high``. NaN for fewer than three.
+    - ``hospitals``: how many have one. ``mean`` of them with its interval; NaN for fewer than three.
+    - ``tau``: the true standard deviation of the intercepts of all hospitals with rows, normal around their middle. Its
+      ``high`` is infinite where every spread that was tried is compatible with the data.
     - ``p``: how often equally calibrated hospitals, at these predictions, differ as much in observed and expected
-      events.
+      events. ``p`` and ``tau`` are NaN for fewer than three hospitals with rows.
     """
 
     intercept: Floats
     se: Floats
     hospitals: int
     mean: Mean
-    tau: float
-    tau_low: float
-    tau_high: float
+    tau: Estimate
     p: float
 
 
@@ -62,21 +72,12 @@ def calibration_spread(hospitals: Sequence[Groups], rng: np.random.Generator, dr
             intercept[h], se[h] = calibration(groups).in_the_large.estimate, information**-0.5
     se[np.isnan(intercept)] = np.nan
     defined = np.isfinite(intercept)
-    mean, tau, limits = Mean(NAN, NAN, NAN, NAN), NAN, (NAN, NAN)
+    mean = Mean(NAN, NAN, NAN, NAN)
     if defined.sum() >= FEWEST:
         y, v = intercept[defined], np.square(se[defined])
-        t = paule_mandel(y, v)
-        mean, tau, limits = hartung_knapp(y, v, t), float(np.sqrt(t)), q_profile(y, v)
-    return CalibrationSpread(
-        intercept,
-        se,
-        int(defined.sum()),
-        mean,
-        tau,
-        float(np.sqrt(limits[0])),
-        float(np.sqrt(limits[1])),
-        _chance(hospitals, common, rng, draws),
-    )
+        mean = hartung_knapp(y, v, paule_mandel(y, v))
+    p = _chance(hospitals, common, rng, draws)
+    return CalibrationSpread(intercept, se, int(defined.sum()), mean, _spread(hospitals, common, rng, draws), p)
 
 
 def calibration_chance(hospitals: Sequence[Groups], rng: np.random.Generator, draws: int = 1000) -> float:
@@ -92,29 +93,97 @@ def _common(hospitals: Sequence[Groups]) -> float:
     return calibration(together).in_the_large.estimate
 
 
-def _chance(hospitals: Sequence[Groups], common: float, rng: np.random.Generator, draws: int) -> float:
-    """The p-value of the squared differences of observed and expected events, each in units of its own variance."""
+class _Rows(NamedTuple):
+    """The ``B`` groups of rows of the ``H`` hospitals that have some, under one intercept for all.
+
+    - ``logit`` and ``chance [B]`` of a row; ``counts [B]`` of rows; ``hospital [N]`` of each row, in order.
+    - ``observed``, ``expected`` and ``variance [H]``: of each hospital's events.
+    """
+
+    logit: Floats
+    chance: Floats
+    counts: Ints
+    hospital: Ints
+    observed: Floats
+    expected: Floats
+    variance: Floats
+
+    def statistic(self, apart: Floats) -> Floats:
+        """The squares of ``apart [..., H]``, events less expected ones, each in units of its own variance."""
+        return np.asarray((np.square(apart) / self.variance).sum(axis=-1))
+
+
+def _rows(hospitals: Sequence[Groups], common: float) -> _Rows | None:
+    """None for fewer than three hospitals with rows, and where there is no common intercept."""
     full = [groups for groups in hospitals if len(groups.rows)]
     if len(full) < FEWEST or not np.isfinite(common):
-        return NAN
+        return None
     together = Groups(*(np.concatenate(parts) for parts in zip(*full, strict=True)))
-    p = expit(together.logit + common)
+    logit = together.logit + common
+    p = expit(logit)
     first = np.cumsum([0, *(len(groups.rows) for groups in full[:-1])])
-    observed, expected, variance = (
-        np.add.reduceat(each, first) for each in (together.events, together.rows * p, together.rows * (p * (1 - p)))
-    )
-
-    def statistic(events: Floats) -> Floats:
-        return np.asarray((np.square(events - expected) / variance).sum(axis=-1))
-
-    # Row by row, in single precision: a chance is off by less than one in ten million.
+    of_groups = together.events, together.rows * p, together.rows * (p * (1 - p))
     counts = together.rows.astype(np.int64)
-    of_hospital = np.repeat(np.arange(len(full)), [len(groups.rows) for groups in full]).repeat(counts)
-    of_row = np.repeat(p.astype(np.float32), counts)
+    hospital = np.repeat(np.arange(len(full)), [len(groups.rows) for groups in full]).repeat(counts)
+    return _Rows(logit, p, counts, hospital, *(np.add.reduceat(each, first) for each in of_groups))
+
+
+def _chance(hospitals: Sequence[Groups], common: float, rng: np.random.Generator, draws: int) -> float:
+    """The p-value of the statistic of the observed events."""
+    rows = _rows(hospitals, common)
+    if rows is None:
+        return NAN
+    # Row by row, in single precision: a chance is off by less than one in ten million.
+    of_row = np.repeat(rows.chance.astype(np.float32), rows.counts)
+    full, observed = len(rows.observed), rows.statistic(rows.observed - rows.expected)
     reached, size = 0, max(1, CACHED // len(of_row))
     for start in range(0, draws, size):
         federations = min(size, draws - start)
         drawn, row = np.nonzero(rng.random((federations, len(of_row)), np.float32) < of_row)
-        events = np.bincount(drawn * len(full) + of_hospital[row], minlength=federations * len(full))
-        reached += int((statistic(events.reshape(federations, -1).astype(np.float64)) >= statistic(observed)).sum())
+        events = np.bincount(drawn * full + rows.hospital[row], minlength=federations * full)
+        apart = events.reshape(federations, -1).astype(np.float64) - rows.expected
+        reached += int((rows.statistic(apart) >= observed).sum())
     return (1 + reached) / (draws + 1)
+
+
+def _spread(hospitals: Sequence[Groups], common: float, rng: np.random.Generator, draws: int) -> Estimate:
+    """The spreads of intercepts that the observed statistic is compatible with.
+
+    The same random numbers serve every spread. Drawn federations are recalibrated as the observed one was, by one step
+    of Newton's method.
+    """
+    rows = _rows(hospitals, common)
+    if rows is None:
+        return Estimate(NAN, NAN, NAN)
+    middles, logit = _middles(rows, TAUS), np.repeat(rows.logit.astype(np.float32), rows.counts)
+    first = np.searchsorted(rows.hospital, np.arange(len(rows.observed)))
+    drawn, size = np.empty((len(TAUS), draws)), max(1, CACHED // len(logit))
+    for start in range(0, draws, size):
+        some = slice(start, min(start + size, draws))
+        # A row has the event where its hospital's own intercept is above this: logistic noise less its logit.
+        u = np.maximum(rng.random((some.stop - start, len(logit)), np.float32), np.finfo(np.float32).tiny)
+        needed = np.log(u / (1 - u)) - logit
+        z = rng.standard_normal((some.stop - start, len(first)), np.float32)
+        for t, (middle, tau) in enumerate(zip(middles, TAUS, strict=True)):
+            own = (middle + tau * z).astype(np.float32)
+            events = np.add.reduceat(needed < own[:, rows.hospital], first, axis=1, dtype=np.int64)
+            apart = events - rows.expected
+            step = apart.sum(axis=1, keepdims=True) / rows.variance.sum()
+            drawn[t, some] = rows.statistic(apart - rows.variance * step)
+    return invert(float(rows.statistic(rows.observed - rows.expected)), drawn, TAUS)
+
+
+def _middles(rows: _Rows, taus: Sequence[float]) -> Floats:
+    """Around what hospitals' intercepts lie at each of ``taus [T]``, as far from the common one as leaves as many
+    events expected, ``[T]``."""
+    counts, edges = np.histogram(rows.logit, LOGITS, weights=rows.counts)
+    logits = (edges[:-1] + edges[1:]) / 2
+    around = logits[:, None] + np.outer(taus, NODES)[:, None, :]
+    wanted = counts @ expit(logits)
+    reach = float(np.abs(edges).max()) + 3 * max(taus)
+    low, high = np.full(len(taus), -reach), np.full(len(taus), reach)
+    for _ in range(HALVINGS):
+        middle = (low + high) / 2
+        short = (expit(around + middle[:, None, None]) @ (WEIGHTS / WEIGHTS.sum())) @ counts < wanted
+        low, high = np.where(short, middle, low), np.where(short, high, middle)
+    return (low + high) / 2
