@@ -124,13 +124,13 @@ def _play(arguments: list[str], folder: str, environment: dict[str, str], *outpu
             os.dup2(file.fileno(), stream)
     os.chdir(folder)
     os.environ.update(environment)
-    from raysim.cluster import connection
+    from raysim.cluster import greeting
     from raysim.experiment import session
 
     if patience := environment.get(PATIENCE):
         session.SILENCE *= float(patience)
         session.RESTARTS = 30  # on a busy machine some are silent by themselves
-    connection._check_greets = _greeted
+    greeting.check_greets = _greeted
     from matplotlib.figure import Figure
 
     from raysim.cli.main import main

@@ -6,21 +6,19 @@ from __future__ import annotations
 
 import contextlib
 import faulthandler
-import hashlib
 import logging
 import os
 import signal
-import socket
 import subprocess
 import sys
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future
-from importlib import metadata
 from pathlib import Path
 from typing import Any, NoReturn
 
 from raysim.cluster import ray_private
+from raysim.cluster.greeting import SLOW, check_answers, greeted, remedy, short
 from raysim.cluster.placement import Placement
 from raysim.cluster.token_file import private_token
 from raysim.config.nodes import Node, amount, standing_nodes
@@ -30,9 +28,6 @@ from raysim.core.package import FOLDER
 
 START_SECONDS = 180.0
 """How long Ray may take to start or to let this process in, before it is taken to hang."""
-
-CONNECT_SECONDS = 10.0
-"""How long a cluster may take to answer at all."""
 
 RESERVE_SECONDS = 25.0
 """How long standing nodes may take to have room for the actors."""
@@ -71,11 +66,6 @@ TALKATIVE = ("ray.widgets.util",)
 WATCH_SECONDS = 0.05
 """How often it is looked whether the processes of a Ray that was started here still run: before Ray prints its logs."""
 
-SLOW = "timed out during startup"
-"""What Ray says of a node that it has started itself and that needs more than half a minute."""
-
-TOKEN_REMEDY = "put the cluster's token into ~/.ray/auth_token or RAY_AUTH_TOKEN and set RAY_AUTH_MODE=token"
-
 
 @contextlib.contextmanager
 def connected(verbose: bool, dashboard: bool = False) -> Iterator[bool]:
@@ -89,7 +79,7 @@ def connected(verbose: bool, dashboard: bool = False) -> Iterator[bool]:
     with host.variables_kept(*CHANGED), contextlib.ExitStack() as asking:
         asked = None
         if (address := os.environ.get("RAY_ADDRESS")) and "ray" not in sys.modules:
-            asked = asking.enter_context(_asked(address))  # which imports ray as long as this process does
+            asked = asking.enter_context(greeted(address))  # which imports ray as long as this process does
         with host.quiet(*(() if verbose else TALKATIVE)):
             import ray
 
@@ -112,7 +102,7 @@ def _started(verbose: bool, dashboard: bool, asked: subprocess.Popen[str] | None
         options["job_config"] = ray_private.job_without_folders()
     if address:
         options["address"] = address
-        _check_answers(address, asked)
+        check_answers(address, asked)
     else:
         private_token()
         # Without an address Ray would join whatever somebody has started on this machine.
@@ -124,7 +114,7 @@ def _started(verbose: bool, dashboard: bool, asked: subprocess.Popen[str] | None
         raise
     except Exception as error:  # Ray raises a bare one where its node does not come up in time
         where = f"RAY_ADDRESS: '{address}'" if address else "resources: a local Ray"
-        raise ResourceError(f"{where} cannot be used ({_short(str(error))}); {_remedy(str(error))}") from None
+        raise ResourceError(f"{where} cannot be used ({short(str(error))}); {remedy(str(error))}") from None
     host.handle_again(signal.SIGTERM)
     try:
         with contextlib.nullcontext() if verbose else ray_private.unprinted():
@@ -276,129 +266,6 @@ def reserve(placement: Placement, nodes: Sequence[Node]) -> Any:
             f"{amount(free.get('CPU', 0.0), free.get('GPU', 0.0))}); stop other work on the cluster, or ask for less"
         )
     return group
-
-
-def source_files(package: Path) -> list[Path]:
-    """The Python files of ``package``; in a checkout some of its folders are links."""
-    folders = os.walk(package, followlinks=True)
-    return [Path(folder, name) for folder, _, names in folders for name in names if name.endswith(".py")]
-
-
-def software() -> dict[str, str]:
-    """What decides the numbers that this process computes: versions, and a digest of raysim's own code."""
-    versions = {}
-    for name in ("numpy", "scipy", "scikit-learn", "torch"):
-        try:
-            # Builds for CUDA and for the CPU alone may stand side by side.
-            versions[name] = metadata.version(name).partition("+")[0]
-        except metadata.PackageNotFoundError:
-            versions[name] = "absent"
-    summed = hashlib.blake2b(digest_size=6)
-    for path in sorted(source_files(FOLDER)):
-        summed.update(path.relative_to(FOLDER).as_posix().encode() + path.read_bytes())
-    versions["raysim's code"] = summed.hexdigest()
-    return versions
-
-
-def check_same(others: Sequence[tuple[str, dict[str, str]]]) -> None:
-    """Raise ``ResourceError`` where another node than this (by address) has other software than this process."""
-    import ray
-
-    here = ray.util.get_node_ip_address()
-    # This node's are the same files, which someone may be editing.
-    elsewhere = [(node, theirs) for node, theirs in others if node != here]
-    if not elsewhere:
-        return
-    expected = software()
-    for node, theirs in elsewhere:
-        for name, version in expected.items():
-            if theirs.get(name) != version:
-                raise ResourceError(
-                    f"resources: {name} is {theirs.get(name)} on node {node} and {version} here; install the same on "
-                    "every node (constraints.txt; 'ray up' does it)"
-                )
-
-
-def _check_answers(address: str, asked: subprocess.Popen[str] | None) -> None:
-    """Find out in seconds what Ray itself would retry for minutes: nobody there, no Ray there, no or a wrong token.
-
-    ``asked``: who has been asked to greet it already; see :func:`_asked`.
-    """
-    if address in ("auto", "local"):
-        return
-    if "://" in address:
-        raise ResourceError(
-            f"RAY_ADDRESS: '{address}' is a Ray Client's address, whose data stay behind; run on the cluster with "
-            "'ray job submit', or give the head's host:port"
-        )
-    host, _, port = address.rpartition(":")
-    if not host or not port.isdigit():
-        raise ResourceError(f"RAY_ADDRESS: '{address}' is not host:port; for example 10.0.0.1:6379")
-    try:
-        socket.create_connection((host.strip("[]"), int(port)), CONNECT_SECONDS).close()
-    except OSError as error:
-        reason = error.strerror or str(error)
-        raise ResourceError(
-            f"RAY_ADDRESS: '{address}' does not answer ({reason}); see that the cluster is up and the address right"
-        ) from None
-    if asked is not None:
-        _check_greets(address, asked)
-        return
-    with _asked(address) as asked:
-        _check_greets(address, asked)
-
-
-@contextlib.contextmanager
-def _asked(address: str) -> Iterator[subprocess.Popen[str]]:
-    """A process that greets the Ray at an address, and is ended afterwards.
-
-    A process of its own, as the call takes no limit, writes to stderr, and can end the process it is made in.
-    """
-    command = [sys.executable, "-P", ray_private.__file__, address]
-    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as process:
-        try:
-            yield process
-        finally:
-            process.kill()
-
-
-def _check_greets(address: str, asked: subprocess.Popen[str]) -> None:
-    """Whether Ray answers there and takes our token."""
-    try:
-        _, said = asked.communicate(timeout=CONNECT_SECONDS)
-    except subprocess.TimeoutExpired:
-        raise ResourceError(
-            f"RAY_ADDRESS: '{address}' does not answer as Ray does; give the head's port, mostly 6379, "
-            "not the dashboard's"
-        ) from None
-    if not asked.returncode:
-        return
-    last = (said.strip().splitlines() or ["no reason is given"])[-1]
-    if "no authentication token was found" in last:
-        raise ResourceError(
-            f"RAY_ADDRESS: '{address}' needs a token (RAY_AUTH_MODE=token) and there is none here; {TOKEN_REMEDY}"
-        )
-    _, _, reason = last.partition(": ")
-    if "AuthenticationError" in last:
-        raise ResourceError(f"RAY_ADDRESS: '{address}' refuses this token ({_short(reason)}); {TOKEN_REMEDY}")
-    raise ResourceError(f"RAY_ADDRESS: '{address}' cannot be used ({_short(reason)}); {_remedy(reason)}")
-
-
-def _short(reason: str) -> str:
-    text = " ".join(reason.split())
-    if "Version mismatch" not in text:
-        text = text.split(". ")[0]
-    return text[:300] or "no reason is given"
-
-
-def _remedy(reason: str) -> str:
-    if "Version mismatch" in reason:
-        return "install the same Python and Ray here as on the cluster (constraints.txt)"
-    if "token" in reason:
-        return TOKEN_REMEDY
-    if SLOW in reason:
-        return "try again when the machine is less busy, or run with --in-process, which starts no Ray"
-    return "check 'ray status' there, or unset it"
 
 
 def _texts(bundles: Sequence[dict[str, float]]) -> str:

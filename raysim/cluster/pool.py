@@ -5,28 +5,27 @@ Both run the same :class:`HospitalGroup`; only the way a message travels differs
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from threading import Lock
 from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from raysim.cluster import node_sums
-from raysim.cluster.connection import check_same, software
-from raysim.cluster.lines import DIAL_SECONDS, Lines, Number, Switchboard, packed
+from raysim.cluster.answers import fetch, first_answers, first_line, has_died
+from raysim.cluster.devices import check_device, resolve_device
+from raysim.cluster.hospital_actor import HospitalActor
+from raysim.cluster.lines import DIAL_SECONDS, Lines, packed
 from raysim.cluster.placement import Placement
-from raysim.cluster.shipping import Delivery, Receiver, Sender, Shipment, Unreadable
-from raysim.core import host
+from raysim.cluster.shipping import Delivery, Sender, Shipment, Unreadable
+from raysim.cluster.software import check_same
 from raysim.core.errors import ResourceError
 from raysim.data.federation import Federation
 from raysim.engine.hospitals import HospitalGroup
 from raysim.engine.messages import HospitalStates, Inquiry, PartialResult, RoundPlan, Work
 from raysim.engine.pool import StateReferences
-from raysim.strategies.base import POOLED, Floats, Ids
-from raysim.strategies.shared.importing import search_only, search_path
+from raysim.strategies.base import POOLED, Floats
+from raysim.strategies.shared.importing import search_path
 
 T = TypeVar("T")
 
@@ -64,76 +63,6 @@ class LocalPool:
 
     def recall(self, memory: StateReferences) -> HospitalStates:
         return {hospital: theta for remembered in memory for hospital, theta in remembered.items()}
-
-
-@dataclass(frozen=True)
-class ActorReady:
-    """What an actor tells once it is up: what it computes on, what torch sees, its node's address and software."""
-
-    resolved: str
-    seen: str
-    node: str
-    software: dict[str, str]
-
-
-class HospitalActor:
-    """A Ray actor around a :class:`HospitalGroup`, with the device that its GPU share lets it see.
-
-    With each call comes what has been shipped to it; see :mod:`raysim.cluster.shipping`. Plain rounds may come past
-    Ray; see :mod:`raysim.cluster.lines`.
-    """
-
-    def __init__(self, folders: Sequence[str], pools: bool, device: str, threads: int, *served: Ids) -> None:
-        """``folders`` may hold modules of the user's. ``served`` are the ids of its hospitals, see :data:`PIECE`."""
-        search_only(folders)
-        host.limit_threads(threads)
-        self._resolved, self._seen = resolve_device(device)
-        self._receiver = Receiver()
-        self._group = HospitalGroup(
-            np.concatenate(served), pools=pools, device=self._resolved, open=self._receiver.open
-        )
-        self._one_at_a_time = Lock()
-        self._switchboard = Switchboard(lambda plan: self.round(plan, None, None)[0])
-
-    def round(
-        self, plan: RoundPlan, kept: HospitalStates | None, shipment: Shipment | None
-    ) -> tuple[PartialResult, HospitalStates]:
-        with self._one_at_a_time:
-            self._receiver.accept(plan.work.federation, shipment)
-            return self._group.round(plan, kept)
-
-    def ask(self, inquiry: Inquiry, kept: HospitalStates | None, shipment: Shipment | None) -> list[Floats]:
-        with self._one_at_a_time:
-            self._receiver.accept(inquiry.work.federation, shipment)
-            return self._group.ask(inquiry, kept)
-
-    def round_apart(
-        self, plan: RoundPlan, kept: HospitalStates | None, shipment: Shipment | None
-    ) -> tuple[PartialResult, HospitalStates, NDArray[np.int64] | None]:
-        """A round whose sums are a result of their own, which stays on the node until somebody asks for it."""
-        partial, remembered = self.round(plan, kept, shipment)
-        return replace(partial, units=None), remembered, partial.units
-
-    def added(self, *sums: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Sums of several actors, added up; see :mod:`raysim.cluster.node_sums`."""
-        return node_sums.added(sums)
-
-    def number(self) -> Number | None:
-        """Where plain rounds may be called past Ray."""
-        return self._switchboard.number()
-
-    def reads(self, folder: str, expected: tuple[Any, ...]) -> tuple[bool, str]:
-        """Whether this process can map a federation's folder, and the address of its node."""
-        import ray
-
-        return self._receiver.reads(folder, expected), ray.util.get_node_ip_address()
-
-    def ready(self, asking: str) -> ActorReady:
-        """Answers once the process is up; with its software where it is on another node than the one ``asking``."""
-        import ray
-
-        node = ray.util.get_node_ip_address()
-        return ActorReady(self._resolved, self._seen, node, software() if node != asking else {})
 
 
 class RayPool:
@@ -195,18 +124,8 @@ class RayPool:
         import ray
 
         here = ray.util.get_node_ip_address()
-        try:
-            answers = ray.get([actor.ready.remote(here) for actor in self.actors], timeout=seconds)
-        except ray.exceptions.GetTimeoutError:
-            raise ResourceError(
-                f"resources: {len(self.actors)} hospital actors were not up after {seconds:g} s, and Ray has "
-                f"{ray.available_resources()} free; stop other work on it or serve more hospitals per actor"
-            ) from None
-        except ray.exceptions.RayActorError as error:
-            raise ResourceError(
-                f"resources: a hospital actor could not start ({_last_line(error)}); see that every node has raysim "
-                "and what constraints.txt names"
-            ) from None
+        asked = [actor.ready.remote(here) for actor in self.actors]
+        answers = first_answers(asked, seconds, "hospital actor", "serve more hospitals per actor")
         self.places = [answer.node for answer in answers]
         check_same([(answer.node, answer.software) for answer in answers])
         warnings = [check_device(self._device, answer.resolved, answer.seen) for answer in answers]
@@ -325,9 +244,9 @@ class RayPool:
         try:
             answers: list[Any] = fetch(list(refs.values()))
         except ray.exceptions.RayActorError as error:
-            dead = next((i for i, ref in refs.items() if _actor_died(ref)), 0)
+            dead = next((i for i, ref in refs.items() if has_died(ref)), 0)
             raise ResourceError(
-                f"resources: {self._who(dead, work)} was lost {when} ({_first_line(error)}); see whether its node is "
+                f"resources: {self._who(dead, work)} was lost {when} ({first_line(error)}); see whether its node is "
                 "up, and has memory enough for it"
             ) from None
         return dict(zip(refs, answers, strict=True))
@@ -370,70 +289,3 @@ class RayPool:
         names = [str(i) for i in ids] if work is None else [Federation.open(work.federation).hospitals[i] for i in ids]
         more = f" and {len(names) - 3} more" if len(names) > 3 else ""
         return f"the actor of hospital{'s' if len(names) > 1 else ''} {', '.join(names[:3])}{more}"
-
-
-def _actor_died(ref: Any) -> bool:
-    import ray
-
-    try:
-        ray.get(ref, timeout=0)
-    except ray.exceptions.RayActorError:
-        return True
-    except ray.exceptions.RayError:
-        return False
-    return False
-
-
-def _first_line(error: Exception) -> str:
-    return next(iter(str(error).strip().splitlines()), type(error).__name__)
-
-
-def _last_line(error: Exception) -> str:
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return lines[-1] if lines else type(error).__name__
-
-
-def fetch(refs: Any) -> Any:
-    """``ray.get`` that raises a remote error as what it was there, not wrapped in Ray's trace."""
-    import ray
-
-    try:
-        return ray.get(refs)
-    except ray.exceptions.RayTaskError as error:
-        raise cause_of(error) from None
-
-
-def cause_of(error: Any) -> Exception:
-    """The exception that a remote call raised, without Ray's wrapping."""
-    import ray
-
-    cause = error
-    while getattr(cause, "cause", None) is not None and cause.cause is not cause:
-        cause = cause.cause
-    last = _last_line(cause)
-    if isinstance(cause, ray.exceptions.RaySystemError) and last.startswith(("ModuleNotFoundError", "ImportError")):
-        # Ray could not unpickle an argument there.
-        return ResourceError(
-            f"resources: what the run refers to cannot be imported on every node ({last}); install the same modules on "
-            "all, or put them where PYTHONPATH says"
-        )
-    return cause if isinstance(cause, Exception) else error
-
-
-def resolve_device(device: str) -> tuple[str, str]:
-    """``auto``, ``cpu`` or ``cuda`` to what this process computes on, and what torch sees."""
-    if device == "cpu":
-        return "cpu", ""
-    import torch
-
-    seen = f"CUDA_VISIBLE_DEVICES={os.environ.get('CUDA_VISIBLE_DEVICES', '')!r}, torch {torch.__version__}"
-    return "cuda" if torch.cuda.is_available() else "cpu", seen
-
-
-def check_device(wanted: str, resolved: str, seen: str) -> str | None:
-    """A warning where a GPU was meant and there is none; ``ResourceError`` where ``cuda`` is required."""
-    if wanted == "cuda" and resolved != "cuda":
-        raise ResourceError(f"resources.device: cuda, but torch sees no CUDA device ({seen}); install a CUDA build")
-    if wanted == "auto" and resolved == "cpu":
-        return f"a hospital actor holds a GPU share, but torch sees no CUDA device ({seen}): it computes on the CPU"
-    return None

@@ -13,7 +13,7 @@ from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from raysim.cluster.pool import cause_of
+from raysim.cluster.answers import cause_of, first_answers
 from raysim.config.resources import ResourcesSection
 from raysim.core import host
 from raysim.core.errors import ResourceError
@@ -212,21 +212,8 @@ class RunActors:
 
     def _up(self, actors: Sequence[Any]) -> list[int]:
         """The processes of actors, once these are up."""
-        import ray
-
-        try:
-            pids: list[int] = ray.get([actor.ready.remote() for actor in actors], timeout=ACTOR_START_SECONDS)
-        except ray.exceptions.GetTimeoutError:
-            raise ResourceError(
-                f"resources: {len(actors)} actors were not up after {ACTOR_START_SECONDS:g} s, and Ray has "
-                f"{ray.available_resources()} free; stop other work on it, or set resources.runs_at_once: 1"
-            ) from None
-        except ray.exceptions.RayActorError as error:
-            raise ResourceError(
-                f"resources: an actor could not start ({' '.join(str(error).split())[-200:]}); see that raysim and "
-                "what constraints.txt names are installed where Ray's processes run"
-            ) from None
-        return pids
+        asked = [actor.ready.remote() for actor in actors]
+        return first_answers(asked, ACTOR_START_SECONDS, "actor", "set resources.runs_at_once: 1")
 
 
 @dataclass

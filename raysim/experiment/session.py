@@ -8,10 +8,11 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from raysim.cluster.answers import cause_of
 from raysim.cluster.connection import connected, dashboard_address, live_nodes, reserve
 from raysim.cluster.coordinator import CoordinatorActor
 from raysim.cluster.placement import Placement, balance, describe, place
-from raysim.cluster.pool import LocalPool, RayPool, cause_of
+from raysim.cluster.pool import LocalPool, RayPool
 from raysim.config.nodes import Node, parse_nodes
 from raysim.config.resources import ResourcesSection
 from raysim.core import host

@@ -13,8 +13,9 @@ import pytest
 import ray
 
 from raysim.cluster import connection as cluster
-from raysim.cluster import ray_private
+from raysim.cluster import greeting, ray_private
 from raysim.cluster.placement import Placement, place
+from raysim.cluster.software import check_same, software
 from raysim.config.nodes import Node
 from raysim.config.resources import ResourcesSection
 from raysim.core.errors import HangingError, ResourceError
@@ -55,7 +56,7 @@ def _patient(*arguments: str) -> None:
 def _waiting(seconds: float, *arguments: str) -> None:
     from raysim.cli.main import main
 
-    cluster.CONNECT_SECONDS = seconds
+    greeting.CONNECT_SECONDS = seconds
     sys.argv = list(arguments)
     main()
 
@@ -119,7 +120,7 @@ def test_another_version_of_ray_is_named_whole(monkeypatch):
         )
 
     monkeypatch.setenv("RAY_ADDRESS", "10.0.0.1:6379")
-    monkeypatch.setattr(cluster, "_check_answers", lambda *_: None)
+    monkeypatch.setattr(cluster, "check_answers", lambda *_: None)
     monkeypatch.setattr(ray, "init", mismatch)
     with pytest.raises(ResourceError, match=r"Ray: 2.9.0 .* Ray: 2.60.0 .*; install the same Python and Ray here"):
         connect()
@@ -173,11 +174,11 @@ def test_any_other_failure_to_start_is_not_tried_again(monkeypatch):
 
 
 def test_other_software_on_a_node_is_named():
-    own = cluster.software()
-    cluster.check_same([("10.0.0.1", own), ("10.0.0.2", dict(own))])
-    cluster.check_same([(ray.util.get_node_ip_address(), own | {"numpy": "1.0"})])  # files that are being edited
+    own = software()
+    check_same([("10.0.0.1", own), ("10.0.0.2", dict(own))])
+    check_same([(ray.util.get_node_ip_address(), own | {"numpy": "1.0"})])  # files that are being edited
     with pytest.raises(ResourceError, match=r"resources: numpy is 1.0 on node 10.0.0.2 and .* here; install the same"):
-        cluster.check_same([("10.0.0.1", own), ("10.0.0.2", own | {"numpy": "1.0"})])
+        check_same([("10.0.0.1", own), ("10.0.0.2", own | {"numpy": "1.0"})])
 
 
 def test_nodes_are_started_only_where_those_that_stand_cannot():

@@ -29,7 +29,7 @@ OTHER_MEANINGS = {
         "raysim/config/aggregation.py",  # these, too
     ],
     "local": [
-        "raysim/cluster/connection.py",  # an address of Ray
+        *("raysim/cluster/connection.py", "raysim/cluster/greeting.py"),  # an address of Ray
         *("raysim/config/privacy.py", "raysim/engine/reception/privacy_ledger.py"),  # noise of each hospital's own
         *(
             "raysim/engine/reception/promise_checks.py",

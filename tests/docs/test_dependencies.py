@@ -8,7 +8,7 @@ import sys
 import tomllib
 from pathlib import Path
 
-from raysim.cluster.connection import source_files
+from raysim.cluster.software import source_files
 
 ROOT = Path(__file__).parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]

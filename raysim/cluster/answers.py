@@ -1,0 +1,81 @@
+"""What Ray's actors answer, and what is said where they do not."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from raysim.core.errors import ResourceError
+
+
+def first_answers(asked: Sequence[Any], seconds: float, kind: str, remedy: str) -> list[Any]:
+    """What actors answer once they are up; ``asked`` is a reference for each, and ``kind`` what they are.
+
+    Raises ``ResourceError`` where they are not up within ``seconds``, with what helps then beside stopping other work
+    (``remedy``), or where one cannot start.
+    """
+    import ray
+
+    try:
+        answers: list[Any] = ray.get(list(asked), timeout=seconds)
+    except ray.exceptions.GetTimeoutError:
+        raise ResourceError(
+            f"resources: {len(asked)} {kind}s were not up after {seconds:g} s, and Ray has "
+            f"{ray.available_resources()} free; stop other work on it, or {remedy}"
+        ) from None
+    except ray.exceptions.RayActorError as error:
+        raise ResourceError(
+            f"resources: a {kind} could not start ({_last_line(error)}); see that every node has raysim and what "
+            "constraints.txt names"
+        ) from None
+    return answers
+
+
+def fetch(refs: Any) -> Any:
+    """``ray.get`` that raises a remote error as what it was there, not wrapped in Ray's trace."""
+    import ray
+
+    try:
+        return ray.get(refs)
+    except ray.exceptions.RayTaskError as error:
+        raise cause_of(error) from None
+
+
+def cause_of(error: Any) -> Exception:
+    """The exception that a remote call raised, without Ray's wrapping."""
+    import ray
+
+    cause = error
+    while getattr(cause, "cause", None) is not None and cause.cause is not cause:
+        cause = cause.cause
+    last = _last_line(cause)
+    if isinstance(cause, ray.exceptions.RaySystemError) and last.startswith(("ModuleNotFoundError", "ImportError")):
+        # Ray could not unpickle an argument there.
+        return ResourceError(
+            f"resources: what the run refers to cannot be imported on every node ({last}); install the same modules on "
+            "all, or put them where PYTHONPATH says"
+        )
+    return cause if isinstance(cause, Exception) else error
+
+
+def has_died(ref: Any) -> bool:
+    """Whether an answer will never come, for the actor that was asked is dead."""
+    import ray
+
+    try:
+        ray.get(ref, timeout=0)
+    except ray.exceptions.RayActorError:
+        return True
+    except ray.exceptions.RayError:
+        return False
+    return False
+
+
+def first_line(error: Exception) -> str:
+    """The first line of what an error says, or its type."""
+    return next(iter(str(error).strip().splitlines()), type(error).__name__)
+
+
+def _last_line(error: Exception) -> str:
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return lines[-1] if lines else type(error).__name__

@@ -1,0 +1,104 @@
+"""Whether there is a Ray at an address that lets this process in, said within seconds."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+
+from raysim.cluster import ray_private
+from raysim.core.errors import ResourceError
+
+CONNECT_SECONDS = 10.0
+"""How long a cluster may take to answer at all."""
+
+SLOW = "timed out during startup"
+"""What Ray says of a node that it has started itself and that needs more than half a minute."""
+
+TOKEN_REMEDY = "put the cluster's token into ~/.ray/auth_token or RAY_AUTH_TOKEN and set RAY_AUTH_MODE=token"
+
+
+def check_answers(address: str, asked: subprocess.Popen[str] | None) -> None:
+    """Find out in seconds what Ray itself would retry for minutes: nobody there, no Ray there, no or a wrong token.
+
+    ``asked``: who has been asked to greet it already; see :func:`greeted`.
+    """
+    if address in ("auto", "local"):
+        return
+    if "://" in address:
+        raise ResourceError(
+            f"RAY_ADDRESS: '{address}' is a Ray Client's address, whose data stay behind; run on the cluster with "
+            "'ray job submit', or give the head's host:port"
+        )
+    host, _, port = address.rpartition(":")
+    if not host or not port.isdigit():
+        raise ResourceError(f"RAY_ADDRESS: '{address}' is not host:port; for example 10.0.0.1:6379")
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), CONNECT_SECONDS).close()
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise ResourceError(
+            f"RAY_ADDRESS: '{address}' does not answer ({reason}); see that the cluster is up and the address right"
+        ) from None
+    if asked is not None:
+        check_greets(address, asked)
+        return
+    with greeted(address) as asked:
+        check_greets(address, asked)
+
+
+@contextlib.contextmanager
+def greeted(address: str) -> Iterator[subprocess.Popen[str]]:
+    """A process that greets the Ray at an address, and is ended afterwards.
+
+    A process of its own, as the call takes no limit, writes to stderr, and can end the process it is made in.
+    """
+    command = [sys.executable, "-P", ray_private.__file__, address]
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+def check_greets(address: str, asked: subprocess.Popen[str]) -> None:
+    """Whether Ray answers there and takes our token."""
+    try:
+        _, said = asked.communicate(timeout=CONNECT_SECONDS)
+    except subprocess.TimeoutExpired:
+        raise ResourceError(
+            f"RAY_ADDRESS: '{address}' does not answer as Ray does; give the head's port, mostly 6379, "
+            "not the dashboard's"
+        ) from None
+    if not asked.returncode:
+        return
+    last = (said.strip().splitlines() or ["no reason is given"])[-1]
+    if "no authentication token was found" in last:
+        raise ResourceError(
+            f"RAY_ADDRESS: '{address}' needs a token (RAY_AUTH_MODE=token) and there is none here; {TOKEN_REMEDY}"
+        )
+    _, _, reason = last.partition(": ")
+    if "AuthenticationError" in last:
+        raise ResourceError(f"RAY_ADDRESS: '{address}' refuses this token ({short(reason)}); {TOKEN_REMEDY}")
+    raise ResourceError(f"RAY_ADDRESS: '{address}' cannot be used ({short(reason)}); {remedy(reason)}")
+
+
+def short(reason: str) -> str:
+    """What Ray says, on one line and without what it repeats."""
+    text = " ".join(reason.split())
+    if "Version mismatch" not in text:
+        text = text.split(". ")[0]
+    return text[:300] or "no reason is given"
+
+
+def remedy(reason: str) -> str:
+    """What helps where Ray says this."""
+    if "Version mismatch" in reason:
+        return "install the same Python and Ray here as on the cluster (constraints.txt)"
+    if "token" in reason:
+        return TOKEN_REMEDY
+    if SLOW in reason:
+        return "try again when the machine is less busy, or run with --in-process, which starts no Ray"
+    return "check 'ray status' there, or unset it"

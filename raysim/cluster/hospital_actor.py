@@ -1,0 +1,92 @@
+"""The Ray actor that serves some of the hospitals."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from threading import Lock
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from raysim.cluster import node_sums
+from raysim.cluster.devices import resolve_device
+from raysim.cluster.lines import Number, Switchboard
+from raysim.cluster.shipping import Receiver, Shipment
+from raysim.cluster.software import software
+from raysim.core import host
+from raysim.engine.hospitals import HospitalGroup
+from raysim.engine.messages import HospitalStates, Inquiry, PartialResult, RoundPlan
+from raysim.strategies.base import Floats, Ids
+from raysim.strategies.shared.importing import search_only
+
+
+@dataclass(frozen=True)
+class ActorReady:
+    """What an actor tells once it is up: what it computes on, what torch sees, its node's address and software."""
+
+    resolved: str
+    seen: str
+    node: str
+    software: dict[str, str]
+
+
+class HospitalActor:
+    """A Ray actor around a :class:`HospitalGroup`, with the device that its GPU share lets it see.
+
+    With each call comes what has been shipped to it; see :mod:`raysim.cluster.shipping`. Plain rounds may come past
+    Ray; see :mod:`raysim.cluster.lines`.
+    """
+
+    def __init__(self, folders: Sequence[str], pools: bool, device: str, threads: int, *served: Ids) -> None:
+        """``folders`` may hold modules of the user's. ``served`` are the ids of its hospitals, see :data:`PIECE`."""
+        search_only(folders)
+        host.limit_threads(threads)
+        self._resolved, self._seen = resolve_device(device)
+        self._receiver = Receiver()
+        self._group = HospitalGroup(
+            np.concatenate(served), pools=pools, device=self._resolved, open=self._receiver.open
+        )
+        self._one_at_a_time = Lock()
+        self._switchboard = Switchboard(lambda plan: self.round(plan, None, None)[0])
+
+    def round(
+        self, plan: RoundPlan, kept: HospitalStates | None, shipment: Shipment | None
+    ) -> tuple[PartialResult, HospitalStates]:
+        with self._one_at_a_time:
+            self._receiver.accept(plan.work.federation, shipment)
+            return self._group.round(plan, kept)
+
+    def ask(self, inquiry: Inquiry, kept: HospitalStates | None, shipment: Shipment | None) -> list[Floats]:
+        with self._one_at_a_time:
+            self._receiver.accept(inquiry.work.federation, shipment)
+            return self._group.ask(inquiry, kept)
+
+    def round_apart(
+        self, plan: RoundPlan, kept: HospitalStates | None, shipment: Shipment | None
+    ) -> tuple[PartialResult, HospitalStates, NDArray[np.int64] | None]:
+        """A round whose sums are a result of their own, which stays on the node until somebody asks for it."""
+        partial, remembered = self.round(plan, kept, shipment)
+        return replace(partial, units=None), remembered, partial.units
+
+    def added(self, *sums: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Sums of several actors, added up; see :mod:`raysim.cluster.node_sums`."""
+        return node_sums.added(sums)
+
+    def number(self) -> Number | None:
+        """Where plain rounds may be called past Ray."""
+        return self._switchboard.number()
+
+    def reads(self, folder: str, expected: tuple[Any, ...]) -> tuple[bool, str]:
+        """Whether this process can map a federation's folder, and the address of its node."""
+        import ray
+
+        return self._receiver.reads(folder, expected), ray.util.get_node_ip_address()
+
+    def ready(self, asking: str) -> ActorReady:
+        """Answers once the process is up; with its software where it is on another node than the one ``asking``."""
+        import ray
+
+        node = ray.util.get_node_ip_address()
+        return ActorReady(self._resolved, self._seen, node, software() if node != asking else {})

@@ -1,0 +1,111 @@
+"""Figures of models that hospitals tell with noise."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from raysim.cluster.placement import Placement, balance
+from raysim.cluster.pool import LocalPool
+from raysim.core.errors import ConfigError
+from raysim.data.federation import Federation
+from raysim.engine.coordinator import Coordinator
+from raysim.engine.job import Outcome, RunState
+from raysim.engine.job_checks import check_job
+from raysim.storage.checkpoints import decode, encode
+from raysim.strategies.one_model.fedavg import FedAvg
+from raysim.strategies.personal.fedper import FedPer
+from raysim.strategies.personal.fine_tuning import FineTuning
+from raysim.strategies.references.local import Local
+from tests.conftest import MakeFederation, job_of, with_patients
+from tests.privacy.test_noisy_statistics import SIZES, noisy
+from tests.privacy.test_patient import section
+
+
+@pytest.fixture
+def federation(federate: MakeFederation) -> Federation:
+    return federate(SIZES, [5, 6, 0, 8, 4, 3])
+
+
+def figured(federation: Federation, strategy=None, job=None, **keys) -> Outcome:
+    statistics = {"metrics": keys.pop("metrics", {"epsilon": 0.5})}
+    public = {"sizes": "public", "declared_public": ("sizes",), "statistics": statistics}
+    return noisy(federation, strategy, job=job, **public | keys)
+
+
+def test_figures_with_hardly_any_noise_are_those_of_binned_scores(federate):
+    full = federate([30, 40], [60, 80])
+    exact = noisy(full, sizes="public", declared_public=("sizes", "metrics"), noise_multiplier=1.0)
+    told_noisily = figured(full, metrics={"epsilon": 1e9}, noise_multiplier=1.0)
+    assert told_noisily.figures["global"] == pytest.approx(exact.figures["global"], abs=0.05)
+    assert (told_noisily.figures["global"][:, :2] == exact.figures["global"][:, :2]).all()
+    assert told_noisily.metrics["global"]["pooled_auroc"] == pytest.approx(
+        exact.metrics["global"]["pooled_auroc"], abs=0.02
+    )
+    assert told_noisily.metrics["global"].keys() == exact.metrics["global"].keys() - {
+        name for name in exact.metrics["global"] if name.startswith("calibration") or "_gap" in name
+    }
+    assert (told_noisily.bank == exact.bank).all()
+
+
+def test_every_evaluation_is_told_once_with_noise_of_its_own_and_paid_for(federation):
+    outcome = figured(federation, job={"rounds": 4}, noise_multiplier=9.0, metrics={"epsilon": 0.5})
+    assert outcome.privacy.covers == ("update", "metrics")
+    assert outcome.privacy.not_private == ()
+    silent = noisy(
+        federation, sizes="public", declared_public=("sizes", "metrics"), noise_multiplier=9.0, job={"rounds": 4}
+    )
+    assert outcome.privacy.epsilon == pytest.approx(silent.privacy.epsilon + 4 * 0.5)
+    assert [row.training_loss for row in outcome.rounds] == [None] * 4
+    assert outcome.convergence is None
+    # Hospitals without test rows tell noise too, and another one each time.
+    rows = [row.metrics["global"]["log_loss"] for row in outcome.rounds]
+    assert len(set(rows)) == 4
+    once = figured(federation, job={"rounds": 4, "every": 0}, noise_multiplier=9.0)
+    assert once.privacy.epsilon == pytest.approx(silent.privacy.epsilon + 0.5)
+
+
+def test_models_that_stay_at_hospitals_are_not_evaluated_with_noise(federation):
+    """They are made of patients without noise, who are then in all figures of them."""
+    assert list(figured(federation, FineTuning(), noise_multiplier=1.0).figures) == ["global"]
+    for strategy in (Local(), FedPer()):
+        with pytest.raises(ConfigError, match=r"privacy.statistics.metrics: .*stay at hospitals.*declare metrics"):
+            figured(federation, strategy, noise_multiplier=1.0)
+
+
+def test_an_epsilon_pays_for_all_evaluations(federation):
+    promised = figured(federation, epsilon=3.0, metrics={"epsilon": 0.25}).privacy
+    assert promised.epsilon == pytest.approx(3.0, abs=1e-2)
+    with pytest.raises(ConfigError, match=r"costs epsilon 6, metrics 3 times.*evaluation.every"):
+        figured(federation, epsilon=3.0, metrics={"epsilon": 2.0})
+
+
+def test_a_run_under_noisy_figures_goes_on_bit_for_bit(federation):
+    keys = {"mode": "local", "noise_multiplier": 1.0, "clip": 0.2, "statistics": {"metrics": {"epsilon": 0.5}}}
+    job = replace(job_of(federation, FedAvg(), rounds=4), privacy=section(**keys | {"declared_public": ("sizes",)}))
+    pool = LocalPool(Placement(balance(federation.totals, 2), 1, 0), "cpu")
+    events = list(Coordinator(pool).run(job, every=2))
+    (stood,) = [event for event in events if isinstance(event, RunState) and event.round == 2]
+    again, _ = decode(encode(stood, "print", job.strategy), job.strategy)
+    *_, outcome = Coordinator(pool).run(job, again)
+    np.testing.assert_array_equal(outcome.figures["global"], events[-1].figures["global"])
+    np.testing.assert_equal([row.metrics for row in outcome.rounds], [row.metrics for row in events[-1].rounds])
+    assert outcome.privacy == events[-1].privacy
+
+
+@pytest.mark.parametrize(
+    ("keys", "classes", "line"),
+    [
+        ({"groups": ["sex"]}, 2, r"privacy.statistics.metrics: .*evaluation.groups: sex"),
+        ({"predictions": True}, 2, r"privacy.statistics.metrics: .*evaluation.predictions"),
+        ({}, 3, r"privacy.statistics.metrics: .*two classes"),
+    ],
+)
+def test_figures_that_noisy_counts_do_not_give_are_refused(federate, keys, classes, line):
+    federation = with_patients(federate(SIZES, classes=classes))
+    job = job_of(federation, FedAvg(), **keys)
+    job = replace(job, privacy=section(mode="local", statistics={"metrics": {}}, declared_public=("sizes",)))
+    with pytest.raises(ConfigError, match=line):
+        check_job(job, federation)
