@@ -184,7 +184,7 @@ def test_a_row_adds_no_more_than_its_question_says(n, columns, classes, scale, s
         assert np.linalg.norm(added, axis=1).max() <= euclidean * (1 + 1e-12)
 
 
-def test_a_real_label_has_no_signature_with_noise(federation):
+def test_a_real_label_has_no_signature_with_noise():
     rows = replace(rows_of(5, 2), classes=0)
     with pytest.raises(ConfigError, match=r"privacy.statistics.signature: .*a number"):
         noisy_answer(
