@@ -9,6 +9,7 @@ from typing import Any
 from raysim.data.federation import Federation
 from raysim.engine.job import Outcome
 from raysim.engine.reception.promises import Terms, settled
+from raysim.privacy.statement import SHARED
 from raysim.tune.plan import SweepPlan
 from raysim.tune.spaces import Params
 
@@ -38,6 +39,8 @@ def cost(
     said = f"whoever sees all {runs} runs of this sweep: epsilon at most {shown}, delta {delta:.3g}"
     if exact:
         said += f"; not private: {', '.join(exact)}"
+    if runs > 1 and any(section.noise == "seeded" for section in sections):
+        said += f"; this {SHARED}"
     return {
         "runs": runs,
         "epsilon": "inf" if math.isinf(epsilon) else epsilon,

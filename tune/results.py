@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 
+from raysim.config.privacy import hides_sizes
 from raysim.config.schema import Config
 from raysim.core import bounded
 from raysim.data.federation import Federation
@@ -94,7 +95,7 @@ def write_page(
     setting = Setting(
         data=federation.fingerprint,
         hospitals=len(federation.hospitals),
-        rows=int(federation.totals.sum()),
+        rows=None if hides_sizes(plan.tree) else int(federation.totals.sum()),
         seeds=plan.seeds,
         config=(out.folder / "sweep.yaml").read_text(),
         mlflow=mlflow,

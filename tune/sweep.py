@@ -21,7 +21,7 @@ from raysim.data.federation import Federation
 from raysim.engine.job import Outcome, Result
 from raysim.experiment.services import STARTING
 from raysim.experiment.session import Session, longest_silence, open_session
-from raysim.report.progress import phase
+from raysim.report.progress import phase, size_said
 from raysim.storage.manifest import Manifest
 from raysim.storage.results import SPLIT, choose_folder, split_table, write_run
 from raysim.storage.resume import held
@@ -93,7 +93,8 @@ class SweepRun:
         self._journal = Journal(folder, header)
         self._total = plan.trials()
         self._finals: list[Outcome] = []
-        self._events = results.validation_events(self._federations.values())
+        hidden = config.privacy is not None and config.privacy.hides_sizes
+        self._events = None if hidden else results.validation_events(self._federations.values())
 
     def forget_failed(self) -> None:
         """Take failed trials for not run."""
@@ -181,8 +182,8 @@ class SweepRun:
         left = self._total - len(self._journal.trials)
         at_once, seeds = concurrency(self._plan, session.pool, max(left, 1)), len(self._plan.seeds)
         self._console.print(
-            f"{len(federation.hospitals)} hospitals, {int(federation.totals.sum()):,} rows, "
-            f"{federation.X.shape[1]} features; {session.where}; {left} trials of {seeds} seed{'s' * (seeds > 1)}, "
+            f"{size_said(federation, self._config.privacy)}; {session.where}; "
+            f"{left} trials of {seeds} seed{'s' * (seeds > 1)}, "
             f"{at_once} at a time, searcher {self._plan.sweep.searcher}, scheduler {self._plan.sweep.scheduler.name}",
             highlight=False,
             markup=False,
@@ -214,7 +215,8 @@ class SweepRun:
             out = Manifest.begin(folder, "run")
             write_run(out, federation, outcome, frozen, config.evaluation, precision, config.system)
             run = Result(label, job.strategy.yardstick, seed, federation, outcome, folder)
-            out.rows(SPLIT, split_table(federation))
+            if outcome.told_sizes is None:
+                out.rows(SPLIT, split_table(federation))
             write_run_page(out, run, frozen, "test")
             self._out.add(out)
             finals.append(headline(outcome.metrics))

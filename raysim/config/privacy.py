@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from typing import Literal
 
 from pydantic import FiniteFloat, field_validator, model_validator
@@ -190,6 +191,11 @@ class PrivacySection(Section):
         return {SIZE: given[0] if given else NoisyStatistic()} | named
 
     @property
+    def hides_sizes(self) -> bool:
+        """Whether nobody is to know how many rows hospitals have but by what these tell with noise."""
+        return self.sizes == "noisy"
+
+    @property
     def way(self) -> str:
         """The mode, or the unit's default one."""
         return self.mode or MODES[self.unit][0]
@@ -213,6 +219,12 @@ class PrivacySection(Section):
     def headline(self) -> Adversary:
         """Whom the promise is printed against first."""
         return self.against or ("server" if self.way == "local" else "outsider")
+
+
+def hides_sizes(written: Mapping[str, object]) -> bool:
+    """Whether a configuration as it is written lets nobody know how many rows hospitals have."""
+    privacy = written.get("privacy")
+    return isinstance(privacy, Mapping) and privacy.get("sizes") == "noisy"
 
 
 def plain(kind: str) -> str:

@@ -100,7 +100,7 @@ class Config(Section):
         return table()["strategies"] if value in ([], ()) else value
 
     @model_validator(mode="after")
-    def _fitting_seeds(self) -> Config:
+    def _fitting(self) -> Config:
         split = self.data.split
         if split.folds is not None and self.seeds:
             drawn = {(split.effective_seed(seed), split.fold(seed)) for seed in self.seeds}
@@ -108,6 +108,13 @@ class Config(Section):
                 raise ConfigError(
                     f"seeds: {list(self.seeds)} do not test once on each of {split.folds} folds, of which a run with "
                     f"seed s tests on fold s mod {split.folds}; use {list(range(split.folds))}"
+                )
+        for key in ("minimum", "largest"):
+            value = getattr(self.data, key)
+            if value is not None and self.privacy is not None and self.privacy.hides_sizes:
+                raise ConfigError(
+                    f"data.{key}: {value} leaves hospitals out by how many rows they have, which privacy.sizes: noisy "
+                    "hides; leave one of the two out"
                 )
         if len(set(self.seeds)) < len(self.seeds):
             raise ConfigError(f"seeds: {list(self.seeds)} repeats a seed; name each once")

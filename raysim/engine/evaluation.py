@@ -13,7 +13,7 @@ from raysim.config.evaluation import EvaluationSection
 from raysim.core.errors import ConfigError
 from raysim.data.federation import Federation
 from raysim.engine import subgroups
-from raysim.engine.job import Round
+from raysim.engine.job import Round, told_stays
 from raysim.engine.losses import TrainingLosses
 from raysim.engine.messages import PartialResult, StatisticNoise
 from raysim.metrics.binned import BINS, figures_of_counts
@@ -91,6 +91,7 @@ class Evaluation:
         self.pairs, self.sketches = {}, {}
         self.scores, self.validation_scores, self.errors = {}, {}, {}
         self._bins = 0 if section.clinical is None else section.clinical.bins
+        self._federation = federation
         self._task, self._totals, self._bounds = federation.task, federation.totals, federation.bounds
         self._every, self._order, self._rounds, self._traffic = section.every, order, rounds, traffic
         self._loss_points = section.loss_points
@@ -214,12 +215,7 @@ class Evaluation:
         return means
 
     def _stays(self, figures: Floats) -> Ids:
-        """All rows of each hospital ``[N]``, as far as it has told how many there are: training rows, and the others
-        by its figures.
-        """
-        if self._sizes is None:
-            return self._totals
-        return self._sizes + figures[:, 0].astype(np.int64)
+        return told_stays(self._federation, self._sizes, figures)
 
     def _tell(self, round: int, scalars: int) -> None:
         """Every hospital has told so many numbers for the experimenter's sake."""

@@ -189,11 +189,24 @@ class Outcome:
         """The training losses by round, 0 before training; empty where none were taken."""
         return self.losses.curve({row.round: row.training_loss for row in self.rounds})
 
+    def stays(self, federation: Federation, model: str) -> Ids:
+        """All rows of each hospital ``[N]``, as far as it has told how many there are; see :func:`told_stays`."""
+        return told_stays(federation, self.told_sizes, self.figures[model])
+
     @property
     def traffic(self) -> Bytes:
         """What was exchanged in all rounds together, without the set-up."""
         rounds = [row for row in self.rounds if row.round > 0]
         return Bytes(sum(row.bytes_down for row in rounds), sum(row.bytes_up for row in rounds))
+
+
+def told_stays(federation: Federation, sizes: Ids | None, figures: Floats) -> Ids:
+    """All rows of each hospital ``[N]``; where training rows are told with noise as ``sizes [N]``, these and the rows
+    of ``figures [N, len(task.figures)]``.
+    """
+    if sizes is None:
+        return federation.totals
+    return sizes + np.nan_to_num(figures[:, federation.task.figures.index("n")]).astype(np.int64)
 
 
 @dataclass(frozen=True, eq=False)

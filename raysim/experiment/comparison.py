@@ -14,6 +14,7 @@ import numpy as np
 import pandas as pd
 
 from raysim.config import plugins
+from raysim.config.privacy import hides_sizes
 from raysim.config.schema import Config
 from raysim.core.plain_yaml import dumped
 from raysim.data.federation import PARTS, Federation
@@ -143,7 +144,8 @@ def write_comparison(
     federation = results[0].federation
     out.csv("comparison.csv", table)
     out.json("answer.json", said.as_json())
-    out.rows(SPLIT, splits(results))
+    if results[0].outcome.told_sizes is None:
+        out.rows(SPLIT, splits(results))
     write_config(out, config.frozen(), federation)
     part = config.evaluation.part
     further = _clinical(results, part)
@@ -296,8 +298,10 @@ def _tracked(tracking: object) -> list[tuple[str, str]]:
 
 def sizes_said(result: Result) -> dict[str, str]:
     """For each model whose dependence on hospitals' size has an interval, what is to be said of it."""
-    totals = result.federation.totals.tolist()
-    slopes = {model: noise.slope_of(sums, totals) for model, sums in result.outcome.pairs.items()}
+    slopes = {
+        model: noise.slope_of(sums, result.outcome.stays(result.federation, model).tolist())
+        for model, sums in result.outcome.pairs.items()
+    }
     return {model: noise.size_sentence(slope) for model, slope in slopes.items() if np.isfinite(slope.low)}
 
 
@@ -307,19 +311,23 @@ def for_plots(hospitals: pd.DataFrame, part: str) -> pd.DataFrame:
 
 
 def page_provenance(frozen: Mapping[str, object], federations: Mapping[int, Federation], command: str) -> Provenance:
-    """From the data of each seed: what is told of it is that of the first seed, and named so where others differ."""
+    """From the data of each seed: what is told of it is that of the first seed, and named so where others differ.
+
+    Where sizes are told with noise, nothing is said of how many rows there are.
+    """
     data, (first, federation) = frozen["data"], next(iter(federations.items()))
+    counted = not hides_sizes(frozen)
     one = len({federation.fingerprint for federation in federations.values()}) == 1
     return Provenance(
         data=str(data["source"]) if isinstance(data, Mapping) else "",
         fingerprint=federation.fingerprint,
         hospitals=len(federation.hospitals),
-        rows={part: int(federation.sizes(part).sum()) for part in PARTS},
+        rows={part: int(federation.sizes(part).sum()) for part in PARTS if counted},
         seeds=sorted(federations),
         versions=provenance(federation)["versions"],
         config=dumped(frozen),
         command=command,
-        notes=federation.notes,
+        notes=federation.notes if counted else (),
         of_seed=None if one else first,
         date=time.strftime("%Y-%m-%d"),
         origin=plugins.origin(str(data["source"])) if isinstance(data, Mapping) and data.get("source") else "",

@@ -87,7 +87,7 @@ class Run:
                 write_run(
                     opened.manifest, federation, outcome, frozen, evaluation, config.training.precision, config.system
                 )
-                if not self.nested:
+                if not self.nested and outcome.told_sizes is None:
                     opened.manifest.rows(SPLIT, split_table(federation))
                 whole = self.folder.parents[2] if self.nested else None
                 write_run_page(opened.manifest, result, frozen, evaluation.part, whole)

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Literal
 
+import numpy as np
 from rich.console import Console
 
 from raysim.config import plugins, reading
@@ -126,7 +127,9 @@ class Experiment:
     def remarks(self) -> list[str]:
         """What is to be known before the start: seeds that nobody named, and what strategies say of their settings on
         these hospitals, a line for each thing said, after their labels."""
+        hidden = any(entry.config.privacy is not None and entry.config.privacy.hides_sizes for entry in self.entries)
         sizes = self._first.sizes("train")
+        sizes = np.ones_like(sizes) if hidden else sizes
         said: dict[str, list[str]] = {}
         for entry in self.entries:
             if remark := entry.strategy.remark(sizes):

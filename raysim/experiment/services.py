@@ -15,7 +15,7 @@ from raysim.experiment import unsent
 from raysim.experiment.run_actors import RunActors
 from raysim.experiment.run_placement import Load, at_once
 from raysim.experiment.session import Session, open_session
-from raysim.report.progress import RunProgress, phase
+from raysim.report.progress import RunProgress, phase, size_said
 from raysim.storage import resume
 from raysim.tracking.recording import Recorder
 
@@ -98,8 +98,7 @@ class RunServices:
         if warning:
             self.say(f"warning: {warning}")
         self._console.print(
-            f"{len(federation.hospitals)} hospitals, {int(federation.totals.sum()):,} rows, "
-            f"{federation.X.shape[1]} features; {where}",
+            f"{size_said(federation, self._config.privacy)}; {where}",
             highlight=False,
             markup=False,
         )

@@ -78,11 +78,16 @@ def _together(events: Sequence[Gaussian]) -> float:
 
 
 @lru_cache(maxsize=256)
-def rough(event: Repeated, delta: float) -> float:
-    """The epsilon of a patient at several hospitals from above, in a part of the time."""
+def rough(event: Repeated, delta: float, beside: tuple[Event, ...] = ()) -> float:
+    """The epsilon of a patient at several hospitals from above, in a part of the time.
+
+    ``beside`` is what each of these hospitals tells with noise besides: the epsilons of Laplace noise add up.
+    """
     if event.multiplier <= 0:
         return math.inf
-    return by_distributions([event], delta, ROUGH_INTERVAL)
+    normal = [replace(each, count=event.places * each.count) for each in beside if isinstance(each, Gaussian)]
+    pure = sum(event.places * each.count / each.multiplier for each in beside if isinstance(each, Laplace))
+    return by_distributions([event, *normal], delta, ROUGH_INTERVAL) + pure
 
 
 def by_distributions(events: Sequence[Event], delta: float, interval: float | None = None) -> float:

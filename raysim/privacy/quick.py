@@ -53,6 +53,26 @@ def epsilon(multiplier: float, rate: float, steps: int, delta: float, beside: fl
     return _converted(whole + ORDERS * (beside / 2.0), delta)
 
 
+def epsilon_at_several(
+    steps: Sequence[tuple[float, float, int]], places: int, delta: float, beside: float = 0.0
+) -> float:
+    """An upper bound of the epsilon of whoever is at so many ``places``, whichever these are.
+
+    ``steps`` are the multiplier, rate and count of each place; ``beside`` as above, of each place again. At each order
+    the places of the largest divergences are taken.
+    """
+    made = [(multiplier, rate, count) for multiplier, rate, count in steps if count]
+    if any(multiplier <= 0 for multiplier, _, _ in made):
+        return math.inf
+    if not made and not beside:
+        return 0.0
+    curves = np.zeros((len(made) + places, len(ORDERS)))
+    for row, (multiplier, rate, count) in zip(curves, made, strict=False):
+        row[:] = count * divergences(multiplier, rate)
+    whole = np.sort(curves, axis=0)[-places:].sum(axis=0)
+    return _converted(whole + places * ORDERS * (beside / 2.0), delta)
+
+
 def epsilon_of(events: Sequence[Gaussian | Laplace], delta: float) -> float:
     """An upper bound of the epsilon of all ``events`` together."""
     if any(event.multiplier <= 0 for event in events):

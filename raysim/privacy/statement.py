@@ -9,6 +9,12 @@ from typing import Any
 
 from raysim.privacy import accountant
 from raysim.privacy.events import Gaussian
+from raysim.privacy.noise import Origin
+
+SHARED = (
+    "holds with privacy.noise: system alone, for runs of one seed share their seeded noise, which can be subtracted"
+)
+"""What is said of the cost of several runs, some of which have one seed, and with it their noise."""
 
 
 @dataclass(frozen=True)
@@ -43,7 +49,10 @@ class Statement:
     events: Mapping[str, Sequence[tuple[float, float, int]]] | None = None
     """By adversary, what noise covers as events: multiplier, rate, count; None where each hospital has its own."""
     twice: float | None = None
-    """Epsilon of a patient who is at two hospitals, where that is another; of what noise covers alone."""
+    """Epsilon of a patient who is at two hospitals, whichever, against an outsider; of what noise covers alone."""
+
+    noise: Origin = "system"
+    """Where the noise came from."""
 
     @property
     def epsilon(self) -> float:

@@ -14,6 +14,8 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColum
 from rich.text import Text
 
 if TYPE_CHECKING:
+    from raysim.config.privacy import PrivacySection
+    from raysim.data.federation import Federation
     from raysim.engine.job import Round
 
 PLAIN_SECONDS = 5.0
@@ -162,3 +164,9 @@ class RunProgress:
 
     def _say(self, line: str) -> None:
         self._console.print(line, highlight=False, markup=False)
+
+
+def size_said(federation: Federation, privacy: PrivacySection | None) -> str:
+    """How large a federation is, in words; rows are counted where that is public."""
+    rows = "" if privacy is not None and privacy.hides_sizes else f"{int(federation.totals.sum()):,} rows, "
+    return f"{len(federation.hospitals)} hospitals, {rows}{federation.X.shape[1]} features"

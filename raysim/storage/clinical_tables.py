@@ -44,7 +44,7 @@ def tables(federation: Federation, outcome: Outcome, asked: ClinicalSection | No
         rng = stream(0, f"clinical/{model}")
         points = operating_points(counts, outcome.validation_scores.get(model), asked.specificity, asked.sensitivity)
         by_hospital = figures(counts, asked.thresholds, points, asked.bins, rng)
-        rows[EQUITY].append(_equity(model, clinical_equity(counts, by_hospital, federation.totals, rng)))
+        rows[EQUITY].append(_equity(model, clinical_equity(counts, by_hospital, outcome.stays(federation, model), rng)))
         together = counts.together()
         tested = np.flatnonzero(counts.rows)
         names = np.array(federation.hospitals, dtype=object)

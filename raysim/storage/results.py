@@ -112,7 +112,7 @@ def hospitals_table(federation: Federation, outcome: Outcome, part: str) -> pd.D
         intervals = _intervals(outcome, model)
         trained, stays = federation.sizes("train"), federation.totals
         if outcome.told_sizes is not None:  # what they have told in place of it
-            trained, stays = outcome.told_sizes, outcome.told_sizes + columns["n"].astype(np.int64)
+            trained, stays = outcome.told_sizes, outcome.stays(federation, model)
         head = {
             "hospital": federation.hospitals,
             "n_train": trained,
@@ -250,7 +250,7 @@ def summary(federation: Federation, outcome: Outcome) -> dict[str, Any]:
         "seconds_rounds": sum(row.seconds for row in outcome.rounds),
         **traffic(outcome),
         "federation_hospitals": len(federation.hospitals),
-        "federation_rows": int(federation.totals.sum()),
+        "federation_rows": int(outcome.stays(federation, model).sum()),
         "parameters": outcome.layout.size,
         "data": federation.fingerprint,
         "facts": {name: _json(value) for name, value in outcome.facts.items()},

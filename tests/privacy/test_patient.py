@@ -9,6 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 from torch import nn
 
 from raysim.cluster.placement import Placement, balance
@@ -22,7 +24,8 @@ from raysim.engine.job import Outcome, RunState
 from raysim.engine.job_checks import check_job
 from raysim.engine.messages import ModelSpec
 from raysim.engine.updates.contributions import drawn
-from raysim.privacy import quick
+from raysim.privacy import accountant, quick
+from raysim.privacy.events import Gaussian
 from raysim.storage.checkpoints import decode, encode
 from raysim.strategies.fairness.qfedavg import QFedAvg
 from raysim.strategies.hospital_clusters.clust_psi import ClustPsi
@@ -180,6 +183,42 @@ def test_pooled_is_accounted_as_sampled_noise_against_an_outsider_and_less_again
     assert told.epsilon < told.epsilons["peer"] < told.epsilons["server"]
     assert told.twice > told.epsilon
     assert (told.mode, told.covers, told.not_private) == ("pooled", ("update",), ())
+
+
+def test_a_patient_at_two_hospitals_is_promised_what_both_of_them_tell(federation):
+    """Steps of all patients: two hospitals make twice as many, whichever they are."""
+    keys = {"mode": "local", "noise_multiplier": 3.0, "delta": 1e-5, "job": {"rounds": 7, "epochs": 1, "batch_size": 0}}
+    told = private(federation, **keys).privacy
+    assert told.epsilon == pytest.approx(quick.epsilon(3.0, 1.0, 7, 1e-5))
+    assert told.twice == pytest.approx(quick.epsilon(3.0, 1.0, 14, 1e-5))
+    assert told.as_json()["epsilon_at_two_hospitals"] == told.twice
+    counts = {"sizes": "noisy", "statistics": {"sizes": {"epsilon": 0.25}}, "declared_public": ("metrics",)}
+    assert private(federation, **keys, **counts).privacy.twice == pytest.approx(told.twice + 0.5)
+    assert private(federation, **keys, unit="example").privacy.twice is None
+
+
+def test_what_is_told_beside_pooled_gradients_counts_at_both_hospitals(federation):
+    keys = {"mode": "pooled", "noise_multiplier": 2.0, "delta": 1e-5, "job": {"rounds": 20}}
+    plain = private(federation, **keys).privacy
+    counts = {"sizes": "noisy", "statistics": {"sizes": {"epsilon": 0.25}}, "declared_public": ("metrics",)}
+    assert private(federation, **keys, **counts).privacy.twice == pytest.approx(plain.twice + 0.5)
+    normal = counts | {"statistics": {"sizes": {"noise_multiplier": 1.0}}}
+    told = private(federation, **keys, **normal).privacy.twice
+    assert told > accountant.by_distributions([Gaussian(1.0, 1.0, 2)], 1e-5)
+    assert told < plain.twice + accountant.by_distributions([Gaussian(1.0, 1.0, 2)], 1e-5)
+
+
+@given(
+    hospitals=st.lists(
+        st.tuples(st.floats(0.7, 9.0), st.sampled_from([0.1, 0.5, 1.0]), st.integers(0, 9)), min_size=1, max_size=5
+    )
+)
+def test_the_bound_for_two_hospitals_holds_for_the_worst_pair(hospitals):
+    bound = quick.epsilon_at_several(hospitals, 2, 1e-5)
+    for i, one in enumerate(hospitals):
+        for other in hospitals[i + 1 :]:
+            pair = [Gaussian(*each) for each in (one, other) if each[2]]
+            assert bound >= (quick.epsilon_of(pair, 1e-5) if pair else 0.0) - 1e-12
 
 
 @pytest.mark.parametrize("mode", ["pooled", "local"])

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -13,6 +15,7 @@ import yaml
 import raysim
 from raysim.core.errors import ConfigError
 from raysim.privacy.statement import Statement, together
+from raysim.report.sections.privacy import sentences
 
 SMALL: dict[str, Any] = {
     "data": {"source": "synthetic", "hospitals": 6, "rows": 400, "features": 4},
@@ -84,6 +87,21 @@ def test_a_comparison_says_what_it_costs_to_have_seen_all_of_its_runs(tmp_path):
     (whole,) = [line for line in said if "Whoever sees all 4 runs" in line]
     assert "epsilon = " in whole
     assert "infinite" not in whole
+    assert "holds with privacy.noise: system alone" in whole
+
+
+def test_runs_that_share_their_noise_are_not_promised_what_noise_of_their_own_would_keep():
+    """What one seed's runs say of the same rows under the same noise differs by no noise at all."""
+    one = Statement("patient", "pooled", "outsider", 1e-5, {"outsider": 2.0}, noise="seeded")
+
+    def said(noise, seeds):
+        told = replace(one, noise=noise)
+        outcome = SimpleNamespace(privacy=told)
+        return sentences([SimpleNamespace(label="a", seed=seed, outcome=outcome) for seed in seeds])[-1]
+
+    assert "can be subtracted" in said("seeded", [0, 0])
+    assert "can be subtracted" not in said("seeded", [0, 1])
+    assert "can be subtracted" not in said("system", [0, 0])
 
 
 def test_known_events_compose_to_less_than_the_sum_and_others_add_up():

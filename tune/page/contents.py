@@ -29,7 +29,8 @@ Tested = Mapping[str, tuple[float, float]]
 class Setting:
     """What was searched on what; printed at the foot of the page.
 
-    - ``data``: its fingerprint; ``hospitals`` and ``rows`` of it; ``seeds`` of each trial; ``config``, the sweep file.
+    - ``data``: its fingerprint; ``hospitals`` and ``rows`` of it, None where these are told with noise; ``seeds`` of
+      each trial; ``config``, the sweep file.
     - ``mlflow``: the address of the sweep's trials, or the command that opens them; empty without a store.
     - ``runs``: the pages of the recommended configuration on test rows, by seed.
     - ``warning``: what makes its choice less than it seems; empty where nothing does.
@@ -37,7 +38,7 @@ class Setting:
 
     data: str
     hospitals: int
-    rows: int
+    rows: int | None
     seeds: Sequence[int]
     config: str
     mlflow: str

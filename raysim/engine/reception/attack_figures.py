@@ -33,7 +33,7 @@ def attack_figures(job: Job, outcome: Outcome, clean: Outcome | None, data: Any)
     names = (task.headline, "worst_decile", "gini")
 
     def honest(of: Outcome) -> dict[str, float]:
-        summary = task.summarise(of.figures[model][~bad], data.totals[~bad])
+        summary = task.summarise(of.figures[model][~bad], of.stays(data, model)[~bad])
         return {name: float(summary[name]) for name in names}
 
     told = honest(outcome)

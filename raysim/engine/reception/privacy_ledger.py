@@ -7,7 +7,7 @@ is named. Exact kinds count against every adversary, for results are published w
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, get_args
 
 import numpy as np
@@ -16,9 +16,9 @@ from numpy.typing import NDArray
 from raysim.config.privacy import UPDATES, Adversary, PrivacySection, plain
 from raysim.data.federation import Federation
 from raysim.engine.reception.noisy_statistics import events
-from raysim.engine.reception.promises import Terms, by_hospital, multipliers, settled, spent
+from raysim.engine.reception.promises import Terms, at_two_hospitals, by_hospital, multipliers, settled, spent
 from raysim.privacy import accountant
-from raysim.privacy.events import Repeated
+from raysim.privacy.events import Event, Repeated
 from raysim.privacy.statement import Statement
 from raysim.strategies.base import Ids
 from raysim.traffic.ledger import Ledger
@@ -43,13 +43,12 @@ def statement(job: Job, federation: Federation, ledger: Ledger, sizes: Ids | Non
     covers += tuple(noisy)
     exact = tuple(kind for kind in released if kind not in covers and plain(kind) not in public)
     beside = list(noisy.values())
-    covered, multiplier, hospitals = {}, section.noise_multiplier, None
+    covered, multiplier, hospitals, twice = {}, section.noise_multiplier, None, None
     spent_by: dict[str, list[tuple[float, float, int]]] | None = None
     if section.own_steps:
-        noise, each = (
-            multipliers(section, terms),
-            by_hospital(section, terms, _joined(ledger, len(terms.patients)), beside),
-        )
+        joined = _joined(ledger, len(terms.patients))
+        noise, each = multipliers(section, terms), by_hospital(section, terms, joined, beside)
+        twice = at_two_hospitals(section, terms, joined, beside) if section.unit == "patient" else None
         there = np.array(terms.patients) > 0
         covered = dict.fromkeys(get_args(Adversary), float(each.max(initial=0.0)))
         hospitals = {
@@ -60,6 +59,8 @@ def statement(job: Job, federation: Federation, ledger: Ledger, sizes: Ids | Non
         rounds = _rounds(ledger, UPDATES)
         if section.way == "local":
             rounds = int(_joined(ledger, len(federation.hospitals)).max(initial=0))
+        if section.way == "pooled" and section.unit == "patient":
+            twice = _twice(section, rounds, beside)
         spent_by = {}
         for adversary in get_args(Adversary):
             training = spent(section, terms, adversary, multiplier or 0.0, rounds)
@@ -81,16 +82,19 @@ def statement(job: Job, federation: Federation, ledger: Ledger, sizes: Ids | Non
         clip=section.clip,
         by_hospital=hospitals,
         events=None if beside else spent_by,
-        twice=_twice(section, covered, rounds) if section.way == "pooled" else None,
+        twice=twice,
+        noise=section.noise,
     )
 
 
-def _twice(section: PrivacySection, covered: Mapping[str, float], rounds: int) -> float:
-    """What pooled rounds cost a patient who is at two hospitals, against an outsider; from above."""
+def _twice(section: PrivacySection, rounds: int, beside: Sequence[Event]) -> float:
+    """What pooled rounds, and all that is told with noise ``beside``, cost a patient who is at two hospitals, against
+    an outsider; from above.
+    """
     if not rounds:
         return 0.0
     event = Repeated(section.noise_multiplier or 0.0, section.sampling, 2, rounds)
-    return accountant.rough(event, section.delta)
+    return accountant.rough(event, section.delta, tuple(beside))
 
 
 def _rounds(ledger: Ledger, kinds: Sequence[str]) -> int:

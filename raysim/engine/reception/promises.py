@@ -219,6 +219,21 @@ def by_hospital(
     )
 
 
+def at_two_hospitals(
+    section: PrivacySection, terms: Terms, joined: NDArray[np.int64], events: Sequence[Event]
+) -> float:
+    """The epsilon of a patient who is at two hospitals in mode ``local``, whichever two; arguments as above."""
+    beside = Beside.of(events)
+    steps = [
+        (float(s), rate, int(rounds) * count)
+        for s, rate, rounds, count, patients in zip(
+            multipliers(section, terms), terms.rates, joined, terms.steps, terms.patients, strict=True
+        )
+        if patients
+    ]
+    return quick.epsilon_at_several(steps, 2, section.delta, beside.normal) + 2.0 * beside.laplace
+
+
 def settled(section: PrivacySection, terms: Terms) -> PrivacySection:
     """The section with both epsilon and noise multiplier, the missing one computed, who adds noise, and against whom.
 

@@ -67,7 +67,8 @@ def cards(
     left = {result.label: _sent([each for each in results if each.label == result.label]) for result in first}
     shared = [_clusters(result, called[result.label], trained) for result in first]
     clinical = _clinical(results, recommended)
-    rows = {name: _rows(results, name) for name in PARTS}
+    noisy = any(result.outcome.told_sizes is not None for result in results)
+    rows = {name: _rows(results, name) for name in PARTS if not noisy}
     events = _events(hospitals)
     judged = {h: int(max(figure.seeds[h] for figure in figures.values())) for h in range(len(federation.hospitals))}
     built = []

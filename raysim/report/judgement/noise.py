@@ -125,12 +125,12 @@ def noise(results: Sequence[Result], minimum_events: int) -> dict[tuple[str, str
             first,
             noise_floor(
                 sums,
-                result.federation.totals,
+                result.outcome.stays(result.federation, model),
                 chance,
                 minimum_events=minimum_events,
                 draws=DRAWS,
             ),
-            slope_of(sums, result.federation.totals.tolist()),
+            slope_of(sums, result.outcome.stays(result.federation, model).tolist()),
             _gaps(result.outcome, model, result.federation.task, of_groups),
         )
         for result in results
@@ -152,7 +152,7 @@ def _of_errors(results: Sequence[Result], minimum_rows: int) -> dict[tuple[str, 
                 figures[:, rmse],
                 result.outcome.errors[model].errors,
                 np.nan_to_num(figures[:, rows]).astype(np.int64),
-                result.federation.totals,
+                result.outcome.stays(result.federation, model),
                 chance,
                 minimum_rows=minimum_rows,
                 draws=DRAWS,

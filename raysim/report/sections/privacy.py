@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 
 from raysim.engine.job import Result
-from raysim.privacy.statement import Statement, together
+from raysim.privacy.statement import SHARED, Statement, together
 
 
 def of_run(result: Result) -> str:
@@ -28,7 +28,8 @@ def sentences(results: Sequence[Result]) -> tuple[str, ...]:
     without = sorted({label for label, each in told if each is None})
     if without:
         return (*said, f"Nothing is promised of all runs together, for {', '.join(without)} came without noise.")
-    return (*said, _all(tuple(each for _, each in told if each is not None)))
+    seeds = [result.seed for result in results if result.outcome.privacy is not None]
+    return (*said, _all(tuple(each for _, each in told if each is not None), one_seed=len(set(seeds)) < len(seeds)))
 
 
 def figures(told: Statement | None) -> dict[str, float]:
@@ -39,10 +40,11 @@ def figures(told: Statement | None) -> dict[str, float]:
     return finite | {"delta": told.delta}
 
 
-def _all(statements: tuple[Statement, ...]) -> str:
+def _all(statements: tuple[Statement, ...], *, one_seed: bool) -> str:
     whole, delta, against = together(statements)
     epsilon = "infinite" if math.isinf(whole) else f"{whole:.4g}"
     return (
         f"Whoever sees all {len(statements)} runs of this page learns more than from one: together epsilon = "
-        f"{epsilon}, delta = {delta:.3g} for one {statements[0].unit} against the {against}."
+        f"{epsilon}, delta = {delta:.3g} for one {statements[0].unit} against the {against}"
+        + (f"; this {SHARED}." if one_seed and any(each.noise == "seeded" for each in statements) else ".")
     )

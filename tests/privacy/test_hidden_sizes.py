@@ -1,0 +1,124 @@
+"""Where sizes are told with noise, nothing that a command writes or says holds the exact ones."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import raysim
+from raysim.config.reading import checked
+from raysim.core.errors import ConfigError
+from raysim.data.federation import PARTS, Federation
+
+ROWS = (1307, 1511, 1823, 2029)
+"""Of each hospital, so that no other number is likely to be one of theirs."""
+
+
+@pytest.fixture
+def tree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    """Four hospitals whose rows are patients, split in two."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("RAYSIM_CACHE", str(tmp_path / "cache"))
+    rng = np.random.default_rng(5)
+    hospital = np.repeat([f"h{i}" for i in range(len(ROWS))], ROWS)
+    x = rng.normal(size=len(hospital))
+    died = (rng.random(len(x)) < 1 / (1 + np.exp(-x))).astype(int)
+    rows = {"hospital": hospital, "x": x, "z": rng.normal(size=len(x)), "died": died}
+    pd.DataFrame(rows).to_csv("t.csv", index=False)
+    return {
+        "name": "hidden",
+        "data": {
+            "source": "table",
+            "path": str(tmp_path / "t.csv"),
+            "silo": "hospital",
+            "label": "died",
+            "preprocessing": "none",
+        },
+        "training": {"rounds": 2, "batch_size": 0, "local_epochs": 1},
+        "evaluation": {"every": 0},
+        "strategy": {"name": "fedavg"},
+        "tracking": {"uri": "none"},
+        "privacy": {
+            "unit": "patient",
+            "mode": "local",
+            "epsilon": 5,
+            "sizes": "noisy",
+            "statistics": {"sizes": {"epsilon": 0.02}},  # so much that what is told is hardly what there is
+            "declared_public": ["metrics"],
+        },
+    }
+
+
+def exact(folder: Path) -> set[int]:
+    """The numbers that are not to be known, of a federation in the cache folder."""
+    (stored,) = (folder / "cache" / "federations").iterdir()
+    federation = Federation.open(stored)
+    train = federation.sizes("train").tolist()
+    assert len(set(train)) == len(ROWS)
+    together = [int(federation.sizes(part).sum()) for part in PARTS if part == "train"]
+    return {*train, *federation.totals.tolist(), *together, int(federation.totals.sum())}
+
+
+def numbers(text: str) -> set[int]:
+    """The whole numbers in a text, with and without commas between thousands."""
+    plain = re.findall(r"(?<![\d.#])\d+(?![\d.%])", text)
+    parted = re.findall(r"(?<![\d.#])\d{1,3}(?:,\d{3})+(?![\d.%])", text)
+    return {int(each.replace(",", "")) for each in (*plain, *parted)}
+
+
+def written(folder: Path) -> dict[str, set[int]]:
+    """The whole numbers in each text that a command has written, but for sizes of files."""
+    texts = (path for path in folder.rglob("*") if path.suffix in (".csv", ".json", ".yaml", ".html", ".md", ".txt"))
+    kept = (path for path in texts if path.name != "manifest.json")
+    return {str(path.relative_to(folder)): numbers(path.read_text()) for path in kept}
+
+
+@pytest.mark.parametrize("command", ["run", "compare"])
+@pytest.mark.parametrize("metrics", ["public", "noisy"])
+def test_no_file_and_no_line_holds_an_exact_size(tree, tmp_path, capsys, command, metrics):
+    if metrics == "noisy":
+        tree["privacy"] |= {"declared_public": []}
+        tree["privacy"]["statistics"]["metrics"] = {"epsilon": 1.0}
+    if command == "compare":
+        del tree["strategy"]
+        tree |= {"strategies": ["fedavg", {"name": "clustered", "clusters": 2}], "seeds": [3], "reference": "fedavg"}
+        tree["privacy"]["statistics"]["signature"] = {"epsilon": 1.0}
+        raysim.compare(tree, out=tmp_path / "out", in_process=True)
+    else:
+        raysim.run(tree, out=tmp_path / "out", in_process=True)
+    hidden = exact(tmp_path)
+    assert hidden & numbers(pd.DataFrame({"n": sorted(hidden)}).to_csv(index=False)) == hidden  # they would be seen
+    files = written(tmp_path / "out")
+    assert {"summary.json" if command == "run" else "comparison.csv", "report.html", "hospitals.csv"} <= files.keys()
+    assert not {name: seen & hidden for name, seen in files.items() if seen & hidden}
+    said = capsys.readouterr()
+    assert not numbers(said.out + said.err) & hidden
+
+
+def test_sizes_that_are_public_are_written(tree, tmp_path):
+    """The other way round, so that the numbers are seen where they stand."""
+    tree["privacy"] |= {"sizes": "public", "declared_public": ["metrics", "sizes"], "statistics": {}}
+    raysim.run(tree, out=tmp_path / "out", in_process=True)
+    files, hidden = written(tmp_path / "out"), exact(tmp_path)
+    assert {"summary.json", "hospitals.csv", "report.html"} <= {name for name, seen in files.items() if seen & hidden}
+    assert "split.csv" in files
+
+
+def test_rows_of_all_together_are_as_told(tree, tmp_path):
+    raysim.run(tree, out=tmp_path / "out", in_process=True)
+    table = pd.read_csv(tmp_path / "out" / "hospitals.csv")
+    summary = json.loads((tmp_path / "out" / "summary.json").read_text())
+    assert summary["federation_rows"] == table["n_total"].sum()
+
+
+@pytest.mark.parametrize("key", ["minimum", "largest"])
+def test_hospitals_are_not_left_out_by_what_is_hidden(tree, key):
+    tree["data"][key] = 2
+    with pytest.raises(ConfigError, match=rf"data.{key}: 2 leaves hospitals out.*privacy.sizes: noisy"):
+        checked(tree)
