@@ -12,6 +12,8 @@ OPTIONS ?=
 # Test processes: one more than there are cores, at most four; each takes a gigabyte of memory.
 WORKERS ?= auto
 BIN := $(VENV)/bin
+# Containers often have Python keep no byte code: hundreds of processes would compile raysim and its tests anew.
+export PYTHONDONTWRITEBYTECODE :=
 PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 

@@ -16,6 +16,7 @@ LONGEST = (
     "faults",
     "sweeps",
     "actors",
+    "tests/cluster/test_driver_faults.py",
     "tests/api/test_host.py",
     "tests/core/test_wheel.py",
     "tests/docs/test_python.py",
