@@ -5,7 +5,8 @@
 the verdict on the training loss after so many rounds, and that loss. A run of the longest has all shorter ones in it.
 ``--summary study.csv`` prints for each setting of how many of these runs the loss stands still. ``--decay study.csv``
 writes a row a kind of data, strategy, ``weight_decay`` and seed, with the other keys at their defaults: the loss on the
-training rows and on the test rows, and prints the means.
+training rows and on the test rows, and prints the means. ``--real study.csv`` does the same for a real label over
+learning rates alone, on tables of the same sizes and one with more features than a hospital has rows.
 """
 
 from __future__ import annotations
@@ -38,6 +39,15 @@ GRID: dict[str, tuple[Any, ...]] = {
     "local_epochs": (1, 5),
 }
 
+
+REAL_KINDS = {
+    "few_large": ("few_large", ()),
+    "many_small": ("many_small", ()),
+    "wide": ("many_small", ("data.hospitals=150", "data.rows_per_hospital=12", "data.features=100")),
+}
+"""Of a real label: the file of ``experiments/defaults/``, and what differs from it."""
+
+REAL_RATES = (0.003, 0.005, 0.01, 0.03, 0.1)
 
 DECAYS = (0.0, 1e-4, 1e-3)
 SEEDS = (0, 1, 2)
@@ -73,8 +83,37 @@ def decay_row(kind: str, strategy: str, decay: float, seed: int) -> dict[str, An
     return {**head, "training_loss": curve[max(curve)], "test_loss": served["log_loss"], "auroc": served["auroc"]}
 
 
-def _outcome(kind: str, strategy: str, training: dict[str, Any], seed: int) -> Outcome:
-    overrides = [f"training.{key}={value}" for key, value in training.items()]
+def real_row(kind: str, strategy: str, rate: float, seed: int) -> dict[str, Any]:
+    """The verdict of one run of a real label, and its losses: at the end, and the least one."""
+    head = {"kind": kind, "strategy": strategy, "learning_rate": rate, "seed": seed}
+    file, changes = REAL_KINDS[kind]
+    changes = ("data.task=regression", "model.name=linear_regression", *changes)
+    try:
+        outcome = _outcome(file, strategy, {"learning_rate": rate, "rounds": max(ROUNDS)}, seed, changes)
+    except RaysimError:
+        return {**head, "verdict": "diverged", "loss": float("nan"), "least": float("nan"), "mae": float("nan")}
+    losses = list(outcome.loss_curve.values())
+    verdict = convergence(losses, outcome.losses.constant).verdict
+    mae = list(outcome.metrics.values())[-1]["mae"]
+    return {**head, "verdict": verdict, "loss": losses[-1], "least": min(losses), "mae": mae}
+
+
+def real_summary(table: pd.DataFrame) -> str:
+    """By kind and rate: of how many runs the loss stands still, falls, and grows, and the mean error on test rows."""
+    lines = [
+        ["kind", "learning rate", "converged", "falling", "diverged", *STRATEGIES],
+        ["---"] * (5 + len(STRATEGIES)),
+    ]
+    for (kind, rate), runs in table.groupby(["kind", "learning_rate"], sort=False):
+        verdicts = runs["verdict"].value_counts()
+        errors = runs.groupby("strategy")["mae"].mean()
+        counts = [str(verdicts.get(verdict, 0)) for verdict in ("converged", "falling", "diverged")]
+        lines.append([str(kind), str(rate), *counts, *(f"{errors[strategy]:.3g}" for strategy in STRATEGIES)])
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def _outcome(kind: str, strategy: str, training: dict[str, Any], seed: int, changes: tuple[str, ...] = ()) -> Outcome:
+    overrides = [*changes, *(f"training.{key}={value}" for key, value in training.items())]
     overrides += [f"strategy={strategy}", f"seed={seed}"]
     config = reading.resolve(Path(f"experiments/defaults/{kind}.yaml"), overrides, reads=())
     federation = plugins.build_federation(config.data, plugins.build_source(config.data), config.seed)
@@ -101,6 +140,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path)
     parser.add_argument("--summary", type=Path)
     parser.add_argument("--decay", type=Path)
+    parser.add_argument("--real", type=Path)
     given = parser.parse_args()
     if given.out is not None:
         rows: list[dict[str, Any]] = []
@@ -117,6 +157,13 @@ def main() -> None:
                 pd.DataFrame(found).to_csv(given.decay, index=False)
         means = pd.DataFrame(found).groupby(["kind", "strategy", "weight_decay"], sort=False).mean()
         print(means.drop(columns="seed").round(4).to_string())
+    if given.real is not None:
+        verdicts: list[dict[str, Any]] = []
+        with host.threads(1):
+            for seed, kind, rate, strategy in itertools.product(SEEDS, REAL_KINDS, REAL_RATES, STRATEGIES):
+                verdicts.append(real_row(kind, strategy, rate, seed))
+                pd.DataFrame(verdicts).to_csv(given.real, index=False)
+        print(real_summary(pd.DataFrame(verdicts)))
     if given.summary is not None:
         print(summary(pd.read_csv(given.summary)))
 

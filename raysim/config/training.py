@@ -40,7 +40,7 @@ class TrainingSection(Section):
     local_epochs: int = default("training.local_epochs", ge=1)
     batch_size: int = default("training.batch_size", ge=0)
     optimizer: Literal["sgd", "momentum", "adam"] = default("training.optimizer")
-    learning_rate: float = default("training.learning_rate", gt=0, allow_inf_nan=False)
+    learning_rate: float | None = default("training.learning_rate", gt=0, allow_inf_nan=False)
     weight_decay: float = default("training.weight_decay", ge=0, allow_inf_nan=False)
     class_weights: Literal["none", "balanced"] | tuple[float, ...] = default("training.class_weights")
     precision: Literal["float32", "float64"] = default("training.precision")

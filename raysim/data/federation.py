@@ -80,6 +80,11 @@ class Federation:
             columns=tuple(Column(**column) for column in meta.get("columns", ())),
         )
 
+    @staticmethod
+    def of_real_label(folder: Path | str) -> bool:
+        """Whether the label of the federation stored in ``folder`` is a real number; reads no row."""
+        return _mapped(Path(folder) / "y.npy").dtype.kind == "f"
+
     @property
     def task(self) -> TaskKind:
         """Which kind of label it is: what is measured follows from that."""

@@ -9,20 +9,22 @@ from pathlib import Path
 
 from raysim.config import plugins
 from raysim.config.schema import Config
+from raysim.data.federation import Federation
 from raysim.engine.job import Job
 from raysim.engine.messages import ModelSpec, Work
 from raysim.strategies.base import Selection, Strategy
 from raysim.training.base import Optimizer
+from raysim.training.losses import default_rate
 
 
 def make_job(config: Config, strategy: Strategy, selection: Selection, federation: Path, seed: int) -> Job:
     """The job of one run: what ``config`` says, with ``strategy`` on the federation in a folder."""
-    training = config.training
+    training, rate = config.training, learning_rate(config, federation)
     return Job(
         work=Work(
             federation=str(federation),
             model=ModelSpec.of(config.model),
-            optimizer=Optimizer(training.optimizer, training.learning_rate, training.batch_size, training.weight_decay),
+            optimizer=Optimizer(training.optimizer, rate, training.batch_size, training.weight_decay),
             epochs=training.local_epochs,
             seed=seed,
             precision=training.precision,
@@ -41,3 +43,10 @@ def make_job(config: Config, strategy: Strategy, selection: Selection, federatio
         privacy=config.privacy,
         secure=config.secure,
     )
+
+
+def learning_rate(config: Config, federation: Path) -> float:
+    """The one that is set, or the default one for the loss of the label of the federation in a folder."""
+    if config.training.learning_rate is not None:
+        return config.training.learning_rate
+    return default_rate(config.model.own().get("loss"), real_label=Federation.of_real_label(federation))

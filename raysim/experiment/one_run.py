@@ -14,7 +14,7 @@ from raysim.data.federation import Federation
 from raysim.engine.job import Job, Outcome, Result, Round, RunState
 from raysim.engine.reception.promises import Terms, settled
 from raysim.experiment.entries import Entry
-from raysim.experiment.jobs import make_job
+from raysim.experiment.jobs import learning_rate, make_job
 from raysim.experiment.session import Session
 from raysim.storage import resume
 from raysim.storage.checkpoints import Checkpoints, Writer
@@ -47,8 +47,10 @@ class Run:
         return self._job(self.entry.config)
 
     def settled(self, federation: Federation) -> Config:
-        """Its configuration, with what its guarantee of privacy needs or comes to."""
+        """Its configuration, with its learning rate, and what its guarantee of privacy needs or comes to."""
         config = self.entry.config
+        rate = learning_rate(config, self.data)
+        config = config.replaced(training=config.training.model_copy(update={"learning_rate": rate}))
         if config.privacy is None:
             return config
         return config.replaced(privacy=settled(config.privacy, Terms.of(self.job(), federation)))

@@ -20,6 +20,10 @@ from raysim.core.errors import ConfigError, nearest
 LOG_LOSS = "log_loss"
 REGRESSION = ("squared", "absolute")
 
+RATE, RATE_OF_SQUARES = 0.1, 0.005
+"""The learning rates of a configuration that names none. A row's slope is bounded under all losses but the squared one,
+whose steps overshoot where a rate times the squared length of a row's features is above 2."""
+
 
 def row_losses(loss: str, outputs: NDArray[Any], y: NDArray[Any]) -> NDArray[np.float64]:
     """The ``loss`` of each row ``[n]``, in float64.
@@ -46,6 +50,11 @@ def residual(loss: str, z: NDArray[Any], y: NDArray[Any]) -> None:
     np.subtract(z, y, z)
     if loss == "absolute":
         np.sign(z, z)
+
+
+def default_rate(loss: str | None, *, real_label: bool) -> float:
+    """The learning rate where the configuration says ``loss`` and no rate."""
+    return RATE_OF_SQUARES if real_label and loss in (None, "squared") else RATE
 
 
 def choose(loss: str | None, n_classes: int) -> str:

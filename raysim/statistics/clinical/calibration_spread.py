@@ -186,4 +186,4 @@ def _middles(rows: _Rows, taus: Sequence[float]) -> Floats:
         middle = (low + high) / 2
         short = (expit(around + middle[:, None, None]) @ (WEIGHTS / WEIGHTS.sum())) @ counts < wanted
         low, high = np.where(short, middle, low), np.where(short, high, middle)
-    return (low + high) / 2
+    return np.asarray((low + high) / 2)
