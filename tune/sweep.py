@@ -21,7 +21,7 @@ from raysim.data.federation import Federation
 from raysim.engine.job import Outcome, Result
 from raysim.experiment.services import STARTING
 from raysim.experiment.session import Session, longest_silence, open_session
-from raysim.report.progress import phase, size_said
+from raysim.report.progress import phase, say, size_said
 from raysim.storage.manifest import Manifest
 from raysim.storage.results import SPLIT, choose_folder, split_table, write_run
 from raysim.storage.resume import held
@@ -194,7 +194,7 @@ class SweepRun:
 
     def _warn(self) -> None:
         if few := results.few_events(self._events):
-            self._line(f"warning: {few}")
+            say(self._console, f"warning: {few}")
 
     def _test(self, session: Session, choice: Choice) -> Mapping[str, tuple[float, float]] | None:
         """The recommended configuration with every seed on test rows, which no trial has seen; its runs are written."""
@@ -233,10 +233,10 @@ class SweepRun:
             self._line(f"{len(failed)} of {self._total} trials failed; each with its error in trials.csv")
         stated = ", ".join(f"{n} {v:g}" for n, v in zip(choice.sweep.names, choice.reference, strict=True))
         on = int(choice.front.sum())
-        self._line(f"{on} trials not dominated, hypervolume {choice.hypervolume:.4g} from ({stated})")
+        say(self._console, f"{on} trials not dominated, hypervolume {choice.hypervolume:.4g} from ({stated})")
         self._warn()
         for line in reason(choice):
-            self._line(line)
+            say(self._console, line)
         if tested:
             self._console.print(_table(choice, tested))
         if courier.unsent:

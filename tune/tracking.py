@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import math
 import queue
+import shlex
 import subprocess
 import threading
 from collections.abc import Iterable, Mapping
@@ -27,7 +28,8 @@ from raysim.core.errors import ConfigError
 from raysim.core.package import FOLDER, __version__
 from raysim.engine.job import Round
 from raysim.storage.atomic import write_json
-from raysim.tracking.client import LOGGERS, NOTE_TAG, NOWHERE, Status, Tracker, check_reachable
+from raysim.tracking.charts import runs_page, view_of
+from raysim.tracking.client import LOGGERS, NOTE_TAG, NOWHERE, Status, Tracker, check_reachable, parameter_name
 from raysim.tracking.recording import CLOSING_SECONDS, KILLED_SECONDS, SETTINGS, WAITS, joined
 from raysim.tune.journal import Finished
 from raysim.tune.plan import SweepPlan
@@ -37,16 +39,18 @@ from raysim.tune.trial import headline
 STATUS: Mapping[str, Status] = {"completed": "FINISHED", "stopped": "KILLED", "failed": "FAILED"}
 """How MLflow calls the states of trials."""
 
+SENT = "mlflow.json"
+"""Which runs MLflow has of a sweep and its trials."""
+
+LOGARITHM = "log10 "
+"""What stands before a key whose decimal logarithm a parameter is."""
+
 COMPARED = 50
 """Trials that the sweep's description sets side by side."""
 
 
-KIND_OF_RUNS = "workflowType=machine_learning"
-"""Opens the runs of an experiment as runs of machine learning."""
-
-
 class SweepTracker:
-    """Sends trials to the store that ``tracking`` names. What has been sent stands in ``mlflow.json``."""
+    """Sends trials to the store that ``tracking`` names. What has been sent stands in :data:`SENT`."""
 
     def __init__(self, folder: Path, plan: SweepPlan, config: Config, fingerprint: str) -> None:
         self.unsent = 0
@@ -55,15 +59,8 @@ class SweepTracker:
         self._plan = plan
         self._config = config
         self._tags = {"source": config.data.source, "data": fingerprint, "sweep": str(folder), "code": code_version()}
-        self._path = folder / "mlflow.json"
-        try:
-            state = bounded.read_json(self._path) if self._path.exists() else {}
-            self._run: str | None = validated(str | None, state.get("sweep"), "sweep")  # type: ignore[arg-type]
-            self._sent: dict[int, str] = validated(dict[int, str], state.get("trials", {}), "trials")
-        except (OSError, ValueError, AttributeError, ConfigError) as error:
-            raise ConfigError(
-                f"{self._path}: cannot be read ({error}); remove it, then all trials are sent to MLflow again"
-            ) from None
+        self._path = folder / SENT
+        self._run, self._sent = recorded(folder)
         self._halves: list[str] | None = None if self._run else []
         self._queue: queue.SimpleQueue[Any] = queue.SimpleQueue()
         self._closing = threading.Event()
@@ -101,9 +98,9 @@ class SweepTracker:
         if uri == NOWHERE or "@" in uri:  # a password stays with whoever gave it
             return ""
         if not uri.startswith("http"):
-            return f"raysim ui --uri {uri}"
+            return f"raysim ui {shlex.quote(str(self._folder))} --uri {shlex.quote(uri)}"
         tracker = self._tracker  # opened by its own thread, perhaps not yet
-        return uri if tracker is None else f"{uri.rstrip('/')}/#/experiments/{tracker.experiment}/runs?{KIND_OF_RUNS}"
+        return uri if tracker is None else f"{uri.rstrip('/')}/{runs_page(tracker.experiment)}"
 
     def started(self, number: int) -> None:
         """Nothing is sent before a trial has ended."""
@@ -233,12 +230,39 @@ class SweepTracker:
         # The Pareto set first: MLflow compares no more runs than an address holds.
         trials = sorted(self._sent, key=lambda number: not members.get(number, False))
         together = tracker.side_by_side([self._sent[number] for number in trials[:COMPARED]])
-        tracker.tag(self._run, {NOTE_TAG: f"{note}\n\n[Compare the trials]({together})" if trials else note})
+        charts = tracker.show(self._run, view_of(self._run, *drawn(self._plan.space), self._plan.sweep.objectives))
+        links = f"[Draw what was searched]({charts}) · [Compare the trials]({together})"
+        tracker.tag(self._run, {NOTE_TAG: f"{note}\n\n{links}" if trials else note})
         tracker.keep(self._run, files)
         tracker.end(self._run, "FINISHED")
 
     def _write(self) -> None:
         write_json(self._path, {"sweep": self._run, "trials": self._sent})
+
+
+def recorded(folder: Path) -> tuple[str | None, dict[int, str]]:
+    """MLflow's run of the sweep in ``folder``, None where it has none, and those of its trials by number."""
+    path = folder / SENT
+    try:
+        state = bounded.read_json(path) if path.exists() else {}
+        sweep: str | None = validated(str | None, state.get("sweep"), "sweep")  # type: ignore[arg-type]
+        return sweep, validated(dict[int, str], state.get("trials", {}), "trials")
+    except (OSError, ValueError, AttributeError, ConfigError) as error:
+        raise ConfigError(
+            f"{path}: cannot be read ({error}); remove it, then all trials are sent to MLflow again"
+        ) from None
+
+
+def drawn(space: Space) -> tuple[list[str], list[str]]:
+    """The parameters of trials that charts have an axis of numbers for, and the others."""
+    numbers: list[str] = []
+    others: list[str] = []
+    for dimension in space:
+        values = dimension.values
+        number = not values or all(isinstance(value, int | float) and not isinstance(value, bool) for value in values)
+        named = f"{LOGARITHM}{dimension.key}" if dimension.key in space.logarithmic else dimension.key
+        (numbers if number else others).append(parameter_name(named))
+    return numbers, others
 
 
 def searched(params: Params, space: Space) -> dict[str, Any]:
@@ -247,7 +271,7 @@ def searched(params: Params, space: Space) -> dict[str, Any]:
     Plots of MLflow have no logarithmic axes.
     """
     logarithms = {
-        f"log10 {key}": math.log10(value)
+        f"{LOGARITHM}{key}": math.log10(value)
         for key, value in params.items()
         if key in space.logarithmic and isinstance(value, int | float) and value > 0
     }

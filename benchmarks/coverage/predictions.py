@@ -7,7 +7,7 @@ from scipy.special import expit, logit
 
 from benchmarks.coverage.tally import Tally
 from benchmarks.coverage.truth import shape, test_rows
-from raysim.statistics.clinical.calibration import binned, calibration, calibration_error, raw
+from raysim.statistics.clinical.calibration import Groups, binned, calibration, calibration_error, raw
 from raysim.statistics.clinical.calibration_spread import calibration_spread
 from raysim.statistics.clinical.thresholds import count, decision, net_benefit
 from raysim.statistics.convergence import convergence
@@ -37,6 +37,8 @@ def calibrated(rows: int, prevalence: float, rng: np.random.Generator, draws: in
         float(np.mean(1 - risk[~called])),
     ]
     ratio = float(risk.mean() / expit(population).mean())
+    everyone = binned(Groups(population, np.ones(len(population)), risk))
+    ece = float(np.abs(everyone.events - everyone.predicted).sum() / len(population))
     for _ in range(draws):
         z = centre + SPREAD * rng.standard_normal(rows)
         y = rng.random(rows) < expit(offset + slope * z)
@@ -57,7 +59,10 @@ def calibrated(rows: int, prevalence: float, rng: np.random.Generator, draws: in
         ):
             tally.covers(name, share.low, share.high, truth)
         error = calibration_error(binned(raw(expit(z), rng.random(rows) < expit(z))), rng, 300)
-        tally.add("calibration error above its floor's 95 %, calibrated", error.value > error.high)
+        tally.add("calibration error above its floor's 95 %, calibrated", error.value > error.floor_high)
+        tally.covers("calibration error, calibrated", error.low, error.high, 0.0)
+        error = calibration_error(binned(groups), rng, 1)
+        tally.covers("calibration error", error.low, error.high, ece)
     return tally
 
 

@@ -7,9 +7,12 @@ from typing import Annotated
 
 import typer
 
+from raysim.cli.options import InProcess, Json, Open, Out, Set, Verbose, console_of, greet, print_json, show_end
+
+PAGE = "audit.html"
+"""The page that an audit leaves."""
+
 ConfigPath = Annotated[Path, typer.Argument(metavar="CONFIG", help="YAML: a run.")]
-Set = Annotated[list[str] | None, typer.Option("--set", metavar="A.B=VALUE", help="Override a key; may be repeated.")]
-Out = Annotated[Path | None, typer.Option(help="Folder to write into; default runs/<name>/<time>-<id>.")]
 Shadows = Annotated[int, typer.Option(help="Federations of LiRA, in which each row is in or out; 0: none.")]
 Canaries = Annotated[
     int | None,
@@ -17,8 +20,6 @@ Canaries = Annotated[
         help="Rows added by a fair coin, for a lower bound of epsilon; default privacy.audit.canaries, or 200."
     ),
 ]
-InProcess = Annotated[bool, typer.Option("--in-process", help="Run without Ray, for a debugger; same results.")]
-Verbose = Annotated[bool, typer.Option("-v", "--verbose", help="Show what Ray says, and tracebacks.")]
 
 
 def audit(
@@ -28,33 +29,43 @@ def audit(
     shadows: Shadows = 16,
     canaries: Canaries = None,
     in_process: InProcess = False,
+    json: Json = False,
+    open_: Open = False,
     verbose: Verbose = False,
 ) -> None:
     """Attack a run's privacy, and say what the attacks found.
 
     Who was trained on, how much epsilon is at least, what an update shows.
     """
-    import json
-
-    from rich.console import Console
+    greet(json)
+    from functools import partial
 
     from raysim.config import reading
+    from raysim.core import bounded
     from raysim.experiment.audit import audit as play
+    from raysim.report.progress import say, waiting
 
-    console = Console()
-
-    def say(text: str) -> None:
-        console.print(text, soft_wrap=True, highlight=False, markup=False)
-
-    asked = reading.resolve(config, set_ or [])
-    folder = play(asked, out, shadows=shadows, canaries=canaries, in_process=in_process, verbose=verbose, say=say)
-    summary = json.loads((folder / "audit.json").read_text())
-    for attack in ("loss_threshold", "lira"):
-        if attack in summary:
-            say(_membership(attack, summary[attack]))
-    if "one_run" in summary:
-        say(_bound(summary["one_run"]))
-    say(f"files: {folder}")
+    console = console_of(json)
+    with waiting(console, "playing the run and attacking it"):
+        folder = play(
+            reading.resolve(config, set_ or []),
+            out,
+            shadows=shadows,
+            canaries=canaries,
+            in_process=in_process,
+            verbose=verbose,
+            say=partial(say, console),
+        )
+    summary = bounded.read_json(folder / "audit.json")
+    if json:
+        print_json({"folder": folder, "report": folder / PAGE, **summary})
+    else:
+        for attack in ("loss_threshold", "lira"):
+            if attack in summary:
+                say(console, _membership(attack, summary[attack]))
+        if "one_run" in summary:
+            say(console, _bound(summary["one_run"]))
+    show_end(folder, console, out, open_, PAGE)
 
 
 def _membership(attack: str, figures: dict[str, float]) -> str:

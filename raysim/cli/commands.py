@@ -11,7 +11,7 @@ from rich.console import Console
 from raysim.cli.options import REPORT, print_json, show_end
 from raysim.config.schema import Config
 from raysim.core.errors import ConfigError
-from raysim.report.progress import waiting
+from raysim.report.progress import say, waiting
 from raysim.strategies.shared.psi import EPSILON, Smoothing, check_smoothing
 
 if TYPE_CHECKING:
@@ -88,7 +88,7 @@ def _show_run(result: RunResult, console: Console) -> None:
     from raysim.report.terminal import run_table
 
     console.print(run_table(f"{result.strategy}, seed {result.seed}", result.models), markup=False)
-    console.print(result.training, soft_wrap=True, highlight=False, markup=False)
+    say(console, result.training)
 
 
 def _show_comparison(result: ComparisonResult, console: Console) -> None:
@@ -107,7 +107,7 @@ def _show_comparison(result: ComparisonResult, console: Console) -> None:
         console.print(shown, markup=False)
     console.print()
     for sentence in result.answer["reasons"]:
-        console.print(sentence, highlight=False, markup=False)
+        say(console, sentence)
 
 
 def describe_data(

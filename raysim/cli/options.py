@@ -73,8 +73,8 @@ def _plain(tree: Any) -> Any:
     return tree if isinstance(tree, str | int | bool | None) else str(tree)
 
 
-def show_end(folder: Path, console: Console, out: Path | None, open_: bool) -> None:
-    """Say where files and the report are, and open the report where asked to.
+def show_end(folder: Path, console: Console, out: Path | None, open_: bool, page: str = REPORT) -> None:
+    """Say where files and the report, ``page``, are, and open it where asked to.
 
     A path is absolute only where ``out`` was. In a terminal the report's is a link.
     """
@@ -83,9 +83,9 @@ def show_end(folder: Path, console: Console, out: Path | None, open_: bool) -> N
 
     shown = folder if out is not None and out.is_absolute() else _relative(folder)
     console.print(f"files: {shown}", soft_wrap=True, highlight=False, markup=False)
-    report = folder.absolute() / REPORT
+    report = folder.absolute() / page
     if report.is_file():
-        link = Text(str(shown / REPORT), Style(link=report.as_uri()))
+        link = Text(str(shown / page), Style(link=report.as_uri()))
         console.print(Text("report: ") + link, soft_wrap=True, highlight=False)
     if open_:
         _open(report, console)

@@ -31,6 +31,9 @@ DONE, FAILED, INTERRUPTED = 0, 3, 130
 
 SweepPath = Annotated[Path, typer.Argument(metavar="SWEEP", help="YAML: a configuration with a section 'sweep'.")]
 Folder = Annotated[Path, typer.Argument(metavar="FOLDER", help="The folder of what was begun.")]
+Charts = Annotated[
+    Path | None, typer.Argument(metavar="[FOLDER]", help="A sweep's folder: open the charts of its trials.")
+]
 Failed = Annotated[bool, typer.Option("--failed", help="Of a sweep: run the trials that failed again, too.")]
 Store = Annotated[str, typer.Option(help="The store, as tracking.uri names it.")]
 Port = Annotated[int, typer.Option(help="Port on the loopback interface.")]
@@ -74,14 +77,24 @@ def resume(folder: Folder, failed: Failed = False, in_process: InProcess = False
     resume_run(folder, console, in_process=in_process, verbose=verbose)
 
 
-def ui(uri: Store = "sqlite:///mlflow.db", port: Port = 5000, open_: Browser = True, verbose: Verbose = False) -> None:
-    """Open MLflow with what was recorded, on this machine only."""
+def ui(
+    folder: Charts = None,
+    uri: Store = "sqlite:///mlflow.db",
+    port: Port = 5000,
+    open_: Browser = True,
+    verbose: Verbose = False,
+) -> None:
+    """Open MLflow with what was recorded, on this machine only.
+
+    With the folder of a sweep that has ended, its charts: every searched key against every objective.
+    """
     import sys
     import webbrowser
 
     from raysim.core.errors import ConfigError
     from raysim.tracking.client import NOWHERE, check_reachable, sqlite_path
-    from raysim.tracking.server import latest_experiment, serving
+    from raysim.tracking.server import charts_of, newest_runs, serving
+    from raysim.tune.tracking import recorded
 
     if uri == NOWHERE or uri.startswith(("http://", "https://")):
         raise ConfigError(
@@ -90,9 +103,14 @@ def ui(uri: Store = "sqlite:///mlflow.db", port: Port = 5000, open_: Browser = T
     check_reachable(uri)
     if uri.startswith("sqlite:") and not sqlite_path(uri).exists():
         raise ConfigError(f"--uri: {sqlite_path(uri).absolute()} does not exist; run something first or name another")
+    charts = None
+    if folder is not None:
+        sweep, _ = recorded(folder)
+        if sweep is None:
+            raise ConfigError(f"{folder}: MLflow has no sweep of this folder; name the folder of a sweep, or none")
+        charts = charts_of(uri, sweep)
     with serving(uri, port) as server:
-        experiment = latest_experiment(uri)
-        page = server.address if experiment is None else server.runs(experiment)
+        page = server.page(charts or newest_runs(uri))
         print(f"MLflow: {page} (Ctrl-C ends it)", flush=True)
         if open_ and sys.stdout.isatty():
             webbrowser.open(page)

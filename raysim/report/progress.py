@@ -38,6 +38,11 @@ def waiting(console: Console, text: str) -> Iterator[None]:
         yield
 
 
+def say(console: Console, text: str) -> None:
+    """A sentence: between words where a terminal ends, and in a log a line."""
+    console.print(text, soft_wrap=not console.is_terminal, highlight=False, markup=False)
+
+
 def time_left(seconds: float, done: float, total: float) -> str:
     """How long it takes about until all is done, if it goes on as it did; empty where nothing is done yet, or all.
 

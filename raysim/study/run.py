@@ -17,6 +17,7 @@ from raysim.config.schema import Config
 from raysim.core.errors import ConfigError, DataError
 from raysim.core.plain_yaml import dumped
 from raysim.data.sources.pooled import Pooled
+from raysim.report.progress import phase
 from raysim.storage.manifest import Manifest
 from raysim.storage.results import choose_folder
 from raysim.study.grid import cells, check_feasible, measure
@@ -47,8 +48,9 @@ def begin(path: Path, overrides: Sequence[str], out: Path | None, console: Conso
     source = _source(config)
     strategy = build_strategy(study.strategy, "study.strategy") if study.strategy is not None else None
     folder = choose_folder(out, config.name)
-    _, y, classes, note = source.pool()
-    y = y[source.sample(y, classes)]
+    with phase(console, "reading data"):
+        _, y, classes, note = source.pool()
+        y = y[source.sample(y, classes)]
     if len(present := np.unique(y)) < 2:
         raise DataError(f"data: all {len(y):,} rows are of one class ('{classes[present[0]]}'); check the label")
     rows = track(
@@ -61,8 +63,10 @@ def begin(path: Path, overrides: Sequence[str], out: Path | None, console: Conso
     )
     table = pd.DataFrame(list(rows))
     check_feasible(table)
-    shares = importances(table, study.candidates, study.target)
-    _write(folder, config, study, table, shares, note)
+    with phase(console, "fitting the models that tell the skew"):
+        shares = importances(table, study.candidates, study.target)
+    with phase(console, "drawing pictures"):
+        _write(folder, config, study, table, shares, note)
     console.print(_ranking(shares))
     return folder
 
@@ -114,8 +118,8 @@ def _ranking(shares: pd.DataFrame) -> Table:
     together = shares[shares["clients"] == ALL]
     table = Table(title="how well each metric tells the skew, over seeds held out", title_justify="left", box=None)
     for heading in ("metric", "model", "R² alone", "R² of all", "importance", "R² lost if shuffled"):
-        table.add_column(heading, justify="left" if heading in ("metric", "model") else "right")
+        table.add_column(heading, justify="left" if heading in ("metric", "model") else "right", overflow="fold")
     for row in together.sort_values(["model", "r2_alone"], ascending=[True, False], kind="stable").itertuples():
         figures = (row.r2_alone, row.r2, row.importance, row.permutation)
-        table.add_row(str(row.metric), str(row.model), *(f"{float(value):.3f}" for value in figures))  # type: ignore[arg-type]
+        table.add_row(str(row.metric), str(row.model).replace("_", " "), *(f"{float(value):.3f}" for value in figures))  # type: ignore[arg-type]
     return table

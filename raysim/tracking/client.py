@@ -18,6 +18,7 @@ from urllib.parse import quote, urlparse
 
 from raysim.core.errors import ConfigError
 from raysim.engine.job import Round
+from raysim.tracking.charts import VIEW_TAG, charts_page
 from raysim.tracking.names import metric_name, named
 
 NOWHERE = "none"
@@ -252,6 +253,14 @@ class Tracker:
         return (
             f"#/compare-runs?runs={quote(json.dumps(list(runs)))}&experiments={quote(json.dumps([self._experiment]))}"
         )
+
+    def show(self, run_id: str, view: str) -> str:
+        """Keep what MLflow shows of the runs nested in a run (:func:`raysim.tracking.charts.view_of`).
+
+        Returns the page that opens it, as an address within MLflow's site.
+        """
+        self._client.set_experiment_tag(self._experiment, f"{VIEW_TAG}{run_id}", view)
+        return charts_page(self._experiment, run_id)
 
     def nested(self, run_id: str) -> list[str]:
         """The runs nested in a run."""

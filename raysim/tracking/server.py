@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from raysim.core.errors import ConfigError, ResourceError
+from raysim.tracking.charts import VIEW_TAG, charts_page, runs_page
 
 START_SECONDS = 120.0
 """How long the server may take to answer."""
@@ -35,9 +36,9 @@ class Server:
     address: str
     process: subprocess.Popen[bytes]
 
-    def runs(self, experiment_id: str) -> str:
-        """The page of an experiment's runs, as MLflow shows those of machine learning."""
-        return f"{self.address}/#/experiments/{experiment_id}/runs?workflowType=machine_learning"
+    def page(self, within: str) -> str:
+        """A page of its site."""
+        return f"{self.address}/{within}"
 
 
 @contextlib.contextmanager
@@ -87,11 +88,33 @@ def _answers(server: Server, until: float) -> bool:
     return False
 
 
-def latest_experiment(uri: str) -> str | None:
-    """The id of the experiment that has the newest run of a store; None where it has no run."""
+def newest_runs(uri: str) -> str:
+    """The page of the experiment that has the newest run of a store, within MLflow's site; empty where it has none."""
     from mlflow.tracking import MlflowClient
 
     client = MlflowClient(tracking_uri=uri)
     experiments = [experiment.experiment_id for experiment in client.search_experiments()]
     runs = client.search_runs(experiments, order_by=["attributes.start_time DESC"], max_results=1)
-    return str(runs[0].info.experiment_id) if runs else None
+    return runs_page(runs[0].info.experiment_id) if runs else ""
+
+
+def charts_of(uri: str, run_id: str) -> str:
+    """The page of a store that draws the runs nested in one, within MLflow's site.
+
+    Raises ``ConfigError`` where the store does not hold the run, or no charts of it.
+    """
+    from mlflow.exceptions import MlflowException
+    from mlflow.tracking import MlflowClient
+
+    client = MlflowClient(tracking_uri=uri)
+    try:
+        experiment = client.get_experiment(client.get_run(run_id).info.experiment_id)
+    except MlflowException:
+        raise ConfigError(
+            f"--uri: {uri} does not hold this sweep; name the store that its tracking.uri names"
+        ) from None
+    if f"{VIEW_TAG}{run_id}" not in experiment.tags:
+        raise ConfigError(
+            "the sweep has no charts in MLflow before it has ended; leave the folder out to see its trials"
+        )
+    return charts_page(experiment.experiment_id, run_id)

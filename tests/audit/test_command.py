@@ -100,6 +100,13 @@ def test_an_audit_leaves_its_figures(tmp_path):
     np.testing.assert_allclose(inverted["patient"], inverted["read_from_update"], atol=1e-9)
 
 
+def test_an_audit_prints_its_figures_as_json_and_all_else_beside_it(tmp_path):
+    shown = audited(tmp_path, "--shadows", "0", "--canaries", "20", "--json")
+    told, written = json.loads(shown.out), json.loads((tmp_path / "a" / "audit.json").read_text())
+    assert told == {"folder": "a", "report": "a/audit.html", **written}
+    assert "report: a/audit.html" in shown.err
+
+
 def test_overfitted_models_betray_their_rows(tmp_path):
     """A model of each hospital's own, trained long on few rows, knows them."""
     long = ["--set", "strategy=local", "--set", "training.rounds=40", "--set", "data.rows=500"]

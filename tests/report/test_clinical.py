@@ -9,12 +9,14 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+from scipy.special import stdtrit
 
 from raysim.config.evaluation import ClinicalSection
 from raysim.core.csv_files import write_csv
 from raysim.engine.job import Result
 from raysim.report.curve_figure import curve_figure
 from raysim.report.hospital import clinical, your_hospital
+from raysim.report.naming import with_interval
 from raysim.storage.clinical_tables import tables
 from raysim.strategies.one_model.fedavg import FedAvg
 from raysim.strategies.personal.ditto import Ditto
@@ -43,6 +45,8 @@ def test_the_page_says_what_the_tables_say(run: Path):
         assert f"<td>{row['value']:.{digits}f}<" in text, name
         assert f"{row['low']:.{digits}f} to {row['high']:.{digits}f}" in text, name
     assert "134 test rows" in text
+    error = together.loc["calibration_error"]
+    assert f"{error['low']:.3f} to {error['high']:.3f}" in text
     assert f"by chance to {together.loc['calibration_error_floor', 'high']:.3f}" in text
     assert "PPV from 30%" in text
     bins = pd.read_csv(run / "calibration.csv")
@@ -72,7 +76,7 @@ def test_a_card_sets_the_calibration_error_beside_what_chance_makes_of_it(tmp_pa
         folder.mkdir()
         written = tables(federation, outcome, ClinicalSection(thresholds=(0.3,)))["clinical.csv"]
         error = written["figure"].isin(["calibration_error", "calibration_error_floor"])
-        columns = ["value", "high"]
+        columns = ["value", "low", "high"]
         written.loc[error, columns] = written.loc[error, columns] + more
         written.to_csv(folder / "clinical.csv", index=False)
         results.append(Result("fedavg", False, seed, federation, outcome, folder))
@@ -80,12 +84,13 @@ def test_a_card_sets_the_calibration_error_beside_what_chance_makes_of_it(tmp_pa
     own = own[own["hospital"] == "h0"].set_index("figure")
     hospitals = pd.DataFrame({"hospital": federation.hospitals})
     made = your_hospital.cards(results, {("fedavg", "global"): "FedAvg"}, "", None, "test", hospitals)
-    value, floor = (
-        float(own[column].loc[row]) + 0.05
-        for row, column in (("calibration_error", "value"), ("calibration_error_floor", "high"))
-    )
+    error, floor = own.loc["calibration_error"], float(own.loc["calibration_error_floor", "high"]) + 0.05
+    value = float(error["value"]) + 0.05
+    of_seeds = float(stdtrit(1, 0.975)) * 0.05  # two seeds, .1 apart
+    below, above = (float(np.hypot(error["value"] - error[name], of_seeds)) for name in ("low", "high"))
     facts = dict(made["hospitals"][0]["facts"])
-    assert facts["Calibration error (ECE)"] == f"{value:.2f} (if calibrated, to {floor:.2f} by chance)"
+    shown = with_interval(value, max(0.0, value - below), min(1.0, value + above), 2)
+    assert facts["Calibration error (ECE)"] == f"{shown} (if calibrated, to {floor:.2f} by chance)"
     assert dict(made["hospitals"][2]["facts"])["Calibration error (ECE)"] == "undefined: fewer than 100 rows"
 
 

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import astuple
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy.optimize import minimize
 from scipy.special import expit, logit, ndtri
-from scipy.stats import chi2
+from scipy.stats import chi2, norm
 
 from raysim.metrics.measures import merge_histograms, score_histogram
 from raysim.statistics.clinical.calibration import (
@@ -131,11 +133,26 @@ def test_the_error_of_calibrated_predictions_is_at_its_floor():
         p = expit(-2.4 + 1.0 * rng.standard_normal(rows))
         found = calibration_error(binned(raw(p, rng.random(rows) < p)), rng)
         assert found.floor == pytest.approx(floor, rel=0.25)
-        assert found.high == pytest.approx(high, rel=0.25)
+        assert found.floor_high == pytest.approx(high, rel=0.25)
     biased = calibration_error(binned(raw(p, rng.random(rows) < expit(logit(p) + 1.5))), rng)
-    assert biased.value > biased.high
+    assert biased.value > biased.floor_high
     few = calibration_error(binned(raw(p[:99], np.zeros(99))), rng)
-    assert np.isnan([few.value, few.floor, few.high]).all()
+    assert np.isnan(astuple(few)).all()
+
+
+def test_the_interval_of_the_calibration_error_reaches_as_far_as_events_miss_their_expectation():
+    """One bin: the 95th percentile of a normal draw's distance, 1.96 standard errors of the share. Two alike: 3.16."""
+    rng = np.random.default_rng(0)
+    one = calibration_error(Bins(np.array([0.0, 400.0]), np.array([0.0, 120.0]), np.array([0.0, 160.0])), rng)
+    error = np.sqrt(160.5 / 401 * 240.5 / 401 / 400)
+    assert one.value == pytest.approx(0.1)
+    assert (one.low, one.high) == pytest.approx((0.1 - 1.96 * error, 0.1 + 1.96 * error), abs=0.001)
+    two = calibration_error(Bins(*(np.array([value, value]) for value in (200.0, 100.0, 100.0))), rng)
+    # Of two standard normal draws a sum of distances is above s in 1 - (2 Phi(s / sqrt 2) - 1)^2 of all.
+    reach = np.sqrt(2) * norm.ppf((1 + np.sqrt(0.95)) / 2) * np.sqrt(200 / 4) / 400
+    assert (two.value, two.low, two.high) == (0.0, 0.0, pytest.approx(reach, rel=0.04))
+    certain = calibration_error(Bins(np.array([100.0]), np.array([1.0]), np.array([0.0])), rng)
+    assert certain.high > 0.01 + 0.01, "no event of 100 does not say that there can be none"
 
 
 def test_histograms_against_rows():

@@ -13,8 +13,8 @@ from raysim.metrics.equity import gini
 from raysim.metrics.score_counts import score_counts
 from raysim.statistics.clinical import figures as clinical
 from raysim.statistics.clinical import operating_points as operating
-from raysim.statistics.clinical.calibration import calibration, raw
-from raysim.statistics.clinical.curves import calibration_bins, net_benefit_curve
+from raysim.statistics.clinical.calibration import Bins, calibration, calibration_error, raw
+from raysim.statistics.clinical.curves import binned, calibration_bins, net_benefit_curve
 from raysim.statistics.clinical.equity import clinical_equity
 from raysim.statistics.clinical.figures import calibration_metrics, figures
 from raysim.statistics.clinical.operating_points import operating_points
@@ -119,7 +119,10 @@ def test_the_calibration_error_is_its_definition_beside_its_floor():
     y = np.concatenate([np.repeat([1, 0], [30, 30]), np.repeat([1, 0], [20, 20])])
     counts, found = measured(p, y, [0, 100])
     assert found["calibration_error", None].value[0] == pytest.approx(0.25, abs=0.002)
-    assert np.isnan(found["calibration_error", None].low[0])
+    exact = calibration_error(Bins(*(part[0] for part in binned(counts, 10))), rng())
+    error = found["calibration_error", None]
+    assert (error.low[0], error.high[0]) == (exact.low, exact.high)
+    assert 0 < error.low[0] < error.value[0] < error.high[0]
     floor = found["calibration_error_floor", None]
     assert 0 < floor.value[0] < floor.high[0] < 0.25
     told = calibration_metrics(counts, 10)

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import base64
 import contextlib
+import hashlib
 import json
 import signal
 import socket
 import subprocess
 import sys
+import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from urllib.parse import quote
@@ -20,6 +23,7 @@ from rich.console import Console
 from raysim.cli.commands import compare_all
 from raysim.config import reading
 from raysim.engine.job import Round
+from raysim.tracking.charts import LONGEST, charts_page, view_of
 from raysim.tracking.client import Tracker
 from tests.browser import CHROMIUM, Page, browser
 from tests.conftest import empty_store
@@ -90,40 +94,69 @@ def test_the_page_that_ui_names_lists_runs_with_data_and_the_answer_is_a_run_s_d
     shown(served.page, f"{served.address}/#/experiments/{served.experiment}/runs/{whole.info.run_id}", "report.html")
 
 
-def test_lambda_against_the_worst_decile_is_two_clicks_on_the_plot_that_a_sweep_links_to(served):
+def test_every_searched_key_is_drawn_against_the_worst_decile_without_a_click(served, tmp_path):
     tracker = Tracker(served.store, "raysim")
-    sweep, runs = tracker.start("sweep", {}, {}), []
-    for lam in (0.01, 0.1, 1.0):
-        run = tracker.start(f"trial {len(runs)}", {"strategy.lam": lam}, {}, sweep)
+    sweep = tracker.start("sweep", {}, {})
+    for k, lam in enumerate((0.01, 0.1, 1.0)):
+        run = tracker.start(f"drawn {k}", {"training.rounds": k + 3, "strategy.lam": lam}, {}, sweep)
         tracker.metrics(run, [("auroc", 0.8, 0), ("gini", 0.1, 0), ("worst_decile", 0.6 - lam / 10, 0)])
+        tracker.end(tracker.start(f"seed of {k}", {}, {}, run), "FINISHED")
         tracker.end(run, "FINISHED")
-        runs.append(run)
-    tracker.tag(sweep, {"mlflow.note.content": f"[Compare the trials]({tracker.side_by_side(runs)})"})
+    keys = ["training.rounds", "strategy.lam"]
+    tracker.show(sweep, view_of(sweep, keys, [], {"worst_decile": "max", "gini": "min"}))
     tracker.end(sweep, "FINISHED")
+    (tmp_path / "mlflow.json").write_text(json.dumps({"sweep": sweep, "trials": {}}))
+    with ui(tmp_path, served.store, ".") as (_, line):
+        address = line.split()[1]
+        assert address.endswith(charts_page(served.experiment, sweep))
+        served.page.open(address)
+        titles = "[...document.querySelectorAll('.js-plotly-plot')].map((e) => e.querySelector('{}')?.textContent)"
+        axes = ", ".join(titles.format(f".{axis}title") for axis in "xy")
+        drawn = [[key, figure] for key in keys for figure in ("worst_decile", "hospitals/gini")]
+        shown = f"(([x, y]) => x.map((key, i) => [key, y[i]]))([{axes}])"
+        served.page.until(f"{json.dumps(drawn)}.every((e) => {shown}.some((d) => d[0] === e[0] && d[1] === e[1]))")
+        text = served.page.run("document.body.innerText")
+    assert "3 matching runs" in " ".join(text.split()), "trials alone: neither the sweep nor their seeds"
+    assert text.index("drawn 0") < text.index("drawn 1") < text.index("drawn 2"), "the best worst decile on top"
 
-    def of(selector, text):
-        return f"[...document.querySelectorAll('{selector}')].find((e) => e.textContent.trim() === '{text}')"
 
-    page, link = served.page, of("a", "Compare the trials")
-    page.open(f"{served.address}/#/experiments/{served.experiment}/runs/{sweep}")
-    page.open(f"{served.address}/" + page.until(f"{link}?.getAttribute('href')"))
-    page.click(of("[role=tab]", "Scatter Plot"))
-    chosen = page.until("document.getElementById('x-axis-selector')?.textContent")
-    page.click("document.getElementById('y-axis-selector')")
-    page.click(of("[role=option]", "worst_decile"))
-    page.until("document.getElementById('y-axis-selector')?.textContent === 'worst_decile'")
-    page.until("[...document.querySelectorAll('.js-plotly-plot text')].some((e) => e.textContent === 'worst_decile')")
-    assert chosen == "strategy.lam"
+@pytest.mark.parametrize(
+    ("held", "said"),
+    [("{}", "MLflow has no sweep of this folder"), ('{"sweep": "gone"}', "does not hold this sweep")],
+)
+def test_a_folder_whose_charts_mlflow_does_not_have_is_one_line(served, tmp_path, held, said):
+    (tmp_path / "mlflow.json").write_text(held)
+    done = subprocess.run(
+        [sys.executable, "-m", "raysim", "ui", str(tmp_path), "--uri", served.store, "--port", "0", "--no-open"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1), done.stderr
+    assert said in done.stderr
+
+
+def test_a_view_of_very_many_keys_is_cut_to_what_mlflow_takes():
+    digests = [hashlib.sha256(str(k).encode()).hexdigest() for k in range(800)]
+    few, many = (view_of("run", digests[:count], [], {"auroc": "max"}) for count in (2, 800))
+    assert [section["name"] for section in unpacked(few)["compareRunSections"]] == [*digests[:2], "All searched keys"]
+    assert LONGEST - 200 < len(many) <= LONGEST
+    assert len(unpacked(many)["compareRunCharts"]) == len(unpacked(many)["compareRunSections"]) > 100
+
+
+def unpacked(view):
+    """A view as MLflow reads it."""
+    return json.loads(zlib.decompress(base64.b64decode(view.removeprefix("deflate;"))))
 
 
 @contextlib.contextmanager
-def ui(folder, store):
-    """``raysim ui``: its address and the line that it prints once it answers."""
+def ui(folder, store, *sweep):
+    """``raysim ui``, perhaps of a sweep: its address and the line that it prints once it answers."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
     server = subprocess.Popen(
-        [sys.executable, "-m", "raysim", "ui", "--uri", store, "--port", str(port)],
+        [sys.executable, "-m", "raysim", "ui", *sweep, "--uri", store, "--port", str(port)],
         cwd=folder,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,

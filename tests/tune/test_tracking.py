@@ -11,6 +11,7 @@ from urllib.parse import quote, unquote
 
 import pytest
 
+from raysim.tracking.charts import VIEW_TAG, charts_page, view_of
 from raysim.tune import tracking as trackings
 from raysim.tune.plan import make_plan
 from raysim.tune.tracking import SweepTracker
@@ -66,8 +67,13 @@ def test_sweep_trial_and_seed_are_nested_runs_that_can_be_compared(sweep, tmp_pa
     assert runs["trial 3"].info.status == "FAILED"
     assert runs["trial 3"].data.tags["error"] == "OSError: no"
     assert whole.data.metrics == {"hypervolume": 0.25}
-    said, link = whole.data.tags["mlflow.note.content"].split("\n\n")
+    said, links = whole.data.tags["mlflow.note.content"].split("\n\n")
     assert said == "said"
+    charts, link = re.findall(r"\(([^)]*)\)", links)
+    assert charts == charts_page(experiment, whole.info.run_id)
+    view = client.get_experiment(experiment).tags[f"{VIEW_TAG}{whole.info.run_id}"]
+    objectives = make_plan(small_tree())[0].sweep.objectives
+    assert view == view_of(whole.info.run_id, ["log10 strategy.lam", "strategy.alpha"], [], objectives)
     compared = re.findall(r"[0-9a-f]{32}", unquote(link))
     assert compared[0] == first.info.run_id, "the Pareto set comes first"
     assert set(compared) == {runs[f"trial {k}"].info.run_id for k in (1, 2, 3)}

@@ -230,10 +230,10 @@ def _table(served: Sequence[Served], part: str) -> Figure:
         _region(served, "Acting from a threshold on", "Acting from a threshold on; rows as above.", decided),
     ]
     caption = (
-        "A slope below 1: predictions are too extreme. In the large, above 0: risks are predicted too low. Below the "
-        "calibration error stands what perfectly calibrated predictions reach in one of 20 federations; it has no "
-        "interval, as few rows alone make it larger. The thresholds for a specificity or sensitivity are chosen on "
-        "validation rows; in a run without such rows they are chosen on these, which flatters. A dash is undefined. "
+        "A slope below 1: predictions are too extreme. In the large, above 0: risks are predicted too low. Few "
+        "rows alone make the calibration error larger: below its interval stands what perfectly calibrated predictions "
+        "reach in one of 20 federations. The thresholds for a specificity or sensitivity are chosen on validation "
+        "rows; in a run without such rows they are chosen on these, which flatters. A dash is undefined. "
         "Every figure, for every hospital, is in clinical.csv of the run."
     )
     return Figure("clinical-table", "Calibration and decisions", joined(regions), caption)
@@ -265,13 +265,12 @@ def _cell(each: Served, name: str, at: float | None, digits: int) -> Markup:
     if row is None or pd.isna(row["value"]):
         why = "" if row is None or pd.isna(row["undefined"]) else str(row["undefined"])
         return element("td", "–", element("span", why, class_="interval"))
-    below = ""
-    if np.isfinite(row["low"]):
-        below = interval(float(row["low"]), float(row["high"]), digits)
-    elif name == "calibration_error":
-        floor = _row(each, "calibration_error_floor", None)
-        below = "no interval" if floor is None else f"by chance to {floor['high']:.{digits}f}"
-    return element("td", number(float(row["value"]), digits), element("span", below, class_="interval"))
+    below = [interval(float(row["low"]), float(row["high"]), digits)] if np.isfinite(row["low"]) else []
+    floor = _row(each, "calibration_error_floor", None) if name == "calibration_error" else None
+    if floor is not None:
+        below.append(f"by chance to {floor['high']:.{digits}f}")
+    spans = [element("span", each, class_="interval") for each in below or [""]]
+    return element("td", number(float(row["value"]), digits), *spans)
 
 
 def _row(each: Served, name: str, at: float | None) -> dict[str, Any] | None:

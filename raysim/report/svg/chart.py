@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import textwrap
 from collections.abc import Sequence
 
 import numpy as np
@@ -19,6 +20,12 @@ WIDTH = 520.0
 
 LETTER = 6.6
 """The width of a letter, about, in the units of a chart."""
+
+LARGE_LETTER = 8.4
+"""The same of charts as wide as the text: there a phone draws letters larger (``.panel`` of charts.css)."""
+
+LARGE_LABEL, LARGE_VALUE = 8.0, 7.5
+"""The same of their labels and values, which share a line."""
 
 MARKED = 6
 """So many points of a long line have a marker, spread evenly."""
@@ -50,11 +57,14 @@ class Chart:
         """``right``: units kept free there, for labels; ``gridlines``: of which axes. ``name``: its id on a page."""
         self.x, self.y, self.name, self.title, self.said = x, y, name, title, said
         self.width, self.height = width, height
+        self._letter = _letter(width)
+        self._heading = heading_lines(title, width)
         longest = max((len(text) for text in y.texts), default=0)
         if y.kind == "names":  # whose title stands above them
             longest = max(longest, len(y.title))
-        self._left = min(longest * LETTER, 0.45 * width) + 12 + (LINE if y.title and y.kind != "names" else 0)
-        self._top = 10 + (LINE + 4 if title else 0) + (LINE if y.title and y.kind == "names" else 0)
+        self._left = min(longest * self._letter, 0.45 * width) + 12 + (LINE if y.title and y.kind != "names" else 0)
+        headed = LINE * len(self._heading) + 4 if title else 0
+        self._top = 10 + headed + (LINE if y.title and y.kind == "names" else 0)
         self._right, self._bottom = width - right, height - (LINE + 8) - (LINE + 2 if x.title else 0)
         self._gridlines = gridlines
         self._marks: list[Markup] = []
@@ -211,7 +221,8 @@ class Chart:
     def beside(self, y: float, first: str, last: str) -> None:
         """A text at the left end of the chart and one at its right, at a height."""
         at = float(self.up([y])[0]) + 4
-        room = round((self.width - 4) / LETTER) - len(last) - 2
+        label, value = (LARGE_LABEL, LARGE_VALUE) if self.width >= WIDTH else (LETTER, LETTER)
+        room = round((self.width - 4 - value * len(last)) / label) - 2
         cut = first if len(first) <= room else f"{first[: room - 1]}…"
         self._marks.append(element("text", cut, x=4.0, y=at, class_="label"))
         self._marks.append(element("text", last, x=self._right, y=at, class_="value", text_anchor="end"))
@@ -220,7 +231,7 @@ class Chart:
         """A text at a point, moved by so many units, and one about its middle so far that it is within the chart."""
         a, b = float(self.across([x])[0]), float(self.up([y])[0])
         if anchor == "middle":
-            half = LETTER * len(text) / 2
+            half = self._letter * len(text) / 2
             a = min(max(a, half), self.width - half)
         if math.isfinite(a) and math.isfinite(b):
             self._marks.append(element("text", text, x=a + dx, y=b + dy, class_="note", text_anchor=anchor))
@@ -254,8 +265,8 @@ class Chart:
     def _frame(self) -> list[Markup]:
         """Gridlines, ticks and titles."""
         parts: list[Markup] = []
-        if self.title:
-            parts.append(element("text", self.title, x=4.0, y=LINE, class_="heading"))
+        for k, text in enumerate(self._heading):
+            parts.append(element("text", text, x=4.0, y=LINE * (k + 1), class_="heading"))
         lines = []
         for tick, text in zip(self.x.ticks, self.x.texts, strict=True):
             at = float(self.across([tick])[0])
@@ -266,7 +277,7 @@ class Chart:
             at = float(self.up([tick])[0])
             if "y" in self._gridlines and self.y.kind != "names":
                 lines.append(f"M{self._left:.1f} {at:.1f}H{self._right:.1f}")
-            room = round((self._left - 12) / LETTER)
+            room = round((self._left - 12) / self._letter)
             cut = text if len(text) <= room or self.y.kind != "names" else f"{text[: room - 1]}…"
             parts.append(element("text", cut, x=self._left - 8, y=at + 4, class_="tick", text_anchor="end"))
         parts.insert(0, element("path", d="".join(lines), class_="grid"))
@@ -284,6 +295,19 @@ class Chart:
             turn = f"translate(12 {at:.1f}) rotate(-90)"
             parts.append(element("text", self.y.title, class_="axis", text_anchor="middle", transform=turn))
         return parts
+
+
+def heading_lines(title: str, width: float = WIDTH) -> list[str]:
+    """The lines of the ``title`` of a chart that is so wide.
+
+    >>> heading_lines("AUROC at the hospitals that it serves worst, by size", 250)
+    ['AUROC at the hospitals that it', 'serves worst, by size']
+    """
+    return textwrap.wrap(title, int((width - 8) / _letter(width)))
+
+
+def _letter(width: float) -> float:
+    return LARGE_LETTER if width >= WIDTH else LETTER
 
 
 def spread(positions: Sequence[float], gap: float, low: float, high: float) -> list[float]:

@@ -11,7 +11,7 @@ import numpy as np
 from markupsafe import Markup
 from numpy.typing import ArrayLike
 
-from raysim.report.svg.chart import WIDTH, Chart, short_share
+from raysim.report.svg.chart import LINE, WIDTH, Chart, heading_lines, short_share
 from raysim.report.svg.markup import element, joined
 from raysim.report.svg.scales import Axis, fixed, linear, names
 from raysim.report.svg.styles import Style
@@ -140,7 +140,7 @@ def heat_map(
     first = low if low is not None else float(defined.min()) if len(defined) else 0.0
     last = high if high is not None else float(defined.max()) if len(defined) else 1.0
     x, y = names(column_title, columns), names(row_title, rows)
-    height = 26.0 * len(rows) + 60 + (20 if title else 0) + (18 if row_title else 0)
+    height = 26.0 * len(rows) + 60 + (LINE * len(heading_lines(title)) + 5 if title else 0) + (18 if row_title else 0)
     chart = Chart(x, y, name=name, title=title, said=said, width=WIDTH, height=height)
     for i in range(len(rows)):
         for j in range(len(columns)):

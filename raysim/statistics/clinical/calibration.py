@@ -8,12 +8,14 @@ Brier score). Definitions: ``docs/statistics.md``.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cache
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import expit
 
+from raysim.core.streams import stream
 from raysim.metrics.measures import ScoreHistogram
 from raysim.statistics.intervals import observed_over_expected
 from raysim.statistics.levels import LEVEL, Z
@@ -100,14 +102,19 @@ class Brier:
 
 @dataclass(frozen=True)
 class CalibrationError:
-    """The expected calibration error beside its floor: what perfectly calibrated predictions show at these counts.
+    """The expected calibration error with its 95 % interval, beside what chance alone shows at these counts.
 
-    ``floor`` is the mean of that and ``high`` its 95th percentile. All NaN for fewer than 100 rows.
+    - ``value``, ``low`` to ``high``: the error, and an interval of that of further patients of the same kind.
+    - ``floor``, ``floor_high``: mean and 95th percentile of the error of perfectly calibrated predictions.
+
+    All NaN for fewer than 100 rows.
     """
 
     value: float
-    floor: float
+    low: float
     high: float
+    floor: float
+    floor_high: float
 
 
 def raw(probabilities: ArrayLike, y: ArrayLike) -> Groups:
@@ -180,17 +187,38 @@ def bin_of(probabilities: Floats, bins: int = BINS) -> NDArray[np.int64]:
 
 
 def calibration_error(bins: Bins, rng: np.random.Generator, draws: int = 1000) -> CalibrationError:
-    """The mean distance of predictions from events over ``bins``, weighted by rows, and its floor.
+    """The mean distance of predictions from events over ``bins``, weighted by rows, its interval and its floor.
 
-    The floor draws each bin's events with the chance that is predicted there.
+    The floor draws each bin's events with the chance that is predicted there. The interval reaches as far as the events
+    of all bins together miss their expectation in 95 % of federations (:func:`_missed`), and at least as far as the
+    floor does: by the triangle inequality chance moves the error by no more, up or down.
     """
     filled = bins.rows > 0
     n, predicted, events = (values[filled] for values in bins)
-    if n.sum() < BINNED_ROWS:
-        return CalibrationError(NAN, NAN, NAN)
-    drawn = np.abs(rng.binomial(n.astype(np.int64), predicted / n, (draws, len(n))) - predicted).sum(axis=1) / n.sum()
-    value = float(np.abs(events - predicted).sum() / n.sum())
-    return CalibrationError(value, float(drawn.mean()), float(np.quantile(drawn, LEVEL)))
+    total = n.sum()
+    if total < BINNED_ROWS:
+        return CalibrationError(NAN, NAN, NAN, NAN, NAN)
+    drawn = np.abs(rng.binomial(n.astype(np.int64), predicted / n, (draws, len(n))) - predicted).sum(axis=1) / total
+    value, by_chance = float(np.abs(events - predicted).sum() / total), float(np.quantile(drawn, LEVEL))
+    reach = max(_missed(n, events) / total, by_chance)
+    return CalibrationError(value, max(0.0, value - reach), min(1.0, value + reach), float(drawn.mean()), by_chance)
+
+
+def _missed(rows: Floats, events: Floats) -> float:
+    """By how many events, added up over bins of ``rows [B]``, draws miss the expected ones: the 95th percentile.
+
+    They are taken to be normal, with the variance of the observed share; half an event and half another row are added
+    to it, so that a bin without events is not taken to be certain.
+    """
+    share = (events + 0.5) / (rows + 1)
+    return float(np.quantile(_distances(len(rows)) @ np.sqrt(rows * share * (1 - share)), LEVEL))
+
+
+@cache
+def _distances(bins: int) -> Floats:
+    """Distances of standard normal draws from 0, ``[10000, bins]``: the same for all, so that counts decide alone."""
+    distances: Floats = np.abs(stream(0, "calibration error").standard_normal((10_000, bins)))
+    return distances
 
 
 def brier(groups: Groups, bins: int = BINS) -> Brier:

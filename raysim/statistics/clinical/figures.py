@@ -8,6 +8,7 @@ is NaN, with the reason in words. Definitions: ``docs/metrics.md``.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import astuple
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -133,19 +134,15 @@ def _calibration_errors(counts: ScoreCounts, bins: int, rng: np.random.Generator
     """The expected calibration error, and the mean and 95th percentile of that of perfectly calibrated predictions."""
     reason = _reasons(counts, {FEW_ROWS: counts.rows < BINNED_ROWS})
     sums = binned(counts, bins)
-    value, floor, high = np.full((3, len(reason)), np.nan)
+    errors = np.full((5, len(reason)), np.nan)
     for h in np.flatnonzero(reason == ""):
-        value[h], floor[h], high[h] = _error(Bins(*(part[h] for part in sums)), rng)
+        errors[:, h] = astuple(calibration_error(Bins(*(part[h] for part in sums)), rng, FLOOR_DRAWS))
+    value, low, high, floor, floor_high = errors
     none, of = np.full(len(reason), np.nan), counts.rows.astype(float)
     return [
-        Figure("calibration_error", NAN, NAN, value, none, none, of, reason),
-        Figure("calibration_error_floor", NAN, NAN, floor, none, high, of, reason),
+        Figure("calibration_error", NAN, NAN, value, low, high, of, reason),
+        Figure("calibration_error_floor", NAN, NAN, floor, none, floor_high, of, reason),
     ]
-
-
-def _error(sums: Bins, rng: np.random.Generator) -> tuple[float, float, float]:
-    error = calibration_error(sums, rng, FLOOR_DRAWS)
-    return error.value, error.floor, error.high
 
 
 def _decisions(counts: ScoreCounts, t: int, threshold: float) -> list[Figure]:
