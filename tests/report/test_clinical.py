@@ -75,19 +75,19 @@ def test_a_card_sets_the_calibration_error_beside_what_chance_makes_of_it(tmp_pa
         folder = tmp_path / str(seed)
         folder.mkdir()
         written = tables(federation, outcome, ClinicalSection(thresholds=(0.3,)))["clinical.csv"]
-        error = written["figure"].isin(["calibration_error", "calibration_error_floor"])
+        rows = written["figure"].isin(["calibration_error", "calibration_error_floor"])
         columns = ["value", "low", "high"]
-        written.loc[error, columns] = written.loc[error, columns] + more
+        written.loc[rows, columns] = written.loc[rows, columns] + more
         written.to_csv(folder / "clinical.csv", index=False)
         results.append(Result("fedavg", False, seed, federation, outcome, folder))
     own = pd.read_csv(tmp_path / "0" / "clinical.csv")
     own = own[own["hospital"] == "h0"].set_index("figure")
     hospitals = pd.DataFrame({"hospital": federation.hospitals})
     made = your_hospital.cards(results, {("fedavg", "global"): "FedAvg"}, "", None, "test", hospitals)
-    error, floor = own.loc["calibration_error"], float(own.loc["calibration_error_floor", "high"]) + 0.05
-    value = float(error["value"]) + 0.05
+    ece, floor = own.loc["calibration_error"], float(own.loc["calibration_error_floor", "high"]) + 0.05
+    value = float(ece["value"]) + 0.05
     of_seeds = float(stdtrit(1, 0.975)) * 0.05  # two seeds, .1 apart
-    below, above = (float(np.hypot(error["value"] - error[name], of_seeds)) for name in ("low", "high"))
+    below, above = (float(np.hypot(ece["value"] - ece[name], of_seeds)) for name in ("low", "high"))
     facts = dict(made["hospitals"][0]["facts"])
     shown = with_interval(value, max(0.0, value - below), min(1.0, value + above), 2)
     assert facts["Calibration error (ECE)"] == f"{shown} (if calibrated, to {floor:.2f} by chance)"
