@@ -52,7 +52,7 @@ def play(path: Path) -> pd.DataFrame:
     rows = []
     for seed in seeds:
         base = reading.checked(tree)
-        federation = plugins.build_federation(base.data, plugins.build_source(base.data), seed)
+        federation = plugins.build_federation(base, plugins.build_source(base.data), seed)
         clean: dict[tuple[str, str], Outcome] = {}
         played: dict[tuple[str, str], dict[str, Any]] = {}
         for values in product(*grid.values()):

@@ -116,7 +116,7 @@ def _outcome(kind: str, strategy: str, training: dict[str, Any], seed: int, chan
     overrides = [*changes, *(f"training.{key}={value}" for key, value in training.items())]
     overrides += [f"strategy={strategy}", f"seed={seed}"]
     config = reading.resolve(Path(f"experiments/defaults/{kind}.yaml"), overrides, reads=())
-    federation = plugins.build_federation(config.data, plugins.build_source(config.data), config.seed)
+    federation = plugins.build_federation(config, plugins.build_source(config.data), config.seed)
     made = plugins.build_strategy(config.strategy), plugins.build_selection(config.selection)
     job = make_job(config, *made, federation.folder, config.seed)
     *_, outcome = Coordinator(LocalPool(Placement(balance(federation.totals, 1), 1, 0), "cpu")).run(job)

@@ -150,7 +150,7 @@ def _check_split(plan: SweepPlan, config: Config) -> None:
 
 def _federations(plan: SweepPlan, config: Config) -> dict[int, Federation]:
     source = plugins.build_source(config.data)
-    return {seed: plugins.build_federation(config.data, source, seed) for seed in plan.seeds}
+    return {seed: plugins.build_federation(config, source, seed) for seed in plan.seeds}
 
 
 def _check_parts(federations: Iterable[Federation]) -> None:

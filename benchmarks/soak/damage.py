@@ -53,7 +53,7 @@ def _federation(tree: dict[str, object], cache: Path) -> Federation:
     before = os.environ.get("RAYSIM_CACHE")
     os.environ["RAYSIM_CACHE"] = str(cache)
     try:
-        return plugins.build_federation(config.data, plugins.build_source(config.data), 1)
+        return plugins.build_federation(config, plugins.build_source(config.data), 1)
     finally:
         if before is None:
             del os.environ["RAYSIM_CACHE"]

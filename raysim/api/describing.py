@@ -84,6 +84,6 @@ def describe(
             compared = [plugins.label(each.strategy) for each in reading.compared(whole)]
             reading.check_reference(whole.reference, compared)
         seeds, split = whole.seeds or (whole.seed,), whole.data.split
-        federation = plugins.build_federation(whole.data, plugins.build_source(whole.data), seeds[0])
+        federation = plugins.build_federation(whole, plugins.build_source(whole.data), seeds[0])
     divided = {(split.effective_seed(each), split.fold(each)) for each in seeds}
     return Description(whole, federation, seeds[0], seeds[1:] if len(divided) > 1 else (), epsilon)

@@ -12,6 +12,10 @@ PLUG_IN_KEYS = {"data": "source", "model": "name", "selection": "name", "strateg
 """The sections that may be written as the name of their plug-in alone, and the key that the name stands for."""
 
 
+OF_KEYS = "sweep.space."
+"""The section whose own keys are dotted keys of the configuration, of one piece each."""
+
+
 def parsed(settings: Sequence[str]) -> dict[str, Any]:
     """The values of ``--set`` by dotted key, of ``a.b=value`` each; of a key that is set again, the last."""
     values = {}
@@ -35,7 +39,7 @@ def laid_over(tree: Mapping[str, Any], values: Mapping[str, Any], where: str) ->
     """
     result = dict(tree)
     for key, value in sorted(values.items(), key=lambda item: item[0].count(".")):
-        *parents, last = key.split(".")
+        *parents, last = _pieces(key)
         at = result
         for depth, parent in enumerate(parents, 1):
             below = at.get(parent)
@@ -48,3 +52,10 @@ def laid_over(tree: Mapping[str, Any], values: Mapping[str, Any], where: str) ->
             at = at[parent]
         at[last] = value
     return result
+
+
+def _pieces(key: str) -> list[str]:
+    """The keys on the way to a value, each in the section of the one before."""
+    if not key.startswith(OF_KEYS):
+        return key.split(".")
+    return [*OF_KEYS.removesuffix(".").split("."), key.removeprefix(OF_KEYS)]

@@ -64,6 +64,9 @@ class OpenSection(BaseModel):
 class DataSection(OpenSection):
     """``data``: the source and its keys, which hospitals are kept, how rows are split, and how features are prepared.
 
+    ``ranges`` declare of each feature its least and greatest value, or its categories, with null where it may be
+    missing.
+
     Kept are hospitals with at least ``minimum`` rows, and of these the ``largest`` so many; None keeps all.
     """
 
@@ -71,7 +74,8 @@ class DataSection(OpenSection):
     minimum: int | None = default("data.minimum", ge=1)
     largest: int | None = default("data.largest", ge=1)
     split: Split = Field(default_factory=Split)
-    preprocessing: Literal["standard", "median", "none"] = default("data.preprocessing")
+    preprocessing: Literal["standard", "median", "none", "declared"] = default("data.preprocessing")
+    ranges: dict[str, list[Any]] | None = default("data.ranges")
 
     @model_validator(mode="before")
     @classmethod

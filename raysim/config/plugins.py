@@ -14,6 +14,7 @@ from pydantic_core import PydanticSerializationError, to_jsonable_python
 from raysim.config.checking import validated
 from raysim.config.paths import anchored, shown
 from raysim.config.plugin_sections import DataSection, ModelSection, PlugIn, SelectionSection, StrategySection
+from raysim.config.privacy import PREPROCESSING, RowUnit
 from raysim.config.schema import Config
 from raysim.config.sizes import SIZE_KEYS
 from raysim.config.written import fields_of
@@ -26,6 +27,7 @@ from raysim.strategies.shared.weights import Weighted
 from raysim.training.models import configured, find_family
 
 if TYPE_CHECKING:
+    from raysim.data.declared import ScalerNoise
     from raysim.data.records import Source
 
 
@@ -74,11 +76,36 @@ def build_source(section: DataSection) -> Source:
     return source
 
 
-def build_federation(section: DataSection, source: Source, seed: int) -> Federation:
-    """The federation that a run with ``seed`` learns on, made of ``source`` as ``section`` says."""
+def build_federation(config: Config, source: Source, seed: int) -> Federation:
+    """The federation that a run with ``seed`` learns on, made of ``source`` as the section ``data`` says.
+
+    With ``privacy.statistics.preprocessing`` means and deviations of features are told with its noise.
+    """
     from raysim.data.build import build
 
-    return build(source, section.split, section.preprocessing, seed, minimum=section.minimum, largest=section.largest)
+    section = config.data
+    return build(
+        source,
+        section.split,
+        section.preprocessing,
+        seed,
+        minimum=section.minimum,
+        largest=section.largest,
+        ranges=section.ranges,
+        noise=_scaler_noise(config),
+    )
+
+
+def _scaler_noise(config: Config) -> ScalerNoise | None:
+    from raysim.data.declared import ScalerNoise
+
+    privacy = config.privacy
+    statistic = None if privacy is None else privacy.noise_of(PREPROCESSING)
+    if privacy is None or statistic is None:
+        return None
+    unit: RowUnit = "example" if privacy.unit == "example" else "patient"
+    rows = 1 if unit == "example" else privacy.rows_per_patient
+    return ScalerNoise(statistic.mechanism(privacy.noise), unit, rows, shared=config.secure is not None)
 
 
 def completed(config: Config, sections: Collection[str], where: str = "strategy") -> Config:

@@ -28,6 +28,9 @@ DEFAULT_EPSILON = 0.2
 SIZE = "size"
 """The kind of hospitals' numbers of rows."""
 
+PREPROCESSING = "preprocessing"
+"""The kind of what features are scaled by."""
+
 MODES = {
     "hospital": ("central", "distributed", "local"),
     "patient": ("pooled", "local"),
@@ -190,6 +193,10 @@ class PrivacySection(Section):
         given = [statistic for kind, statistic in self.statistics.items() if plain(kind) == SIZE]
         return {SIZE: given[0] if given else NoisyStatistic()} | named
 
+    def noise_of(self, kind: str) -> NoisyStatistic | None:
+        """The noise on what is told of a ``kind`` of egress; None: it is exact."""
+        return next((each for name, each in self.noisy.items() if plain(name) == plain(kind)), None)
+
     @property
     def hides_sizes(self) -> bool:
         """Whether nobody is to know how many rows hospitals have but by what these tell with noise."""
@@ -235,5 +242,5 @@ def plain(kind: str) -> str:
 UPDATES = ("update", "variate")
 """The kinds of egress that a guarantee is about."""
 
-WITHOUT_NOISE = (*UPDATES, "validation_loss", "predictions", "preprocessing", "rows")
+WITHOUT_NOISE = (*UPDATES, "validation_loss", "predictions", "rows")
 """The kinds that ``privacy.statistics`` cannot name."""

@@ -19,7 +19,7 @@ from raysim.config.aggregation import AggregationSection
 from raysim.config.compression import CompressionSection
 from raysim.config.evaluation import EvaluationSection
 from raysim.config.plugin_sections import DataSection, ModelSection, SelectionSection, StrategySection, short_enough
-from raysim.config.privacy import PrivacySection
+from raysim.config.privacy import PREPROCESSING, PrivacySection
 from raysim.config.resources import ResourcesSection
 from raysim.config.secure import SecureSection
 from raysim.config.system import SystemSection
@@ -109,6 +109,7 @@ class Config(Section):
                     f"seeds: {list(self.seeds)} do not test once on each of {split.folds} folds, of which a run with "
                     f"seed s tests on fold s mod {split.folds}; use {list(range(split.folds))}"
                 )
+        self._check_ranges()
         for key in ("minimum", "largest"):
             value = getattr(self.data, key)
             if value is not None and self.privacy is not None and self.privacy.hides_sizes:
@@ -119,6 +120,27 @@ class Config(Section):
         if len(set(self.seeds)) < len(self.seeds):
             raise ConfigError(f"seeds: {list(self.seeds)} repeats a seed; name each once")
         return self
+
+    def _check_ranges(self) -> None:
+        """Raise ``ConfigError`` for ranges that nothing goes by, and for what needs some."""
+        data = self.data
+        noisy = self.privacy is not None and self.privacy.noise_of(PREPROCESSING) is not None
+        if noisy and data.preprocessing != "standard":
+            raise ConfigError(
+                f"privacy.statistics.preprocessing: is noise on means and deviations, and data.preprocessing: "
+                f"{data.preprocessing} tells none; use standard, or take it out"
+            )
+        if data.ranges is None and (noisy or data.preprocessing == "declared"):
+            why = "privacy.statistics.preprocessing" if noisy else "data.preprocessing: declared"
+            raise ConfigError(
+                f"data.ranges: {why} goes by the least and greatest value of each feature, or its categories; declare "
+                "them, for example {age: [0, 100], sex: [female, male, null]}"
+            )
+        if data.ranges is not None and not noisy and data.preprocessing != "declared":
+            raise ConfigError(
+                "data.ranges: are read with data.preprocessing: declared, or privacy.statistics.preprocessing, and "
+                f"not with {data.preprocessing} alone; set one of these, or take them out"
+            )
 
     def replaced(self, **parts: Any) -> Config:
         """This configuration with other parts, checked already; what the user has set stays known as that."""

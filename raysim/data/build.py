@@ -15,9 +15,10 @@ from numpy.typing import NDArray
 from raysim.core.errors import DataError, nearest
 from raysim.data import cache
 from raysim.data.columns import columns_of, warnings_of
+from raysim.data.declared import Declared, ScalerNoise
 from raysim.data.federation import Federation, write
 from raysim.data.folds import deal
-from raysim.data.preprocessing import METHODS, prepare
+from raysim.data.preprocessing import METHODS, prepare, prepare_declared
 from raysim.data.records import Columned, natural
 from raysim.data.split import Split, assign, groups
 
@@ -38,13 +39,16 @@ def build(
     *,
     minimum: int | None = None,
     largest: int | None = None,
+    ranges: Declared | None = None,
+    noise: ScalerNoise | None = None,
 ) -> Federation:
     """The federation of ``source``, from the cache where it has been built before.
 
     Hospitals come in natural order of their names, and their rows in the source's order within train, validation and
     test. ``seed`` is the run's, used where ``split`` has none of its own. Hospitals with fewer than ``minimum`` rows
-    are left out, and so are all but the ``largest`` so many. Raises ``DataError`` for data that cannot be federated and
-    for a cache folder that cannot be written.
+    are left out, and so are all but the ``largest`` so many. ``ranges`` are what is declared of features, for
+    ``declared`` preprocessing, and for ``standard`` with ``noise`` on means and deviations. Raises ``DataError`` for
+    data that cannot be federated and for a cache folder that cannot be written.
     """
     if preprocessing not in METHODS:
         raise DataError(f"data.preprocessing: '{preprocessing}' is not known; {nearest(preprocessing, METHODS)}")
@@ -55,12 +59,15 @@ def build(
     source = _reserved(source, split)
     read = cache.source_key(source, source.files())
     drawn = {"seed": split.effective_seed(seed), "fold": split.fold(seed)}
-    key = cache.digest(STORED, read, split.model_dump(mode="json") | drawn, preprocessing, minimum, largest)
+    told = () if ranges is None else (dict(ranges), None if noise is None else [noise.named, noise.shared, seed])
+    if noise is not None:
+        told = (*told, noise.mechanism.origin)
+    key = cache.digest(STORED, read, split.model_dump(mode="json") | drawn, preprocessing, minimum, largest, *told)
     folder = cache.find("federations", key)
     if folder is None:
         cache.check()
         records = _records(source, read)
-        built = _build(records, split, preprocessing, seed, minimum, largest, _name(source))
+        built = _build(records, split, preprocessing, seed, minimum, largest, _name(source), ranges, noise)
         built["meta"]["fingerprint"] = fingerprint(built)
         folder = cache.store("federations", key, lambda making: write(making, **built))
     return Federation.open(folder)
@@ -117,6 +124,8 @@ def _build(
     minimum: int | None,
     largest: int | None,
     source: str,
+    ranges: Declared | None,
+    noise: ScalerNoise | None,
 ) -> dict[str, Any]:
     """What :func:`raysim.data.federation.write` takes, the fingerprint apart."""
     by, group = ("column", None) if split.column is not None else groups(split.by, records.group, source)
@@ -154,8 +163,21 @@ def _build(
     stops = np.cumsum(counts).reshape(-1, 3)
     bounds = np.column_stack([stops[:, 2] - counts.sum(1), stops])
     order = kept[inside]
-    prepared = prepare(
-        records.features, order, part[inside] == 0, preprocessing, hospitals=int(np.count_nonzero(counts[:, 0]))
+    people = _people(split, records.group, order, source)
+    prepared = (
+        prepare(
+            records.features, order, part[inside] == 0, preprocessing, hospitals=int(np.count_nonzero(counts[:, 0]))
+        )
+        if ranges is None
+        else prepare_declared(
+            records.features,
+            order,
+            ranges,
+            noise,
+            [np.arange(first, last) for first, last in bounds[:, :2].tolist()],
+            _units(people, noise, len(order)),
+            seed,
+        )
     )
     columns = columns_of(records.features if len(kept) == len(records.y) else records.features.iloc[kept])
     suspect = warnings_of(columns)
@@ -181,7 +203,7 @@ def _build(
         "bounds": bounds.astype(np.int64),
         "source_rows": order if records.row is None else records.row[order],
         "preprocessing": fitted,
-        "people": _people(split, records.group, order, source),
+        "people": people,
         "patients": {name: _plain(values[order]) for name, values in records.patients.items()},
         "meta": {
             "hospitals": names,
@@ -192,8 +214,23 @@ def _build(
             "warnings": [*records.warnings, *suspect],
             "columns": [dataclasses.asdict(column) for column in columns],
             "preprocessing_scalars": prepared.scalars,
+            "preprocessing_noise": "" if noise is None else noise.named,
         },
     }
+
+
+def _units(
+    people: NDArray[np.int64] | Literal["rows"] | None, noise: ScalerNoise | None, rows: int
+) -> NDArray[np.int64]:
+    """Whose each row is, ``[N]``, as far as ``noise`` hides them."""
+    if noise is None or noise.unit == "example" or isinstance(people, str):
+        return np.arange(rows)
+    if people is None:
+        raise DataError(
+            "privacy.unit: patient, but data.split.by divides rows by a column that is not the patient; leave "
+            "data.split.by out, or set privacy.unit: example"
+        )
+    return people
 
 
 def _people(

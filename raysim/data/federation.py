@@ -38,6 +38,7 @@ class Federation:
     - ``patients``: patient attributes for fairness questions (``sex``, ``ethnicity``, ``age``), each ``[N]``.
     - ``attributes``: what is known of each hospital, ``{attribute: [H] texts}`` (``region``, ``beds``, ...).
     - ``notes``: what each source read, a line each; ``fingerprint``: digest of all rows and names.
+    - ``preprocessing_noise``: the noise that preprocessing was told with; empty: none.
     - ``columns``: what the source's feature columns held before preprocessing.
     - ``preprocessing_scalars``: what each hospital sent to fit the preprocessing (the mean over hospitals, rounded up,
       where it differs); ``warnings``: what the user should know of the data, a line each.
@@ -57,6 +58,7 @@ class Federation:
     preprocessing_scalars: int
     warnings: tuple[str, ...] = ()
     columns: tuple[Column, ...] = ()
+    preprocessing_noise: str = ""
 
     @staticmethod
     def open(folder: Path | str) -> Federation:
@@ -78,6 +80,7 @@ class Federation:
             preprocessing_scalars=meta["preprocessing_scalars"],
             warnings=tuple(meta.get("warnings", ())),
             columns=tuple(Column(**column) for column in meta.get("columns", ())),
+            preprocessing_noise=meta.get("preprocessing_noise", ""),
         )
 
     @staticmethod

@@ -3,7 +3,9 @@
 ``standard`` needs nothing from a hospital but sums that add up over hospitals: per numeric feature the number of
 observed values, their sum, and (told the mean) their sum of squared deviations; per categorical feature how often each
 category occurs. ``median`` imputes the pooled median instead of the mean: no sum of hospitals gives it, so it is a
-comparison with centralised pipelines, not a federated method. ``none`` leaves values as they are.
+comparison with centralised pipelines, not a federated method. ``none`` leaves values as they are, and ``declared`` goes
+by ranges and categories that were declared (:mod:`raysim.data.declared`), which also bound what ``standard`` tells with
+noise.
 """
 
 from __future__ import annotations
@@ -17,12 +19,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from raysim.core.errors import DataError
+from raysim.data.declared import Declared, ScalerNoise, declared_alone, ranges_of, with_noise
 from raysim.data.fitted import Categorical, Floats, Numeric, Preprocessing, RawColumns, refuse_missing, slices
 
 if TYPE_CHECKING:
     import pandas as pd
 
-METHODS = ("standard", "median", "none")
+METHODS = ("standard", "median", "none", "declared")
 # Below this share of the mean, a deviation is the rounding of a column that does not vary.
 _CONSTANT = 1e-12
 
@@ -126,10 +129,35 @@ def prepare(
     for name, codes, categories, kept in zip(table.categorical, table.codes, table.categories, seen, strict=True):
         flagged = bool((codes[training] < 0).any())
         columns[name] = Categorical(name, tuple(categories[c] for c in kept), flagged)
-    fitted = Preprocessing(method, tuple(columns[name] for name in table.order))
+    return _prepared(Preprocessing(method, tuple(columns[name] for name in table.order)), table, order, scalars)
+
+
+def prepare_declared(
+    features: pd.DataFrame,
+    order: NDArray[np.int64],
+    declared: Declared,
+    noise: ScalerNoise | None,
+    rows: Sequence[NDArray[np.int64]],
+    people: NDArray[np.int64],
+    seed: int,
+) -> Prepared:
+    """Transform rows by what is ``declared`` of their columns, and with ``noise`` by noisy means and deviations.
+
+    ``rows`` are the places in ``order`` of those that each hospital trains on, ``people [N]`` the unit of each place.
+    Raises ``DataError`` for columns of which nothing usable is declared.
+    """
+    table = RawColumns.of(features)
+    described = ranges_of(declared, table)
+    if noise is None:
+        return _prepared(declared_alone(described), table, order, 0)
+    fitted, scalars = with_noise(described, table, [order[at] for at in rows], [people[at] for at in rows], noise, seed)
+    return _prepared(fitted, table, order, scalars)
+
+
+def _prepared(fitted: Preprocessing, table: RawColumns, order: NDArray[np.int64], scalars: int) -> Prepared:
     X, observed = fitted.transform(table, order)
     D, flags = len(fitted.values), len(fitted.flags)
-    note = f"preprocessing: {method}, {len(table.order)} features as {D} value columns and {flags} flags"
+    note = f"preprocessing: {fitted.method}, {len(table.order)} features as {D} value columns and {flags} flags"
     return Prepared(X, observed, fitted, scalars, note)
 
 

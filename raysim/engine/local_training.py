@@ -14,11 +14,12 @@ from numpy.typing import NDArray
 
 from raysim.core.errors import RaysimError, TrainingDiverged
 from raysim.core.exact import ExactSum, largest_entry
+from raysim.data.contribution import Contribution
 from raysim.data.federation import Federation
 from raysim.engine.divisions import Groups
 from raysim.engine.losses import weighted_losses
 from raysim.engine.messages import FIRST, MODEL, SECOND, STEPS, VARIATE, HospitalStates, PartialResult, RoundPlan
-from raysim.engine.updates.contributions import Contribution, Contributions
+from raysim.engine.updates.contributions import Contributions
 from raysim.engine.updates.private_visits import PatientRelease, pooled_gradient, with_private_steps
 from raysim.engine.updates.release import Release
 from raysim.engine.updates.sums import heaviest, number_rows, sum_count

@@ -96,7 +96,7 @@ def make_plan(config: Config, nodes: str | None) -> Plan:
     """The plan of a configuration on ``nodes``, as ``--nodes`` describes them. Raises ``RaysimError``."""
     source = plugins.build_source(config.data)
     seed = (config.seeds or (config.seed,))[0]
-    federation = plugins.build_federation(config.data, source, seed)
+    federation = plugins.build_federation(config, source, seed)
     machines = available(nodes)
     placement, machines = place_live(federation.totals, config.resources, federation.hospitals, machines)
     traffic = {}

@@ -77,7 +77,7 @@ class Experiment:
         if config.checkpoint.path is not None and config.checkpoint.every != 0:
             check_file_store(config.checkpoint.path)
         self.folder = choose_folder(out, config.name, again=again)
-        self.federations = {seed: plugins.build_federation(config.data, self._source, seed) for seed in seeds}
+        self.federations = {seed: plugins.build_federation(config, self._source, seed) for seed in seeds}
         self._parameters = 0  # of the largest model
         self._check()
 

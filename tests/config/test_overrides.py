@@ -33,6 +33,16 @@ def test_the_last_of_a_key_counts_and_a_name_replaces_what_the_file_says():
     assert (config.strategy.name, "clusters" in config.strategy.own()) == ("fedavg", False)
 
 
+def test_a_dotted_key_of_a_search_space_is_one_key():
+    tree = {"sweep": {"searcher": "grid", "space": {"training.rounds": {"grid": [1]}}}}
+    values = parsed(["sweep.space.privacy.epsilon={grid: [1, 2]}", "sweep.trials=3"])
+    assert laid_over(tree, values, "--set ")["sweep"] == {
+        "searcher": "grid",
+        "trials": 3,
+        "space": {"training.rounds": {"grid": [1]}, "privacy.epsilon": {"grid": [1, 2]}},
+    }
+
+
 def test_a_name_in_the_file_and_its_keys_in_settings():
     assert resolve({"model": "mlp"}, ["model.hidden=[4]"]).model.own() == {"hidden": [4]}
     assert resolve({"system": None}, ["system.dropout=0.1"]).system.dropout == 0.1  # type: ignore[union-attr]

@@ -39,7 +39,7 @@ def stays(n: int = 60) -> pd.DataFrame:
 
 def federation(section: dict[str, Any]) -> Federation:
     config = reading.resolve({"data": section})
-    return plugins.build_federation(config.data, plugins.build_source(config.data), 0)
+    return plugins.build_federation(config, plugins.build_source(config.data), 0)
 
 
 def test_a_frame_gives_the_federation_of_its_file(tmp_path: Path) -> None:

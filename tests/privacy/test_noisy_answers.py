@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from raysim.core.errors import ConfigError
+from raysim.data.contribution import drawn
 from raysim.engine.hospitals import HospitalGroup
 from raysim.engine.messages import Inquiry, StatisticNoise
-from raysim.engine.updates.contributions import drawn
 from raysim.engine.updates.noisy_answers import noisy_answer, without_rows
 from raysim.privacy.events import Event, Gaussian, Laplace
 from raysim.privacy.noisy_sums import Bounds, Mechanism, clipped_sum, told

@@ -18,12 +18,12 @@ from raysim.cluster.pool import LocalPool
 from raysim.config.privacy import PrivacySection
 from raysim.config.system import SystemSection
 from raysim.core.errors import ConfigError
+from raysim.data.contribution import drawn
 from raysim.data.federation import Federation
 from raysim.engine.coordinator import Coordinator
 from raysim.engine.job import Outcome, RunState
 from raysim.engine.job_checks import check_job
 from raysim.engine.messages import ModelSpec
-from raysim.engine.updates.contributions import drawn
 from raysim.privacy import accountant, quick
 from raysim.privacy.events import Gaussian
 from raysim.storage.checkpoints import decode, encode

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from raysim.config.privacy import PrivacySection, plain
+from raysim.config.privacy import PrivacySection
 from raysim.core.errors import ConfigError
 from raysim.engine.messages import StatisticNoise
 from raysim.privacy.events import Event
@@ -45,7 +45,7 @@ def noise_on(section: PrivacySection | None, kind: str) -> StatisticNoise | None
     """The noise on what is told of a ``kind`` of egress; None: it is exact."""
     if section is None:
         return None
-    statistic = next((each for name, each in section.noisy.items() if plain(name) == plain(kind)), None)
+    statistic = section.noise_of(kind)
     if statistic is None:
         return None
     mechanism = statistic.mechanism(section.noise)

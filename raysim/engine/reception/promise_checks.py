@@ -5,10 +5,12 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from raysim.config.privacy import PrivacySection
+from raysim.config.privacy import PREPROCESSING, PrivacySection
 from raysim.core import registry
 from raysim.core.errors import ConfigError
+from raysim.data.declared import ScalerNoise
 from raysim.data.federation import Federation
+from raysim.engine.reception.noisy_statistics import noise_on
 from raysim.engine.reception.promises import Terms, bit_noise, largest_clip, settled
 from raysim.privacy import accountant
 from raysim.strategies.shared.weights import Weighted
@@ -41,6 +43,7 @@ def check_privacy(job: Job, federation: Federation) -> None:
     _check_system(job)
     _check_attacks(job)
     _check_figures(job, federation)
+    _check_preprocessing(job, federation)
     if section.way == "distributed" and section.weights == "capped":
         raise ConfigError(
             "privacy.weights: capped makes shares of the noise unequal, which privacy.mode: distributed cannot use; "
@@ -98,6 +101,20 @@ def _check_figures(job: Job, federation: Federation) -> None:
     if evaluation.predictions:
         raise ConfigError(
             f"{named}: evaluation.predictions: true tells what the models say of every row; leave one of the two out"
+        )
+
+
+def _check_preprocessing(job: Job, federation: Federation) -> None:
+    """Raise ``ConfigError`` for noise on what features were scaled by that was not there when they were."""
+    noise = noise_on(job.privacy, PREPROCESSING)
+    if noise is None or not federation.preprocessing_scalars:
+        return
+    asked = ScalerNoise(noise.mechanism, noise.unit, noise.rows, job.secure is not None)
+    if federation.preprocessing_noise != asked.named:
+        made = f"with noise of {federation.preprocessing_noise}" if federation.preprocessing_noise else "without noise"
+        raise ConfigError(
+            f"privacy.statistics.preprocessing: the data were prepared {made}, and {asked.named} is asked for; prepare "
+            "them with this configuration"
         )
 
 

@@ -2,40 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from functools import cached_property
-
 import numpy as np
 from numpy.typing import NDArray
 
 from raysim.config.privacy import RowUnit
 from raysim.core.errors import ConfigError
 from raysim.core.streams import stream
+from raysim.data.contribution import Contribution, drawn
 from raysim.data.federation import Federation
-
-
-@dataclass(frozen=True, eq=False)
-class Contribution:
-    """The training rows of a hospital that take part, patient by patient."""
-
-    rows: NDArray[np.int64]
-    """Their places among the hospital's training rows, ``[n]``."""
-    patient: NDArray[np.int64]
-    """The patient of each, ascending ``[n]``: numbered in the order in which the hospital's rows name them."""
-    patients: int
-    """How many there are."""
-    total: int
-    """How many training rows the hospital has."""
-
-    @property
-    def single(self) -> bool:
-        """Whether each patient has one row."""
-        return len(self.rows) == self.patients
-
-    @cached_property
-    def everything(self) -> bool:
-        """Whether all rows of the hospital take part, in their own order."""
-        return len(self.rows) == self.total and bool((np.diff(self.rows) == 1).all())
 
 
 class Contributions:
@@ -75,17 +49,3 @@ def people_of(federation: Federation, hospital: int, unit: RowUnit, part: str = 
 def patient_counts(federation: Federation, unit: RowUnit) -> tuple[int, ...]:
     """How many units each hospital trains on, ``[N]``."""
     return tuple(len(np.unique(people_of(federation, h, unit))) for h in range(len(federation.hospitals)))
-
-
-def drawn(people: NDArray[np.int64], order: NDArray[np.int64], most: int) -> Contribution:
-    """The first ``most`` rows of each of ``people [n]`` in a random ``order [n]``; the rows then keep their own."""
-    _, first, code = np.unique(people, return_index=True, return_inverse=True)
-    rank = np.empty(len(first), dtype=np.int64)
-    rank[np.argsort(first)] = np.arange(len(first))
-    patient = rank[code]
-    by_patient = order[np.argsort(patient[order], kind="stable")]
-    starts = np.concatenate([[0], np.cumsum(np.bincount(patient, minlength=len(first)))[:-1]]) if len(first) else first
-    place = np.arange(len(by_patient)) - starts[patient[by_patient]]
-    rows = np.sort(by_patient[place < most])
-    rows = rows[np.argsort(patient[rows], kind="stable")]
-    return Contribution(rows, patient[rows], len(first), len(people))

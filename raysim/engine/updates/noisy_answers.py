@@ -10,10 +10,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from raysim.core.errors import ConfigError
+from raysim.data.contribution import Contribution
 from raysim.data.federation import Federation
 from raysim.engine.messages import RoundPlan, StatisticNoise
 from raysim.engine.scoring import PartRows
-from raysim.engine.updates.contributions import Contribution, Contributions
+from raysim.engine.updates.contributions import Contributions
 from raysim.metrics.binned import one_of_each_bin
 from raysim.privacy.noisy_sums import Bounds, told
 from raysim.strategies.base import Floats, HospitalRows, Question, Summed

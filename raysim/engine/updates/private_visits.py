@@ -8,7 +8,7 @@ import numpy as np
 
 from raysim.config.privacy import RowUnit
 from raysim.core.streams import stream
-from raysim.engine.updates.contributions import Contribution
+from raysim.data.contribution import Contribution
 from raysim.privacy.noise import Normals, Origin, normals
 from raysim.strategies.base import Floats
 from raysim.training.base import Model, Task
