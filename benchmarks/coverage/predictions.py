@@ -92,7 +92,7 @@ def chosen_shares(hospitals: int, rng: np.random.Generator, draws: int) -> Tally
                 groups.append(raw(expit(z), rng.random(n) < expit(z + own)))
             found = calibration_spread(groups, rng, 200)
             tally.add(f"difference shown, spread {tau}", found.p <= 0.05)
-            tally.add(f"intercepts' spread above 0, spread {tau}", found.tau.low > 0)
+            tally.add(f"difference shown by the spread's interval, spread {tau}", found.tau.low > 0)
             tally.covers(f"mean intercept, spread {tau}", found.mean.low, found.mean.high, 0.3)
             tally.covers(f"spread of intercepts {tau}", found.tau.low, found.tau.high, tau)
     return tally

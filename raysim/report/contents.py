@@ -170,7 +170,8 @@ def fairness_headings(table: pd.DataFrame, noise: Mapping[Key, Noise]) -> list[s
 
 def fairness_rows(table: pd.DataFrame, names: Sequence[str], noise: Mapping[Key, Noise]) -> list[Row]:
     """Rows of the table of fairness, cells as its headings; gaps are only those of the last model of a strategy."""
-    attributes = _attributes(noise)
+    attributes, kind = _attributes(noise), reporting(table)
+    digits = 3 if kind.larger else kind.decimals(table[kind.headline]) + 1
     rows = []
     for name, key in zip(names, zip(table["strategy"], table["model"], strict=True), strict=True):
         own = noise.get(key)
@@ -186,7 +187,7 @@ def fairness_rows(table: pd.DataFrame, names: Sequence[str], noise: Mapping[Key,
             if gap is None:
                 cells.append(Cell("\N{EN DASH}", ""))
             elif np.isfinite(gap.of.value):
-                cells.append(_beside_chance(gap.of.value, gap.of.low, gap.of.high, 3, f"; p = {gap.of.p:.2f}"))
+                cells.append(_beside_chance(gap.of.value, gap.of.low, gap.of.high, digits, f"; p = {gap.of.p:.2f}"))
             else:
                 cells.append(Cell("undefined", ""))
         rows.append(Row(name, cells))

@@ -1,4 +1,4 @@
-"""The gap between groups of patients: the largest less the smallest AUROC of the groups, beside what chance shows.
+"""The gap between groups of patients: the largest less the smallest AUROC, or error, beside what chance shows.
 
 A gap of equal groups is above 0 by construction, the more so the smaller the groups. Patients of unknown group are no
 group: leave them out, and report them beside. Definitions: ``docs/statistics.md``.
@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from raysim.statistics.common_curve import EDGE
-from raysim.statistics.drawn import Chance, centres, federations
+from raysim.statistics.drawn import BLOCK, Chance, centres, federations
 from raysim.statistics.intervals import Interval, auroc_interval, difference_interval, hanley_mcneil
 from raysim.statistics.inversion import SAME
 from raysim.statistics.levels import LEVEL
@@ -25,7 +25,8 @@ NAN = float("nan")
 class GroupGap(NamedTuple):
     """A gap with its noise floor: mean and central 95 % (``low`` to ``high``) of the gap that equal groups show.
 
-    ``p`` is how often they show one as large; ``groups`` how many have both classes. NaN for fewer than two.
+    ``p`` is how often they show one as large; ``groups`` how many have both classes, or of errors rows. NaN for fewer
+    than two.
     """
 
     value: float
@@ -62,10 +63,44 @@ def group_gap(
             for block in federations(m, n, centres(common, [0.0]), event_sd, [0.0], draws, rng)
         ]
     )
-    value = float(np.ptp(a))
+    return _beside(float(np.ptp(a)), drawn, len(a))
+
+
+def error_gap(
+    mean_absolute: ArrayLike,
+    rows: ArrayLike,
+    errors_of_all: ArrayLike,
+    rng: np.random.Generator | Chance,
+    draws: int = 1000,
+) -> GroupGap:
+    """The gap of ``G`` groups' mean absolute error ``[G]`` over ``rows [G]`` each, groups without rows left out.
+
+    ``errors_of_all [N]`` are the absolute errors of all rows, those of unknown group among them. Equal groups have one
+    distribution of errors: dealing all errors out to rows anew is then as likely as what was seen, whatever the
+    distribution. All NaN where groups have more rows than there are errors.
+    """
+    mae, n = np.asarray(mean_absolute, dtype=np.float64), np.asarray(rows, dtype=np.int64)
+    errors = np.asarray(errors_of_all, dtype=np.float64)
+    there = np.isfinite(mae) & (n > 0)
+    mae, n = mae[there], n[there]
+    total, count = int(n.sum()), len(n)
+    if count < 2 or total > len(errors):
+        return GroupGap(NAN, NAN, NAN, NAN, NAN, count)
+    chance = rng if isinstance(rng, Chance) else Chance(lambda: rng)
+    first, size = np.cumsum(n) - n, max(1, min(draws, BLOCK // len(errors)))
+    drawn = np.concatenate(
+        [
+            np.ptp(np.add.reduceat(errors[deals.order[:, :total]], first, axis=1) / n, axis=1)
+            for deals in chance.deals(len(errors), count, draws, size)
+        ]
+    )
+    return _beside(float(np.ptp(mae)), drawn, count)
+
+
+def _beside(value: float, drawn: Floats, groups: int) -> GroupGap:
     low, high = np.quantile(drawn, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
-    p = (1 + int((drawn >= value - SAME).sum())) / (draws + 1)
-    return GroupGap(value, float(drawn.mean()), float(low), float(high), p, len(a))
+    p = (1 + int((drawn >= value - SAME * max(1.0, value)).sum())) / (len(drawn) + 1)
+    return GroupGap(value, float(drawn.mean()), float(low), float(high), p, groups)
 
 
 def group_difference(

@@ -151,20 +151,33 @@ def test_real_labels_have_a_floor_of_their_errors(tmp_path: Path, shift: float, 
     y = X @ [2.0, -1.0, 0.5] + 7 + noisy * rng.normal(size=len(X))
     (tmp_path / "federation").mkdir()
     federation = store(tmp_path / "federation", X, y, bounds, classes=0)
+    # The first group has the rows of the two noisy hospitals, and those of two others.
+    sex = np.where(np.repeat(np.arange(12) < 4, 2 * rows), "F", "M")
+    np.savez(federation.folder / "patients.npz", sex=np.where(np.arange(len(X)) % 9, sex, ""))
+    federation = type(federation).open(federation.folder)
     model = ModelSpec("linear_regression", None, {"loss": "squared"}, "default")
     outcome = play(federation, FedAvg(), rounds=30, batch_size=0, model=model, learning_rate=0.3)
     both = noise.noise([Result("fedavg", False, 7, federation, outcome, tmp_path)], 5)
     table = noise.table(both).set_index("figure")
-    assert set(table.index) == {"std", "gini", "highest", "worst_decile", "p90", "size_bias"}
+    assert set(table.index) == {"std", "gini", "highest", "worst_decile", "p90", "size_bias", "sex_gap"}
     measured = outcome.metrics["global"]
-    for figure in ("std", "gini", "worst_decile", "p90"):
+    for figure in ("std", "gini", "worst_decile", "p90", "sex_gap"):
         assert table.loc[figure, "value"] == pytest.approx(measured[figure])
-    assert both["fedavg", "global"].floor.shown == shown
+    own = both["fedavg", "global"]
+    assert own.floor.shown == shown
+    assert own.gaps["sex"].of.groups == 2, "the unknown are no group"
+    assert (own.gaps["sex"].of.p <= 0.05) == shown
+    said = "Groups of patients are served differently: sex " if shown else "No gap between groups of patients"
+    assert own.sentences()[-1].startswith(said)
+    assert np.isnan(table.loc["sex_gap", "true"])
     per_model = pd.DataFrame([{"strategy": "fedavg", "model": "global", **measured}])
     headings = contents.noise_headings(tables.comparison(per_model), both)
     assert headings == ["Shown to differ", "Worst decile", "90 % quantile", "Gini", "Deviation over hospitals"]
     (row,) = contents.noise_rows(tables.comparison(per_model), ["fedavg"], both)
     assert len(row.cells) == len(headings)
+    assert contents.fairness_headings(tables.comparison(per_model), both) == ["Gap by sex"]
+    ((cell,),) = (row.cells for row in contents.fairness_rows(tables.comparison(per_model), ["fedavg"], both))
+    assert cell.mean.startswith(f"{own.gaps['sex'].of.value:.2f}")
 
 
 def test_the_answer_says_what_noise_explains(result: Result) -> None:

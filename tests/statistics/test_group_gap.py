@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from itertools import permutations
+
 import numpy as np
 import pytest
 
-from raysim.statistics.group_gap import group_difference, group_gap
+from raysim.statistics.group_gap import error_gap, group_difference, group_gap
 from raysim.statistics.intervals import Interval, auroc_interval, difference_interval
 from tests.statistics.federations import sums
 
@@ -45,3 +47,36 @@ def test_two_groups_have_a_signed_difference():
     first, second = (Interval(each.low[g], each.high[g]) for g in (0, 1))
     assert each.by_logit.tolist() == [True, False]
     assert group_difference(a, v, m, n) == difference_interval(0.8, first, 0.9, second)
+
+
+def test_the_floor_of_errors_is_every_deal_of_them():
+    """Four errors dealt to groups of one and two rows, the fourth to nobody: twelve gaps, worked by hand."""
+    errors, n = np.array([0.0, 1.0, 3.0, 8.0]), [1, 2]
+    deals = [abs(errors[a] - errors[[b, c]].mean()) for a, b, c in permutations(range(4), 3)]
+    found = error_gap([3.0, 0.5], n, errors, np.random.default_rng(3), draws=4000)
+    assert (found.value, found.groups) == (2.5, 2)
+    assert found.floor == pytest.approx(np.mean(deals), rel=0.04)
+    assert (found.low, found.high) == (min(deals), max(deals))
+    assert found.p == pytest.approx(np.mean(np.array(deals) >= 2.5), abs=0.03)
+    assert 0.2 < found.p < 0.9
+
+
+def test_equal_groups_of_errors_are_seldom_called_unequal():
+    """Of 200 tables with heavy tails at most as many as a 5 % test may call; a group with twice the errors is."""
+    rng, n = np.random.default_rng(4), np.array([40, 25, 8])
+    first, p, scaled = np.cumsum(n) - n, [], []
+    for _ in range(200):
+        errors = rng.lognormal(0, 1.2, 90)  # of 17 rows the group is not known
+        mae = np.add.reduceat(errors[:73], first) / n
+        p.append(error_gap(mae, n, errors, rng, draws=99).p)
+    errors = np.abs(rng.standard_normal(90)) * np.repeat([1.0, 3.0, 1.0], [40, 25, 25])
+    scaled = error_gap(np.add.reduceat(errors[:73], first) / n, n, errors, rng, draws=199)
+    assert (np.array(p) <= 0.05).sum() <= 17
+    assert scaled.p == 1 / 200
+
+
+def test_groups_of_errors_without_rows_are_none():
+    found = error_gap([1.0, np.nan, 2.0], [3, 0, 2], np.arange(5.0), np.random.default_rng(5), draws=20)
+    assert (found.groups, found.value) == (2, 1.0)
+    for mae, n, errors in (([1.0, np.nan], [3, 0], 5), ([1.0, 2.0], [3, 3], 5)):
+        assert np.isnan(error_gap(mae, n, np.arange(float(errors)), np.random.default_rng(5)).p)

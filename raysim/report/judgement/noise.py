@@ -21,7 +21,7 @@ from raysim.metrics.labels import REGRESSION, TaskKind
 from raysim.statistics.auroc import PairSums
 from raysim.statistics.common_curve import common_curve
 from raysim.statistics.drawn import Chance
-from raysim.statistics.group_gap import GroupGap, group_difference, group_gap
+from raysim.statistics.group_gap import GroupGap, error_gap, group_difference, group_gap
 from raysim.statistics.intervals import hanley_mcneil
 from raysim.statistics.inversion import Estimate
 from raysim.statistics.levels import ALPHA
@@ -65,9 +65,10 @@ class Noise:
         if np.isfinite(self.slope.low):
             said.append(size_sentence(self.slope))
         known = {attribute: gap.of for attribute, gap in self.gaps.items() if np.isfinite(gap.of.p)}
+        digits = ".3f" if self.floor.larger else ".3g"
         level = ALPHA / max(len(known), 1)  # Bonferroni: a claim for any of the attributes errs in 5 %
-        beyond = [_gap(attribute, gap) for attribute, gap in known.items() if gap.p <= level]
-        within = [_gap(attribute, gap) for attribute, gap in known.items() if gap.p > level]
+        beyond = [_gap(attribute, gap, digits) for attribute, gap in known.items() if gap.p <= level]
+        within = [_gap(attribute, gap, digits) for attribute, gap in known.items() if gap.p > level]
         by = f" at {level:.2g}, 5 % over all attributes" if len(known) > 1 else ""
         if beyond:
             said.append(f"Groups of patients are served differently{by}: {'; '.join(beyond)}.")
@@ -76,11 +77,9 @@ class Noise:
         return said
 
 
-def _gap(attribute: str, gap: GroupGap) -> str:
-    return (
-        f"{attribute} {gap.value:.3f} (equal groups of these sizes show {gap.low:.3f} to {gap.high:.3f}, p = "
-        f"{gap.p:.2f})"
-    )
+def _gap(attribute: str, gap: GroupGap, digits: str) -> str:
+    low, high = f"{gap.low:{digits}}", f"{gap.high:{digits}}"
+    return f"{attribute} {gap.value:{digits}} (equal groups of these sizes show {low} to {high}, p = {gap.p:.2f})"
 
 
 def size_sentence(slope: SizeSlope) -> str:
@@ -105,7 +104,7 @@ def slope_of(sums: PairSums, sizes: Sequence[int]) -> SizeSlope:
 def noise(results: Sequence[Result], minimum_events: int) -> dict[tuple[str, str], Noise]:
     """That of every model served by the runs of the first seed; none for labels of several classes.
 
-    Of real labels it is that of the mean absolute error, without a slope on size and gaps between groups.
+    Of real labels it is that of the mean absolute error, without a slope on size and intervals of gaps.
     """
     if not results:
         return {}
@@ -143,6 +142,8 @@ def _of_errors(results: Sequence[Result], minimum_rows: int) -> dict[tuple[str, 
     mae, rmse, rows = (REGRESSION.figures.index(name) for name in ("mae", "rmse", "n"))
     # The same deals of errors for all.
     chance = Chance(partial(stream, results[0].seed, "noise floor"))
+    # Of gaps too: rows are dealt out to groups where the floor deals them out to hospitals.
+    of_gaps = Chance(partial(stream, results[0].seed, "noise floor/groups"))
     return {
         (result.label, model): Noise(
             result.seed,
@@ -158,10 +159,22 @@ def _of_errors(results: Sequence[Result], minimum_rows: int) -> dict[tuple[str, 
                 draws=DRAWS,
             ),
             NO_SLOPE,
+            _error_gaps(result.outcome, model, of_gaps),
         )
         for result in results
         for model, figures in result.outcome.figures.items()
     }
+
+
+def _error_gaps(outcome: Outcome, model: str, chance: Chance) -> dict[str, Gap]:
+    if outcome.grouping is None or model != list(outcome.figures)[-1]:
+        return {}
+    mae, rows = (REGRESSION.figures.index(name) for name in ("mae", "n"))
+    errors, gaps = outcome.errors[model].errors, {}
+    for attribute, levels in outcome.grouping.levels:
+        known = outcome.groups[model][attribute][1][[level != UNKNOWN for level in levels]]
+        gaps[attribute] = Gap(error_gap(known[:, mae], np.nan_to_num(known[:, rows]), errors, chance, DRAWS), NONE)
+    return gaps
 
 
 def _gaps(outcome: Outcome, model: str, task: TaskKind, chance: Mapping[str, Chance]) -> dict[str, Gap]:
