@@ -252,7 +252,7 @@ class History:
         """One that a run may write on."""
         return replace(
             self,
-            rounds=[replace(row) for row in self.rounds],
+            rounds=[replace(row, metrics={name: dict(of) for name, of in row.metrics.items()}) for row in self.rounds],
             ledger=Ledger(list(self.ledger.entries)),
             models_held=self.models_held.copy(),
         )
