@@ -10,12 +10,15 @@ import typer
 from raysim.cli.options import (
     Dashboard,
     InProcess,
+    Json,
     Open,
     Out,
     Set,
     Verbose,
     console_of,
     greet,
+    named,
+    print_json,
     show_end,
     with_dashboard,
 )
@@ -30,6 +33,7 @@ def curve(
     out: Out = None,
     of: Of = None,
     in_process: InProcess = False,
+    json: Json = False,
     open_: Open = False,
     dashboard: Dashboard = False,
     verbose: Verbose = False,
@@ -38,15 +42,17 @@ def curve(
 
     Mean and variance over hospitals at each value are drawn.
     """
-    greet()
+    greet(json)
     from raysim.api import running
     from raysim.experiment.curve import FILE, PICTURE
 
-    console = console_of()
+    console = console_of(json)
     settings = with_dashboard(set_, dashboard, in_process)
     result = running.curve(
         config, overrides=settings, of=of, out=out, in_process=in_process, verbose=verbose, console=console
     )
+    if json:
+        print_json(named(result) | {"rows": result.curve.to_dict("records")})
     if of is None:
         show_end(result.folder, console, out, open_)
     else:

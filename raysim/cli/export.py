@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from raysim.cli.options import Verbose
+from raysim.cli.options import Verbose, greet, ungreet
 
 
 class Format(StrEnum):
@@ -36,10 +36,12 @@ def export(
     verbose: Verbose = False,
 ) -> None:
     """Write a run's model for use without raysim."""
+    greet()
     from raysim.serving import export as exporting
     from raysim.serving.predictor import Predictor
 
     exporting.check_format(form.value)
     owner = exporting.export(Predictor.open(run), out, form.value, hospital, model)
+    ungreet()
     print(f"model: {owner}")
     print(f"files: {out}")

@@ -188,6 +188,7 @@ def list_(
     json: Json = False,
 ) -> None:
     """List what a configuration can name, or all about one of it."""
+    greet(json)
     from raysim.cli.listing import show_kind, show_one
 
     if name is None:

@@ -11,6 +11,8 @@ import typer
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from raysim.api.results import Results
+
 Set = Annotated[list[str] | None, typer.Option("--set", metavar="A.B=VALUE", help="Override a key; may be repeated.")]
 Out = Annotated[Path | None, typer.Option(help="Folder to write into; default runs/<name>/<time>-<id>.")]
 InProcess = Annotated[bool, typer.Option("--in-process", help="Run without Ray, for a debugger; same results.")]
@@ -25,9 +27,18 @@ REPORT = "report.html"
 
 def greet(json: bool = False) -> None:
     """Show in a terminal at once that the command was heard; the next line is written over it."""
+    _write("starting raysim\r", json)
+
+
+def ungreet(json: bool = False) -> None:
+    """Take the greeting off the screen, for a line that may be shorter."""
+    _write("\x1b[2K", json)
+
+
+def _write(text: str, json: bool) -> None:
     stream = sys.stderr if json else sys.stdout
     if stream.isatty():
-        print("starting raysim", end="\r", file=stream, flush=True)
+        print(text, end="", file=stream, flush=True)
 
 
 def console_of(json: bool = False) -> Console:
@@ -37,6 +48,7 @@ def console_of(json: bool = False) -> Console:
     """
     from rich.console import Console
 
+    ungreet(json)
     if (sys.stderr if json else sys.stdout).isatty():
         return Console(stderr=json)
     return Console(width=160, stderr=json)
@@ -49,6 +61,11 @@ def with_dashboard(set_: list[str] | None, dashboard: bool, in_process: bool = F
     if dashboard and in_process:
         raise ConfigError("--dashboard: belongs to Ray, which --in-process does not start; leave one of them out")
     return [*(set_ or []), *(["resources.dashboard=true"] if dashboard else [])]
+
+
+def named(result: Results) -> dict[str, Any]:
+    """What JSON has of every result: its name, its folder, and its report."""
+    return {"name": result.config.name, "folder": result.folder, "report": result.folder / REPORT}
 
 
 def print_json(tree: Any) -> None:

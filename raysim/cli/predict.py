@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from raysim.cli.options import Verbose
+from raysim.cli.options import Verbose, greet, ungreet
 
 Run = Annotated[Path, typer.Argument(metavar="RUN", help="Folder of a finished run.")]
 Table = Annotated[Path, typer.Argument(metavar="TABLE", help="CSV or Parquet file with the columns of the run's data.")]
@@ -25,6 +25,7 @@ def predict(
 
     Each hospital's rows are scored by the model that served it.
     """
+    greet()
     from raysim.core.errors import ConfigError
     from raysim.serving.predictor import Predictor
     from raysim.storage.tables import check_place, write_table
@@ -35,5 +36,6 @@ def predict(
     scored = Predictor.open(run).predict(table, hospital=hospital, model=model)
     write_table(scored, out, "--out")
     by = scored["scored_by"].value_counts()
+    ungreet()
     print(f"{len(scored):,} rows scored by {len(by)} models" if len(by) > 1 else f"{len(scored):,} rows scored")
     print(f"files: {out}")

@@ -7,6 +7,8 @@ from typing import Annotated
 
 import typer
 
+from raysim.cli.options import greet, ungreet
+
 Run = Annotated[Path, typer.Argument(metavar="RUN", help="Folder of a finished run or comparison.")]
 Hospital = Annotated[str | None, typer.Option(metavar="NAME", help="Write this hospital's page; else the whole page.")]
 Out = Annotated[Path | None, typer.Option(metavar="FILE", help="File to write; default one in the folder.")]
@@ -15,6 +17,9 @@ Verbose = Annotated[bool, typer.Option("-v", "--verbose", help="Show tracebacks.
 
 def report(run: Run, hospital: Hospital = None, out: Out = None, verbose: Verbose = False) -> None:
     """Write the page of a run again, or that of one hospital."""
+    greet()
     from raysim.report.again import rewritten
 
-    print(f"page: {rewritten(run, hospital, out)}")
+    page = rewritten(run, hospital, out)
+    ungreet()
+    print(f"page: {page}")

@@ -7,18 +7,31 @@ from typing import Annotated
 
 import typer
 
-from raysim.cli.options import Open, Out, Set, Verbose, console_of, greet, show_end
+from raysim.cli.options import REPORT, Json, Open, Out, Set, Verbose, console_of, greet, print_json, show_end
 
 StudyPath = Annotated[Path, typer.Argument(metavar="STUDY", help="YAML: a data section and a section 'study'.")]
 
 
-def study(config: StudyPath, set_: Set = None, out: Out = None, open_: Open = False, verbose: Verbose = False) -> None:
+def study(
+    config: StudyPath,
+    set_: Set = None,
+    out: Out = None,
+    json: Json = False,
+    open_: Open = False,
+    verbose: Verbose = False,
+) -> None:
     """Say which measure tells how unlike clients are.
 
     A data set is divided over a grid, and every measure is taken of each division.
     """
-    greet()
+    greet(json)
     from raysim.study.run import begin
 
-    console = console_of()
-    show_end(begin(config, set_ or [], out, console), console, out, open_)
+    console = console_of(json)
+    folder = begin(config, set_ or [], out, console)
+    if json:
+        import pandas as pd
+
+        rows = pd.read_csv(folder / "importances.csv").to_dict("records")
+        print_json({"folder": folder, "report": folder / REPORT, "rows": rows})
+    show_end(folder, console, out, open_)

@@ -13,12 +13,15 @@ import typer
 from raysim.cli.options import (
     Dashboard,
     InProcess,
+    Json,
     Open,
     Out,
     Set,
     Verbose,
     console_of,
     greet,
+    named,
+    print_json,
     show_end,
     with_dashboard,
 )
@@ -44,6 +47,7 @@ def sweep(
     config: SweepPath,
     set_: Set = None,
     out: Out = None,
+    json: Json = False,
     open_: Open = False,
     dashboard: Dashboard = False,
     verbose: Verbose = False,
@@ -52,17 +56,20 @@ def sweep(
 
     Many trials, a Pareto set, one recommendation.
     """
-    greet()
+    greet(json)
     from raysim.api import running
 
-    console, settings = console_of(), with_dashboard(set_, dashboard)
+    console, settings = console_of(json), with_dashboard(set_, dashboard)
     result = running.sweep(config, overrides=settings, out=out, verbose=verbose, console=console)
+    if json:
+        print_json(named(result) | dict(result.summary))
     show_end(result.folder, console, out, open_)
     raise typer.Exit(_code(result))
 
 
 def resume(folder: Folder, failed: Failed = False, in_process: InProcess = False, verbose: Verbose = False) -> None:
     """Go on with what was stopped; nothing is repeated."""
+    greet()
     from raysim.tune.sweep import is_sweep
 
     console = console_of()
@@ -88,10 +95,13 @@ def ui(
 
     With the folder of a sweep that has ended, its charts: every searched key against every objective.
     """
+    greet()
+    import contextlib
     import sys
     import webbrowser
 
     from raysim.core.errors import ConfigError
+    from raysim.report.progress import waiting
     from raysim.tracking.client import NOWHERE, check_reachable, sqlite_path
     from raysim.tracking.server import charts_of, newest_runs, serving
     from raysim.tune.tracking import recorded
@@ -103,14 +113,14 @@ def ui(
     check_reachable(uri)
     if uri.startswith("sqlite:") and not sqlite_path(uri).exists():
         raise ConfigError(f"--uri: {sqlite_path(uri).absolute()} does not exist; run something first or name another")
-    charts = None
-    if folder is not None:
-        sweep, _ = recorded(folder)
-        if sweep is None:
-            raise ConfigError(f"{folder}: MLflow has no sweep of this folder; name the folder of a sweep, or none")
-        charts = charts_of(uri, sweep)
-    with serving(uri, port) as server:
-        page = server.page(charts or newest_runs(uri))
+    sweep = None
+    if folder is not None and (sweep := recorded(folder)[0]) is None:
+        raise ConfigError(f"{folder}: MLflow has no sweep of this folder; name the folder of a sweep, or none")
+    with contextlib.ExitStack() as standing:
+        with waiting(console_of(), "starting MLflow"):
+            charts = None if sweep is None else charts_of(uri, sweep)
+            server = standing.enter_context(serving(uri, port))
+            page = server.page(charts or newest_runs(uri))
         print(f"MLflow: {page} (Ctrl-C ends it)", flush=True)
         if open_ and sys.stdout.isatty():
             webbrowser.open(page)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import yaml
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from rich.console import Console
 
+from raysim.cli.curve import curve as command
 from raysim.config.plugins import label
 from raysim.core.errors import ConfigError
 from raysim.experiment.curve import Curve, begin, curve_table, figures_of, read
@@ -35,6 +37,16 @@ def written(folder: Path, **changes: object) -> Path:
     path = folder / "small.yaml"
     path.write_text(yaml.safe_dump(SETTINGS | changes))
     return path
+
+
+def test_json_is_the_rows_that_are_drawn(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("RAYSIM_CACHE", str(tmp_path / "cache"))
+    command(written(tmp_path), out=tmp_path / "out", in_process=True, json=True)
+    told, table = json.loads(capsys.readouterr().out), pd.read_csv(tmp_path / "out" / "curve.csv")
+    assert told["report"] == str(tmp_path / "out" / "report.html")
+    assert [(row["line"], row["mean"]) for row in told["rows"]] == list(zip(table["line"], table["mean"], strict=True))
 
 
 def test_a_curve_is_a_comparison_with_a_table_and_a_picture_more(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import json
 import re
 import sys
 from pathlib import Path
@@ -36,11 +38,21 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (home / "study.yaml").write_text(FILE)
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(home)
-        patch.setattr(sys, "argv", ["raysim", "study", "study.yaml", "--out", "out"])
-        with pytest.raises(SystemExit) as ended:
+        patch.setattr(sys, "argv", ["raysim", "study", "study.yaml", "--out", "out", "--json"])
+        with (
+            (home / "printed.json").open("w") as printed,
+            contextlib.redirect_stdout(printed),
+            pytest.raises(SystemExit) as ended,
+        ):
             cli.main()
     assert not ended.value.code
     return home / "out"
+
+
+def test_json_is_the_table_of_importances(folder):
+    told = json.loads((folder.parent / "printed.json").read_text())
+    assert (told["folder"], told["report"]) == ("out", "out/report.html")
+    pd.testing.assert_frame_equal(pd.DataFrame(told["rows"]), pd.read_csv(folder / "importances.csv"))
 
 
 def test_it_leaves_tables_pictures_a_page_and_its_configuration(folder):

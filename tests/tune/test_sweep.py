@@ -16,6 +16,8 @@ import pytest
 import yaml
 from rich.console import Console
 
+from raysim.api import running
+from raysim.api.sweep_result import SweepResult
 from raysim.cli import main as cli
 from raysim.config import reading
 from raysim.core.errors import RaysimError
@@ -69,6 +71,17 @@ def test_a_sweep_leaves_its_files_and_equal_configurations_equal_figures(ended):
     assert table["auroc"].nunique() > 1
     assert "4/4 trials done" in said
     assert re.search(r"gives up|no trial of the set is better", said)
+
+
+def test_json_is_the_summary(ended, monkeypatch, capsys):
+    monkeypatch.setattr(running, "sweep", lambda *a, **k: SweepResult(ended[0]))
+    monkeypatch.setattr(sys, "argv", ["raysim", "sweep", "sweep.yaml", "--json"])
+    with pytest.raises(SystemExit) as over:
+        cli.main()
+    told = json.loads(capsys.readouterr().out)
+    assert not over.value.code
+    assert told["folder"] == str(ended[0])
+    assert told["recommended"] == json.loads((ended[0] / "summary.json").read_text())["recommended"]
 
 
 def test_the_recommended_configuration_run_by_itself_gives_the_test_figures_that_the_sweep_reports(ended, tmp_path):
