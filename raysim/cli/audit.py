@@ -7,7 +7,19 @@ from typing import Annotated
 
 import typer
 
-from raysim.cli.options import InProcess, Json, Open, Out, Set, Verbose, console_of, greet, print_json, show_end
+from raysim.cli.options import (
+    InProcess,
+    Json,
+    Open,
+    Out,
+    Set,
+    Verbose,
+    console_of,
+    greet,
+    places_of,
+    print_json,
+    show_end,
+)
 
 PAGE = "audit.html"
 """The page that an audit leaves."""
@@ -58,7 +70,7 @@ def audit(
         )
     summary = bounded.read_json(folder / "audit.json")
     if json:
-        print_json({"folder": folder, "report": folder / PAGE, **summary})
+        print_json(places_of(folder, PAGE) | summary)
     else:
         for attack in ("loss_threshold", "lira"):
             if attack in summary:

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import dataclasses
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 
-from raysim.cli.options import named, print_json, show_end
+from raysim.cli.options import places_of, print_json, show_end
 from raysim.config.schema import Config
 from raysim.core.errors import ConfigError
 from raysim.report.progress import say, waiting
 from raysim.strategies.shared.psi import EPSILON, Smoothing, check_smoothing
 
 if TYPE_CHECKING:
-    from raysim.api.results import ComparisonResult, RunResult
+    from raysim.api.results import ComparisonResult, Results, RunResult
 
 
 def run_one(
@@ -33,7 +33,7 @@ def run_one(
 
     result = run(config, out=out, in_process=in_process, verbose=verbose, console=console)
     if json:
-        print_json(named(result) | {"strategy": result.strategy, "seed": result.seed, "models": result.models})
+        print_json(_told(result) | {"strategy": result.strategy, "seed": result.seed, "models": result.models})
     else:
         _show_run(result, console)
     show_end(result.folder, console, out, open_)
@@ -55,7 +55,7 @@ def compare_all(
     result = compare(config, out=out, in_process=in_process, verbose=verbose, console=console)
     if json:
         rows = result.comparison.to_dict("records")
-        print_json(named(result) | {"answer": result.answer, "reference": result.config.reference, "rows": rows})
+        print_json(_told(result) | {"answer": result.answer, "reference": result.config.reference, "rows": rows})
     else:
         _show_comparison(result, console)
     show_end(result.folder, console, out, open_)
@@ -77,6 +77,11 @@ def resume_run(folder: Path, console: Console, *, in_process: bool, verbose: boo
     elif isinstance(result, ComparisonResult) and not isinstance(result, CurveResult):
         _show_comparison(result, console)
     show_end(result.folder, console, folder, open_=False)
+
+
+def _told(result: Results) -> dict[str, Any]:
+    """What JSON has of a run or comparison."""
+    return {"name": result.config.name, **places_of(result.folder)}
 
 
 def _show_run(result: RunResult, console: Console) -> None:

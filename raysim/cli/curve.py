@@ -17,7 +17,7 @@ from raysim.cli.options import (
     Verbose,
     console_of,
     greet,
-    named,
+    places_of,
     print_json,
     show_end,
     with_dashboard,
@@ -52,7 +52,7 @@ def curve(
         config, overrides=settings, of=of, out=out, in_process=in_process, verbose=verbose, console=console
     )
     if json:
-        print_json(named(result) | {"rows": result.curve.to_dict("records")})
+        print_json(places_of(result.folder) | {"rows": result.curve.to_dict("records")})
     if of is None:
         show_end(result.folder, console, out, open_)
     else:

@@ -11,8 +11,6 @@ import typer
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from raysim.api.results import Results
-
 Set = Annotated[list[str] | None, typer.Option("--set", metavar="A.B=VALUE", help="Override a key; may be repeated.")]
 Out = Annotated[Path | None, typer.Option(help="Folder to write into; default runs/<name>/<time>-<id>.")]
 InProcess = Annotated[bool, typer.Option("--in-process", help="Run without Ray, for a debugger; same results.")]
@@ -63,9 +61,9 @@ def with_dashboard(set_: list[str] | None, dashboard: bool, in_process: bool = F
     return [*(set_ or []), *(["resources.dashboard=true"] if dashboard else [])]
 
 
-def named(result: Results) -> dict[str, Any]:
-    """What JSON has of every result: its name, its folder, and its report."""
-    return {"name": result.config.name, "folder": result.folder, "report": result.folder / REPORT}
+def places_of(folder: Path, page: str = REPORT) -> dict[str, Any]:
+    """What JSON has of every result: its folder, and its report, ``page``."""
+    return {"folder": folder, "report": folder / page}
 
 
 def print_json(tree: Any) -> None:

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from raysim.cli.options import REPORT, Json, Open, Out, Set, Verbose, console_of, greet, print_json, show_end
+from raysim.cli.options import Json, Open, Out, Set, Verbose, console_of, greet, places_of, print_json, show_end
 
 StudyPath = Annotated[Path, typer.Argument(metavar="STUDY", help="YAML: a data section and a section 'study'.")]
 
@@ -33,5 +33,5 @@ def study(
         import pandas as pd
 
         rows = pd.read_csv(folder / "importances.csv").to_dict("records")
-        print_json({"folder": folder, "report": folder / REPORT, "rows": rows})
+        print_json(places_of(folder) | {"rows": rows})
     show_end(folder, console, out, open_)

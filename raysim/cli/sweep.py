@@ -20,7 +20,7 @@ from raysim.cli.options import (
     Verbose,
     console_of,
     greet,
-    named,
+    places_of,
     print_json,
     show_end,
     with_dashboard,
@@ -62,7 +62,7 @@ def sweep(
     console, settings = console_of(json), with_dashboard(set_, dashboard)
     result = running.sweep(config, overrides=settings, out=out, verbose=verbose, console=console)
     if json:
-        print_json(named(result) | dict(result.summary))
+        print_json(places_of(result.folder) | dict(result.summary))
     show_end(result.folder, console, out, open_)
     raise typer.Exit(_code(result))
 

@@ -27,6 +27,9 @@ LARGE_LETTER = 8.4
 LARGE_LABEL, LARGE_VALUE = 8.0, 7.5
 """The same of their labels and values, which share a line."""
 
+NAMES = 0.58
+"""The share of a chart's width that names beside it take at most."""
+
 MARKED = 6
 """So many points of a long line have a marker, spread evenly."""
 
@@ -62,7 +65,8 @@ class Chart:
         longest = max((len(text) for text in y.texts), default=0)
         if y.kind == "names":  # whose title stands above them
             longest = max(longest, len(y.title))
-        self._left = min(longest * self._letter, 0.45 * width) + 12 + (LINE if y.title and y.kind != "names" else 0)
+        most = NAMES if y.kind == "names" else 0.45
+        self._left = min(longest * self._letter, most * width) + 12 + (LINE if y.title and y.kind != "names" else 0)
         headed = LINE * len(self._heading) + 4 if title else 0
         self._top = 10 + headed + (LINE if y.title and y.kind == "names" else 0)
         self._right, self._bottom = width - right, height - (LINE + 8) - (LINE + 2 if x.title else 0)
