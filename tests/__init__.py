@@ -5,6 +5,11 @@ Imported before anything else of them, hence before numpy and torch read how man
 
 import os
 
+from raysim.core import blas
+
 # Products here are small: more threads than free cores cost tenfold, and test processes run side by side.
 for _name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
     os.environ.setdefault(_name, "1")
+
+# As the command line does, so that its results are to the last bit those of this process.
+blas.prefer()

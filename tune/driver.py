@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from raysim.config.schema import Config
-from raysim.core import host
+from raysim.core import blas, host
 from raysim.engine.pool import Pool
 from raysim.strategies.shared.importing import search_path
 from raysim.tune.heartbeat import Heartbeats
@@ -83,7 +83,9 @@ def drive(
     unheard = host.quiet("ray.tune", "ray.train", "ray.air", level=logging.CRITICAL)
     with host.environment(quiet), unheard, host.signals(*CAUGHT):
         trainable = tune.with_resources(
-            tune.with_parameters(TrialProcess, plan=plan, pool=pool, folders=search_path(), alive=alive),
+            tune.with_parameters(
+                TrialProcess, plan=plan, pool=pool, folders=search_path(), code=blas.code(), alive=alive
+            ),
             tune.PlacementGroupFactory([{"memory": MEMORY, _here(): SPECK}]),
         )
         listed: dict[str, Any] = {}

@@ -8,7 +8,7 @@ from typing import Any
 
 from ray.tune import Trainable
 
-from raysim.core.host import limit_threads
+from raysim.core.compute import settle
 from raysim.engine.job import Round
 from raysim.engine.pool import Pool
 from raysim.storage.checkpoints import decode, encode
@@ -31,9 +31,17 @@ class TrialProcess(Trainable):  # type: ignore[misc]
     ``folders`` may hold modules of the user's; in ``alive`` it shows that it lives.
     """
 
-    def setup(self, config: dict[str, Any], plan: SweepPlan, pool: Pool, folders: Sequence[str], alive: Path) -> None:
+    def setup(
+        self,
+        config: dict[str, Any],
+        plan: SweepPlan,
+        pool: Pool,
+        folders: Sequence[str],
+        code: str | None,
+        alive: Path,
+    ) -> None:
         search_only(folders)
-        limit_threads(1)
+        settle(1, code)
         self._plan, self._pool, self._alive = plan, pool, alive
         self._begin(config)
 

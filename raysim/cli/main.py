@@ -199,10 +199,11 @@ def list_(
 
 def main() -> None:
     """Run the command line and exit: what a user can mend is one line on stderr and exit code 2."""
-    from raysim.core import host
+    from raysim.core import blas, host
     from raysim.core.errors import HangingError, RaysimError, of_the_machine
 
     host.take()
+    blas.prefer()
     verbose = any(argument in ("-v", "--verbose") for argument in sys.argv[1:])
     host.end_in_order()
     try:

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from queue import SimpleQueue
 from threading import Thread
 
+from raysim.core import blas
 from raysim.engine.cadence import Every
 from raysim.engine.coordinator import Coordinator
 from raysim.engine.job import Event, Job, RunState
@@ -18,10 +19,14 @@ PAUSE = 0.05
 
 
 class CoordinatorActor:
-    """A Ray actor around a :class:`Coordinator`. ``folders`` may hold modules of the user's, which jobs refer to."""
+    """A Ray actor around a :class:`Coordinator`. ``folders`` may hold modules of the user's, which jobs refer to.
 
-    def __init__(self, folders: Sequence[str], pool: Pool) -> None:
+    ``code``: see :func:`raysim.core.blas.follow`.
+    """
+
+    def __init__(self, folders: Sequence[str], code: str | None, pool: Pool) -> None:
         search_only(folders)
+        blas.follow(code)
         self._coordinator = Coordinator(pool)
 
     def run(self, job: Job, since: RunState | None, every: Every) -> Iterator[list[Event]]:

@@ -15,7 +15,7 @@ from raysim.cluster.devices import resolve_device
 from raysim.cluster.lines import Number, Switchboard
 from raysim.cluster.shipping import Receiver, Shipment
 from raysim.cluster.software import software
-from raysim.core import host
+from raysim.core.compute import settle
 from raysim.engine.hospitals import HospitalGroup
 from raysim.engine.messages import HospitalStates, Inquiry, PartialResult, RoundPlan
 from raysim.strategies.base import Floats, Ids
@@ -39,10 +39,15 @@ class HospitalActor:
     Ray; see :mod:`raysim.cluster.lines`.
     """
 
-    def __init__(self, folders: Sequence[str], pools: bool, device: str, threads: int, *served: Ids) -> None:
-        """``folders`` may hold modules of the user's. ``served`` are the ids of its hospitals, see :data:`PIECE`."""
+    def __init__(
+        self, folders: Sequence[str], code: str | None, pools: bool, device: str, threads: int, *served: Ids
+    ) -> None:
+        """``folders`` may hold modules of the user's; ``code``: see :func:`raysim.core.compute.settle`.
+
+        ``served`` are the ids of its hospitals, see :data:`PIECE`.
+        """
         search_only(folders)
-        host.limit_threads(threads)
+        settle(threads, code)
         self._resolved, self._seen = resolve_device(device)
         self._receiver = Receiver()
         self._group = HospitalGroup(

@@ -19,6 +19,7 @@ from raysim.cluster.lines import DIAL_SECONDS, Lines, packed
 from raysim.cluster.placement import Placement
 from raysim.cluster.shipping import Delivery, Sender, Shipment, Unreadable
 from raysim.cluster.software import check_same
+from raysim.core import blas
 from raysim.core.errors import ResourceError
 from raysim.data.federation import Federation
 from raysim.engine.hospitals import HospitalGroup
@@ -94,7 +95,7 @@ class RayPool:
         # Actors are pure, so a crashed one may restart and repeat the call that it was running. A long run may lose
         # many, but a call that fails again and again is given up.
         actor = ray.remote(max_restarts=-1, max_task_retries=3)(HospitalActor)
-        self.actors, folders = [], search_path()
+        self.actors, folders, code = [], search_path(), blas.code()
         for i, ids in enumerate(self.served):
             cpus, gpus = placement.share(i)
             options: dict[str, Any] = {"num_cpus": cpus, "num_gpus": gpus}
@@ -102,7 +103,7 @@ class RayPool:
                 options["scheduling_strategy"] = PlacementGroupSchedulingStrategy(group, placement.bundle(i))
             threads = max(1, int(cpus)) if i in placement.own else 1
             pieces = np.array_split(ids, -(-len(ids) // PIECE) or 1)
-            self.actors.append(actor.options(**options).remote(folders, i == 0, device, threads, *pieces))
+            self.actors.append(actor.options(**options).remote(folders, code, i == 0, device, threads, *pieces))
 
     def __getstate__(self) -> dict[str, Any]:
         # A coordinator that this object travels to makes its own calls.

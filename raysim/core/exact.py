@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 FRACTION_BITS = 44
+ALL = slice(None)
 
 
 def largest_entry(weights: float) -> float:
@@ -38,15 +39,24 @@ class ExactSum:
         np.copyto(self._rounded, self._scaled, casting="unsafe")
         self.units[group] += self._rounded
 
-    def add_rows(self, groups: NDArray[np.int64], weights: NDArray[np.float64], vectors: NDArray[np.float64]) -> None:
-        """Add ``weights[k] * vectors[k]`` to the sum ``groups[k]`` for each ``k``, as :meth:`add` would one by one."""
+    def add_rows(
+        self,
+        groups: NDArray[np.int64],
+        weights: NDArray[np.float64],
+        vectors: NDArray[np.float64],
+        columns: slice = ALL,
+    ) -> None:
+        """Add ``weights[k] * vectors[k]`` to the sum ``groups[k]`` for each ``k``, as :meth:`add` would one by one.
+
+        ``vectors`` are the ``columns`` of those vectors.
+        """
         scaled = vectors * (weights * 2.0**FRACTION_BITS)[:, None]
         np.rint(scaled, out=scaled)
         rounded = scaled.astype(np.int64)
         if groups.any():
-            np.add.at(self.units, groups, rounded)
+            np.add.at(self.units[:, columns], groups, rounded)
         else:
-            self.units[0] += rounded.sum(axis=0)
+            self.units[0, columns] += rounded.sum(axis=0)
 
 
 def decode(units: NDArray[np.int64]) -> NDArray[np.float64]:

@@ -41,7 +41,7 @@ from raysim.training.base import Model
 VALIDATION = "validation"
 """The part by whose rows thresholds are chosen."""
 
-CHUNK_BYTES = 32 * 2**20
+CHUNK_BYTES = 8 * 2**20
 """Parameters of hospitals trained in one call of a kernel on a CPU, so that they stay within its caches and memory."""
 
 

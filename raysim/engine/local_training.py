@@ -178,20 +178,27 @@ class LocalTraining:
     def _leave_together(
         self, phase: LocalProblem, some: Sequence[int], tasks: Sequence[Task], trained: NDArray[Any]
     ) -> None:
-        """What :meth:`_leave` does where the problem :meth:`_is_plain`, many small models at once; the same bits."""
+        """What :meth:`_leave` does where the problem :meth:`_is_plain`, many small models at once and large ones in
+        pieces; the same bits.
+        """
         upload = phase.upload
         if upload is None or upload.weight is None or self._sums is None:
             raise ValueError("nothing is added up")
-        together = max(1, TOGETHER // trained.shape[1])
+        size = trained.shape[1]
+        together = max(1, TOGETHER // size)
         for first in range(0, len(some), together):
             part = slice(first, first + together)
-            entries, starts = list(some[part]), np.stack([task.start for task in tasks[part]])
-            deltas = np.subtract(trained[part], starts, dtype=np.float64)
-            if not np.abs(deltas).max() < self._limit:
-                for delta, j, task in zip(deltas, entries, tasks[part], strict=True):
-                    self._check(delta, self._limit, j, task)
+            entries = list(some[part])
             groups = np.zeros(len(entries), np.int64) if upload.into is None else upload.into[entries]
-            self._sums.add_rows(groups, upload.weight[entries].astype(np.float64), deltas)
+            weights = upload.weight[entries].astype(np.float64)
+            for low in range(0, size, TOGETHER):
+                columns = slice(low, low + TOGETHER)
+                starts = np.stack([task.start[columns] for task in tasks[part]])
+                deltas = np.subtract(trained[part, columns], starts, dtype=np.float64)
+                if not np.abs(deltas).max() < self._limit:
+                    for theta, j, task in zip(trained[part], entries, tasks[part], strict=True):
+                        self._check(np.subtract(theta, task.start, dtype=np.float64), self._limit, j, task)
+                self._sums.add_rows(groups, weights, deltas, columns)
 
     def _leave(self, phase: LocalProblem, j: int, task: Task, theta: Parameters, variate: Parameters | None) -> None:
         """Add what the hospital sends, and note what it remembers."""

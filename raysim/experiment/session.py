@@ -15,7 +15,7 @@ from raysim.cluster.placement import Placement, balance, describe, place
 from raysim.cluster.pool import LocalPool, RayPool
 from raysim.config.nodes import Node, parse_nodes
 from raysim.config.resources import ResourcesSection
-from raysim.core import host
+from raysim.core import blas, host
 from raysim.core.errors import ResourceError
 from raysim.engine.cadence import Every
 from raysim.engine.coordinator import Coordinator
@@ -210,7 +210,9 @@ class _OnRay:
         # The coordinator only adds up; it must be able to run beside actors that hold every core. It ships rows to
         # nodes that cannot read them, so it must be where this process has built the federation.
         here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
-        return ray.remote(num_cpus=0, scheduling_strategy=here)(CoordinatorActor).remote(search_path(), self.pool)
+        return ray.remote(num_cpus=0, scheduling_strategy=here)(CoordinatorActor).remote(
+            search_path(), blas.code(), self.pool
+        )
 
     def _restart(self, lost: str, say: Callable[[str], None]) -> int:
         """Start a new coordinator, and returns how many of them were lost while they started: one at most."""

@@ -117,9 +117,12 @@ def test_rows_added_at_once_are_rows_added_one_by_one(into: list[int] | None):
     rng = np.random.default_rng(0)
     weights, vectors = rng.normal(size=5), rng.normal(size=(5, 7)) * 10.0 ** rng.integers(-9, 3, (5, 7))
     groups = np.zeros(5, np.int64) if into is None else np.array(into)
-    together, alone = ExactSum(3, 7), ExactSum(3, 7)
+    together, pieces, alone = (ExactSum(3, 7) for _ in range(3))
     for _ in range(2):
         together.add_rows(groups, weights, vectors)
+        for columns in (slice(0, 4), slice(4, 8)):
+            pieces.add_rows(groups, weights, vectors[:, columns], columns)
         for group, weight, vector in zip(groups.tolist(), weights.tolist(), vectors, strict=True):
             alone.add(group, weight, vector)
     np.testing.assert_array_equal(together.units, alone.units)
+    np.testing.assert_array_equal(pieces.units, alone.units)

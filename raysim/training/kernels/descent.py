@@ -26,12 +26,13 @@ class Blas(NamedTuple):
 
     gemv: Callable[..., Any]  # (alpha, a, x, beta, y, offx, incx, offy, incy, trans, overwrite_y)
     gemm: Callable[..., Any]  # (alpha, a, b, beta, c, trans_a, trans_b, overwrite_c)
+    ger: Callable[..., Any]  # (alpha, x, y, incx, incy, a, overwrite_x, overwrite_y, overwrite_a): a <- a + alpha x y^T
     axpy: Callable[..., Any]  # (x, y, n, a): y <- y + a x
 
 
 BLAS = {
-    np.dtype(np.float32): Blas(blas.sgemv, blas.sgemm, blas.saxpy),
-    np.dtype(np.float64): Blas(blas.dgemv, blas.dgemm, blas.daxpy),
+    np.dtype(np.float32): Blas(blas.sgemv, blas.sgemm, blas.sger, blas.saxpy),
+    np.dtype(np.float64): Blas(blas.dgemv, blas.dgemm, blas.dger, blas.daxpy),
 }
 
 
