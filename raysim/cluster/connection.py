@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from raysim.cluster import ray_private
+from raysim.cluster.forked import MODULES, fork_server
 from raysim.cluster.greeting import SLOW, check_answers, greeted, remedy, short
 from raysim.cluster.placement import Placement
 from raysim.cluster.token_file import private_token
@@ -68,32 +69,38 @@ WATCH_SECONDS = 0.05
 
 
 @contextlib.contextmanager
-def connected(verbose: bool, dashboard: bool = False) -> Iterator[bool]:
+def connected(verbose: bool, dashboard: bool = False, modules: Sequence[str] = MODULES) -> Iterator[bool]:
     """Connect this process to Ray for a while; whether it was before. Where it was, it stays so.
 
-    ``dashboard``: whether a Ray that is started here has its dashboard.
+    ``dashboard``: whether a Ray that is started here has its dashboard. ``modules``: what the workers of one that is
+    started here need.
 
     Raises ``ResourceError`` where the cluster cannot be used, within 30 seconds, and ``HangingError`` where Ray itself
     does not come back.
     """
-    with host.variables_kept(*CHANGED), contextlib.ExitStack() as asking:
-        asked = None
-        if (address := os.environ.get("RAY_ADDRESS")) and "ray" not in sys.modules:
-            asked = asking.enter_context(greeted(address))  # which imports ray as long as this process does
-        with host.quiet(*(() if verbose else TALKATIVE)):
-            import ray
-
-        if ray.is_initialized():
+    address, asked = os.environ.get("RAY_ADDRESS"), None
+    start: Sequence[str] = ()
+    with host.variables_kept(*CHANGED), contextlib.ExitStack() as standing, contextlib.ExitStack() as asking:
+        if "ray" in sys.modules and sys.modules["ray"].is_initialized():
             yield True
             return
-        settings = QUIET if address else QUIET | LOCAL
-        with host.environment(settings, keep=True), _started(verbose, dashboard, asked):
+        standing.enter_context(host.environment(QUIET if address else QUIET | LOCAL, keep=True))
+        # Both import ray as long as this process does.
+        if not address:
+            start = standing.enter_context(fork_server(modules))
+        elif "ray" not in sys.modules:
+            asked = asking.enter_context(greeted(address))
+        with host.quiet(*(() if verbose else TALKATIVE)):
+            import ray  # noqa: F401
+        with _started(verbose, dashboard, asked, start):
             asking.close()
             yield False
 
 
 @contextlib.contextmanager
-def _started(verbose: bool, dashboard: bool, asked: subprocess.Popen[str] | None) -> Iterator[None]:
+def _started(
+    verbose: bool, dashboard: bool, asked: subprocess.Popen[str] | None, start: Sequence[str]
+) -> Iterator[None]:
     address = os.environ.get("RAY_ADDRESS")
     options: dict[str, Any] = {"log_to_driver": verbose}
     if not verbose:
@@ -109,7 +116,7 @@ def _started(verbose: bool, dashboard: bool, asked: subprocess.Popen[str] | None
         options |= {"address": "local", "include_dashboard": dashboard, "dashboard_host": "127.0.0.1"}
     try:
         with host.quiet() if verbose else host.quiet("ray"):
-            keeper = _kept_up(options)
+            keeper = _kept_up(options, start)
     except HangingError:
         raise
     except Exception as error:  # Ray raises a bare one where its node does not come up in time
@@ -123,9 +130,9 @@ def _started(verbose: bool, dashboard: bool, asked: subprocess.Popen[str] | None
         keeper.stop()
 
 
-def _kept_up(options: Mapping[str, Any]) -> Keeper:
+def _kept_up(options: Mapping[str, Any], start: Sequence[str]) -> Keeper:
     """A Ray that is up. One that is started here and does not come up in time, on a busy machine, is started again."""
-    keeper = Keeper(options)
+    keeper = Keeper(options, start)
     try:
         keeper.start(START_SECONDS)
         return keeper
@@ -133,7 +140,7 @@ def _kept_up(options: Mapping[str, Any]) -> Keeper:
         if SLOW not in str(error):
             raise
     print("raysim: Ray did not come up in time; it is started once more", file=sys.stderr)
-    keeper = Keeper(options)
+    keeper = Keeper(options, start)
     keeper.start(START_SECONDS)
     return keeper
 
@@ -146,8 +153,10 @@ class Keeper:
     at. The thread stays as long as Ray is needed, for Linux ends Ray's processes with the thread that started them.
     """
 
-    def __init__(self, options: Mapping[str, Any]) -> None:
+    def __init__(self, options: Mapping[str, Any], start: Sequence[str] = ()) -> None:
+        """``start`` is put before the command of each worker of a Ray that is started here."""
         self._options = options
+        self._start = start
         self._up: Future[None] = Future()
         self._leave = threading.Event()
         self._thread = threading.Thread(target=self._keep, name="Ray", daemon=True)
@@ -195,6 +204,7 @@ class Keeper:
                 if self._options.get("address") == "local":
                     manner.enter_context(ray_private.on_loopback())
                     manner.enter_context(ray_private.found_when_registered())
+                    manner.enter_context(ray_private.workers_started_by(self._start))
                     if not self._options.get("include_dashboard"):
                         manner.enter_context(ray_private.without_agents(self._options["log_to_driver"]))
                 ray.init(**self._options)

@@ -21,6 +21,13 @@ from typing import Any
 IDLE = (sys.executable, "-I", "-S", "-c", "import sys; sys.stdin.read()")
 """A process that does nothing until the one that holds the other end of its input has ended."""
 
+IMPORTED_BY_WORKERS = (
+    "ray._private.workers.default_worker",
+    "ray._common.usage.usage_lib",
+    "ray._private.arrow_serialization",
+)
+"""What each worker of Ray's imports, its program among them."""
+
 REGISTER_SECONDS = 20.0
 """How long a node that is started may take to be known."""
 
@@ -141,6 +148,27 @@ def without_agents(logs: bool) -> Iterator[None]:
     finally:
         parameter.RayParams, services.start_api_server, services.start_ray_process = before
         utils.get_dashboard_dependency_error = error
+
+
+@contextlib.contextmanager
+def workers_started_by(start: Sequence[str]) -> Iterator[None]:
+    """A Ray that is started meanwhile runs ``start`` with the command of a worker in place of the command."""
+    from ray._private import services
+
+    before, option = services.start_ray_process, "--python_worker_command="
+
+    def begin(command: Sequence[str], *rest: Any, **options: Any) -> Any:
+        words = [
+            f"{option}{subprocess.list2cmdline(start)} {word.removeprefix(option)}" if word.startswith(option) else word
+            for word in command
+        ]
+        return before(words if start else command, *rest, **options)
+
+    services.start_ray_process = begin
+    try:
+        yield
+    finally:
+        services.start_ray_process = before
 
 
 @contextlib.contextmanager

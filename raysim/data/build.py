@@ -7,16 +7,19 @@ import hashlib
 import json
 import logging
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
+from raysim.core import mapped
 from raysim.core.errors import DataError, nearest
 from raysim.data import cache
 from raysim.data.columns import columns_of, warnings_of
 from raysim.data.declared import Declared, ScalerNoise
-from raysim.data.federation import Federation, write
+from raysim.data.federation import Coded, Federation, write
+from raysim.data.fitted import slices
 from raysim.data.folds import deal
 from raysim.data.preprocessing import METHODS, prepare, prepare_declared
 from raysim.data.records import Columned, natural
@@ -25,7 +28,7 @@ from raysim.data.split import Split, assign, groups
 if TYPE_CHECKING:
     from raysim.data.records import Records, Source
 
-STORED = 2
+STORED = 3
 """Raised where a stored federation gets a further file."""
 
 _log = logging.getLogger("raysim.data")
@@ -67,9 +70,13 @@ def build(
     if folder is None:
         cache.check()
         records = _records(source, read)
-        built = _build(records, split, preprocessing, seed, minimum, largest, _name(source), ranges, noise)
-        built["meta"]["fingerprint"] = fingerprint(built)
-        folder = cache.store("federations", key, lambda making: write(making, **built))
+
+        def make(making: Path) -> None:
+            built = _build(records, split, preprocessing, seed, minimum, largest, _name(source), ranges, noise, making)
+            built["meta"]["fingerprint"] = fingerprint(built)
+            write(making, **built)
+
+        folder = cache.store("federations", key, make)
     return Federation.open(folder)
 
 
@@ -126,8 +133,9 @@ def _build(
     source: str,
     ranges: Declared | None,
     noise: ScalerNoise | None,
+    into: Path | None = None,
 ) -> dict[str, Any]:
-    """What :func:`raysim.data.federation.write` takes, the fingerprint apart."""
+    """What :func:`raysim.data.federation.write` takes, the fingerprint apart; features lie in the folder ``into``."""
     by, group = ("column", None) if split.column is not None else groups(split.by, records.group, source)
     home, names = _hospitals(records.silo)
     kept, notes = np.arange(len(home)), list(records.notes)
@@ -164,10 +172,9 @@ def _build(
     bounds = np.column_stack([stops[:, 2] - counts.sum(1), stops])
     order = kept[inside]
     people = _people(split, records.group, order, source)
+    trained = int(np.count_nonzero(counts[:, 0]))
     prepared = (
-        prepare(
-            records.features, order, part[inside] == 0, preprocessing, hospitals=int(np.count_nonzero(counts[:, 0]))
-        )
+        prepare(records.features, order, part[inside] == 0, preprocessing, hospitals=trained, into=into)
         if ranges is None
         else prepare_declared(
             records.features,
@@ -177,6 +184,7 @@ def _build(
             [np.arange(first, last) for first, last in bounds[:, :2].tolist()],
             _units(people, noise, len(order)),
             seed,
+            into,
         )
     )
     columns = columns_of(records.features if len(kept) == len(records.y) else records.features.iloc[kept])
@@ -204,7 +212,7 @@ def _build(
         "source_rows": order if records.row is None else records.row[order],
         "preprocessing": fitted,
         "people": people,
-        "patients": {name: _plain(values[order]) for name, values in records.patients.items()},
+        "patients": {name: _plain(values, order) for name, values in records.patients.items()},
         "meta": {
             "hospitals": names,
             "features": prepared.names,
@@ -252,10 +260,14 @@ def fingerprint(built: dict[str, Any]) -> str:
     summed = hashlib.blake2b(digest_size=16)
     arrays = {name: built[name] for name in ("X", "y", "observed", "bounds")} | built["patients"]
     names = ("hospitals", "features", "classes", "attributes", "preprocessing_scalars")
-    described = {name: (str(array.dtype), array.shape) for name, array in arrays.items()}
+    described = {name: (str(array[:0].dtype), (len(array), *array[:0].shape[1:])) for name, array in arrays.items()}
     summed.update(json.dumps([described, {name: built["meta"][name] for name in names}]).encode())
     for array in arrays.values():
-        summed.update(np.ascontiguousarray(array, np.float32 if array.dtype.kind == "f" else None).data)
+        for rows in slices(len(array)):
+            piece = array[rows]
+            summed.update(np.ascontiguousarray(piece, np.float32 if piece.dtype.kind == "f" else None).data)
+            if not isinstance(array, Coded):
+                mapped.release(array)
     return summed.hexdigest()
 
 
@@ -299,9 +311,16 @@ def _large(
     return kept, renumbered[home[kept]], remaining, f"left out: {', '.join(gone)}"
 
 
-def _plain(values: NDArray[Any]) -> NDArray[Any]:
-    # Objects would be pickled.
-    return values if values.dtype.kind in "fiub" else values.astype(str)
+def _plain(values: NDArray[Any], order: NDArray[np.int64]) -> NDArray[Any] | Coded:
+    """Values in their new order, objects as texts: these would be pickled."""
+    if values.dtype.kind != "O":
+        return values[order] if values.dtype.kind in "fiub" else values[order].astype(str)
+    import pandas as pd
+
+    if pd.api.types.infer_dtype(values, skipna=False) != "string":
+        return values[order].astype(str)
+    codes, texts = pd.factorize(values[order])
+    return Coded(codes.astype(np.min_scalar_type(len(texts))), texts.astype(str))
 
 
 def _name(source: Source) -> str:

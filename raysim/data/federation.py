@@ -8,6 +8,7 @@ that every process maps the rows it serves and nobody receives a copy.
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -16,12 +17,31 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from raysim.core import mapped
 from raysim.data.columns import Column
 from raysim.data.fitted import Numeric, Preprocessing
 from raysim.metrics.labels import CLASSIFICATION, REGRESSION, TaskKind
 from raysim.metrics.segments import ranges
 
 PARTS = ("train", "validation", "test")
+
+_CODES, _TEXTS = "codes of ", "texts of "
+"""How the parts of a :class:`Coded` attribute of patients are called in their file."""
+
+
+@dataclass(frozen=True, eq=False)
+class Coded:
+    """Texts of ``N`` rows, each written once: ``texts[codes]``."""
+
+    codes: NDArray[np.int64]
+    """Which of the ``texts`` each row has, ``[N]``."""
+    texts: NDArray[np.str_]
+
+    def __len__(self) -> int:
+        return len(self.codes)
+
+    def __getitem__(self, rows: Any) -> NDArray[np.str_]:
+        return self.texts[self.codes[rows]]
 
 
 @dataclass(frozen=True, eq=False)
@@ -97,13 +117,16 @@ class Federation:
     def patient_attributes(self) -> tuple[str, ...]:
         """The names of :attr:`patients`; reads none of their values."""
         with np.load(self.folder / "patients.npz") as arrays:
-            return tuple(arrays.files)
+            return tuple(name.removeprefix(_CODES) for name in arrays.files if not name.startswith(_TEXTS))
 
     @cached_property
     def patients(self) -> dict[str, NDArray[Any]]:
         """Patient attributes ``{name: [N]}``: ``sex`` and ``ethnicity`` as text, ``age`` in years (NaN: unknown)."""
         with np.load(self.folder / "patients.npz") as arrays:
-            return {name: arrays[name] for name in arrays.files}
+            return {
+                name: arrays[_TEXTS + name][arrays[_CODES + name]] if _CODES + name in arrays else arrays[name]
+                for name in self.patient_attributes
+            }
 
     @cached_property
     def people(self) -> NDArray[np.int64]:
@@ -149,13 +172,15 @@ def write(
     y: NDArray[Any],
     observed: NDArray[np.bool_],
     bounds: NDArray[np.int64],
-    patients: dict[str, NDArray[Any]],
+    patients: Mapping[str, NDArray[Any] | Coded],
     meta: dict[str, Any],
     source_rows: NDArray[np.int64] | None = None,
     preprocessing: Preprocessing | None = None,
     people: NDArray[np.int64] | Literal["rows"] | None = "rows",
 ) -> None:
     """Store a federation's arrays in ``folder``, which must exist; ``meta`` holds the fields kept as JSON.
+
+    ``X`` and ``observed`` that are mapped in that folder stay as they are there.
 
     Without ``source_rows`` and ``preprocessing`` the source has these rows, and these features as they are. ``people``
     as in :attr:`Federation.people`: each row is one, or None where that is not known.
@@ -165,13 +190,18 @@ def write(
     if preprocessing is None:
         columns = tuple(Numeric(name) for name in meta["features"])
         preprocessing = Preprocessing("none", columns, classes=tuple(meta["classes"]))
-    np.save(folder / "X.npy", X)
+    for name, array in (("X", X), ("observed", observed)):
+        if not mapped.is_at(array, folder / f"{name}.npy"):
+            np.save(folder / f"{name}.npy", array)
     np.save(folder / "y.npy", y)
-    np.save(folder / "observed.npy", observed)
     np.save(folder / "bounds.npy", bounds)
     np.save(folder / "source_rows.npy", np.arange(len(y)) if source_rows is None else source_rows)
     (folder / "preprocessing.json").write_text(json.dumps(preprocessing.tree()))
-    np.savez(folder / "patients.npz", **patients)  # type: ignore[arg-type]  # its stub has no open keywords
+    stored: dict[str, NDArray[Any]] = {}
+    for name, values in patients.items():
+        coded = {_CODES + name: values.codes, _TEXTS + name: values.texts} if isinstance(values, Coded) else None
+        stored |= coded or {name: values}
+    np.savez(folder / "patients.npz", **stored)  # type: ignore[arg-type]  # its stub has no open keywords
     (folder / "federation.json").write_text(json.dumps(meta))
 
 

@@ -10,11 +10,13 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
+from raysim.core import mapped
 from raysim.core.errors import DataError
 
 if TYPE_CHECKING:
@@ -133,10 +135,11 @@ class Preprocessing:
         return mean, scale
 
     def transform(
-        self, table: RawColumns, order: NDArray[np.int64] | None = None
+        self, table: RawColumns, order: NDArray[np.int64] | None = None, into: Path | None = None
     ) -> tuple[NDArray[np.float32], NDArray[np.bool_]]:
         """Features ``X [n, F]`` and whether each value was recorded ``[n, D]``, of rows ``order [n]`` (None: all).
 
+        Both are in memory, or mapped as ``X.npy`` and ``observed.npy`` in the folder ``into``.
         Raises ``DataError`` for values that are not finite float32 numbers and, with ``none``, for missing ones.
         """
         rows = np.arange(table.rows) if order is None else order
@@ -145,7 +148,8 @@ class Preprocessing:
         scaling = self._scaling(table)
         lookups = [self._lookup(table, name) for name in table.categorical]
         n, D = len(rows), len(self.values)
-        X, observed = np.zeros((n, D + len(self.flags)), np.float32), np.empty((n, D), np.bool_)
+        X = mapped.zeros((n, D + len(self.flags)), np.float32, into and into / "X.npy")
+        observed = mapped.zeros((n, D), np.bool_, into and into / "observed.npy")
         for at in slices(n):
             self._fill(table, rows[at], X[at], observed[at], scaling, lookups)
             if not (finite := np.isfinite(X[at]).all(axis=0)).all():
@@ -153,6 +157,8 @@ class Preprocessing:
                     f"data: feature '{self.features[int(np.argmin(finite))]}' holds an infinite value or one beyond "
                     "float32; correct it or leave it empty"
                 )
+            mapped.release(X)
+            mapped.release(observed)
         return X, observed
 
     def _fill(

@@ -9,6 +9,7 @@ from pathlib import Path
 from rich.console import Console
 
 from raysim.cluster.connection import connected, dashboard_address, live_nodes
+from raysim.cluster.forked import OF_RUNS
 from raysim.config.schema import Config
 from raysim.data.federation import Federation
 from raysim.experiment import unsent
@@ -69,7 +70,7 @@ class RunServices:
         """The hospitals, or the actors that play whole runs."""
         federation, resources = self._federation, self._config.resources
         if not in_process and load.runs > 1:
-            standing.enter_context(connected(verbose, resources.dashboard))
+            standing.enter_context(connected(verbose, resources.dashboard, OF_RUNS))
             if (count := at_once(resources, live_nodes(), load)) > 1:
                 self.actors = RunActors(count, federation.totals, resources, _import_pages)
                 standing.callback(self.actors.close)

@@ -18,7 +18,8 @@ from hypothesis import strategies as st
 
 from raysim.core.errors import DataError
 from raysim.data import cache
-from raysim.data.build import build, fingerprint
+from raysim.data.build import _plain, build, fingerprint
+from raysim.data.federation import Coded, Federation, write
 from raysim.data.records import natural
 from raysim.data.sources.synthetic import Synthetic
 from raysim.data.sources.table import Table
@@ -363,3 +364,34 @@ def test_a_table_that_changes_is_read_again(tmp_path: Path) -> None:
     second = build(source, Split(), "none", 0)
     assert set(first.X[:, 0]) == {1.0, 2.0}
     assert set(second.X[:, 0]) == {3.0, 4.0}
+
+
+def test_texts_of_patients_are_stored_once_and_the_fingerprint_is_that_of_the_texts(tmp_path):
+    sexes = np.array(["Female", "Male", "", "Female"], dtype=object)
+    order = np.array([3, 1, 0, 2])
+    coded, plain = _plain(sexes, order), sexes[order].astype(str)
+    assert isinstance(coded, Coded)
+    assert coded.codes.dtype == np.uint8
+    assert sorted(coded.texts.tolist()) == ["", "Female", "Male"]
+    assert coded[:].tolist() == plain.tolist()
+    X, y = np.arange(8, dtype=np.float32).reshape(4, 2), np.array([0, 1, 0, 1])
+    meta = {"hospitals": ["a"], "features": ["x", "z"], "classes": ["0", "1"], "attributes": {}, "notes": []}
+    meta |= {"preprocessing_scalars": 0}
+    arrays = {"X": X, "y": y, "observed": X > 0, "bounds": np.array([[0, 2, 2, 4]]), "meta": meta}
+    prints = {fingerprint(arrays | {"patients": {"sex": values, "age": np.ones(4)}}) for values in (coded, plain)}
+    assert len(prints) == 1
+    assert fingerprint(arrays | {"patients": {"sex": plain[::-1], "age": np.ones(4)}}) not in prints
+
+    write(tmp_path, **arrays | {"meta": meta | {"fingerprint": "f"}}, patients={"sex": coded, "age": np.ones(4)})
+    federation = Federation.open(tmp_path)
+    assert federation.patient_attributes == ("sex", "age")
+    assert federation.patients["sex"].dtype == plain.dtype
+    assert federation.patients["sex"].tolist() == plain.tolist()
+
+
+@pytest.mark.parametrize("values", [["a", None, "b"], ["a", 1, "1"], ["a", np.nan, "b"]])
+def test_patients_that_are_not_all_texts_become_texts_as_they_always_did(values):
+    objects = np.array(values, dtype=object)
+    found = _plain(objects, np.arange(3))
+    assert not isinstance(found, Coded)
+    assert found.tolist() == objects.astype(str).tolist()

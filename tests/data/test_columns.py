@@ -56,6 +56,7 @@ def test_what_is_suspect(name, values, remark):
 def test_any_column_of_numbers_has_its_range(values):
     found = column(np.array(values, np.float32))
     recorded = [value for value in values if not np.isnan(value)]
+    assert found.distinct == len(set(recorded))
     assert found.missing == pytest.approx(1 - len(recorded) / len(values))
     assert (found.low, found.high) == ((min(recorded), max(recorded)) if recorded else (None, None))
     assert found.distinct == len({float(value) for value in recorded})

@@ -43,6 +43,7 @@ CHUNK = 200_000  # rows made at once: bounds the memory for draws at about 70 MB
 REGIONS = ("Midwest", "Northeast", "South", "West")
 BEDS = ("<100", "100 - 249", "250 - 499", ">= 500")
 ETHNICITIES = ("Caucasian", "African American", "Hispanic", "Asian", "Other/Unknown")
+SEXES = ("Male", "Female")
 SHARES = np.array([0.74, 0.11, 0.06, 0.03, 0.06])
 
 
@@ -109,7 +110,8 @@ class Synthetic(BaseModel):
         names = feature_names(self.features)
         patients = {"age": X[:, 0].copy(), "ethnicity": np.array(ETHNICITIES, object)[ethnicity]}
         if "female" in names:
-            patients["sex"] = np.where(X[:, names.index("female")] == 1, "Female", "Male").astype(object)
+            # Texts that rows share: one for each row would be a gigabyte for 20 million of them.
+            patients["sex"] = np.array(SEXES, object)[(X[:, names.index("female")] == 1).astype(np.int8)]
         hospitals = [f"hospital_{h + 1}" for h in range(self.hospitals)]
         return Records(
             features=pd.DataFrame(X, columns=names, copy=False),

@@ -1,0 +1,167 @@
+"""A process of which Ray's workers are forks, where Ray is started here: importing Ray and raysim takes a second of
+processor time and 70 MB, which each worker would take for itself.
+
+``fork_server.py SOCKET FOLDER MODULES`` imports ``MODULES``, those of raysim only where it is the raysim in ``FOLDER``,
+and then serves ``worker_start.py``, which Ray runs in place of a worker. It ends with the process that holds the other
+end of its input or with Ray's node, and its workers with it. It runs alone, and must not import raysim before that.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import importlib
+import importlib.util
+import marshal
+import os
+import runpy
+import select
+import signal
+import socket
+import sys
+import time
+from pathlib import Path
+from typing import NamedTuple
+
+FIRST_JOB = "01000000"
+"""The only job of a Ray that is started for one driver."""
+
+GRACE_SECONDS = 2.0
+"""How long workers may take to end by themselves when their node has ended."""
+
+OOM = "1000"
+"""How readily the system ends a worker where memory runs out, before all else: as Ray has it."""
+
+HEAD = 8
+"""Bytes that say how long a request is."""
+
+
+class Request(NamedTuple):
+    """What a worker is to be: its program and arguments, environment, folder, and streams."""
+
+    words: list[str]
+    environment: dict[str, str]
+    folder: str
+    streams: list[int]
+
+
+class Server:
+    """Forks at each request that comes to ``listening``."""
+
+    def __init__(self, listening: socket.socket) -> None:
+        self._listening = listening
+        self._node: int | None = None  # a descriptor of the process of Ray's node
+        self._workers: set[int] = set()
+        signal.signal(signal.SIGCHLD, lambda *_: self._reap())
+
+    def serve(self) -> Request:
+        """Return in each fork, with what it is to be; does not return otherwise."""
+        while True:
+            watched = [self._listening.fileno(), 0, *([] if self._node is None else [self._node])]
+            ready, _, _ = select.select(watched, [], [])
+            if 0 in ready or self._node in ready:
+                self._end()
+            if self._listening.fileno() in ready:
+                line, _ = self._listening.accept()
+                with line:
+                    request = self._answered(line)
+                if request is not None:
+                    return request
+
+    def _answered(self, line: socket.socket) -> Request | None:
+        """Fork for one caller; in the fork, what it is to be."""
+        try:
+            head, streams, _, _ = socket.recv_fds(line, HEAD, 3)
+            request = Request(*marshal.loads(_received(line, int.from_bytes(head, "little"))), streams)
+        except (OSError, ValueError, EOFError):  # it has gone
+            return None
+        takes = request.environment.get("RAY_JOB_ID") == FIRST_JOB
+        if takes and self._node is None and hasattr(os, "pidfd_open"):
+            self._node = os.pidfd_open(int(request.environment["RAY_RAYLET_PID"]))
+        worker = os.fork() if takes else None
+        if worker == 0:
+            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+            self._listening.close()
+            if self._node is not None:
+                os.close(self._node)
+            return request
+        if worker is not None:
+            self._workers.add(worker)
+        for stream in streams:
+            os.close(stream)
+        with contextlib.suppress(OSError):  # it has gone; the worker registers, or finds that nobody knows it
+            line.sendall(b"\1" if takes else b"\0")
+        return None
+
+    def _reap(self) -> int:
+        """Let workers that have ended go, at once: who waits for their end looks for their process. Returns how many
+        are left."""
+        for worker in list(self._workers):
+            if worker in self._workers and os.waitpid(worker, os.WNOHANG)[0]:
+                self._workers.discard(worker)
+        return len(self._workers)
+
+    def _end(self) -> None:
+        """End, once all workers have."""
+        until = time.monotonic() + GRACE_SECONDS
+        while self._reap() and time.monotonic() < until:
+            time.sleep(0.02)
+        for worker in self._workers:
+            os.kill(worker, signal.SIGKILL)
+        os._exit(0)
+
+
+def _received(line: socket.socket, length: int) -> bytes:
+    text = b""
+    while len(text) < length:
+        if not (piece := line.recv(length - len(text))):
+            raise EOFError
+        text += piece
+    return text
+
+
+def preload(folder: Path, modules: list[str]) -> None:
+    """Import ``modules``, those of raysim where it is the one in ``folder``; what cannot be imported is left out."""
+    spec = importlib.util.find_spec("raysim")
+    here = spec is not None and spec.origin is not None and Path(spec.origin).parent == folder
+    for name in modules:
+        if here or name.partition(".")[0] != "raysim":
+            try:
+                importlib.import_module(name)
+            except Exception:  # the worker itself will say why
+                continue
+    gc.collect()
+    gc.freeze()  # else each fork would touch, and so copy, all that is there
+
+
+def become(request: Request, searched: str) -> None:
+    """Run a worker in this process, which was forked for it. ``searched``: the first folder of Python's own."""
+    os.setpgid(0, 0)
+    with contextlib.suppress(OSError):
+        Path("/proc/self/oom_score_adj").write_text(OOM)
+    for number, stream in enumerate(request.streams):
+        os.dup2(stream, number)
+        os.close(stream)
+    server = os.environ["RAY_RAYLET_PID"]
+    os.environ.clear()
+    os.environ.update(request.environment, RAY_RAYLET_PID=server)
+    os.chdir(request.folder)
+    if "numpy" in sys.modules:
+        sys.modules["numpy"].random.seed()  # all forks would draw the same
+    sys.argv[:] = request.words
+    sys.path.insert(sys.path.index(searched), os.path.dirname(request.words[0]))
+    runpy.run_path(request.words[0], run_name="__main__")
+
+
+def main() -> None:
+    """Serve, and run a worker in each fork."""
+    signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGINT,))  # as Ray does in its processes
+    # Ray reads both when it is imported. A worker ends when its node has: here, when this process has.
+    os.environ["RAY_JOB_ID"], os.environ["RAY_RAYLET_PID"] = FIRST_JOB, str(os.getpid())
+    searched = sys.path[0]
+    preload(Path(sys.argv[2]), sys.argv[3:])
+    become(Server(socket.socket(fileno=int(sys.argv[1]))).serve(), searched)
+
+
+if __name__ == "__main__":
+    main()

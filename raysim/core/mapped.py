@@ -1,0 +1,41 @@
+"""Arrays in files that are mapped: larger than what a process should hold at once."""
+
+from __future__ import annotations
+
+import mmap
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import DTypeLike, NDArray
+
+
+def zeros(shape: tuple[int, ...], dtype: DTypeLike, path: Path | None) -> NDArray[Any]:
+    """Zeros to be written over: in memory, or as the ``.npy`` file at ``path``."""
+    if path is None:
+        return np.zeros(shape, dtype)
+    if 0 in shape:  # nothing can be mapped
+        np.save(path, np.zeros(shape, dtype))
+        return np.zeros(shape, dtype)
+    return np.asarray(np.lib.format.open_memmap(path, mode="w+", dtype=np.dtype(dtype), shape=shape))
+
+
+def is_at(array: NDArray[Any], path: Path) -> bool:
+    """Whether an array is the mapped file at ``path``."""
+    file = getattr(array.base, "filename", None)
+    return file is not None and Path(file) == path.absolute()
+
+
+def release(array: NDArray[Any]) -> None:
+    """Take what has been touched of a mapped array out of this process's memory; any other array stays.
+
+    The file keeps what was written, and the system keeps it in memory as long as there is room: to touch it again costs
+    little.
+    """
+    base: Any = array
+    while isinstance(base, np.ndarray):
+        if getattr(base, "mode", "") == "c":  # a private copy, of which the file knows nothing
+            return
+        base = base.base
+    if isinstance(base, mmap.mmap) and hasattr(mmap, "MADV_DONTNEED"):
+        base.madvise(mmap.MADV_DONTNEED)

@@ -1,0 +1,141 @@
+"""Workers that are forks of one process: what they have in common with Ray's own, and what happens without it."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import psutil
+import pytest
+
+from raysim.cluster import forked
+from raysim.cluster.connection import connected
+
+pytestmark = [pytest.mark.skipif(sys.platform != "linux", reason="forks and sockets of Linux")]
+
+START = Path(forked.__file__).with_name("worker_start.py")
+
+
+def servers(process: psutil.Process) -> list[psutil.Process]:
+    """The fork servers that a process has started."""
+    return [each for each in process.children() if any("fork_server.py" in word for word in each.cmdline())]
+
+
+class Worker:
+    """Tells about its process."""
+
+    def pid(self) -> int:
+        return os.getpid()
+
+    def drawn(self) -> float:
+        return float(np.random.random())  # noqa: NPY002  # what a careless module of the user's does
+
+    def manner(self) -> dict[str, object]:
+        status = Path("/proc/self/status").read_text()
+        signals = [line for line in status.splitlines() if line.startswith(("SigBlk", "SigIgn"))]
+        return {
+            "signals": signals,
+            "nice": os.nice(0),
+            "oom": Path("/proc/self/oom_score_adj").read_text(),
+            "leads its group": os.getpgid(0) == os.getpid(),
+            "folder": os.getcwd(),
+            "searched": sys.path,
+            "program": sys.argv[0],
+            "named": psutil.Process().cmdline()[0],
+            "variables": sorted(set(os.environ) - {"RAY_RAYLET_PID"}),
+        }
+
+
+def test_a_fork_is_like_a_worker_of_rays_own_and_takes_its_place(monkeypatch):
+    import ray
+
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    with connected(verbose=False):
+        (server,) = servers(psutil.Process())
+        kind = ray.remote(num_cpus=0, max_restarts=1, max_task_retries=1)(Worker)
+        one, other = kind.remote(), kind.remote()
+        pids = ray.get([one.pid.remote(), other.pid.remote()])
+        assert {psutil.Process(pid).ppid() for pid in pids} == {server.pid}
+        drawn = ray.get([one.drawn.remote(), other.drawn.remote()])
+        assert drawn[0] != drawn[1]
+        forked_manner = ray.get(one.manner.remote())
+
+        os.kill(pids[0], signal.SIGKILL)
+        assert ray.get(one.pid.remote()) in [child.pid for child in server.children()]
+
+        server.kill()  # then Ray starts its workers itself
+        late = ray.remote(num_cpus=0)(Worker).remote()
+        assert psutil.Process(ray.get(late.pid.remote())).ppid() != server.pid
+        plain_manner = ray.get(late.manner.remote())
+        assert forked_manner == plain_manner
+    _, alive = psutil.wait_procs([psutil.Process(pid) for pid in pids if psutil.pid_exists(pid)], timeout=10)
+    assert not alive
+
+
+def test_nothing_is_left_behind(monkeypatch):
+    import ray
+
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    with connected(verbose=False):
+        (server,) = servers(psutil.Process())
+        ray.get(ray.remote(num_cpus=0)(Worker).remote().pid.remote())
+        started = [server, *server.children()]
+    _, alive = psutil.wait_procs(started, timeout=5)
+    assert not alive
+
+
+def test_the_server_ends_its_workers_where_the_driver_is_killed(tmp_path):
+    (tmp_path / "driver.py").write_text(
+        "import ray\n"
+        "from raysim.cluster.connection import connected\n"
+        "from tests.cluster.test_fork_server import Worker\n"
+        "with connected(verbose=False):\n"
+        "    worker = ray.remote(num_cpus=0)(Worker).remote()\n"
+        "    print(ray.get(worker.pid.remote()), flush=True)\n"
+        "    input()\n"
+    )
+    variables = {name: value for name, value in os.environ.items() if name != "RAY_ADDRESS"}
+    with subprocess.Popen(
+        [sys.executable, str(tmp_path / "driver.py")],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        env=variables | {"PYTHONPATH": os.getcwd()},
+    ) as driver:
+        assert driver.stdout is not None
+        pid = int(driver.stdout.readline())
+        below = [psutil.Process(pid), *servers(psutil.Process(driver.pid))]
+        driver.kill()
+    _, alive = psutil.wait_procs(below, timeout=30)
+    assert not alive
+
+
+@pytest.mark.parametrize("further", [[], ["--serialized-runtime-env-context={}"]])
+def test_without_a_server_or_with_an_environment_of_its_own_the_worker_is_what_ray_asked_for(tmp_path, further):
+    program = tmp_path / "setup_worker.py"
+    program.write_text("import sys; print('setup', *sys.argv[1:])")
+    worker = tmp_path / "worker.py"
+    worker.write_text("import sys; print('worker', *sys.argv[1:])")
+    command = [sys.executable, str(program), str(worker), "--language=PYTHON", "--a=1", *further]
+    said = subprocess.run(
+        [sys.executable, "-I", "-S", str(START), str(tmp_path / "nobody"), *command], capture_output=True, text=True
+    )
+    expected = " ".join(["setup", *command[2:]]) if further else "worker --a=1"
+    assert (said.stdout.strip(), said.returncode) == (expected, 0)
+
+
+def test_of_a_raysim_elsewhere_nothing_is_imported(tmp_path):
+    code = (
+        "import sys; from pathlib import Path; sys.path.insert(0, sys.argv[1]); import fork_server; "
+        "fork_server.preload(Path(sys.argv[2]), ['raysim.core.package', 'colorsys', 'absent_module']); "
+        "print('raysim.core.package' in sys.modules, 'colorsys' in sys.modules)"
+    )
+    for folder, expected in ((forked.FOLDER, "True True"), (tmp_path, "False True")):
+        said = subprocess.run(
+            [sys.executable, "-c", code, str(START.parent), str(folder)], capture_output=True, text=True, check=True
+        )
+        assert said.stdout.strip() == expected
