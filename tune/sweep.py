@@ -13,6 +13,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from raysim.cluster.forked import MODULES
 from raysim.config import plugins
 from raysim.config.reading import Source, read_tree
 from raysim.config.schema import Config
@@ -39,6 +40,9 @@ from raysim.tune.trial import figures, headline
 
 DONE, FAILED, INTERRUPTED = 0, 3, 130
 """Exit codes: all trials ended well, some failed, stopped before all had ended."""
+
+OF_TRIALS = (*MODULES, "raysim.tune.trainable")
+"""What the workers of a sweep need."""
 
 
 def begin(source: Source, overrides: Sequence[str], out: Path | None, console: Console, *, verbose: bool) -> int:
@@ -126,7 +130,12 @@ class SweepRun:
                 with contextlib.ExitStack() as standing:
                     with phase(self._console, STARTING):
                         opened = open_session(
-                            first.totals, config.resources, in_process=False, verbose=verbose, names=first.hospitals
+                            first.totals,
+                            config.resources,
+                            in_process=False,
+                            verbose=verbose,
+                            names=first.hospitals,
+                            modules=OF_TRIALS,
                         )
                         session = standing.enter_context(opened)
                     self._announce(first, session)

@@ -12,8 +12,10 @@ import contextlib
 import gc
 import importlib
 import importlib.util
+import json
 import marshal
 import os
+import re
 import runpy
 import select
 import signal
@@ -37,9 +39,10 @@ HEAD = 8
 
 
 class Request(NamedTuple):
-    """What a worker is to be: its program and arguments, environment, folder, and streams."""
+    """What a worker is to be: the command of its program, what Ray asks for beside its environment, folder, streams."""
 
-    words: list[str]
+    command: list[str]
+    context: str
     environment: dict[str, str]
     folder: str
     streams: list[int]
@@ -75,7 +78,7 @@ class Server:
             request = Request(*marshal.loads(_received(line, int.from_bytes(head, "little"))), streams)
         except (OSError, ValueError, EOFError):  # it has gone
             return None
-        takes = request.environment.get("RAY_JOB_ID") == FIRST_JOB
+        takes = request.environment.get("RAY_JOB_ID") == FIRST_JOB and variables(request) is not None
         if takes and self._node is None and hasattr(os, "pidfd_open"):
             self._node = os.pidfd_open(int(request.environment["RAY_RAYLET_PID"]))
         worker = os.fork() if takes else None
@@ -134,6 +137,14 @@ def preload(folder: Path, modules: list[str]) -> None:
     gc.freeze()  # else each fork would touch, and so copy, all that is there
 
 
+def variables(request: Request) -> dict[str, str] | None:
+    """The environment variables that a worker is to have beside its own; None where it is to have more than that."""
+    asked = json.loads(request.context or "{}")
+    named: dict[str, str] = asked.pop("env_vars", None) or {}
+    executable = asked.pop("py_executable", None)
+    return None if any(asked.values()) or executable not in (None, sys.executable) else named
+
+
 def become(request: Request, searched: str) -> None:
     """Run a worker in this process, which was forked for it. ``searched``: the first folder of Python's own."""
     os.setpgid(0, 0)
@@ -145,12 +156,15 @@ def become(request: Request, searched: str) -> None:
     server = os.environ["RAY_RAYLET_PID"]
     os.environ.clear()
     os.environ.update(request.environment, RAY_RAYLET_PID=server)
+    for name, value in (variables(request) or {}).items():
+        os.environ[name] = re.sub(r"\$\{[A-Z0-9_]+\}", "", os.path.expandvars(value))  # as Ray does
+    words = request.command[1:]
     os.chdir(request.folder)
     if "numpy" in sys.modules:
         sys.modules["numpy"].random.seed()  # all forks would draw the same
-    sys.argv[:] = request.words
-    sys.path.insert(sys.path.index(searched), os.path.dirname(request.words[0]))
-    runpy.run_path(request.words[0], run_name="__main__")
+    sys.argv[:] = words
+    sys.path.insert(sys.path.index(searched), os.path.dirname(words[0]))
+    runpy.run_path(words[0], run_name="__main__")
 
 
 def main() -> None:

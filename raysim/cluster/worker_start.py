@@ -10,24 +10,29 @@ import os
 import socket
 import sys
 
-ENVIRONMENT = "--serialized-runtime-env-context="
-FOR_SETUP = "--language="
+CONTEXT, LANGUAGE = "--serialized-runtime-env-context=", "--language="
+"""Arguments for Ray's program that sets up a worker's environment; the second one stands there always."""
 
 
 def main() -> None:
     address, *command = sys.argv[1:]
-    # A worker with an environment of its own goes through Ray's program that sets it up.
-    if not any(word.startswith(ENVIRONMENT) for word in command):
-        setup = 1 if os.path.basename(command[1]) == "setup_worker.py" else len(command)
-        command = [word for i, word in enumerate(command) if i != setup and not word.startswith(FOR_SETUP)]
-        if forked(address, command[1:]):
-            return
-    os.execv(command[0], command)
+    context = next((word.removeprefix(CONTEXT) for word in command if word.startswith(CONTEXT)), "")
+    if not forked(address, without_set_up(command), context):
+        os.execv(command[0], command if context else without_set_up(command))
 
 
-def forked(address: str, words: list[str]) -> bool:
-    """Whether the fork server runs the worker, with this process's environment, folder and open streams."""
-    request = marshal.dumps((words, dict(os.environ), os.getcwd()))
+def without_set_up(command: list[str]) -> list[str]:
+    """A command without Ray's program that sets up a worker's environment."""
+    set_up = 1 if os.path.basename(command[1]) == "setup_worker.py" else len(command)
+    return [word for i, word in enumerate(command) if i != set_up and not word.startswith((CONTEXT, LANGUAGE))]
+
+
+def forked(address: str, command: list[str], context: str) -> bool:
+    """Whether the fork server runs the worker, with this process's environment, folder and open streams.
+
+    ``context`` is what Ray says of the environment that is to be set up, if it says something.
+    """
+    request = marshal.dumps((command, context, dict(os.environ), os.getcwd()))
     streams = (socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", (0, 1, 2)))
     try:
         line = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -39,4 +44,5 @@ def forked(address: str, words: list[str]) -> bool:
         return False
 
 
-main()
+if __name__ == "__main__":
+    main()

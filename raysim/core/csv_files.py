@@ -7,9 +7,10 @@ which spreadsheets take for "this is text"; numbers stay. :func:`read_csv` takes
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +22,9 @@ _FORMULA = re.compile(r"'*(?:[\t\r\n]|\s*[=+\-@\uFF1D\uFF0B\uFF0D\uFF20])")
 
 _QUOTED = re.compile(r'[",\r\n]')
 """What a cell holds that stands in quotes."""
+
+BLOCK = 50_000
+"""Rows whose cells are texts at once."""
 
 _WRITTEN = re.compile(r"'(?='*(?:[\t\r\n]|\s*[=+\-@\uFF1D\uFF0B\uFF0D\uFF20]))")
 
@@ -52,10 +56,26 @@ def write_csv(table: pd.DataFrame, path: Path, *, many_rows: bool = False) -> No
         returns = any("\r" in text for text in texts)
         safe.to_csv(path, index=False, quoting=csv.QUOTE_NONNUMERIC if returns else csv.QUOTE_MINIMAL)
         return
+    _write_rows([safe], path)
+
+
+def write_pieces(tables: Iterable[pd.DataFrame], path: Path) -> None:
+    """Write tables of many rows, one under the other, as :func:`write_csv` writes one with ``many_rows``; each is
+    written before the next one is asked for."""
+    _write_rows((_changed(table, cell) for table in tables), path)
+
+
+def _write_rows(tables: Iterable[pd.DataFrame], path: Path) -> None:
     import pyarrow as pa
     import pyarrow.csv
 
-    pyarrow.csv.write_csv(pa.Table.from_pandas(safe, preserve_index=False), path)
+    with contextlib.ExitStack() as opened:
+        writer = None
+        for table in tables:
+            rows = pa.Table.from_pandas(table, preserve_index=False)
+            if writer is None:
+                writer = opened.enter_context(pyarrow.csv.CSVWriter(path, rows.schema))
+            writer.write_table(rows)
 
 
 def as_text(table: pd.DataFrame) -> str | None:
@@ -63,13 +83,24 @@ def as_text(table: pd.DataFrame) -> str | None:
     names = [str(name) for name in table.columns]
     if len(names) < 2 or _QUOTED.search("".join(names)):
         return None
+    blocks = [",".join(names) + "\n"]
+    for first in range(0, len(table), BLOCK):
+        block = _lines(table.iloc[first : first + BLOCK])
+        if block is None:
+            return None
+        blocks.append(block)
+    return "".join(blocks)
+
+
+def _lines(table: pd.DataFrame) -> str | None:
+    """The rows of :func:`as_text`."""
     columns = []
     for _, column in table.items():
         cells = _cells(column)
         if cells is None:
             return None
         columns.append(cells)
-    return "".join(f"{line}\n" for line in (",".join(names), *map(",".join, zip(*columns, strict=True))))
+    return "".join(f"{line}\n" for line in map(",".join, zip(*columns, strict=True)))
 
 
 def _cells(column: pd.Series[Any]) -> list[str] | None:

@@ -32,6 +32,7 @@ _COMPLETE = "complete.json"
 _MAKING = ".making-"
 _ABANDONED = 24 * 3600  # seconds after which an unfinished entry is taken for one of a killed process
 _IN_WORDS = ("classes", "attributes", "notes", "warnings", "hospital_column", "label_column", "na_values")  # of records
+_written: set[tuple[str, tuple[tuple[int, int, int], ...]]] = set()  # by this process: what is listed, and the files
 _RACY = 2.0  # seconds: a file this young can change again without its time of change moving
 
 
@@ -92,14 +93,20 @@ def find(kind: str, key: str) -> Path | None:
         files = json.loads(listed)
         if all(isinstance(each, int) for each in files.values()):  # of an older version
             return None
-        states = [(folder / name).stat() for name in files]
-        damage = _damage(folder, listed, tuple((each.st_size, each.st_mtime_ns, each.st_ino) for each in states))
+        states = _states(folder, files)
+        damage = "" if (listed, states) in _written else _damage(folder, listed, states)
     except (OSError, ValueError, AttributeError, TypeError) as error:
         damage = f"{type(error).__name__}: {error}"
     if not damage:
         return folder
     print(f"raysim: warning: {folder} in the cache is damaged ({damage}); it is made again", file=sys.stderr)
     return None
+
+
+def _states(folder: Path, names: Iterable[str]) -> tuple[tuple[int, int, int], ...]:
+    """What changes where a file does: its size, time of change and inode."""
+    states = [(folder / name).stat() for name in names]
+    return tuple((each.st_size, each.st_mtime_ns, each.st_ino) for each in states)
 
 
 @functools.cache
@@ -133,7 +140,9 @@ def store(kind: str, key: str, write: Callable[[Path], None]) -> Path:
         try:
             write(making)
             files = {path.name: (path.stat().st_size, _content(path)) for path in sorted(making.iterdir())}
-            (making / _COMPLETE).write_text(json.dumps(files))
+            listed = json.dumps(files)
+            _written.add((listed, _states(making, files)))  # so that it is not read once more
+            (making / _COMPLETE).write_text(listed)
             _move_in(making, folder / key)
         finally:
             shutil.rmtree(making, ignore_errors=True)

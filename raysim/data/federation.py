@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any, Literal
 
@@ -84,14 +84,16 @@ class Federation:
     def open(folder: Path | str) -> Federation:
         """Map the federation stored in ``folder`` by :func:`write`; touches no row."""
         folder = Path(folder)
-        meta = json.loads((folder / "federation.json").read_text())
+        path = folder / "federation.json"
+        state = path.stat()
+        meta = _described(path, (state.st_size, state.st_mtime_ns, state.st_ino))
         return Federation(
             folder=folder,
             X=_mapped(folder / "X.npy"),
             y=_mapped(folder / "y.npy"),
             observed=_mapped(folder / "observed.npy"),
             bounds=np.load(folder / "bounds.npy"),
-            hospitals=tuple(meta["hospitals"]),
+            hospitals=meta["hospitals"],
             features=tuple(meta["features"]),
             classes=tuple(meta["classes"]),
             attributes=meta["attributes"],
@@ -203,6 +205,17 @@ def write(
         stored |= coded or {name: values}
     np.savez(folder / "patients.npz", **stored)  # type: ignore[arg-type]  # its stub has no open keywords
     (folder / "federation.json").write_text(json.dumps(meta))
+
+
+@lru_cache(maxsize=4)
+def _described(path: Path, state: tuple[int, int, int]) -> Mapping[str, Any]:
+    """What ``federation.json`` says. All that open it have one copy, and each text once: a million hospitals' names and
+    attributes are a gigabyte otherwise. ``state`` changes where the file does.
+    """
+    meta: dict[str, Any] = json.loads(path.read_text())
+    once: dict[str, str] = {}
+    attributes = {name: [once.setdefault(text, text) for text in texts] for name, texts in meta["attributes"].items()}
+    return meta | {"hospitals": tuple(meta["hospitals"]), "attributes": attributes}
 
 
 def _mapped(path: Path) -> NDArray[Any]:

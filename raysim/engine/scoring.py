@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from raysim.core import mapped
 from raysim.data.federation import PARTS, Federation
 from raysim.metrics.segments import ranges
 from raysim.strategies.base import Ids
@@ -20,6 +21,10 @@ KEPT_BYTES = 64 * 2**20
 
 CHUNK_BYTES = 8 * 2**20
 """Features gathered in one call, where they are not kept."""
+
+
+MAPPED_BYTES = 2**30
+"""Features of a federation whose rows do not stay in a process that has gathered them."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,6 +61,8 @@ class PartRows:
         for start in range(low, high, step):
             piece = slice(start, min(start + step, high))
             yield piece, self.federation.X[self.index[piece]]
+            if self.federation.X.nbytes > MAPPED_BYTES:
+                mapped.release(self.federation.X)
 
 
 def joined(model: Model, bank: NDArray[Any], served: Ids, rows: PartRows) -> NDArray[Any]:

@@ -18,7 +18,7 @@ from raysim.experiment.jobs import learning_rate, make_job
 from raysim.experiment.session import Session
 from raysim.storage import resume
 from raysim.storage.checkpoints import Checkpoints, Writer
-from raysim.storage.results import SPLIT, split_table, write_run
+from raysim.storage.results import SPLIT, split_pieces, write_run
 from raysim.storage.resume import Opened
 
 if TYPE_CHECKING:
@@ -90,7 +90,7 @@ class Run:
                     opened.manifest, federation, outcome, frozen, evaluation, config.training.precision, config.system
                 )
                 if not self.nested and outcome.told_sizes is None:
-                    opened.manifest.rows(SPLIT, split_table(federation))
+                    opened.manifest.pieces(SPLIT, split_pieces(federation))
                 whole = self.folder.parents[2] if self.nested else None
                 write_run_page(opened.manifest, result, frozen, evaluation.part, whole)
         yield result

@@ -11,6 +11,7 @@ import numpy as np
 from raysim.cluster.answers import cause_of
 from raysim.cluster.connection import connected, dashboard_address, live_nodes, reserve
 from raysim.cluster.coordinator import CoordinatorActor
+from raysim.cluster.forked import MODULES
 from raysim.cluster.placement import Placement, balance, describe, place
 from raysim.cluster.pool import LocalPool, RayPool
 from raysim.config.nodes import Node, parse_nodes
@@ -81,17 +82,19 @@ def open_session(
     verbose: bool,
     names: Sequence[str] = (),
     meanwhile: Callable[[], None] = _nothing,
+    modules: Sequence[str] = MODULES,
 ) -> Iterator[Session]:
     """Bring up the hospitals, which have ``rows [N]`` stays. On leaving, what was started here is shut down.
 
     ``names`` are the hospitals' own, for ``resources.per_hospital``. ``meanwhile`` is called while Ray's actors come
-    up. Raises ``ResourceError`` where the resources asked for do not exist.
+    up; ``modules`` are what the workers of a Ray that is started here need. Raises ``ResourceError`` where the
+    resources asked for do not exist.
     """
     if in_process:
         with host.threads(1):  # more of them than cores was seen to be 30 times slower
             yield InProcess(rows, resources)
         return
-    with connected(verbose, resources.dashboard) as before:
+    with connected(verbose, resources.dashboard, modules) as before:
         session: _OnRay | None = None
         try:
             session = _OnRay(rows, resources, names, meanwhile)

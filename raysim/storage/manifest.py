@@ -15,12 +15,12 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any, Literal
 
 from raysim.core import bounded
-from raysim.core.csv_files import write_csv
+from raysim.core.csv_files import write_csv, write_pieces
 from raysim.core.errors import ConfigError
 from raysim.core.package import __version__
 from raysim.storage.atomic import replacing, write_json
@@ -111,6 +111,11 @@ class Manifest:
         """Write a table of many rows, eight times as fast as :meth:`csv`: texts stand in quotes."""
         with self.writing(name) as temporary:
             write_csv(table, temporary, many_rows=True)
+
+    def pieces(self, name: str, tables: Iterable[pd.DataFrame]) -> None:
+        """Write a table that comes in pieces, as :meth:`rows` does."""
+        with self.writing(name) as temporary:
+            write_pieces(tables, temporary)
 
     def json(self, name: str, value: Any) -> None:
         """Write readable JSON."""

@@ -8,7 +8,7 @@ import platform
 import tempfile
 import time
 import uuid
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -23,6 +23,7 @@ from raysim.core.errors import ConfigError
 from raysim.core.package import __version__
 from raysim.core.plain_yaml import dumped
 from raysim.data.federation import PARTS, Federation
+from raysim.data.fitted import slices
 from raysim.engine import subgroups, timing
 from raysim.engine.job import Outcome, Round
 from raysim.metrics.predictions import predictions
@@ -132,15 +133,20 @@ def split_table(federation: Federation) -> pd.DataFrame:
     """A row a row of the source, in its order: ``row`` (from 0), ``hospital`` and ``part``."""
     import pandas as pd
 
-    names = np.array(federation.hospitals, dtype=object)
-    sizes = np.stack([federation.sizes(part) for part in PARTS], axis=1).ravel()
-    return pd.DataFrame(
-        {
-            "row": federation.source_rows,
-            "hospital": np.repeat(names, federation.totals),
-            "part": np.repeat(np.tile(np.array(PARTS, dtype=object), len(names)), sizes),
-        }
-    ).sort_values("row", ignore_index=True)
+    return pd.concat(split_pieces(federation), ignore_index=True)
+
+
+def split_pieces(federation: Federation) -> Iterator[pd.DataFrame]:
+    """:func:`split_table` in pieces, so that memory stays small."""
+    import pandas as pd
+
+    names, parts = np.array(federation.hospitals, dtype=object), np.array(PARTS, dtype=object)
+    order, bounds = np.argsort(federation.source_rows, kind="stable"), federation.bounds
+    for at in slices(len(order)):
+        rows = order[at]
+        home = np.searchsorted(bounds[:, 3], rows, side="right")  # the first that ends after the row
+        part = (rows >= bounds[home, 1]).astype(np.int64) + (rows >= bounds[home, 2])
+        yield pd.DataFrame({"row": federation.source_rows[rows], "hospital": names[home], "part": parts[part]})
 
 
 def predictions_table(federation: Federation, outcome: Outcome) -> pd.DataFrame:

@@ -20,6 +20,7 @@ from raysim.core.errors import ConfigError
 from raysim.engine.job import Round
 from raysim.tracking.charts import VIEW_TAG, charts_page
 from raysim.tracking.names import metric_name, named
+from raysim.tracking.sqlite_metrics import SqliteMetrics
 
 NOWHERE = "none"
 """The ``tracking.uri`` that records nowhere."""
@@ -131,7 +132,9 @@ class Tracker:
         if uri.startswith(SQLITE):
             # MLflow keeps a store for each address in a process: a relative one would stay in the first folder.
             uri = f"{SQLITE}{sqlite_path(uri).absolute()}"
+        self._answered = answered
         self._client = _Answering(MlflowClient(tracking_uri=uri), answered)
+        self._metrics = SqliteMetrics(sqlite_path(uri)) if uri.startswith(SQLITE) else None
         self._held: dict[str, set[tuple[str, int]]] = {}
         self._closed: set[str] = set()
         existing = self._client.get_experiment_by_name(experiment)
@@ -296,6 +299,9 @@ class Tracker:
         held = self._held.get(run_id, ())
         values = [value for value in values if (value.key, value.step) not in held]
         last = _tags(tags)
+        if self._metrics is not None and values and self._metrics.write(run_id, values):
+            self._answered()
+            values = []
         for first in range(0, max(len(values), len(last)), BATCH):
             self._client.log_batch(run_id, metrics=values[first : first + BATCH], tags=last)
             last = []

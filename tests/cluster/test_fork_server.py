@@ -128,6 +128,22 @@ def test_without_a_server_or_with_an_environment_of_its_own_the_worker_is_what_r
     assert (said.stdout.strip(), said.returncode) == (expected, 0)
 
 
+def test_variables_that_a_worker_asks_for_are_set_in_its_fork(monkeypatch):
+    import ray
+
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+
+    def asked() -> tuple[str | None, ...]:
+        return os.environ.get("ONE"), os.environ.get("TWO"), str(os.getppid())
+
+    with connected(verbose=False):
+        (server,) = servers(psutil.Process())
+        environment = {"env_vars": {"ONE": "1", "TWO": "${ONE}${ABSENT_X}2"}}
+        found = ray.get(ray.remote(num_cpus=0, runtime_env=environment)(asked).remote())
+        assert found == ("1", "12", str(server.pid))
+        assert ray.get(ray.remote(num_cpus=0)(asked).remote()) == (None, None, str(server.pid))
+
+
 def test_of_a_raysim_elsewhere_nothing_is_imported(tmp_path):
     code = (
         "import sys; from pathlib import Path; sys.path.insert(0, sys.argv[1]); import fork_server; "

@@ -11,7 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from raysim.core.csv_files import as_text, cell, read_csv, text_of, write_csv
+from raysim.core import csv_files
+from raysim.core.csv_files import as_text, cell, read_csv, text_of, write_csv, write_pieces
 from raysim.storage.manifest import Manifest
 
 HARMFUL = ["=1+1", "+1+1", "-1+1", "@SUM(A1)", "\t=1", "\r=1", " =cmd|' /C calc'!A0", "＝1+1", "'=1", "''@x"]
@@ -93,3 +94,18 @@ def test_what_a_command_writes_goes_through_it(tmp_path):
     manifest.rows("b.csv", table)
     assert (tmp_path / "a.csv").read_text() == "hospital\n'=1+1\nb\n"
     assert (tmp_path / "b.csv").read_text() == '"hospital"\n"\'=1+1"\n"b"\n'
+
+
+def test_pieces_are_one_file_and_blocks_one_text(tmp_path, monkeypatch):
+    table = pd.DataFrame({"row": range(7), "hospital": ["a", "=b", 'c"', "d", "e", "f,", "g"], "part": ["train"] * 7})
+    write_csv(table, tmp_path / "whole.csv", many_rows=True)
+    write_pieces((table.iloc[at : at + 3] for at in (0, 3, 6)), tmp_path / "pieces.csv")
+    assert (tmp_path / "pieces.csv").read_bytes() == (tmp_path / "whole.csv").read_bytes()
+    assert (tmp_path / "pieces.csv").read_text().count("hospital") == 1
+
+    plain = pd.DataFrame({"x": np.arange(5) / 3, "name": list("abcde")})
+    whole = as_text(plain)
+    monkeypatch.setattr(csv_files, "BLOCK", 2)
+    assert as_text(plain) == whole == plain.to_csv(index=False)
+    assert as_text(plain.assign(name=["a", "b", "c", "d", "e,"])) is None
+    assert as_text(plain.iloc[:0]) == "x,name\n"

@@ -13,10 +13,11 @@ from safetensors.numpy import load_file, save
 from raysim.config.evaluation import EvaluationSection
 from raysim.core import registry
 from raysim.core.errors import ConfigError
+from raysim.data import fitted
 from raysim.engine.job import Job, Outcome
 from raysim.serving.predictor import Predictor
 from raysim.storage.manifest import Manifest
-from raysim.storage.results import predictions_table, split_table, write_run
+from raysim.storage.results import predictions_table, split_pieces, split_table, write_run
 from raysim.storage.served import coefficients, read_served, served
 from raysim.strategies.base import OWN, Strategy
 from raysim.strategies.hospital_clusters.fedsoft import FedSoft
@@ -150,12 +151,15 @@ def test_two_own_models_of_one_hospital_are_kept_apart(federate, tmp_path):
         np.testing.assert_allclose(outputs, outcome.predictions[model], atol=1e-12)
 
 
-def test_predictions_and_split_name_the_rows_of_the_source(federate):
+def test_predictions_and_split_name_the_rows_of_the_source(federate, monkeypatch):
     federation = federate([2, 3], [1, 2])
     # The source's rows come in another order than the federation's.
     order = np.array([5, 0, 7, 1, 2, 3, 6, 4])
     np.save(federation.folder / "source_rows.npy", order)
     split = split_table(federation)
+    monkeypatch.setattr(fitted, "CHUNK", 3)
+    assert len(list(split_pieces(federation))) == 3
+    pd.testing.assert_frame_equal(split_table(federation), split)
     assert split["row"].tolist() == list(range(8))
     assert split["hospital"].tolist() == ["h0", "h1", "h1", "h1", "h1", "h0", "h1", "h0"]
     assert split["part"].tolist() == ["train", "train", "train", "train", "test", "train", "test", "test"]
