@@ -62,17 +62,32 @@ def bind_module(
 ) -> Model:
     """``cls(n_features, n_outputs, **options)`` as a model: ``C`` outputs (two for two classes) and the log loss.
 
-    For a real label (``n_classes`` 0) it has one output. The option ``loss`` is the engine's, see ``losses.choose``.
+    For a real label (``n_classes`` 0) it has one output. The options ``loss`` (see ``losses.choose``) and ``autocast``
+    (see :class:`ModuleModel`) are the engine's.
     Raises ``ConfigError`` where the module cannot be constructed, or gives outputs of another shape.
     """
     options = dict(options)
     loss = choose(options.pop("loss", None), n_classes)
-    host = ModuleModel(cls, n_features, n_classes or 1, options, init, device, precision, loss)
+    autocast = options.pop("autocast", None)
+    _check_autocast(autocast, device, precision)
+    host = ModuleModel(cls, n_features, n_classes or 1, options, init, device, precision, loss, autocast is not None)
     if device == "cpu" or not host.batches:
         return host
     from raysim.training.kernels.batched import Cohort
 
     return Cohort(host, Vmapped(host.module, host.layout, loss), device=device, precision=precision)
+
+
+def _check_autocast(value: object, device: str, precision: str) -> None:
+    """Raise ``ConfigError`` unless ``model.autocast`` is left out, or can be."""
+    if value is None:
+        return
+    if value != "bfloat16":
+        raise ConfigError(f"model.autocast: {value!r} is not bfloat16; leave it out to train in training.precision")
+    if precision != "float32":
+        raise ConfigError(f"model.autocast: bfloat16 goes with training.precision float32, not {precision}; set that")
+    if device != "cpu":
+        raise ConfigError("model.autocast: bfloat16 is for CPUs; leave it out, or set resources.device: cpu")
 
 
 def _parameters(make: Callable[[], nn.Module]) -> int:
@@ -88,6 +103,8 @@ class ModuleModel:
     """A module's parameters as one vector, in the order of ``named_parameters``, and its buffers of real numbers.
 
     ``batches``: whether hospitals may train at once, for it has no buffers, draws no random numbers, looks up no table.
+    ``halves``: whether the products of a visit's steps are taken in bfloat16, as ``torch.autocast`` chooses them.
+    Parameters, losses and the optimiser keep the precision; evaluation and private steps know nothing of it.
     """
 
     def __init__(
@@ -100,7 +117,9 @@ class ModuleModel:
         device: str,
         precision: str,
         loss: str = LOG_LOSS,
+        halves: bool = False,
     ) -> None:
+        self._halves = halves
         self._make: Callable[[], nn.Module] = lambda: cls(n_features, n_outputs, **options)
         self._loss = loss
         self._init, self._device = init, torch.device(device)
@@ -247,8 +266,12 @@ class ModuleModel:
             X, y, weights = self._ordered(task, epoch, size)
             for low in range(0, n, size):
                 solver.zero_grad()
-                with _running(self._normed if min(size, n - low) == 1 else ()):
-                    losses = row_loss(self.module(X[low : low + size]), y[low : low + size])
+                with (
+                    _running(self._normed if min(size, n - low) == 1 else ()),
+                    torch.autocast("cpu", torch.bfloat16, enabled=self._halves),
+                ):
+                    outputs = self.module(X[low : low + size])
+                losses = row_loss(outputs.to(self._torch_dtype), y[low : low + size])
                 loss = (losses if weights is None else losses * weights[low : low + size]).mean()
                 if contrast is not None:
                     loss = loss + contrast.term(X[low : low + size])

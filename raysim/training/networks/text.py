@@ -45,7 +45,8 @@ class TextLstm(nn.Module):
         if self.training:
             embedded = embedded * mask(embedded.new_empty(embedded.shape[1:]), INPUT_DROP)
             recurrent = mask(embedded.new_empty(len(x), UNITS), RECURRENT_DROP)
-        state: Tensor = recurrence(self.inputs(embedded), self.recurrent.weight, recurrent, begun)
+        weight = self.recurrent.weight  # of its precision the gates are, whatever the products before them are in
+        state: Tensor = recurrence(self.inputs(embedded).to(weight.dtype), weight, recurrent, begun)
         logits: Tensor = self.head(state)
         return logits
 
