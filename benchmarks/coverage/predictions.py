@@ -61,7 +61,7 @@ def calibrated(rows: int, prevalence: float, rng: np.random.Generator, draws: in
         error = calibration_error(binned(raw(expit(z), rng.random(rows) < expit(z))), rng, 300)
         tally.add("calibration error above its floor's 95 %, calibrated", error.value > error.floor_high)
         tally.covers("calibration error, calibrated", error.low, error.high, 0.0)
-        error = calibration_error(binned(groups), rng, 1)
+        error = calibration_error(binned(groups), rng, 300)
         tally.covers("calibration error", error.low, error.high, ece)
     return tally
 
