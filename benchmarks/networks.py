@@ -29,6 +29,7 @@ from torch import Tensor, nn
 
 from raysim.config.evaluation import EvaluationSection
 from raysim.config.resources import ResourcesSection
+from raysim.core import blas
 from raysim.core.streams import stream
 from raysim.data.federation import Federation, write
 from raysim.engine.job import Job, Round
@@ -128,6 +129,16 @@ TEXT = (("vocabulary", VOCABULARY), ("dimension", DIMENSION))
 CASES = (
     Case("fashion: CNN 8-16-32-2048 on 28 x 28", "fashion_cnn", PlainFashion, 96, 784, 10),
     Case("cifar: CNN 32-64-128 with batch norm", "cifar_cnn", PlainCifar, 64, 3072, 10, clients=30),
+    Case(
+        "cifar in bfloat16",
+        "cifar_cnn",
+        PlainCifar,
+        64,
+        3072,
+        10,
+        clients=30,
+        options=(("autocast", "bfloat16"),),
+    ),
     Case("lstm: texts of 50 words", "text_lstm", PlainLstm, 160, 50, 3, words=1000, options=TEXT),
     Case("lstm: texts of 14 words, padded to 50", "text_lstm", PlainLstm, 160, 50, 3, words=14, options=TEXT),
     Case(
@@ -249,6 +260,7 @@ def main() -> None:
     options = parser.parse_args()
     threadpool_limits(1)
     torch.set_num_threads(1)
+    blas.follow(blas.AVX512)  # as the command line has it, where the processor is one of those
     if not options.kernels:
         import ray
 

@@ -41,6 +41,7 @@ from raysim.training.kernels.torch_contrast import Contrasting
 from raysim.training.kernels.torch_losses import TORCH_LOSSES
 from raysim.training.kernels.torch_optimizers import leave, make_solver, resume
 from raysim.training.losses import LOG_LOSS, choose, row_losses
+from raysim.training.networks.dense import by_numpy
 from raysim.training.size import check_size
 
 BATCH_NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm)
@@ -231,6 +232,7 @@ class ModuleModel:
         with (
             torch.random.fork_rng(devices=self._gpus, enabled=self._draws),
             self._contrasting(task) or nullcontext() as contrast,
+            by_numpy(self.module, self._device.type == "cpu"),
         ):
             self._descend(task, optimizer, layout, flat, contrast)
         result: NDArray[Any] = flat.cpu().numpy()

@@ -8,6 +8,7 @@ from __future__ import annotations
 from torch import Tensor, nn
 
 from raysim.training.base import whole
+from raysim.training.networks.dense import Dense
 from raysim.training.networks.dropout import Dropout
 
 
@@ -27,7 +28,7 @@ class FashionCnn(nn.Module):
             *(layer for a, b in ((1, 8), (8, 16), (16, 32)) for layer in _stage(a, b, padding)), nn.Flatten()
         )
         side = 3 if padding else 1
-        self.head = nn.Sequential(nn.Linear(32 * side * side, dense), nn.ReLU(), nn.Linear(dense, n_outputs))
+        self.head = nn.Sequential(Dense(32 * side * side, dense), nn.ReLU(), Dense(dense, n_outputs))
 
     def forward(self, x: Tensor) -> Tensor:
         """Logits ``[n, n_outputs]`` of rows ``[n, 784]``."""

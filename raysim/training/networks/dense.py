@@ -1,0 +1,61 @@
+"""Fully connected layers whose products on a CPU are numpy's.
+
+torch takes the products of small batches from MKL, which on AMD processors computes with AVX2 alone; OpenBLAS's code
+for AVX-512 (:mod:`raysim.core.blas`) takes half the time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+
+class Dense(nn.Linear):
+    """``nn.Linear``; in a visit's loop on a CPU (:func:`by_numpy`) with the products of :class:`Product`."""
+
+    by_numpy = False
+
+    def forward(self, x: Tensor) -> Tensor:
+        """``x [b, in]`` times the matrix, plus the bias: ``[b, out]``."""
+        if self.by_numpy and not torch.is_autocast_enabled("cpu"):
+            product: Tensor = Product.apply(x, self.weight)
+            return product + self.bias
+        return super().forward(x)
+
+
+class Product(torch.autograd.Function):
+    """``x [b, in] @ matrix [out, in].T``, on a CPU. Differentiable once; no transform of ``torch.func`` knows it."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, matrix: Tensor) -> Tensor:
+        """See the class."""
+        ctx.save_for_backward(x, matrix)
+        # The batch's rows last in memory: the matrix is then the left factor, as it lies.
+        columns = np.matmul(matrix.detach().numpy(), x.detach().numpy().T)
+        return torch.from_numpy(columns).t()
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, Tensor]:
+        """The gradients by ``x``, where it needs one, and by ``matrix``."""
+        x, matrix = (tensor.detach().numpy() for tensor in ctx.saved_tensors)
+        by_output = gradients[0].numpy()
+        by_x = torch.from_numpy(np.matmul(by_output, matrix)) if ctx.needs_input_grad[0] else None
+        return by_x, torch.from_numpy(np.matmul(by_output.T, x))
+
+
+@contextmanager
+def by_numpy(module: nn.Module, wanted: bool) -> Iterator[None]:
+    """The dense layers of ``module`` compute by numpy for the while, where it is ``wanted``."""
+    layers = [part for part in module.modules() if isinstance(part, Dense)] if wanted else []
+    for layer in layers:
+        layer.by_numpy = True
+    try:
+        yield
+    finally:
+        for layer in layers:
+            layer.by_numpy = False
