@@ -75,12 +75,14 @@ class Server:
         """Fork for one caller; in the fork, what it is to be."""
         try:
             head, streams, _, _ = socket.recv_fds(line, HEAD, 3)
-            request = Request(*marshal.loads(_received(line, int.from_bytes(head, "little"))), streams)
+            command, context, environment, folder = marshal.loads(_received(line, int.from_bytes(head, "little")))
         except (OSError, ValueError, EOFError):  # it has gone
             return None
+        request = Request(command, context, environment, folder, streams)
         takes = request.environment.get("RAY_JOB_ID") == FIRST_JOB and variables(request) is not None
         if takes and self._node is None and hasattr(os, "pidfd_open"):
-            self._node = os.pidfd_open(int(request.environment["RAY_RAYLET_PID"]))
+            with contextlib.suppress(OSError):  # the system does not let it: then the end of the driver is this one's
+                self._node = os.pidfd_open(int(request.environment["RAY_RAYLET_PID"]))
         worker = os.fork() if takes else None
         if worker == 0:
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
