@@ -65,8 +65,10 @@ def warnings_of(columns: Sequence[Column]) -> tuple[str, ...]:
         "row number": "looks like a row number",
         "identifier": "has another value in every row",
     }
+    empty = ": ['']"
     return tuple(
-        f"feature '{column.name}' {reasons[column.remark]} ({column.range}); drop it (data.drop) unless it is meant"
+        f"feature '{column.name}' {reasons[column.remark]} ({column.range}); drop it "
+        f"(data.drop{'' if column.name else empty}) unless it is meant"
         for column in columns
         if column.remark in reasons
     )

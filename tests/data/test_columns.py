@@ -107,7 +107,8 @@ def test_a_federation_keeps_what_its_columns_were(tmp_path):
     federation = build(source, Split(), "standard", 0)
     assert [each.name for each in federation.columns] == ["", "a", "b", "c"]
     assert federation.columns[2].missing == pytest.approx(0.25)
-    assert any(warning.startswith("feature '' looks like a row number (0 to 59)") for warning in federation.warnings)
+    said = "feature '' looks like a row number (0 to 59); drop it (data.drop: ['']) unless it is meant"
+    assert said in federation.warnings
 
 
 def test_one_hospital_is_said_to_be_one(tmp_path):
