@@ -2,7 +2,8 @@
 
 ``python -m benchmarks.coverage --draws 2000 --hospitals 4,20,208 --processes 2 --out coverage.jsonl`` simulates what
 the file lacks, in pieces, so that it can be stopped and gone on with; ``--table`` prints the file as Markdown, and
-``--summary`` the table of ``docs/statistics.md``.
+``--summary`` the table of ``docs/statistics.md``. Each piece has a seed of its own: those that were simulated at other
+times or places are the same, and their files are joined by ``cat``.
 """
 
 from __future__ import annotations
