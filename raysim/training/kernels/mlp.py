@@ -242,11 +242,11 @@ class _Passes:
 
     def _batch(self, b: int) -> _Batch:
         if b not in self._batches:
-            each = (self._outputs, self._residuals, self._zeros, self._masks)
-            cut = [
-                [flat[: b * n].reshape(n, b).T for flat, n in zip(some, self._widths, strict=False)] for some in each
-            ]
-            self._batches[b] = _Batch(*cut, self._ones[:b])
+            outputs, residuals, zeros, masks = (
+                [flat[: b * n].reshape(n, b).T for flat, n in zip(some, self._widths, strict=False)]
+                for some in (self._outputs, self._residuals, self._zeros, self._masks)
+            )
+            self._batches[b] = _Batch(outputs, residuals, zeros, masks, self._ones[:b])
         return self._batches[b]
 
     def forward(

@@ -23,7 +23,7 @@ class Dense(nn.Linear):
     def forward(self, x: Tensor) -> Tensor:
         """``x [b, in]`` times the matrix, plus the bias: ``[b, out]``."""
         if self.by_numpy and not torch.is_autocast_enabled("cpu"):
-            product: Tensor = Product.apply(x, self.weight)
+            product: Tensor = Product.apply(x, self.weight)  # type: ignore[no-untyped-call]
             return product + self.bias
         return super().forward(x)
 
