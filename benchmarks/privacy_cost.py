@@ -54,13 +54,14 @@ def guarantees(data: str) -> dict[str, Guarantee]:
 
     Pooled gradients are noisier the fewer patients there are. The demo of eICU has 1,300 of them to train on where the
     synthetic federation has 27,000: there all take part in each of 20 rounds, where else one in twenty does in 200. Of
-    the rates 1, 3 and 10 the second was best on its validation rows at epsilon 1, for seeds that are not played here.
+    36 rates, clips and numbers of rounds these were among the best on its validation rows at epsilon 1, for ten seeds
+    that are not played here.
     """
     averaged = {"rounds": 20, "local_epochs": 1, "batch_size": 32, "learning_rate": 0.2}
     small = data == "eicu"
-    pooled = {"rounds": 20 if small else 200, "learning_rate": 3.0}
+    pooled = {"rounds": 20, "learning_rate": 0.5} if small else {"rounds": 200, "learning_rate": 3.0}
     patient = {"unit": "patient", "delta": 1e-5, "clip": 1.0, "declared_public": PUBLIC}
-    sums = patient | {"mode": "pooled", "rate": 1.0 if small else 0.05}
+    sums = patient | {"mode": "pooled"} | ({"rate": 1.0, "clip": 5.0} if small else {"rate": 0.05})
     hospital = {"unit": "hospital", "delta": 1e-3, "clip": 0.3, "declared_public": PUBLIC}
     steps = averaged | {"learning_rate": 0.5}
     return {

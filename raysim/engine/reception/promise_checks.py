@@ -74,10 +74,13 @@ def _check_attacks(job: Job) -> None:
             "sum of gradients; leave one of the two out"
         )
     compression = job.compression
-    if compression is not None and compression.name != "none" and section.way != "local":
+    # Of noisy sums the same entries for all are what the server could choose itself.
+    after = section.way in ("pooled", "distributed") and compression is not None and compression.of_common_entries
+    if compression is not None and compression.name != "none" and section.way != "local" and not after:
+        which = "; random_k with common indices is" if section.way in ("pooled", "distributed") else ""
         raise ConfigError(
             f"compression.name: '{compression.name}' makes updates longer than privacy.clip, or takes away from "
-            f"the noise, so it is not for privacy.mode: {section.way}; leave one of the two out"
+            f"the noise, so it is not for privacy.mode: {section.way}{which}; leave one of the two out"
         )
     if adversary is not None and adversary.known != "own":
         raise ConfigError(

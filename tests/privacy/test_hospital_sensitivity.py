@@ -1,0 +1,138 @@
+"""How far one hospital can move the sums of a round, for every strategy under every guarantee for hospitals.
+
+The neighbouring federation has other rows at one hospital, or rows of which nothing finite can be learned, so that this
+hospital contributes nothing. The second run is given the sums of the first, as in
+:mod:`tests.privacy.test_sensitivity`. Noise is off: sums are held against the clip that noise is measured in.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from raysim.config.privacy import PrivacySection
+from raysim.core import registry
+from raysim.core.errors import ConfigError
+from raysim.core.exact import FRACTION_BITS
+from raysim.data.federation import Federation
+from raysim.engine.job import Job
+from raysim.engine.job_checks import check_job
+from raysim.engine.updates import release
+from raysim.engine.updates.sums import number_rows
+from raysim.privacy.clip import clipped
+from raysim.strategies.selections.sampling import All
+from tests.conftest import fitting, job_of, store, with_patients
+from tests.privacy.test_sensitivity import History
+from tests.privacy.test_strategies_by_mode import MODES, PLAYED
+
+CLIP, HOSPITALS, ROWS = 0.3, 7, 6
+PERSONAL = {"fine_tuning", "ditto", "local", "chip"}
+"""Who trains beside what is sent, which ends where nothing finite comes of it."""
+
+GUARANTEES = {name: how for name, how in MODES.items() if how[0] is not None and how[0]["unit"] == "hospital"}
+
+
+def neighbours(folder: Path, seed: int, hospital: int, scale: float | None) -> tuple[Federation, Federation]:
+    """Federations that differ by what a hospital trains on: rows ``scale`` times as large; None: no finite ones."""
+    rng = np.random.default_rng(seed)
+    X, y = rng.normal(size=(2 * HOSPITALS * ROWS, 3)), rng.integers(2, size=2 * HOSPITALS * ROWS)
+    y[:2] = 0, 1
+    starts = np.arange(HOSPITALS) * 2 * ROWS
+    bounds = starts[:, None] + np.array([0, ROWS, ROWS, 2 * ROWS])
+    theirs = slice(int(starts[hospital]), int(starts[hospital]) + ROWS)
+    other, labels = X.copy(), y.copy()
+    other[theirs] = np.nan if scale is None else scale * rng.normal(size=(ROWS, 3))
+    labels[theirs] = 1 - labels[theirs]
+    made = []
+    for name, features, classes in (("one", X, y), ("other", other, labels)):
+        (folder / name).mkdir()
+        made.append(with_patients(store(folder / name, features, classes, bounds)))
+    return made[0], made[1]
+
+
+def job_with(federation: Federation, name: str, mode: str, **keys: Any) -> Job:
+    """A job of the strategy ``name`` under a guarantee for hospitals, without noise."""
+    cls = registry.load("strategies", name, "strategy.name")
+    given: dict[str, Any] = {"weights": "uniform"} if "weights" in cls.__dataclass_fields__ else {}
+    given |= {"clusters": 2} if "clusters" in cls.__dataclass_fields__ else {}
+    how, secure = GUARANTEES[mode]
+    made = job_of(federation, cls(**given), selection=All(), rounds=2, epochs=1, batch_size=0, learning_rate=0.5)
+    section = PrivacySection(**{**how, "noise_multiplier": 0.0, "delta": 1e-3, "clip": CLIP, **keys})
+    job = replace(fitting(made, federation), privacy=section, secure=secure)
+    check_job(job, federation)
+    return job
+
+
+def check_hospital(name: str, mode: str, seed: int, hospital: int, scale: float | None, **keys: Any) -> None:
+    """Play both federations, and hold every round's sums against the clip."""
+    scale = 100.0 if scale is None and name in PERSONAL else scale
+    with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as monkeypatch:
+        one, other = neighbours(Path(folder), seed, hospital, scale)
+        first = History()
+        first.outcome(one, job_with(one, name, mode, **keys), monkeypatch)
+        second = History(first)
+        second.outcome(other, job_with(other, name, mode, **keys), monkeypatch)
+    assert len(first.sums) == len(second.sums)
+    assert len(first.sums) >= 2 or name == "local"
+    twice = 1.0 if scale is None else 2.0  # rows that were replaced were there before
+    for (plan, units), (_, others) in zip(first.sums, second.sums, strict=True):
+        problem, size = plan.problem, units.shape[1]
+        if problem.sent is None:
+            assert not (units - others).any()
+            continue
+        moved = (units - others).astype(np.float64) * 2.0**-FRACTION_BITS
+        rounding = np.sqrt(units.size) * 2.0**-FRACTION_BITS / float(problem.sent.weight.max())
+        if plan.release.bit:
+            moved, bit = moved[:-1], moved[-1]
+            assert np.linalg.norm(bit) <= 1.0  # each is 1/2 or -1/2, also of an update that is not finite
+        moved[: problem.sent.sums + number_rows(problem, size)] /= float(problem.sent.weight.max())
+        if problem.objective.variates is not None:
+            moved[-1] /= float(np.max(problem.objective.variates.weight))
+        message = problem.sent.message
+        if message is not None and message.counts:
+            counts = moved[problem.sent.sums :]
+            assert np.linalg.norm(counts) <= np.sqrt(2.0) + rounding  # its 1 may stand elsewhere
+            moved = moved[: problem.sent.sums]
+        assert np.linalg.norm(moved) <= twice * plan.release.clip + rounding
+
+
+@pytest.mark.parametrize(
+    ("name", "mode"), [(name, mode) for name in PLAYED for mode in GUARANTEES if mode in PLAYED[name]]
+)
+@settings(max_examples=2)
+@given(
+    seed=st.integers(0, 2**16),
+    hospital=st.integers(0, HOSPITALS - 1),
+    scale=st.sampled_from([None, 0.1, 100.0]),
+)
+def test_one_hospital_moves_sums_by_no_more_than_the_clip(name, mode, seed, hospital, scale):
+    check_hospital(name, mode, seed, hospital, scale)
+
+
+@settings(max_examples=5)
+@given(seed=st.integers(0, 2**16), scale=st.sampled_from([None, 0.1, 100.0]))
+def test_with_a_clip_that_moves_it_is_that_of_the_round(seed, scale):
+    check_hospital("fedavg", "hospital", seed, seed % HOSPITALS, scale, adaptive={"bits": 5.0})
+
+
+@pytest.mark.parametrize("mode", GUARANTEES)
+@pytest.mark.parametrize("name", PLAYED)
+def test_whoever_is_not_held_against_the_clip_is_refused(name, mode):
+    if mode not in PLAYED[name]:
+        with pytest.raises(ConfigError, match=r"strategy"):
+            check_hospital(name, mode, 0, 0, 1.0)
+
+
+@pytest.mark.parametrize("name", ["fedavg", "scaffold", "ifca", "qfedavg"])
+def test_an_update_that_is_not_clipped_is_seen(monkeypatch, name):
+    check_hospital(name, "hospital", 1, 2, 100.0)
+    monkeypatch.setattr(release, "clipped", lambda vectors, clip: clipped(vectors, 100.0 * clip))
+    with pytest.raises(AssertionError):
+        check_hospital(name, "hospital", 1, 2, 100.0)
