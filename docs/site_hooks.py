@@ -18,7 +18,8 @@ TITLE = re.compile(r"^(```\w+) title=(\S+)$", re.MULTILINE)
 CODE = re.compile(r"(^```.*?^```|`[^`\n]+`)", re.MULTILINE | re.DOTALL)
 """Code, in which a dollar is a dollar."""
 
-FORMULA = re.compile(r"\$([^$\n]+)\$")
+FORMULA = re.compile(r"\$\$\s*([^$]+?)\s*\$\$|\$([^$\n]+)\$")
+"""A formula: between double dollars one that stands by itself, perhaps on lines of its own."""
 
 ROLE = re.compile(r":(?:func|class|meth|mod|data|attr|exc):<code>~?([^<]*)</code>")
 """A reference of a docstring, as it stands in HTML."""
@@ -47,8 +48,13 @@ def on_page_content(html: str, **_: Any) -> str:
 
 
 def _drawn(formula: re.Match[str]) -> str:
-    """A formula as MathML, which browsers draw by themselves. In a table no bar may stand."""
-    return str(convert(formula[1])).replace("|", "&#124;")
+    """A formula as MathML, which browsers draw by themselves. In a table no bar may stand.
+
+    In a span it may begin a line: Markdown would take MathML alone for a block, and end the paragraph before it.
+    """
+    alone, within = formula.groups()
+    drawn = convert(alone, display="block") if alone else convert(within)
+    return f"<span>{drawn}</span>".replace("|", "&#124;")
 
 
 def _named(link: re.Match[str]) -> str:

@@ -41,6 +41,8 @@ def test_the_site_is_built_strictly_and_loads_nothing_from_elsewhere(tmp_path: P
     assert "raysim.compare" in built["python/index.html"]
     assert "AUROC" in built["notebook/index.html"]
     assert "<math" in built["metrics/index.html"]
+    assert not any(re.search(r"</p>\s*<math", page) for page in built.values()), "a formula ends no paragraph"
+    assert not any(re.search(r"\$(?:<span>)?<math|</math>(?:</span>)?\$", page) for page in built.values())
 
 
 def made(script: str) -> dict[str, Any]:
