@@ -54,8 +54,8 @@ def guarantees(data: str) -> dict[str, Guarantee]:
 
     Pooled gradients are noisier the fewer patients there are. The demo of eICU has 1,300 of them to train on where the
     synthetic federation has 27,000: there all take part in each of 20 rounds, where else one in twenty does in 200. Of
-    36 rates, clips and numbers of rounds these were among the best on its validation rows at epsilon 1, for ten seeds
-    that are not played here.
+    some thirty rates, clips and numbers of rounds these were among the best on its validation rows at epsilon 1, for
+    ten seeds that are not played here.
     """
     averaged = {"rounds": 20, "local_epochs": 1, "batch_size": 32, "learning_rate": 0.2}
     small = data == "eicu"
