@@ -18,6 +18,7 @@ from raysim.engine import timing
 from raysim.engine.job import Job
 from raysim.engine.job_checks import check_job
 from raysim.experiment.jobs import make_job
+from raysim.strategies.base import Selection, Strategy
 from raysim.tune.schedulers import perturbed
 from raysim.tune.settings import Pbt, Sweep, fitted, read_sweep
 from raysim.tune.spaces import Params, Space, parse
@@ -52,11 +53,14 @@ class SweepPlan:
         plugins.check_written_out(config.strategy, "strategy")
         return resolve(config)
 
-    def jobs(self, params: Params, part: Part) -> list[Job]:
-        """The runs of a trial, one a seed."""
+    def built(self, params: Params, part: Part) -> tuple[Config, Strategy, Selection]:
+        """The configuration of a trial with what it names, which needs no data."""
         config = self.config(params, part)
-        strategy = plugins.build_strategy(config.strategy)
-        selection = plugins.build_selection(config.selection)
+        return config, plugins.build_strategy(config.strategy), plugins.build_selection(config.selection)
+
+    def jobs(self, params: Params, part: Part) -> list[Job]:
+        """The runs of a trial, one a seed, on the data in :attr:`folders`."""
+        config, strategy, selection = self.built(params, part)
         return [make_job(config, strategy, selection, folder, seed) for seed, folder in self.folders.items()]
 
     def frozen(self, params: Params, seed: int) -> dict[str, Any]:
@@ -126,11 +130,12 @@ def _probes(plan: SweepPlan) -> Iterator[tuple[str, Params]]:
 
 def _try(plan: SweepPlan, where: str, params: Params, federations: Mapping[int, Federation] | None) -> None:
     try:
-        jobs = plan.jobs(params, "validation")
-        if federations is not None:
-            for job, federation in zip(jobs, federations.values(), strict=True):
-                check_job(job, federation)
-                job.work.model.bind(federation, "cpu", job.work.precision)
+        if federations is None:
+            plan.built(params, "validation")
+            return
+        for job, federation in zip(plan.jobs(params, "validation"), federations.values(), strict=True):
+            check_job(job, federation)
+            job.work.model.bind(federation, "cpu", job.work.precision)
     except RaysimError as error:
         text = str(error)
         if where and not text.startswith(("sweep.", "data.", where)):
