@@ -41,7 +41,8 @@ class Coded:
         return len(self.codes)
 
     def __getitem__(self, rows: Any) -> NDArray[np.str_]:
-        return self.texts[self.codes[rows]]
+        taken: NDArray[np.str_] = self.texts[self.codes[rows]]
+        return taken
 
 
 @dataclass(frozen=True, eq=False)
@@ -201,8 +202,10 @@ def write(
     (folder / "preprocessing.json").write_text(json.dumps(preprocessing.tree()))
     stored: dict[str, NDArray[Any]] = {}
     for name, values in patients.items():
-        coded = {_CODES + name: values.codes, _TEXTS + name: values.texts} if isinstance(values, Coded) else None
-        stored |= coded or {name: values}
+        if isinstance(values, Coded):
+            stored |= {_CODES + name: values.codes, _TEXTS + name: values.texts}
+        else:
+            stored[name] = values
     np.savez(folder / "patients.npz", **stored)  # type: ignore[arg-type]  # its stub has no open keywords
     (folder / "federation.json").write_text(json.dumps(meta))
 

@@ -14,6 +14,7 @@ import pytest
 
 from raysim.cluster import forked
 from raysim.cluster.connection import connected
+from raysim.core.package import FOLDER
 
 pytestmark = [pytest.mark.skipif(sys.platform != "linux", reason="forks and sockets of Linux")]
 
@@ -150,7 +151,7 @@ def test_of_a_raysim_elsewhere_nothing_is_imported(tmp_path):
         "fork_server.preload(Path(sys.argv[2]), ['raysim.core.package', 'colorsys', 'absent_module']); "
         "print('raysim.core.package' in sys.modules, 'colorsys' in sys.modules)"
     )
-    for folder, expected in ((forked.FOLDER, "True True"), (tmp_path, "False True")):
+    for folder, expected in ((FOLDER, "True True"), (tmp_path, "False True")):
         said = subprocess.run(
             [sys.executable, "-c", code, str(START.parent), str(folder)], capture_output=True, text=True, check=True
         )

@@ -375,8 +375,8 @@ def test_texts_of_patients_are_stored_once_and_the_fingerprint_is_that_of_the_te
     assert sorted(coded.texts.tolist()) == ["", "Female", "Male"]
     assert coded[:].tolist() == plain.tolist()
     X, y = np.arange(8, dtype=np.float32).reshape(4, 2), np.array([0, 1, 0, 1])
-    meta = {"hospitals": ["a"], "features": ["x", "z"], "classes": ["0", "1"], "attributes": {}, "notes": []}
-    meta |= {"preprocessing_scalars": 0}
+    meta: dict[str, Any] = {"hospitals": ["a"], "features": ["x", "z"], "classes": ["0", "1"], "attributes": {}}
+    meta |= {"notes": [], "preprocessing_scalars": 0}
     arrays = {"X": X, "y": y, "observed": X > 0, "bounds": np.array([[0, 2, 2, 4]]), "meta": meta}
     prints = {fingerprint(arrays | {"patients": {"sex": values, "age": np.ones(4)}}) for values in (coded, plain)}
     assert len(prints) == 1

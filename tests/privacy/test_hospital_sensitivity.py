@@ -36,7 +36,11 @@ CLIP, HOSPITALS, ROWS = 0.3, 7, 6
 PERSONAL = {"fine_tuning", "ditto", "local", "chip"}
 """Who trains beside what is sent, which ends where nothing finite comes of it."""
 
-GUARANTEES = {name: how for name, how in MODES.items() if how[0] is not None and how[0]["unit"] == "hospital"}
+GUARANTEES = {
+    name: (guarantee, secure)
+    for name, (guarantee, secure) in MODES.items()
+    if guarantee is not None and guarantee["unit"] == "hospital"
+}
 
 
 def neighbours(folder: Path, seed: int, hospital: int, scale: float | None) -> tuple[Federation, Federation]:

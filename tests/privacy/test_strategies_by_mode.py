@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -15,7 +16,7 @@ from raysim.strategies.selections.sampling import All
 from tests.conftest import fitting, job_of, run, with_patients
 
 SECURE = SecureSection(small_clusters="merge")
-MODES = {
+MODES: dict[str, tuple[dict[str, Any] | None, SecureSection | None]] = {
     "hospital": ({"unit": "hospital", "clip": 0.5}, None),
     "distributed": ({"unit": "hospital", "mode": "distributed", "clip": 0.5}, SECURE),
     "own": ({"unit": "hospital", "mode": "local", "clip": 0.5}, None),

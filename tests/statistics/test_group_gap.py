@@ -64,7 +64,7 @@ def test_the_floor_of_errors_is_every_deal_of_them():
 def test_equal_groups_of_errors_are_seldom_called_unequal():
     """Of 200 tables with heavy tails at most as many as a 5 % test may call; a group with twice the errors is."""
     rng, n = np.random.default_rng(4), np.array([40, 25, 8])
-    first, p, scaled = np.cumsum(n) - n, [], []
+    first, p = np.cumsum(n) - n, []
     for _ in range(200):
         errors = rng.lognormal(0, 1.2, 90)  # of 17 rows the group is not known
         mae = np.add.reduceat(errors[:73], first) / n
