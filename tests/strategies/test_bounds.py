@@ -1,0 +1,160 @@
+"""The numbers that strategies and selections take: the first that is taken, and the first that is refused."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from typing import Any, NamedTuple
+
+import pytest
+
+from raysim.core import registry
+from raysim.strategies.one_model.fedprox import FedProx
+from raysim.strategies.shared.personalization import Personalization
+
+
+class Bounds(NamedTuple):
+    """Numbers that are taken, and numbers beside them that are not."""
+
+    taken: tuple[float, ...]
+    refused: tuple[float, ...]
+
+
+ANY = Bounds((0.0, 1e6), (-1e-9, math.inf, math.nan))
+"""At least 0 and finite."""
+ENDLESS = Bounds((0.0, math.inf), (-1e-9, math.nan))
+POSITIVE = Bounds((1e-12, math.inf), (0.0, math.nan))
+SHARE = Bounds((0.0, 1.0), (-1e-9, 1 + 1e-9, math.nan))
+PART = Bounds((1e-12, 1.0), (0.0, 1 + 1e-9, math.nan))
+BELOW_ONE = Bounds((0.0, 1 - 1e-12), (-1e-9, 1.0, math.nan))
+EPSILON = Bounds((0.5,), (0.0, -1.0, math.nan))
+NONE_OR_MORE = Bounds((0,), (-1,))
+ONE_OR_MORE = Bounds((1,), (0,))
+TWO_OR_MORE = Bounds((2,), (1,))
+THREE_OR_MORE = Bounds((3,), (2,))
+
+WEIGHTED = {"minimum_weight": ANY}
+COHORT = {"fraction": PART, "minimum": ONE_OR_MORE}
+SIGNED = {"clusters": ONE_OR_MORE, "recluster_every": NONE_OR_MORE}
+ADAPTIVE = WEIGHTED | {"server_learning_rate": ANY, "beta_1": BELOW_ONE, "tau": ANY}
+
+STRATEGIES: dict[str, dict[str, Bounds]] = {
+    "afl": {"ascent": ANY, "learning_rate": ANY},
+    "cbfl": {"clusters": ONE_OR_MORE},
+    "centralized": {},
+    "cfl": WEIGHTED | {"eps1": ENDLESS, "eps2": ENDLESS, "gamma": SHARE, "warmup": NONE_OR_MORE},
+    "chip": SIGNED | {"lam": ANY, "mu": ANY, "alpha": SHARE},
+    "clust_psi": {
+        "clusters": ONE_OR_MORE,
+        "privacy_epsilon": EPSILON,
+        "bins": TWO_OR_MORE,
+        "search_sample": THREE_OR_MORE,
+        "epsilon": PART,
+    },
+    "clustered": SIGNED,
+    "cs_rcfl": {
+        "clusters": ONE_OR_MORE,
+        "radius": ANY,
+        "small_radius": ANY,
+        "small": NONE_OR_MORE,
+        "folds": TWO_OR_MORE,
+        "kappa": POSITIVE,
+        "seconds": ENDLESS,
+    },
+    "ditto": WEIGHTED | {"lam": ANY, "epochs": NONE_OR_MORE, "learning_rate": ANY},
+    "fairfed": {"beta": ANY, "positive": NONE_OR_MORE},
+    "fedadagrad": ADAPTIVE,
+    "fedadam": ADAPTIVE | {"beta_2": BELOW_ONE},
+    "fedasync": {
+        "mixing": SHARE,
+        "exponent": ANY,
+        "slope": ANY,
+        "start": ANY,
+        "rho": ANY,
+        "concurrency": ONE_OR_MORE,
+    },
+    "fedavg": WEIGHTED,
+    "fedavgm": WEIGHTED | {"momentum": BELOW_ONE, "server_learning_rate": ANY},
+    "fedbuff": {"buffer": ONE_OR_MORE, "server_learning_rate": ANY, "exponent": ANY, "concurrency": ONE_OR_MORE},
+    "fedgmc": {"clusters": ONE_OR_MORE, "samples": ONE_OR_MORE, "lam": ANY, "mu": ANY, "alpha": SHARE},
+    "fedper": WEIGHTED | {"final_head_epochs": NONE_OR_MORE},
+    "fedprox": WEIGHTED | {"mu": ANY},
+    "fedrep": WEIGHTED | {"head_epochs": NONE_OR_MORE, "final_head_epochs": NONE_OR_MORE},
+    "fedsoft": {
+        "clusters": ONE_OR_MORE,
+        "lam": ANY,
+        "every": ONE_OR_MORE,
+        "floor": PART,
+        "spread": ANY,
+        "fraction": PART,
+    },
+    "fedyogi": ADAPTIVE | {"beta_2": BELOW_ONE},
+    "fine_tuning": {"mu": ANY, "prox": ANY},
+    "hierarchical": SIGNED,
+    "ifca": WEIGHTED | {"clusters": ONE_OR_MORE, "spread": ANY},
+    "kfed": {"clusters": ONE_OR_MORE, "local_clusters": ONE_OR_MORE},
+    "local": {},
+    "moon": WEIGHTED | {"mu": ANY, "temperature": POSITIVE},
+    "qfedavg": {"q": ANY},
+    "scaffold": WEIGHTED | {"server_rate": ANY},
+}
+SELECTIONS: dict[str, dict[str, Bounds]] = {
+    "all": {},
+    "by_rows": COHORT,
+    "fedcls": COHORT | {"tau": ANY},
+    "haccs": COHORT | {"rho": SHARE, "loss_power": ANY, "privacy_epsilon": POSITIVE},
+    "inverse_sqrt": COHORT,
+    "poisson": {"fraction": PART},
+    "power_of_choice": COHORT | {"candidates": ONE_OR_MORE},
+    "superquantile": COHORT | {"level": BELOW_ONE},
+    "uniform": COHORT,
+}
+KINDS = {"strategies": STRATEGIES, "selections": SELECTIONS}
+EACH = [(kind, name, field) for kind, named in KINDS.items() for name, fields in named.items() for field in fields]
+NESTED = ("radii",)
+"""Numbers in a sequence, which other tests look at."""
+
+
+def own(kind: str) -> list[str]:
+    """The names of a kind that come with raysim; others may be installed beside it."""
+    return [name for name in registry.entries(kind) if registry.load(kind, name, kind).__module__.startswith("raysim.")]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_number_is_looked_at(kind: str):
+    assert sorted(KINDS[kind]) == sorted(own(kind))
+    for name, looked_at in KINDS[kind].items():
+        fields = dataclasses.fields(registry.load(kind, name, kind))
+        numbers = {field.name for field in fields if {"int", "float"} & {*str(field.type).replace("|", " ").split()}}
+        assert numbers - {*looked_at} == set(), name
+
+
+@pytest.mark.parametrize(("kind", "name", "field"), EACH)
+def test_a_number_is_taken_up_to_its_bound_and_not_beyond(kind: str, name: str, field: str):
+    cls: Any = registry.load(kind, name, kind)
+    bounds = KINDS[kind][name][field]
+    for value in bounds.taken:
+        assert getattr(cls(**{field: value}), field) == value
+    for value in bounds.refused:
+        with pytest.raises(ValueError, match=rf"^{field}: "):
+            cls(**{field: value})
+
+
+@pytest.mark.parametrize(
+    ("cls", "field", "bounds"),
+    [(Personalization, "epochs", NONE_OR_MORE), (Personalization, "learning_rate", ANY)],
+)
+def test_fine_tuning_at_the_end(cls: type, field: str, bounds: Bounds):
+    for value in bounds.taken:
+        assert getattr(cls(**{field: value}), field) == value
+    for value in bounds.refused:
+        with pytest.raises(ValueError, match=rf"^(personalization\.)?{field}: "):
+            cls(**{field: value})
+
+
+def test_numbers_by_hospital():
+    assert FedProx(mu_by_hospital={"h1": 0.0}, straggler_epochs={"h1": 0}).mu_by_hospital == {"h1": 0.0}
+    with pytest.raises(ValueError, match=r"^mu_by_hospital\.h1: "):
+        FedProx(mu_by_hospital={"h1": -1e-9})
+    with pytest.raises(ValueError, match=r"^straggler_epochs\.h1: "):
+        FedProx(straggler_epochs={"h1": -1})
