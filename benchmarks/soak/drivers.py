@@ -76,6 +76,8 @@ class Driver:
 
     def __init__(self, arguments: Sequence[str], folder: Path, name: str, environment: Mapping[str, str]) -> None:
         self._outputs = [folder / f"{name}.{stream}" for stream in ("out", "err")]
+        for path in self._outputs:
+            path.touch()  # it may be read before the process has begun
         told = (["raysim", *arguments], str(folder), dict(environment), *map(str, self._outputs))
         self._process: Any = FORKS.Process(target=_play, args=told)
         self._process.start()
