@@ -170,8 +170,8 @@ class Keeper:
         watched, traced = host.is_own(), faulthandler.is_enabled()
         if watched:
             faulthandler.dump_traceback_later(seconds + 20, exit=True)
-        self._thread.start()
         try:
+            self._thread.start()
             self._up.exception(seconds)
         except TimeoutError:
             self._leave.set()
