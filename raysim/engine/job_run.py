@@ -20,7 +20,7 @@ from raysim.engine.evaluation import Measured, existing
 from raysim.engine.job import Event, History, Job, Outcome, Round, RunState
 from raysim.engine.losses import constant_loss
 from raysim.engine.messages import PartialResult
-from raysim.engine.pool import Pool, StateReferences
+from raysim.engine.pool import Pool
 from raysim.engine.remote import RemoteState
 from raysim.engine.server import JobServer
 from raysim.engine.standing_checks import check_promise, check_remembered, check_residuals
@@ -196,14 +196,13 @@ class JobRun(JobServer):
         measured = NOTHING
         if self._rounds and self._evaluation.due(t - 1):
             measured = self._evaluation.after(t - 1, existing(self._serve(), self._hospitals.remembered))
-        before = self._hospitals.remembered
         partials = self._send(t, cohort.state, cohort.ids, asked.problem, measured)
         if self._rounds:
             self._evaluation.enter(self._rounds[-1], partials)
             yield self._rounds[-1]
         self._account(cohort, asked, partials)
         if cohort.problem is not None:
-            self._learn(cohort, asked, partials, before)
+            self._learn(cohort, asked, partials)
         self._rounds.append(self._row(t, cohort, began))
 
     def _enter(self, t: int) -> None:
@@ -224,16 +223,10 @@ class JobRun(JobServer):
             self._traffic.down += down
             self._traffic.trained(cohort.ids, cohort.problem, cohort.state, bits)
 
-    def _learn(
-        self,
-        cohort: ScheduledCohort,
-        asked: ScheduledCohort,
-        partials: Sequence[PartialResult],
-        before: StateReferences | None,
-    ) -> None:
+    def _learn(self, cohort: ScheduledCohort, asked: ScheduledCohort, partials: Sequence[PartialResult]) -> None:
         """Let the strategy make the next models of what came back, and the selection remember it.
 
-        ``asked`` is the ``cohort`` with its problem as hospitals were sent it, ``before`` what they remembered then.
+        ``asked`` is the ``cohort`` with its problem as hospitals were sent it.
         """
         if cohort.problem is None or asked.problem is None:
             return
@@ -241,10 +234,9 @@ class JobRun(JobServer):
         received = self._reception.update(self._round, partials, asked.problem, cohort.ids, opening)
         further = self._between.further(self._round, asked, received)
         if further is not None:
-            self._hospitals.remembered = before
             partials = self._send(self._round, cohort.state, cohort.ids, further.problem, NOTHING)
             self._account(replace(cohort, in_vain=0, unused=()), further, partials)
-            self._learn(cohort, further, partials, before)
+            self._learn(cohort, further, partials)
             return
         update = self._between.learned(self._round, received, cohort.problem, opening)
         if update is None:

@@ -18,7 +18,18 @@ from raysim.data.contribution import Contribution
 from raysim.data.federation import Federation
 from raysim.engine.divisions import Groups
 from raysim.engine.losses import weighted_losses
-from raysim.engine.messages import FIRST, MODEL, SECOND, STEPS, VARIATE, HospitalStates, PartialResult, RoundPlan
+from raysim.engine.messages import (
+    FIRST,
+    HELD,
+    HELD_LOSS,
+    MODEL,
+    SECOND,
+    STEPS,
+    VARIATE,
+    HospitalStates,
+    PartialResult,
+    RoundPlan,
+)
 from raysim.engine.updates.contributions import Contributions
 from raysim.engine.updates.private_visits import PatientRelease, pooled_gradient, with_private_steps
 from raysim.engine.updates.release import Release
@@ -71,6 +82,20 @@ class LocalTraining:
 
         Raises :class:`TrainingDiverged` or :class:`HospitalFailed` naming the hospital and the round.
         """
+        if self._plan.repeated is None or self._plan.repeated.first:
+            self._train_all(chunk)
+        else:
+            self._tell_again(last=self._plan.repeated.last)
+        sent = PartialResult(
+            ids=self._plan.ids[list(self._mine)],
+            units=None if self._sums is None else self._sums.units,
+            deltas=np.stack(self._deltas) if self._deltas else None,
+            losses=np.array(self._losses) if self._losses else None,
+            bits=np.array(self._bits) if self._bits else None,
+        )
+        return sent, self._kept
+
+    def _train_all(self, chunk: int) -> None:
         for first in range(0, len(self._mine), chunk):
             some = self._mine[first : first + chunk]
             ends: Sequence[Parameters | None] = [None] * len(some)
@@ -91,14 +116,20 @@ class LocalTraining:
             if self._plan.private is not None:
                 for j, end in zip(some, ends, strict=True):
                     self._remember(j, MODEL, end)
-        sent = PartialResult(
-            ids=self._plan.ids[list(self._mine)],
-            units=None if self._sums is None else self._sums.units,
-            deltas=np.stack(self._deltas) if self._deltas else None,
-            losses=np.array(self._losses) if self._losses else None,
-            bits=np.array(self._bits) if self._bits else None,
-        )
-        return sent, self._kept
+
+    def _tell_again(self, *, last: bool) -> None:
+        """Tell of the updates that an earlier pass of the round gave, and forget them after the ``last`` one."""
+        phase = next(phase for phase in self._problem.chain if phase.upload is not None)
+        if phase.upload is None:
+            return
+        for j in self._mine:
+            memory = self._kept[int(self._plan.ids[j])]
+            loss = float(memory[HELD_LOSS][0])
+            if self._plan.losses:
+                self._losses.append(loss)
+            self._send_made(phase.upload, j, memory[HELD], loss, self._tasks.rate(phase.visit))
+            if last:
+                del memory[HELD], memory[HELD_LOSS]
 
     def _nearest(self, j: int) -> int:
         """The bank row under which the rows of entry ``j`` have the least loss, of several the first."""
@@ -197,7 +228,8 @@ class LocalTraining:
                 deltas = np.subtract(trained[part, columns], starts, dtype=np.float64)
                 if not np.abs(deltas).max() < self._limit:
                     for theta, j, task in zip(trained[part], entries, tasks[part], strict=True):
-                        self._check(np.subtract(theta, task.start, dtype=np.float64), self._limit, j, task)
+                        delta = np.subtract(theta, task.start, dtype=np.float64)
+                        self._check(delta, self._limit, j, task.learning_rate)
                 self._sums.add_rows(groups, weights, deltas, columns)
 
     def _leave(self, phase: LocalProblem, j: int, task: Task, theta: Parameters, variate: Parameters | None) -> None:
@@ -224,12 +256,16 @@ class LocalTraining:
         hidden = release is not None and release.patients is None
         if upload is not None and self._plan.bound is not None:
             if not hidden:
-                self._check(delta, limit, j, task)
+                self._check(delta, limit, j, task.learning_rate)
             (delta,) = clipped([delta], self._plan.bound)
         if upload is not None and (upload.message is not None or phase.chosen):
             if not hidden:
-                self._check(delta, limit, j, task)
-            self._send_made(upload, j, delta, task)
+                self._check(delta, limit, j, task.learning_rate)
+            loss = self._loss(task)
+            if self._plan.repeated is not None:
+                self._remember(j, HELD, delta)
+                self._remember(j, HELD_LOSS, np.array([loss]))
+            self._send_made(upload, j, delta, loss, task.learning_rate)
             if phase.visit.keep:
                 self._remember(j, MODEL, theta)
             if task.moments is not None:
@@ -244,7 +280,7 @@ class LocalTraining:
             change = changes[0] if changes else None
         if upload is not None and self._plan.compressing is not None:
             delta = self._compressed(j, delta)
-        self._check(delta, limit, j, task)
+        self._check(delta, limit, j, task.learning_rate)
         if upload is not None:
             self._send(upload, j, delta, theta, task)
         if phase.visit.keep:
@@ -261,15 +297,18 @@ class LocalTraining:
             bit[0] = release.short(vectors)
             self._sums.add(len(self._sums.units) - 1, 1.0, bit)
 
-    def _send_made(self, upload: Upload, j: int, delta: Floats, task: Task) -> None:
-        """Add what entry ``j`` itself makes of its ``delta`` to all sums, with the numbers that go with it."""
+    def _send_made(self, upload: Upload, j: int, delta: Floats, loss: float, rate: float) -> None:
+        """Add what entry ``j`` itself makes of its ``delta`` to all sums, with the numbers that go with it.
+
+        ``loss`` is its mean loss before training with the learning ``rate``.
+        """
         if upload.weight is None or self._sums is None:
             raise ValueError("nothing is added up")
         plan, weight, hospital = self._plan, float(upload.weight[j]), int(self._plan.ids[j])
         group = 0 if upload.into is None else int(upload.into[j])
         group, numbers = self._tasks.chosen.get(j, 1 + group) - 1, np.zeros(0)
         if upload.message is not None:
-            delta, numbers = upload.message.made(delta, group, self._loss(task))
+            delta, numbers = upload.message.made(delta, group, loss)
         counted = numbers if upload.message is not None and upload.message.counts else None
         vectors = [np.zeros_like(delta) for _ in range(upload.sums)] if j in self._tasks.chosen else [delta]
         if j in self._tasks.chosen:
@@ -286,13 +325,13 @@ class LocalTraining:
         for k, vector in enumerate(vectors):
             if plan.private is not None:
                 vector[plan.private] = 0.0
-            self._check(vector, self._limit, j, task)
+            self._check(vector, self._limit, j, rate)
             self._add(j, first + k, weight, vector)
         size = plan.bank.shape[1]
         rows = np.zeros((number_rows(self._problem, size), size))
         rows.ravel()[: len(numbers)] = numbers
         for k, row in enumerate(rows):
-            self._check(row, self._limit, j, task)
+            self._check(row, self._limit, j, rate)
             self._add(j, upload.sums + k, weight, row)
 
     def _compressed(self, j: int, delta: Floats) -> Floats:
@@ -321,7 +360,7 @@ class LocalTraining:
         vector: Parameters = delta
         if upload.what == "parameters":
             vector = theta if self._plan.private is None else np.where(self._plan.private, 0.0, theta)
-            self._check(vector, self._limit, j, task)
+            self._check(vector, self._limit, j, task.learning_rate)
         if upload.weight.ndim == 1:
             self._add(j, 0 if upload.into is None else int(upload.into[j]), float(upload.weight[j]), vector)
             return
@@ -338,7 +377,7 @@ class LocalTraining:
             self._plan.masking.add(self._sums, group, weight, vector, int(self._plan.ids[j]))
 
     def _vary(self, variates: Variates, j: int, variate: Parameters, change: Floats, task: Task) -> None:
-        self._check(change, self._limit, j, task)
+        self._check(change, self._limit, j, task.learning_rate)
         if self._sums is not None:
             self._add(j, self._variates, float(variates.weight[j]), change)
         if self._plan.release is not None:
@@ -346,14 +385,14 @@ class LocalTraining:
             variate = (self._tasks.variate(int(self._plan.ids[j])) + change).astype(variate.dtype)
         self._remember(j, VARIATE, variate)
 
-    def _check(self, vector: NDArray[Any], limit: float, j: int, task: Task) -> None:
+    def _check(self, vector: NDArray[Any], limit: float, j: int, rate: float) -> None:
         """Raise :class:`TrainingDiverged` unless all entries are below ``limit``, and finite where that is infinite."""
         if np.abs(vector).max(initial=0.0) < limit:  # False for NaN, and for infinity whatever the limit
             return
         hospital = int(self._plan.ids[j])
         name = "the pooled rows" if hospital == POOLED else f"hospital '{self._open(False).hospitals[hospital]}'"
         raise TrainingDiverged(
-            f"training.learning_rate: {task.learning_rate} made {name} diverge in round {self._plan.round}; "
+            f"training.learning_rate: {rate} made {name} diverge in round {self._plan.round}; "
             "lower it or scale the features"
         )
 

@@ -35,6 +35,9 @@ MODEL, VARIATE = "model", "variate"
 FIRST, SECOND, STEPS = "first moment", "second moment", "steps"
 """Where its optimiser stopped; see :class:`raysim.training.base.Moments`."""
 
+HELD, HELD_LOSS = "update", "loss"
+"""Its update of this round and its loss before, while further passes over the updates are to come."""
+
 
 @dataclass(frozen=True)
 class ModelSpec:
@@ -109,6 +112,16 @@ class StatisticNoise:
     """How often the same kind was told before in this round: each time gets noise of its own."""
 
 
+@dataclass(frozen=True)
+class Pass:
+    """One of several passes over the updates of a round: hospitals train in the first, and hold what it gave."""
+
+    first: bool
+    """Whether hospitals train; else they tell of the update that they hold."""
+    last: bool
+    """Whether they then forget it."""
+
+
 @dataclass(frozen=True, eq=False)
 class RoundPlan:
     """One round for everybody: every actor takes from it what concerns the hospitals it serves."""
@@ -141,6 +154,8 @@ class RoundPlan:
     """What is done with an update before it leaves; None: nothing."""
     masking: Masking | None = None
     """How sums are hidden; None: not at all."""
+    repeated: Pass | None = None
+    """Which pass over the round's updates it is; None: there is one alone."""
     serve: dict[str, Ids] = field(default_factory=dict)
     """The models to evaluate: ``{model served: bank rows or OWN, [N] or [N, G]}``."""
     losses_of: dict[str, Ids] = field(default_factory=dict)
@@ -165,7 +180,8 @@ class RoundPlan:
     def remembers(self) -> bool:
         """Whether hospitals remember something of this round."""
         residuals = self.compressing is not None and self.compressing.remembers
-        return self.problem is not None and (self.private is not None or self.problem.keeps or residuals)
+        lasting = self.private is not None or residuals or self.repeated is not None
+        return self.problem is not None and (lasting or self.problem.keeps)
 
 
 @dataclass(frozen=True, eq=False)

@@ -17,6 +17,8 @@ from raysim.core.errors import ConfigError
 from raysim.engine.coordinator import Coordinator
 from raysim.engine.job import RunState
 from raysim.engine.job_checks import check_job
+from raysim.engine.local_training import LocalTraining
+from raysim.engine.messages import MODEL
 from raysim.engine.reception.passes import NU, PASSES, Weiszfeld
 from raysim.robust.centres import geometric_median
 from raysim.secure import traffic
@@ -87,7 +89,7 @@ def test_a_round_moves_the_model_to_the_median_of_the_updates(federation, rule):
 
 @pytest.mark.parametrize("strategy", [FedAvg(), FedAdam(), Ditto(), Chip(clusters=2)])
 def test_masks_change_no_bit(federation, strategy):
-    """Hospitals that remember models of their own train thrice, and remember what one training gives."""
+    """Hospitals that remember models of their own remember what one training gives."""
     model, execute = (run(federation, median(federation, strategy, mode), 3) for mode in ("model", "execute"))
     assert (model.bank == execute.bank).all()
     assert model.kept.keys() == execute.kept.keys()
@@ -98,6 +100,24 @@ def test_masks_change_no_bit(federation, strategy):
         mean = run(federation, replace(job_of(federation, strategy, epochs=2, rounds=1)), 1)
         once = run(federation, median(federation, strategy, rounds=1), 1)
         assert all((once.kept[hospital] == own).all() for hospital, own in mean.kept.items())
+
+
+@pytest.mark.parametrize("strategy", [FedAvg(), Ditto()])
+def test_hospitals_train_once_a_round_and_forget_their_updates(federation, strategy, monkeypatch):
+    trained = []
+
+    def counting(self, phase, tasks, some, play=LocalTraining._trained):
+        trained.extend(int(self._plan.ids[j]) for j in some if phase.upload is not None)
+        return play(self, phase, tasks, some)
+
+    monkeypatch.setattr(LocalTraining, "_trained", counting)
+    job = median(federation, strategy, rounds=2)
+    pool = LocalPool(Placement(balance(federation.totals, 2), 1, 0), "cpu")
+    events = list(Coordinator(pool).run(job, every=1))
+    assert np.bincount(trained).tolist() == [2, 2, 0, 2, 2, 2, 2, 2, 2, 2]
+    (stood,) = [event for event in events if isinstance(event, RunState) and event.round == 1]
+    held = {what for vectors in (stood.kept or {}).values() for what in vectors}
+    assert held == ({MODEL} if isinstance(strategy, Ditto) else set())
 
 
 def test_one_update_far_away_moves_it_less_than_the_mean(federation):

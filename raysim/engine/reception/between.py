@@ -132,6 +132,7 @@ class Between:
             "compressing": None if self._compressing is None else replace(self._compressing, round=round),
             "attack": self._tampering(round),
             "bound": None if problem.sent is None else self._bound,
+            "repeated": None if self._passes is None or problem.sent is None else self._passes.which,
         }
 
     def _bounded(self, cohort: ScheduledCohort) -> ScheduledCohort:

@@ -5,7 +5,7 @@ Processing 2022, Algorithm 2 (smoothed Weiszfeld). In a pass each hospital recei
 its update by ``b_i = w_i / max(nu, |delta_i - z|)`` itself and sends ``b_i delta_i`` and ``b_i``; their sums give the
 next point. The first is 0, the model as it is. A hospital that lies about its ``b_i`` is not resisted.
 
-Hospitals hold nothing between messages: each pass trains anew, to the same bits, from what they remembered before.
+Hospitals train in the first pass alone, and hold their updates until the last one.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import numpy as np
 
 from raysim.config.aggregation import AggregationSection
 from raysim.core.errors import ConfigError
+from raysim.engine.messages import Pass
 from raysim.engine.reception.byzantine import by_sum, check_ruled
 from raysim.engine.updates.release import weighed
 from raysim.strategies.base import Floats, Ids, LocalProblem, Update
@@ -59,6 +60,11 @@ class MedianPasses:
         self._problem: LocalProblem | None = None
         self.number = 0
         """Which pass of its round it is, from 0 on."""
+
+    @property
+    def which(self) -> Pass:
+        """The same as hospitals are told it."""
+        return Pass(self.number == 0, self.number == PASSES - 1)
 
     def begun(self, problem: LocalProblem, ids: Ids, size: int) -> LocalProblem:
         """The problem of a first pass: hospitals ``ids`` minimise ``problem``, of models of ``size`` scalars."""
