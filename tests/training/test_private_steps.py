@@ -261,3 +261,19 @@ def test_the_gradient_of_a_contrastive_term_is_clipped_with_that_of_the_loss(pat
     assert np.abs(step - without).max() > 1e-3
     with pytest.raises(ValueError, match="contrastive term is not clipped row by row"):
         one_by_one(built, task, once)
+
+
+@pytest.mark.parametrize("precision", ["float32", "float64"])
+@pytest.mark.parametrize("clip", [0.05, 0.3, 10.0])
+def test_rows_turned_by_their_labels_give_the_bits_of_rows_as_they_are(precision, clip):
+    """Where rows have weights they are not turned, and a weight of 1 changes nothing. Later visits are as ever."""
+    built = model("logistic_regression", 2, precision)
+    turned = task_of(built, 2, [1] * 40, clip=clip)
+    as_they_are = replace(turned, weights=np.ones(40))
+    plain = replace(turned, private=None, batches=lambda epoch: stream(0, "batch", epoch))
+    optimizer = Optimizer("sgd", 0.2, 8)
+    first, after = built.train([turned, plain], optimizer)
+    second, alone = built.train([as_they_are], optimizer)[0], built.train([plain], optimizer)[0]
+    assert (first == second).all()
+    assert (after == alone).all()
+    assert (first != turned.start.astype(precision)).all()

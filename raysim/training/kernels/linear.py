@@ -125,11 +125,17 @@ class _Buffers:
         self._z = np.empty((batch, outputs), dtype)
 
     def _fill(
-        self, X: NDArray[Any], gathered: Gathered, rows: NDArray[Any], columns: Sequence[tuple[NDArray[Any], Any]]
+        self,
+        X: NDArray[Any],
+        gathered: Gathered,
+        rows: NDArray[Any],
+        columns: Sequence[tuple[NDArray[Any], Any]],
+        units: NDArray[Any] | None = None,
     ) -> None:
         """Put some steps' rows into the first of ``rows [n, F+1]``, and into each second of ``columns`` its first.
 
-        Those are pairs ``[n]``: of labels, and of rows' weights and bounds where they have some.
+        Those are pairs ``[n]``: of labels, and of rows' weights and bounds where they have some. ``units [n]``, one of
+        the second ones, are what rows are multiplied by; None: all by the same.
         """
         if gathered.whole:
             if gathered.step == 0:
@@ -140,9 +146,11 @@ class _Buffers:
         order, m = gathered.rows, len(gathered.rows)
         # mode="clip" only because "raise" makes numpy copy `out` first; an order is never out of range
         X.take(order, 0, self._gathered[:m], "clip")
-        np.multiply(self._gathered[:m], self._unit, rows[:m, :-1])
         for values, into in columns:
             values.take(order, 0, into[:m], "clip")
+        np.multiply(self._gathered[:m], self._unit if units is None else units[:m, None], rows[:m, :-1])
+        if units is not None:
+            rows[:m, -1] = units[:m]
 
     def _columns(
         self, task: Task, targets: NDArray[Any]
@@ -167,17 +175,23 @@ class _Buffers:
         X = task.X.astype(self._dtype, copy=False)
         clip = noise = None
         if task.private is not None:
-            clip, noise = LinearClip(task.private, X, self._unit), noise_of(task.private, update)
+            signed = logistic and weights is None
+            clip, noise = LinearClip(task.private, X, self._unit, signed=signed), noise_of(task.private, update)
             X, columns = clip.X, [*columns, *clip.columns]
+        units = labels if clip is not None and clip.signed else None
+        if units is not None:
+            # Rows turned by their labels' signs are all of class 1; products of two signs change no bit.
+            targets *= self._unit
+        one = np.ones((), self._dtype)
         divisor = None if task.private is None else task.private.divisor
         for gathered in visits(task, optimizer):
-            self._fill(X, gathered, rows, columns)
+            self._fill(X, gathered, rows, columns, units)
             for step, (low, high) in enumerate(gathered.cuts, gathered.step):
                 batch, z = rows[low:high], z_all[: high - low]
                 batch.dot(theta, z)
                 if logistic:
                     np.tanh(z, z)
-                    np.subtract(z, labels[low:high], z)
+                    np.subtract(z, labels[low:high] if units is None else one, z)
                 else:
                     residual(loss, z, labels[low:high])
                 if weights is not None:
@@ -194,6 +208,7 @@ class _Buffers:
                 if noise is not None:
                     noise(step)
                 finish()
+        rows[:, -1] = self._unit
         end(update, task)
 
     def descend_softmax(self, task: Task, optimizer: Optimizer, theta: Vector) -> None:

@@ -22,9 +22,12 @@ def largest(clip: float, lengths: NDArray[Any], dtype: np.dtype[Any]) -> NDArray
 
 
 class LinearClip:
-    """The clip of one hospital's visit, whose rows ``X [n, F]`` the kernel keeps ``unit`` times, with a last column."""
+    """The clip of one hospital's visit, whose rows ``X [n, F]`` the kernel keeps ``unit`` times, with a last column.
 
-    def __init__(self, private: PrivateSteps, X: NDArray[Any], unit: float) -> None:
+    ``signed``: whether the kernel can turn rows by the signs of their labels, so that no residual is above 0.
+    """
+
+    def __init__(self, private: PrivateSteps, X: NDArray[Any], unit: float, *, signed: bool = False) -> None:
         self._unit, self._planted, self._factors = unit, private.planted, RowFactors(private, X.dtype)
         bounds = largest(private.clip, np.sqrt(np.vecdot(X, X) + 1), X.dtype) / unit
         self._sound = bool(bounds.min() > 0)
@@ -35,15 +38,20 @@ class LinearClip:
         """The rows, those that are not finite as zeros, which count nothing."""
         bounds = bounds.astype(X.dtype, copy=False)
         self._upper, self._lower = np.empty_like(bounds), np.empty_like(bounds)
-        self.columns = [(bounds, self._upper), (-bounds, self._lower)]
-        """The largest and the least residual of each row ``[n]``, and where the kernel puts those of the rows it has
-        gathered."""
         self._plain = self._sound and self._planted is None and not self._factors.any_shared
+        self.signed = signed and self._plain
+        """Whether the kernel must turn rows so."""
+        self.columns = [(-bounds, self._lower)] if self.signed else [(bounds, self._upper), (-bounds, self._lower)]
+        """The least residual of each row ``[n]``, and the largest where rows are not turned, and where the kernel puts
+        those of the rows it has gathered."""
 
     def shorten(self, z: NDArray[Any], batch: NDArray[Any], low: int, high: int, gathered: NDArray[np.int64]) -> None:
         """Shorten the residuals ``z [b]`` of a ``batch [b, F+1]``, the gathered rows from ``low`` to ``high``."""
+        # What is not a number becomes the bound, so that no row passes it.
+        if self.signed:
+            np.fmax(z, self._lower[low:high], z)
+            return
         if self._plain:
-            # What is not a number becomes the bound, so that no row passes it.
             np.fmin(z, self._upper[low:high], z)
             np.fmax(z, self._lower[low:high], z)
             return
