@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import argparse
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -134,6 +134,16 @@ def summary(table: pd.DataFrame) -> str:
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
+def _written(path: Path, rows: Iterable[dict[str, Any]]) -> pd.DataFrame:
+    """``rows`` as a table; ``path`` holds those that are there, for a study may be stopped."""
+    made: list[dict[str, Any]] = []
+    with host.threads(1):
+        for row in rows:
+            made.append(row)
+            pd.DataFrame(made).to_csv(path, index=False)
+    return pd.DataFrame(made)
+
+
 def main() -> None:
     """See the module."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -143,27 +153,17 @@ def main() -> None:
     parser.add_argument("--real", type=Path)
     given = parser.parse_args()
     if given.out is not None:
-        rows: list[dict[str, Any]] = []
-        with host.threads(1):
-            for setting in settings():
-                for kind, strategy in itertools.product(KINDS, STRATEGIES):
-                    rows += rows_of(kind, strategy, setting)
-                pd.DataFrame(rows).to_csv(given.out, index=False)  # what is there stays if it is stopped
+        grid = itertools.product(settings(), KINDS, STRATEGIES)
+        _written(given.out, (row for setting, kind, strategy in grid for row in rows_of(kind, strategy, setting)))
     if given.decay is not None:
-        found: list[dict[str, Any]] = []
-        with host.threads(1):
-            for seed, kind, strategy, decay in itertools.product(SEEDS, KINDS, STRATEGIES, DECAYS):
-                found.append(decay_row(kind, strategy, decay, seed))
-                pd.DataFrame(found).to_csv(given.decay, index=False)
-        means = pd.DataFrame(found).groupby(["kind", "strategy", "weight_decay"], sort=False).mean()
+        decays = itertools.product(SEEDS, KINDS, STRATEGIES, DECAYS)
+        table = _written(given.decay, (decay_row(k, strategy, decay, seed) for seed, k, strategy, decay in decays))
+        means = table.groupby(["kind", "strategy", "weight_decay"], sort=False).mean()
         print(means.drop(columns="seed").round(4).to_string())
     if given.real is not None:
-        verdicts: list[dict[str, Any]] = []
-        with host.threads(1):
-            for seed, kind, rate, strategy in itertools.product(SEEDS, REAL_KINDS, REAL_RATES, STRATEGIES):
-                verdicts.append(real_row(kind, strategy, rate, seed))
-                pd.DataFrame(verdicts).to_csv(given.real, index=False)
-        print(real_summary(pd.DataFrame(verdicts)))
+        rates = itertools.product(SEEDS, REAL_KINDS, REAL_RATES, STRATEGIES)
+        table = _written(given.real, (real_row(kind, strategy, rate, seed) for seed, kind, rate, strategy in rates))
+        print(real_summary(table))
     if given.summary is not None:
         print(summary(pd.read_csv(given.summary)))
 

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 
-from raysim.config.privacy import hides_sizes
 from raysim.config.schema import Config
 from raysim.core import bounded
 from raysim.data.federation import Federation
@@ -84,10 +83,13 @@ def write_page(
     finished: Mapping[int, Finished],
     tested: Mapping[str, tuple[float, float]] | None,
     *,
+    counted: bool,
     events: int | None,
     mlflow: str,
 ) -> None:
-    """``report.html``. ``events`` as :func:`validation_events` counts them; ``mlflow``: where trials are recorded."""
+    """``report.html``. ``counted``: whether it says how many rows there are; ``events`` as :func:`validation_events`
+    counts them; ``mlflow``: where trials are recorded.
+    """
     from raysim.tune.page.contents import Setting, sweep_page
 
     federation = Federation.open(next(iter(plan.folders.values())))
@@ -95,7 +97,7 @@ def write_page(
     setting = Setting(
         data=federation.fingerprint,
         hospitals=len(federation.hospitals),
-        rows=None if hides_sizes(plan.tree) else int(federation.totals.sum()),
+        rows=int(federation.totals.sum()) if counted else None,
         seeds=plan.seeds,
         config=(out.folder / "sweep.yaml").read_text(),
         mlflow=mlflow,

@@ -97,8 +97,7 @@ class SweepRun:
         self._journal = Journal(folder, header)
         self._total = plan.trials()
         self._finals: list[Outcome] = []
-        hidden = config.privacy is not None and config.privacy.hides_sizes
-        self._events = None if hidden else results.validation_events(self._federations.values())
+        self._events = None if config.hides_sizes else results.validation_events(self._federations.values())
 
     def forget_failed(self) -> None:
         """Take failed trials for not run."""
@@ -161,7 +160,8 @@ class SweepRun:
                 results.write_plots(self._out, choice)
             results.write_recommended(self._out, plan, choice)
             of = (config.name, plan, choice, journal.trials, tested)
-            results.write_page(self._out, *of, events=self._events, mlflow=courier.address)
+            counted = not config.hides_sizes
+            results.write_page(self._out, *of, counted=counted, events=self._events, mlflow=courier.address)
             if self._ended:
                 figures = {"hypervolume": choice.hypervolume, "pareto": float(choice.front.sum())}
                 if tested:
@@ -191,7 +191,7 @@ class SweepRun:
         left = self._total - len(self._journal.trials)
         at_once, seeds = concurrency(self._plan, session.pool, max(left, 1)), len(self._plan.seeds)
         self._console.print(
-            f"{size_said(federation, self._config.privacy)}; {session.where}; "
+            f"{size_said(federation, self._config)}; {session.where}; "
             f"{left} trials of {seeds} seed{'s' * (seeds > 1)}, "
             f"{at_once} at a time, searcher {self._plan.sweep.searcher}, scheduler {self._plan.sweep.scheduler.name}",
             highlight=False,
@@ -226,7 +226,7 @@ class SweepRun:
             run = Result(label, job.strategy.yardstick, seed, federation, outcome, folder)
             if outcome.told_sizes is None:
                 out.rows(SPLIT, split_table(federation))
-            write_run_page(out, run, frozen, "test")
+            write_run_page(out, run, frozen, config)
             self._out.add(out)
             finals.append(headline(outcome.metrics))
             self._finals.append(outcome)

@@ -21,13 +21,13 @@ from raysim.config.written import fields_of
 from raysim.core import registry
 from raysim.core.errors import ConfigError, nearest
 from raysim.data.federation import Federation
+from raysim.privacy.scaler import ScalerNoise
 from raysim.strategies.base import Selection, Strategy
 from raysim.strategies.shared import exits
 from raysim.strategies.shared.weights import Weighted
 from raysim.training.models import configured, find_family
 
 if TYPE_CHECKING:
-    from raysim.data.declared import ScalerNoise
     from raysim.data.records import Source
 
 
@@ -97,8 +97,6 @@ def build_federation(config: Config, source: Source, seed: int) -> Federation:
 
 
 def _scaler_noise(config: Config) -> ScalerNoise | None:
-    from raysim.data.declared import ScalerNoise
-
     privacy = config.privacy
     statistic = None if privacy is None else privacy.noise_of(PREPROCESSING)
     if privacy is None or statistic is None:

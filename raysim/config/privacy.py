@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from typing import Literal
 
 from pydantic import FiniteFloat, field_validator, model_validator
@@ -226,12 +225,6 @@ class PrivacySection(Section):
     def headline(self) -> Adversary:
         """Whom the promise is printed against first."""
         return self.against or ("server" if self.way == "local" else "outsider")
-
-
-def hides_sizes(written: Mapping[str, object]) -> bool:
-    """Whether a configuration as it is written lets nobody know how many rows hospitals have."""
-    privacy = written.get("privacy")
-    return isinstance(privacy, Mapping) and privacy.get("sizes") == "noisy"
 
 
 def plain(kind: str) -> str:

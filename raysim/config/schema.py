@@ -112,7 +112,7 @@ class Config(Section):
         self._check_ranges()
         for key in ("minimum", "largest"):
             value = getattr(self.data, key)
-            if value is not None and self.privacy is not None and self.privacy.hides_sizes:
+            if value is not None and self.hides_sizes:
                 raise ConfigError(
                     f"data.{key}: {value} leaves hospitals out by how many rows they have, which privacy.sizes: noisy "
                     "hides; leave one of the two out"
@@ -141,6 +141,11 @@ class Config(Section):
                 "data.ranges: are read with data.preprocessing: declared, or privacy.statistics.preprocessing, and "
                 f"not with {data.preprocessing} alone; set one of these, or take them out"
             )
+
+    @property
+    def hides_sizes(self) -> bool:
+        """Whether nobody is to know how many rows hospitals have but by what these tell with noise."""
+        return self.privacy is not None and self.privacy.hides_sizes
 
     def replaced(self, **parts: Any) -> Config:
         """This configuration with other parts, checked already; what the user has set stays known as that."""

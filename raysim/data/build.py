@@ -17,7 +17,7 @@ from raysim.core import mapped
 from raysim.core.errors import DataError, nearest
 from raysim.data import cache
 from raysim.data.columns import columns_of, warnings_of
-from raysim.data.declared import Declared, ScalerNoise
+from raysim.data.declared import Declared, SumNoise
 from raysim.data.federation import Coded, Federation, write
 from raysim.data.fitted import slices
 from raysim.data.folds import deal
@@ -43,7 +43,7 @@ def build(
     minimum: int | None = None,
     largest: int | None = None,
     ranges: Declared | None = None,
-    noise: ScalerNoise | None = None,
+    noise: SumNoise | None = None,
 ) -> Federation:
     """The federation of ``source``, from the cache where it has been built before.
 
@@ -62,10 +62,8 @@ def build(
     source = _reserved(source, split)
     read = cache.source_key(source, source.files())
     drawn = {"seed": split.effective_seed(seed), "fold": split.fold(seed)}
-    told = () if ranges is None else (dict(ranges), None if noise is None else [noise.named, noise.shared, seed])
-    if noise is not None:
-        told = (*told, noise.mechanism.origin)
-    key = cache.digest(STORED, read, split.model_dump(mode="json") | drawn, preprocessing, minimum, largest, *told)
+    declared = () if ranges is None else (dict(ranges), None if noise is None else [*noise.key, seed])
+    key = cache.digest(STORED, read, split.model_dump(mode="json") | drawn, preprocessing, minimum, largest, *declared)
     folder = cache.find("federations", key)
     if folder is None:
         cache.check()
@@ -132,7 +130,7 @@ def _build(
     largest: int | None,
     source: str,
     ranges: Declared | None,
-    noise: ScalerNoise | None,
+    noise: SumNoise | None,
     into: Path | None = None,
 ) -> dict[str, Any]:
     """What :func:`raysim.data.federation.write` takes, the fingerprint apart; features lie in the folder ``into``."""
@@ -227,9 +225,7 @@ def _build(
     }
 
 
-def _units(
-    people: NDArray[np.int64] | Literal["rows"] | None, noise: ScalerNoise | None, rows: int
-) -> NDArray[np.int64]:
+def _units(people: NDArray[np.int64] | Literal["rows"] | None, noise: SumNoise | None, rows: int) -> NDArray[np.int64]:
     """Whose each row is, ``[N]``, as far as ``noise`` hides them."""
     if noise is None or noise.unit == "example" or isinstance(people, str):
         return np.arange(rows)

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any, Literal
+from dataclasses import dataclass
+from typing import Any, Literal, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,8 +19,6 @@ from raysim.core.errors import DataError, nearest
 from raysim.core.streams import stream
 from raysim.data.contribution import drawn
 from raysim.data.fitted import Categorical, Floats, Numeric, Preprocessing, RawColumns
-from raysim.privacy.events import Gaussian, Laplace
-from raysim.privacy.noisy_sums import Bounds, Mechanism, told
 
 Declared = Mapping[str, Sequence[Any]]
 """By column: the least and the greatest number, or all categories; a null among them says that a value may be missing.
@@ -56,35 +54,32 @@ class Range:
         return (self.high - self.low) / 2.0
 
 
-@dataclass(frozen=True)
-class ScalerNoise:
-    """How means and deviations are told with noise."""
+class SumNoise(Protocol):
+    """How each hospital tells sums over its rows with noise; ``raysim.privacy`` has it."""
 
-    mechanism: Mechanism
-    """The noise."""
-    unit: Literal["patient", "example"]
-    """Whose rows are clipped together."""
-    rows: int
-    """The most rows of a unit."""
-    shared: bool
-    """Whether hospitals' sums are secure, so that each adds a share of normal noise."""
+    @property
+    def unit(self) -> Literal["patient", "example"]:
+        """Whose rows are clipped together."""
+
+    @property
+    def rows(self) -> int:
+        """The most rows of a unit."""
 
     @property
     def named(self) -> str:
         """What a federation that was made with it says of it."""
-        return f"{self.mechanism.event!r}, {self.unit}, {self.rows}"
 
-    def at_each(self, hospitals: int) -> Mechanism:
-        """The noise that each of so many hospitals adds.
+    @property
+    def key(self) -> tuple[object, ...]:
+        """What two noises with the same draws have in common."""
 
-        Two thirds of all shares but one, which a hospital knows of itself, hold the whole noise. Shares of Laplace
-        noise do not add up to such noise, so that each hospital adds all of it.
+    def sum_of(self, rows: Floats, unit: NDArray[np.int64], hospitals: int, seed: int, hospital: int) -> Floats:
+        """The noisy sum ``[K]`` of ``rows [n, K]`` with entries from -1 to 1, those of one ``unit [n]`` clipped to the
+        length of one row. ``hospitals``: how many tell such sums; ``seed`` and ``hospital`` name the noise's stream.
         """
-        event = self.mechanism.event
-        if not self.shared or not isinstance(event, Gaussian):
-            return self.mechanism
-        share = math.sqrt(max(2 * hospitals // 3 - 1, 1))
-        return Mechanism(replace(event, multiplier=event.multiplier / share), self.mechanism.origin)
+
+    def deviation(self, width: int, hospitals: int) -> float:
+        """That of one hospital's noise on each of ``width`` sums."""
 
 
 def ranges_of(declared: Declared, table: RawColumns) -> dict[str, Range | Categorical]:
@@ -129,7 +124,7 @@ def with_noise(
     table: RawColumns,
     rows: Sequence[NDArray[np.int64]],
     people: Sequence[NDArray[np.int64]],
-    noise: ScalerNoise,
+    noise: SumNoise,
     seed: int,
 ) -> tuple[Preprocessing, int]:
     """Features by noisy means and deviations, and how many scalars each hospital has told for them.
@@ -138,15 +133,14 @@ def with_noise(
     """
     ranges = [each for name in table.numeric if isinstance(each := described[name], Range)]
     middle, half = np.array([r.middle for r in ranges]), np.array([r.half for r in ranges])
-    how, width = noise.at_each(len(rows)), 3 * len(ranges)
-    bounds = Bounds(float(width), math.sqrt(width))
+    width = 3 * len(ranges)
     total = np.zeros(width)
     for hospital, (at, who) in enumerate(zip(rows, people, strict=True)):
         own = drawn(who, stream(seed, "contribution", hospital).permutation(len(at)), noise.rows)
         added = moments(table.values[at[own.rows]], middle, half)
-        total += told(added, own.patient, how, bounds, seed, "dp preprocessing", hospital)
+        total += noise.sum_of(added, own.patient, len(rows), seed, hospital)
     count, first, second = total.reshape(3, -1)
-    enough = count > _deviation(how, bounds) * math.sqrt(len(rows))
+    enough = count > noise.deviation(width, len(rows)) * math.sqrt(len(rows))
     n = np.where(enough, count, 1.0)
     mean = np.where(enough, np.clip(first / n, -1.0, 1.0), 0.0)
     deviation = np.sqrt(np.clip(second / n - mean * mean, LEAST_DEVIATION**2, 1.0))
@@ -165,12 +159,6 @@ def moments(values: NDArray[Any], middle: Floats, half: Floats) -> Floats:
     placed = np.where(there, np.clip(placed, -1.0, 1.0), 0.0)
     added: Floats = np.concatenate([there, placed, placed * placed], axis=1)
     return added
-
-
-def _deviation(how: Mechanism, bounds: Bounds) -> float:
-    """That of one hospital's noise on each sum."""
-    spread = math.sqrt(2.0) if isinstance(how.event, Laplace) else 1.0
-    return spread * how.event.multiplier * how.bound(bounds)
 
 
 def _of(method: str, described: Mapping[str, Range | Categorical], numeric: Mapping[str, Numeric]) -> Preprocessing:

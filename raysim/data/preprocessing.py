@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from raysim.core.errors import DataError
-from raysim.data.declared import Declared, ScalerNoise, declared_alone, ranges_of, with_noise
+from raysim.data.declared import Declared, SumNoise, declared_alone, ranges_of, with_noise
 from raysim.data.fitted import Categorical, Floats, Numeric, Preprocessing, RawColumns, refuse_missing, slices
 
 if TYPE_CHECKING:
@@ -142,7 +142,7 @@ def prepare_declared(
     features: pd.DataFrame,
     order: NDArray[np.int64],
     declared: Declared,
-    noise: ScalerNoise | None,
+    noise: SumNoise | None,
     rows: Sequence[NDArray[np.int64]],
     people: NDArray[np.int64],
     seed: int,

@@ -325,7 +325,8 @@ def _write(experiment: Experiment, result: Audit) -> Path:
     summary = _finite(result.summary)
     out.json("audit.json", summary)
     seed, frozen = experiment.config.seed, experiment.config.frozen_run()
-    about = page_provenance(frozen, {seed: federation}, "raysim audit config.yaml")
+    counted = not experiment.config.hides_sizes
+    about = page_provenance(frozen, {seed: federation}, "raysim audit config.yaml", counted=counted)
     title = f"{experiment.config.name}: what the run tells of its patients"
     out.text("audit.html", audit_page(title, summary, result.membership, result.inverted, about))
     return experiment.folder

@@ -14,7 +14,6 @@ import numpy as np
 import pandas as pd
 
 from raysim.config import plugins
-from raysim.config.privacy import hides_sizes
 from raysim.config.schema import Config
 from raysim.core.plain_yaml import dumped
 from raysim.data.federation import PARTS, Federation
@@ -157,7 +156,7 @@ def write_comparison(
     page = comparison_page(
         config.name,
         frame,
-        page_provenance(config.frozen(), federations, "raysim compare config.yaml"),
+        page_provenance(config.frozen(), federations, "raysim compare config.yaml", counted=not config.hides_sizes),
         hospitals=hospitals,
         rounds=rounds,
         baseline=config.reference,
@@ -246,14 +245,17 @@ def time_drawn(config: Config, results: Sequence[Result]) -> list[svg.Figure]:
 
 
 def write_run_page(
-    out: Manifest, result: Result, frozen: Mapping[str, object], part: str, whole: Path | None = None
+    out: Manifest, result: Result, frozen: Mapping[str, object], config: Config, whole: Path | None = None
 ) -> None:
-    """Write a run's ``report.html``; ``whole`` is the folder of the experiment that it is a part of, if it is one."""
+    """Write the ``report.html`` of a run of ``config``, which is written as ``frozen``; ``whole`` is the folder of the
+    experiment that it is a part of, if it is one.
+    """
+    part, counted = config.evaluation.part, not config.hides_sizes
     back = [("all runs together", quote(Path(os.path.relpath(whole / PAGE, out.folder)).as_posix()))] if whole else []
     page = run_page(
         f"{result.title or result.label}, seed {result.seed}",
         per_seed([result]),
-        page_provenance(frozen, {result.seed: result.federation}, "raysim run config.yaml"),
+        page_provenance(frozen, {result.seed: result.federation}, "raysim run config.yaml", counted=counted),
         hospitals=for_plots(per_hospital([result], part), part),
         rounds=per_round([result]),
         further=[*training.drawn([result]), *clinical.drawn(clinical.of_run(result.label, result.folder), part)],
@@ -310,13 +312,14 @@ def for_plots(hospitals: pd.DataFrame, part: str) -> pd.DataFrame:
     return hospitals.rename(columns={"n_total": "stays", f"n_{part}": "n_test", f"events_{part}": "events_test"})
 
 
-def page_provenance(frozen: Mapping[str, object], federations: Mapping[int, Federation], command: str) -> Provenance:
+def page_provenance(
+    frozen: Mapping[str, object], federations: Mapping[int, Federation], command: str, *, counted: bool
+) -> Provenance:
     """From the data of each seed: what is told of it is that of the first seed, and named so where others differ.
 
-    Where sizes are told with noise, nothing is said of how many rows there are.
+    Where rows are not to be ``counted``, nothing is said of how many there are.
     """
     data, (first, federation) = frozen["data"], next(iter(federations.items()))
-    counted = not hides_sizes(frozen)
     one = len({federation.fingerprint for federation in federations.values()}) == 1
     return Provenance(
         data=str(data["source"]) if isinstance(data, Mapping) else "",

@@ -92,7 +92,7 @@ class Run:
                 if not self.nested and outcome.told_sizes is None:
                     opened.manifest.pieces(SPLIT, split_pieces(federation))
                 whole = self.folder.parents[2] if self.nested else None
-                write_run_page(opened.manifest, result, frozen, evaluation.part, whole)
+                write_run_page(opened.manifest, result, frozen, config, whole)
         yield result
 
     def result(self, federation: Federation, outcome: Outcome) -> Result:

@@ -127,7 +127,7 @@ class Experiment:
     def remarks(self) -> list[str]:
         """What is to be known before the start: seeds that nobody named, and what strategies say of their settings on
         these hospitals, a line for each thing said, after their labels."""
-        hidden = any(entry.config.privacy is not None and entry.config.privacy.hides_sizes for entry in self.entries)
+        hidden = any(entry.config.hides_sizes for entry in self.entries)
         sizes = self._first.sizes("train")
         sizes = np.ones_like(sizes) if hidden else sizes
         said: dict[str, list[str]] = {}

@@ -99,7 +99,7 @@ class RunServices:
         if warning:
             self.say(f"warning: {warning}")
         self._console.print(
-            f"{size_said(federation, self._config.privacy)}; {where}",
+            f"{size_said(federation, self._config)}; {where}",
             highlight=False,
             markup=False,
         )

@@ -14,7 +14,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColum
 from rich.text import Text
 
 if TYPE_CHECKING:
-    from raysim.config.privacy import PrivacySection
+    from raysim.config.schema import Config
     from raysim.data.federation import Federation
     from raysim.engine.job import Round
 
@@ -171,7 +171,7 @@ class RunProgress:
         self._console.print(line, highlight=False, markup=False)
 
 
-def size_said(federation: Federation, privacy: PrivacySection | None) -> str:
+def size_said(federation: Federation, config: Config) -> str:
     """How large a federation is, in words; rows are counted where that is public."""
-    rows = "" if privacy is not None and privacy.hides_sizes else f"{int(federation.totals.sum()):,} rows, "
+    rows = "" if config.hides_sizes else f"{int(federation.totals.sum()):,} rows, "
     return f"{len(federation.hospitals)} hospitals, {rows}{federation.X.shape[1]} features"

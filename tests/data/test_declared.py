@@ -17,13 +17,14 @@ from raysim.config import plugins
 from raysim.config.reading import checked, resolve
 from raysim.core.errors import ConfigError, RaysimError
 from raysim.data.contribution import drawn
-from raysim.data.declared import Range, ScalerNoise, moments, ranges_of, with_noise
+from raysim.data.declared import Range, moments, ranges_of, with_noise
 from raysim.data.federation import Federation
 from raysim.data.fitted import Categorical, Numeric, RawColumns
 from raysim.engine.job_checks import check_job
 from raysim.experiment.jobs import make_job
 from raysim.privacy.events import Event, Gaussian, Laplace
 from raysim.privacy.noisy_sums import Bounds, Mechanism, clipped_sum
+from raysim.privacy.scaler import ScalerNoise
 from raysim.strategies.one_model.fedavg import FedAvg
 from raysim.strategies.selections.sampling import All
 

@@ -7,7 +7,6 @@ is stated that is lower than what the run has cost.
 from __future__ import annotations
 
 import math
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -17,7 +16,6 @@ from tests.storage.tampered import (
     Change,
     Header,
     Run,
-    Runs,
     Tensors,
     of,
     promised,
@@ -44,16 +42,6 @@ RUNS: dict[str, dict[str, Any]] = {
     "steps": private("patient", mode="local") | {"selection": {"name": "uniform", "fraction": 0.5, "minimum": 2}},
 }
 """What the runs have beside ``SMALL``."""
-
-
-@pytest.fixture(scope="module")
-def runs(tmp_path_factory: pytest.TempPathFactory) -> Runs:
-    return Runs(tmp_path_factory.mktemp("runs"), RUNS)
-
-
-@pytest.fixture
-def run(runs: Runs, monkeypatch: pytest.MonkeyPatch) -> Run:
-    return partial(runs.enter, monkeypatch)
 
 
 @pytest.mark.parametrize("name", RUNS)

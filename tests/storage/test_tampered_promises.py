@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -18,7 +17,6 @@ from tests.storage.tampered import (
     Change,
     Header,
     Run,
-    Runs,
     Tensors,
     of,
     refused,
@@ -35,16 +33,6 @@ RUNS: dict[str, dict[str, Any]] = {
     "mimic": {"adversary": {"attack": "mimic", "share": 0.3}, "aggregation": {"name": "centred_clipping"}},
 }
 """What the runs have beside ``SMALL``."""
-
-
-@pytest.fixture(scope="module")
-def runs(tmp_path_factory: pytest.TempPathFactory) -> Runs:
-    return Runs(tmp_path_factory.mktemp("runs"), RUNS)
-
-
-@pytest.fixture
-def run(runs: Runs, monkeypatch: pytest.MonkeyPatch) -> Run:
-    return partial(runs.enter, monkeypatch)
 
 
 @pytest.mark.parametrize("name", RUNS)

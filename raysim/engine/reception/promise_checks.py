@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 from raysim.config.privacy import PREPROCESSING, PrivacySection
 from raysim.core import registry
 from raysim.core.errors import ConfigError
-from raysim.data.declared import ScalerNoise
 from raysim.data.federation import Federation
 from raysim.engine.reception.noisy_statistics import noise_on
 from raysim.engine.reception.promises import Terms, bit_noise, largest_clip, settled
 from raysim.privacy import accountant
+from raysim.privacy.scaler import ScalerNoise
 from raysim.strategies.shared.weights import Weighted
 from raysim.traffic.ledger import MEASURED
 from raysim.training.kernels.clipped import Clippable

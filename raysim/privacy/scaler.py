@@ -1,0 +1,69 @@
+"""The noise that means and deviations of features are told with."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from raysim.privacy.events import Gaussian, Laplace
+from raysim.privacy.noisy_sums import Bounds, Mechanism, told
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class ScalerNoise:
+    """How each hospital tells the sums that means and deviations follow from."""
+
+    mechanism: Mechanism
+    """The noise."""
+    unit: Literal["patient", "example"]
+    """Whose rows are clipped together."""
+    rows: int
+    """The most rows of a unit."""
+    shared: bool
+    """Whether hospitals' sums are secure, so that each adds a share of normal noise."""
+
+    @property
+    def named(self) -> str:
+        """What a federation that was made with it says of it."""
+        return f"{self.mechanism.event!r}, {self.unit}, {self.rows}"
+
+    @property
+    def key(self) -> tuple[object, ...]:
+        """What two noises with the same draws have in common."""
+        return self.named, self.shared, self.mechanism.origin
+
+    def sum_of(self, rows: Floats, unit: NDArray[np.int64], hospitals: int, seed: int, hospital: int) -> Floats:
+        """The noisy sum ``[K]`` of ``rows [n, K]`` with entries from -1 to 1, those of one ``unit [n]`` clipped to the
+        length of one row. ``hospitals``: how many tell such sums; ``seed`` and ``hospital`` name the noise's stream.
+        """
+        bounds = _of_a_row(rows.shape[1])
+        return told(rows, unit, self._at_each(hospitals), bounds, seed, "dp preprocessing", hospital)
+
+    def deviation(self, width: int, hospitals: int) -> float:
+        """That of one hospital's noise on each of ``width`` sums."""
+        how = self._at_each(hospitals)
+        spread = math.sqrt(2.0) if isinstance(how.event, Laplace) else 1.0
+        return spread * how.event.multiplier * how.bound(_of_a_row(width))
+
+    def _at_each(self, hospitals: int) -> Mechanism:
+        """The noise that each of so many hospitals adds.
+
+        Two thirds of all shares but one, which a hospital knows of itself, hold the whole noise. Shares of Laplace
+        noise do not add up to such noise, so that each hospital adds all of it.
+        """
+        event = self.mechanism.event
+        if not self.shared or not isinstance(event, Gaussian):
+            return self.mechanism
+        share = math.sqrt(max(2 * hospitals // 3 - 1, 1))
+        return Mechanism(replace(event, multiplier=event.multiplier / share), self.mechanism.origin)
+
+
+def _of_a_row(width: int) -> Bounds:
+    """The longest row of ``width`` entries from -1 to 1."""
+    return Bounds(float(width), math.sqrt(width))
