@@ -10,8 +10,6 @@ from raysim.robust.rule import Aggregate, Floats, Ids, squared_distances, unifor
 def krum_scores(distances: Floats, f: int) -> Floats:
     """For each update the sum of the squared distances to its ``max(1, m - f - 2)`` nearest others, ``[m]``."""
     m = len(distances)
-    if m == 1:
-        return np.zeros(1)
     others = np.sort(distances + np.diag(np.full(m, np.inf)), axis=1)
     scores: Floats = others[:, : min(max(1, m - f - 2), m - 1)].sum(axis=1)
     return scores

@@ -11,7 +11,12 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 
-EVERY_STRATEGY = ("strategies/test_paper_defaults", "strategies/test_battery", "strategies/test_checks")
+EVERY_STRATEGY = (
+    "strategies/test_paper_defaults",
+    "strategies/test_bounds",
+    "strategies/test_battery",
+    "strategies/test_checks",
+)
 """Judge every module of strategies, beside what is said of it below."""
 
 IDENTITIES = ("strategies/test_identities",)
@@ -23,7 +28,14 @@ PATIENT_CLUSTERS = (
 )
 COALITIONS = ("strategies/test_coalitions", "strategies/test_cs_rcfl", "strategies/test_robust_*")
 FLOORS = ("statistics/test_noise_floor", "statistics/test_floors_of_shares_and_errors")
-SIGNATURES = ("strategies/test_signatures", "strategies/test_reclustering", *IDENTITIES)
+NOISY = ("privacy/test_noisy_answers", "privacy/test_noisy_statistics")
+SIGNATURES = (
+    "strategies/test_signatures",
+    "strategies/test_reclustering",
+    "strategies/test_small_clusters",
+    "privacy/test_noisy_answers",
+    *IDENTITIES,
+)
 
 TESTS: dict[str, tuple[str, ...]] = {
     "strategies/view.py": ("strategies/test_asking_selections", "virtual_time/test_system"),
@@ -36,7 +48,12 @@ TESTS: dict[str, tuple[str, ...]] = {
     ),
     "strategies/problem.py": ("engine/test_patients", "strategies/test_problem_checks", *IDENTITIES),
     "strategies/checks/*": ("strategies/test_checks", "strategies/test_problem_checks"),
-    "strategies/questions.py": ("strategies/test_asking_selections", "strategies/test_fairfed", *IDENTITIES),
+    "strategies/questions.py": (
+        "strategies/test_asking_selections",
+        "strategies/test_fairfed",
+        "privacy/test_noisy_answers",
+        *IDENTITIES,
+    ),
     "strategies/asynchronous/*": ("strategies/test_fedasync", "strategies/test_fedbuff"),
     "strategies/coalitions/*": COALITIONS,
     "strategies/fairness/afl.py": ("strategies/test_afl", *IDENTITIES),
@@ -63,8 +80,8 @@ TESTS: dict[str, tuple[str, ...]] = {
     "strategies/shared/clustering.py": ("strategies/test_silhouette", *SIGNATURES),
     "strategies/shared/silhouette.py": ("strategies/test_silhouette", "strategies/test_clust_psi"),
     "strategies/shared/psi.py": ("data/test_heterogeneity", "strategies/test_clust_psi"),
-    "strategies/shared/feature_bins.py": ("strategies/test_clust_psi",),
-    "strategies/shared/label_counts.py": ("strategies/test_clust_psi", "strategies/test_asking_selections"),
+    "strategies/shared/feature_bins.py": ("strategies/test_clust_psi", "privacy/test_noisy_answers"),
+    "strategies/shared/label_counts.py": ("strategies/test_clust_psi", "strategies/test_asking_selections", *NOISY),
     "strategies/shared/encoders.py": ("strategies/test_patient_divisions",),
     "strategies/shared/importing.py": ("config/test_bad_input", "config/test_bad_system", "core/test_imports"),
     "strategies/shared/*": ("strategies/test_cfl", "strategies/test_clust_psi", *IDENTITIES),
@@ -88,6 +105,8 @@ TESTS: dict[str, tuple[str, ...]] = {
     "raysim/statistics/paired.py": ("statistics/test_paired", "statistics/test_simultaneous"),
     "raysim/statistics/ranks.py": FLOORS,
     "raysim/statistics/*": (
+        "statistics/test_mean_interval",
+        "statistics/test_over_seeds",
         "statistics/test_simultaneous",
         "statistics/test_size_slope",
         "statistics/test_sketches",
@@ -98,7 +117,16 @@ TESTS: dict[str, tuple[str, ...]] = {
     "raysim/audit/*": ("audit/test_attacks", "audit/test_one_run", "audit/test_canaries"),
     "raysim/compression/*": ("compression/*", "engine/test_compressing"),
     "raysim/privacy/accountant.py": ("privacy/test_accountant",),
-    "raysim/privacy/*": ("privacy/test_*_math", "privacy/test_clip", "privacy/test_hospital", "privacy/test_patient"),
+    "raysim/privacy/events.py": ("privacy/test_accountant", "privacy/test_noise_math", *NOISY),
+    "raysim/privacy/noisy_sums.py": ("privacy/test_noise_math", *NOISY),
+    "raysim/privacy/quick.py": ("privacy/test_accountant", "privacy/test_noise_math", *NOISY),
+    "raysim/privacy/*": (
+        "privacy/test_*_math",
+        "privacy/test_clip",
+        "privacy/test_hospital",
+        "privacy/test_hospital_sensitivity",
+        "privacy/test_patient",
+    ),
     "raysim/robust/*": ("robust/*",),
     "raysim/secure/*": ("secure/*", "engine/test_secure_sums"),
     "raysim/core/exact.py": ("core/test_exact", *IDENTITIES),
@@ -106,6 +134,7 @@ TESTS: dict[str, tuple[str, ...]] = {
     "raysim/training/kernels/*": (
         "training/test_class_weights",
         "training/test_clipped",
+        "training/test_dense",
         "training/test_kernels",
         "training/test_objective",
         "training/test_private_steps",

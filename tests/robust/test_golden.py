@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from raysim.robust import before, breakdown, centres, coordinates, selecting, trust
-from raysim.robust.aggregation import Aggregation
+from raysim.robust.aggregation import RULES, Aggregation
 from raysim.robust.rule import squared_distances
 
 ROWS = np.array([[1, 2], [1.2, 1.8], [0.9, 2.1], [1.1, 2.2], [0.8, 1.9], [1.3, 2], [-5, 9]], dtype=float)
@@ -32,6 +32,7 @@ def test_krum_and_what_is_made_of_it():
     close(selecting.krum(ROWS, 1).update, ROWS[0])
     close(selecting.multi_krum(ROWS, 1, kept=4).update, [1.075, 2.075])
     close(selecting.multi_krum(ROWS, 1).update, [1.05, 2])
+    assert selecting.krum_scores(squared_distances(ROWS[:1]), 0).tolist() == [0]  # it has no others
     assert selecting.bulyan_selection(ROWS, 1).tolist() == [0, 2, 5, 1, 3]
     close(selecting.bulyan(ROWS, 1).update, [1.1, 2.0333333333333333])
 
@@ -95,6 +96,12 @@ def test_the_shares_of_updates_in_the_aggregate():
     halved = centres.norm_bound(np.array([[6.0, 8.0], [0.0, 3.0]]), 5.0, np.array([1.0, 2.0]))
     close(halved.update, [1, 10 / 3])
     close(halved.admitted, [1 / 6, 2 / 3])
+
+
+def test_only_rules_that_choose_reject():
+    root = np.array([1.0, 2.0])
+    selects = {name: Aggregation(name, assumed=1 / 7).aggregate(ROWS, root=root).selects for name in RULES}
+    assert {name for name in RULES if selects[name]} == {"krum", "multi_krum", "bulyan", "fltrust"}
 
 
 def test_weights_are_mass():

@@ -83,6 +83,16 @@ def test_undefined_calibration(p, y):
     assert np.isfinite(found.in_the_large.estimate) == separated
 
 
+@pytest.mark.parametrize("sign", [1, -1])
+def test_a_slope_beyond_20_is_none(sign):
+    """9 of 10 have events at one prediction and 1 of 10 at another: the slope is 2 log 9 over their distance."""
+    for slope in (19.9, 20.1):
+        apart = 2 * np.log(9) / slope
+        groups = Groups(sign * np.array([-apart / 2, apart / 2]), np.full(2, 10.0), np.array([1.0, 9.0]))
+        estimate = calibration(groups).slope.estimate
+        assert estimate == pytest.approx(sign * slope) if slope < 20 else np.isnan(estimate)
+
+
 def test_equal_predictions_have_no_slope():
     found = calibration(raw([0.3] * 10, [1, 0] * 5))
     assert np.isnan(found.slope.estimate)

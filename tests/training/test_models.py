@@ -148,3 +148,7 @@ def test_layers_as_a_module_say_their_shapes_and_what_they_should():
     assert [(layer.in_features, layer.out_features) for layer in layers] == [(2, 3), (3, 1)]
     said = module(torch.tensor([[1.0, -2.0], [2.0, 1.0]], dtype=torch.float64))
     assert said.tolist() == [1.0, 10.0]
+    lone = dense([(np.array([[1.0, 2.0]]), np.array([3.0]))])
+    assert lone(torch.tensor([[1.0, -2.0]], dtype=torch.float64)).tolist() == [0.0]
+    several = dense([(np.ones((1, 2)), np.zeros(1)), (np.ones((2, 1)), np.array([0.0, -4.0]))])
+    assert several(torch.tensor([[1.0, 2.0]], dtype=torch.float64)).tolist() == [[3.0, -1.0]]

@@ -14,6 +14,7 @@ from torch import nn
 
 from raysim.core.streams import Streams, stream
 from raysim.training.base import ContrastTerm, Moments, Optimizer, Task
+from raysim.training.canaries import CanaryModel
 from raysim.training.kernels.batches import of_private
 from raysim.training.kernels.by_row import chunks, descend
 from raysim.training.kernels.generic import ModuleModel
@@ -104,6 +105,18 @@ def test_a_kernel_takes_the_steps_of_clipped_sums(
     built, solver = model(name, classes, **options), Optimizer(optimizer, 0.2, 2, decay)
     task = task_of(built, classes, patients, rate=rate, clip=clip, multiplier=0.1 / clip, weighted=weighted)
     assert built.train([task], solver)[0] == pytest.approx(one_by_one(built, task, solver), rel=1e-8, abs=1e-9)
+
+
+@pytest.mark.parametrize(("name", "classes", "options"), MODELS)
+@pytest.mark.parametrize("patients", [[1] * 6, [2, 1, 1, 2]])
+def test_a_kernel_takes_the_steps_of_clipped_sums_with_planted_rows(name, classes, options, patients):
+    """The first row and the last but one are canaries."""
+    wrapped = CanaryModel(model(name, classes, **options), FEATURES - 1)
+    task = task_of(wrapped, classes, patients, clip=0.7, multiplier=0.1)
+    task.X[:, -1] = 0.0
+    task.X[[0, 4]] = [0.0, 0.0, 3.0]
+    solver = Optimizer("sgd", 0.2, 2)
+    assert wrapped.train([task], solver)[0] == pytest.approx(one_by_one(wrapped, task, solver), rel=1e-8, abs=1e-9)
 
 
 def test_pulls_frozen_parameters_and_moments_are_those_of_plain_steps():
