@@ -64,6 +64,8 @@ class OpenSection(BaseModel):
 class DataSection(OpenSection):
     """``data``: the source and its keys, which hospitals are kept, how rows are split, and how features are prepared.
 
+    ``missing_flags``: whether each feature with missing training values gets one that says where.
+
     ``ranges`` declare of each feature its least and greatest value, or its categories, with null where it may be
     missing.
 
@@ -75,6 +77,7 @@ class DataSection(OpenSection):
     largest: int | None = default("data.largest", ge=1)
     split: Split = Field(default_factory=Split)
     preprocessing: Literal["standard", "median", "none", "declared"] = default("data.preprocessing")
+    missing_flags: bool = default("data.missing_flags")
     ranges: dict[str, list[Any]] | None = default("data.ranges")
 
     @model_validator(mode="before")

@@ -93,6 +93,7 @@ def build_federation(config: Config, source: Source, seed: int) -> Federation:
         largest=section.largest,
         ranges=section.ranges,
         noise=_scaler_noise(config),
+        missing_flags=section.missing_flags,
     )
 
 

@@ -44,14 +44,16 @@ def build(
     largest: int | None = None,
     ranges: Declared | None = None,
     noise: SumNoise | None = None,
+    missing_flags: bool = True,
 ) -> Federation:
     """The federation of ``source``, from the cache where it has been built before.
 
     Hospitals come in natural order of their names, and their rows in the source's order within train, validation and
     test. ``seed`` is the run's, used where ``split`` has none of its own. Hospitals with fewer than ``minimum`` rows
     are left out, and so are all but the ``largest`` so many. ``ranges`` are what is declared of features, for
-    ``declared`` preprocessing, and for ``standard`` with ``noise`` on means and deviations. Raises ``DataError`` for
-    data that cannot be federated and for a cache folder that cannot be written.
+    ``declared`` preprocessing, and for ``standard`` with ``noise`` on means and deviations. ``missing_flags``: whether
+    features say where values are missing. Raises ``DataError`` for data that cannot be federated and for a cache folder
+    that cannot be written.
     """
     if preprocessing not in METHODS:
         raise DataError(f"data.preprocessing: '{preprocessing}' is not known; {nearest(preprocessing, METHODS)}")
@@ -61,16 +63,20 @@ def build(
         )
     source = _reserved(source, split)
     read = cache.source_key(source, source.files())
-    drawn = {"seed": split.effective_seed(seed), "fold": split.fold(seed)}
+    drawn = split.model_dump(mode="json") | {"seed": split.effective_seed(seed), "fold": split.fold(seed)}
     declared = () if ranges is None else (dict(ranges), None if noise is None else [*noise.key, seed])
-    key = cache.digest(STORED, read, split.model_dump(mode="json") | drawn, preprocessing, minimum, largest, *declared)
+    flags = () if missing_flags else ("without flags",)
+    key = cache.digest(STORED, read, drawn, preprocessing, minimum, largest, *declared, *flags)
     folder = cache.find("federations", key)
     if folder is None:
         cache.check()
         records = _records(source, read)
 
         def make(making: Path) -> None:
-            built = _build(records, split, preprocessing, seed, minimum, largest, _name(source), ranges, noise, making)
+            name = _name(source)
+            built = _build(
+                records, split, preprocessing, seed, minimum, largest, name, ranges, noise, missing_flags, making
+            )
             built["meta"]["fingerprint"] = fingerprint(built)
             write(making, **built)
 
@@ -131,6 +137,7 @@ def _build(
     source: str,
     ranges: Declared | None,
     noise: SumNoise | None,
+    missing_flags: bool,
     into: Path | None = None,
 ) -> dict[str, Any]:
     """What :func:`raysim.data.federation.write` takes, the fingerprint apart; features lie in the folder ``into``."""
@@ -172,7 +179,7 @@ def _build(
     people = _people(split, records.group, order, source)
     trained = int(np.count_nonzero(counts[:, 0]))
     prepared = (
-        prepare(records.features, order, part[inside] == 0, preprocessing, hospitals=trained, into=into)
+        prepare(records.features, order, part[inside] == 0, preprocessing, trained, into, flags=missing_flags)
         if ranges is None
         else prepare_declared(
             records.features,
@@ -183,6 +190,7 @@ def _build(
             _units(people, noise, len(order)),
             seed,
             into,
+            flags=missing_flags,
         )
     )
     columns = columns_of(records.features if len(kept) == len(records.y) else records.features.iloc[kept])

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -104,12 +104,15 @@ def prepare(
     method: str,
     hospitals: int,
     into: Path | None = None,
+    *,
+    flags: bool = True,
 ) -> Prepared:
     """Fit on the rows where ``train [N]`` and transform all, in the order ``order [N]`` of rows of ``features``.
 
     ``train`` is in the new order. Numeric columns are scaled; a categorical column becomes one 0/1 column for each
     category seen in training, all 0 for others. Each feature with a missing training value gets a flag column
-    ``<feature>_missing``. ``hospitals`` is the number that have training rows, ``into`` a folder for what is made.
+    ``<feature>_missing``, unless there are to be no ``flags``. ``hospitals`` is the number that have training rows,
+    ``into`` a folder for what is made.
     Raises ``DataError`` for values that are not finite float32 numbers and, with ``none``, for missing ones.
     """
     table, training = RawColumns.of(features), order[train]
@@ -135,7 +138,8 @@ def prepare(
     for name, codes, categories, kept in zip(table.categorical, table.codes, table.categories, seen, strict=True):
         flagged = bool((codes[training] < 0).any())
         columns[name] = Categorical(name, tuple(categories[c] for c in kept), flagged)
-    return _prepared(Preprocessing(method, tuple(columns[name] for name in table.order)), table, order, scalars, into)
+    fitted = Preprocessing(method, tuple(columns[name] for name in table.order))
+    return _prepared(fitted, table, order, scalars, into, flags)
 
 
 def prepare_declared(
@@ -147,27 +151,31 @@ def prepare_declared(
     people: NDArray[np.int64],
     seed: int,
     into: Path | None = None,
+    *,
+    flags: bool = True,
 ) -> Prepared:
     """Transform rows by what is ``declared`` of their columns, and with ``noise`` by noisy means and deviations.
 
     ``rows`` are the places in ``order`` of those that each hospital trains on, ``people [N]`` the unit of each place.
-    ``into``: a folder for what is made.
+    ``into``: a folder for what is made. ``flags``: whether features say where values are missing.
     Raises ``DataError`` for columns of which nothing usable is declared.
     """
     table = RawColumns.of(features)
     described = ranges_of(declared, table)
     if noise is None:
-        return _prepared(declared_alone(described), table, order, 0, into)
+        return _prepared(declared_alone(described), table, order, 0, into, flags)
     fitted, scalars = with_noise(described, table, [order[at] for at in rows], [people[at] for at in rows], noise, seed)
-    return _prepared(fitted, table, order, scalars, into)
+    return _prepared(fitted, table, order, scalars, into, flags)
 
 
 def _prepared(
-    fitted: Preprocessing, table: RawColumns, order: NDArray[np.int64], scalars: int, into: Path | None
+    fitted: Preprocessing, table: RawColumns, order: NDArray[np.int64], scalars: int, into: Path | None, flags: bool
 ) -> Prepared:
+    if not flags:
+        fitted = replace(fitted, columns=tuple(replace(column, flagged=False) for column in fitted.columns))
     X, observed = fitted.transform(table, order, into)
-    D, flags = len(fitted.values), len(fitted.flags)
-    note = f"preprocessing: {fitted.method}, {len(table.order)} features as {D} value columns and {flags} flags"
+    D, count = len(fitted.values), len(fitted.flags)
+    note = f"preprocessing: {fitted.method}, {len(table.order)} features as {D} value columns and {count} flags"
     return Prepared(X, observed, fitted, scalars, note)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from pathlib import Path
 from typing import Any
@@ -91,6 +92,16 @@ def test_declared_features_need_no_look_at_any_row_and_nothing_leaves(path):
     assert X[:, 3] == pytest.approx(lactate, abs=1e-5)
     assert X[:, 5].tolist() == placed["lactate"].isna().tolist()
     assert not X[:, 4].any()  # whether sex is missing, which it may be and never is
+
+
+def test_flags_of_missing_values_can_be_left_out(path):
+    """The cache tells both apart, and the scores of new rows need none."""
+    told = tree(path, preprocessing="declared", ranges=RANGES)
+    for flags, count in ((False, 4), (True, 6)):
+        told["data"]["missing_flags"] = flags
+        result = raysim.run(told, out=path.parent / f"run {flags}", in_process=True)
+        assert len(json.loads((path.parent / f"run {flags}" / "preprocessing.json").read_text())["features"]) == count
+        assert np.isfinite(result.predict(frame())).all()
 
 
 def test_moments_of_rows_worked_by_hand():

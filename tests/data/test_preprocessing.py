@@ -69,6 +69,18 @@ def test_categories_are_those_of_training() -> None:
     assert found.scalars == 3 + 2
 
 
+@pytest.mark.parametrize("method", ["standard", "median"])
+def test_without_flags_the_other_columns_keep_their_bits(method: str) -> None:
+    features = frame(unit=["MICU", None, "MICU", None, "z"], a=[1, NAN, 3, 4, NAN], b=[1, 2, 3, 4, 5])
+    train = np.array([True, True, True, True, False])
+    flagged = prepare(features, np.arange(5), train, method, 1)
+    plain = prepare(features, np.arange(5), train, method, 1, flags=False)
+    assert flagged.names == (*plain.names, "unit_missing", "a_missing")
+    np.testing.assert_array_equal(plain.X, flagged.X[:, :3])
+    np.testing.assert_array_equal(plain.observed, flagged.observed)
+    assert plain.scalars == flagged.scalars
+
+
 def test_a_feature_never_recorded_in_training_is_zero() -> None:
     found = prepared(frame(a=[NAN, NAN, 3], b=[None, None, "x"], c=[1, 2, 3]), [True, True, False])
     assert found.names == ("a", "c", "a_missing", "b_missing")
