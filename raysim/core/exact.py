@@ -14,6 +14,11 @@ from numpy.typing import NDArray
 
 FRACTION_BITS = 44
 ALL = slice(None)
+SHIFT = 1.5 * 2.0**52
+"""Added to a float64 below 2^51 in magnitude, it leaves the nearest whole number in the last bits."""
+SHIFT_UNITS = np.array([SHIFT]).view(np.int64)
+LEAST_UNROUNDED = 2.0 ** (51 - FRACTION_BITS)
+"""Terms at or above it are too large for ``SHIFT``."""
 
 
 def largest_entry(weights: float) -> float:
@@ -45,18 +50,28 @@ class ExactSum:
         weights: NDArray[np.float64],
         vectors: NDArray[np.float64],
         columns: slice = ALL,
+        most: float = np.inf,
     ) -> None:
         """Add ``weights[k] * vectors[k]`` to the sum ``groups[k]`` for each ``k``, as :meth:`add` would one by one.
 
-        ``vectors`` are the ``columns`` of those vectors.
+        ``vectors`` are the ``columns`` of those vectors, of which no entry is above ``most`` in magnitude. They are
+        overwritten.
         """
-        scaled = vectors * (weights * 2.0**FRACTION_BITS)[:, None]
-        np.rint(scaled, out=scaled)
-        rounded = scaled.astype(np.int64)
-        if groups.any():
-            np.add.at(self.units[:, columns], groups, rounded)
+        vectors *= (weights * 2.0**FRACTION_BITS)[:, None]
+        if most * np.abs(weights).max(initial=0.0) < LEAST_UNROUNDED:
+            # A float64 this large has no digits behind the point: adding rounds as rint does, to even where it is
+            # between two, and what was added stands in the last bits as an integer.
+            vectors += SHIFT
+            rounded, shift = vectors.view(np.int64), SHIFT_UNITS
         else:
-            self.units[0, columns] += rounded.sum(axis=0)
+            np.rint(vectors, out=vectors)
+            rounded, shift = vectors.astype(np.int64), np.zeros(1, np.int64)
+        alike = len(groups) > 0 and (groups == groups[0]).all()
+        for group in groups[:1] if alike else np.unique(groups):
+            members = rounded if alike else rounded[groups == group]
+            total = members.sum(axis=0)
+            total -= shift * len(members)
+            self.units[group, columns] += total
 
 
 def decode(units: NDArray[np.int64]) -> NDArray[np.float64]:

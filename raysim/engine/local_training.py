@@ -44,6 +44,9 @@ from raysim.training.base import Model, Moments, Optimizer, Task
 TOGETHER = 2**15
 """Scalars of deltas that are added up in one go, so that they stay within a core's caches."""
 
+LEAST_COLUMNS = 512
+"""Of a large model, in which the deltas of several hospitals are added up in one go."""
+
 
 class LocalTraining:
     """The entries ``mine`` of ``plan``'s cohort, trained with ``model``.
@@ -215,22 +218,26 @@ class LocalTraining:
         upload = phase.upload
         if upload is None or upload.weight is None or self._sums is None:
             raise ValueError("nothing is added up")
-        size = trained.shape[1]
-        together = max(1, TOGETHER // size)
+        size, starts = trained.shape[1], [task.start for task in tasks]
+        most = _most(trained) + max(_most(start) for start in {id(start): start for start in starts}.values())
+        if not most < self._limit:  # False for NaN
+            for theta, j, task in zip(trained, some, tasks, strict=True):
+                delta = np.subtract(theta, task.start, dtype=np.float64)
+                self._check(delta, self._limit, j, task.learning_rate)
+            most = np.inf
+        together = max(1, TOGETHER // min(size, LEAST_COLUMNS))
         for first in range(0, len(some), together):
             part = slice(first, first + together)
             entries = list(some[part])
             groups = np.zeros(len(entries), np.int64) if upload.into is None else upload.into[entries]
             weights = upload.weight[entries].astype(np.float64)
-            for low in range(0, size, TOGETHER):
-                columns = slice(low, low + TOGETHER)
-                starts = np.stack([task.start[columns] for task in tasks[part]])
-                deltas = np.subtract(trained[part, columns], starts, dtype=np.float64)
-                if not np.abs(deltas).max() < self._limit:
-                    for theta, j, task in zip(trained[part], entries, tasks[part], strict=True):
-                        delta = np.subtract(theta, task.start, dtype=np.float64)
-                        self._check(delta, self._limit, j, task.learning_rate)
-                self._sums.add_rows(groups, weights, deltas, columns)
+            alike = all(start is starts[first] for start in starts[part])
+            width = max(1, TOGETHER // len(entries))
+            for low in range(0, size, width):
+                columns = slice(low, low + width)
+                deltas = trained[part, columns].astype(np.float64)
+                deltas -= starts[first][columns] if alike else np.stack([start[columns] for start in starts[part]])
+                self._sums.add_rows(groups, weights, deltas, columns, most)
 
     def _leave(self, phase: LocalProblem, j: int, task: Task, theta: Parameters, variate: Parameters | None) -> None:
         """Add what the hospital sends, and note what it remembers."""
@@ -405,3 +412,8 @@ class LocalTraining:
 
     def _remember(self, j: int, what: str, vector: Any) -> None:
         self._kept.setdefault(int(self._plan.ids[j]), {})[what] = vector.copy()
+
+
+def _most(values: NDArray[Any]) -> float:
+    """The largest magnitude among ``values``; NaN where one is."""
+    return max(float(values.max(initial=0)), -float(values.min(initial=0)))

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from raysim.core.errors import TrainingDiverged
-from raysim.core.exact import ExactSum, decode, largest_entry
+from raysim.core.exact import FRACTION_BITS, ExactSum, decode, largest_entry
 from raysim.data.federation import Federation
 from raysim.engine.messages import ModelSpec
 from raysim.engine.updates.sums import heaviest
@@ -112,17 +112,30 @@ def test_who_sends_nothing_diverges_only_where_parameters_are_not_finite(tmp_pat
         play(labelled(tmp_path / "farther", np.array([1.0, 1e39])), Local(), precision="float32", **ONE_STEP)
 
 
-@pytest.mark.parametrize("into", [None, [0, 2, 0, 1, 2]])
-def test_rows_added_at_once_are_rows_added_one_by_one(into: list[int] | None):
+@pytest.mark.parametrize("into", [[0, 0, 0, 0, 0], [1, 1, 1, 1, 1], [0, 2, 0, 1, 2]])
+@pytest.mark.parametrize("magnitude", [2.0**6, 2.0**12])
+def test_rows_added_at_once_are_rows_added_one_by_one(into: list[int], magnitude: float):
     rng = np.random.default_rng(0)
-    weights, vectors = rng.normal(size=5), rng.normal(size=(5, 7)) * 10.0 ** rng.integers(-9, 3, (5, 7))
-    groups = np.zeros(5, np.int64) if into is None else np.array(into)
-    together, pieces, alone = (ExactSum(3, 7) for _ in range(3))
+    weights, vectors = rng.uniform(-1, 1, 5), rng.normal(size=(5, 7)) * 10.0 ** rng.integers(-9, 3, (5, 7))
+    weights[0], vectors[0, :2] = 1.0, [magnitude, -magnitude]
+    # Just between two integers: to the even one.
+    vectors[0, 2:6] = np.array([2.5, 3.5, -2.5, -3.5]) * 2.0**-FRACTION_BITS
+    vectors = np.clip(vectors, -magnitude, magnitude)
+    groups = np.array(into)
+    unbounded, bounded, pieces, alone = (ExactSum(3, 7) for _ in range(4))
     for _ in range(2):
-        together.add_rows(groups, weights, vectors)
+        unbounded.add_rows(groups, weights, vectors.copy())
+        bounded.add_rows(groups, weights, vectors.copy(), most=magnitude)
         for columns in (slice(0, 4), slice(4, 8)):
-            pieces.add_rows(groups, weights, vectors[:, columns], columns)
-        for group, weight, vector in zip(groups.tolist(), weights.tolist(), vectors, strict=True):
+            pieces.add_rows(groups, weights, vectors[:, columns].copy(), columns, magnitude)
+        for group, weight, vector in zip(into, weights.tolist(), vectors, strict=True):
             alone.add(group, weight, vector)
-    np.testing.assert_array_equal(together.units, alone.units)
+    np.testing.assert_array_equal(unbounded.units, alone.units)
+    np.testing.assert_array_equal(bounded.units, alone.units)
     np.testing.assert_array_equal(pieces.units, alone.units)
+
+
+def test_no_rows_leave_sums_as_they_are():
+    sums = ExactSum(2, 3)
+    sums.add_rows(np.zeros(0, np.int64), np.zeros(0), np.zeros((0, 3)), most=1.0)
+    assert not sums.units.any()
