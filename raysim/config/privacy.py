@@ -133,10 +133,10 @@ class PrivacySection(Section):
                 "take it out"
             )
         self._check_statistics()
-        if self.adaptive is not None and (self.unit != "hospital" or self.way != "central"):
+        if self.adaptive is not None and (self.unit != "hospital" or self.way == "local"):
             raise ConfigError(
-                f"privacy.adaptive: is for privacy.unit: hospital and privacy.mode: central, not for {self.unit} and "
-                f"{self.way}; take it out"
+                "privacy.adaptive: is for privacy.unit: hospital and privacy.mode: central or distributed, not for "
+                f"{self.unit} and {self.way}; take it out"
             )
         if self.unit != "hospital" and self.weights == "capped":
             raise ConfigError(f"privacy.weights: capped is for privacy.unit: hospital, not for {self.unit}")
@@ -195,6 +195,11 @@ class PrivacySection(Section):
     def noise_of(self, kind: str) -> NoisyStatistic | None:
         """The noise on what is told of a ``kind`` of egress; None: it is exact."""
         return next((each for name, each in self.noisy.items() if plain(name) == plain(kind)), None)
+
+    @property
+    def tells_bits(self) -> bool:
+        """Whether hospitals tell whether their updates were short enough."""
+        return self.adaptive is not None and self.adaptive.bits != math.inf
 
     @property
     def hides_sizes(self) -> bool:

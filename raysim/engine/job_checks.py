@@ -51,11 +51,6 @@ def check_together(job: Job) -> None:
             f"secure.mode: '{job.secure.mode}' needs rounds, which strategy '{job.name}' has not; choose another or "
             "leave secure out"
         )
-    if job.privacy is not None and job.privacy.adaptive is not None:
-        raise ConfigError(
-            f"privacy.adaptive: tells whether updates were short, which secure.mode: '{job.secure.mode}' has no sum "
-            "for; leave one of the two out"
-        )
     if job.secure.mode == "execute":
         from raysim.secure.masks import check_installed
 

@@ -280,7 +280,7 @@ class LocalTraining:
             return
         if upload is not None and release is not None and hidden:
             vectors = [delta] if change is None else [delta, change]
-            self._tell_bit(release, vectors)
+            self._tell_bit(release, vectors, j)
             delta, *changes = release.leaving(vectors, self._plan.work.seed, self._plan.round, int(self._plan.ids[j]))
             if private is not None:
                 delta[private] = 0.0
@@ -297,12 +297,18 @@ class LocalTraining:
         if change is not None and variate is not None and variates is not None:
             self._vary(variates, j, variate, change, task)
 
-    def _tell_bit(self, release: Release, vectors: Sequence[Floats]) -> None:
-        """Tell whether ``vectors`` were short enough, where that is asked for."""
-        if release.bit and self._sums is not None:
-            bit = np.zeros_like(vectors[0])
-            bit[0] = release.short(vectors)
-            self._sums.add(len(self._sums.units) - 1, 1.0, bit)
+    def _tell_bit(self, release: Release, vectors: Sequence[Floats], j: int) -> None:
+        """Tell whether entry ``j``'s ``vectors`` were short enough, where that is asked for."""
+        if not release.bit or self._sums is None:
+            return
+        hospital = int(self._plan.ids[j])
+        told = release.short(vectors, self._plan.work.seed, self._plan.round, hospital)
+        if self._plan.masking is not None:
+            self._plan.masking.tell(self._sums, told, hospital)
+            return
+        bit = np.zeros_like(vectors[0])
+        bit[0] = told
+        self._sums.add(len(self._sums.units) - 1, 1.0, bit)
 
     def _send_made(self, upload: Upload, j: int, delta: Floats, loss: float, rate: float) -> None:
         """Add what entry ``j`` itself makes of its ``delta`` to all sums, with the numbers that go with it.
@@ -323,7 +329,7 @@ class LocalTraining:
         if counted is None:
             vectors.append(numbers)
         if plan.release is not None:
-            self._tell_bit(plan.release, vectors)
+            self._tell_bit(plan.release, vectors, j)
             vectors = plan.release.leaving(vectors, plan.work.seed, plan.round, hospital)
             if counted is not None:
                 counted = plan.release.counted(counted, plan.work.seed, plan.round, hospital)

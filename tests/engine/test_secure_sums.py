@@ -219,8 +219,9 @@ def test_noise_goes_into_secure_sums_as_into_plain_ones(federation):
     plain = replace(job_of(federation, FedAvg()), privacy=private)
     secure = replace(hidden(federation, FedAvg(), {"mode": "execute"}), privacy=private)
     same(run(federation, secure, 2), run(federation, plain, 1))
-    adaptive = replace(secure, privacy=private.model_copy(update={"adaptive": AdaptiveClip()}))
-    with pytest.raises(ConfigError, match=r"privacy.adaptive: .* secure.mode: 'execute' has no sum"):
-        check_job(adaptive, federation)
+    adaptive = private.model_copy(update={"adaptive": AdaptiveClip(bits=5.0)})
+    moved = run(federation, replace(plain, privacy=adaptive), 1)
+    same(run(federation, replace(secure, privacy=adaptive), 2), moved)
+    assert not (moved.bank == run(federation, plain, 1).bank).all()
     with pytest.raises(ConfigError, match=r"aggregation.name: .* needs single updates, which privacy.unit"):
         check_job(replace(plain, aggregation=AggregationSection(name="median")), federation)

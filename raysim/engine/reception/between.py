@@ -74,7 +74,8 @@ class Between:
             if job.compression is not None and job.compression.name == "random_k" and self._compressing is not None:
                 travels = self._compressing.compression.count(travels)  # all mask the same entries
             noisy = job.privacy is not None and job.privacy.way in ("pooled", "distributed")
-            self._secure = SecureSums(job.secure, seed, name, travels, noisy)
+            tells = job.privacy is not None and job.privacy.tells_bits
+            self._secure = SecureSums(job.secure, seed, name, travels, noisy, tells)
             self.most_bits = self._secure.most_bits(len(federation.hospitals))
 
     @property

@@ -21,6 +21,10 @@ if TYPE_CHECKING:
     from raysim.engine.job import Job
 
 
+MOST_BITS = 2.0**14
+"""The largest deviation of noise on bits that secure sums hold, thirty times over."""
+
+
 def check_privacy(job: Job, federation: Federation) -> None:
     """Raise ``ConfigError`` for a guarantee that ``job`` cannot keep on ``federation``."""
     section = job.privacy
@@ -226,6 +230,10 @@ def _check_size(section: PrivacySection, terms: Terms) -> None:
                 f"privacy.adaptive.bits: noise of {bits:g} on the bits costs more than privacy.noise_multiplier: "
                 f"{multiplier:.4g} allows; give more than {multiplier / 2:.4g}, or let more hospitals take part than "
                 f"the {expected:g} expected in a round"
+            )
+        if section.way == "distributed" and MOST_BITS < bits < math.inf:
+            raise ConfigError(
+                f"privacy.adaptive.bits: noise of {bits:g} is more than sums can hold; give at most {MOST_BITS:g}"
             )
     if math.isinf(section.clip):
         if multiplier:

@@ -167,10 +167,10 @@ class HospitalNoise:
 
     def release(self) -> Release:
         """What hospitals do before they send."""
-        section, own, counts = self._section, 0.0, 0.0
+        section, own, counts, bit = self._section, 0.0, 0.0, 0.0
         if section.way in ("local", "distributed"):
             shares, vectors = self._shares, self._size * 2
-            multiplier = section.noise_multiplier or 0.0
+            multiplier = self._multiplier
             if self._problem is not None and self._problem.chosen:
                 vectors = self._size * len(shares)
             if _counts(self._problem):
@@ -179,7 +179,22 @@ class HospitalNoise:
             if section.way == "distributed":
                 among = math.sqrt(max(self._terms.left, 1))
                 own, counts = own / among, counts / among
-        return Release(self._clip, own, counts, section.noise, bit=section.adaptive is not None)
+                bit = self._bit_noise / among
+        return Release(self._clip, own, counts, section.noise, bit=section.tells_bits, own_bit=bit)
+
+    @property
+    def _bit_noise(self) -> float:
+        """The deviation of the noise on the sum of what hospitals tell of the clip; 0 where they tell nothing."""
+        adaptive = self._section.adaptive
+        if adaptive is None or not self._section.tells_bits or not self._section.noise_multiplier:
+            return 0.0
+        return bit_noise(adaptive, self._hospitals)
+
+    @property
+    def _multiplier(self) -> float:
+        """The deviation of the noise on updates in clips, beside which hospitals may tell of the clip."""
+        multiplier, bits = self._section.noise_multiplier or 0.0, self._bit_noise
+        return update_multiplier(multiplier, bits) if bits else multiplier
 
     @property
     def memory(self) -> Any:
@@ -197,19 +212,18 @@ class HospitalNoise:
 
     def noised(self, round: int, problem: LocalProblem, units: NDArray[np.int64]) -> NDArray[np.int64]:
         """The sums with the noise of a ``round``; the clip then moves to that of the next one."""
-        adaptive, multiplier = self._section.adaptive, self._section.noise_multiplier or 0.0
-        if self._section.way != "central":
-            return self._enough(problem, units)
-        if adaptive is None:
-            return self._enough(problem, units + self._units(round, problem, multiplier))
-        bits = bit_noise(adaptive, self._hospitals)
-        noised = units[:-1] + self._units(round, problem, update_multiplier(multiplier, bits))
-        told = float(units[-1, 0]) * 2.0**-FRACTION_BITS
-        if multiplier:
-            told += bits * float(normals(self._section.noise, (1,), self._job.work.seed, "dp_bits", round)[0])
-        share = min(max(0.5 + told / self._hospitals, 0.0), 1.0)
-        self._clip = min(next_clip(self._clip, share, adaptive.quantile, adaptive.rate), self._largest)
-        return self._enough(problem, noised)
+        adaptive, central, told = self._section.adaptive, self._section.way == "central", 0.0
+        if self._section.tells_bits:
+            told = float(units[-1, 0]) * 2.0**-FRACTION_BITS
+            units = units[:-1]
+        if central:
+            units = units + self._units(round, problem, self._multiplier)
+        if adaptive is not None and self._section.tells_bits:
+            if central and (bits := self._bit_noise):
+                told += bits * float(normals(self._section.noise, (1,), self._job.work.seed, "dp_bits", round)[0])
+            share = min(max(0.5 + told / self._hospitals, 0.0), 1.0)
+            self._clip = min(next_clip(self._clip, share, adaptive.quantile, adaptive.rate), self._largest)
+        return self._enough(problem, units)
 
     def _enough(self, problem: LocalProblem, units: NDArray[np.int64]) -> NDArray[np.int64]:
         """The sums, with noisy counts of at least as many hospitals as a secure sum needs, so that none is near 0."""

@@ -34,12 +34,19 @@ class Release:
     """Where that comes from."""
     bit: bool = False
     """Whether it also tells whether it was short enough, in a sum of its own behind all others."""
+    own_bit: float = 0.0
+    """The deviation of the noise that it adds to that."""
     patients: PatientRelease | None = None
     """What is done for a hospital's patients; None: nothing."""
 
-    def short(self, vectors: Sequence[Floats]) -> float:
-        """What it tells of its ``vectors``: 1/2 where they are at most the clip long together, else -1/2."""
-        return 0.5 if norm(vectors) <= self.clip else -0.5
+    def short(self, vectors: Sequence[Floats], seed: int, round: int, hospital: int) -> float:
+        """What a ``hospital`` tells of its ``vectors``, with its own noise: 1/2 where they are at most the clip long
+        together, else -1/2.
+        """
+        bit = 0.5 if norm(vectors) <= self.clip else -0.5
+        if not self.own_bit:
+            return bit
+        return bit + self.own_bit * float(normals(self.noise, (1,), seed, "dp_local_bit", round, hospital)[0])
 
     def leaving(self, vectors: Sequence[Floats], seed: int, round: int, hospital: int) -> list[Floats]:
         """What may leave of a ``hospital``'s ``vectors``: zeros of those that are not finite, with its own noise."""

@@ -31,6 +31,8 @@ class Masking:
     """By sum; None where there are too few to mask."""
     execute: bool
     """Whether masks are made."""
+    told: SecureSum | None = None
+    """Of a number of each hospital, which is held in the first place of a sum behind all others; None: too few."""
 
     def add(self, sums: ExactSum, group: int, weight: float, vector: NDArray[np.float64], hospital: int) -> None:
         """Add what ``hospital`` sends to sum ``group``: nothing where it is lost, or nobody would open it."""
@@ -43,6 +45,16 @@ class Masking:
         alone = ExactSum(1, vector.shape[0])
         alone.add(0, weight, vector)
         sums.units[group] += secure.masked(hospital, alone.units[0]).view(np.int64)
+
+    def tell(self, sums: ExactSum, number: float, hospital: int) -> None:
+        """Add the ``number`` that ``hospital`` tells, likewise."""
+        if self.told is None or not self.told.opens or hospital not in self.told.in_sum:
+            return
+        unit = ExactSum(1, 1)
+        unit.add(0, 1.0, np.array([number]))
+        if self.execute:
+            unit.units[0] = self.told.masked(hospital, unit.units[0]).view(np.int64)
+        sums.units[-1, :1] += unit.units[0]
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,6 +74,9 @@ class Opening:
                 opened[g] = 0
             elif self.masking.execute:
                 opened[g] = secure.unmasked(units[g].view(np.uint64))
+        told = self.masking.told
+        if told is not None and told.opens and self.masking.execute:
+            opened[-1, :1] = told.unmasked(units[-1, :1].view(np.uint64))
         return opened
 
     def scaled(self, update: Update) -> Update:
@@ -79,10 +94,15 @@ class Opening:
 class SecureSums:
     """Of one job, which errors call ``name``; of a model ``size`` scalars travel."""
 
-    def __init__(self, section: SecureSection, seed: int, name: str, size: int, noisy: bool = False) -> None:
-        """``noisy``: whether each hospital's message has a share of the noise, so that enough of them have to come."""
+    def __init__(
+        self, section: SecureSection, seed: int, name: str, size: int, noisy: bool = False, tells: bool = False
+    ) -> None:
+        """``noisy``: whether each hospital's message has a share of the noise, so that enough of them have to come.
+
+        ``tells``: whether each also tells a number, in a sum of all of them.
+        """
         self._section, self._seed, self._name, self._size = section, seed, name, size
-        self._noisy = noisy
+        self._noisy, self._tells = noisy, tells
         self._tried = 0
         self._given_up = 0
 
@@ -123,6 +143,7 @@ class SecureSums:
         return Masking(
             tuple(self._sum(round, number * len(members) + g, of_group) for g, of_group in enumerate(members)),
             self._section.mode == "execute",
+            self._sum(round, len(members), ids) if self._tells else None,
         )
 
     def opening(self, masking: Masking, problem: LocalProblem, ids: Ids) -> Opening:
@@ -159,13 +180,20 @@ class SecureSums:
             p = self._size if beside is None or not first <= g < len(masking.sums) - varies else beside.numbers
             sent[at] += traffic.up(p, secure.degree, shares=shares, masked=masked, reveals=reveals)
             down += int(np.sum(traffic.down(secure.degree, shares=shares)))
+        if masking.told is not None:
+            told = masking.told
+            shares, masked, reveals = (np.isin(ids, left) for left in (told.sharing, told.masking, told.revealing))
+            sent += traffic.up(1, told.degree, shares=shares, masked=masked, reveals=reveals)
+            down += int(np.sum(traffic.down(told.degree, shares=shares)))
         if problem.objective.variates is not None:
             sent -= 4 * self._size  # counted as the change of a control variate
         return np.maximum(sent - 4, 0), down
 
     def most_bits(self, hospitals: int) -> int:
         """The most bits that an update has among so many hospitals, the number of its rows apart."""
-        return 8 * (traffic.up(self._size, self._around(hospitals)) - 4)
+        around = self._around(hospitals)
+        told = int(traffic.up(1, around)) if self._tells else 0
+        return 8 * (traffic.up(self._size, around) + told - 4)
 
     def facts(self) -> dict[str, float]:
         """How many sums there were, and how many of them were given up."""
