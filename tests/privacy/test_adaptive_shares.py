@@ -72,8 +72,6 @@ def test_a_round_has_the_noise_of_its_own_clip(federate):
 @pytest.mark.parametrize("drop", [{}, {"mask": 0.2}])
 @pytest.mark.parametrize("strategy", [FedAvg(weights="uniform"), Chip(clusters=2)])
 def test_masks_change_no_bit(federate, mode, drop, strategy):
-    if isinstance(strategy, Chip) and mode == "distributed":
-        pytest.skip("there is one sum")
     federation = federate(SIZES)
     outcomes = [
         run(federation, promised(federation, mode, {"mode": how, "drop": drop}, strategy=strategy), 2)

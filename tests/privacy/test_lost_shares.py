@@ -18,6 +18,7 @@ from raysim.engine.job_checks import check_job
 from raysim.engine.updates.secure_sums import SecureSums
 from raysim.engine.updates.shares import sure_to_be_left
 from raysim.storage.checkpoints import decode, encode
+from raysim.strategies.hospital_clusters.clustered import Clustered
 from raysim.strategies.one_model.fedavg import FedAvg
 from tests.conftest import job_of, run
 
@@ -74,6 +75,29 @@ def test_what_is_left_has_at_least_the_promised_noise(federate, way):
     unit = 2e-7 / (1e-3 * 27) if way is POOLED else 2e-7 / 9
     deviation = run(wide, job, 1).bank[0].std()
     assert deviation == pytest.approx(unit * math.sqrt(left / 7), rel=0.04)
+
+
+class Uneven(Clustered):
+    """Clusters of three and of six hospitals."""
+
+    def setup(self, view):
+        state = super().setup(view)
+        return replace(state, bank=np.repeat(state.bank[:1], 3, axis=0), cluster=np.array([1, 2, 2, 1, 2, 2, 1, 2, 2]))
+
+
+@pytest.mark.parametrize("drop", [0.0, 0.12])
+def test_each_clusters_shares_hold_the_whole_noise_of_hospitals(federate, drop):
+    """Of three and six hospitals. Where some are lost, each share is what those that are sure to be left need."""
+    wide = federate([3] * 9, features=4000)
+    job = promised(wide, DISTRIBUTED, drop, seed=8, privacy={"noise_multiplier": 2.0, "clip": 1e-7}, learning_rate=1.0)
+    job = replace(job, strategy=Uneven(clusters=1), secure=job.secure.model_copy(update={"minimum": 3}))
+    check_job(job, wide)
+    gone, bank = lost(job, drop) if drop else set(), run(wide, job, 2).bank
+    assert bool(gone) == bool(drop)
+    for row, members in ((1, {0, 3, 6}), (2, {1, 2, 4, 5, 7, 8})):
+        left, sure = len(members - gone), sure_to_be_left(job.secure, len(members))
+        whole = 2e-7 / len(members) * math.sqrt(left / sure) if left >= sure else 0.0  # a sum of fewer is given up
+        assert bank[row].std() == pytest.approx(whole, rel=0.05)
 
 
 @pytest.mark.parametrize("way", [DISTRIBUTED, POOLED])

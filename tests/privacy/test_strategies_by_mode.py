@@ -25,8 +25,6 @@ MODES: dict[str, tuple[dict[str, Any] | None, SecureSection | None]] = {
     "secure": (None, SECURE),
 }
 EVERYWHERE = set(MODES)
-CLUSTERS = EVERYWHERE - {"distributed"}
-"""Whose shares of the noise would not all be in one sum."""
 PLAYED = {
     **dict.fromkeys(("fedavg", "fedprox", "fedavgm", "fedadagrad", "fedyogi", "fedadam"), EVERYWHERE),
     **dict.fromkeys(("fine_tuning", "ditto", "local"), EVERYWHERE),
@@ -34,7 +32,7 @@ PLAYED = {
     "fedper": EVERYWHERE - {"pooled"},
     "fedrep": EVERYWHERE - {"pooled", "local"},
     **dict.fromkeys(("scaffold", "qfedavg"), EVERYWHERE - {"pooled", "local"}),
-    **dict.fromkeys(("chip", "hierarchical", "clustered", "clust_psi"), CLUSTERS),
+    **dict.fromkeys(("chip", "hierarchical", "clustered", "clust_psi"), EVERYWHERE),
     "ifca": EVERYWHERE,
     "fedsoft": {"local"},
     "fairfed": {"secure"},

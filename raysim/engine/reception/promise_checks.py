@@ -174,11 +174,9 @@ def _check_strategy(job: Job) -> None:
     fits: tuple[str, ...] = ("bounded", "clusters", "choices")
     if section.unit == "hospital":
         fits = ("bounded", "joint", "clusters", "choices", "weighed")
-    if section.way == "distributed":  # all shares of the noise must be in one sum, or in all sums
-        fits = ("bounded", "joint", "choices", "weighed")
     fitting = needs.kind in fits or (section.own_steps and needs.own_steps)
     if not fitting or strategy.asynchrony() is not None:
-        whys = {"joint": "sends control variates", "clusters": "has a sum for each of its clusters"}
+        whys = {"joint": "sends control variates"}
         why = needs.why or whys.get(needs.kind, "merges updates as they come")
         raise ConfigError(
             f"strategy.name: '{job.name}' {why}, which privacy.mode: {section.way} does not cover, so privacy.unit: "

@@ -32,6 +32,7 @@ from raysim.engine.updates.release import (
     fixed_weights,
     weighed,
 )
+from raysim.engine.updates.shares import sure_to_be_left
 from raysim.engine.updates.sums import number_rows, sum_count
 from raysim.privacy.adaptive import next_clip, update_multiplier
 from raysim.privacy.counting import split
@@ -167,7 +168,7 @@ class HospitalNoise:
 
     def release(self) -> Release:
         """What hospitals do before they send."""
-        section, own, counts, bit = self._section, 0.0, 0.0, 0.0
+        section, own, counts, bit, among = self._section, 0.0, 0.0, 0.0, None
         if section.way in ("local", "distributed"):
             shares, vectors = self._shares, self._size * 2
             multiplier = self._multiplier
@@ -177,10 +178,18 @@ class HospitalNoise:
                 multiplier, counts = split(multiplier)
             own = multiplier * with_rounding(self._clip, vectors, float(shares[shares > 0].min(initial=1.0)))
             if section.way == "distributed":
-                among = math.sqrt(max(self._terms.left, 1))
-                own, counts = own / among, counts / among
-                bit = self._bit_noise / among
-        return Release(self._clip, own, counts, section.noise, bit=section.tells_bits, own_bit=bit)
+                everybody = math.sqrt(max(self._terms.left, 1))
+                counts, bit, among = counts / everybody, self._bit_noise / everybody, self._among
+        return Release(self._clip, own, among, counts, section.noise, section.tells_bits, bit)
+
+    @property
+    def _among(self) -> Floats:
+        """By what hospitals divide the noise of the sum that each is in, ``[N]``: any that is opened then holds it."""
+        secure, weights = self._job.secure, self._weights
+        if secure is None or weights is None:
+            raise RuntimeError("the round's problem has not been fitted, or sums are not secure")
+        left = {m: float(sure_to_be_left(secure, m)) if m else 1.0 for m in np.unique(weights.members).tolist()}
+        return np.sqrt([left[m] for m in weights.members.tolist()])
 
     @property
     def _bit_noise(self) -> float:

@@ -27,7 +27,9 @@ class Release:
     clip: float = math.inf
     """The longest that all vectors of a hospital may be together."""
     own_noise: float = 0.0
-    """The deviation of the noise that a hospital adds to what it sends."""
+    """The deviation of the noise on what a hospital sends, or on the sum that this goes into."""
+    among: Floats | None = None
+    """By what each hospital divides it, ``[N]``, where several make it up together; None: each adds all of it."""
     own_counts: float = 0.0
     """The deviation of the noise that it adds to counts."""
     noise: Origin = "seeded"
@@ -54,7 +56,8 @@ class Release:
         if not self.own_noise:
             return short
         key = (seed, "dp_local", round, hospital)
-        return [each + self.own_noise * normals(self.noise, each.shape, *key, k) for k, each in enumerate(short)]
+        own = self.own_noise if self.among is None else self.own_noise / float(self.among[hospital])
+        return [each + own * normals(self.noise, each.shape, *key, k) for k, each in enumerate(short)]
 
     def counted(self, counts: Floats, seed: int, round: int, hospital: int) -> Floats:
         """What may leave of a ``hospital``'s ``counts``, which are a single 1 among zeros."""
@@ -75,6 +78,8 @@ class FixedWeights:
     """The largest weight in each of the sums, ``[G]``; 0 for one that nobody is in."""
     variate: float
     """The weight of each control variate's change; 0 without."""
+    members: Ids
+    """How many hospitals are in the sum that each one is in, ``[N]``; 0 for one in none."""
 
 
 def fixed_weights(everyone: LocalProblem, ids: Ids, sizes: Ids, rate: float, section: PrivacySection) -> FixedWeights:
@@ -96,8 +101,9 @@ def fixed_weights(everyone: LocalProblem, ids: Ids, sizes: Ids, rate: float, sec
     shares = np.divide(1.0, totals, out=np.zeros(sent.sums), where=totals > 0)
     weight = np.zeros(len(sizes))
     weight[ids] = counts[ids] * shares[into]
-    variates = everyone.objective.variates
-    return FixedWeights(weight, shares, 0.0 if variates is None else float(variates.weight.max(initial=0.0)))
+    variates, members = everyone.objective.variates, np.zeros(len(sizes), dtype=np.int64)
+    members[ids] = len(ids) if everyone.chosen else np.bincount(into, minlength=sent.sums)[into]
+    return FixedWeights(weight, shares, 0.0 if variates is None else float(variates.weight.max(initial=0.0)), members)
 
 
 def weighed(problem: LocalProblem, weight: Floats) -> LocalProblem:
