@@ -83,7 +83,8 @@ TESTS: dict[str, tuple[str, ...]] = {
     "strategies/shared/feature_bins.py": ("strategies/test_clust_psi", "privacy/test_noisy_answers"),
     "strategies/shared/label_counts.py": ("strategies/test_clust_psi", "strategies/test_asking_selections", *NOISY),
     "strategies/shared/encoders.py": ("strategies/test_patient_divisions",),
-    "strategies/shared/importing.py": ("config/test_bad_input", "config/test_bad_system", "core/test_imports"),
+    "strategies/shared/exits.py": ("strategies/test_importing",),
+    "strategies/shared/importing.py": ("strategies/test_importing", "config/test_bad_input", "core/test_imports"),
     "strategies/shared/*": ("strategies/test_cfl", "strategies/test_clust_psi", *IDENTITIES),
     "raysim/metrics/labels.py": ("metrics/*", "tune/test_results"),
     "raysim/metrics/*": ("metrics/*",),
@@ -119,6 +120,7 @@ TESTS: dict[str, tuple[str, ...]] = {
     "raysim/privacy/accountant.py": ("privacy/test_accountant",),
     "raysim/privacy/events.py": ("privacy/test_accountant", "privacy/test_noise_math", *NOISY),
     "raysim/privacy/noisy_sums.py": ("privacy/test_noise_math", *NOISY),
+    "raysim/privacy/scaler.py": ("data/test_declared", "data/test_preprocessing"),
     "raysim/privacy/quick.py": ("privacy/test_accountant", "privacy/test_noise_math", *NOISY),
     "raysim/privacy/*": (
         "privacy/test_*_math",

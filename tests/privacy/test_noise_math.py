@@ -4,8 +4,9 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from raysim.core.exact import FRACTION_BITS
 from raysim.privacy import counting
-from raysim.privacy.noise import laplaces, normals
+from raysim.privacy.noise import grid_units, laplaces, normals, with_rounding
 
 DRAWS = 100_000
 
@@ -38,3 +39,10 @@ def test_vectors_and_counts_that_are_told_together_cost_one_event():
         vectors, counts = counting.split(multiplier)
         assert vectors**-2 + counts**-2 == pytest.approx(multiplier**-2)
         assert counts**-2 == pytest.approx(0.1 * multiplier**-2)
+
+
+def test_noise_is_rounded_to_the_nearest_step_of_the_grid():
+    step = 2.0**-FRACTION_BITS
+    assert grid_units(step * np.array([0.4, 0.6, -0.6, 1.5, 2.5, -7.0])).tolist() == [0, 1, -1, 2, 2, -7]
+    # Each of nine scalars moves by half a step at most, in a sum that holds a quarter of the message.
+    assert with_rounding(1.0, 9, 0.25) == 1.0 + 3 * step / 2 / 0.25

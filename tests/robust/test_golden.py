@@ -145,3 +145,14 @@ def test_too_few_updates_for_a_formula():
         one = Aggregation(name, assumed=0.4).aggregate(ROWS[:1])
         close(one.update, ROWS[0])
         assert np.isfinite(Aggregation(name, assumed=0.4).aggregate(ROWS[:2]).update).all()
+
+
+@pytest.mark.parametrize(("name", "least"), [("bulyan", lambda f: 4 * f + 3), ("trimmed_mean", lambda f: 2 * f + 1)])
+def test_in_a_small_cluster_as_many_are_assumed_wrong_as_the_formula_bears(name, least):
+    rules = {"bulyan": selecting.bulyan, "trimmed_mean": coordinates.trimmed_mean}
+    rows = np.random.default_rng(0).normal(size=(15, 3))
+    for m in range(1, 16):
+        for share in (0.2, 0.5):
+            borne = max(f for f in range(m) if f == 0 or (f <= int(share * m + 1e-9) and least(f) <= m))
+            if m >= least(0):
+                close(Aggregation(name, assumed=share).aggregate(rows[:m]).update, rules[name](rows[:m], borne).update)

@@ -14,7 +14,13 @@ from raysim.metrics.score_counts import score_counts
 from raysim.statistics.clinical import figures as clinical
 from raysim.statistics.clinical import operating_points as operating
 from raysim.statistics.clinical.calibration import Bins, calibration, calibration_error, raw
-from raysim.statistics.clinical.curves import binned, calibration_bins, net_benefit_curve
+from raysim.statistics.clinical.curves import (
+    CURVE,
+    HOSPITAL_CURVE,
+    binned,
+    calibration_bins,
+    net_benefit_curve,
+)
 from raysim.statistics.clinical.equity import clinical_equity
 from raysim.statistics.clinical.figures import calibration_metrics, figures
 from raysim.statistics.clinical.operating_points import operating_points
@@ -68,6 +74,11 @@ def test_worked_figures_at_thresholds():
     gain = net_benefit(Counts(4, 2, 1, 5), 0.5)
     assert found["net_benefit", 0.5].low[0] == pytest.approx(gain.low)
     assert found["observed_over_expected", None].value[0] == pytest.approx(0.8620689655, abs=2e-3)
+
+
+def test_the_thresholds_of_curves():
+    assert CURVE.tolist() == [k / 100 for k in range(1, 100)]
+    assert HOSPITAL_CURVE.tolist() == [k / 100 for k in range(5, 100, 5)]
 
 
 def test_against_scikit_learn_on_every_hospital():

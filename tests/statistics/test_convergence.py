@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import math
+import statistics
+from collections import Counter
 from collections.abc import Callable
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -83,6 +86,50 @@ def test_noise_seldom_deceives(curve: Callable[..., np.ndarray], noise: float, v
 def test_the_unit_of_the_loss_does_not_matter(losses: list[float]) -> None:
     small, large = convergence(losses), convergence([4 * loss for loss in losses])
     assert (small.verdict, small.notes, small.fall) == (large.verdict, large.notes, large.fall)
+
+
+def by_definition(curve: list[float], constant: float) -> tuple[str, tuple[str, ...]]:
+    """The rule as its module states it, in plain Python."""
+    w = max(3, min(10, (len(curve) - 1) // 4))
+    last, before = curve[-w:], curve[-2 * w : -w]
+    m1, m0 = statistics.fmean(last), statistics.fmean(before)
+    steps = [b - a for a, b in pairwise(curve[-2 * w :])]
+    middle = statistics.median(steps)
+    s = statistics.median(abs(step - middle) for step in steps) / 0.6745 / math.sqrt(2)
+    se = s * math.sqrt(2 / w)
+    best = min(statistics.fmean(curve[i : i + w]) for i in range(len(curve) - w + 1))
+    gain, swing = curve[0] - best, max(last) - min(last)
+    if (
+        m1 > max(curve[0], constant) + 2 * math.sqrt(se**2 + s**2) + 0.01 * curve[0]
+        or (m1 - best > max(0.1 * gain, 0.02 * curve[0]) + 2 * se and m1 > m0)
+        or (max(last) > curve[0] and swing > max(gain, 0.2 * curve[0]))
+    ):
+        verdict = "diverged"
+    else:
+        verdict = "falling" if m0 - m1 > max(0.01 * gain, 2 * se, 1e-4 * curve[0]) else "converged"
+    if gain < 0.001 * curve[0]:
+        return verdict, ("no_progress",)
+    swings = verdict != "falling" and (s > 0.05 * gain or swing > 0.1 * gain)
+    return verdict, ("oscillating",) * swings
+
+
+def test_verdicts_are_those_of_the_rule_as_it_is_stated() -> None:
+    """On curves that fall, turn and swing by chance, so that every threshold has some on either side of it."""
+    rng, seen = np.random.default_rng(4), Counter[tuple[str, tuple[str, ...]]]()
+    for _ in range(4000):
+        points = int(rng.integers(5, 70))
+        t = np.arange(points)
+        fall, rise, swing, noise = 10.0 ** rng.uniform([-4, -5, -4, -5], [-0.4, -1, -0.3, -1.5])
+        curve = 0.7 - fall * (1 - np.exp(-t / rng.uniform(1, 60)))
+        curve += rise * np.maximum(t - rng.integers(points), 0) ** rng.uniform(0.2, 1.2)
+        curve += rng.integers(2) * swing * np.sin(t / rng.uniform(0.3, 3))
+        curve += rng.integers(2) * noise * rng.normal(size=points)
+        constant = float(rng.choice([0.6, 0.69, 0.72, 0.8]))
+        answer = convergence(curve, constant)
+        assert (answer.verdict, answer.notes) == by_definition(curve.tolist(), constant)
+        seen[answer.verdict, answer.notes] += 1
+    assert len(seen) == 8
+    assert min(seen.values()) > 10
 
 
 def test_no_losses() -> None:

@@ -15,6 +15,10 @@ def test_by_hand() -> None:
     low, high = mean_interval([0.8, 0.6, np.nan], [0.7, 0.3, 0.0], [0.9, 0.7, 1.0], [30, 10, 50], within=(0.0, 1.0))
     reach = np.hypot(0.75 * 0.1, 0.25 * 0.2)
     assert (low, high) == pytest.approx((0.75 - reach, 0.75 + reach), abs=1e-15)
+    # Hospitals of a single row count, those of none do not.
+    low, high = mean_interval([0.8, 0.6, 0.1], [0.7, 0.3, 0.0], [0.9, 0.7, 1.0], [1, 1, 0], within=(0.0, 1.0))
+    reach = np.hypot(0.5 * 0.1, 0.5 * 0.2)
+    assert (low, high) == pytest.approx((0.7 - reach, 0.7 + reach), abs=1e-15)
 
 
 def test_ends() -> None:

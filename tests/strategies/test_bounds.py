@@ -6,11 +6,15 @@ import dataclasses
 import math
 from typing import Any, NamedTuple
 
+import numpy as np
 import pytest
 
 from raysim.core import registry
 from raysim.strategies.one_model.fedprox import FedProx
+from raysim.strategies.shared.label_counts import check_epsilon
 from raysim.strategies.shared.personalization import Personalization
+from raysim.strategies.shared.proximal import global_pull
+from tests.strategies.test_clust_psi import hospital, view_of
 
 
 class Bounds(NamedTuple):
@@ -152,9 +156,26 @@ def test_fine_tuning_at_the_end(cls: type, field: str, bounds: Bounds):
             cls(**{field: value})
 
 
+def test_the_least_epsilon_of_label_counts():
+    check_epsilon(None)
+    check_epsilon(1e-6)
+    check_epsilon(1e300)
+    for epsilon in (0.99e-6, math.inf, math.nan):
+        with pytest.raises(ValueError, match=r"^privacy_epsilon: .* is not at least 1e-06 and finite"):
+            check_epsilon(epsilon)
+
+
 def test_numbers_by_hospital():
     assert FedProx(mu_by_hospital={"h1": 0.0}, straggler_epochs={"h1": 0}).mu_by_hospital == {"h1": 0.0}
     with pytest.raises(ValueError, match=r"^mu_by_hospital\.h1: "):
         FedProx(mu_by_hospital={"h1": -1e-9})
     with pytest.raises(ValueError, match=r"^straggler_epochs\.h1: "):
         FedProx(straggler_epochs={"h1": -1})
+
+
+def test_a_hospital_with_a_number_of_its_own_is_pulled_by_it():
+    view, ids = view_of([hospital([1, 1])] * 3), np.array([0, 2])
+    own = global_pull(view, ids, 0.5, {"h2": 2.0})
+    assert (own.weight.tolist(), own.towards.tolist()) == ([0.5, 2.0], [0, 0])
+    of_all = global_pull(view, ids, 0.5, {})
+    assert (of_all.weight, of_all.towards.tolist()) == (0.5, [0, 0])

@@ -18,7 +18,7 @@ from raysim.strategies.coalitions.solver.bound import spectral_bound
 from raysim.strategies.coalitions.solver.cliques import PATTERNS, Cliques, violated_fours, violated_triangles
 from raysim.strategies.coalitions.solver.enumeration import enumerate_coalitions, subset_costs
 from raysim.strategies.coalitions.solver.programs import lp_bound, set_partitioning, size_indexed
-from raysim.strategies.coalitions.solver.search import _descend, coalition_cost, search_coalitions
+from raysim.strategies.coalitions.solver.search import _dealt_again, _descend, coalition_cost, search_coalitions
 from raysim.strategies.coalitions.solver.solve import coalition_models, find_coalitions
 
 GOLDEN = np.array([[1.0, 2.0, 9.0, 8.0], [3.0, 1.0, 7.0, 9.0], [8.0, 9.0, 2.0, 3.0], [9.0, 7.0, 4.0, 1.0]])
@@ -269,6 +269,28 @@ def test_the_integer_program_takes_over_where_enumeration_ends(monkeypatch):
     assert len(asked) == 1
     monkeypatch.setattr(module, "size_indexed", lambda *a, **o: (None, -np.inf))
     assert find_coalitions(losses, 4, rng()).value == pytest.approx(found.value)
+
+
+def test_the_gap_is_relative_to_the_size_of_the_value():
+    labels = np.zeros(2, dtype=np.int64)
+    gaps = [module.Coalitions(labels, *ends, 0.0).gap for ends in ((4.0, 3.0), (-4.0, -5.0), (4.0, 5.0), (0.0, 0.0))]
+    assert gaps == [0.25, 0.25, 0.0, 0.0]
+    assert module.Coalitions(labels, 1.0, 1.0 - 0.9e-6, 0.0).proven
+    assert not module.Coalitions(labels, 1.0, 1.0 - 1.1e-6, 0.0).proven
+
+
+def test_three_coalitions_are_dealt_again_and_the_others_stay():
+    labels, touched = np.repeat(np.arange(6), 4), set()
+    for seed in range(50):
+        again = _dealt_again(labels, 6, np.random.default_rng(seed))
+        assert np.bincount(again, minlength=6).min() >= 1
+        moved = set(labels[again != labels]) | set(again[again != labels])
+        assert len(moved) <= 3
+        touched.add(len(moved))
+    assert 3 in touched
+    assert (labels == np.repeat(np.arange(6), 4)).all()
+    both = _dealt_again(labels % 2, 2, np.random.default_rng(0))
+    assert set(both) == {0, 1}
 
 
 def test_labels_depend_on_the_stream_alone():

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import warnings
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import multivariate_normal
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.mixture import GaussianMixture
 
 from raysim.strategies.patient_clusters.cluster_models import PatientClusters, most_likely_components
 from raysim.strategies.patient_clusters.continuous import chosen
-from raysim.strategies.patient_clusters.gaussian_mixtures import Mixture, best_mixture, fitted, shared_out
+from raysim.strategies.patient_clusters.gaussian_mixtures import ITERATIONS, Mixture, best_mixture, fitted, shared_out
 
 
 @given(st.integers(1, 4), st.integers(1, 5), st.integers(0, 2**31))
@@ -93,6 +97,23 @@ def test_the_servers_mixture_on_tiny_data():
     clusters = most_likely_components(np.arange(2), found)
     labels = clusters.assign(points, np.ones((6, 2), dtype=bool), 0)
     assert labels.tolist() == [order[0]] * 3 + [order[1]] * 3
+
+
+@pytest.mark.parametrize("seed", [3, 5])
+def test_a_mixture_is_that_of_scikit_learn_with_five_starts(seed):
+    """Of overlapping groups, whose first start is not the best; the last column is constant."""
+    assert ITERATIONS == 100
+    rows = np.random.default_rng(seed).normal(size=(60, 3)) * [1.0, 1.0, 0.0]
+    mixture, labels = fitted(rows, 4, seed)
+    settings = {"max_iter": 100, "reg_covar": 1e-6, "random_state": seed}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        model = GaussianMixture(4, n_init=5, **settings)
+        assert labels.tolist() == model.fit_predict(rows).tolist()
+        assert np.abs(GaussianMixture(4, **settings).fit(rows).means_ - model.means_).max() > 1e-3
+    np.testing.assert_allclose(mixture.means, model.means_, rtol=0, atol=1e-9)
+    np.testing.assert_allclose(mixture.covariances, model.covariances_, rtol=0, atol=1e-9)
+    np.testing.assert_allclose(mixture.covariances[:, 2, 2], 1e-6)
 
 
 def test_covariances_are_diagonal_where_rows_are_few():

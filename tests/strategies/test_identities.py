@@ -192,3 +192,14 @@ def test_streams_depend_on_their_key_alone():
     others = [stream(2, "batch", 3, 7, 0), stream(1, "sample", 3, 7, 0), stream(1, "batch", 7, 3, 0)]
     draws = {int(rng.integers(2**40)) for rng in [stream(1, "batch", 3, 7, 0), *others]}
     assert len(draws) == 4
+
+
+@pytest.mark.parametrize("optimizer", ["momentum", "adam"])
+def test_training_alone_goes_on_where_it_stopped(federation, optimizer):
+    """Rounds of an epoch are epochs of a round: an optimiser's moments stay with the hospital."""
+    run = {"batch_size": 0, "optimizer": optimizer}
+    rounds = play(federation, Local(), rounds=4, epochs=1, **run).kept
+    epochs = play(federation, Local(), rounds=1, epochs=4, **run).kept
+    assert rounds.keys() == epochs.keys()
+    for h in epochs:
+        assert_same(rounds[h], epochs[h])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -70,6 +72,12 @@ def test_the_choice_is_the_smallest_mean_loss_and_the_first_of_equals():
     nobody = hospital([0, 0])
     object.__setattr__(nobody, "losses", np.empty((3, 0)))
     assert Nearest().answer(nobody).tolist() == [0]
+
+
+def test_before_training_all_hospitals_are_in_the_first_cluster_and_untold_in_none():
+    view = view_of([hospital([2, 1])] * 3)
+    assert Ifca(clusters=2).setup(view).cluster.tolist() == [1, 1, 1]
+    assert Ifca(clusters=2).setup(replace(view, hides=True)).cluster is None
 
 
 def test_centres_start_apart_and_one_alone_at_the_initial_model():

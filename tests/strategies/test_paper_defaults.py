@@ -72,3 +72,20 @@ def test_defaults_are_the_papers(kind, name, expected):
         for parent in parents:
             at = at[parent]
         assert at[last] == value, key
+
+
+def test_what_strategies_and_selections_say_of_themselves():
+    """Which are yardsticks, which train alone, and which selections hear of losses."""
+    said: dict[str, set[str]] = {"yardstick": set(), "alone": set(), "hears_losses": set()}
+    for kind in ("strategies", "selections"):
+        for name in registry.entries(kind):
+            cls = registry.load(kind, name, kind)
+            for flag, names in said.items():
+                if getattr(cls, flag, False):
+                    names.add(name)
+    ours = {*STRATEGIES, *SELECTIONS, "centralized", "local", "all", "poisson"}
+    assert {flag: names & ours for flag, names in said.items()} == {
+        "yardstick": {"centralized", "local"},
+        "alone": {"local"},
+        "hears_losses": {"haccs"},
+    }

@@ -19,7 +19,12 @@ from raysim.strategies.base import own_state
 from raysim.strategies.one_model.fedavg import FedAvg
 from raysim.strategies.one_model.fedprox import FedProx
 from raysim.strategies.patient_clusters.cbfl import Cbfl
-from raysim.strategies.patient_clusters.cluster_models import PatientState, most_likely_components, nearest_centres
+from raysim.strategies.patient_clusters.cluster_models import (
+    PatientState,
+    most_likely_components,
+    nearest_centres,
+    numbers_to_try,
+)
 from raysim.strategies.patient_clusters.continuous import MoreThanTwoValues
 from raysim.strategies.patient_clusters.fedgmc import FedGmc
 from raysim.strategies.patient_clusters.gaussian_mixtures import Mixture
@@ -360,3 +365,27 @@ def test_few_hospitals(method, sizes, federate):
 def test_impossible_settings_are_refused_by_name(method, bad):
     with pytest.raises(ValueError, match=f"^{next(iter(bad))}: "):
         method(**bad)
+
+
+def test_the_server_searches_among_three_to_eight_clusters_and_fewer_than_points():
+    tried = {points: list(numbers_to_try(None, points)) for points in (1, 2, 3, 4, 5, 9, 10)}
+    assert tried == {
+        1: [1],
+        2: [1],
+        3: [2],
+        4: [3],
+        5: [3, 4],
+        9: [3, 4, 5, 6, 7, 8],
+        10: [3, 4, 5, 6, 7, 8],
+    }
+    assert list(numbers_to_try(7, 3)) == [7]
+
+
+def test_rows_that_are_alike_are_centres_once():
+    rows = np.array([[0.0, 1.0, 5.0], [2.0, 3.0, 4.0], [0.0, 1.0, 5.0], [1.0, 0.0, 0.0]] * 2)
+    sent = local_centres(rows, 4, np.random.default_rng(0))
+    assert sent.tolist() == [[0.0, 1.0, 5.0], [1.0, 0.0, 0.0], [2.0, 3.0, 4.0]]
+    assert local_centres(rows[:3], 3, np.random.default_rng(0)).tolist() == rows[:3].tolist()
+    labels, centres = server_centres([sent[:2], sent[:2], sent[1:]], 4)
+    assert (labels[:4].tolist(), len(centres)) == ([*labels[:2].tolist()] * 2, 3)
+    np.testing.assert_allclose(centres[np.lexsort(centres.round(9).T[::-1])], sent, rtol=0, atol=1e-12)

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from scipy.optimize import linprog, minimize
 
 from raysim.strategies.coalitions.robust.loss import l1_losses, logistic_losses
-from raysim.strategies.coalitions.robust.training import RIDGE, train_l1, train_logistic, zero_is_optimal
+from raysim.strategies.coalitions.robust.training import RIDGE, _balanced, train_l1, train_logistic, zero_is_optimal
 
 
 def rows(seed: int = 0, n: int = 40, features: int = 4) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -91,6 +91,12 @@ def test_with_an_intercept_a_large_radius_leaves_the_prevalence():
     share = (y > 0).mean()
     assert fit.theta == pytest.approx([0, 0, 0, 0, np.log(share / (1 - share))])
     assert fit.gap == 0
+
+
+def test_the_larger_side_is_scaled_down_to_balance():
+    assert _balanced(np.array([3.0, 1.0, -1.0, 0.0])).tolist() == [0.75, 0.25, -1.0, 0.0]
+    assert _balanced(np.array([1.0, -3.0, -1.0])).tolist() == [1.0, -0.75, -0.25]
+    assert _balanced(np.array([2.0, 1.0])).tolist() == [0.0, 0.0]
 
 
 def test_radius_zero_is_least_absolute_deviations():

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from scipy.spatial.distance import cdist
 from sklearn.metrics import silhouette_score
 
-from raysim.strategies.shared.silhouette import best_clusters, mean_silhouette
+from raysim.strategies.shared.silhouette import best_clusters, best_labels, mean_silhouette
 
 
 def of_points(points: np.ndarray, labels: list[int]) -> float:
@@ -91,3 +91,10 @@ def test_one_cluster_wins_only_where_it_may_and_nothing_is_better():
 def test_above_the_limit_the_number_is_found_on_a_sample_and_everybody_is_clustered():
     rows = groups(30, 20, 15)
     assert search(rows, search_sample=25) == search(rows) == [0] * 30 + [1] * 20 + [2] * 15
+
+
+def test_the_first_of_equally_good_labels_is_taken():
+    rows = np.array([[0.0], [1.0], [10.0], [11.0]])
+    good, bad = np.array([0, 0, 1, 1]), np.array([0, 1, 0, 1])
+    for candidates, best in (([bad, good], 1), ([good, 1 - good, bad], 0), ([bad, good, 1 - good], 1), ([bad], 0)):
+        assert best_labels(rows, candidates, np.random.default_rng(0)) == best

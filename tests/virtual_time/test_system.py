@@ -239,6 +239,13 @@ def test_where_too_few_are_there_nobody_is_called_and_the_server_tries_again(fed
         assert row.cohort_size or row.metrics == before.metrics
 
 
+def test_without_rounds_who_is_there_is_drawn_anew_at_each_try(federation):
+    """Nobody is there at seven of ten tries."""
+    outcome = play(federation, FedBuff(buffer=1, concurrency=2), rounds=3, system=system(availability=0.06))
+    assert [row.cohort_size for row in outcome.rounds] == [1, 1, 1]
+    assert all(moment > 0 and moment % 60 == 0 for moment in moments(outcome))
+
+
 def test_updates_that_were_too_few_have_left_their_hospitals(federation):
     lossy = system(dropout=0.4, latency=1, rounds={"minimum_cohort": 4})
     outcome = play(federation, FedAvg(), rounds=6, system=lossy)
