@@ -9,12 +9,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from raysim.cluster.ray_private import plain_trials
 from raysim.config.schema import Config
 from raysim.core import blas, host
-from raysim.engine.pool import Pool
 from raysim.strategies.shared.importing import search_path
 from raysim.tune.heartbeat import Heartbeats
 from raysim.tune.journal import Journal
+from raysim.tune.places import Places
 from raysim.tune.plan import SweepPlan, draw_seed
 from raysim.tune.search import Proposals, make_source
 from raysim.tune.settings import Pbt
@@ -44,21 +45,17 @@ SPECK = 0.001
 """How much of a node a trial takes, only so that it is there: rows are shipped from where the federation was built."""
 
 
-def concurrency(plan: SweepPlan, pool: Pool, left: int) -> int:
-    """Trials at a time: enough that hospital actors never wait while a coordinator adds up."""
-    return min(plan.sweep.concurrent or len(pool.served) + 2, left)
-
-
 def drive(
     plan: SweepPlan,
     config: Config,
-    pool: Pool,
+    places: Places,
     journal: Journal,
     folder: Path,
     listeners: Sequence[Listener],
     silence: float,
 ) -> None:
-    """Run the trials that the journal does not have. Returns when all are done, or early after one Ctrl-C.
+    """Run the trials that the journal does not have in their ``places``. Returns when all are done, or early after one
+    Ctrl-C.
 
     A trial that ends no round for ``silence`` seconds is taken for lost. Raises ``OSError`` where the journal cannot be
     written.
@@ -73,7 +70,7 @@ def drive(
 
     space = plan.space
     source = make_source(plan.sweep, space, draw_seed(config), journal.trials.values())
-    at_once = concurrency(plan, pool, len(numbers))
+    at_once, hospitals = places.at_once, places.hospitals
     scratch = (folder / SCRATCH).absolute()
     (alive := scratch / ALIVE).mkdir(parents=True, exist_ok=True)
     heartbeats = Heartbeats(alive, silence)
@@ -81,12 +78,12 @@ def drive(
     quiet = QUIET | {"TUNE_MAX_PENDING_TRIALS_PG": str(at_once)}
     # Its errors too: a trial that fails is in the journal, with its reason.
     unheard = host.quiet("ray.tune", "ray.train", "ray.air", level=logging.CRITICAL)
-    with host.environment(quiet), unheard, host.signals(*CAUGHT):
+    with host.environment(quiet), unheard, host.signals(*CAUGHT), plain_trials():
         trainable = tune.with_resources(
             tune.with_parameters(
-                TrialProcess, plan=plan, pool=pool, folders=search_path(), code=blas.code(), alive=alive
+                TrialProcess, plan=plan, hospitals=hospitals, folders=search_path(), code=blas.code(), alive=alive
             ),
-            tune.PlacementGroupFactory([{"memory": MEMORY, _here(): SPECK}]),
+            tune.PlacementGroupFactory([{"CPU": hospitals.cpus, "memory": MEMORY, _here(): SPECK}]),
         )
         listed: dict[str, Any] = {}
         search = Proposals(source, numbers, plan.sweep.names)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -31,11 +31,15 @@ TRIED = 32
 
 @dataclass(frozen=True)
 class SweepPlan:
-    """The configuration ``tree`` without its sweep, the ``sweep``, and the folder of the data of each seed."""
+    """A sweep, and what its trials need."""
 
     tree: Mapping[str, Any]
+    """The configuration without its sweep."""
     sweep: Sweep
     folders: Mapping[int, Path]
+    """The folder of the data of each seed."""
+    parameters: int = 0
+    """Of the largest model that was tried before the start."""
 
     @property
     def seeds(self) -> tuple[int, ...]:
@@ -116,9 +120,8 @@ def make_plan(tree: Mapping[str, Any]) -> tuple[SweepPlan, Config]:
         )
     if "pooled_auroc" in sweep.objectives and len(next(iter(federations.values())).classes) > 2:
         raise ConfigError("sweep.objectives.pooled_auroc: no run reports it with several classes; use auroc")
-    for where, params in _probes(plan):
-        _try(plan, where, params, federations)
-    return plan, config
+    parameters = max(_try(plan, where, params, federations) for where, params in _probes(plan))
+    return replace(plan, parameters=parameters), config
 
 
 def _probes(plan: SweepPlan) -> Iterator[tuple[str, Params]]:
@@ -128,14 +131,18 @@ def _probes(plan: SweepPlan) -> Iterator[tuple[str, Params]]:
         yield "", plan.space.draw(0, number)
 
 
-def _try(plan: SweepPlan, where: str, params: Params, federations: Mapping[int, Federation] | None) -> None:
+def _try(plan: SweepPlan, where: str, params: Params, federations: Mapping[int, Federation] | None) -> int:
+    """Build what a trial with ``params`` needs, on ``federations`` where there are some; its model's parameters."""
+    parameters = 0
     try:
         if federations is None:
             plan.built(params, "validation")
-            return
+            return parameters
         for job, federation in zip(plan.jobs(params, "validation"), federations.values(), strict=True):
             check_job(job, federation)
-            job.work.model.bind(federation, "cpu", job.work.precision)
+            model = job.work.model.bind(federation, "cpu", job.work.precision)
+            parameters = max(parameters, model.layout.size)
+        return parameters
     except RaysimError as error:
         text = str(error)
         if where and not text.startswith(("sweep.", "data.", where)):

@@ -13,7 +13,6 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from raysim.cluster.forked import MODULES
 from raysim.config import plugins
 from raysim.config.reading import Source, read_tree
 from raysim.config.schema import Config
@@ -21,7 +20,7 @@ from raysim.core.errors import ConfigError
 from raysim.data.federation import Federation
 from raysim.engine.job import Outcome, Result
 from raysim.experiment.services import STARTING
-from raysim.experiment.session import Session, longest_silence, open_session
+from raysim.experiment.session import Session, longest_silence
 from raysim.report.progress import phase, say, size_said
 from raysim.storage.manifest import Manifest
 from raysim.storage.results import SPLIT, choose_folder, split_table, write_run
@@ -30,8 +29,9 @@ from raysim.strategies.shared.importing import standing_here
 from raysim.tracking.client import check_reachable
 from raysim.tune import results
 from raysim.tune.choice import Choice, choose, reason
-from raysim.tune.driver import concurrency, drive
+from raysim.tune.driver import drive
 from raysim.tune.journal import JOURNAL, Journal, digest, working
+from raysim.tune.places import Places, open_places
 from raysim.tune.plan import SweepPlan, make_plan
 from raysim.tune.progress import SweepProgress
 from raysim.tune.promised import cost
@@ -40,9 +40,6 @@ from raysim.tune.trial import figures, headline
 
 DONE, FAILED, INTERRUPTED = 0, 3, 130
 """Exit codes: all trials ended well, some failed, stopped before all had ended."""
-
-OF_TRIALS = (*MODULES, "raysim.tune.trainable")
-"""What the workers of a sweep need."""
 
 
 def begin(source: Source, overrides: Sequence[str], out: Path | None, console: Console, *, verbose: bool) -> int:
@@ -128,26 +125,20 @@ class SweepRun:
             if tested is None:
                 with contextlib.ExitStack() as standing:
                     with phase(self._console, STARTING):
-                        opened = open_session(
-                            first.totals,
-                            config.resources,
-                            in_process=False,
-                            verbose=verbose,
-                            names=first.hospitals,
-                            modules=OF_TRIALS,
-                        )
-                        session = standing.enter_context(opened)
-                    self._announce(first, session)
+                        left = max(self._total - len(journal.trials), 1)
+                        opened = open_places(plan, config.resources, first, left, verbose)
+                        places = standing.enter_context(opened)
+                    self._announce(first, places)
                     try:
                         with SweepProgress(self._console, plan.sweep, self._total, journal.trials.values()) as display:
                             silence = longest_silence(config.resources)
-                            drive(plan, config, session.pool, journal, self._folder, [display, courier], silence)
+                            drive(plan, config, places, journal, self._folder, [display, courier], silence)
                     finally:
                         choice = choose(journal.trials, plan.sweep)
                         results.write_tables(self._out, journal.trials, choice)
                     if self._ended:
                         with phase(self._console, "testing the recommended trial"):
-                            tested = self._test(session, choice)
+                            tested = self._test(places.session, choice)
             tree = results.summary(choice, journal.trials, self._total, tested, self._events)
             promised = cost(
                 plan, [trial.params for trial in journal.trials.values()], [*self._federations.values()], self._finals
@@ -185,15 +176,16 @@ class SweepRun:
             return None
         return results.read_tested(path, choice)
 
-    def _announce(self, federation: Federation, session: Session) -> None:
+    def _announce(self, federation: Federation, places: Places) -> None:
+        session = places.session
         if session.warning:
             self._console.print(f"warning: {session.warning}", highlight=False, markup=False)
         left = self._total - len(self._journal.trials)
-        at_once, seeds = concurrency(self._plan, session.pool, max(left, 1)), len(self._plan.seeds)
+        seeds = len(self._plan.seeds)
         self._console.print(
-            f"{size_said(federation, self._config)}; {session.where}; "
+            f"{size_said(federation, self._config)}; {places.where}; "
             f"{left} trials of {seeds} seed{'s' * (seeds > 1)}, "
-            f"{at_once} at a time, searcher {self._plan.sweep.searcher}, scheduler {self._plan.sweep.scheduler.name}",
+            f"searcher {self._plan.sweep.searcher}, scheduler {self._plan.sweep.scheduler.name}",
             highlight=False,
             markup=False,
         )

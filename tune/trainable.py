@@ -10,15 +10,15 @@ from ray.tune import Trainable
 
 from raysim.core.compute import settle
 from raysim.engine.job import Round
-from raysim.engine.pool import Pool
 from raysim.storage.checkpoints import decode, encode
 from raysim.strategies.shared.importing import search_only
 from raysim.tune.heartbeat import Pulse
+from raysim.tune.places import Hospitals
 from raysim.tune.plan import SweepPlan
 from raysim.tune.trial import Trial, continued, figures
 
 MEMORY = 2**20
-"""Bytes of memory that a trial asks of Ray: something, so that it is placed, and no CPU, which the hospitals hold."""
+"""Bytes of memory that a trial asks of Ray: something, so that it is placed where hospitals' actors hold all CPUs."""
 
 
 STANDING = "standing-{}.safetensors"
@@ -35,14 +35,14 @@ class TrialProcess(Trainable):  # type: ignore[misc]
         self,
         config: dict[str, Any],
         plan: SweepPlan,
-        pool: Pool,
+        hospitals: Hospitals,
         folders: Sequence[str],
         code: str | None,
         alive: Path,
     ) -> None:
         search_only(folders)
         settle(1, code)
-        self._plan, self._pool, self._alive = plan, pool, alive
+        self._plan, self._pool, self._alive = plan, hospitals.pool(), alive
         self._begin(config)
 
     def reset_config(self, new_config: dict[str, Any]) -> bool:

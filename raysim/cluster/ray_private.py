@@ -242,6 +242,24 @@ def wait_for_call(file: str, command: Sequence[str]) -> None:
 
 
 @contextlib.contextmanager
+def plain_trials() -> Iterator[None]:
+    """Ray Tune meanwhile asks for no environment of its trials' own, where nothing is to be passed on to them.
+
+    It would set a variable for Lightning, and Ray start an agent for that. Nor does it import MLflow and others to
+    count for usage statistics who of them is called back.
+    """
+    from ray.air._internal import usage
+    from ray.tune.execution import class_cache
+
+    before, variables = usage.tag_callbacks, class_cache.DEFAULT_ENV_VARS
+    usage.tag_callbacks, class_cache.DEFAULT_ENV_VARS = lambda *_: False, {}
+    try:
+        yield
+    finally:
+        usage.tag_callbacks, class_cache.DEFAULT_ENV_VARS = before, variables
+
+
+@contextlib.contextmanager
 def unprinted() -> Iterator[None]:
     """Ray prints no messages of its processes for a while, among them the logs of one that has died."""
     from ray._private import worker

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any
 
@@ -22,6 +22,9 @@ KEPT_BYTES = 64 * 2**20
 CHUNK_BYTES = 8 * 2**20
 """Features gathered in one call, where they are not kept."""
 
+
+ARRANGED_BYTES = 16 * 2**20
+"""Features of one part that a process keeps once more, in the order of the models that serve."""
 
 MAPPED_BYTES = 2**30
 """Features of a federation whose rows do not stay in a process that has gathered them."""
@@ -52,6 +55,9 @@ class PartRows:
         small = len(index) * federation.X.shape[1] * federation.X.itemsize <= KEPT_BYTES
         return PartRows(federation, index, offsets, federation.y[index], federation.X[index] if small else None)
 
+    arranged: Arranged = field(default_factory=lambda: Arranged())
+    """The same rows in another order, for models that serve hospitals that lie apart."""
+
     def blocks(self, low: int, high: int) -> Iterator[tuple[slice, NDArray[Any]]]:
         """Rows ``low`` to ``high`` in pieces: where a piece stands among these rows, and its features."""
         if self.kept is not None:
@@ -65,15 +71,53 @@ class PartRows:
                 mapped.release(self.federation.X)
 
 
+@dataclass(eq=False)
+class Arranged:
+    """Features of a part's rows in the order of the models that serve: a call of each model, not of each hospital.
+
+    They are copied when the same models serve the same hospitals once more: a strategy that chooses models in every
+    round would copy more than it gains.
+    """
+
+    served: Ids | None = None
+    """The bank row of each hospital ``[h]`` at the last call."""
+    parts: list[tuple[int, NDArray[np.int64], NDArray[Any]]] = field(default_factory=list)
+    """Of each model its bank row, where its rows stand in the part ``[m]``, and their features ``[m, F]``."""
+
+    def again(
+        self, served: Ids, offsets: NDArray[np.int64], kept: NDArray[Any]
+    ) -> list[tuple[int, NDArray[np.int64], NDArray[Any]]]:
+        """The ``parts`` for models at bank rows ``served [h]``, from the second call with these on; none at the first.
+
+        ``kept [n, F]`` are the features in the order of hospitals, whose rows begin at ``offsets [h + 1]``.
+        """
+        if self.served is None or not np.array_equal(self.served, served):
+            self.served, self.parts = served.copy(), []
+        elif not self.parts:
+            for row in np.unique(served).tolist():
+                theirs = np.flatnonzero(served == row)
+                index = ranges(offsets[theirs], offsets[theirs + 1] - offsets[theirs])
+                self.parts.append((row, index, kept[index]))
+        return self.parts
+
+
 def joined(model: Model, bank: NDArray[Any], served: Ids, rows: PartRows) -> NDArray[Any]:
     """What the models at bank rows ``served [h]`` say of each hospital's rows ``[n]``.
 
-    Neighbours that the same model serves are one product. Only for a model whose output for a row does not depend on
-    the other rows of the call (``row_by_row``): so the bits are those of one hospital at a time, on any placement.
+    Neighbours that the same model serves are one product, and so are all that it serves where these are called again
+    and again. Only for a model whose output for a row does not depend on the other rows of the call (``row_by_row``):
+    so the bits are those of one hospital at a time, on any placement.
     """
     changes = np.flatnonzero(np.diff(served)) + 1
-    cuts = [0, *changes.tolist(), len(served)]
     outputs = np.empty(len(rows.index), bank.dtype)
+    kept = rows.kept
+    if kept is not None and kept.nbytes <= ARRANGED_BYTES and len(changes) > len(bank):
+        parts = rows.arranged.again(served, rows.offsets, kept)
+        for row, index, X in parts:
+            outputs[index] = model.logits(bank[row], X)
+        if parts:
+            return outputs
+    cuts = [0, *changes.tolist(), len(served)]
     for first, last in pairwise(cuts):
         theta = bank[int(served[first])]
         for piece, X in rows.blocks(int(rows.offsets[first]), int(rows.offsets[last])):

@@ -12,7 +12,8 @@ than too narrow.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -29,6 +30,9 @@ SUMS = 100
 ROWS = 8192
 """Rows whose numbers are drawn at a time."""
 
+KEPT_BYTES = 16 * 2**20
+"""Numbers that a process keeps: those of one seed at its hospitals, which are the same for every model."""
+
 
 def sketches(placed: Placements, seed: int, hospitals: ArrayLike) -> NDArray[np.float32]:
     """What each hospital sends of one model, ``[H, SUMS]``; NaN where its AUROC, or the variance of it, is undefined.
@@ -37,7 +41,11 @@ def sketches(placed: Placements, seed: int, hospitals: ArrayLike) -> NDArray[np.
     are measured on the same rows in a run with this ``seed``.
     """
     ids = np.asarray(hospitals, dtype=np.int64)
-    sums, streams = np.full((len(ids), SUMS), np.nan, dtype=np.float32), Streams(seed, "sketches")
+    sums, lengths = np.full((len(ids), SUMS), np.nan, dtype=np.float32), np.diff(placed.offsets)
+    everybody = tuple(zip(ids.tolist(), lengths.tolist(), strict=True))
+    few = int(lengths.sum()) * SUMS * 8 <= KEPT_BYTES
+    kept = _kept(seed, everybody) if few else None
+    streams = Streams(seed, "sketches")
     for i, (m, n) in enumerate(zip(placed.events.tolist(), placed.non_events.tolist(), strict=True)):
         if min(m, n) < 2 or np.isnan(placed.auroc[0, i]):
             continue
@@ -45,10 +53,19 @@ def sketches(placed: Placements, seed: int, hospitals: ArrayLike) -> NDArray[np.
         corrected = np.where(placed.event[rows], np.sqrt(m / (m - 1)), np.sqrt(n / (n - 1)))
         influence = placed.influence[0, rows] * corrected
         total = np.zeros(SUMS)
-        for block, drawn in _drawn(len(influence), streams.at(int(ids[i]))):
+        of_rows: Iterable[tuple[slice, Floats]]
+        of_rows = _drawn(len(influence), streams.at(int(ids[i]))) if kept is None else kept[i]
+        for block, drawn in of_rows:
             total += influence[block] @ drawn
         sums[i] = total
     return sums
+
+
+@lru_cache(maxsize=1)
+def _kept(seed: int, hospitals: tuple[tuple[int, int], ...]) -> list[list[tuple[slice, Floats]]]:
+    """The numbers of all rows of ``hospitals``, each its id and how many rows it has."""
+    streams = Streams(seed, "sketches")
+    return [list(_drawn(rows, streams.at(hospital))) for hospital, rows in hospitals]
 
 
 def _drawn(rows: int, rng: np.random.Generator) -> Iterator[tuple[slice, Floats]]:

@@ -40,6 +40,9 @@ DOCUMENTED = {"_exit", "_fields", "_asdict", "_replace"}
         ("ray._private.state", "GlobalState.node_table"),
         ("ray._private.utils", "get_dashboard_dependency_error"),
         ("ray._private.worker", "print_to_stdstream"),
+        ("ray.air._internal.usage", "tag_callbacks"),
+        ("ray.tune.execution.class_cache", "_ActorClassCache.get"),
+        ("ray.tune.execution.class_cache", "DEFAULT_ENV_VARS.items"),
         ("ray._raylet", "GcsClient"),
         ("ray._raylet", "persist_port"),
         ("ray.job_config", "JobConfig._serialize"),
@@ -50,6 +53,17 @@ def test_ray_still_has_it(module, name):
     for attribute in name.split("."):
         part = getattr(part, attribute)
     assert callable(part)
+
+
+def test_trials_have_no_environment_of_their_own():
+    from ray.tune.execution import class_cache
+
+    before = dict(class_cache.DEFAULT_ENV_VARS)
+    with ray_private.plain_trials():
+        cached = class_cache._ActorClassCache().get(type("Trial", (), {}))
+    assert not cached._default_options.get("runtime_env", {}).get("env_vars")
+    assert before == class_cache.DEFAULT_ENV_VARS
+    assert before, "else nothing has to be left out any more"
 
 
 def test_the_folders_that_ray_adds_are_not_sent():

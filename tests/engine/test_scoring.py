@@ -55,6 +55,14 @@ def test_joined_outputs_are_those_of_one_hospital_at_a_time(sizes, features, par
     rows = PartRows.of(data, hospitals, part)
     expected = one_at_a_time(model, bank, served, data, hospitals, part)
     np.testing.assert_array_equal(joined(model, bank, served, rows), expected)
+    # Called again, with other parameters: rows are arranged by model now, where hospitals lie apart.
+    for _ in range(2):
+        bank = rng.normal(size=bank.shape).astype(np.float32)
+        expected = one_at_a_time(model, bank, served, data, hospitals, part)
+        np.testing.assert_array_equal(joined(model, bank, served, rows), expected)
+    other = (served + 1) % 3
+    expected = one_at_a_time(model, bank, other, data, hospitals, part)
+    np.testing.assert_array_equal(joined(model, bank, other, rows), expected)
     assert rows.y.tolist() == [y for h in hospitals for y in data.y[data.rows(h, part)]]
 
 
@@ -70,3 +78,35 @@ def test_rows_that_are_not_kept_are_gathered_piece_by_piece(monkeypatch, chunk):
     np.testing.assert_array_equal(
         joined(model, bank, served, rows), one_at_a_time(model, bank, served, data, [3, 1, 0, 2], "train")
     )
+
+
+class Counting:
+    """A model that counts its calls."""
+
+    def __init__(self, model):
+        self.model, self.calls = model, 0
+
+    def logits(self, theta, X):
+        self.calls += 1
+        return self.model.logits(theta, X)
+
+
+def test_models_whose_hospitals_lie_apart_are_a_call_each_from_the_second_time_on(monkeypatch):
+    data = federation([3, 4, 0, 5, 6, 2], 3)
+    bank = np.random.default_rng(1).normal(size=(2, 4)).astype(np.float32)
+    apart, other, beside = np.array([0, 1, 0, 1, 0, 1]), np.array([1, 0, 1, 0, 1, 1]), np.array([0, 0, 0, 1, 1, 1])
+
+    def calls(*served):
+        rows, counted = PartRows.of(data, range(6), "train"), []
+        for each in served:
+            model = Counting(build_model("logistic_regression", 3, 2, options={}))
+            expected = one_at_a_time(model.model, bank, each, data, range(6), "train")
+            np.testing.assert_array_equal(joined(model, bank, each, rows), expected)
+            counted.append(model.calls)
+        return counted
+
+    assert calls(apart, apart, apart) == [6, 2, 2]
+    assert calls(apart, other, apart, other) == [6, 5, 6, 5], "copies would cost more than calls"
+    assert calls(apart, apart, beside, apart) == [6, 2, 2, 2], "neighbours need no copy and displace none"
+    monkeypatch.setattr(scoring, "ARRANGED_BYTES", 0)
+    assert calls(apart, apart) == [6, 6]

@@ -47,7 +47,21 @@ def test_a_hospital_s_numbers_are_its_own_whoever_computes_beside_it(monkeypatch
     assert np.array_equal(both[1:], alone)
     assert not np.allclose(both[1], sketches(placements(scores[0], y, offsets), 7, [2, 8])[1])
     monkeypatch.setattr(module, "ROWS", 7)
+    module._kept.cache_clear()
     assert np.allclose(sketches(placements(scores[0], y, offsets), 7, [2, 9]), both, rtol=1e-5)
+
+
+def test_numbers_that_are_kept_are_those_that_are_drawn_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    scores, y, offsets = hospitals(np.random.default_rng(3), [30, 50, 4])
+    placed = [placements(scores[k], y, offsets) for k in (0, 1)]
+    asked = [(k, seed, ids) for seed in (7, 8) for ids in ([2, 9, 4], [2, 8, 4]) for k in (0, 1)]
+    kept = [sketches(placed[k], seed, ids) for k, seed, ids in asked]
+    drawn: list[int] = []
+    monkeypatch.setattr(module, "KEPT_BYTES", 0)
+    monkeypatch.setattr(module, "_kept", drawn.append)
+    for (k, seed, ids), sums in zip(asked, kept, strict=True):
+        np.testing.assert_array_equal(sketches(placed[k], seed, ids), sums)
+    assert drawn == [], "more than is kept"
 
 
 def test_models_that_order_rows_alike_are_fully_correlated() -> None:

@@ -10,6 +10,7 @@ import shutil
 import sys
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pandas as pd
 import pytest
@@ -21,8 +22,10 @@ from raysim.api.sweep_result import SweepResult
 from raysim.cli import main as cli
 from raysim.config import reading
 from raysim.core.errors import RaysimError
+from raysim.experiment import session
 from raysim.experiment.session import open_session
 from raysim.storage.resume import held
+from raysim.tune import places
 from raysim.tune import sweep as sweeps
 from raysim.tune.choice import choose
 from raysim.tune.journal import Finished
@@ -54,7 +57,7 @@ def ended(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, int, str, int
     (folder / "sweep.yaml").write_text(yaml.safe_dump(tree))
     starts = []
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sweeps, "open_session", lambda *a, **k: starts.append(a) or open_session(*a, **k))
+        patch.setattr(places, "open_session", lambda *a, **k: starts.append(a) or open_session(*a, **k))
         code, said = begin(folder / "sweep.yaml", folder / "out")
     return folder / "out", code, said, len(starts)
 
@@ -71,6 +74,45 @@ def test_a_sweep_leaves_its_files_and_equal_configurations_equal_figures(ended):
     assert table["auroc"].nunique() > 1
     assert "4/4 trials done" in said
     assert re.search(r"gives up|no trial of the set is better", said)
+
+
+def journal(out: Path) -> list[Any]:
+    """The trials of a sweep by number, without the seconds that they took."""
+
+    def timeless(tree: Any) -> Any:
+        if isinstance(tree, dict):
+            return {key: timeless(value) for key, value in tree.items() if key != "seconds"}
+        return [timeless(value) for value in tree] if isinstance(tree, list) else tree
+
+    _, *lines = (out / "journal.jsonl").read_text().splitlines()
+    return sorted((timeless(json.loads(line)) for line in lines), key=lambda trial: trial["number"])
+
+
+def test_trials_that_are_each_whole_in_a_process_have_the_figures_of_trials_that_share_hospitals(
+    ended, tmp_path, monkeypatch
+):
+    """Bit for bit, their rounds and the recommended one's figures on test rows among them."""
+    shared, _, said_of_shared, _ = ended
+    tree = small_tree(
+        seeds=[3, 4],
+        resources={"runs_at_once": 2},
+        sweep__space=SAME,
+        sweep__searcher="grid",
+        sweep__trials=None,
+        sweep__concurrent=2,
+    )
+    (tmp_path / "sweep.yaml").write_text(yaml.safe_dump(tree))
+    started: list[Any] = []
+    monkeypatch.setattr(session, "RayPool", lambda *a: started.append(a))
+    code, said = begin(tmp_path / "sweep.yaml", tmp_path / "out")
+    assert (code, started) == (0, []), "no actor of hospitals"
+    assert "2 actors, 6 hospitals each; 2 trials at a time" in said_of_shared
+    assert "2 trials at a time, a process each" in said
+    assert journal(tmp_path / "out") == journal(shared)
+    assert (tmp_path / "out" / "trials.csv").exists()
+    for seed in ("seed-3", "seed-4"):
+        of_both = [path / "recommended" / seed / "hospitals.csv" for path in (shared, tmp_path / "out")]
+        assert of_both[0].read_bytes() == of_both[1].read_bytes()
 
 
 def test_json_is_the_summary(ended, monkeypatch, capsys):
@@ -160,7 +202,7 @@ def test_a_sweep_goes_on_where_it_stopped_and_repeats_nothing(ended, sweep_file,
     out = tmp_path / "out"
     shutil.copytree(ended[0], out)
     with monkeypatch.context() as patch:  # nothing is left: nothing is started, and nothing changes
-        patch.setattr(sweeps, "open_session", None)
+        patch.setattr(sweeps, "open_places", None)
         code, said = go_on(out)
         assert code == 0
         assert "starting Ray" not in said

@@ -12,12 +12,14 @@ import pytest
 
 from raysim.cluster.placement import Placement, balance
 from raysim.cluster.pool import LocalPool
+from raysim.config.resources import ResourcesSection
 from raysim.data.federation import Federation, write
 from raysim.engine.job import Job, Outcome, Round
 from raysim.engine.job_run import JobRun
 from raysim.strategies.base import Strategy
 from raysim.strategies.shared import importing
 from raysim.training.base import Optimizer
+from raysim.tune.places import Hospitals
 from raysim.tune.plan import make_plan
 from raysim.tune.trainable import TrialProcess
 from raysim.tune.trial import Trial, continued, figures, mean_and_spread
@@ -27,6 +29,12 @@ from tests.tune.conftest import small_tree
 def local_pool(plan, actors=2):
     federation = Federation.open(next(iter(plan.folders.values())))
     return LocalPool(Placement(balance(federation.totals, actors), 1, 0), "cpu")
+
+
+def whole(plan):
+    """All hospitals in the trial's own process."""
+    federation = Federation.open(next(iter(plan.folders.values())))
+    return Hospitals(None, federation.totals, ResourcesSection())
 
 
 def play(trial):
@@ -189,7 +197,7 @@ def test_a_trials_standing_is_kept_in_files_that_hold_no_code(tmp_path, monkeypa
     def process():
         made = TrialProcess.__new__(TrialProcess)
         made._trial_info = None
-        made.setup({"trial": {"params": {}}}, plan, local_pool(plan), [], None, tmp_path / "alive")
+        made.setup({"trial": {"params": {}}}, plan, whole(plan), [], None, tmp_path / "alive")
         return made
 
     donor, heir = process(), process()
@@ -212,7 +220,7 @@ def test_whoever_decides_hears_of_all_bytes_so_far(monkeypatch: pytest.MonkeyPat
     process = TrialProcess.__new__(TrialProcess)
     monkeypatch.setattr(importing, "_standing", None)  # a process of its own would keep what it is told
     process._trial_info = None
-    process.setup({"trial": {"params": {}}}, plan, local_pool(plan), [], None, tmp_path / "alive")
+    process.setup({"trial": {"params": {}}}, plan, whole(plan), [], None, tmp_path / "alive")
     told, rounds = [], {1: [], 2: []}
     for _ in range(3):
         heard = process.step()

@@ -1,0 +1,82 @@
+"""Where trials compute: over hospitals' actors that they share, or each whole in a process of its own.
+
+What stands between the rounds of a small run costs more than they do, and trials are many. Placement changes no number.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from raysim.cluster.connection import connected, live_nodes
+from raysim.cluster.forked import MODULES
+from raysim.config.resources import ResourcesSection
+from raysim.data.federation import Federation
+from raysim.engine.pool import Pool
+from raysim.experiment.run_placement import Load, at_once
+from raysim.experiment.session import InProcess, Session, open_session
+from raysim.strategies.base import Ids
+from raysim.tune.plan import SweepPlan
+
+OF_TRIALS = (*MODULES, "raysim.tune.trainable")
+"""What the workers of a sweep need."""
+
+
+@dataclass(frozen=True, eq=False)
+class Hospitals:
+    """The hospitals of a trial, as they travel to its process."""
+
+    shared: Pool | None
+    """Actors of hospitals that all trials share; None: the trial's process has all hospitals itself."""
+    rows: Ids
+    """Of each hospital, ``[N]``."""
+    resources: ResourcesSection
+
+    def pool(self) -> Pool:
+        """For this process."""
+        if self.shared is not None:
+            return self.shared
+        return InProcess(self.rows, self.resources.model_copy(update={"device": "cpu"})).pool
+
+    @property
+    def cpus(self) -> float:
+        """That a trial holds: none where hospitals' actors hold them."""
+        return 0.0 if self.shared is not None else self.resources.cpus_per_actor or 1.0
+
+
+@dataclass(frozen=True, eq=False)
+class Places:
+    """Where the trials of a sweep compute."""
+
+    hospitals: Hospitals
+    at_once: int
+    """How many trials at a time."""
+    session: Session
+    """That plays what is not a trial."""
+    where: str
+    """A short text on who computes."""
+
+
+@contextlib.contextmanager
+def open_places(
+    plan: SweepPlan, resources: ResourcesSection, federation: Federation, left: int, verbose: bool
+) -> Iterator[Places]:
+    """Places for the ``left`` trials of a sweep of federations such as this one. On leaving, what was started ends.
+
+    Raises ``ResourceError`` where the resources asked for do not exist.
+    """
+    rows, asked = federation.totals, plan.sweep.concurrent
+    with connected(verbose, resources.dashboard, OF_TRIALS), contextlib.ExitStack() as standing:
+        load = Load(min(asked or left, left), federation.X.size, len(rows) * plan.parameters)
+        count = at_once(resources, live_nodes(), load)
+        whole = count > 1 and count >= (asked or 0)
+        opened = open_session(rows, resources, in_process=whole, verbose=verbose, names=federation.hospitals)
+        session = standing.enter_context(opened)
+        if whole:
+            yield Places(Hospitals(None, rows, resources), count, session, f"{count} trials at a time, a process each")
+            return
+        pool = session.pool
+        # Enough that hospital actors never wait while a coordinator adds up.
+        count = min(asked or len(pool.served) + 2, left)
+        yield Places(Hospitals(pool, rows, resources), count, session, f"{session.where}; {count} trials at a time")
