@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import os
 import signal
@@ -18,9 +19,11 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from raysim.cluster import ray_private
-from raysim.cluster.connection import QUIET
+from raysim.cluster.connection import LOCAL, QUIET
+from raysim.cluster.forked import OF_RUNS, fork_server
 from raysim.cluster.placement import Placement, balance
 from raysim.cluster.pool import LocalPool
+from raysim.cluster.token_file import private_token
 from raysim.config.evaluation import EvaluationSection
 from raysim.config.system import SystemSection
 from raysim.core import host
@@ -33,6 +36,7 @@ from raysim.engine.messages import ModelSpec, Work
 from raysim.strategies.base import Selection, Strategy
 from raysim.strategies.selections.sampling import All
 from raysim.training.base import Optimizer
+from raysim.tune.sweep import OF_TRIALS
 
 IN_CI = os.environ.get("CI", "").lower() in ("1", "true")
 """Whether this is continuous integration: the same examples each time, and nothing missing that should be there."""
@@ -53,6 +57,13 @@ MakeFederation = Callable[..., Federation]
 MLP = ModelSpec("mlp", None, {"hidden": [6]}, "default")
 
 
+RAY = contextlib.ExitStack()
+"""What ends with the shared Ray."""
+
+WORKERS = tuple(dict.fromkeys([*OF_RUNS, *OF_TRIALS]))
+"""What workers of the shared Ray need, which are forks of one process."""
+
+
 def shared_ray(group: str) -> list[pytest.MarkDecorator]:
     """For ``pytestmark`` of modules whose tests need a Ray and leave it as it was.
 
@@ -68,10 +79,13 @@ def ray_here() -> None:
 
     if not ray.is_initialized():
         options = {"include_dashboard": False, "log_to_driver": False, "logging_level": "FATAL"}
+        private_token()
         # Commands of other tests say themselves what they need.
         with (
             host.variables_kept("RAY_AUTH_MODE"),
-            host.environment(QUIET, keep=True),
+            host.environment(QUIET | LOCAL, keep=True),
+            ray_private.found_when_registered(),
+            ray_private.workers_started_by(RAY.enter_context(fork_server(WORKERS))),
             ray_private.without_agents(logs=False),
         ):
             patiently(lambda: ray.init(address="local", num_cpus=4, num_gpus=2, **options))
@@ -99,6 +113,7 @@ def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> 
         import ray
 
         ray.shutdown()
+        RAY.close()
 
 
 MEMORY = Path("/dev/shm")
