@@ -4,8 +4,8 @@
 
 A job is one round of federated averaging over all clients. The plain loop is what a user would write: the network of
 ``nn`` layers as they come (``nn.LSTM``, ``nn.Dropout``, channels first), autograd, ``torch.optim.Adam``, one thread,
-and the mean of the models. raysim runs the same round on Ray with two actors, evaluation left out. Times are the least
-of the repeats.
+and the mean of the models. raysim runs the same round on Ray with two actors; left out is what the loop does not do,
+the evaluation and the training losses before the round. Times are the least of the repeats.
 
 ``--kernels`` compares processor time on one core and without Ray, for 8 clients, with the plain loop and, where a GPU
 would do so, with training all clients at once under ``vmap``. It means something on a busy machine too.
@@ -39,7 +39,8 @@ from raysim.strategies.one_model.fedavg import FedAvg
 from raysim.strategies.selections.sampling import All
 from raysim.training.base import Optimizer, Task
 from raysim.training.kernels.batched import Cohort
-from raysim.training.kernels.generic import ModuleModel, Vmapped
+from raysim.training.kernels.generic import ModuleModel
+from raysim.training.kernels.vmapped import Vmapped
 from raysim.training.models import build_model
 
 RATE, BATCH = 1e-3, 32
@@ -217,7 +218,7 @@ def engine(case: Case, federation: Federation, repeats: int) -> float:
         strategy=FedAvg(),
         selection=All(),
         rounds=repeats + 2,
-        evaluation=EvaluationSection(every=0),
+        evaluation=EvaluationSection(every=0, loss_points=0),
     )
     with open_session(federation.totals, ResourcesSection(), in_process=False, verbose=False) as session:
         seconds = [event.seconds for event in session.run(job) if isinstance(event, Round)]

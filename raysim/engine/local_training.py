@@ -219,7 +219,8 @@ class LocalTraining:
         if upload is None or upload.weight is None or self._sums is None:
             raise ValueError("nothing is added up")
         size, starts = trained.shape[1], [task.start for task in tasks]
-        most = _most(trained) + max(_most(start) for start in {id(start): start for start in starts}.values())
+        places = [start.__array_interface__["data"][0] for start in starts]  # alike: views of one row of the bank
+        most = _most(trained) + max(_most(start) for start in dict(zip(places, starts, strict=True)).values())
         if not most < self._limit:  # False for NaN
             for theta, j, task in zip(trained, some, tasks, strict=True):
                 delta = np.subtract(theta, task.start, dtype=np.float64)
@@ -231,7 +232,7 @@ class LocalTraining:
             entries = list(some[part])
             groups = np.zeros(len(entries), np.int64) if upload.into is None else upload.into[entries]
             weights = upload.weight[entries].astype(np.float64)
-            alike = all(start is starts[first] for start in starts[part])
+            alike = len(set(places[part])) == 1
             width = max(1, TOGETHER // len(entries))
             for low in range(0, size, width):
                 columns = slice(low, low + width)

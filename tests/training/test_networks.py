@@ -18,8 +18,9 @@ from raysim.core.streams import stream
 from raysim.training.base import Optimizer, Task
 from raysim.training.kernels import generic
 from raysim.training.kernels.batched import Cohort
-from raysim.training.kernels.generic import ModuleModel, Vmapped
+from raysim.training.kernels.generic import ModuleModel
 from raysim.training.kernels.lookup import condense
+from raysim.training.kernels.vmapped import Vmapped
 from raysim.training.models import build_model
 from raysim.training.networks.dropout import Dropout, mask
 from raysim.training.networks.images import CifarCnn, FashionCnn

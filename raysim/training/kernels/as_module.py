@@ -1,4 +1,4 @@
-"""Models of the hand-written kernels as plain ``torch`` modules, for use outside raysim."""
+"""Models as plain ``torch`` modules whose outputs are those of raysim's, for use outside it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,9 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import nn
+from torch import Tensor, nn
+
+from raysim.training.losses import LOG_LOSS
 
 
 def dense(layers: Sequence[tuple[NDArray[Any], NDArray[Any]]]) -> nn.Module:
@@ -23,3 +25,22 @@ def dense(layers: Sequence[tuple[NDArray[Any], NDArray[Any]]]) -> nn.Module:
     if len(layers[-1][1]) == 1:
         parts.append(nn.Flatten(0))
     return nn.Sequential(*parts)
+
+
+class Margins(nn.Module):
+    """A module's outputs as :meth:`ModuleModel.logits` gives them."""
+
+    def __init__(self, module: nn.Module, loss: str) -> None:
+        super().__init__()
+        self.module, self._loss = module, loss
+
+    def forward(self, X: Tensor) -> Tensor:
+        """``[n]`` or ``[n, C]`` of rows ``[n, F]``."""
+        return margins(self.module(X), self._loss)
+
+
+def margins(z: Tensor, loss: str) -> Tensor:
+    """Of outputs ``z [n, outputs]``: ``[n]`` of a real label or two classes, else as they are."""
+    if loss != LOG_LOSS:
+        return z[:, 0]
+    return z[:, 1] - z[:, 0] if z.shape[1] == 2 else z

@@ -29,17 +29,19 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
-from torch.func import functional_call, grad, vmap
 
 from raysim.core.errors import ConfigError
 from raysim.training.base import Layout, Model, Optimizer, Task, Vector
+from raysim.training.kernels.as_module import Margins, margins
 from raysim.training.kernels.by_row import RowGradients, descend
 from raysim.training.kernels.clipped import Patients
 from raysim.training.kernels.descent import combined_pull, rows_per_batch
 from raysim.training.kernels.lookup import condense
+from raysim.training.kernels.module_checks import check_autocast, check_module, parameter_count
 from raysim.training.kernels.torch_contrast import Contrasting
 from raysim.training.kernels.torch_losses import TORCH_LOSSES
-from raysim.training.kernels.torch_optimizers import leave, make_solver, resume
+from raysim.training.kernels.torch_optimizers import make_solver
+from raysim.training.kernels.vmapped import Vmapped
 from raysim.training.losses import LOG_LOSS, choose, row_losses
 from raysim.training.networks.dense import by_numpy
 from raysim.training.size import check_size
@@ -70,34 +72,13 @@ def bind_module(
     options = dict(options)
     loss = choose(options.pop("loss", None), n_classes)
     autocast = options.pop("autocast", None)
-    _check_autocast(autocast, device, precision)
+    check_autocast(autocast, device, precision)
     host = ModuleModel(cls, n_features, n_classes or 1, options, init, device, precision, loss, autocast is not None)
     if device == "cpu" or not host.batches:
         return host
     from raysim.training.kernels.batched import Cohort
 
     return Cohort(host, Vmapped(host.module, host.layout, loss), device=device, precision=precision)
-
-
-def _check_autocast(value: object, device: str, precision: str) -> None:
-    """Raise ``ConfigError`` unless ``model.autocast`` is left out, or can be."""
-    if value is None:
-        return
-    if value != "bfloat16":
-        raise ConfigError(f"model.autocast: {value!r} is not bfloat16; leave it out to train in training.precision")
-    if precision != "float32":
-        raise ConfigError(f"model.autocast: bfloat16 goes with training.precision float32, not {precision}; set that")
-    if device != "cpu":
-        raise ConfigError("model.autocast: bfloat16 is for CPUs; leave it out, or set resources.device: cpu")
-
-
-def _parameters(make: Callable[[], nn.Module]) -> int:
-    """How many parameters a module would have, which takes no memory to find out; 0 where it must be made for that."""
-    try:
-        with torch.device("meta"):
-            return sum(tensor.numel() for tensor in make().parameters())
-    except Exception:  # it puts its tensors somewhere itself; or it cannot be made at all, which is said where it is
-        return 0
 
 
 class ModuleModel:
@@ -127,7 +108,7 @@ class ModuleModel:
         self._gpus = [] if device == "cpu" else [self._device]
         self._dtype, self._torch_dtype = np.dtype(precision), getattr(torch, precision)
         try:
-            check_size(_parameters(self._make), options)
+            check_size(parameter_count(self._make), options)
             module = self._seeded(0).to(self._torch_dtype)
         except (TypeError, RuntimeError) as error:
             raise ConfigError(f"model.options: {options!r} does not construct {cls.__qualname__}: {error}") from error
@@ -139,7 +120,7 @@ class ModuleModel:
         self._constant = {name: b.clone().to(self._device) for name, b in buffers.items() if name not in carried}
         shapes = [tuple(tensor.shape) for tensor in (*named.values(), *self._carried.values())]
         self.layout = Layout((*named, *carried), tuple(shapes), len(carried))
-        self._draws = check(module, cls.__qualname__, n_features, n_outputs)
+        self._draws = check_module(module, cls.__qualname__, n_features, n_outputs)
         self._lookup: str | None = getattr(module, "lookup", None)
         self.batches = not (buffers or self._draws or self._lookup)
         self.module = module.to(self._device)
@@ -163,10 +144,11 @@ class ModuleModel:
     def logits(self, theta: Vector, X: NDArray[Any]) -> NDArray[Any]:
         """``[n]`` margins ``z_1 - z_0`` for two classes or predictions of a real label, else ``[n, C]`` logits."""
         with torch.no_grad():
-            named = self._checked(self.layout.split(self._send(theta))) | self._constant
+            self._become(self.layout.split(self._send(theta)))
             self.module.eval()
-            parts = torch.split(self._send(X), EVALUATED)
-            z = _margins(torch.cat([functional_call(self.module, named, (part,)) for part in parts]), self._loss)
+            with by_numpy(self.module, self._device.type == "cpu"):
+                outputs = [self.module(part) for part in torch.split(self._send(X), EVALUATED)]
+            z = margins(torch.cat(outputs), self._loss)
             out: NDArray[Any] = z.cpu().numpy()
             return out
 
@@ -250,6 +232,7 @@ class ModuleModel:
     ) -> None:
         """LocalSGD on ``flat [P]``, in place: the module's parameters and buffers are views of it for the while."""
         self._become(layout.split(flat))
+        self.module.train()
         parameters = self._parameters
         weight, anchor = combined_pull(task, self._dtype)
         anchors: list[Tensor | None] = [None] * len(parameters)
@@ -257,20 +240,22 @@ class ModuleModel:
             anchors = list(layout.split(self._send(anchor)).values())[: len(parameters)]
         decays = [optimizer.weight_decay if layout.penalised(name) else 0.0 for name in layout.names]
         pulls = [weight + decay for decay in decays[: len(parameters)]]
+        pulled = anchor is not None or any(pulls)
         held = None if task.frozen is None else self._indices(np.flatnonzero(task.frozen))
         kept = None if held is None else flat[held]
         solver = make_solver(optimizer.name, parameters, task.learning_rate)
         if task.moments is not None:
-            resume(solver, parameters, layout, task.moments)
+            solver.resume(layout, task.moments)
         row_loss, n = TORCH_LOSSES[self._loss], len(task.y)
         size = rows_per_batch(optimizer.batch_size, n)
         for epoch in range(task.epochs):
             X, y, weights = self._ordered(task, epoch, size)
             for low in range(0, n, size):
-                solver.zero_grad()
+                for parameter in parameters:
+                    parameter.grad = None
                 with (
-                    _running(self._normed if min(size, n - low) == 1 else ()),
-                    torch.autocast("cpu", torch.bfloat16, enabled=self._halves),
+                    _running(self._normed) if min(size, n - low) == 1 else nullcontext(),
+                    torch.autocast("cpu", torch.bfloat16) if self._halves else nullcontext(),
                 ):
                     outputs = self.module(X[low : low + size])
                 losses = row_loss(outputs.to(self._torch_dtype), y[low : low + size])
@@ -278,7 +263,7 @@ class ModuleModel:
                 if contrast is not None:
                     loss = loss + contrast.term(X[low : low + size])
                 torch.autograd.backward(loss)
-                for parameter, factor, towards in zip(parameters, pulls, anchors, strict=True):
+                for parameter, factor, towards in zip(parameters, pulls, anchors, strict=True) if pulled else ():
                     if factor or towards is not None:
                         pull = factor * parameter.detach()
                         if towards is not None:
@@ -288,11 +273,10 @@ class ModuleModel:
                 if held is not None and kept is not None:
                     flat[held] = kept
         if task.moments is not None:
-            leave(solver, parameters, layout, task.moments)
+            solver.leave(layout, task.moments)
 
     def _become(self, views: dict[str, Tensor]) -> None:
-        """Put the module into training, with ``views`` as its parameters and buffers."""
-        self.module.train()
+        """Give the module ``views`` as its parameters and buffers."""
         buffers = dict(self.module.named_buffers())
         held = [*self._parameters, *(buffers[name] for name in self._carried)]
         for tensor, view in zip(held, self._checked(views).values(), strict=True):
@@ -348,68 +332,3 @@ def _running(parts: Sequence[nn.Module]) -> Iterator[None]:
     yield
     for part in training:
         part.train()
-
-
-class Margins(nn.Module):
-    """A module's outputs as :meth:`ModuleModel.logits` gives them."""
-
-    def __init__(self, module: nn.Module, loss: str) -> None:
-        super().__init__()
-        self.module, self._loss = module, loss
-
-    def forward(self, X: Tensor) -> Tensor:
-        """``[n]`` or ``[n, C]`` of rows ``[n, F]``."""
-        return _margins(self.module(X), self._loss)
-
-
-def _margins(z: Tensor, loss: str) -> Tensor:
-    """Of outputs ``z [n, outputs]``: ``[n]`` of a real label or two classes, else as they are."""
-    if loss != LOG_LOSS:
-        return z[:, 0]
-    return z[:, 1] - z[:, 0] if z.shape[1] == 2 else z
-
-
-class Vmapped:
-    """A module's gradient for many hospitals at once (``raysim.training.kernels.batched.Gradient``)."""
-
-    def __init__(self, module: nn.Module, layout: Layout, loss: str = LOG_LOSS) -> None:
-        row_loss = TORCH_LOSSES[loss]
-
-        def total(theta: Tensor, X: Tensor, y: Tensor, weight: Tensor) -> Tensor:
-            z = functional_call(module, layout.split(theta), (X,))
-            return (row_loss(z, y) * weight).sum()
-
-        self._gradient: Callable[..., Tensor] = vmap(grad(total))
-
-    def accumulate(self, theta: Tensor, X: Tensor, y: Tensor, weight: Tensor, into: Tensor) -> None:
-        """See ``raysim.training.kernels.batched.Gradient``."""
-        into += self._gradient(theta, X, y, weight)
-
-
-def check(module: nn.Module, name: str, n_features: int, n_outputs: int) -> bool:
-    """Whether the module draws random numbers when it trains.
-
-    Raises ``ConfigError`` for one that does not fit the task, or whose evaluation could not be repeated. Changes its
-    buffers.
-    """
-    like = next(module.parameters(), None)
-    if like is None:
-        raise ConfigError(f"model: {name} has no parameters to train")
-    X = torch.zeros(3, n_features, dtype=like.dtype)
-    try:
-        with torch.no_grad(), torch.random.fork_rng(devices=[]):
-            before = torch.get_rng_state()
-            shape = tuple(module.eval()(X).shape)
-            between = torch.get_rng_state()
-            module.train()(X)
-            draws = not torch.equal(between, torch.get_rng_state())
-    except (RuntimeError, ValueError, IndexError) as error:
-        text = f"{type(error).__name__}: {error}".splitlines()[0]
-        raise ConfigError(f"model: {name} cannot be called with 3 rows of {n_features} features ({text})") from error
-    if shape != (3, n_outputs):
-        raise ConfigError(f"model: {name} turns 3 rows into outputs of shape {shape}, not (3, {n_outputs})")
-    if not torch.equal(before, between):
-        raise ConfigError(
-            f"model: {name} draws random numbers when it is evaluated; see that it does so in training only"
-        )
-    return draws

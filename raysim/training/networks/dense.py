@@ -44,7 +44,12 @@ class Product(torch.autograd.Function):
         """The gradients by ``x``, where it needs one, and by ``matrix``."""
         x, matrix = (tensor.detach().numpy() for tensor in ctx.saved_tensors)
         by_output = gradients[0].numpy()
-        by_x = torch.from_numpy(np.matmul(by_output, matrix)) if ctx.needs_input_grad[0] else None
+        by_x = None
+        if ctx.needs_input_grad[0]:
+            # Lying as x does: what follows goes through both, which is slow where they lie crosswise.
+            columns = x.flags.f_contiguous and not x.flags.c_contiguous
+            product = np.matmul(matrix.T, by_output.T).T if columns else np.matmul(by_output, matrix)
+            by_x = torch.from_numpy(product)
         return by_x, torch.from_numpy(np.matmul(by_output.T, x))
 
 

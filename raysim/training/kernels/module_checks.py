@@ -1,0 +1,60 @@
+"""What a module must be to be trained, found out before a run begins."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import nn
+
+from raysim.core.errors import ConfigError
+
+
+def check_autocast(value: object, device: str, precision: str) -> None:
+    """Raise ``ConfigError`` unless ``model.autocast`` is left out, or can be."""
+    if value is None:
+        return
+    if value != "bfloat16":
+        raise ConfigError(f"model.autocast: {value!r} is not bfloat16; leave it out to train in training.precision")
+    if precision != "float32":
+        raise ConfigError(f"model.autocast: bfloat16 goes with training.precision float32, not {precision}; set that")
+    if device != "cpu":
+        raise ConfigError("model.autocast: bfloat16 is for CPUs; leave it out, or set resources.device: cpu")
+
+
+def parameter_count(make: Callable[[], nn.Module]) -> int:
+    """How many parameters a module would have, which takes no memory to find out; 0 where it must be made for that."""
+    try:
+        with torch.device("meta"):
+            return sum(tensor.numel() for tensor in make().parameters())
+    except Exception:  # it puts its tensors somewhere itself; or it cannot be made at all, which is said where it is
+        return 0
+
+
+def check_module(module: nn.Module, name: str, n_features: int, n_outputs: int) -> bool:
+    """Whether the module draws random numbers when it trains.
+
+    Raises ``ConfigError`` for one that does not fit the task, or whose evaluation could not be repeated. Changes its
+    buffers.
+    """
+    like = next(module.parameters(), None)
+    if like is None:
+        raise ConfigError(f"model: {name} has no parameters to train")
+    X = torch.zeros(3, n_features, dtype=like.dtype)
+    try:
+        with torch.no_grad(), torch.random.fork_rng(devices=[]):
+            before = torch.get_rng_state()
+            shape = tuple(module.eval()(X).shape)
+            between = torch.get_rng_state()
+            module.train()(X)
+            draws = not torch.equal(between, torch.get_rng_state())
+    except (RuntimeError, ValueError, IndexError) as error:
+        text = f"{type(error).__name__}: {error}".splitlines()[0]
+        raise ConfigError(f"model: {name} cannot be called with 3 rows of {n_features} features ({text})") from error
+    if shape != (3, n_outputs):
+        raise ConfigError(f"model: {name} turns 3 rows into outputs of shape {shape}, not (3, {n_outputs})")
+    if not torch.equal(before, between):
+        raise ConfigError(
+            f"model: {name} draws random numbers when it is evaluated; see that it does so in training only"
+        )
+    return draws
