@@ -251,3 +251,22 @@ def test_categories_are_those_that_were_declared():
     features = frame()[["age", "sex", "lactate"]].astype({"sex": "category"})
     described = ranges_of(RANGES | {"sex": ["m", "x", None]}, RawColumns.of(features))
     assert described["sex"] == Categorical("sex", ("m", "x"), True)
+
+
+@pytest.mark.parametrize(
+    ("event", "shared", "hospitals", "expected"),
+    [
+        (Gaussian(1.2), False, 12, 1.2 * 2),
+        (Gaussian(1.2), True, 12, 1.2 / np.sqrt(7) * 2),  # two thirds of twelve but one
+        (Gaussian(1.2), True, 3, 1.2 * 2),
+        (Gaussian(1.2), True, 5, 1.2 / np.sqrt(2) * 2),
+        (Gaussian(1.2), True, 1, 1.2 * 2),
+        (Laplace(1.2), True, 12, np.sqrt(2) * 1.2 * 4),
+        (Laplace(1.2), False, 12, np.sqrt(2) * 1.2 * 4),
+    ],
+)
+def test_a_hospitals_noise_on_four_sums_by_hand(event: Event, shared: bool, hospitals: int, expected: float):
+    """A row of four entries is 4 long by their sum and 2 by their squares."""
+    noise = ScalerNoise(Mechanism(event, "seeded"), "patient", 3, shared)
+    assert noise.deviation(4, hospitals) == pytest.approx(expected)
+    assert noise.key == (f"{event!r}, patient, 3", shared, "seeded")

@@ -17,8 +17,9 @@ from raysim.engine.messages import Inquiry, StatisticNoise
 from raysim.engine.updates.noisy_answers import noisy_answer, without_rows
 from raysim.privacy.events import Event, Gaussian, Laplace
 from raysim.privacy.noisy_sums import Bounds, Mechanism, clipped_sum, told
-from raysim.strategies.base import HospitalRows, MeanLoss, Size
+from raysim.strategies.base import GroupSizes, HospitalRows, MeanLoss, Size
 from raysim.strategies.one_model.fedavg import FedAvg
+from raysim.strategies.patient_clusters.cluster_models import nearest_centres
 from raysim.strategies.selections.fedcls import LabelPresence
 from raysim.strategies.shared.feature_bins import FeatureCounts, FeatureQuantiles
 from raysim.strategies.shared.label_counts import LabelCounts
@@ -125,6 +126,7 @@ QUESTIONS: list[Any] = [
     Signature(("size", "prevalence")),
     Signature(("missingness",)),
     Signature(("mean", "size")),
+    GroupSizes(nearest_centres(np.array([1, 3]), np.array([[0.0, 0.0], [1.0, 1.0], [9.0, 9.0]]))),
 ]
 
 

@@ -129,6 +129,18 @@ def test_what_each_rule_bears():
     assert breakdown.kappa("median", 6, 3) == np.inf
 
 
+def test_how_many_hospitals_each_rule_needs_for_how_many_wrong_ones():
+    least = dict.fromkeys(("median", "trimmed_mean", "geometric_median", "centred_clipping"), lambda f: 2 * f + 1)
+    least |= {"krum": lambda f: 2 * f + 3, "multi_krum": lambda f: 2 * f + 3, "bulyan": lambda f: 4 * f + 3}
+    least |= {"mean": lambda f: np.inf, "norm_bound": lambda f: 0, "fltrust": lambda f: 0}
+    assert least.keys() == set(RULES)
+    for rule in RULES:
+        for f in range(1, 5):
+            for m in range(25):
+                assert breakdown.bears(rule, m, f) == (m >= least[rule](f))
+        assert breakdown.bears(rule, 1, 0)
+
+
 def test_a_share_is_the_count_that_is_meant():
     assert [Aggregation("median", assumed=share).count(10) for share in (0.1, 0.3, 0.7)] == [1, 3, 7]
     assert before.bucket_size(7, 1) == 3

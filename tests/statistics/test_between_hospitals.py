@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from scipy.integrate import quad
@@ -43,6 +45,15 @@ def test_few_hospitals(hospitals, summary, predicts):
     assert found.hospitals == hospitals
     assert np.isfinite(found.mean.estimate) == np.isfinite(found.tau) == np.isfinite(found.shrunken).all() == summary
     assert np.isfinite(found.predicted_low) == np.isfinite(found.predicted_high) == predicts
+
+
+@pytest.mark.parametrize("end", [0.0, 1.0])
+def test_a_mean_at_an_end_has_no_spread_of_logits(end):
+    curve = common_curve(sums(np.random.default_rng(1), [20] * 4, [60] * 4, 0.8))
+    summary = between_hospitals(replace(curve, auroc=np.full(4, end)))
+    assert summary.mean.estimate == pytest.approx(end)
+    assert summary.tau == 0
+    assert np.isnan(summary.tau_logit)
 
 
 def test_the_posterior_is_the_integral_over_spreads():

@@ -11,7 +11,8 @@ import pytest
 
 from raysim.core import registry
 from raysim.strategies.one_model.fedprox import FedProx
-from raysim.strategies.shared.label_counts import check_epsilon
+from raysim.strategies.shared.clustering import capped, number_of
+from raysim.strategies.shared.label_counts import check_classes, check_epsilon
 from raysim.strategies.shared.personalization import Personalization
 from raysim.strategies.shared.proximal import global_pull
 from tests.strategies.test_clust_psi import hospital, view_of
@@ -165,6 +166,12 @@ def test_the_least_epsilon_of_label_counts():
             check_epsilon(epsilon)
 
 
+def test_what_counts_classes_refuses_a_label_that_is_a_number():
+    check_classes("by", 2, "choose features")
+    with pytest.raises(ValueError, match=r"^by needs the classes of a label, .* is a number; choose features$"):
+        check_classes("by", 0, "choose features")
+
+
 def test_numbers_by_hospital():
     assert FedProx(mu_by_hospital={"h1": 0.0}, straggler_epochs={"h1": 0}).mu_by_hospital == {"h1": 0.0}
     with pytest.raises(ValueError, match=r"^mu_by_hospital\.h1: "):
@@ -179,3 +186,22 @@ def test_a_hospital_with_a_number_of_its_own_is_pulled_by_it():
     assert (own.weight.tolist(), own.towards.tolist()) == ([0.5, 2.0], [0, 0])
     of_all = global_pull(view, ids, 0.5, {})
     assert (of_all.weight, of_all.towards.tolist()) == (0.5, [0, 0])
+
+
+def test_only_hospitals_that_are_there_have_numbers_of_their_own():
+    sizes = np.array([2, 2, 2])
+    for key in ("mu_by_hospital", "straggler_epochs"):
+        FedProx(**{key: {"h1": 1}}).check(["h0", "h1", "h2"], sizes)
+        with pytest.raises(ValueError, match=rf"^{key}: no hospital is called 'h3'; the first is 'h0'$"):
+            FedProx(**{key: {"h1": 1, "h3": 1}}).check(["h0", "h1", "h2"], sizes)
+    view, ids = view_of([hospital([1, 1])] * 3), np.array([0, 2])
+    slow = FedProx(straggler_epochs={"h2": 0})
+    assert slow.problem(view, slow.setup(view), ids).visit.epochs.tolist() == [view.local_epochs, 0]
+    assert FedProx().problem(view, slow.setup(view), ids).visit.epochs is None
+
+
+def test_clusters_are_at_most_one_for_each_hospital_unless_a_number_is_given():
+    sizes = np.array([3, 0, 2, 9, 0, 1, 1, 4])
+    assert (number_of("auto", sizes), number_of("auto", sizes[:6]), number_of(7, sizes[:3])) == (5, 4, 7)
+    assert capped("auto", sizes[:6]) == "clusters: 4 in place of 5, one for each hospital with training rows"
+    assert [capped("auto", np.append(sizes, 5)), capped("auto", sizes[:7]), capped(3, sizes[:3])] == ["", "", ""]

@@ -12,6 +12,7 @@ import pytest
 from raysim.strategies.base import (
     LAST,
     MIXTURE,
+    NEAREST,
     OWN,
     POOLED,
     Contrast,
@@ -268,3 +269,24 @@ def test_a_mistake_about_groups_of_rows_is_named_by_its_field(wrong, frame, mess
     with pytest.raises(Invalid) as raised:
         check_problem(wrong, IDS, frame)
     assert str(raised.value).startswith(message)
+
+
+NEAREST_OF_TWO = LocalProblem(start=np.full(3, NEAREST), upload=Upload(WEIGHT, sums=2))
+"""All choose among two models, which come after the first of the bank."""
+
+
+def test_hospitals_choose_where_they_start_all_together_and_nobody_tells_where():
+    three = Frame(size=4, models=3)
+    check_problem(NEAREST_OF_TWO, IDS, three)
+    with pytest.raises(Invalid, match=r"^start: NEAREST for some; let all hospitals choose, or none$"):
+        check_problem(replace(NEAREST_OF_TWO, start=np.array([NEAREST, 0, NEAREST])), IDS, three)
+    needed = "^start: NEAREST needs an upload with a weight for each hospital, no into and 2 sums, one for each model"
+    for wrong in (
+        Upload(WEIGHT, sums=3),
+        Upload(WEIGHT, sums=2, into=np.array([0, 1, 0])),
+        Upload(np.ones((3, 2)), sums=2),
+        Upload(single=True, sums=2),
+        None,
+    ):
+        with pytest.raises(Invalid, match=needed):
+            check_problem(replace(NEAREST_OF_TWO, upload=wrong, visit=KEPT if wrong is None else Visit()), IDS, three)

@@ -152,3 +152,25 @@ def test_layers_as_a_module_say_their_shapes_and_what_they_should():
     assert lone(torch.tensor([[1.0, -2.0]], dtype=torch.float64)).tolist() == [0.0]
     several = dense([(np.ones((1, 2)), np.zeros(1)), (np.ones((2, 1)), np.array([0.0, -4.0]))])
     assert several(torch.tensor([[1.0, 2.0]], dtype=torch.float64)).tolist() == [[3.0, -1.0]]
+
+
+@pytest.mark.parametrize(
+    ("family", "classes", "options"),
+    [
+        ("logistic_regression", 2, {}),
+        ("logistic_regression", 3, {}),
+        ("linear_regression", 0, {}),
+        ("mlp", 2, {"hidden": [4, 3]}),
+        ("mlp", 3, {"hidden": [4]}),
+        ("mlp", 0, {"hidden": []}),
+        (f"{__name__}.Wide", 2, {}),
+        (f"{__name__}.Wide", 4, {}),
+        (f"{__name__}.Wide", 0, {}),
+    ],
+)
+def test_a_model_as_a_module_says_what_the_model_says(family: str, classes: int, options: dict[str, Any]) -> None:
+    model: Any = build_model(family, 5, classes, options=options, precision="float64")
+    theta, X = rng().normal(size=model.layout.size), rng().normal(size=(6, 5))
+    said = model.as_module(theta)(torch.from_numpy(X)).detach().numpy()
+    assert said.shape == ((6, classes) if classes > 2 else (6,))
+    np.testing.assert_allclose(said, model.logits(theta, X), rtol=0, atol=1e-12)

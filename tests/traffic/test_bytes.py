@@ -1,0 +1,106 @@
+"""What a round costs, entry by entry: bytes down and up of problems of each kind, by hand."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from raysim.strategies.base import (
+    LAST,
+    MIXTURE,
+    NEAREST,
+    OWN,
+    POOLED,
+    LocalProblem,
+    Objective,
+    Pull,
+    RowGroups,
+    Upload,
+    Variates,
+    Visit,
+)
+from raysim.strategies.hospital_clusters.ifca import Counted
+from raysim.traffic.ledger import Bytes, Ledger, downlink, named_rows, record_training
+
+IDS = np.array([1, 4, 7])
+PLAIN = LocalProblem(start=np.array([0, 2, 0]), upload=Upload(np.ones(3)))
+GROUPS = LocalProblem(
+    start=np.array([1, 2, 1, 0]),
+    upload=Upload(np.ones(4)),
+    groups=RowGroups(np.array([1, 1, 4, 7]), np.array([0, 1, 0, 1]), np.array([3, 3, 3, 3])),
+)
+VARIATES = replace(PLAIN, objective=Objective(variates=Variates(np.zeros(5), np.ones(3), "gradient")))
+CHOSEN = LocalProblem(start=np.full(3, NEAREST), upload=Upload(np.ones(3), sums=2, message=Counted(2)))
+
+
+def recorded(problem: LocalProblem, ids: np.ndarray = IDS, **keys) -> tuple[tuple[int, int], list]:
+    """Bytes down and up, and the entries, of a model of five scalars out of a bank of three."""
+    ledger = Ledger()
+    both = record_training(ledger, 2, ids, problem, 5, 3, keys.pop("losses", False), **keys)
+    return both, [(t, kind, who.tolist(), sent.tolist()) for t, kind, who, sent in ledger.entries]
+
+
+def test_a_model_goes_down_and_a_vector_and_the_number_of_rows_come_up():
+    assert recorded(PLAIN) == ((60, 72), [(2, "update", [1, 4, 7], [24, 24, 24])])
+    assert recorded(PLAIN, losses=True) == ((60, 84), [(2, "update", [1, 4, 7], [28, 28, 28])])
+    assert recorded(replace(PLAIN, upload=None, visit=Visit(keep=True))) == ((60, 0), [])
+    assert recorded(PLAIN, np.array([POOLED])) == ((0, 0), [])
+
+
+def test_a_hospital_that_trains_on_groups_sends_a_vector_for_each_and_no_number():
+    """The first has two groups, with a model each; the others have one."""
+    ids = GROUPS.entries(IDS)
+    assert recorded(GROUPS, ids) == ((80, 80), [(2, "update", [1, 4, 7], [40, 20, 20])])
+    assert recorded(GROUPS, ids, losses=True) == ((80, 96), [(2, "update", [1, 4, 7], [48, 24, 24])])
+    alike = replace(GROUPS, start=np.array([1, 1, 1, 0]))
+    assert recorded(alike, ids)[0] == (60, 80)
+
+
+def test_compressed_vectors_have_their_own_bytes():
+    sizes = {"vector_bytes": np.array([9, 10, 11])}
+    assert recorded(PLAIN, **sizes) == ((60, 42), [(2, "update", [1, 4, 7], [13, 14, 15])])
+    assert recorded(PLAIN, losses=True, **sizes) == ((60, 54), [(2, "update", [1, 4, 7], [17, 18, 19])])
+    of_groups = recorded(GROUPS, GROUPS.entries(IDS), vector_bytes=np.array([9, 10, 11, 12]))
+    assert of_groups == ((80, 42), [(2, "update", [1, 4, 7], [19, 11, 12])])
+
+
+def test_a_control_variate_travels_both_ways():
+    update, variate = (2, "update", [1, 4, 7], [24] * 3), (2, "variate", [1, 4, 7], [20] * 3)
+    assert recorded(VARIATES) == ((120, 132), [update, variate])
+
+
+def test_who_chooses_receives_all_models_and_sends_a_vector_and_a_count_for_each():
+    assert recorded(CHOSEN) == ((120, 156), [(2, "update", [1, 4, 7], [4 * (10 + 2 + 1)] * 3)])
+
+
+def test_each_row_that_is_named_comes_once():
+    pulls = (Pull(np.array([0.5, 0.0, 1.0]), np.array([1, 1, 0])), Pull(0.0, np.array([2, 2, 2])))
+    pulled = replace(PLAIN, objective=Objective(pulls=pulls))
+    assert named_rows(pulled).tolist() == [[0, 1, OWN], [2, OWN, OWN], [0, 0, OWN]]
+    assert downlink(pulled, 5, 3).tolist() == [10, 5, 5]
+    chain = LocalProblem(start=np.array([OWN, 2, MIXTURE]), then=LocalProblem(start=np.array([1, LAST, LAST])))
+    assert named_rows(chain).tolist() == [[OWN, 1], [2, LAST], [MIXTURE, LAST]]
+    assert downlink(chain, 5, 3).tolist() == [5, 5, 15]
+    assert downlink(CHOSEN, 5, 3).tolist() == [10, 10, 10]
+
+
+def test_a_ledger_adds_up_what_is_traffic():
+    ledger = Ledger()
+    assert ledger.add(0, "sizes", np.array([0, 1, 2]), 1) == 12
+    assert ledger.add(2, "update", np.array([0, 2]), np.array([5, 6])) == 44
+    assert ledger.add_bytes(2, "update", np.array([2]), np.array([7])) == 7
+    assert ledger.add(2, "metrics", np.array([0, 1, 2]), 9) == 108
+    assert ledger.add(3, "predictions", np.array([0]), 9) == 36
+    assert ledger.sent_by_round() == {0: 12, 2: 51}
+    assert [ledger.sent(t) for t in range(4)] == [12, 0, 51, 0]
+    assert [ledger.times(kind) for kind in ("update", "sizes", "metrics", "nothing")] == [2, 1, 1, 0]
+    assert (Bytes(3, 4).both, Bytes().both) == (7, 0)
+
+
+@pytest.mark.parametrize("kind", ["metrics", "predictions"])
+def test_what_the_experimenter_is_told_is_no_traffic(kind: str):
+    ledger = Ledger()
+    ledger.add(1, kind, IDS, 2)
+    assert ledger.sent_by_round() == {}
