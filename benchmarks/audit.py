@@ -21,7 +21,7 @@ import pandas as pd
 
 from raysim.config import reading
 from raysim.core.errors import PrivacyBroken
-from raysim.experiment.audit import audit
+from raysim.experiment.audits.audit import audit
 from raysim.privacy import clip, noise
 from raysim.training.kernels import clipped, linear_clip
 

@@ -54,7 +54,7 @@ def audit(
 
     from raysim.config import reading
     from raysim.core import bounded
-    from raysim.experiment.audit import audit as play
+    from raysim.experiment.audits.audit import audit as play
     from raysim.report.progress import say, waiting
 
     console = console_of(json)

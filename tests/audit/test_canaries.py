@@ -16,7 +16,7 @@ from raysim.core.errors import PrivacyBroken
 from raysim.data.canaries import with_hospitals, with_patients
 from raysim.data.federation import Federation
 from raysim.engine.reception.canaries import Canaries
-from raysim.experiment.audit import audit
+from raysim.experiment.audits.audit import audit
 from raysim.strategies.base import Update
 from raysim.training.kernels.clipped import Traceable, clipped_sum
 from raysim.training.models import build_model

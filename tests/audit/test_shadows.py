@@ -13,7 +13,7 @@ import pytest
 from raysim.config.reading import resolve
 from raysim.core.streams import stream
 from raysim.data.rearranged import copies, halves
-from raysim.experiment import shadows
+from raysim.experiment.audits import shadows
 from raysim.experiment.runs import Experiment
 from raysim.experiment.session import open_session
 from raysim.report.audit import by_size, lead

@@ -35,7 +35,7 @@ OTHER_MEANINGS = {
             "raysim/engine/reception/promise_checks.py",
             "raysim/engine/reception/promises.py",
             "raysim/engine/reception/receiver.py",
-            "raysim/experiment/canary_audit.py",
+            "raysim/experiment/audits/canary_audit.py",
         ),
     ],
     "all": [

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 import ray
 
-from raysim.tune.heartbeat import Heartbeats, Pulse
+from raysim.tune.running.heartbeat import Heartbeats, Pulse
 
 
 @pytest.fixture

@@ -21,7 +21,7 @@ from raysim.strategies.shared import importing
 from raysim.training.base import Optimizer
 from raysim.tune.places import Hospitals
 from raysim.tune.plan import make_plan
-from raysim.tune.trainable import TrialProcess
+from raysim.tune.running.trainable import TrialProcess
 from raysim.tune.trial import Trial, continued, figures, mean_and_spread
 from tests.tune.conftest import small_tree
 

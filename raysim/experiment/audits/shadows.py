@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 from raysim.data.federation import Federation
 from raysim.data.rearranged import copies
 from raysim.engine.job import Job, Outcome
+from raysim.experiment.audits.side_by_side import Apart, SideBySide, can_be_together
 from raysim.experiment.session import Session
-from raysim.experiment.side_by_side import Apart, SideBySide, can_be_together
 
 Opened = Callable[[Federation], AbstractContextManager[Session]]
 """Brings up the hospitals of a federation."""

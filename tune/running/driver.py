@@ -13,13 +13,13 @@ from raysim.cluster.ray_private import plain_trials
 from raysim.config.schema import Config
 from raysim.core import blas, host
 from raysim.strategies.shared.importing import search_path
-from raysim.tune.heartbeat import Heartbeats
 from raysim.tune.journal import Journal
 from raysim.tune.places import Places
 from raysim.tune.plan import SweepPlan, draw_seed
+from raysim.tune.running.heartbeat import Heartbeats
+from raysim.tune.running.watch import Listener, Watch
 from raysim.tune.search import Proposals, make_source
 from raysim.tune.settings import Pbt
-from raysim.tune.watch import Listener, Watch
 
 SCRATCH = ".tune"
 """Where Ray Tune keeps what it needs while it runs; removed afterwards."""
@@ -65,8 +65,8 @@ def drive(
         return
     from ray import tune
 
+    from raysim.tune.running.trainable import MEMORY, TrialProcess
     from raysim.tune.schedulers import make_scheduler
-    from raysim.tune.trainable import MEMORY, TrialProcess
 
     space = plan.space
     source = make_source(plan.sweep, space, draw_seed(config), journal.trials.values())

@@ -6,8 +6,8 @@ Three questions:
   run on ``shadows`` federations in which each row is in with probability one half.
 - How much at least is epsilon? Canaries are in by a fair coin; how many of them an auditor guesses right is a lower
   bound (:mod:`raysim.audit.one_run`). Where something is promised the auditor sees what the promise says that its
-  adversary may see (:mod:`raysim.experiment.canary_audit`); where nothing is, canaries are rows of random signs with
-  random labels, and the auditor sees the last model alone.
+  adversary may see (:mod:`raysim.experiment.audits.canary_audit`); where nothing is, canaries are rows of random signs
+  with random labels, and the auditor sees the last model alone.
 - What does one row's update show? Of a linear model, the row (:mod:`raysim.audit.inversion`).
 """
 
@@ -32,10 +32,10 @@ from raysim.core.streams import stream
 from raysim.data.federation import Federation
 from raysim.data.rearranged import Added, halves, rearranged, trained_on
 from raysim.engine.job import Job, Outcome
-from raysim.experiment.canary_audit import can_be_marked, watched
+from raysim.experiment.audits.canary_audit import can_be_marked, watched
+from raysim.experiment.audits.shadows import Opened, outputs_of_shadows
 from raysim.experiment.runs import Experiment
 from raysim.experiment.session import Session, open_session
-from raysim.experiment.shadows import Opened, outputs_of_shadows
 from raysim.statistics.auroc import delong, placements
 from raysim.statistics.intervals import auroc_interval
 from raysim.statistics.size_slope import size_slope

@@ -24,8 +24,8 @@ from raysim.engine.job import Job, Outcome
 from raysim.engine.messages import ModelSpec
 from raysim.engine.reception.canaries import Canaries
 from raysim.engine.reception.promises import Terms, multipliers
+from raysim.experiment.audits.shadows import Opened
 from raysim.experiment.session import Session
-from raysim.experiment.shadows import Opened
 from raysim.strategies.base import Floats, Ids
 from raysim.training.base import Layout
 from raysim.training.canaries import WithCanaries

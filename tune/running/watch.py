@@ -7,8 +7,8 @@ from typing import Any, Protocol
 from ray.tune import Callback
 
 from raysim.engine.job import Round
-from raysim.tune.heartbeat import Heartbeats
 from raysim.tune.journal import Finished, Journal, Status
+from raysim.tune.running.heartbeat import Heartbeats
 from raysim.tune.trial import Report, continued
 
 
