@@ -27,8 +27,8 @@ import torch
 from threadpoolctl import threadpool_limits
 from torch import Tensor, nn
 
-from raysim.config.evaluation import EvaluationSection
-from raysim.config.resources import ResourcesSection
+from raysim.config.sections.evaluation import EvaluationSection
+from raysim.config.sections.resources import ResourcesSection
 from raysim.core import blas
 from raysim.core.streams import stream
 from raysim.data.federation import Federation, write

@@ -19,8 +19,8 @@ import numpy as np
 import psutil
 
 from benchmarks.process import tree_pss
-from raysim.config.evaluation import EvaluationSection
-from raysim.config.resources import ResourcesSection
+from raysim.config.sections.evaluation import EvaluationSection
+from raysim.config.sections.resources import ResourcesSection
 from raysim.data.federation import Federation, write
 from raysim.engine.job import Job, Outcome, Round
 from raysim.engine.messages import ModelSpec, Work

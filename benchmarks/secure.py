@@ -15,8 +15,8 @@ import numpy as np
 
 from raysim.cluster.placement import Placement, balance
 from raysim.cluster.pool import LocalPool
-from raysim.config.evaluation import EvaluationSection
-from raysim.config.secure import SecureSection
+from raysim.config.sections.evaluation import EvaluationSection
+from raysim.config.sections.secure import SecureSection
 from raysim.data.federation import Federation, write
 from raysim.engine.coordinator import Coordinator
 from raysim.engine.job import Job

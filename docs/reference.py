@@ -17,7 +17,7 @@ from pydantic.fields import FieldInfo
 
 from raysim.config.listing import bounds_in_words, type_in_words
 from raysim.config.schema import Config
-from raysim.config.system import LIMITS
+from raysim.config.sections.system import LIMITS
 from raysim.core.defaults import FILES, table
 
 PAGE = Path(__file__).with_name("configuration.md")

@@ -24,14 +24,14 @@ from raysim.cluster.forked import OF_RUNS, fork_server
 from raysim.cluster.placement import Placement, balance
 from raysim.cluster.pool import LocalPool
 from raysim.cluster.token_file import private_token
-from raysim.config.evaluation import EvaluationSection
-from raysim.config.system import SystemSection
+from raysim.config.sections.evaluation import EvaluationSection
+from raysim.config.sections.system import SystemSection
 from raysim.core import host
 from raysim.core.errors import ConfigError
 from raysim.data.federation import Federation, write
+from raysim.engine.checks.job_checks import check_job
 from raysim.engine.coordinator import Coordinator
 from raysim.engine.job import Job, Outcome
-from raysim.engine.job_checks import check_job
 from raysim.engine.messages import ModelSpec, Work
 from raysim.strategies.base import Selection, Strategy
 from raysim.strategies.selections.sampling import All

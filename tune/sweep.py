@@ -30,10 +30,10 @@ from raysim.tracking.client import check_reachable
 from raysim.tune import results
 from raysim.tune.choice import Choice, choose, reason
 from raysim.tune.journal import JOURNAL, Journal, digest, working
-from raysim.tune.places import Places, open_places
 from raysim.tune.plan import SweepPlan, make_plan
 from raysim.tune.promised import cost
 from raysim.tune.running.driver import drive
+from raysim.tune.running.places import Places, open_places
 from raysim.tune.running.progress import SweepProgress
 from raysim.tune.tracking import SweepTracker
 from raysim.tune.trial import figures, headline

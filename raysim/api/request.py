@@ -16,9 +16,9 @@ from raysim.config import reading
 from raysim.config.checking import validated
 from raysim.config.overrides import laid_over
 from raysim.config.paths import anchored
-from raysim.config.plugin_sections import StrategySection
 from raysim.config.reading import Source
 from raysim.config.schema import Config
+from raysim.config.sections.plugin_sections import StrategySection
 from raysim.config.written import is_elsewhere
 from raysim.core import host
 from raysim.core.errors import ConfigError

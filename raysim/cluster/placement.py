@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from raysim.config.nodes import Node, amount, inventory
-from raysim.config.resources import ResourcesSection
+from raysim.config.sections.resources import ResourcesSection
 from raysim.core.errors import ResourceError, nearest
 from raysim.strategies.base import Ids
 

@@ -23,7 +23,7 @@ from typing import Any, Literal, NamedTuple, Union, get_args, get_origin, get_ty
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
-from raysim.config.plugin_sections import PlugIn
+from raysim.config.sections.plugin_sections import PlugIn
 from raysim.core import registry
 from raysim.strategies import GROUPS
 

@@ -13,9 +13,9 @@ from pydantic_core import PydanticSerializationError, to_jsonable_python
 
 from raysim.config.checking import validated
 from raysim.config.paths import anchored, shown
-from raysim.config.plugin_sections import DataSection, ModelSection, PlugIn, SelectionSection, StrategySection
-from raysim.config.privacy import PREPROCESSING, RowUnit
 from raysim.config.schema import Config
+from raysim.config.sections.plugin_sections import DataSection, ModelSection, PlugIn, SelectionSection, StrategySection
+from raysim.config.sections.privacy import PREPROCESSING, RowUnit
 from raysim.config.sizes import SIZE_KEYS
 from raysim.config.written import fields_of
 from raysim.core import registry

@@ -11,8 +11,8 @@ from raysim.config import loading, plugins
 from raysim.config.checking import validated
 from raysim.config.overrides import laid_over, parsed
 from raysim.config.paths import anchored, shown
-from raysim.config.plugin_sections import StrategySection
 from raysim.config.schema import Config
+from raysim.config.sections.plugin_sections import StrategySection
 from raysim.core import registry
 from raysim.core.errors import ConfigError
 

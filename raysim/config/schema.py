@@ -14,16 +14,22 @@ from pydantic import (
     model_validator,
 )
 
-from raysim.config.adversary import AdversarySection
-from raysim.config.aggregation import AggregationSection
-from raysim.config.compression import CompressionSection
-from raysim.config.evaluation import EvaluationSection
-from raysim.config.plugin_sections import DataSection, ModelSection, SelectionSection, StrategySection, short_enough
-from raysim.config.privacy import PREPROCESSING, PrivacySection
-from raysim.config.resources import ResourcesSection
-from raysim.config.secure import SecureSection
-from raysim.config.system import SystemSection
-from raysim.config.training import TrainingSection, TuneSection
+from raysim.config.sections.adversary import AdversarySection
+from raysim.config.sections.aggregation import AggregationSection
+from raysim.config.sections.compression import CompressionSection
+from raysim.config.sections.evaluation import EvaluationSection
+from raysim.config.sections.plugin_sections import (
+    DataSection,
+    ModelSection,
+    SelectionSection,
+    StrategySection,
+    short_enough,
+)
+from raysim.config.sections.privacy import PREPROCESSING, PrivacySection
+from raysim.config.sections.resources import ResourcesSection
+from raysim.config.sections.secure import SecureSection
+from raysim.config.sections.system import SystemSection
+from raysim.config.sections.training import TrainingSection, TuneSection
 from raysim.core.defaults import default, table
 from raysim.core.errors import ConfigError
 from raysim.core.section import Section, Seed

@@ -17,12 +17,12 @@ from numpy.typing import NDArray
 
 from raysim.core.streams import stream
 from raysim.data.federation import PARTS, Federation
-from raysim.engine import subgroups
-from raysim.engine.divisions import Groups
 from raysim.engine.local_training import LocalTraining
-from raysim.engine.losses import weighted_losses
+from raysim.engine.measuring import subgroups
+from raysim.engine.measuring.divisions import Groups
+from raysim.engine.measuring.losses import weighted_losses
+from raysim.engine.measuring.scoring import PartRows, joined
 from raysim.engine.messages import MODEL, HospitalStates, Inquiry, PartialResult, RoundPlan, Work
-from raysim.engine.scoring import PartRows, joined
 from raysim.engine.updates.contributions import Contributions
 from raysim.engine.updates.noisy_answers import noisy_answer, noisy_counts
 from raysim.engine.visits.naming import named

@@ -10,19 +10,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from raysim.adversaries.figures import AttackFigures
-from raysim.config.adversary import AdversarySection
-from raysim.config.aggregation import AggregationSection
-from raysim.config.compression import CompressionSection
-from raysim.config.evaluation import EvaluationSection
-from raysim.config.privacy import PrivacySection
-from raysim.config.secure import SecureSection
-from raysim.config.system import SystemSection
-from raysim.config.training import StopSection
+from raysim.config.sections.adversary import AdversarySection
+from raysim.config.sections.aggregation import AggregationSection
+from raysim.config.sections.compression import CompressionSection
+from raysim.config.sections.evaluation import EvaluationSection
+from raysim.config.sections.privacy import PrivacySection
+from raysim.config.sections.secure import SecureSection
+from raysim.config.sections.system import SystemSection
+from raysim.config.sections.training import StopSection
 from raysim.data.federation import Federation
-from raysim.engine.losses import TrainingLosses
+from raysim.engine.measuring.losses import TrainingLosses
+from raysim.engine.measuring.subgroups import Grouping
 from raysim.engine.messages import HospitalStates, Work
 from raysim.engine.stopping import Stopped, Stopping
-from raysim.engine.subgroups import Grouping
 from raysim.metrics.error_counts import ErrorCounts
 from raysim.metrics.score_counts import ScoreCounts
 from raysim.privacy.statement import Statement

@@ -16,14 +16,14 @@ import numpy as np
 from raysim.core.packing import pack_memory, pack_state
 from raysim.data.federation import pooled_rows
 from raysim.engine.cadence import Cadence
-from raysim.engine.evaluation import Measured, existing
+from raysim.engine.checks.standing_checks import check_promise, check_remembered, check_residuals
 from raysim.engine.job import Event, History, Job, Outcome, Round, RunState
-from raysim.engine.losses import constant_loss
+from raysim.engine.measuring.evaluation import Measured, existing
+from raysim.engine.measuring.losses import constant_loss
 from raysim.engine.messages import PartialResult
 from raysim.engine.pool import Pool
 from raysim.engine.remote import RemoteState
 from raysim.engine.server import JobServer
-from raysim.engine.standing_checks import check_promise, check_remembered, check_residuals
 from raysim.engine.stopping import Stopped, Stopping
 from raysim.strategies.base import POOLED, Floats, Ids, Question
 from raysim.strategies.checks.answers import check_state

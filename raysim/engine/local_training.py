@@ -16,8 +16,8 @@ from raysim.core.errors import RaysimError, TrainingDiverged
 from raysim.core.exact import ExactSum, largest_entry
 from raysim.data.contribution import Contribution
 from raysim.data.federation import Federation
-from raysim.engine.divisions import Groups
-from raysim.engine.losses import weighted_losses
+from raysim.engine.measuring.divisions import Groups
+from raysim.engine.measuring.losses import weighted_losses
 from raysim.engine.messages import (
     FIRST,
     HELD,

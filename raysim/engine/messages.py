@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from raysim.config.privacy import RowUnit
+from raysim.config.sections.privacy import RowUnit
 from raysim.data.federation import Federation
-from raysim.engine.subgroups import GroupFigures, Grouping
+from raysim.engine.measuring.subgroups import GroupFigures, Grouping
 from raysim.engine.updates.release import Release
 from raysim.metrics.error_counts import ErrorCounts
 from raysim.metrics.score_counts import ScoreCounts
@@ -22,7 +22,7 @@ from raysim.training.class_weights import ClassWeights
 from raysim.training.models import build_model
 
 if TYPE_CHECKING:
-    from raysim.config.plugin_sections import ModelSection
+    from raysim.config.sections.plugin_sections import ModelSection
     from raysim.engine.updates.compressing import Compressing
     from raysim.engine.updates.secure_sums import Masking
 

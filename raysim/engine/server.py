@@ -13,9 +13,9 @@ from numpy.typing import NDArray
 
 from raysim.core.streams import stream
 from raysim.data.federation import Federation, pooled_rows
-from raysim.engine.checked import CheckedStrategy
-from raysim.engine.evaluation import Evaluation, Measured
+from raysim.engine.checks.checked import CheckedStrategy
 from raysim.engine.job import Job, Outcome, Round, RunState
+from raysim.engine.measuring.evaluation import Evaluation, Measured
 from raysim.engine.messages import PartialResult, RoundPlan, Work
 from raysim.engine.pool import Pool
 from raysim.engine.reception.between import Between

@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
-from raysim.config.training import StopSection
+from raysim.config.sections.training import StopSection
 from raysim.strategies.base import Ids
 
 

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from raysim.config.system import SystemSection
+from raysim.config.sections.system import SystemSection
 from raysim.core.errors import ConfigError, nearest
 from raysim.engine.job import Outcome, Result, Round
 from raysim.metrics.labels import TaskKind

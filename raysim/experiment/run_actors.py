@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from raysim.cluster.answers import cause_of, first_answers
-from raysim.config.resources import ResourcesSection
+from raysim.config.sections.resources import ResourcesSection
 from raysim.core import blas
 from raysim.core.compute import settle
 from raysim.core.errors import ResourceError

@@ -17,12 +17,12 @@ from rich.console import Console
 
 from raysim.config import plugins, reading
 from raysim.config.schema import Config
-from raysim.config.training import TuneSection
+from raysim.config.sections.training import TuneSection
 from raysim.core.errors import ConfigError, TrainingDiverged
 from raysim.data.federation import Federation
 from raysim.engine import timing
+from raysim.engine.checks.job_checks import check_job
 from raysim.engine.job import Job, Result
-from raysim.engine.job_checks import check_job
 from raysim.engine.messages import ModelSpec
 from raysim.engine.reception.attack_checks import warnings
 from raysim.engine.reception.noisy_statistics import left_out

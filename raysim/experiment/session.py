@@ -15,7 +15,7 @@ from raysim.cluster.forked import MODULES
 from raysim.cluster.placement import Placement, balance, describe, place
 from raysim.cluster.pool import LocalPool, RayPool
 from raysim.config.nodes import Node, parse_nodes
-from raysim.config.resources import ResourcesSection
+from raysim.config.sections.resources import ResourcesSection
 from raysim.core import blas, host
 from raysim.core.errors import ResourceError
 from raysim.engine.cadence import Every

@@ -18,9 +18,9 @@ import numpy as np
 
 from raysim.config import plugins
 from raysim.config.checking import validated
-from raysim.config.evaluation import EvaluationSection
 from raysim.config.schema import Config
-from raysim.config.training import TrainingSection, TuneSection
+from raysim.config.sections.evaluation import EvaluationSection
+from raysim.config.sections.training import TrainingSection, TuneSection
 from raysim.core.errors import ConfigError
 from raysim.data.federation import Federation
 from raysim.engine.job import Outcome

@@ -22,7 +22,7 @@ import numpy as np
 from raysim.core.errors import ConfigError, ResourceError
 from raysim.core.packing import Arrays, pack, pack_memory, pack_state, unpack, unpack_state
 from raysim.engine.job import History, Round, RunState
-from raysim.engine.losses import TrainingLosses
+from raysim.engine.measuring.losses import TrainingLosses
 from raysim.engine.messages import HospitalStates
 from raysim.engine.stopping import Stopping
 from raysim.storage.file_store import FileStore, file_store, reason

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from raysim.config.evaluation import ClinicalSection
+from raysim.config.sections.evaluation import ClinicalSection
 from raysim.core.streams import stream
 from raysim.data.federation import Federation
 from raysim.engine.job import Outcome
-from raysim.engine.subgroups import EVERYWHERE
+from raysim.engine.measuring.subgroups import EVERYWHERE
 from raysim.metrics.score_counts import ScoreCounts
 from raysim.statistics.clinical.curves import CURVE, HOSPITAL_CURVE, calibration_bins, net_benefit_curve
 from raysim.statistics.clinical.equity import ClinicalEquity, clinical_equity

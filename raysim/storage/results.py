@@ -17,15 +17,16 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
-from raysim.config.evaluation import EvaluationSection
-from raysim.config.system import SystemSection
+from raysim.config.sections.evaluation import EvaluationSection
+from raysim.config.sections.system import SystemSection
 from raysim.core.errors import ConfigError
 from raysim.core.package import __version__
 from raysim.core.plain_yaml import dumped
 from raysim.data.federation import PARTS, Federation
 from raysim.data.fitted import slices
-from raysim.engine import subgroups, timing
+from raysim.engine import timing
 from raysim.engine.job import Outcome, Round
+from raysim.engine.measuring import subgroups
 from raysim.metrics.predictions import predictions
 from raysim.statistics.auroc import delong_of_sums
 from raysim.statistics.between_hospitals import between_hospitals

@@ -29,9 +29,9 @@ from raysim.core.errors import ConfigError, ResourceError
 from raysim.core.packing import Arrays, pack, unpack
 from raysim.data.federation import Federation
 from raysim.engine.job import Outcome
-from raysim.engine.losses import TrainingLosses
+from raysim.engine.measuring.losses import TrainingLosses
+from raysim.engine.measuring.subgroups import Grouping
 from raysim.engine.stopping import Stopped
-from raysim.engine.subgroups import Grouping
 from raysim.metrics.error_counts import ErrorCounts
 from raysim.metrics.score_counts import ScoreCounts
 from raysim.privacy.statement import Statement

@@ -9,7 +9,7 @@ import numpy as np
 from pydantic import Field, field_validator
 
 from raysim.config.checking import validated
-from raysim.config.plugin_sections import StrategySection
+from raysim.config.sections.plugin_sections import StrategySection
 from raysim.core.errors import ConfigError, nearest
 from raysim.core.section import Section, Seed
 from raysim.data.heterogeneity import label_metrics

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from raysim.config.system import DRAWS, LIMITS, MEGABIT, PERFECT, Hospital, SystemSection
+from raysim.config.sections.system import DRAWS, LIMITS, MEGABIT, PERFECT, Hospital, SystemSection
 from raysim.core.errors import ConfigError, nearest
 from raysim.core.streams import stream
 from raysim.core.tabular import number, read_rows

@@ -14,7 +14,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from raysim.config.system import SystemSection
+from raysim.config.sections.system import SystemSection
 from raysim.core.errors import ConfigError
 from raysim.core.streams import stream
 from raysim.strategies.base import (

@@ -7,8 +7,8 @@ from dataclasses import replace
 
 import numpy as np
 
+from raysim.config.sections.system import SystemSection
 from raysim.config.sizes import enlarged
-from raysim.config.system import SystemSection
 from raysim.core.errors import ConfigError
 from raysim.strategies.base import Ask, FederationView, Floats, Ids, Selection, Strategy
 from raysim.traffic.ledger import SCALAR_BYTES

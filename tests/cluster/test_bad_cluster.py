@@ -17,7 +17,7 @@ from raysim.cluster import greeting, ray_private
 from raysim.cluster.placement import Placement, place
 from raysim.cluster.software import check_same, software
 from raysim.config.nodes import Node
-from raysim.config.resources import ResourcesSection
+from raysim.config.sections.resources import ResourcesSection
 from raysim.core.errors import HangingError, ResourceError
 from raysim.experiment.session import place_live
 from tests.commands import in_a_process

@@ -20,8 +20,8 @@ import ray
 
 from raysim.cluster.placement import Placement, balance
 from raysim.cluster.pool import RayPool
-from raysim.config.evaluation import EvaluationSection
-from raysim.config.resources import ResourcesSection
+from raysim.config.sections.evaluation import EvaluationSection
+from raysim.config.sections.resources import ResourcesSection
 from raysim.core.errors import ResourceError, TrainingDiverged
 from raysim.data.federation import Federation
 from raysim.engine.job import Job, Outcome, Round, RunState

@@ -18,9 +18,9 @@ from raysim.cluster import node_sums
 from raysim.cluster.node_sums import MOST_SUMS, added, additions
 from raysim.cluster.placement import Placement, balance
 from raysim.cluster.pool import LocalPool, RayPool
-from raysim.config.compression import CompressionSection
-from raysim.config.evaluation import EvaluationSection
-from raysim.config.secure import SecureSection
+from raysim.config.sections.compression import CompressionSection
+from raysim.config.sections.evaluation import EvaluationSection
+from raysim.config.sections.secure import SecureSection
 from raysim.data.federation import Federation
 from raysim.engine.coordinator import Coordinator
 from raysim.engine.job import Job, Outcome

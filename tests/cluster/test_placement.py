@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from raysim.cluster.placement import Placement, balance, place
 from raysim.config.nodes import Node, inventory, parse_nodes, standing_nodes
-from raysim.config.resources import OwnActor, ResourcesSection
+from raysim.config.sections.resources import OwnActor, ResourcesSection
 from raysim.core.errors import ResourceError
 
 ROWS = np.array([30, 8, 21, 0, 14, 9, 17, 40])

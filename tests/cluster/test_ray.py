@@ -14,13 +14,13 @@ import ray
 
 from raysim.cluster.placement import Placement, balance, place
 from raysim.cluster.pool import LocalPool, RayPool
-from raysim.config.adversary import AdversarySection
-from raysim.config.aggregation import AggregationSection
-from raysim.config.compression import CompressionSection
-from raysim.config.evaluation import EvaluationSection
 from raysim.config.nodes import Node
-from raysim.config.resources import ResourcesSection
-from raysim.config.secure import SecureSection
+from raysim.config.sections.adversary import AdversarySection
+from raysim.config.sections.aggregation import AggregationSection
+from raysim.config.sections.compression import CompressionSection
+from raysim.config.sections.evaluation import EvaluationSection
+from raysim.config.sections.resources import ResourcesSection
+from raysim.config.sections.secure import SecureSection
 from raysim.core.errors import HospitalFailed, ResourceError, StrategyError, TrainingDiverged
 from raysim.core.registry import load_class
 from raysim.data.federation import Federation

@@ -14,9 +14,9 @@ import ray
 from raysim.cluster.placement import place
 from raysim.cluster.pool import RayPool
 from raysim.cluster.shipping import Sender, part_of
-from raysim.config.evaluation import EvaluationSection
 from raysim.config.nodes import Node
-from raysim.config.resources import OwnActor, ResourcesSection
+from raysim.config.sections.evaluation import EvaluationSection
+from raysim.config.sections.resources import OwnActor, ResourcesSection
 from raysim.core.errors import ResourceError
 from raysim.data.federation import PARTS, Federation
 from raysim.engine.job import Job, Outcome

@@ -10,9 +10,9 @@ import pytest
 import yaml
 from pydantic import BaseModel
 
-from raysim.config.plugin_sections import StrategySection
 from raysim.config.reading import resolve
 from raysim.config.schema import Config
+from raysim.config.sections.plugin_sections import StrategySection
 from raysim.core import registry
 from raysim.core.defaults import Default, default, table
 from raysim.data.split import Split

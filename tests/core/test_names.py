@@ -20,17 +20,20 @@ WORDS = {"all", "uniform", "local", "centralized", "clustered", "hierarchical"}
 
 OTHER_MEANINGS = {
     "uniform": [
-        *("raysim/config/system.py", "tune/spaces.py"),  # the distribution
+        *("raysim/config/sections/system.py", "tune/spaces.py"),  # the distribution
         *(
             "raysim/config/plugins.py",
-            "raysim/config/privacy.py",
+            "raysim/config/sections/privacy.py",
             "raysim/engine/reception/promise_checks.py",
         ),  # equal weights
-        "raysim/config/aggregation.py",  # these, too
+        "raysim/config/sections/aggregation.py",  # these, too
     ],
     "local": [
         *("raysim/cluster/connection.py", "raysim/cluster/greeting.py"),  # an address of Ray
-        *("raysim/config/privacy.py", "raysim/engine/reception/privacy_ledger.py"),  # noise of each hospital's own
+        *(
+            "raysim/config/sections/privacy.py",
+            "raysim/engine/reception/privacy_ledger.py",
+        ),  # noise of each hospital's own
         *(
             "raysim/engine/reception/promise_checks.py",
             "raysim/engine/reception/promises.py",
@@ -46,7 +49,7 @@ OTHER_MEANINGS = {
             "raysim/engine/reception/byzantine.py",
             "raysim/report/sections/attacks.py",
         ),  # what attackers know
-        *("raysim/config/secure.py", "raysim/engine/updates/secure_sums.py"),  # whom masks join
+        *("raysim/config/sections/secure.py", "raysim/engine/updates/secure_sums.py"),  # whom masks join
     ],
 }
 """Where a whole text is such a word in another sense."""

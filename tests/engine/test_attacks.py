@@ -9,13 +9,13 @@ import pytest
 
 from raysim.adversaries.who import LEVELS, bad_hospitals
 from raysim.cluster.pool import LocalPool
-from raysim.config.adversary import AdversarySection
-from raysim.config.aggregation import AggregationSection
+from raysim.config.sections.adversary import AdversarySection
+from raysim.config.sections.aggregation import AggregationSection
 from raysim.core import registry
 from raysim.core.errors import ConfigError
+from raysim.engine.checks.job_checks import check_job
 from raysim.engine.coordinator import Coordinator
 from raysim.engine.job import Outcome, RunState
-from raysim.engine.job_checks import check_job
 from raysim.engine.reception.attack_checks import warnings
 from raysim.storage.checkpoints import decode, encode
 from raysim.strategies.hospital_clusters.chip import Chip

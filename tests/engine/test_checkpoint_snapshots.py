@@ -9,10 +9,10 @@ import pytest
 
 from raysim.cluster.placement import Placement, balance
 from raysim.cluster.pool import LocalPool
-from raysim.config.adversary import AdversarySection
-from raysim.config.compression import CompressionSection
-from raysim.config.secure import SecureSection
-from raysim.config.system import SystemSection
+from raysim.config.sections.adversary import AdversarySection
+from raysim.config.sections.compression import CompressionSection
+from raysim.config.sections.secure import SecureSection
+from raysim.config.sections.system import SystemSection
 from raysim.core import registry
 from raysim.data.federation import Federation
 from raysim.engine.coordinator import Coordinator

@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from raysim.config.evaluation import ClinicalSection, EvaluationSection
+from raysim.config.sections.evaluation import ClinicalSection, EvaluationSection
 from raysim.engine.job import Outcome
 from raysim.storage.clinical_tables import tables
 from raysim.storage.resume import load_finished, save_finished

@@ -10,7 +10,7 @@ import pytest
 from raysim.cluster.placement import Placement, balance
 from raysim.cluster.pool import LocalPool
 from raysim.compression import compressors
-from raysim.config.compression import CompressionSection
+from raysim.config.sections.compression import CompressionSection
 from raysim.core import registry
 from raysim.core.errors import ConfigError
 from raysim.engine.coordinator import Coordinator

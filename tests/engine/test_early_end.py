@@ -10,13 +10,13 @@ import pytest
 
 from raysim.cluster.placement import Placement, balance
 from raysim.cluster.pool import LocalPool
-from raysim.config.training import StopSection
+from raysim.config.sections.training import StopSection
 from raysim.core import registry
 from raysim.core.errors import ConfigError
 from raysim.data.federation import Federation
+from raysim.engine.checks.job_checks import check_job
 from raysim.engine.coordinator import Coordinator
 from raysim.engine.job import Job, Outcome, RunState
-from raysim.engine.job_checks import check_job
 from raysim.engine.job_run import JobRun
 from raysim.engine.stopping import Stopped, Stopping
 from raysim.storage.checkpoints import decode, encode

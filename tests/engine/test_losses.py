@@ -14,7 +14,7 @@ from raysim.cluster.pool import LocalPool
 from raysim.data.federation import Federation, pooled_rows
 from raysim.engine.coordinator import Coordinator
 from raysim.engine.job import Outcome, RunState
-from raysim.engine.losses import TrainingLosses, constant_loss
+from raysim.engine.measuring.losses import TrainingLosses, constant_loss
 from raysim.statistics.convergence import convergence
 from raysim.storage.results import rounds_table
 from raysim.strategies.base import OWN, FederationView, Ids, State

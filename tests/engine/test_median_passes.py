@@ -9,14 +9,14 @@ import pytest
 
 from raysim.cluster.placement import Placement, balance
 from raysim.cluster.pool import LocalPool
-from raysim.config.adversary import AdversarySection
-from raysim.config.aggregation import AggregationSection
-from raysim.config.privacy import PrivacySection
-from raysim.config.secure import SecureSection
+from raysim.config.sections.adversary import AdversarySection
+from raysim.config.sections.aggregation import AggregationSection
+from raysim.config.sections.privacy import PrivacySection
+from raysim.config.sections.secure import SecureSection
 from raysim.core.errors import ConfigError
+from raysim.engine.checks.job_checks import check_job
 from raysim.engine.coordinator import Coordinator
 from raysim.engine.job import RunState
-from raysim.engine.job_checks import check_job
 from raysim.engine.local_training import LocalTraining
 from raysim.engine.messages import MODEL
 from raysim.engine.reception.passes import NU, PASSES, Weiszfeld

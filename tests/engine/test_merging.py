@@ -11,7 +11,7 @@ import pytest
 
 from raysim.core.exact import ExactSum
 from raysim.engine import local_training
-from raysim.engine.evaluation import existing
+from raysim.engine.measuring.evaluation import existing
 from raysim.engine.messages import PartialResult
 from raysim.engine.reception.merging import in_precision, merged
 from raysim.strategies.base import OWN, LocalProblem, Objective, RowGroups, Strategy, Upload, Variates, Visit

@@ -19,7 +19,7 @@ from raysim.cli import main as cli
 from raysim.core.errors import ConfigError
 from raysim.data.federation import Federation
 from raysim.data.heterogeneity import label_counts, label_spread
-from raysim.engine.job_checks import check_job
+from raysim.engine.checks.job_checks import check_job
 from raysim.engine.messages import ModelSpec
 from raysim.metrics.labels import REGRESSION
 from raysim.strategies.base import FederationView, LocalProblem, MeanLoss, State, Strategy

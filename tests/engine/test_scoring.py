@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from raysim.engine import scoring
-from raysim.engine.scoring import PartRows, joined
+from raysim.engine.measuring import scoring
+from raysim.engine.measuring.scoring import PartRows, joined
 from raysim.training.models import build_model
 
 PARTS = ("train", "validation", "test")

@@ -9,15 +9,15 @@ import pytest
 
 from raysim.cluster.placement import Placement, balance
 from raysim.cluster.pool import LocalPool
-from raysim.config.adversary import AdversarySection
-from raysim.config.aggregation import AggregationSection
-from raysim.config.compression import CompressionSection
-from raysim.config.secure import SecureSection
+from raysim.config.sections.adversary import AdversarySection
+from raysim.config.sections.aggregation import AggregationSection
+from raysim.config.sections.compression import CompressionSection
+from raysim.config.sections.secure import SecureSection
 from raysim.core import registry
 from raysim.core.errors import ConfigError
+from raysim.engine.checks.job_checks import check_job
 from raysim.engine.coordinator import Coordinator
 from raysim.engine.job import Outcome, RunState
-from raysim.engine.job_checks import check_job
 from raysim.secure import traffic
 from raysim.storage.checkpoints import decode, encode
 from raysim.strategies.hospital_clusters.chip import Chip
@@ -144,7 +144,7 @@ def test_what_can_be_added_up_can_be_compressed(federation, kind):
 
 
 def test_pooled_gradients_are_hidden_too(federation):
-    from raysim.config.privacy import PrivacySection
+    from raysim.config.sections.privacy import PrivacySection
 
     private = PrivacySection(unit="patient", mode="pooled", noise_multiplier=1.0, delta=1e-4, rate=0.5)
     plain = replace(job_of(federation, FedAvg()), privacy=private)
@@ -213,7 +213,7 @@ def test_bad_keys(keys, message):
 
 
 def test_noise_goes_into_secure_sums_as_into_plain_ones(federation):
-    from raysim.config.privacy import AdaptiveClip, PrivacySection
+    from raysim.config.sections.privacy import AdaptiveClip, PrivacySection
 
     private = PrivacySection(unit="hospital", noise_multiplier=1.0, delta=1e-3, clip=0.5)
     plain = replace(job_of(federation, FedAvg()), privacy=private)

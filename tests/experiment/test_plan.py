@@ -16,8 +16,8 @@ from raysim.cluster import lines, node_sums
 from raysim.cluster.placement import Placement, balance
 from raysim.cluster.pool import LocalPool
 from raysim.config import plugins, reading
-from raysim.config.evaluation import EvaluationSection
-from raysim.config.plugin_sections import StrategySection
+from raysim.config.sections.evaluation import EvaluationSection
+from raysim.config.sections.plugin_sections import StrategySection
 from raysim.core import registry
 from raysim.core.errors import ConfigError
 from raysim.data.federation import Federation

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from raysim.config.nodes import Node
-from raysim.config.resources import ResourcesSection
+from raysim.config.sections.resources import ResourcesSection
 from raysim.core.errors import ResourceError
 from raysim.experiment.run_placement import MODEL_COPIES, PROCESS_BYTES, SMALL_CELLS, SMALL_MODELS, Load, at_once
 

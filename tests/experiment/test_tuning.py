@@ -18,7 +18,7 @@ from rich.console import Console
 from raysim.api import running
 from raysim.config import reading
 from raysim.config.schema import Config
-from raysim.config.training import TuneSection
+from raysim.config.sections.training import TuneSection
 from raysim.core.errors import ConfigError
 from raysim.experiment import tuning
 from raysim.experiment.tuning import Trial, Tried, table

@@ -12,15 +12,15 @@ import pytest
 
 from raysim.cluster.placement import Placement, balance
 from raysim.cluster.pool import LocalPool
-from raysim.config.privacy import PrivacySection
-from raysim.config.secure import SecureSection
-from raysim.config.system import SystemSection
+from raysim.config.sections.privacy import PrivacySection
+from raysim.config.sections.secure import SecureSection
+from raysim.config.sections.system import SystemSection
 from raysim.core import registry
 from raysim.core.errors import ConfigError
 from raysim.data.federation import Federation
+from raysim.engine.checks.job_checks import check_job
 from raysim.engine.coordinator import Coordinator
 from raysim.engine.job import Job, Outcome, RunState
-from raysim.engine.job_checks import check_job
 from raysim.engine.reception.promise_checks import check_privacy
 from raysim.engine.updates.release import Release
 from raysim.engine.updates.sums import number_rows

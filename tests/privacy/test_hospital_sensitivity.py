@@ -17,13 +17,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from raysim.config.privacy import PrivacySection
+from raysim.config.sections.privacy import PrivacySection
 from raysim.core import registry
 from raysim.core.errors import ConfigError
 from raysim.core.exact import FRACTION_BITS
 from raysim.data.federation import Federation
+from raysim.engine.checks.job_checks import check_job
 from raysim.engine.job import Job
-from raysim.engine.job_checks import check_job
 from raysim.engine.updates import release
 from raysim.engine.updates.sums import number_rows
 from raysim.privacy.clip import clipped

@@ -10,11 +10,11 @@ import pytest
 
 from raysim.cluster.placement import Placement, balance
 from raysim.cluster.pool import LocalPool
-from raysim.config.privacy import PrivacySection
-from raysim.config.secure import SecureSection
+from raysim.config.sections.privacy import PrivacySection
+from raysim.config.sections.secure import SecureSection
+from raysim.engine.checks.job_checks import check_job
 from raysim.engine.coordinator import Coordinator
 from raysim.engine.job import Job, RunState
-from raysim.engine.job_checks import check_job
 from raysim.engine.updates.secure_sums import SecureSums
 from raysim.engine.updates.shares import sure_to_be_left
 from raysim.storage.checkpoints import decode, encode

@@ -10,8 +10,8 @@ import pytest
 from raysim.cluster.placement import Placement, balance
 from raysim.cluster.pool import LocalPool
 from raysim.config.plugins import completed
-from raysim.config.privacy import PrivacySection
 from raysim.config.reading import checked
+from raysim.config.sections.privacy import PrivacySection
 from raysim.core.errors import ConfigError
 from raysim.data.federation import Federation
 from raysim.engine.coordinator import Coordinator

@@ -15,16 +15,16 @@ from torch import nn
 
 from raysim.cluster.placement import Placement, balance
 from raysim.cluster.pool import LocalPool
-from raysim.config.compression import CompressionSection
-from raysim.config.privacy import PrivacySection
-from raysim.config.secure import SecureSection
-from raysim.config.system import SystemSection
+from raysim.config.sections.compression import CompressionSection
+from raysim.config.sections.privacy import PrivacySection
+from raysim.config.sections.secure import SecureSection
+from raysim.config.sections.system import SystemSection
 from raysim.core.errors import ConfigError
 from raysim.data.contribution import drawn
 from raysim.data.federation import Federation
+from raysim.engine.checks.job_checks import check_job
 from raysim.engine.coordinator import Coordinator
 from raysim.engine.job import Outcome, RunState
-from raysim.engine.job_checks import check_job
 from raysim.engine.messages import ModelSpec
 from raysim.privacy import accountant, quick
 from raysim.privacy.events import Gaussian

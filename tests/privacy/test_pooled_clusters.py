@@ -10,12 +10,12 @@ import pytest
 
 from raysim.cluster.placement import Placement, balance
 from raysim.cluster.pool import LocalPool
-from raysim.config.privacy import PrivacySection
-from raysim.config.secure import SecureSection
+from raysim.config.sections.privacy import PrivacySection
+from raysim.config.sections.secure import SecureSection
 from raysim.core.errors import ConfigError
+from raysim.engine.checks.job_checks import check_job
 from raysim.engine.coordinator import Coordinator
 from raysim.engine.job import RunState
-from raysim.engine.job_checks import check_job
 from raysim.privacy.accountant import epsilon
 from raysim.privacy.events import Gaussian
 from raysim.storage.checkpoints import decode, encode

@@ -22,14 +22,14 @@ from hypothesis import strategies as st
 
 from raysim.cluster.placement import Placement, balance
 from raysim.cluster.pool import LocalPool
-from raysim.config.privacy import PrivacySection
+from raysim.config.sections.privacy import PrivacySection
 from raysim.core import registry
 from raysim.core.errors import ConfigError
 from raysim.core.exact import FRACTION_BITS
 from raysim.data.federation import Federation
+from raysim.engine.checks.job_checks import check_job
 from raysim.engine.coordinator import Coordinator
 from raysim.engine.job import Job, Outcome
-from raysim.engine.job_checks import check_job
 from raysim.engine.reception.noisy_statistics import events, noise_on
 from raysim.engine.remote import RemoteHospitals
 from raysim.engine.updates import noisy_answers

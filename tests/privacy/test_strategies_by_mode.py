@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from raysim.config.privacy import PrivacySection
-from raysim.config.secure import SecureSection
+from raysim.config.sections.privacy import PrivacySection
+from raysim.config.sections.secure import SecureSection
 from raysim.core import registry
 from raysim.core.errors import ConfigError
-from raysim.engine.job_checks import check_job
+from raysim.engine.checks.job_checks import check_job
 from raysim.strategies.selections.sampling import All
 from tests.conftest import fitting, job_of, run, with_patients
 

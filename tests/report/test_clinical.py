@@ -11,7 +11,7 @@ import pandas as pd
 import pytest
 from scipy.special import stdtrit
 
-from raysim.config.evaluation import ClinicalSection
+from raysim.config.sections.evaluation import ClinicalSection
 from raysim.core.csv_files import write_csv
 from raysim.engine.job import Result
 from raysim.report.curve_figure import curve_figure

@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 from safetensors.numpy import load_file, save
 
-from raysim.config.evaluation import EvaluationSection
+from raysim.config.sections.evaluation import EvaluationSection
 from raysim.core import registry
 from raysim.core.errors import ConfigError
 from raysim.data import fitted

@@ -13,7 +13,7 @@ import pytest
 
 from raysim.cluster.placement import Placement, balance
 from raysim.cluster.pool import LocalPool
-from raysim.config.evaluation import EvaluationSection
+from raysim.config.sections.evaluation import EvaluationSection
 from raysim.core import registry
 from raysim.core.errors import ConfigError, ResourceError
 from raysim.core.packing import pack, pack_state, unpack, unpack_state

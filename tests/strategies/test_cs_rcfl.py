@@ -11,8 +11,8 @@ import pytest
 
 from raysim.core.errors import ConfigError
 from raysim.data.federation import Federation, write
+from raysim.engine.checks.job_checks import check_job
 from raysim.engine.job import Outcome
-from raysim.engine.job_checks import check_job
 from raysim.engine.messages import ModelSpec
 from raysim.storage.results import hospitals_table
 from raysim.strategies.base import Strategy

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from raysim.config.system import SystemSection
+from raysim.config.sections.system import SystemSection
 from raysim.data.federation import Federation
 from raysim.strategies.asynchronous.fedasync import FedAsync
 from raysim.strategies.asynchronous.fedbuff import FedBuff

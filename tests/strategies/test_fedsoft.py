@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from raysim.config.system import SystemSection
+from raysim.config.sections.system import SystemSection
 from raysim.data.federation import Federation
 from raysim.strategies.base import MIXTURE, OWN, FederationView, Update
 from raysim.strategies.hospital_clusters.fedsoft import FedSoft, NearestShares, SoftState

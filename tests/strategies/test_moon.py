@@ -8,7 +8,7 @@ import torch
 
 from raysim.core.errors import ConfigError
 from raysim.data.federation import Federation
-from raysim.engine.job_checks import check_job
+from raysim.engine.checks.job_checks import check_job
 from raysim.engine.messages import ModelSpec
 from raysim.strategies.one_model.fedavg import FedAvg
 from raysim.strategies.one_model.moon import Moon

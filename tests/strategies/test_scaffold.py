@@ -9,8 +9,8 @@ from raysim.cluster.placement import Placement, balance
 from raysim.cluster.pool import LocalPool
 from raysim.core.errors import ConfigError
 from raysim.data.federation import Federation
+from raysim.engine.checks.job_checks import check_job
 from raysim.engine.job import Outcome
-from raysim.engine.job_checks import check_job
 from raysim.engine.job_run import JobRun
 from raysim.engine.messages import VARIATE, ModelSpec
 from raysim.strategies.one_model.fedavg import FedAvg

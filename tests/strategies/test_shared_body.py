@@ -12,7 +12,7 @@ from torch import nn
 
 from raysim.core.errors import ConfigError
 from raysim.data.federation import Federation
-from raysim.engine.job_checks import check_job
+from raysim.engine.checks.job_checks import check_job
 from raysim.engine.messages import ModelSpec
 from raysim.storage.served import named_tensors, served
 from raysim.strategies.one_model.fedavg import FedAvg

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from raysim.config.secure import SecureSection
+from raysim.config.sections.secure import SecureSection
 from raysim.core import registry
-from raysim.engine.job_checks import check_job
+from raysim.engine.checks.job_checks import check_job
 from raysim.strategies.shared.clustering import with_enough
 from tests.conftest import job_of, run
 

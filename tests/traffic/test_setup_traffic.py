@@ -15,7 +15,7 @@ from raysim.cli import commands
 from raysim.cluster.placement import Placement, balance
 from raysim.cluster.pool import LocalPool
 from raysim.config.reading import resolve
-from raysim.config.system import SystemSection
+from raysim.config.sections.system import SystemSection
 from raysim.data.federation import Federation
 from raysim.engine.coordinator import Coordinator
 from raysim.engine.job import Outcome, Round, RunState

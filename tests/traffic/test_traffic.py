@@ -10,7 +10,7 @@ import pytest
 
 from raysim.cluster.placement import Placement, balance
 from raysim.cluster.pool import LocalPool
-from raysim.config.system import SystemSection
+from raysim.config.sections.system import SystemSection
 from raysim.engine.coordinator import Coordinator
 from raysim.engine.job import RunState
 from raysim.engine.job_run import JobRun

@@ -9,18 +9,18 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from raysim.config.resources import ResourcesSection
 
 from raysim.cluster.placement import Placement, balance
 from raysim.cluster.pool import LocalPool
-from raysim.config.resources import ResourcesSection
 from raysim.data.federation import Federation, write
 from raysim.engine.job import Job, Outcome, Round
 from raysim.engine.job_run import JobRun
 from raysim.strategies.base import Strategy
 from raysim.strategies.shared import importing
 from raysim.training.base import Optimizer
-from raysim.tune.places import Hospitals
 from raysim.tune.plan import make_plan
+from raysim.tune.running.places import Hospitals
 from raysim.tune.running.trainable import TrialProcess
 from raysim.tune.trial import Trial, continued, figures, mean_and_spread
 from tests.tune.conftest import small_tree

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from raysim.config.system import SystemSection
+from raysim.config.sections.system import SystemSection
 from raysim.engine.job import Outcome
 
 SIZES = [9, 4, 13, 7, 1, 6]

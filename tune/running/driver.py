@@ -14,9 +14,9 @@ from raysim.config.schema import Config
 from raysim.core import blas, host
 from raysim.strategies.shared.importing import search_path
 from raysim.tune.journal import Journal
-from raysim.tune.places import Places
 from raysim.tune.plan import SweepPlan, draw_seed
 from raysim.tune.running.heartbeat import Heartbeats
+from raysim.tune.running.places import Places
 from raysim.tune.running.watch import Listener, Watch
 from raysim.tune.search import Proposals, make_source
 from raysim.tune.settings import Pbt

@@ -12,9 +12,9 @@ from raysim.core.compute import settle
 from raysim.engine.job import Round
 from raysim.storage.checkpoints import decode, encode
 from raysim.strategies.shared.importing import search_only
-from raysim.tune.places import Hospitals
 from raysim.tune.plan import SweepPlan
 from raysim.tune.running.heartbeat import Pulse
+from raysim.tune.running.places import Hospitals
 from raysim.tune.trial import Trial, continued, figures
 
 MEMORY = 2**20

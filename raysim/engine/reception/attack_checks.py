@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from raysim.adversaries.who import bad_hospitals
-from raysim.config.adversary import AdversarySection
-from raysim.config.aggregation import AggregationSection
+from raysim.config.sections.adversary import AdversarySection
+from raysim.config.sections.aggregation import AggregationSection
 from raysim.core.errors import ConfigError, nearest
 from raysim.data.federation import Federation
 from raysim.robust.breakdown import NEEDS, bears

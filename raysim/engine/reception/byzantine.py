@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 
 from raysim.adversaries import collusion
 from raysim.adversaries.who import ON_ROWS, ON_UPDATES, TOGETHER, bad_hospitals
-from raysim.config.adversary import AdversarySection
-from raysim.config.aggregation import AggregationSection
+from raysim.config.sections.adversary import AdversarySection
+from raysim.config.sections.aggregation import AggregationSection
 from raysim.core.errors import ConfigError
 from raysim.core.exact import ExactSum, decode, largest_entry
 from raysim.core.plain_checks import check_vectors, whole_number

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from raysim.config.privacy import PrivacySection
+from raysim.config.sections.privacy import PrivacySection
 from raysim.core.errors import ConfigError
 from raysim.engine.messages import StatisticNoise
 from raysim.privacy.events import Event

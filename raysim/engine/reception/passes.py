@@ -15,7 +15,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from raysim.config.aggregation import AggregationSection
+from raysim.config.sections.aggregation import AggregationSection
 from raysim.core.errors import ConfigError
 from raysim.engine.messages import Pass
 from raysim.engine.reception.byzantine import by_sum, check_ruled

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from raysim.config.privacy import UPDATES, Adversary, PrivacySection, plain
+from raysim.config.sections.privacy import UPDATES, Adversary, PrivacySection, plain
 from raysim.data.federation import Federation
 from raysim.engine.reception.noisy_statistics import events
 from raysim.engine.reception.promises import Terms, at_two_hospitals, by_hospital, multipliers, settled, spent

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from raysim.config.privacy import PREPROCESSING, PrivacySection
+from raysim.config.sections.privacy import PREPROCESSING, PrivacySection
 from raysim.core import registry
 from raysim.core.errors import ConfigError
 from raysim.data.federation import Federation

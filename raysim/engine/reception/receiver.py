@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from raysim.config.privacy import PrivacySection
+from raysim.config.sections.privacy import PrivacySection
 from raysim.core.defaults import table
 from raysim.core.exact import FRACTION_BITS
 from raysim.data.federation import Federation

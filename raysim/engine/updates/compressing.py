@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from raysim.compression.compression import Compression, ef21, with_error_feedback
-from raysim.config.compression import CompressionSection
+from raysim.config.sections.compression import CompressionSection
 from raysim.core.errors import ConfigError
 from raysim.core.streams import stream
 from raysim.strategies.base import Floats, LocalProblem

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from raysim.config.privacy import RowUnit
+from raysim.config.sections.privacy import RowUnit
 from raysim.core.errors import ConfigError
 from raysim.core.streams import stream
 from raysim.data.contribution import Contribution, drawn

@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 from raysim.core.errors import ConfigError
 from raysim.data.contribution import Contribution
 from raysim.data.federation import Federation
+from raysim.engine.measuring.scoring import PartRows
 from raysim.engine.messages import RoundPlan, StatisticNoise
-from raysim.engine.scoring import PartRows
 from raysim.engine.updates.contributions import Contributions
 from raysim.metrics.binned import one_of_each_bin
 from raysim.privacy.noisy_sums import Bounds, told

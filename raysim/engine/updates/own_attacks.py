@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from raysim.adversaries import rows, updates
 from raysim.adversaries.who import ON_ROWS, ON_UPDATES
-from raysim.config.adversary import AdversarySection
+from raysim.config.sections.adversary import AdversarySection
 from raysim.core.streams import stream
 from raysim.strategies.base import Floats
 

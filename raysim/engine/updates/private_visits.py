@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from raysim.config.privacy import RowUnit
+from raysim.config.sections.privacy import RowUnit
 from raysim.core.streams import stream
 from raysim.data.contribution import Contribution
 from raysim.privacy.noise import Normals, Origin, normals

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from raysim.config.privacy import PrivacySection
+from raysim.config.sections.privacy import PrivacySection
 from raysim.core.errors import ConfigError
 from raysim.engine.updates.private_visits import PatientRelease
 from raysim.privacy.clip import clipped, norm

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from raysim.config.secure import SecureSection
+from raysim.config.sections.secure import SecureSection
 from raysim.core.errors import ConfigError
 from raysim.core.exact import ExactSum
 from raysim.core.plain_checks import whole_number

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from raysim.config.secure import SecureSection
+from raysim.config.sections.secure import SecureSection
 
 
 def sure_to_be_left(section: SecureSection, hospitals: int) -> int:

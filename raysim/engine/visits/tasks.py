@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from raysim.core.streams import stream
 from raysim.data.federation import Federation, pooled_rows
-from raysim.engine.divisions import Groups
+from raysim.engine.measuring.divisions import Groups
 from raysim.engine.messages import FIRST, MODEL, SECOND, STEPS, VARIATE, HospitalStates, RoundPlan
 from raysim.engine.visits.naming import named
 from raysim.engine.visits.starts import Parameters, parameters

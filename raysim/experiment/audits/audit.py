@@ -25,8 +25,8 @@ from numpy.typing import NDArray
 
 from raysim.audit import inversion, one_run
 from raysim.audit.membership import FALSE_POSITIVES, confidence, detection, lira
-from raysim.config.privacy import AuditSection
 from raysim.config.schema import Config
+from raysim.config.sections.privacy import AuditSection
 from raysim.core.errors import ConfigError, PrivacyBroken
 from raysim.core.streams import stream
 from raysim.data.federation import Federation

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from raysim.audit import one_run
-from raysim.config.privacy import Adversary, PrivacySection
+from raysim.config.sections.privacy import Adversary, PrivacySection
 from raysim.core.streams import stream
 from raysim.data.canaries import with_hospitals, with_patients
 from raysim.data.federation import Federation

@@ -19,7 +19,7 @@ import pandas as pd
 from markupsafe import Markup
 
 from raysim.core.csv_files import cell, text_of
-from raysim.engine.subgroups import EVERYWHERE
+from raysim.engine.measuring.subgroups import EVERYWHERE
 from raysim.report import svg
 from raysim.report.naming import MODELS, interval, number
 from raysim.report.svg import PANEL, PLAIN, Chart, Figure, Style, element, joined

@@ -16,7 +16,7 @@ import pandas as pd
 
 from raysim.core.streams import stream
 from raysim.engine.job import Outcome, Result
-from raysim.engine.subgroups import UNKNOWN
+from raysim.engine.measuring.subgroups import UNKNOWN
 from raysim.metrics.labels import REGRESSION, TaskKind
 from raysim.statistics.auroc import PairSums
 from raysim.statistics.common_curve import common_curve

@@ -1,7 +1,7 @@
 """Equity between patients in a comparison: its table, its picture, and what is printed.
 
-Frames are stacked ``patients.csv`` of runs (:func:`raysim.engine.subgroups.table`) with ``strategy`` and ``seed`` in
-front; ``part`` says which rows were evaluated.
+Frames are stacked ``patients.csv`` of runs (:func:`raysim.engine.measuring.subgroups.table`) with ``strategy`` and
+``seed`` in front; ``part`` says which rows were evaluated.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import pandas as pd
 from rich.markup import escape
 from rich.table import Table
 
-from raysim.engine.subgroups import EVERYWHERE
+from raysim.engine.measuring.subgroups import EVERYWHERE
 from raysim.metrics.labels import reporting
 from raysim.report import svg
 from raysim.report.naming import number

@@ -9,9 +9,10 @@ import contextlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from raysim.config.resources import ResourcesSection
+
 from raysim.cluster.connection import connected, live_nodes
 from raysim.cluster.forked import MODULES
-from raysim.config.resources import ResourcesSection
 from raysim.data.federation import Federation
 from raysim.engine.pool import Pool
 from raysim.experiment.run_placement import Load, at_once
@@ -19,7 +20,7 @@ from raysim.experiment.session import InProcess, Session, open_session
 from raysim.strategies.base import Ids
 from raysim.tune.plan import SweepPlan
 
-OF_TRIALS = (*MODULES, "raysim.tune.trainable")
+OF_TRIALS = (*MODULES, "raysim.tune.running.trainable")
 """What the workers of a sweep need."""
 
 

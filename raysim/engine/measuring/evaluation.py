@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from raysim.config.evaluation import EvaluationSection
+from raysim.config.sections.evaluation import EvaluationSection
 from raysim.core.errors import ConfigError
 from raysim.data.federation import Federation
-from raysim.engine import subgroups
 from raysim.engine.job import Round, told_stays
-from raysim.engine.losses import TrainingLosses
+from raysim.engine.measuring import subgroups
+from raysim.engine.measuring.losses import TrainingLosses
 from raysim.engine.messages import PartialResult, StatisticNoise
 from raysim.metrics.binned import BINS, figures_of_counts
 from raysim.metrics.error_counts import ErrorCounts, merged

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from raysim.config.privacy import UPDATES
+from raysim.config.sections.privacy import UPDATES
 from raysim.engine.job import History
 from raysim.engine.messages import FIRST, MODEL, SECOND, STEPS, VARIATE, HospitalStates
 from raysim.strategies.base import POOLED, Ids

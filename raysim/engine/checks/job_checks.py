@@ -6,9 +6,9 @@ from raysim.adversaries.who import TOGETHER
 from raysim.core.errors import ConfigError
 from raysim.data.federation import Federation
 from raysim.engine.job import Job
+from raysim.engine.measuring.subgroups import grouping
 from raysim.engine.reception.attack_checks import check_attacks
 from raysim.engine.reception.promise_checks import check_privacy
-from raysim.engine.subgroups import grouping
 from raysim.strategies.base import Training
 from raysim.training import class_weights
 from raysim.virtual_time.unreliable import check_system

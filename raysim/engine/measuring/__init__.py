@@ -1,0 +1,1 @@
+"""What models are worth on hospitals' rows, for each hospital, group of patients and the federation."""
