@@ -7,13 +7,13 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from raysim.config.privacy import AdaptiveClip, PrivacySection
-from raysim.config.secure import SecureSection
-from raysim.engine.job_checks import check_job
 
 from raysim.cluster.placement import Placement, balance
 from raysim.cluster.pool import LocalPool
+from raysim.config.sections.privacy import AdaptiveClip, PrivacySection
+from raysim.config.sections.secure import SecureSection
 from raysim.core.errors import ConfigError
+from raysim.engine.checks.job_checks import check_job
 from raysim.engine.coordinator import Coordinator
 from raysim.engine.job import RunState
 from raysim.privacy.adaptive import next_clip, update_multiplier

@@ -25,11 +25,11 @@ from raysim.core.errors import RaysimError
 from raysim.experiment import session
 from raysim.experiment.session import open_session
 from raysim.storage.resume import held
-from raysim.tune import places
 from raysim.tune import sweep as sweeps
 from raysim.tune.choice import choose
 from raysim.tune.journal import Finished
 from raysim.tune.plan import make_plan
+from raysim.tune.running import places
 from raysim.tune.schedulers import make_scheduler
 from tests.conftest import shared_ray
 from tests.tune.conftest import small_tree

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from raysim.config.resources import ResourcesSection
 
 from raysim.cluster.placement import Placement, balance
 from raysim.cluster.pool import LocalPool
+from raysim.config.sections.resources import ResourcesSection
 from raysim.data.federation import Federation, write
 from raysim.engine.job import Job, Outcome, Round
 from raysim.engine.job_run import JobRun

@@ -9,10 +9,9 @@ import contextlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from raysim.config.resources import ResourcesSection
-
 from raysim.cluster.connection import connected, live_nodes
 from raysim.cluster.forked import MODULES
+from raysim.config.sections.resources import ResourcesSection
 from raysim.data.federation import Federation
 from raysim.engine.pool import Pool
 from raysim.experiment.run_placement import Load, at_once
