@@ -36,7 +36,7 @@ from raysim.engine.messages import ModelSpec, Work
 from raysim.strategies.base import Selection, Strategy
 from raysim.strategies.selections.sampling import All
 from raysim.training.base import Optimizer
-from raysim.tune.places import OF_TRIALS
+from raysim.tune.running.places import OF_TRIALS
 
 IN_CI = os.environ.get("CI", "").lower() in ("1", "true")
 """Whether this is continuous integration: the same examples each time, and nothing missing that should be there."""
