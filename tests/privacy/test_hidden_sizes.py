@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import sqlite3
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,11 @@ ROWS = (1307, 1511, 1823, 2029)
 @pytest.fixture
 def tree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     """Four hospitals whose rows are patients, split in two."""
+    return hidden_tree(tmp_path, monkeypatch)
+
+
+def hidden_tree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    """Their configuration, in a folder of its own."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("RAYSIM_CACHE", str(tmp_path / "cache"))
     rng = np.random.default_rng(5)
@@ -74,9 +80,37 @@ def numbers(text: str) -> set[int]:
 
 def written(folder: Path) -> dict[str, set[int]]:
     """The whole numbers in each text that a command has written, but for sizes of files."""
-    texts = (path for path in folder.rglob("*") if path.suffix in (".csv", ".json", ".yaml", ".html", ".md", ".txt"))
+    kinds = (".csv", ".json", ".jsonl", ".yaml", ".html", ".md", ".txt", ".log")
+    texts = (path for path in folder.rglob("*") if path.suffix in kinds)
     kept = (path for path in texts if path.name != "manifest.json")
     return {str(path.relative_to(folder)): numbers(path.read_text()) for path in kept}
+
+
+def stored(path: Path) -> dict[str, set[int]]:
+    """The whole numbers in each table of a data base, those that it holds as decimals among them."""
+    seen: dict[str, set[int]] = {}
+    with sqlite3.connect(path) as base:
+        for (table,) in base.execute("select name from sqlite_master where type = 'table'").fetchall():
+            values = [value for row in base.execute(f'select * from "{table}"') for value in row]
+            whole = {int(value) for value in values if isinstance(value, float) and value.is_integer()}
+            seen[table] = whole | numbers("\n".join(str(value) for value in values))
+    return seen
+
+
+@pytest.mark.parametrize("sizes", ["noisy", "public"])
+def test_mlflow_holds_no_exact_size_either(tree, tmp_path, sizes):
+    """Neither its data base nor the files that it keeps; where sizes are public both do."""
+    tree["tracking"] = {"uri": f"sqlite:///{tmp_path}/mlflow.db"}
+    if sizes == "public":
+        tree["privacy"] |= {"sizes": "public", "declared_public": ["metrics", "sizes"], "statistics": {}}
+    raysim.run(tree, out=tmp_path / "out", in_process=True)
+    hidden = exact(tmp_path)
+    tables, files = stored(tmp_path / "mlflow.db"), written(tmp_path / "mlartifacts")
+    assert {"metrics", "params", "tags"} <= tables.keys()
+    assert tables["metrics"]
+    assert files
+    found = {name: seen & hidden for name, seen in (tables | files).items() if seen & hidden}
+    assert bool(found) == (sizes == "public"), found
 
 
 @pytest.mark.parametrize("command", ["run", "compare"])
