@@ -1,0 +1,222 @@
+"""What leaves a hospital after its visit: sums, single updates, and what it remembers of both."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from raysim.core.errors import TrainingDiverged
+from raysim.core.exact import ExactSum, largest_entry
+from raysim.data.federation import Federation
+from raysim.engine.messages import VARIATE, HospitalStates, RoundPlan
+from raysim.engine.updates.release import Release
+from raysim.engine.updates.sums import heaviest, number_rows, sum_count
+from raysim.engine.visits.starts import Parameters
+from raysim.engine.visits.tasks import Tasks
+from raysim.strategies.base import POOLED, Floats, LocalProblem, Upload, Variates
+from raysim.training.base import Task
+
+TOGETHER = 2**15
+"""Scalars of deltas that are added up in one go, so that they stay within a core's caches."""
+
+LEAST_COLUMNS = 512
+"""Of a large model, in which the deltas of several hospitals are added up in one go."""
+
+
+class Sending:
+    """What the entries of ``plan``'s cohort that are in this process send of ``problem``.
+
+    ``tasks`` knows what each was given, ``kept`` is what hospitals remember and is written to, ``open(pooled)`` gives
+    the rows' federation.
+    """
+
+    def __init__(
+        self,
+        plan: RoundPlan,
+        problem: LocalProblem,
+        tasks: Tasks,
+        kept: HospitalStates,
+        open: Callable[[bool], Federation],
+    ) -> None:
+        self._plan, self._problem, self._tasks, self._kept, self._open = plan, problem, tasks, kept, open
+        count = sum_count(problem, plan.bank.shape[1])
+        bits = plan.release is not None and plan.release.bit
+        self._sums = ExactSum(count + bits, plan.bank.shape[1]) if count else None
+        self._variates = count - 1
+        self.limit = largest_entry(heaviest(problem))
+        """What every entry that goes into a sum must stay below."""
+        self._deltas: list[Parameters] = []
+        self._bits: list[int] = []
+
+    @property
+    def units(self) -> NDArray[np.int64] | None:
+        """The sums, in units of the exact grid; None where nothing is added up."""
+        return None if self._sums is None else self._sums.units
+
+    @property
+    def deltas(self) -> NDArray[Any] | None:
+        """Single updates, a row each, where the problem asks for them."""
+        return np.stack(self._deltas) if self._deltas else None
+
+    @property
+    def bits(self) -> NDArray[np.int64] | None:
+        """Bits that each compressed update has taken."""
+        return np.array(self._bits) if self._bits else None
+
+    def send_together(
+        self, phase: LocalProblem, some: Sequence[int], tasks: Sequence[Task], trained: NDArray[Any]
+    ) -> None:
+        """Add the deltas of the entries ``some``, which nothing changes on their way, to the sum of each: many small
+        models at once and large ones in pieces. The bits are those of one after another.
+
+        ``trained [len(some), P]`` are the models after their ``tasks``.
+        """
+        upload = phase.upload
+        if upload is None or upload.weight is None or self._sums is None:
+            raise ValueError("nothing is added up")
+        size, starts = trained.shape[1], [task.start for task in tasks]
+        places = [start.__array_interface__["data"][0] for start in starts]  # alike: views of one row of the bank
+        most = _most(trained) + max(_most(start) for start in dict(zip(places, starts, strict=True)).values())
+        if not most < self.limit:  # False for NaN
+            for theta, j, task in zip(trained, some, tasks, strict=True):
+                delta = np.subtract(theta, task.start, dtype=np.float64)
+                self.check(delta, self.limit, j, task.learning_rate)
+            most = np.inf
+        together = max(1, TOGETHER // min(size, LEAST_COLUMNS))
+        for first in range(0, len(some), together):
+            part = slice(first, first + together)
+            entries = list(some[part])
+            groups = np.zeros(len(entries), np.int64) if upload.into is None else upload.into[entries]
+            weights = upload.weight[entries].astype(np.float64)
+            alike = len(set(places[part])) == 1
+            width = max(1, TOGETHER // len(entries))
+            for low in range(0, size, width):
+                columns = slice(low, low + width)
+                deltas = trained[part, columns].astype(np.float64)
+                deltas -= starts[first][columns] if alike else np.stack([start[columns] for start in starts[part]])
+                self._sums.add_rows(groups, weights, deltas, columns, most)
+
+    def send_made(self, upload: Upload, j: int, delta: Floats, loss: float, rate: float) -> None:
+        """Add what entry ``j`` itself makes of its ``delta`` to all sums, with the numbers that go with it.
+
+        ``loss`` is its mean loss before training with the learning ``rate``.
+        """
+        if upload.weight is None or self._sums is None:
+            raise ValueError("nothing is added up")
+        plan, weight, hospital = self._plan, float(upload.weight[j]), int(self._plan.ids[j])
+        group = 0 if upload.into is None else int(upload.into[j])
+        group, numbers = self._tasks.chosen.get(j, 1 + group) - 1, np.zeros(0)
+        if upload.message is not None:
+            delta, numbers = upload.message.made(delta, group, loss)
+        counted = numbers if upload.message is not None and upload.message.counts else None
+        vectors = [np.zeros_like(delta) for _ in range(upload.sums)] if j in self._tasks.chosen else [delta]
+        if j in self._tasks.chosen:
+            vectors[group] = delta
+        if counted is None:
+            vectors.append(numbers)
+        if plan.release is not None:
+            self.tell_bit(plan.release, vectors, j)
+            vectors = plan.release.leaving(vectors, plan.work.seed, plan.round, hospital)
+            if counted is not None:
+                counted = plan.release.counted(counted, plan.work.seed, plan.round, hospital)
+        *vectors, numbers = vectors if counted is None else [*vectors, counted]
+        first = 0 if j in self._tasks.chosen else group
+        for k, vector in enumerate(vectors):
+            if plan.private is not None:
+                vector[plan.private] = 0.0
+            self.check(vector, self.limit, j, rate)
+            self._add(j, first + k, weight, vector)
+        size = plan.bank.shape[1]
+        rows = np.zeros((number_rows(self._problem, size), size))
+        rows.ravel()[: len(numbers)] = numbers
+        for k, row in enumerate(rows):
+            self.check(row, self.limit, j, rate)
+            self._add(j, upload.sums + k, weight, row)
+
+    def send(self, upload: Upload, j: int, delta: Floats, theta: Parameters, task: Task) -> None:
+        """Add entry ``j``'s vector to the sum, or sums, that it goes into, and put its delta aside where asked to."""
+        if upload.single:
+            self._deltas.append(delta)
+        if upload.weight is None or self._sums is None:
+            return
+        vector: Parameters = delta
+        if upload.what == "parameters":
+            vector = theta if self._plan.private is None else np.where(self._plan.private, 0.0, theta)
+            self.check(vector, self.limit, j, task.learning_rate)
+        if upload.weight.ndim == 1:
+            self._add(j, 0 if upload.into is None else int(upload.into[j]), float(upload.weight[j]), vector)
+            return
+        for group in np.flatnonzero(upload.weight[j]):
+            self._add(j, int(group), float(upload.weight[j, group]), vector)
+
+    def tell_bit(self, release: Release, vectors: Sequence[Floats], j: int) -> None:
+        """Tell whether entry ``j``'s ``vectors`` were short enough, where that is asked for."""
+        if not release.bit or self._sums is None:
+            return
+        hospital = int(self._plan.ids[j])
+        told = release.short(vectors, self._plan.work.seed, self._plan.round, hospital)
+        if self._plan.masking is not None:
+            self._plan.masking.tell(self._sums, told, hospital)
+            return
+        bit = np.zeros_like(vectors[0])
+        bit[0] = told
+        self._sums.add(len(self._sums.units) - 1, 1.0, bit)
+
+    def compressed(self, j: int, delta: Floats) -> Floats:
+        """What is added up of entry ``j``'s update, which is compressed as far as it travels."""
+        compressing, private, groups = self._plan.compressing, self._plan.private, self._problem.groups
+        if compressing is None:
+            return delta
+        hospital, group = int(self._plan.ids[j]), 0 if groups is None else int(groups.group[j])
+        name = f"residual of {group}"
+        travels = slice(None) if private is None else ~private
+        before = self._kept.get(hospital, {}).get(name)
+        sent, remembered, bits = compressing.sent(hospital, group, delta[travels], before)
+        if compressing.remembers:
+            self.remember(j, name, remembered)
+        self._bits.append(bits)
+        whole = np.zeros_like(delta)
+        whole[travels] = sent
+        return whole
+
+    def vary(self, variates: Variates, j: int, variate: Parameters, change: Floats, task: Task) -> None:
+        """Add the ``change [P]`` of entry ``j``'s control variate to its sum, and remember the ``variate`` after it."""
+        self.check(change, self.limit, j, task.learning_rate)
+        if self._sums is not None:
+            self._add(j, self._variates, float(variates.weight[j]), change)
+        if self._plan.release is not None:
+            # What the server was told of, so that its variate stays the mean of hospitals' own.
+            variate = (self._tasks.variate(int(self._plan.ids[j])) + change).astype(variate.dtype)
+        self.remember(j, VARIATE, variate)
+
+    def check(self, vector: NDArray[Any], limit: float, j: int, rate: float) -> None:
+        """Raise :class:`TrainingDiverged` unless all entries are below ``limit``, and finite where that is infinite."""
+        if np.abs(vector).max(initial=0.0) < limit:  # False for NaN, and for infinity whatever the limit
+            return
+        hospital = int(self._plan.ids[j])
+        name = "the pooled rows" if hospital == POOLED else f"hospital '{self._open(False).hospitals[hospital]}'"
+        raise TrainingDiverged(
+            f"training.learning_rate: {rate} made {name} diverge in round {self._plan.round}; "
+            "lower it or scale the features"
+        )
+
+    def remember(self, j: int, what: str, vector: Any) -> None:
+        """Have entry ``j``'s hospital remember a copy of ``vector`` under the name ``what``."""
+        self._kept.setdefault(int(self._plan.ids[j]), {})[what] = vector.copy()
+
+    def _add(self, j: int, group: int, weight: float, vector: Parameters) -> None:
+        """Add what entry ``j`` sends to a sum, masked where sums are hidden."""
+        if self._sums is None:
+            return
+        if self._plan.masking is None:
+            self._sums.add(group, weight, vector)
+        else:
+            self._plan.masking.add(self._sums, group, weight, vector, int(self._plan.ids[j]))
+
+
+def _most(values: NDArray[Any]) -> float:
+    """The largest magnitude among ``values``; NaN where one is."""
+    return max(float(values.max(initial=0)), -float(values.min(initial=0)))
