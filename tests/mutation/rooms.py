@@ -19,6 +19,9 @@ EVERY_STRATEGY = (
 )
 """Judge every module of strategies, beside what is said of it below."""
 
+EVERY_STATISTIC = ("statistics/test_numbers",)
+"""The same for statistics."""
+
 IDENTITIES = ("strategies/test_identities",)
 VIRTUAL_TIME = ("virtual_time/*", "strategies/test_fedasync", "strategies/test_fedbuff")
 PATIENT_CLUSTERS = (
@@ -170,7 +173,8 @@ def files_judging(module: str) -> list[str]:
     pattern = _pattern(module)
     if pattern is None:
         raise ValueError(f"--files: {module} is not of the core; name its tests in {Path(__file__).name}")
-    names = TESTS[pattern] + (EVERY_STRATEGY if module.startswith("strategies/") else ())
+    every = {"strategies": EVERY_STRATEGY, "raysim/statistics": EVERY_STATISTIC}
+    names = TESTS[pattern] + sum((tests for room, tests in every.items() if module.startswith(f"{room}/")), ())
     files = {path.relative_to(ROOT).as_posix() for name in names for path in (ROOT / "tests").glob(f"{name}.py")}
     return sorted(file for file in files if Path(file).name.startswith("test_"))
 

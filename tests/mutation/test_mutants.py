@@ -8,7 +8,7 @@ from fnmatch import fnmatch
 
 import pytest
 
-from tests.mutation.__main__ import sample
+from tests.mutation.__main__ import excused, sample
 from tests.mutation.mutants import Mutant, mutants
 from tests.mutation.rooms import ROOT, TESTS, core, files_judging
 
@@ -101,3 +101,10 @@ def test_every_module_of_the_core_has_tests_and_every_name_is_of_some() -> None:
     assert missing == set()
     with pytest.raises(ValueError, match=r"^--files: raysim/cli/main\.py is not of the core"):
         files_judging("raysim/cli/main.py")
+
+
+def test_what_is_excused_is_still_there() -> None:
+    excuses = excused()
+    made = {(m.file, m.before, m.after) for file, _, _ in excuses for m in mutants(file, (ROOT / file).read_text())}
+    made_of_lines = {(file, before, None) for file, before, _ in made}
+    assert excuses - made - made_of_lines == set()

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+import importlib
 from typing import Any
 
 import pytest
 
 from raysim.core import registry
+from raysim.strategies.base import Upload, Visit
+from raysim.strategies.checks.problem import Frame
 
 WEIGHTED = {"weights": "samples", "minimum_weight": 0.01}
 COHORT = {"fraction": 0.1, "minimum": 10}
@@ -89,3 +92,62 @@ def test_what_strategies_and_selections_say_of_themselves():
         "alone": {"local"},
         "hears_losses": {"haccs"},
     }
+
+
+NUMBERS: dict[str, dict[str, Any]] = {
+    "coalitions.robust.training": {"RIDGE": 1e-6, "SHRINK": 0.1, "STAGES": 12, "STEPS": 100},
+    "coalitions.solver.bound": {
+        "PENALTY": 100.0,
+        "CHECK": 50,
+        "WITHOUT_CUTS": 400,
+        "BETWEEN_CUTS": 100,
+        "PATIENCE": 500,
+        "VIOLATED": 1e-5,
+        "ADDED": 50,
+    },
+    "coalitions.solver.programs": {"VIOLATED": 1e-6, "PROVE": {"mip_rel_gap": 0.0}, "CUTS": 200},
+    "coalitions.solver.search": {"STARTS": 50, "KICKS": 400, "LEAST": 1e-10},
+    "coalitions.solver.solve": {"ENUMERATED": 20, "PROGRAMMED": 40, "TOLERANCE": 1e-6},
+    "fairness.patient_groups": {"OTHERS": 0, "PRIVILEGED": 1, "UNKNOWN": -1},
+    "patient_clusters.cluster_models": {"FEWEST": 3, "MOST": 8},
+    "patient_clusters.gaussian_mixtures": {
+        "REGULARISATION": 1e-6,
+        "STARTS": 5,
+        "ITERATIONS": 100,
+        "LOCAL": (2, 3, 4),
+        "LEAST": 4,
+    },
+    "patient_clusters.kfed": {"ITERATIONS": 300},
+    "problem": {"POOLED": -1, "OWN": -2, "MIXTURE": -3, "LAST": -4, "NEAREST": -5},
+    "questions": {"LARGEST_LOSS": 8.0},
+    "selections.haccs": {
+        "ODDS": (0.60, 0.20, 0.14, 0.06),
+        "COMPUTE": ((0.0, 0.5), (0.5, 1.0), (1.0, 1.5), (1.5, 2.0)),
+        "BANDWIDTH": ((75.0, 100.0), (50.0, 75.0), (25.0, 50.0), (1.0, 25.0)),
+        "MEGABITS": 80.0,
+        "DELAY": (0.02, 0.2),
+    },
+    "selections.sampling": {"MANY": 2**17},
+    "shared.clustering": {"CLUSTERS": 5},
+    "shared.feature_bins": {"FINE": 64, "CLIP": 5.0},
+    "shared.label_counts": {"LEAST_EPSILON": 1e-6},
+    "shared.psi": {"EPSILON": 0.05},
+    "shared.signatures": {"CLIP": 5.0},
+    "shared.silhouette": {"TIE": 1e-12, "SAMPLE": 2000},
+}
+"""Beside fields: what papers, or the documentation, say of how something is found."""
+
+
+@pytest.mark.parametrize("module", NUMBERS)
+def test_the_numbers_of_methods(module: str):
+    has = vars(importlib.import_module(f"raysim.strategies.{module}"))
+    assert {name: has[name] for name in NUMBERS[module]} == NUMBERS[module]
+
+
+def test_what_a_problem_leaves_out():
+    """A visit forgets its start, a sum is one of deltas, and nobody sees single ones."""
+    visit, upload = Visit(), Upload()
+    assert (visit.keep, visit.carry) == (False, False)
+    assert (upload.sums, upload.what, upload.single, upload.losses) == (1, "delta", False, False)
+    frame = Frame(size=4, models=2)
+    assert (frame.mixes, frame.keeps, frame.groups) == (False, False, None)

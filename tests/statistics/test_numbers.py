@@ -1,0 +1,39 @@
+"""The numbers that results rest on and that no formula gives: levels, least counts, draws, edges.
+
+Who changes one changes what is printed, so that it is changed here and in the documentation too.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+import pytest
+
+NUMBERS: dict[str, dict[str, Any]] = {
+    "levels": {"LEVEL": 0.95, "ALPHA": 0.05, "POWER": 0.8, "Z": 1.959963984540054},
+    "intervals": {"ENOUGH": 2.5, "FEW_ROWS": 10, "OF_RARER": 0.4, "OF_COMMONER": 0.2},
+    "between_hospitals": {"FEWEST": 3, "FEWEST_TO_PREDICT": 5},
+    "common_curve": {"LEAST": 20, "EDGE": 0.02, "WIDEST": 3.0},
+    "convergence": {"LEAST_POINTS": 5},
+    "dispersion": {"TENTH": 10, "SAME_SIZE": 0.1},
+    "inversion": {"TAUS": (0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.65, 0.8, 1, 1.25, 1.6, 2.2, 4), "SAME": 1e-9},
+    "noise_floor": {"FEWEST": 3, "DRAWS": 1000},
+    "paired": {"EQUIVALENT": 0.01, "FEW_HOSPITALS": 10, "ENOUGH_SEEDS": 5, "SMALLEST_P": 1e-12},
+    "ranks": {"EDGE": 4.0},
+    "shrinkage": {"WIDEST": 0.5, "GRID": 200},
+    "sketches": {"SUMS": 100},
+    "spread": {"PRECISION": 1e-12},
+    "clinical.calibration": {"STEEPEST": 20.0, "ENOUGH": 10, "BINS": 10, "BINNED_ROWS": 100},
+    "clinical.calibration_spread": {"LOGITS": 32, "HALVINGS": 24, "FEWEST": 3},
+    "clinical.equity": {"DRAWS": 200, "FEWEST": 3},
+    "clinical.figures": {"FLOOR_DRAWS": 1000},
+    "clinical.operating_points": {"BOOTSTRAP": 300, "ROUNDING": 1e-12},
+    "clinical.thresholds": {"ONE_ROW": 1 - 1e-9},
+}
+
+
+@pytest.mark.parametrize("module", NUMBERS)
+def test_the_numbers_of_statistics(module: str) -> None:
+    has = vars(importlib.import_module(f"raysim.statistics.{module}"))
+    assert {name: has[name] for name in NUMBERS[module]} == NUMBERS[module]
