@@ -19,10 +19,21 @@ def label_flip(X: NDArray[Any], y: NDArray[Any], classes: int, share: float, rng
     return X, turned.astype(y.dtype)
 
 
-def units(X: NDArray[Any], y: NDArray[Any], feature: int, factor: float, offset: float = 0.0) -> Rows:
-    """Feature ``feature`` times ``factor``, plus ``offset``: with the offset a unit is changed before it was scaled."""
+def units(
+    X: NDArray[Any],
+    y: NDArray[Any],
+    feature: int,
+    factor: float,
+    offset: float = 0.0,
+    there: NDArray[np.bool_] | None = None,
+) -> Rows:
+    """Feature ``feature`` times ``factor``, plus ``offset``: with the offset a unit is changed before it was scaled.
+
+    ``there [n]``: which rows have a value, whose unit can be wrong; None: all.
+    """
     changed = X.copy()
-    changed[:, feature] = X[:, feature] * factor + offset
+    wrong = X[:, feature] * factor + offset
+    changed[:, feature] = wrong if there is None else np.where(there, wrong, X[:, feature])
     return changed, y
 
 

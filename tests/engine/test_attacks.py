@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from raysim.adversaries.who import LEVELS, bad_hospitals
@@ -13,10 +14,14 @@ from raysim.config.sections.adversary import AdversarySection
 from raysim.config.sections.aggregation import AggregationSection
 from raysim.core import registry
 from raysim.core.errors import ConfigError
+from raysim.data.build import build
+from raysim.data.sources.table import Table
+from raysim.data.split import Split
 from raysim.engine.checks.job_checks import check_job
 from raysim.engine.coordinator import Coordinator
 from raysim.engine.job import Outcome, RunState
 from raysim.engine.reception.attack_checks import warnings
+from raysim.engine.updates.own_attacks import Measured, OwnAttack
 from raysim.storage.checkpoints import decode, encode
 from raysim.strategies.hospital_clusters.chip import Chip
 from raysim.strategies.one_model.fedavg import FedAvg
@@ -236,6 +241,28 @@ def test_what_a_rule_does_not_bear_is_said():
         in warnings(AdversarySection(share=0.3), AggregationSection(name="median", assumed=0.1), 10)[0]
     )
     assert warnings(bad, None, 10) == []
+
+
+@pytest.mark.parametrize(("method", "flags"), [("standard", True), ("median", True), ("standard", False)])
+def test_a_wrong_unit_is_that_of_recorded_values(tmp_path, monkeypatch, method, flags):
+    """Creatinine in micromoles is scaled by the mean and deviation of what others have; a missing one stays missing."""
+    monkeypatch.setenv("RAYSIM_CACHE", str(tmp_path))
+    creatinine = [1.0, 2.1, np.nan, 1.7, 0.4, 1.3, 3.6, np.nan]
+    rows = pd.DataFrame({"hospital": ["a", "b"] * 4, "creatinine": creatinine, "died": [0, 1, 1, 0, 1, 0, 0, 1]})
+    rows.to_csv(tmp_path / "t.csv", index=False)
+    source = Table(path=tmp_path / "t.csv", silo="hospital", label="died")
+    federation = build(source, Split(train=0.5, test=0.5), method, 1, missing_flags=flags)
+    measured, X = Measured.of(federation, 0), federation.X
+    raw = X[:, 0] * federation.preprocessing.columns[0].scale + federation.preprocessing.columns[0].mean
+    section = AdversarySection(attack="units", feature="creatinine", share=0.5)
+    attack = OwnAttack(section, frozenset({0}), 1, 1, 2, 2, 0, measured)
+    changed, _ = attack.rows(0, X, federation.y)
+    seen = changed[:, 0] * federation.preprocessing.columns[0].scale + federation.preprocessing.columns[0].mean
+    there = federation.observed[:, 0]
+    assert there.sum() == 6
+    assert seen[there] == pytest.approx(88.4 * raw[there], rel=1e-4)
+    assert (changed[~there] == X[~there]).all()
+    assert (attack.rows(1, X, federation.y)[0] == X).all()
 
 
 def test_harm_is_what_honest_hospitals_lose(federation):

@@ -23,7 +23,7 @@ from raysim.core.exact import ExactSum, decode, largest_entry
 from raysim.core.plain_checks import check_vectors, whole_number
 from raysim.core.streams import stream
 from raysim.data.federation import Federation
-from raysim.engine.updates.own_attacks import OwnAttack, within
+from raysim.engine.updates.own_attacks import Measured, OwnAttack, within
 from raysim.engine.updates.sums import heaviest
 from raysim.robust.aggregation import Aggregation
 from raysim.robust.rule import Aggregate
@@ -93,7 +93,10 @@ class Byzantine:
             return None
         feature = None if section.feature is None else self._federation.features.index(section.feature)
         hospitals, classes = len(self._federation.hospitals), len(self._federation.classes)
-        return OwnAttack(section, frozenset(self.bad.tolist()), self._seed, round, hospitals, classes, feature)
+        bad, measured = frozenset(self.bad.tolist()), Measured()
+        if section.attack == "units" and feature is not None:
+            measured = Measured.of(self._federation, feature)
+        return OwnAttack(section, bad, self._seed, round, hospitals, classes, feature, measured)
 
     def fitted(self, cohort: ScheduledCohort) -> ScheduledCohort:
         """The cohort with its problem as hospitals are to be sent it: single updates where these are needed."""

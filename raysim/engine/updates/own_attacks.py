@@ -12,7 +12,41 @@ from raysim.adversaries import rows, updates
 from raysim.adversaries.who import ON_ROWS, ON_UPDATES
 from raysim.config.sections.adversary import AdversarySection
 from raysim.core.streams import stream
+from raysim.data.federation import Federation
+from raysim.data.fitted import Numeric
 from raysim.strategies.base import Floats
+
+
+@dataclass(frozen=True)
+class Measured:
+    """How a feature's values became what is trained on."""
+
+    mean: float = 0.0
+    """What was taken from each value, in scales."""
+    gap: float | None = None
+    """What a missing value became; None: no value is missing."""
+    flag: int | None = None
+    """The column that is 1 where a value is missing; None: there is none, and what equals ``gap`` is missing."""
+
+    @staticmethod
+    def of(federation: Federation, feature: int) -> Measured:
+        """The column ``feature`` of a federation's rows."""
+        fitted, name = federation.preprocessing, federation.features[feature]
+        column = next((each for each in fitted.columns if each.name == name), None)
+        if not isinstance(column, Numeric) or fitted.method == "none":
+            return Measured()
+        mean, gap, flag = column.mean / column.scale, (column.fill - column.mean) / column.scale, f"{name}_missing"
+        if flag in federation.features:
+            return Measured(mean, gap, federation.features.index(flag))
+        return Measured(mean, None if bool(federation.observed[:, feature].all()) else gap)
+
+    def there(self, X: NDArray[Any], feature: int) -> NDArray[np.bool_] | None:
+        """Which of the rows ``X [n, d]`` have a value of that ``feature``, ``[n]``; None: all."""
+        if self.flag is not None:
+            present: NDArray[np.bool_] = X[:, self.flag] == 0
+            return present
+        return None if self.gap is None else X[:, feature] != X.dtype.type(self.gap)
+
 
 UNITS = 88.4
 """Micromoles a litre in a milligram of creatinine a decilitre: the mistake that ``units`` makes by default."""
@@ -36,6 +70,8 @@ class OwnAttack:
     """Of the label."""
     feature: int | None
     """The column that is changed."""
+    measured: Measured = Measured()
+    """How its values were scaled."""
 
     @property
     def _kind(self) -> str:
@@ -57,7 +93,10 @@ class OwnAttack:
             return rows.backdoor(X, y, self.feature, section.value, section.label, section.rows, rng)
         if section.stuck:
             return rows.stuck(X, y, self.feature)
-        return rows.units(X, y, self.feature, UNITS if section.factor is None else section.factor)
+        factor = UNITS if section.factor is None else section.factor
+        # The value was in the wrong unit before it was scaled: (factor v - mean) / scale.
+        offset = (factor - 1.0) * self.measured.mean
+        return rows.units(X, y, self.feature, factor, offset, self.measured.there(X, self.feature))
 
     def update(self, hospital: int, delta: Floats, limit: float) -> Floats:
         """What ``hospital`` sends in place of ``delta [P]``, all entries below the ``limit`` of what can be."""
