@@ -26,7 +26,7 @@ from raysim.storage.manifest import Manifest
 from raysim.storage.results import SPLIT, choose_folder, split_table, write_run
 from raysim.storage.resume import held
 from raysim.strategies.shared.importing import standing_here
-from raysim.tracking.client import check_reachable
+from raysim.tracking.stores import check_reachable
 from raysim.tune import results
 from raysim.tune.choice import Choice, choose, reason
 from raysim.tune.journal import JOURNAL, Journal, digest, working

@@ -29,8 +29,9 @@ from raysim.core.package import FOLDER, __version__
 from raysim.engine.job import Round
 from raysim.storage.atomic import write_json
 from raysim.tracking.charts import runs_page, view_of
-from raysim.tracking.client import LOGGERS, NOTE_TAG, NOWHERE, Status, Tracker, check_reachable, parameter_name
+from raysim.tracking.client import LOGGERS, NOTE_TAG, Status, Tracker, parameter_name
 from raysim.tracking.recording import CLOSING_SECONDS, KILLED_SECONDS, SETTINGS, WAITS, joined
+from raysim.tracking.stores import NOWHERE, check_reachable
 from raysim.tune.journal import Finished
 from raysim.tune.plan import SweepPlan
 from raysim.tune.spaces import Params, Space

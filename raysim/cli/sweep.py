@@ -102,8 +102,8 @@ def ui(
 
     from raysim.core.errors import ConfigError
     from raysim.report.progress import waiting
-    from raysim.tracking.client import NOWHERE, check_reachable, sqlite_path
     from raysim.tracking.server import charts_of, newest_runs, serving
+    from raysim.tracking.stores import NOWHERE, check_reachable, sqlite_path
     from raysim.tune.tracking import recorded
 
     if uri == NOWHERE or uri.startswith(("http://", "https://")):

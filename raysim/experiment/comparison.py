@@ -30,7 +30,7 @@ from raysim.report.page import Page, Provenance, comparison_page, run_page
 from raysim.report.sections import attacks, privacy, training, virtual_time
 from raysim.storage.manifest import Manifest
 from raysim.storage.results import SPLIT, hospitals_table, provenance, split_table, traffic, write_config
-from raysim.tracking.client import NOWHERE
+from raysim.tracking.stores import NOWHERE
 
 PAGE = "report.html"
 

@@ -39,8 +39,9 @@ from raysim.storage.file_store import check as check_file_store
 from raysim.storage.manifest import Kind, Manifest
 from raysim.storage.results import choose_folder
 from raysim.storage.resume import Opened
-from raysim.tracking.client import RUN_TAG, check_reachable
+from raysim.tracking.client import RUN_TAG
 from raysim.tracking.recording import Record
+from raysim.tracking.stores import check_reachable
 
 Conclude = Callable[[Sequence[Result], Manifest], None]
 """Makes of all results the files of the whole experiment."""

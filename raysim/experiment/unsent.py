@@ -18,8 +18,8 @@ from raysim.engine.job import Round
 from raysim.storage.atomic import write_json
 from raysim.storage.manifest import Manifest
 from raysim.storage.resume import UNSENT
-from raysim.tracking.client import NOWHERE
 from raysim.tracking.recording import Recorder, Unsent, send
+from raysim.tracking.stores import NOWHERE
 
 
 def keep(folder: Path, recorder: Recorder, uri: str) -> str | None:

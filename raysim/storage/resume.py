@@ -38,7 +38,7 @@ from raysim.privacy.statement import Statement
 from raysim.statistics.auroc import PairSums
 from raysim.storage import checkpoints, manifest
 from raysim.storage.atomic import replacing, write_json
-from raysim.storage.checkpoints import UNREADABLE, pack_ledger, pack_rounds, read_tensors, unpack_ledger, unpack_rounds
+from raysim.storage.encoding import UNREADABLE, pack_ledger, pack_rounds, read_tensors, unpack_ledger, unpack_rounds
 from raysim.storage.manifest import Kind, Manifest
 from raysim.storage.results import write_config
 from raysim.tracking.client import flatten

@@ -7,23 +7,18 @@ import json
 import math
 import posixpath
 import re
-import socket
-import tempfile
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Literal
-from urllib.parse import quote, urlparse
+from urllib.parse import quote
 
-from raysim.core.errors import ConfigError
 from raysim.engine.job import Round
 from raysim.tracking.charts import VIEW_TAG, charts_page
 from raysim.tracking.names import metric_name, named
 from raysim.tracking.sqlite_metrics import SqliteMetrics
-
-NOWHERE = "none"
-"""The ``tracking.uri`` that records nowhere."""
+from raysim.tracking.stores import SQLITE, sqlite_path
 
 RUN_TAG = "raysim.run"
 """The tag that holds the id under which a run that goes on finds itself again."""
@@ -34,9 +29,6 @@ NOTE_TAG = "mlflow.note.content"
 DATA_TAGS = ("source", "data")
 """The tags that hold the name of a run's data source, and the fingerprint of its data."""
 
-SQLITE = "sqlite:///"
-"""How the address of a SQLite store begins."""
-
 NAME_LENGTH = 250
 """Characters that MLflow takes in the name of a parameter."""
 
@@ -46,61 +38,8 @@ LOGGERS = ("mlflow", "alembic")
 Status = Literal["FINISHED", "FAILED", "KILLED"]
 """How a run has ended: well, with an error, or because someone stopped it."""
 
-SERVERS = {"http": 80, "https": 443, "postgresql": 5432, "mysql": 3306, "mssql": 1433}
-"""Stores that listen, and the port where the address names none."""
-
 BATCH = 900
 """Metrics in one call, of which MLflow takes 1,000 with all tags."""
-
-
-def check_reachable(uri: str) -> None:
-    """Raise ``ConfigError`` for a store that cannot be written to; needs no import of MLflow."""
-    if uri == NOWHERE:
-        return
-    try:
-        parsed = urlparse(uri)
-        port = parsed.port
-    except ValueError as error:
-        raise ConfigError(
-            f"tracking.uri: '{uri}' is no address ({error}); write for example http://host:port"
-        ) from None
-    if uri.startswith(SQLITE):
-        _check_sqlite(uri)
-    elif (scheme := parsed.scheme.partition("+")[0]) in SERVERS and (parsed.hostname or scheme.startswith("http")):
-        port = port or SERVERS[scheme]
-        try:
-            socket.create_connection((parsed.hostname or "", port), timeout=2).close()
-        except (OSError, UnicodeError) as error:  # a host that no name server could be asked for is a UnicodeError
-            raise ConfigError(
-                f"tracking.uri: {uri} cannot be reached ({error}); start it or set another store"
-            ) from None
-    elif scheme not in (*SERVERS, "databricks"):
-        raise ConfigError(f"tracking.uri: '{uri}' is not a store; use sqlite:///mlflow.db, http://host:port or none")
-
-
-def _check_sqlite(uri: str) -> None:
-    path = sqlite_path(uri)
-    begins = b""
-    try:
-        # Only an attempt tells: permission bits do not know of file systems that take nothing.
-        tempfile.TemporaryFile(dir=path.absolute().parent).close()
-        if path.exists():
-            with path.open("r+b") as file:
-                begins = file.read(15)
-    except OSError as error:
-        raise ConfigError(
-            f"tracking.uri: {uri} cannot be written ({path.absolute()}: {error.strerror}); name a file in a folder "
-            "that can"
-        ) from None
-    if not begins:
-        return
-    if begins != b"SQLite format 3":
-        raise ConfigError(f"tracking.uri: {path.absolute()} is not a SQLite database; name another file")
-
-
-def sqlite_path(uri: str) -> Path:
-    """The file of a ``sqlite:///`` address; relative to the working directory with three slashes."""
-    return Path(uri.removeprefix(SQLITE))
 
 
 class _Answering:

@@ -23,7 +23,8 @@ from typing import Any
 from raysim.config.schema import TrackingSection
 from raysim.core import host
 from raysim.engine.job import Round
-from raysim.tracking.client import LOGGERS, NOWHERE, RUN_TAG, Status, Tracker, check_reachable
+from raysim.tracking.client import LOGGERS, RUN_TAG, Status, Tracker
+from raysim.tracking.stores import NOWHERE, check_reachable
 
 FLUSH_SECONDS = 5.0
 """Rounds of a run are sent no more often: a message costs about as much as ten rounds' figures in it."""

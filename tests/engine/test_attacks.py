@@ -22,7 +22,7 @@ from raysim.engine.coordinator import Coordinator
 from raysim.engine.job import Outcome, RunState
 from raysim.engine.reception.attack_checks import warnings
 from raysim.engine.updates.own_attacks import Measured, OwnAttack
-from raysim.storage.checkpoints import decode, encode
+from raysim.storage.encoding import decode, encode
 from raysim.strategies.hospital_clusters.chip import Chip
 from raysim.strategies.one_model.fedavg import FedAvg
 from tests.conftest import job_of, run

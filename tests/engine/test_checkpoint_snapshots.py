@@ -17,7 +17,7 @@ from raysim.core import registry
 from raysim.data.federation import Federation
 from raysim.engine.coordinator import Coordinator
 from raysim.engine.job import Job, RunState
-from raysim.storage.checkpoints import encode
+from raysim.storage.encoding import encode
 from raysim.strategies.one_model.fedavg import FedAvg
 from tests.conftest import MakeFederation, fitting, job_of, with_patients
 

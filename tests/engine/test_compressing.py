@@ -15,7 +15,7 @@ from raysim.core import registry
 from raysim.core.errors import ConfigError
 from raysim.engine.coordinator import Coordinator
 from raysim.engine.job import Outcome, RunState
-from raysim.storage.checkpoints import decode, encode
+from raysim.storage.encoding import decode, encode
 from raysim.strategies.one_model.fedavg import FedAvg
 from tests.conftest import job_of, run
 

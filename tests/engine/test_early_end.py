@@ -19,7 +19,7 @@ from raysim.engine.coordinator import Coordinator
 from raysim.engine.job import Job, Outcome, RunState
 from raysim.engine.job_run import JobRun
 from raysim.engine.stopping import Stopped, Stopping
-from raysim.storage.checkpoints import decode, encode
+from raysim.storage.encoding import decode, encode
 from raysim.storage.results import egress_table, rounds_table, summary
 from raysim.strategies.one_model.fedavg import FedAvg
 from raysim.strategies.personal.fedper import FedPer

@@ -22,7 +22,7 @@ from raysim.privacy.accountant import epsilon
 from raysim.privacy.counting import split
 from raysim.privacy.events import Gaussian
 from raysim.secure import traffic
-from raysim.storage.checkpoints import decode, encode
+from raysim.storage.encoding import decode, encode
 from raysim.strategies.fairness.qfedavg import QFedAvg, Steepened
 from raysim.strategies.hospital_clusters.ifca import Counted, Ifca
 from raysim.strategies.one_model.fedavg import FedAvg

@@ -22,7 +22,7 @@ from raysim.engine.messages import MODEL
 from raysim.engine.reception.passes import NU, PASSES, Weiszfeld
 from raysim.robust.centres import geometric_median
 from raysim.secure import traffic
-from raysim.storage.checkpoints import decode, encode
+from raysim.storage.encoding import decode, encode
 from raysim.strategies.fairness.qfedavg import QFedAvg
 from raysim.strategies.hospital_clusters.chip import Chip
 from raysim.strategies.one_model.adaptive import FedAdam

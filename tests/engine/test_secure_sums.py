@@ -19,7 +19,7 @@ from raysim.engine.checks.job_checks import check_job
 from raysim.engine.coordinator import Coordinator
 from raysim.engine.job import Outcome, RunState
 from raysim.secure import traffic
-from raysim.storage.checkpoints import decode, encode
+from raysim.storage.encoding import decode, encode
 from raysim.strategies.hospital_clusters.chip import Chip
 from raysim.strategies.one_model.fedavg import FedAvg
 from tests.conftest import job_of, run

@@ -13,7 +13,7 @@ import yaml
 from hypothesis import strategies as st
 from safetensors.numpy import save
 
-from raysim.storage.checkpoints import read_tensors
+from raysim.storage.encoding import read_tensors
 from tests.fuzz.cases import TREE, Case, revalued, spoilt
 from tests.fuzz.command import answer
 

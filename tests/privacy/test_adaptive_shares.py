@@ -19,7 +19,7 @@ from raysim.engine.job import RunState
 from raysim.privacy.adaptive import next_clip, update_multiplier
 from raysim.privacy.noise import normals
 from raysim.secure import traffic
-from raysim.storage.checkpoints import decode, encode
+from raysim.storage.encoding import decode, encode
 from raysim.strategies.hospital_clusters.chip import Chip
 from raysim.strategies.one_model.fedavg import FedAvg
 from tests.conftest import job_of, run

@@ -25,7 +25,7 @@ from raysim.engine.reception.promise_checks import check_privacy
 from raysim.engine.updates.release import Release
 from raysim.engine.updates.sums import number_rows
 from raysim.privacy.adaptive import update_multiplier
-from raysim.storage.checkpoints import decode, encode
+from raysim.storage.encoding import decode, encode
 from raysim.strategies.hospital_clusters.cfl import Cfl
 from raysim.strategies.hospital_clusters.clustered import Clustered
 from raysim.strategies.one_model.adaptive import FedAdam

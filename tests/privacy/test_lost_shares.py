@@ -17,7 +17,7 @@ from raysim.engine.coordinator import Coordinator
 from raysim.engine.job import Job, RunState
 from raysim.engine.updates.secure_sums import SecureSums
 from raysim.engine.updates.shares import sure_to_be_left
-from raysim.storage.checkpoints import decode, encode
+from raysim.storage.encoding import decode, encode
 from raysim.strategies.hospital_clusters.clustered import Clustered
 from raysim.strategies.one_model.fedavg import FedAvg
 from tests.conftest import job_of, run

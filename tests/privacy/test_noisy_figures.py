@@ -14,7 +14,7 @@ from raysim.data.federation import Federation
 from raysim.engine.checks.job_checks import check_job
 from raysim.engine.coordinator import Coordinator
 from raysim.engine.job import Outcome, RunState
-from raysim.storage.checkpoints import decode, encode
+from raysim.storage.encoding import decode, encode
 from raysim.strategies.one_model.fedavg import FedAvg
 from raysim.strategies.personal.fedper import FedPer
 from raysim.strategies.personal.fine_tuning import FineTuning

@@ -18,7 +18,7 @@ from raysim.engine.coordinator import Coordinator
 from raysim.engine.job import Outcome, RunState
 from raysim.privacy import accountant, quick
 from raysim.privacy.events import Event, Gaussian, Laplace
-from raysim.storage.checkpoints import decode, encode
+from raysim.storage.encoding import decode, encode
 from raysim.strategies.hospital_clusters.clust_psi import ClustPsi
 from raysim.strategies.hospital_clusters.clustered import Clustered
 from raysim.strategies.one_model.fedavg import FedAvg

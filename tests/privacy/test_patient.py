@@ -28,7 +28,7 @@ from raysim.engine.job import Outcome, RunState
 from raysim.engine.messages import ModelSpec
 from raysim.privacy import accountant, quick
 from raysim.privacy.events import Gaussian
-from raysim.storage.checkpoints import decode, encode
+from raysim.storage.encoding import decode, encode
 from raysim.strategies.fairness.qfedavg import QFedAvg
 from raysim.strategies.hospital_clusters.clust_psi import ClustPsi
 from raysim.strategies.one_model.fedavg import FedAvg

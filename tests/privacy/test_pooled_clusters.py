@@ -18,7 +18,7 @@ from raysim.engine.coordinator import Coordinator
 from raysim.engine.job import RunState
 from raysim.privacy.accountant import epsilon
 from raysim.privacy.events import Gaussian
-from raysim.storage.checkpoints import decode, encode
+from raysim.storage.encoding import decode, encode
 from raysim.strategies.hospital_clusters.chip import Chip
 from raysim.strategies.hospital_clusters.clustered import Clustered
 from raysim.strategies.hospital_clusters.fedsoft import FedSoft

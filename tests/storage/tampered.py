@@ -13,7 +13,7 @@ import pytest
 from safetensors.numpy import save
 
 from raysim.core.errors import ConfigError
-from raysim.storage.checkpoints import read_tensors
+from raysim.storage.encoding import read_tensors
 from tests.storage.test_resume import go_on, start, stopped
 
 SMALL: dict[str, Any] = {

@@ -22,7 +22,8 @@ from raysim.engine.cadence import AUTO_SECONDS, Cadence
 from raysim.engine.coordinator import Coordinator
 from raysim.engine.job import Job, Outcome, RunState
 from raysim.engine.messages import ModelSpec, Work
-from raysim.storage.checkpoints import FORMAT, Checkpoints, Writer, clear, decode, encode, read_tensors
+from raysim.storage.checkpoints import Checkpoints, Writer, clear
+from raysim.storage.encoding import FORMAT, decode, encode, read_tensors
 from raysim.strategies.base import Selection, State, Strategy
 from raysim.strategies.one_model.fedavg import FedAvg
 from raysim.strategies.references.local import Local
@@ -263,7 +264,7 @@ def test_a_checkpoint_of_another_version_is_passed_over_and_the_reason_said(
     checkpoints = Checkpoints(str(tmp_path), 3, "f", Local())
     checkpoints.write(standings[0])
     with monkeypatch.context() as version:
-        version.setattr("raysim.storage.checkpoints.FORMAT", other)
+        version.setattr("raysim.storage.encoding.FORMAT", other)
         checkpoints.write(standings[1])
     last, said = checkpoints.latest()
     assert last is not None

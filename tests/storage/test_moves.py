@@ -15,7 +15,7 @@ import pytest
 from raysim.core import registry
 from raysim.core.packing import pack_state, unpack_state
 from raysim.data import cache
-from raysim.storage.checkpoints import decode
+from raysim.storage.encoding import decode
 from raysim.strategies.base import Strategy
 from tests.storage.test_resume import FILES, SMALL, go_on, start, stopped
 

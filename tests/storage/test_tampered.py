@@ -12,7 +12,8 @@ from safetensors.numpy import save
 
 from raysim.core.errors import ConfigError
 from raysim.engine.job import RunState
-from raysim.storage.checkpoints import Checkpoints, Damaged, decode, encode, read_tensors
+from raysim.storage.checkpoints import Checkpoints
+from raysim.storage.encoding import Damaged, decode, encode, read_tensors
 from raysim.storage.manifest import Manifest
 from raysim.storage.resume import FILE, Ticket, load_finished, read_ticket
 from raysim.strategies.one_model.fedavg import FedAvg

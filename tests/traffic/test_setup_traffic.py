@@ -21,7 +21,7 @@ from raysim.engine.coordinator import Coordinator
 from raysim.engine.job import Outcome, Round, RunState
 from raysim.engine.timing import reached
 from raysim.metrics.labels import CLASSIFICATION
-from raysim.storage.checkpoints import decode, encode
+from raysim.storage.encoding import decode, encode
 from raysim.strategies.base import OWN, Draw, HospitalRows, Selection, State, Strategy, choose
 from raysim.strategies.coalitions.cs_rcfl import CsRcfl
 from raysim.strategies.fairness.afl import AgnosticFL

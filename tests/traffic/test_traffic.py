@@ -14,7 +14,7 @@ from raysim.config.sections.system import SystemSection
 from raysim.engine.coordinator import Coordinator
 from raysim.engine.job import RunState
 from raysim.engine.job_run import JobRun
-from raysim.storage.checkpoints import decode, encode
+from raysim.storage.encoding import decode, encode
 from raysim.strategies.asynchronous.fedasync import FedAsync
 from raysim.strategies.base import FederationView, Floats, HospitalRows, State
 from raysim.strategies.hospital_clusters.chip import Chip

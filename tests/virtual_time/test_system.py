@@ -15,7 +15,7 @@ from raysim.core.streams import stream
 from raysim.data.federation import Federation
 from raysim.engine.coordinator import Coordinator
 from raysim.engine.job import Round, RunState
-from raysim.storage.checkpoints import decode, encode
+from raysim.storage.encoding import decode, encode
 from raysim.strategies.asynchronous.fedasync import FedAsync
 from raysim.strategies.asynchronous.fedbuff import FedBuff
 from raysim.strategies.base import Draw, Ids, Selection

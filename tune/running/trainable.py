@@ -10,7 +10,7 @@ from ray.tune import Trainable
 
 from raysim.core.compute import settle
 from raysim.engine.job import Round
-from raysim.storage.checkpoints import decode, encode
+from raysim.storage.encoding import decode, encode
 from raysim.strategies.shared.importing import search_only
 from raysim.tune.plan import SweepPlan
 from raysim.tune.running.heartbeat import Pulse

@@ -1,0 +1,282 @@
+"""The content of a checkpoint: a run's standing as plain arrays and JSON, and back.
+
+What is read may have been changed by anybody: all of it is checked, and nothing of it executes.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from raysim.core.packing import Arrays, pack, pack_memory, pack_state, unpack, unpack_state
+from raysim.engine.job import History, Round, RunState
+from raysim.engine.measuring.losses import TrainingLosses
+from raysim.engine.messages import HospitalStates
+from raysim.engine.stopping import Stopping
+from raysim.storage.file_store import reason
+from raysim.strategies.base import Strategy
+from raysim.traffic.ledger import Ledger
+from raysim.virtual_time.clock import Clock, checked
+
+FORMAT = 7
+"""Of checkpoints that this version writes and reads."""
+
+LOSSES = ("training_loss", "validation_loss")
+"""What only some rounds have."""
+
+UNREADABLE = (ValueError, ArithmeticError, LookupError, TypeError, AttributeError, RecursionError, MemoryError)
+"""What reading a file whose content is not what raysim wrote may raise; ``UnicodeDecodeError`` is a ``ValueError``."""
+
+
+class Damaged(ValueError):
+    """A checkpoint that cannot be used; the message says why."""
+
+
+def encode(standing: RunState, fingerprint: str, strategy: Strategy) -> bytes:
+    """A standing of a run of ``strategy``, with its history or without, as the content of a checkpoint."""
+    from safetensors.numpy import save
+
+    arrays: Arrays = {}
+    header = {
+        "format": FORMAT,
+        "fingerprint": fingerprint,
+        "round": standing.round,
+        "state": pack_state(standing.state, arrays, strategy),
+        "memory": pack_memory(standing.memory, arrays),
+        "kept": _pack_kept(standing.kept, arrays),
+        "clock": pack(standing.clock, "clock", arrays, known=True),
+        "stopping": None if standing.stopping is None else standing.stopping.packed(),
+        "best": _pack_best(standing.best, arrays, strategy),
+    }
+    if standing.attacks is not None:
+        header["attacks"] = pack(standing.attacks, "attacks", arrays)
+    if standing.reception is not None:
+        header["reception"] = pack(standing.reception, "reception", arrays)
+    if (history := standing.history) is not None:
+        header |= {
+            "seconds": history.seconds,
+            "setup_down": history.setup_down,
+            "models_held": history.models_held.tolist(),
+            "losses": dataclasses.asdict(history.losses),
+            "columns": pack_rounds(history.rounds, arrays),
+            "ledger": pack_ledger(history.ledger, arrays),
+        }
+    return save(arrays, {"raysim": json.dumps(header)})
+
+
+def decode(content: bytes, strategy: Strategy) -> tuple[RunState, str]:
+    """A checkpoint's standing, and the fingerprint of its run. Raises :class:`Damaged`."""
+    try:
+        arrays, header = read_tensors(content)
+        if header["format"] != FORMAT:
+            raise Damaged(f"it has format {header['format']}, and this version reads {FORMAT}")
+        standing = RunState(
+            round=_count(header["round"], "round"),
+            state=unpack_state(header["state"], arrays, strategy),
+            kept=_unpack_kept(header["kept"], arrays),
+            memory=unpack(header["memory"], arrays),
+            history=_history(header, arrays) if "columns" in header else None,
+            clock=checked(unpack(header["clock"], arrays, Clock)),
+            attacks=unpack(header.get("attacks"), arrays),
+            stopping=None if header["stopping"] is None else Stopping.unpacked(header["stopping"]),
+            reception=unpack(header.get("reception"), arrays),
+            best=_unpack_best(header["best"], arrays, strategy),
+        )
+        return standing, header["fingerprint"]
+    except UNREADABLE as error:
+        raise Damaged(reason(error)) from None
+
+
+def _history(header: Mapping[str, Any], arrays: Mapping[str, Any]) -> History:
+    held = np.array(header["models_held"], dtype=np.int64)
+    rounds = unpack_rounds(header["columns"], arrays)
+    if held.ndim != 1 or [row.round for row in rounds] != list(range(1, len(rounds) + 1)):
+        raise Damaged("its rounds or hospitals are not in their order")
+    if len(rounds) != header["round"]:
+        raise Damaged(f"it is of round {header['round']} and holds {len(rounds)} rounds")
+    ledger = unpack_ledger(header["ledger"], arrays, len(held))
+    _check_ledger(ledger, rounds, len(held))
+    return History(
+        rounds=rounds,
+        ledger=ledger,
+        seconds=float(header["seconds"]),
+        setup_down=_count(header["setup_down"], "setup_down"),
+        models_held=held,
+        losses=TrainingLosses(**header["losses"]),
+    )
+
+
+def _check_ledger(ledger: Ledger, rounds: Sequence[Round], hospitals: int) -> None:
+    """Raise :class:`Damaged` where a ledger does not hold what ``rounds`` say was sent: what a run has cost its
+    hospitals' privacy follows from the ledger alone.
+    """
+    sent = ledger.sent_by_round()
+    late = max(sent, default=0) - max((row.round for row in rounds), default=0)
+    if late > 0:
+        raise Damaged(f"its ledger goes {late} rounds beyond its last one")
+    for row in rounds:
+        if sent.get(row.round, 0) != row.bytes_up:
+            raise Damaged(
+                f"its ledger has {sent.get(row.round, 0)} bytes of round {row.round}, in which {row.bytes_up} were sent"
+            )
+    if not any(kind == "size" and len(ids) == hospitals for t, kind, ids, _ in ledger.entries if t == 0):
+        raise Damaged("its ledger lacks what hospitals told before the first round")
+
+
+def _count(value: Any, name: str, most: int = 2**62) -> int:
+    """A whole number from 0 to ``most``. Raises :class:`Damaged`."""
+    if type(value) is not int or not 0 <= value <= most:
+        raise Damaged(f"its {name} is {value!r:.50}")
+    return value
+
+
+def read_tensors(content: bytes) -> tuple[Arrays, dict[str, Any]]:
+    """The arrays of a safetensors file, and the JSON under ``raysim`` in its header. Raises ``ValueError``."""
+    from safetensors import SafetensorError
+    from safetensors.numpy import load
+
+    try:
+        # Copies, which are aligned and may be written as those of a run that never stopped.
+        arrays = {name: array.copy() for name, array in load(content).items()}
+    except SafetensorError as error:
+        raise ValueError(str(error)) from None
+    for name, array in arrays.items():
+        # One without content may say that it has any number of rows, of which lists would be made.
+        if not array.size and math.prod(extent for extent in array.shape if extent) > len(content):
+            raise ValueError(f"its array {name!r:.50} is empty and has shape {list(array.shape)}")
+    length = int.from_bytes(content[:8], "little")
+    header: dict[str, Any] = json.loads(json.loads(content[8 : 8 + length])["__metadata__"]["raysim"])
+    return arrays, header
+
+
+def pack_rounds(rounds: Sequence[Round], arrays: Arrays) -> list[list[str]]:
+    """Rounds as arrays; returns the columns ``[model, metric]`` of their values."""
+    columns: dict[tuple[str, str], int] = {}
+    for row in rounds:
+        for model, metrics in row.metrics.items():
+            for name in metrics:
+                columns.setdefault((model, name), len(columns))
+    values = np.zeros((len(rounds), len(columns)))
+    present = np.zeros(values.shape, dtype=np.bool_)
+    for i, row in enumerate(rounds):
+        for model, metrics in row.metrics.items():
+            for name, value in metrics.items():
+                values[i, columns[model, name]], present[i, columns[model, name]] = value, True
+    head = [[row.round, row.cohort_size, row.bytes_down, row.bytes_up] for row in rounds]
+    arrays["rounds/head"] = np.array(head, dtype=np.int64).reshape(-1, 4)
+    arrays["rounds/seconds"] = np.array([row.seconds for row in rounds], dtype=np.float64)
+    arrays["rounds/values"], arrays["rounds/present"] = values, present
+    for name in LOSSES:
+        losses = [(row.round, getattr(row, name)) for row in rounds if getattr(row, name) is not None]
+        arrays[f"rounds/{name}"] = np.array(losses, dtype=np.float64).reshape(-1, 2)
+    timed = [[row.virtual_seconds, row.asked, row.staleness] for row in rounds if row.virtual_seconds is not None]
+    arrays["rounds/timed"] = np.array(timed, dtype=np.float64).reshape(-1, 3)
+    return [list(column) for column in columns]
+
+
+def unpack_rounds(columns: Sequence[Sequence[str]], arrays: Mapping[str, Any]) -> list[Round]:
+    """What :func:`pack_rounds` packed."""
+    rounds = []
+    if any(type(name) is not str for column in columns for name in column):
+        raise ValueError("a column of its rounds has no name")
+    for head, seconds, values, present in zip(
+        arrays["rounds/head"].tolist(),
+        arrays["rounds/seconds"].tolist(),
+        arrays["rounds/values"].tolist(),
+        arrays["rounds/present"].tolist(),
+        strict=True,
+    ):
+        row = Round(head[0], seconds, *head[1:])
+        for (model, name), value, there in zip(columns, values, present, strict=True):
+            if there:
+                row.metrics.setdefault(model, {})[name] = value
+        rounds.append(row)
+    for name in LOSSES:
+        losses = {int(round): loss for round, loss in arrays[f"rounds/{name}"].tolist()}
+        for row in rounds:
+            setattr(row, name, losses.get(row.round))
+    # All rows of a run are timed, or none.
+    for row, (seconds, asked, staleness) in zip(rounds, arrays["rounds/timed"].tolist(), strict=False):
+        row.virtual_seconds, row.asked, row.staleness = seconds, int(asked), staleness
+    return rounds
+
+
+BEST = "best/"
+"""Arrays of the best standing so far are named like those of the last one, behind this."""
+
+
+def _pack_best(best: RunState | None, arrays: Arrays, strategy: Strategy) -> dict[str, Any] | None:
+    if best is None:
+        return None
+    packed: Arrays = {}
+    state, kept = pack_state(best.state, packed, strategy), _pack_kept(best.kept, packed)
+    arrays |= {f"{BEST}{name}": array for name, array in packed.items()}
+    return {"round": best.round, "state": state, "kept": kept}
+
+
+def _unpack_best(tree: Mapping[str, Any] | None, arrays: Mapping[str, Any], strategy: Strategy) -> RunState | None:
+    if tree is None:
+        return None
+    packed = {name.removeprefix(BEST): array for name, array in arrays.items() if name.startswith(BEST)}
+    state, kept = unpack_state(tree["state"], packed, strategy), _unpack_kept(tree["kept"], packed)
+    return RunState(_count(tree["round"], "best round"), state, kept)
+
+
+def _pack_kept(kept: HospitalStates | None, arrays: Arrays) -> list[str] | None:
+    """What hospitals remember, by what it is; returns the names of these things."""
+    if kept is None:
+        return None
+    names = sorted({what for vectors in kept.values() for what in vectors})
+    for what in names:
+        theirs = {hospital: vectors[what] for hospital, vectors in kept.items() if what in vectors}
+        arrays[f"kept/{what}/ids"] = np.array(list(theirs), dtype=np.int64)
+        arrays[f"kept/{what}"] = np.stack(list(theirs.values()))
+    return names
+
+
+def _unpack_kept(names: Sequence[str] | None, arrays: Mapping[str, Any]) -> HospitalStates | None:
+    if names is None:
+        return None
+    kept: HospitalStates = {}
+    for what in names:
+        for hospital, vector in zip(arrays[f"kept/{what}/ids"].tolist(), arrays[f"kept/{what}"], strict=True):
+            kept.setdefault(hospital, {})[what] = vector.copy()
+    return kept
+
+
+def pack_ledger(ledger: Ledger, arrays: Arrays) -> list[list[Any]]:
+    """A ledger as an array and rows ``[round, kind, hospitals, bytes]``.
+
+    Hospitals 0, 1, ... and one number of bytes for all are common, and kept as a number.
+    """
+    rows, lists = [], [np.empty(0, dtype=np.int64)]
+    for round, kind, hospitals, sent in ledger.entries:
+        everyone = np.array_equal(hospitals, np.arange(len(hospitals)))
+        same = len(sent) > 0 and bool((sent == sent[0]).all())
+        rows.append([round, kind, len(hospitals), everyone, int(sent[0]) if same else None])
+        lists += [array for array, needed in ((hospitals, not everyone), (sent, not same)) if needed]
+    arrays["ledger"] = np.concatenate(lists)
+    return rows
+
+
+def unpack_ledger(rows: Sequence[Sequence[Any]], arrays: Mapping[str, Any], hospitals_in_all: int) -> Ledger:
+    """What :func:`pack_ledger` packed. Raises ``ValueError`` where it is of none of so many hospitals."""
+    ledger, rest = Ledger(), arrays["ledger"]
+    for round, kind, count, everyone, same in rows:
+        # Before it is allocated.
+        _count(count, "ledger", hospitals_in_all)
+        if type(round) is not int or type(kind) is not str:
+            raise Damaged(f"its ledger has an entry of round {round!r:.50} and kind {kind!r:.50}")
+        hospitals = np.arange(count)
+        if not everyone:
+            hospitals, rest = rest[:count], rest[count:]
+        sent = np.full(count, same if same is not None else 0, dtype=np.int64)
+        if same is None:
+            sent, rest = rest[:count], rest[count:]
+        ledger.entries.append((round, kind, hospitals, sent))
+    return ledger
