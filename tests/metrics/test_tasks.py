@@ -258,3 +258,7 @@ def test_no_page_of_errors_fails(case: str, tmp_path: Path) -> None:
     if unit != 1:
         lowest = tables.comparison(per_seed)["mae"].min()
         assert ("strong", f"{lowest:.0f}" if unit > 1 else f"{lowest:.8f}") in found.texts
+
+
+def test_the_worst_hospitals_have_the_lowest_auroc_and_the_highest_error() -> None:
+    assert (CLASSIFICATION.worst, REGRESSION.worst) == ("lowest", "highest")

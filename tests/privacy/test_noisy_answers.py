@@ -198,3 +198,30 @@ def test_a_real_label_has_no_signature_with_noise():
             0,
             0,
         )
+
+
+@pytest.mark.parametrize(
+    ("question", "expected"),
+    [
+        (Size(), (1.0, 1.0)),
+        (LabelCounts(), (1.0, 1.0)),
+        (LabelPresence(), (1.0, 1.0)),
+        (GroupSizes(nearest_centres(np.array([1]), np.zeros((1, 1)))), (1.0, 1.0)),
+    ],
+    ids=repr,
+)
+def test_a_row_that_is_counted_once_is_bounded_by_one(question, expected):
+    assert question.bounds(without_rows(rows_of(5, 4))) == expected
+
+
+def test_a_class_is_there_where_its_noisy_count_is_half_or_more():
+    nobody = without_rows(rows_of(5, 4))
+    assert LabelPresence().from_sums(np.array([0.49, 0.5, -3.0, 7.0]), nobody).tolist() == [0, 1, 0, 1]
+    assert LabelCounts().from_sums(np.array([0.49, -0.5]), nobody).tolist() == [0.49, 0]
+
+
+def test_counts_with_a_noise_of_their_own_are_those_and_the_draw():
+    rows = replace(rows_of(50, 2, classes=3), rng=np.random.default_rng(4))
+    drawn_noise = np.random.default_rng(4).laplace(scale=1 / 0.2, size=3)
+    counts = np.bincount(rows.y, minlength=3)
+    assert LabelCounts(0.2).answer(rows).tolist() == np.maximum(counts + drawn_noise, 0.0).tolist()

@@ -168,3 +168,10 @@ def test_in_a_small_cluster_as_many_are_assumed_wrong_as_the_formula_bears(name,
             borne = max(f for f in range(m) if f == 0 or (f <= int(share * m + 1e-9) and least(f) <= m))
             if m >= least(0):
                 close(Aggregation(name, assumed=share).aggregate(rows[:m]).update, rules[name](rows[:m], borne).update)
+
+
+def test_what_a_rule_takes_unless_it_is_told_otherwise():
+    left_out = Aggregation("median")
+    assert (left_out.assumed, left_out.before, left_out.passes, left_out.bound) == (0.0, "none", 1, 1.0)
+    assert (left_out.radius, left_out.nu, left_out.kept) == (None, 1e-6, None)
+    assert (centres.PASSES, centres.MOVE) == (1000, 1e-10)

@@ -101,3 +101,11 @@ def test_too_few_vectors_or_holders():
     assert not made(ids, Lost(before_mask=frozenset([0])), minimum=6).opens
     assert not made(ids, Lost(before_unmask=frozenset([0, 1])), threshold=5).opens
     assert made(ids, Lost(before_unmask=frozenset([0])), threshold=5).opens
+
+
+def test_no_two_key_pairs_are_the_same_in_whatever_order_they_are_made():
+    pairs = [(i, what) for i in range(4) for what in ("mask", "channel")]
+    one, other = made(range(4), Lost()), made(range(4), Lost())
+    public = {pair: one._pair(*pair)[1] for pair in pairs}
+    assert len(set(public.values())) == 8
+    assert {pair: other._pair(*pair)[1] for pair in reversed(pairs)} == public

@@ -8,7 +8,7 @@ from scipy.integrate import quad
 from scipy.stats import norm
 
 from raysim.statistics.auroc import PairSums, pair_sums
-from raysim.statistics.common_curve import binormal_components, binormal_event_sd, common_curve
+from raysim.statistics.common_curve import _mean, binormal_components, binormal_event_sd, common_curve
 from raysim.statistics.intervals import hanley_mcneil
 from tests.statistics.federations import scored, sums
 
@@ -121,3 +121,11 @@ def test_no_hospital_at_all():
     none = common_curve(PairSums(*np.zeros((6, 2), dtype=np.int64)))
     assert np.isnan(none.common)
     assert not none.judged.any()
+
+
+def test_the_mean_is_over_hospitals_with_an_auroc_and_a_variance():
+    nan = np.nan
+    assert _mean(np.array([0.8, 0.9, nan, 0.5]), np.array([0.01, nan, 0.01, 0.02])) == pytest.approx(0.7)
+    assert _mean(np.array([1.0, 1.0]), np.array([0.01, 0.01])) == 0.98
+    assert _mean(np.array([0.0]), np.array([0.01])) == 0.02
+    assert np.isnan(_mean(np.array([0.8, nan]), np.array([nan, 0.01])))

@@ -6,9 +6,17 @@ Who changes one changes what is printed, so that it is changed here and in the d
 from __future__ import annotations
 
 import importlib
+import inspect
+from collections.abc import Callable
 from typing import Any
 
 import pytest
+
+from raysim.metrics.equity import paired_interval
+from raysim.statistics.clinical.calibration import calibration_error
+from raysim.statistics.clinical.calibration_spread import calibration_chance, calibration_spread
+from raysim.statistics.group_gap import error_gap, group_gap
+from raysim.statistics.worst_decile import worst_decile_difference
 
 NUMBERS: dict[str, dict[str, Any]] = {
     "levels": {"LEVEL": 0.95, "ALPHA": 0.05, "POWER": 0.8, "Z": 1.959963984540054},
@@ -37,3 +45,19 @@ NUMBERS: dict[str, dict[str, Any]] = {
 def test_the_numbers_of_statistics(module: str) -> None:
     has = vars(importlib.import_module(f"raysim.statistics.{module}"))
     assert {name: has[name] for name in NUMBERS[module]} == NUMBERS[module]
+
+
+@pytest.mark.parametrize(
+    ("function", "draws"),
+    [
+        (calibration_error, 1000),
+        (calibration_spread, 1000),
+        (calibration_chance, 1000),
+        (error_gap, 1000),
+        (group_gap, 1000),
+        (paired_interval, 2000),
+        (worst_decile_difference, 2000),
+    ],
+)
+def test_how_many_draws_are_made(function: Callable[..., Any], draws: int) -> None:
+    assert inspect.signature(function).parameters["draws"].default == draws

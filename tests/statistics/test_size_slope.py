@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy.stats import t as student
 
-from raysim.statistics.size_slope import size_slope
+from raysim.statistics.size_slope import SizeSlope, size_slope
 
 A = [0.95, 0.91, 0.90, 0.88, 0.86, 0.93, 0.70, 0.92, 0.89, 0.85, 0.94, 0.87]
 N = [900, 500, 420, 300, 150, 700, 40, 610, 330, 120, 800, 200]
@@ -52,3 +52,10 @@ def test_who_has_no_slope():
 def test_hospitals_without_a_figure_are_left_out():
     a, v, n = [*A, np.nan, 0.1, 0.1], [*V, 0.1, np.nan, 0.1], [*N, 10, 10, 0]
     assert size_slope(a, v, n, 0.01) == size_slope(A, V, N, 0.01)
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "shown"), [(0.0, 2.0, False), (1e-9, 2.0, True), (-2.0, 0.0, False), (-2.0, -1e-9, True)]
+)
+def test_a_direction_is_shown_where_the_interval_excludes_0(low, high, shown):
+    assert SizeSlope((low + high) / 2, 0.5, low, high, 0.7).shown == shown

@@ -26,6 +26,7 @@ from raysim.strategies.base import (
 )
 from raysim.strategies.checks import answers
 from raysim.strategies.checks.problem import check_personal
+from raysim.strategies.checks.values import check_rows
 from tests.strategies.test_problem_checks import IDS, KEPT, RIGHT, VIEW, problem
 
 
@@ -176,3 +177,12 @@ def test_all_that_an_author_needs_is_in_the_package():
     needed = {"Strategy", "LocalProblem", "Objective", "Visit", "Upload", "Pull", "Variates", "Contrast", "RowGroups"}
     needed |= {"State", "Update", "FederationView", "Selection", "Draw", "Question", "HospitalRows", "Division"}
     assert needed | {"OWN", "MIXTURE", "LAST", "POOLED"} <= set(raysim.__all__)
+
+
+def test_rows_of_a_bank():
+    check_rows("start", np.zeros(0, dtype=np.int64), 2)
+    check_rows("start", np.array([0, 1]), 2)
+    check_rows("start", np.array([1, base.OWN]), 2, base.OWN, base.LAST)
+    for wrong in ([0, 2], [-1, 0], [base.LAST, 1]):
+        with pytest.raises(base.Invalid, match=r"^start: -?\d is no row of the bank; there are 0 to 1, or OWN$"):
+            check_rows("start", np.array(wrong), 2, base.OWN)

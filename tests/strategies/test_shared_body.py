@@ -111,6 +111,19 @@ def test_fedrep_by_hand(weights, federation):
     assert_same(np.array([outcome.kept[h][3] for h in range(len(SIZES))]), heads)
 
 
+@pytest.mark.parametrize(("epochs", "phases"), [(0, 1), (1, 2), (None, 2)])
+def test_the_head_is_trained_before_the_body_unless_for_no_epochs(epochs, phases, federation):
+    seen = []
+
+    class Watched(FedRep):
+        def problem(self, view, state, ids):
+            seen.append(super().problem(view, state, ids))
+            return seen[-1]
+
+    play(federation, Watched(head_epochs=epochs), rounds=1)
+    assert [len(problem.chain) for problem in seen] == [phases]
+
+
 @pytest.mark.parametrize("optimizer", ["sgd", "momentum", "adam"])
 def test_no_head_epochs_keep_all_heads_at_their_start(optimizer, federation):
     run = {"rounds": 3, "epochs": 2, "model": MLP, "optimizer": optimizer, "learning_rate": 0.02}

@@ -142,3 +142,12 @@ def test_chip_clusters_by_the_blocks_that_are_named(block):
     assert members(Chip(clusters=2, signature=(block,)).setup(view)).tolist() == [1, 2] * 3
     rest = tuple(name for name in EXPECTED if name != block)
     assert members(Chip(clusters=2, signature=rest).setup(view)).tolist() == [1] * 6
+
+
+def test_blocks_of_three_classes_are_cut_where_they_begin():
+    """A size, two prevalences, and of each of two columns its missingness, mean and deviation."""
+    rows = np.random.default_rng(0).normal(size=(5, 1 + 2 + 3 * 2))
+    cuts = {"size": (0, 1), "prevalence": (1, 3), "missingness": (3, 5), "mean": (5, 7), "std": (7, 9)}
+    for classes in (3, 0):  # a real label has a mean and a deviation
+        for block, (begin, end) in cuts.items():
+            assert signature_matrix(rows, classes, [block]) == pytest.approx(standardise(rows[:, begin:end]))

@@ -98,3 +98,16 @@ def test_the_first_of_equally_good_labels_is_taken():
     good, bad = np.array([0, 0, 1, 1]), np.array([0, 1, 0, 1])
     for candidates, best in (([bad, good], 1), ([good, 1 - good, bad], 0), ([bad, good, 1 - good], 1), ([bad], 0)):
         assert best_labels(rows, candidates, np.random.default_rng(0)) == best
+
+
+def test_above_the_limit_labels_are_judged_by_a_sample(monkeypatch):
+    """Rows 0 and 1 tell one labelling from the other; a sample without them sees no difference and takes the first."""
+    monkeypatch.setattr("raysim.strategies.shared.silhouette.SAMPLE", 6)
+    rows = np.concatenate([[[-9.0], [9.0]], np.arange(10.0)[:, None] / 10 + np.repeat([-9.0, 9.0], 5)[:, None]])
+    good = np.concatenate([[0, 1], np.repeat([0, 1], 5)])
+    bad = np.concatenate([[1, 0], np.repeat([0, 1], 5)])
+    seeds = range(40)
+    without = [seed for seed in seeds if np.random.default_rng(seed).permutation(12)[:6].min() > 1]
+    assert 0 < len(without) < 40
+    taken = [best_labels(rows, [bad, good], np.random.default_rng(seed)) for seed in seeds]
+    assert [seed for seed in seeds if taken[seed] == 0] == without

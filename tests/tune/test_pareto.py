@@ -63,6 +63,10 @@ def test_hypervolume_of_known_fronts():
     assert pareto.hypervolume([[1, 1], [math.nan, 9]], [True, True], [0, 0]) == 1.0
     # The corners of the simplex x + y + z = 2 on a grid of step 1, plus one inside: worked by hand.
     assert pareto.hypervolume([[2, 1, 1], [1, 2, 1], [1, 1, 2]], [True] * 3, [0, 0, 0]) == 4.0
+    # In four dimensions, 1 x 1 x 1 x 4 and 2 x 2 x 2 x 3 share 1 x 1 x 1 x 3; then one inside that adds nothing.
+    assert pareto.hypervolume([[1, 1, 1, 4], [2, 2, 2, 3]], [True] * 4, [0] * 4) == 25.0
+    assert pareto.hypervolume([[1, 1, 1, 4], [2, 2, 2, 3], [2, 1, 2, 2]], [True] * 4, [0] * 4) == 25.0
+    assert pareto.hypervolume([[1, 1, 1, 4], [2, 2, 2, 3], [3, 1, 2, 1]], [True] * 4, [0] * 4) == 27.0
 
 
 def test_an_undefined_objective_never_dominates():

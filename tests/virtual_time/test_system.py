@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from raysim.cluster.placement import Placement, balance
 from raysim.cluster.pool import LocalPool
+from raysim.core.errors import ConfigError
 from raysim.core.streams import stream
 from raysim.data.federation import Federation
 from raysim.engine.coordinator import Coordinator
@@ -35,8 +36,9 @@ from raysim.strategies.selections.haccs import Haccs
 from raysim.strategies.selections.power_of_choice import PowerOfChoice
 from raysim.strategies.selections.sampling import Uniform
 from raysim.strategies.selections.superquantile import Superquantile
-from raysim.virtual_time.clock import Answers, answers
+from raysim.virtual_time.clock import Answers, Clock, answers
 from raysim.virtual_time.hospitals import resolve
+from raysim.virtual_time.unreliable import check_progress
 from tests.conftest import MakeFederation, job_of, play, with_patients
 from tests.storage.test_checkpoint import same
 from tests.strategies.event_loop import trained
@@ -380,3 +382,12 @@ def test_a_table_says_what_differs_and_single_hospitals_go_before_it(tmp_path):
     known = resolve(system(rows_per_second=2, table=str(path), hospitals={"h2": {"latency": 4}}), ("h0", "h1", "h2"), 1)
     assert known.rate.tolist() == [2, 7, 9]
     assert known.latency.tolist() == [0.5, 0, 4]
+
+
+def test_a_run_that_waits_all_in_vain_says_so_and_one_that_has_trained_does_not():
+    still, section = Clock.zero(4), system(rounds={"minimum_cohort": 2})
+    check_progress([0, 0], None, section)
+    check_progress([0, 0], still, section)
+    check_progress([0, 2, 0], still.at(60.0, waits=1), section)
+    with pytest.raises(ConfigError, match=r"^system\.rounds: none of 2 rounds brought 2 updates; lower minimum_cohort"):
+        check_progress([0, 0], still.at(60.0, waits=2), section)
