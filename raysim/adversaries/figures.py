@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 
 @dataclass(frozen=True)
@@ -29,3 +29,5 @@ class AttackFigures:
     """Of a backdoor: the share of triggered rows that go to its class, less that without attack."""
     per_hospital: tuple[float, ...]
     """Each hospital's loss, in order of ids."""
+    price: dict[str, float] = field(default_factory=dict)
+    """Those of the rule without attack, less those of the uniform average without rule; empty without a rule."""

@@ -20,6 +20,7 @@ from raysim.storage import resume
 from raysim.storage.checkpoints import Checkpoints, Writer
 from raysim.storage.results import SPLIT, split_pieces, write_run
 from raysim.storage.resume import Opened
+from raysim.strategies.shared.weights import Weighted
 
 if TYPE_CHECKING:
     from raysim.adversaries.figures import AttackFigures
@@ -118,12 +119,20 @@ class Run:
         """What the attack changed; where the configuration says so, beside the same run without it."""
         from raysim.engine.reception.attack_figures import attack_figures
 
-        job, clean = self.job(), None
-        if job.adversary is not None and job.adversary.baseline:
-            quiet = replace(job, adversary=None, evaluation=job.evaluation.model_copy(update={"every": 0}))
-            *_, last = session.run(quiet, None, 0, say)
-            clean = last if isinstance(last, Outcome) else None
-        return attack_figures(job, outcome, clean, federation)
+        job = self.job()
+        if job.adversary is None or not job.adversary.baseline:
+            return attack_figures(job, outcome, None, federation)
+
+        def last(played: Job) -> Outcome | None:
+            *_, end = session.run(played, None, 0, say)
+            return end if isinstance(end, Outcome) else None
+
+        quiet = replace(job, adversary=None, evaluation=job.evaluation.model_copy(update={"every": 0}))
+        averaged = None
+        if job.aggregation is not None:
+            alike = replace(job.strategy, weights="uniform") if isinstance(job.strategy, Weighted) else job.strategy
+            averaged = last(replace(quiet, aggregation=None, strategy=alike))
+        return attack_figures(job, outcome, last(quiet), federation, averaged)
 
     def _played(
         self, federation: Federation, opened: Opened, session: Session, say: Callable[[str], None]

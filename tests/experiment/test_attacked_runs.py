@@ -57,6 +57,26 @@ def test_an_attack_is_reported_beside_the_same_run_without_it(tmp_path):
     assert again.summary["adversary"] == told
 
 
+def test_the_price_of_a_rule_is_what_it_costs_without_attack(tmp_path):
+    """Against the uniform average, over hospitals that are honest in the attacked run."""
+    rule = {"aggregation": {"name": "median", "assumed": 0.2}}
+    attack = {"adversary": {"attack": "label_flip", "share": 0.2}}
+    told = raysim.run(SMALL | rule | attack, out=tmp_path / "attacked", in_process=True).summary["adversary"]
+    raysim.run(SMALL | rule, out=tmp_path / "ruled", in_process=True)
+    uniform = {"strategy": {"name": "fedavg", "weights": "uniform"}}
+    raysim.run(SMALL | uniform, out=tmp_path / "uniform", in_process=True)
+    tables = [
+        pd.read_csv(tmp_path / name / "hospitals.csv").query("model == 'global'") for name in ("ruled", "uniform")
+    ]
+    ruled, averaged = (table[~table["hospital"].isin(told["bad"])] for table in tables)
+    weights = ruled["n_test"].where(ruled["auroc"].notna())
+    means = [float((table["auroc"] * weights).sum() / weights.sum()) for table in (ruled, averaged)]
+    assert told["price"]["auroc"] == pytest.approx(means[0] - means[1], abs=1e-9)
+    assert told["price"]["auroc"] != 0
+    without_rule = raysim.run(SMALL | attack, out=tmp_path / "plain", in_process=True).summary["adversary"]
+    assert without_rule["price"] == {}
+
+
 def test_secure_runs_are_plain_runs(tmp_path):
     plain = raysim.run(SMALL, out=tmp_path / "plain", in_process=True).summary
     for mode in ("model", "execute"):

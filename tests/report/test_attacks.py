@@ -15,7 +15,13 @@ from raysim.report.sections import attacks
 NAN = float("nan")
 
 
-def result(harm_in: float, label: str = "fedavg", success: float = NAN, facts: dict[str, float] | None = None) -> Any:
+def result(
+    harm_in: float,
+    label: str = "fedavg",
+    success: float = NAN,
+    facts: dict[str, float] | None = None,
+    price: float | None = None,
+) -> Any:
     figures = AttackFigures(
         attack="label_flip",
         knowledge="own",
@@ -27,6 +33,7 @@ def result(harm_in: float, label: str = "fedavg", success: float = NAN, facts: d
         largest_bad_share=0.5,
         success=success,
         per_hospital=(),
+        price={} if price is None else {"auroc": price},
     )
     task = SimpleNamespace(title="AUROC")
     outcome = SimpleNamespace(attack=figures, facts=facts or {})
@@ -45,6 +52,13 @@ def test_a_comparison_says_means_over_seeds_with_intervals_from_three():
     (two,) = attacks.sentences([result(harm) for harm in harms[:2]])
     assert "harm beside bad hospitals +0.015;" in two
     assert len(attacks.sentences([result(0.1), result(0.1, label="chip")])) == 2
+
+
+def test_the_price_of_a_rule_is_said_where_there_is_one():
+    assert "the rule without attack against uniform averaging -0.012" in attacks.of_run(result(0.1, price=-0.0124))
+    (said,) = attacks.sentences([result(0.1, price=-0.01), result(0.1, price=-0.02)])
+    assert "the rule without attack against uniform averaging -0.015" in said
+    assert "uniform averaging" not in attacks.of_run(result(0.1)) + attacks.sentences([result(0.1)])[0]
 
 
 def test_nothing_is_said_where_nobody_attacks():

@@ -20,8 +20,13 @@ from raysim.strategies.base import Floats
 NAN = float("nan")
 
 
-def attack_figures(job: Job, outcome: Outcome, clean: Outcome | None, data: Any) -> AttackFigures:
-    """The figures of a run of ``job`` on federation ``data``, beside the ``clean`` one without attack, if any."""
+def attack_figures(
+    job: Job, outcome: Outcome, clean: Outcome | None, data: Any, averaged: Outcome | None = None
+) -> AttackFigures:
+    """The figures of a run of ``job`` on federation ``data``, beside the ``clean`` one without attack, if any.
+
+    ``averaged`` is one without attack and without a rule, in which hospitals count alike; None: not played.
+    """
     section, task = job.adversary, data.task
     if section is None:
         raise ValueError("nobody attacks")
@@ -38,6 +43,7 @@ def attack_figures(job: Job, outcome: Outcome, clean: Outcome | None, data: Any)
 
     told = honest(outcome)
     without = dict.fromkeys(names, NAN) if clean is None else honest(clean)
+    usual = {} if averaged is None else honest(averaged)
     harm = np.full(count, NAN)
     if clean is not None:
         harm = clean.figures[model][:, column] - outcome.figures[model][:, column]
@@ -60,6 +66,7 @@ def attack_figures(job: Job, outcome: Outcome, clean: Outcome | None, data: Any)
         largest_bad_share=max(shares.values()),
         success=success,
         per_hospital=tuple(harm.tolist()),
+        price={name: without[name] - usual[name] for name in usual},
     )
 
 

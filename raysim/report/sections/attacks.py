@@ -26,6 +26,8 @@ def sentence(figures: AttackFigures, title: str) -> str:
         said += f" ({figures.change[headline]:+.3f}), worst decile {_number(figures.honest['worst_decile'])} "
         said += f"({figures.change['worst_decile']:+.3f})"
         said += f"; harm beside bad hospitals {_number(figures.harm_in)}, elsewhere {_number(figures.harm_out)}"
+    if math.isfinite(figures.price.get(headline, math.nan)):
+        said += f"; the rule without attack against uniform averaging {figures.price[headline]:+.3f}"
     if math.isfinite(figures.success):
         said += f"; the trigger's success {figures.success:+.3f}"
     return said
@@ -59,6 +61,7 @@ def sentences(results: Sequence[Result]) -> tuple[str, ...]:
             "of their worst decile": [run.change["worst_decile"] for run in runs],
             "harm beside bad hospitals": [run.harm_in for run in runs],
             "elsewhere": [run.harm_out for run in runs],
+            "the rule without attack against uniform averaging": [run.price.get(headline, math.nan) for run in runs],
             "the trigger's success": [run.success for run in runs],
         }
         shown = [f"{name} {_over_seeds(values)}" for name, values in parts.items() if np.isfinite(values).any()]
