@@ -139,8 +139,8 @@ def row_and_reading(inverted: pd.DataFrame) -> svg.Figure:
         "inversion",
         "A patient's row, read out of one update",
         [chart],
-        "A hospital that trains a linear model on one row sends that row: the change of the weights over the change of "
-        f"the intercept. {_deviation(inverted)}",
+        "A hospital that trains on one row sends that row: the change of a unit's weights, in the model's first layer, "
+        f"over the change of its intercept. {_deviation(inverted)}",
         svg.legend([("the patient's row, as the model receives it", PATIENT), ("read out of the update", READ)]),
     )
 

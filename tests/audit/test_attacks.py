@@ -6,8 +6,11 @@ import numpy as np
 import pytest
 from sklearn.metrics import roc_auc_score
 
-from raysim.audit.inversion import invert
+from raysim.audit.inversion import invert_label, invert_layer
 from raysim.audit.membership import confidence, detection, lira
+from raysim.core.streams import stream
+from raysim.training.base import Optimizer, Task
+from raysim.training.models import build_model
 
 
 def test_the_row_is_in_the_update():
@@ -17,13 +20,14 @@ def test_the_row_is_in_the_update():
         residual = 1 / (1 + np.exp(-(w @ x + b))) - 1
         w, b = w - rate * residual * x, b - rate * residual
     assert b - intercept == pytest.approx(0.1064774124, abs=1e-9)
-    row, label = invert(w - start, b - intercept)
+    (row,), label = invert_layer([w - start], [b - intercept]), invert_label([b - intercept])
     np.testing.assert_allclose(row, x, atol=1e-12)
     assert label == 1
-    row, label = invert([-0.2, 0.4], -0.1)
+    (row,), label = invert_layer([[-0.2, 0.4]], [-0.1]), invert_label([-0.1])
     np.testing.assert_allclose(row, [2, -4])
     assert label == 0
-    assert np.isnan(invert([0.0, 0.0], 0.0)[0]).all()
+    assert np.isnan(invert_layer([[0.0, 0.0]], [0.0])).all()
+    assert invert_label([-0.3, 0.5, -0.2]) == 1
 
 
 def test_confidence_is_the_logit_of_the_true_class():
@@ -64,3 +68,18 @@ def test_how_well_members_are_found():
         cuts = [s for s in np.unique(scores) if (scores[~members] >= s).mean() <= share]
         assert caught == max(((scores[members] >= s).mean() for s in cuts), default=0.0)
     assert np.isnan(detection([1.0], [True]).auroc)
+
+
+def test_units_that_one_row_alone_activates_tell_it():
+    """Three rows in one step of a network: units 0 and 1 see one each, unit 2 two of them, unit 3 none."""
+    model = build_model("mlp", 2, 2, options={"hidden": [4]}, init="default", device="cpu", precision="float64")
+    X, y = np.array([[3.0, 0.5], [-2.0, 1.5], [-1.0, -4.0]]), np.array([1, 0, 1])
+    weights, intercepts = np.array([[1.0, 0.0], [0.0, -1.0], [-1.0, 0.2], [0.0, 0.0]]), np.array([0, 0, 0, -1.0])
+    last = np.random.default_rng(0).normal(size=(2, 4))
+    start = np.concatenate([weights.ravel(), intercepts, last.ravel(), np.zeros(2)])
+    task = Task(X, y, start, (), 1, 0.1, lambda epoch: stream(0, "batch", epoch))
+    change = model.layout.split(model.train([task], Optimizer("sgd", 0.1, 0))[0] - start)
+    read = invert_layer(*list(change.values())[:2])
+    np.testing.assert_allclose(read[:2], X[[0, 2]], atol=1e-9)
+    assert np.abs(read[2] - X).max(axis=1).min() > 0.1
+    assert np.isnan(read[3]).all()

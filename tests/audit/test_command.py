@@ -100,6 +100,13 @@ def test_an_audit_leaves_its_figures(tmp_path):
     np.testing.assert_allclose(inverted["patient"], inverted["read_from_update"], atol=1e-9)
 
 
+def test_a_network_tells_a_row_too(tmp_path):
+    shown = audited(tmp_path, "--shadows", "0", "--canaries", "0", "--set", "model.name=mlp")
+    assert shown.code == 0, shown.err
+    inverted = pd.read_csv(tmp_path / "a" / "inversion.csv")
+    np.testing.assert_allclose(inverted["patient"], inverted["read_from_update"], atol=1e-9)
+
+
 def test_an_audit_prints_its_figures_as_json_and_all_else_beside_it(tmp_path):
     shown = audited(tmp_path, "--shadows", "0", "--canaries", "20", "--json")
     told, written = json.loads(shown.out), json.loads((tmp_path / "a" / "audit.json").read_text())

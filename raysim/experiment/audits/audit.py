@@ -41,6 +41,7 @@ from raysim.statistics.intervals import auroc_interval
 from raysim.statistics.size_slope import size_slope
 from raysim.statistics.spread import paule_mandel
 from raysim.training.base import Model, Optimizer, Task
+from raysim.training.kernels.clipped import DenseLayers
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -268,14 +269,18 @@ class _Auditor:
 
         work, federation = self._job.work, self._federation
         model: Model = work.model.bind(federation, "cpu", "float64")
-        if model.layout.names != ("weight", "bias") or len(federation.classes) != 2:
+        if not isinstance(model, DenseLayers):
             return None
         row = int(federation.bounds[np.flatnonzero(federation.sizes("train"))[0], 0])
         X, y = federation.X[row : row + 1].astype(np.float64), federation.y[row : row + 1]
-        start = np.zeros(model.layout.size)
+        start = model.initial(stream(0, "inversion start"))
         task = Task(X, y, start, (), max(work.epochs, 1), 0.1, lambda epoch: stream(0, "inversion", epoch))
         change = model.train([task], Optimizer("sgd", 0.1, 0))[0] - start
-        read, label = inversion.invert(change[:-1], float(change[-1]))
+        layers = list(model.layout.split(change).values())
+        # Of all units the one that moved most, which rounding disturbs least.
+        unit = int(np.abs(layers[1]).argmax())
+        read = inversion.invert_layer(layers[0], layers[1])[unit]
+        label = inversion.invert_label(layers[-1])
         return pd.DataFrame(
             {
                 "feature": [*federation.features, "(label)"],
