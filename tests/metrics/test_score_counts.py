@@ -47,6 +47,8 @@ def test_each_hospital_has_its_own_histogram_and_all_together_that_of_all_rows(s
 def test_what_is_sent_are_a_bin_and_two_counts_and_two_for_each_threshold():
     counts = score_counts([1.0, 1.0, 2.0, -1.0], [1, 0, 0, 1], [0, 3, 3, 4], (0.1, 0.5, 0.9))
     assert counts.scalars.tolist() == [3 * 2 + 6, 6, 3 + 6]
+    two = score_counts([1.0, 1.0, 2.0, -1.0], [1, 0, 0, 1], [0, 3, 3, 4], (0.1, 0.5))
+    assert two.scalars.tolist() == [3 * 2 + 4, 4, 3 + 4]
     assert counts.positives.tolist() == [1, 0, 1]
     assert counts.negatives.tolist() == [1, 1, 0]
 

@@ -5,12 +5,15 @@ from __future__ import annotations
 import ast
 from collections import Counter
 from fnmatch import fnmatch
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.mutation.__main__ import excused, sample
 from tests.mutation.mutants import Mutant, mutants
 from tests.mutation.rooms import ROOT, TESTS, core, files_judging
+from tests.mutation.trials import _Recorder
 
 
 def afters(source: str) -> list[str]:
@@ -108,3 +111,20 @@ def test_what_is_excused_is_still_there() -> None:
     made = {(m.file, m.before, m.after) for file, _, _ in excuses for m in mutants(file, (ROOT / file).read_text())}
     made_of_lines = {(file, before, None) for file, before, _ in made}
     assert excuses - made - made_of_lines == set()
+
+
+def test_lines_that_are_run_as_a_module_is_imported_are_no_test_s_own(tmp_path: Path) -> None:
+    source = (
+        "LIMIT = 3\n\nclass A:\n    most = 4\n\n    def least(self):\n        return self.most\n\nleast = A().least()\n"
+    )
+    (tmp_path / "m.py").write_text(source)
+    recorder = _Recorder(tmp_path.resolve(), frozenset({"m.py"}))
+    recorder.pytest_runtest_logstart("first")
+    namespace: dict[str, Any] = {}
+    exec(compile(source, str(tmp_path / "m.py"), "exec"), namespace)
+    recorder.pytest_runtest_logfinish("first")
+    recorder.pytest_runtest_logstart("second")
+    namespace["A"]()
+    recorder.pytest_runtest_logfinish("second")
+    assert recorder.tests["first"].lines == {"m.py": {6, 7}}
+    assert recorder.tests["second"].lines == {}

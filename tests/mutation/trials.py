@@ -7,6 +7,7 @@ busy machine kills no mutant; a limit in real time, far above, ends what waits f
 from __future__ import annotations
 
 import contextlib
+import inspect
 import multiprocessing
 import os
 import resource
@@ -245,6 +246,8 @@ class _Recorder:
 
     def _called(self, frame: FrameType, event: str, argument: Any) -> Any:
         code = frame.f_code
+        if not code.co_flags & inspect.CO_OPTIMIZED:
+            return None  # a module or a class that is imported just now: what follows from it is any test's matter
         if code not in self._names:
             path = os.path.realpath(code.co_filename)
             module = os.path.relpath(path, self._folder) if path.startswith(f"{self._folder}/") else None

@@ -13,10 +13,11 @@ from raysim.metrics.equity import gini
 from raysim.metrics.score_counts import score_counts
 from raysim.statistics.clinical import figures as clinical
 from raysim.statistics.clinical import operating_points as operating
-from raysim.statistics.clinical.calibration import Bins, calibration, calibration_error, raw
+from raysim.statistics.clinical.calibration import Bins, calibration, calibration_error, edges, raw
 from raysim.statistics.clinical.curves import (
     CURVE,
     HOSPITAL_CURVE,
+    _first_bins,
     binned,
     calibration_bins,
     net_benefit_curve,
@@ -340,3 +341,12 @@ def test_a_threshold_chosen_again_is_that_of_rows_drawn_again(monkeypatch, of_ev
     assert quick.sum() == pytest.approx(1)
     assert quick == pytest.approx(whole, abs=4 * np.sqrt(0.25 * 2 / 40_000))
     assert kept[0].mean() == pytest.approx(shares.mean(), abs=5 * shares.std() * np.sqrt(2 / 40_000))
+
+
+def test_a_threshold_is_moved_to_the_nearest_edge_of_a_bin_of_scores():
+    every = np.arange(0x0080, 0xFF80, dtype=np.uint16)
+    with np.errstate(invalid="ignore"):
+        low = edges(every)[0]
+    sought = logit(CURVE)
+    nearest = every[np.abs(low[None, :] - sought[:, None]).argmin(axis=1)]
+    assert _first_bins(CURVE).tolist() == nearest.tolist()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import importlib
+from itertools import combinations
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ import pytest
 from raysim.core import registry
 from raysim.strategies.base import Upload, Visit
 from raysim.strategies.checks.problem import Frame
+from raysim.strategies.coalitions.solver.cliques import PATTERNS
 
 WEIGHTED = {"weights": "samples", "minimum_weight": 0.01}
 COHORT = {"fraction": 0.1, "minimum": 10}
@@ -87,6 +89,9 @@ def test_what_strategies_and_selections_say_of_themselves():
                 if getattr(cls, flag, False):
                     names.add(name)
     ours = {*STRATEGIES, *SELECTIONS, "centralized", "local", "all", "poisson"}
+    strategies = [name for name in registry.entries("strategies") if name in ours]
+    by_themselves = {n for n in strategies if not registry.load("strategies", n, "strategy")().uses_selection()}
+    assert by_themselves == {"afl", "centralized", "cs_rcfl", "fairfed", "fedsoft", "local"}
     assert {flag: names & ours for flag, names in said.items()} == {
         "yardstick": {"centralized", "local"},
         "alone": {"local"},
@@ -142,6 +147,16 @@ NUMBERS: dict[str, dict[str, Any]] = {
 def test_the_numbers_of_methods(module: str):
     has = vars(importlib.import_module(f"raysim.strategies.{module}"))
     assert {name: has[name] for name in NUMBERS[module]} == NUMBERS[module]
+
+
+@pytest.mark.parametrize("size", [3, 4])
+def test_an_inequality_says_that_neighbours_of_one_are_neighbours_of_each_other(size: int):
+    """Of i and a set T: the sum of z_ij over T, less z_ii and z_jk of all pairs of T, is at most 0."""
+    pairs, coefficients = PATTERNS[size]
+    others = range(1, size)
+    expected = {(0, j): 1.0 for j in others} | {(0, 0): -1.0} | dict.fromkeys(combinations(others, 2), -1.0)
+    assert dict(zip(pairs, coefficients, strict=True)) == expected
+    assert sorted(PATTERNS) == [3, 4]
 
 
 def test_what_a_problem_leaves_out():

@@ -25,7 +25,7 @@ from raysim.strategies.patient_clusters.cluster_models import (
     nearest_centres,
     numbers_to_try,
 )
-from raysim.strategies.patient_clusters.continuous import MoreThanTwoValues
+from raysim.strategies.patient_clusters.continuous import MoreThanTwoValues, ask_columns
 from raysim.strategies.patient_clusters.fedgmc import FedGmc
 from raysim.strategies.patient_clusters.gaussian_mixtures import Mixture
 from raysim.strategies.patient_clusters.kfed import KFed, farthest_first, local_centres, server_centres
@@ -389,3 +389,13 @@ def test_rows_that_are_alike_are_centres_once():
     labels, centres = server_centres([sent[:2], sent[:2], sent[1:]], 4)
     assert (labels[:4].tolist(), len(centres)) == ([*labels[:2].tolist()] * 2, 3)
     np.testing.assert_allclose(centres[np.lexsort(centres.round(9).T[::-1])], sent, rtol=0, atol=1e-12)
+
+
+def test_all_columns_that_hold_values_or_those_of_more_than_two():
+    """Four columns at two hospitals: the second takes three values at the first alone, the fourth is a flag."""
+    X = np.array([[0.0, 1.0, 5.0, 1.0], [1.0, 2.0, 5.0, 0.0], [1.0, 3.0, 5.0, 1.0]])
+    view = view_of([hospital([2, 1], X, np.ones((3, 3), bool)), hospital([1, 1], X[:2], np.ones((2, 3), bool))])
+    assert ask_columns(view, "values").tolist() == [0, 1, 2]
+    assert ask_columns(view, "continuous").tolist() == [1]
+    with pytest.raises(ValueError, match=r"^features: continuous, but no feature takes more than two values"):
+        ask_columns(view_of([hospital([1, 1], X[:2], np.ones((2, 3), bool))]), "continuous")

@@ -111,6 +111,24 @@ def test_fedrep_by_hand(weights, federation):
     assert_same(np.array([outcome.kept[h][3] for h in range(len(SIZES))]), heads)
 
 
+@pytest.mark.parametrize("cls", [FedPer, FedRep])
+def test_the_head_is_fitted_to_the_last_body_and_kept(cls, federation):
+    seen = []
+
+    class Watched(cls):
+        def personalize(self, view, state):
+            seen.append(super().personalize(view, state))
+            return seen[-1]
+
+    play(federation, Watched(), rounds=1)
+    play(federation, Watched(final_head_epochs=2), rounds=1)
+    assert seen[0] is None
+    last = seen[-1]
+    assert (last.visit.epochs, last.visit.keep, last.upload) == (2, True, None)
+    assert last.start.tolist() == [0] * len(SIZES)
+    assert last.objective.frozen.tolist() == [True, True, True, False]
+
+
 @pytest.mark.parametrize(("epochs", "phases"), [(0, 1), (1, 2), (None, 2)])
 def test_the_head_is_trained_before_the_body_unless_for_no_epochs(epochs, phases, federation):
     seen = []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,7 @@ import pytest
 from raysim.strategies.base import HospitalRows
 from raysim.strategies.hospital_clusters.chip import Chip
 from raysim.strategies.shared.clustering import members
-from raysim.strategies.shared.signatures import Signature, signature_matrix, standardise
+from raysim.strategies.shared.signatures import Block, Signature, signature_matrix, standardise
 from tests.strategies.test_clust_psi import hospital, view_of
 
 ROOT = np.sqrt(1.5)
@@ -144,10 +145,11 @@ def test_chip_clusters_by_the_blocks_that_are_named(block):
     assert members(Chip(clusters=2, signature=rest).setup(view)).tolist() == [1] * 6
 
 
-def test_blocks_of_three_classes_are_cut_where_they_begin():
+def test_blocks_of_three_classes_are_cut_where_they_begin() -> None:
     """A size, two prevalences, and of each of two columns its missingness, mean and deviation."""
     rows = np.random.default_rng(0).normal(size=(5, 1 + 2 + 3 * 2))
-    cuts = {"size": (0, 1), "prevalence": (1, 3), "missingness": (3, 5), "mean": (5, 7), "std": (7, 9)}
+    names: tuple[Block, ...] = ("size", "prevalence", "missingness", "mean", "std")
+    cuts = dict(zip(names, pairwise((0, 1, 3, 5, 7, 9)), strict=True))
     for classes in (3, 0):  # a real label has a mean and a deviation
         for block, (begin, end) in cuts.items():
             assert signature_matrix(rows, classes, [block]) == pytest.approx(standardise(rows[:, begin:end]))

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from raysim.training.base import Optimizer, Task
+from raysim.training.kernels.descent import BETA1, BETA2, EPSILON, MOMENTUM
 from raysim.training.models import build_model
 
 
@@ -107,3 +108,7 @@ def test_nothing_to_train_on_gives_the_start() -> None:
     jobs = [task(np.empty((0, 2)), [], start), task([[1, 2]], [1], start, epochs=0)]
     np.testing.assert_array_equal(model.train(jobs, Optimizer("sgd", 0.1, 32)), [start, start])
     assert model.train([], Optimizer("sgd", 0.1, 32)).shape == (0, len(start))
+
+
+def test_the_numbers_of_optimisers():
+    assert (MOMENTUM, BETA1, BETA2, EPSILON) == (0.9, 0.9, 0.999, 1e-8)
