@@ -272,21 +272,21 @@ def test_harm_is_what_honest_hospitals_lose(federation):
     strategy = Chip(clusters=3, alpha=1.0, mu=0.0)
     job = attacked(federation, strategy, {"attack": "sign_flip", "factor": 9.0, "share": 0.1}, rounds=3)
     outcome, clean = run(federation, job, 2), run(federation, replace(job, adversary=None), 1)
-    told = attack_figures(job, outcome, clean, federation)
-    assert told.harm_out == 0.0
+    figures = attack_figures(job, outcome, clean, federation)
+    assert figures.harm_out == 0.0
     model = list(outcome.figures)[-1]
     column = federation.task.figures.index("auroc")
     lost = clean.figures[model][:, column] - outcome.figures[model][:, column]
     beside = np.isin(outcome.cluster, outcome.cluster[outcome.bad])
     beside[outcome.bad] = False
-    assert told.harm_in == pytest.approx(np.nanmean(lost[beside]))
-    assert told.bad == ("h" + str(outcome.bad[0]),)
+    assert figures.harm_in == pytest.approx(np.nanmean(lost[beside]))
+    assert figures.bad == ("h" + str(outcome.bad[0]),)
     honest = np.setdiff1d(np.arange(10), outcome.bad)
     whole = federation.task.summarise(outcome.figures[model][honest], federation.totals[honest])
-    assert told.honest["auroc"] == whole["auroc"]
+    assert figures.honest["auroc"] == whole["auroc"]
     alone = attack_figures(job, outcome, None, federation)
     assert as_json(alone)["change"] == {"auroc": None, "worst_decile": None, "gini": None}
-    rows = table(federation, outcome, told)
+    rows = table(federation, outcome, figures)
     assert rows["bad"].sum() == 1
     np.testing.assert_array_equal(rows["harm"], lost)
 

@@ -92,8 +92,8 @@ def test_what_serves_is_what_so_many_rounds_make(federation: Federation, strateg
         np.testing.assert_array_equal(outcome.figures[model], figures)
     assert repr(outcome.rounds[how.served - 1].metrics) == repr(plain.rounds[-1].metrics)
     longer = run(federation, replace(job, stop=None, rounds=how.last + 1), 1)
-    told = [(row.round, row.cohort_size, row.training_loss) for row in outcome.rounds]
-    assert told == [(row.round, row.cohort_size, row.training_loss) for row in longer.rounds[: how.last]]
+    losses_by_round = [(row.round, row.cohort_size, row.training_loss) for row in outcome.rounds]
+    assert losses_by_round == [(row.round, row.cohort_size, row.training_loss) for row in longer.rounds[: how.last]]
 
 
 def test_a_run_that_plays_all_its_rounds_may_serve_an_earlier_one(federation: Federation) -> None:
@@ -138,8 +138,8 @@ def test_a_check_is_traffic(federation: Federation) -> None:
 
 
 def test_only_what_hospitals_do_not_have_is_sent_for_a_check(federation: Federation) -> None:
-    own = run(federation, stopping(federation, Local()), 1)
-    assert {row.bytes_down for row in own.rounds} == {0}
+    local = run(federation, stopping(federation, Local()), 1)
+    assert {row.bytes_down for row in local.rounds} == {0}
     heads = run(federation, stopping(federation, FedPer(), model=MLP, learning_rate=0.1), 1)
     shared = heads.layout.size - int(heads.private.sum())  # type: ignore[union-attr]
     assert {row.bytes_down for row in heads.rounds} == {4 * shared * (2 + 5)}

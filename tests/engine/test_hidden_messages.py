@@ -119,24 +119,24 @@ def test_the_noise_of_each_block_and_count_is_the_promised_one(federate, way):
     wide = federate([3] * 9, features=3000)
     secure = {} if way == "distributed" else None
     privacy = {"mode": way, "noise_multiplier": 2.0, "clip": 1e-6}
-    told = {}
+    received = {}
 
     class Watching(Ifca):
         def aggregate(self, view, state, update):
-            told.update(sums=update.sums, numbers=update.numbers)
+            received.update(sums=update.sums, numbers=update.numbers)
             return super().aggregate(view, state, update)
 
     job = hidden(wide, Watching(clusters=2), secure, privacy, rounds=1)
     run(wide, job, 2)
     vectors, counts = split(2.0)
     whole = math.sqrt(9) if way == "local" else 1.0
-    for block in told["sums"]:
+    for block in received["sums"]:
         assert block.std() == pytest.approx(vectors * 1e-6 * whole / 9, rel=0.05)
-    assert (told["numbers"] * 9 >= 3 - 1e-9).all()
+    assert (received["numbers"] * 9 >= 3 - 1e-9).all()
     drawn = []
     for seed in range(40):
         run(wide, hidden(wide, Watching(clusters=2), secure, privacy, rounds=1, seed=seed), 1)
-        drawn += [9 * number for number in told["numbers"]]
+        drawn += [9 * number for number in received["numbers"]]
     free = np.array(drawn)[np.array(drawn) > 3 + 1e-9]
     assert len(free) < len(drawn)
     # A tenth of the budget: noise of 6.3 hospitals, or 19 where each adds its own; half of it is not cut off at 3.
@@ -159,9 +159,9 @@ def test_one_hospital_moves_vectors_by_the_clip_and_counts_by_one():
 @pytest.mark.parametrize("strategy", STRATEGIES[:2])
 def test_epsilon_is_that_of_one_event_a_round(federation, strategy):
     privacy = {"noise_multiplier": 5.0, "clip": 0.5, "declared_public": ("sizes", "metrics")}
-    told = run(federation, hidden(federation, strategy, privacy=privacy, rounds=4), 1).privacy
-    assert told.epsilon == pytest.approx(epsilon([Gaussian(5.0, 1.0, 4)], 1e-3))
-    assert (told.covers, told.not_private) == (("update",), ())
+    statement = run(federation, hidden(federation, strategy, privacy=privacy, rounds=4), 1).privacy
+    assert statement.epsilon == pytest.approx(epsilon([Gaussian(5.0, 1.0, 4)], 1e-3))
+    assert (statement.covers, statement.not_private) == (("update",), ())
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES[:2])

@@ -54,14 +54,14 @@ def test_three_passes_by_sums_are_those_of_the_server(monkeypatch):
     monkeypatch.setattr(passes, "NU", 0.1)
     point = np.zeros(2)
     for _ in range(PASSES):
-        told = [Weiszfeld(point[None, :]).made(row, 0, 0.0) for row in ROWS]
-        point = sum(vector for vector, _ in told) / sum(numbers[0] for _, numbers in told)
+        terms = [Weiszfeld(point[None, :]).made(row, 0, 0.0) for row in ROWS]
+        point = sum(vector for vector, _ in terms) / sum(numbers[0] for _, numbers in terms)
     assert point == pytest.approx([0.9865328924, 2.0537732707], abs=1e-10)
 
 
 def deltas_of(federation, strategy, **settings):
     """The first round's updates, ``[h, P]``, and their ids."""
-    told = {}
+    received = {}
 
     class Watching(type(strategy)):
         def problem(self, view, state, ids):
@@ -69,11 +69,11 @@ def deltas_of(federation, strategy, **settings):
             return replace(problem, upload=replace(problem.upload, single=True))
 
         def aggregate(self, view, state, update):
-            told.update(deltas=update.deltas, ids=update.ids)
+            received.update(deltas=update.deltas, ids=update.ids)
             return super().aggregate(view, state, update)
 
     run(federation, job_of(federation, Watching(), epochs=2, rounds=1, **settings), 1)
-    return told["deltas"], told["ids"]
+    return received["deltas"], received["ids"]
 
 
 @pytest.mark.parametrize("rule", [{}, {"weights": "capped", "cap": 10}])
@@ -93,13 +93,13 @@ def test_masks_change_no_bit(federation, strategy):
     model, execute = (run(federation, median(federation, strategy, mode), 3) for mode in ("model", "execute"))
     assert (model.bank == execute.bank).all()
     assert model.kept.keys() == execute.kept.keys()
-    for hospital, own in model.kept.items():
-        assert (own == execute.kept[hospital]).all()
+    for hospital, theta in model.kept.items():
+        assert (theta == execute.kept[hospital]).all()
     assert model.facts["secure_sums"] == 3 * PASSES * (3 if isinstance(strategy, Chip) else 2)
     if isinstance(strategy, Ditto):
         mean = run(federation, replace(job_of(federation, strategy, epochs=2, rounds=1)), 1)
         once = run(federation, median(federation, strategy, rounds=1), 1)
-        assert all((once.kept[hospital] == own).all() for hospital, own in mean.kept.items())
+        assert all((once.kept[hospital] == theta).all() for hospital, theta in mean.kept.items())
 
 
 @pytest.mark.parametrize("strategy", [FedAvg(), Ditto()])

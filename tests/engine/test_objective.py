@@ -119,17 +119,17 @@ def test_plain_sgd_has_nothing_to_carry(federate: MakeFederation) -> None:
 def test_losses_that_strategies_hear_are_those_that_are_minimised(federate: MakeFederation, weights: Any) -> None:
     """q-FedAvg with q = 1 weighs hospitals by their losses, so a wrong one shows in the model."""
     federation = federate([9, 5, 14])
-    heard: list[NDArray[np.float64]] = []
+    losses: list[NDArray[np.float64]] = []
 
     class Noted(QFedAvg):
         def aggregate(self, view: FederationView, state: State, update: Any) -> State:
-            heard.append(update.losses)
+            losses.append(update.losses)
             return super().aggregate(view, state, update)
 
     run(federation, job(federation, Noted(), weights=weights, rounds=1), 1)
     of_class = balanced(federation) if weights == "balanced" else np.array(weights)
     expected = [np.log(2) * of_class[federation.y[federation.rows(h, "train")]].mean() for h in range(3)]
-    np.testing.assert_allclose(heard[0], expected)
+    np.testing.assert_allclose(losses[0], expected)
 
 
 def test_scaffolds_gradient_is_that_of_the_objective(federate: MakeFederation) -> None:

@@ -36,12 +36,12 @@ def test_a_run_tells_of_its_clusters(federate: MakeFederation):
     table = composition(federation, outcome)
     assert table is not None
     assert table.groupby("hospital", sort=False)["n_train"].sum().to_dict() == {"h0": 30, "h1": 20, "h2": 0}
-    found = overlap(outcome)
-    assert found is not None
-    assert found["top"].tolist() == [5], "of seven features no ten"
+    shared_tops = overlap(outcome)
+    assert shared_tops is not None
+    assert shared_tops["top"].tolist() == [5], "of seven features no ten"
     weights = np.abs(outcome.bank[1:, :7])
     tops = [set(np.argsort(-row)[:5].tolist()) for row in weights]
-    assert found["overlap"].tolist() == [len(tops[0] & tops[1]) / 5]
+    assert shared_tops["overlap"].tolist() == [len(tops[0] & tops[1]) / 5]
     assert composition(federation, play(federation, FedAvg(), rounds=1)) is None
     assert overlap(play(federation, FedAvg(), rounds=1)) is None
     assert overlap(play(federation, FedGmc(clusters=1), rounds=1)) is None
@@ -90,8 +90,10 @@ def test_a_comparison_leaves_the_protocol(tmp_path: Path, monkeypatch):
     per_run = pd.read_csv(out / "runs" / "fedgmc" / "seed-1" / "patient_clusters.csv")
     assert per_run.groupby("cluster").size().tolist() == [4, 4, 4]
     assert set(pd.read_csv(out / "patient_clusters.csv")["strategy"]) == {"kfed", "fedgmc"}
-    told = pd.read_csv(out / "feature_overlap.csv")
-    assert protocol.loc["fedgmc", "overlap_5"] == pytest.approx(told[told["strategy"] == "fedgmc"]["overlap"].mean())
+    overlaps = pd.read_csv(out / "feature_overlap.csv")
+    assert protocol.loc["fedgmc", "overlap_5"] == pytest.approx(
+        overlaps[overlaps["strategy"] == "fedgmc"]["overlap"].mean()
+    )
     assert np.isnan(protocol.loc["fedavg", "overlap_5"])
     table = pd.read_csv(out / "comparison.csv").set_index("strategy")
     for figure in ("recall", "auroc"):

@@ -89,8 +89,8 @@ def federation(federate: MakeFederation, tmp_path) -> Federation:
     """Six hospitals: one without training rows, one without test rows, and one without patients of group 1."""
     drawn = federate(SIZES, TESTED, features=4)
     X = drawn.X.copy()
-    own = slice(*drawn.bounds[1, [0, 3]])
-    X[own, 0] = -np.abs(X[own, 0])
+    rows = slice(*drawn.bounds[1, [0, 3]])
+    X[rows, 0] = -np.abs(X[rows, 0])
     (tmp_path / "parted").mkdir()
     return store(tmp_path / "parted", X, drawn.y, drawn.bounds)
 
@@ -109,8 +109,8 @@ def test_two_groups_are_two_federations(federation: Federation):
     for _ in range(3):
         moved, rows = np.zeros((2, 5)), np.zeros(2)
         for h in range(len(SIZES)):
-            own = federation.rows(h, "train")
-            X, y = federation.X[own].astype(np.float64), federation.y[own]
+            hospital_rows = federation.rows(h, "train")
+            X, y = federation.X[hospital_rows].astype(np.float64), federation.y[hospital_rows]
             for g in range(2):
                 inside = (X[:, 0] > 0) == bool(g)
                 if inside.any():
@@ -123,15 +123,15 @@ def test_two_groups_are_two_federations(federation: Federation):
     assert outcome.clusters_of_patients.sum(axis=1).tolist() == SIZES
     assert outcome.clusters_of_patients[1].tolist() == [7, 0]
     for h, tested in enumerate(TESTED):
-        own = federation.rows(h, "test")
-        X, y = federation.X[own].astype(np.float64), federation.y[own]
+        hospital_rows = federation.rows(h, "test")
+        X, y = federation.X[hospital_rows].astype(np.float64), federation.y[hospital_rows]
         both = X @ theta[:, :-1].T + theta[:, -1]
         margins = np.where(X[:, 0] > 0, both[:, 1], both[:, 0])
-        found = dict(zip(federation.task.figures, outcome.figures["group"][h], strict=True))
-        assert found["n"] == tested
+        figures = dict(zip(federation.task.figures, outcome.figures["group"][h], strict=True))
+        assert figures["n"] == tested
         if tested:
-            assert found["log_loss"] == pytest.approx((np.logaddexp(0, margins) - y * margins).mean())
-            assert found["accuracy"] == pytest.approx(((margins >= 0) == y).mean())
+            assert figures["log_loss"] == pytest.approx((np.logaddexp(0, margins) - y * margins).mean())
+            assert figures["accuracy"] == pytest.approx(((margins >= 0) == y).mean())
 
 
 @pytest.mark.parametrize("precision", ["float32", "float64"])
@@ -162,8 +162,8 @@ def test_each_model_counts_each_way_and_a_hospital_sends_once(federation: Federa
     outcome = play(federation, TwoGroups(), rounds=2, selection=Uniform(0.6, 2))
     assert outcome.clusters_of_patients is not None
     size, groups = outcome.layout.size, np.count_nonzero(outcome.clusters_of_patients, axis=1)
-    told = [sent for _, kind, _, sent in outcome.ledger.entries if kind == "sizes"]
-    assert [sent.tolist() for sent in told] == [[4 * 2] * len(SIZES)], "how many rows are in each group, once"
+    messages = [sent for _, kind, _, sent in outcome.ledger.entries if kind == "sizes"]
+    assert [sent.tolist() for sent in messages] == [[4 * 2] * len(SIZES)], "how many rows are in each group, once"
     for row in outcome.rounds:
         ((ids, sent),) = [(i, s) for t, kind, i, s in outcome.ledger.entries if (t, kind) == (row.round, "update")]
         assert len(set(ids.tolist())) == len(ids) == row.cohort_size
@@ -187,9 +187,9 @@ def test_no_row_is_kept_between_rounds(federation: Federation):
     (group,) = pool._groups
     held = group._groups._held
     assert len(held) == HELD
-    for found in held.values():
-        assert [len(found[h]) for h in sorted(found)] == federation.totals.tolist()
-        assert all(groups.dtype == np.int64 and groups.base is None for groups in found.values())
+    for by_hospital in held.values():
+        assert [len(by_hospital[h]) for h in sorted(by_hospital)] == federation.totals.tolist()
+        assert all(groups.dtype == np.int64 and groups.base is None for groups in by_hospital.values())
 
 
 def test_a_division_is_asked_once_for_each_hospital(federation: Federation):
@@ -209,8 +209,8 @@ def test_a_division_is_asked_once_for_each_hospital(federation: Federation):
     for _ in range(3):
         for part in ("train", "test"):
             rows = groups.rows(federation, Counting(), 0, part, 1)
-            own = federation.rows(0, part)
-            assert rows.tolist() == (own.start + np.flatnonzero(federation.X[own, 0] > 0)).tolist()
+            hospital_rows = federation.rows(0, part)
+            assert rows.tolist() == (hospital_rows.start + np.flatnonzero(federation.X[hospital_rows, 0] > 0)).tolist()
     assert asked == [SIZES[0] + TESTED[0]]
 
 

@@ -102,14 +102,14 @@ def test_figures_of_a_run_are_those_of_its_model(federation: Federation) -> None
 class Asks(Strategy):
     """Asks for losses before it does anything, and keeps what it heard."""
 
-    heard: list[np.ndarray]
+    received: list[np.ndarray]
 
     def __init__(self) -> None:
-        self.heard = []
+        self.received = []
 
     def setup(self, view: FederationView) -> State:
         assert view.classes == 0
-        self.heard += [np.concatenate(view.ask(MeanLoss(), models=view.initial[None, :]))]
+        self.received += [np.concatenate(view.ask(MeanLoss(), models=view.initial[None, :]))]
         return super().setup(view)
 
     def problem(self, view: FederationView, state: State, ids: np.ndarray) -> LocalProblem:
@@ -118,7 +118,7 @@ class Asks(Strategy):
         return replace(whole, upload=replace(whole.upload, losses=True))
 
     def aggregate(self, view: FederationView, state: State, update: Any) -> State:
-        self.heard.append(update.losses)
+        self.received.append(update.losses)
         return super().aggregate(view, state, update)
 
 
@@ -126,12 +126,12 @@ class Asks(Strategy):
 def test_the_losses_that_hospitals_tell_are_those_of_the_model(federation: Federation, loss: str) -> None:
     strategy = Asks()
     play(federation, strategy, rounds=1, model=ModelSpec("linear_regression", None, {"loss": loss}, "default"))
-    told, before = strategy.heard  # the initial model predicts 0
+    local_losses, before = strategy.received  # the initial model predicts 0
     for h, n in enumerate(SIZES):
         y = federation.y[federation.rows(h, "train")]
         expected = (np.square(y) / 2 if loss == "squared" else np.abs(y)).mean() if n else np.nan
-        np.testing.assert_allclose(told[h], expected, rtol=1e-12)
-    np.testing.assert_allclose(before, told[[h for h, n in enumerate(SIZES) if n]], rtol=1e-12)
+        np.testing.assert_allclose(local_losses[h], expected, rtol=1e-12)
+    np.testing.assert_allclose(before, local_losses[[h for h, n in enumerate(SIZES) if n]], rtol=1e-12)
 
 
 def test_signatures_of_real_labels_hold_their_mean_and_deviation(federation: Federation) -> None:
@@ -146,9 +146,9 @@ def test_signatures_of_real_labels_hold_their_mean_and_deviation(federation: Fed
     assert len(strategy.answers[0]) == 1 + 2 + 3 * 3
     np.testing.assert_allclose(strategy.answers[0][1:3], [y.mean(), y.std()], rtol=1e-12)
     assert np.isnan(strategy.answers[3]).all()
-    known = [strategy.answers[h] for h, n in enumerate(SIZES) if n]
-    assert signature_matrix(known, 0).shape == (5, 12)
-    assert signature_matrix(known, 0, ["prevalence"]).shape == (5, 2)
+    answers = [strategy.answers[h] for h, n in enumerate(SIZES) if n]
+    assert signature_matrix(answers, 0).shape == (5, 12)
+    assert signature_matrix(answers, 0, ["prevalence"]).shape == (5, 2)
     play(federation, Chip(clusters=2), rounds=2, model=LINEAR)
 
 
@@ -182,12 +182,12 @@ def test_clust_psi_takes_what_is_not_the_label(federation: Federation) -> None:
 
 
 def test_how_a_real_label_differs_between_hospitals(federation: Federation) -> None:
-    found = label_spread(federation)
+    spread = label_spread(federation)
     y = np.concatenate([federation.y[federation.rows(h, "train")] for h in range(6)])
-    assert found["std_between"] ** 2 + found["std_within"] ** 2 == pytest.approx(y.var())
+    assert spread["std_between"] ** 2 + spread["std_within"] ** 2 == pytest.approx(y.var())
     means = np.concatenate([[federation.y[federation.rows(h, "train")].mean()] * n for h, n in enumerate(SIZES) if n])
-    assert found["std_between"] == pytest.approx(means.std())
-    assert found["between_share"] == pytest.approx(means.var() / y.var())
+    assert spread["std_between"] == pytest.approx(means.std())
+    assert spread["between_share"] == pytest.approx(means.var() / y.var())
     with pytest.raises(Exception, match=r"data.task: a label that is a number has no classes to count"):
         label_counts(federation)
 
@@ -231,8 +231,8 @@ def test_a_comparison_on_a_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert "MAE against fedavg" in said
     assert "AUROC" not in said
     hospitals = pd.read_csv(out / "hospitals.csv")
-    own = ["strategy", "seed", "hospital", "n_train", "n_test", "cluster", "model", "mae", "rmse", "r2", "bias"]
-    assert list(hospitals.columns) == [*own, "n_total"]
+    columns = ["strategy", "seed", "hospital", "n_train", "n_test", "cluster", "model", "mae", "rmse", "r2", "bias"]
+    assert list(hospitals.columns) == [*columns, "n_total"]
     assert (hospitals["rmse"] >= hospitals["mae"] - 1e-9).all()
     table = pd.read_csv(out / "comparison.csv")
     fedavg = table[table["strategy"] == "fedavg"].iloc[0]
@@ -276,8 +276,8 @@ def test_a_sweep_aims_at_low_errors_unless_it_says_otherwise(tmp_path: Path, mon
     plan, _ = make_plan(regression_sweep())
     assert plan.sweep.objectives == {"mae": "min", "worst_decile": "min", "size_bias_abs": "min", "gini": "min"}
     assert read_sweep({"sweep": plan.sweep.frozen()}) == plan.sweep  # as a sweep that goes on reads it
-    own, _ = make_plan(regression_sweep(sweep__objectives={"rmse": "min", "bytes_up": "min"}))
-    assert own.sweep.names == ("rmse", "bytes_up")
+    explicit, _ = make_plan(regression_sweep(sweep__objectives={"rmse": "min", "bytes_up": "min"}))
+    assert explicit.sweep.names == ("rmse", "bytes_up")
 
 
 @pytest.mark.parametrize(

@@ -24,7 +24,7 @@ SIZES, TESTED = [40, 30, 50, 0, 20], [30, 25, 40, 12, 1]
 
 
 @pytest.fixture
-def known(federate: MakeFederation) -> Federation:
+def demographic(federate: MakeFederation) -> Federation:
     """A federation that knows its patients: sex with unknown ones, age with NaN."""
     federation = federate(SIZES, TESTED, features=4)
     rng, n = np.random.default_rng(5), len(federation.y)
@@ -47,8 +47,8 @@ def expected_auroc(y: np.ndarray, score: np.ndarray) -> float:
     return roc_auc_score(y, score) if 0 < y.sum() < len(y) else np.nan
 
 
-def test_figures_are_those_of_a_plain_loop(known: Federation):
-    outcome = play(known, FedAvg(), rounds=2)
+def test_figures_are_those_of_a_plain_loop(demographic: Federation):
+    outcome = play(demographic, FedAvg(), rounds=2)
     assert outcome.grouping is not None
     theta = outcome.bank[0]
     for attribute, levels in outcome.grouping.levels:
@@ -56,17 +56,19 @@ def test_figures_are_those_of_a_plain_loop(known: Federation):
         assert figures.shape == (len(SIZES), len(levels), 8)
         scores, labels, names = [], [], []
         for h in range(len(SIZES)):
-            rows = known.rows(h, "test")
-            values = known.patients[attribute][rows]
+            rows = demographic.rows(h, "test")
+            values = demographic.patients[attribute][rows]
             named = [band(v) for v in values] if attribute == "age" else [str(v) or "unknown" for v in values]
-            z = known.X[rows] @ theta[:-1] + theta[-1]
+            z = demographic.X[rows] @ theta[:-1] + theta[-1]
             for g, level in enumerate(levels):
                 mine = np.array([name == level for name in named])
                 assert figures[h, g, 0] == mine.sum()
-                assert figures[h, g, 1] == known.y[rows][mine].sum()
-                np.testing.assert_allclose(figures[h, g, 2], expected_auroc(known.y[rows][mine], z[mine]), atol=1e-9)
+                assert figures[h, g, 1] == demographic.y[rows][mine].sum()
+                np.testing.assert_allclose(
+                    figures[h, g, 2], expected_auroc(demographic.y[rows][mine], z[mine]), atol=1e-9
+                )
             scores.append(z)
-            labels.append(known.y[rows])
+            labels.append(demographic.y[rows])
             names += named
         z, y = np.concatenate(scores), np.concatenate(labels)
         for g, level in enumerate(levels):
@@ -78,10 +80,10 @@ def test_figures_are_those_of_a_plain_loop(known: Federation):
             assert np.isnan(together[g, 3])
 
 
-def test_groups_are_ordered_and_the_unknown_come_last(known: Federation):
-    found = subgroups.grouping(known, None, (45.0, 65.0, 80.0))
-    assert found is not None
-    assert dict(found.levels) == {
+def test_groups_are_ordered_and_the_unknown_come_last(demographic: Federation):
+    grouping = subgroups.grouping(demographic, None, (45.0, 65.0, 80.0))
+    assert grouping is not None
+    assert dict(grouping.levels) == {
         "sex": ("Female", "Male", "unknown"),
         "age": ("under 45", "45 to under 65", "65 to under 80", "80 and over", "unknown"),
     }
@@ -93,8 +95,8 @@ def test_gaps_by_hand():
     figures[:, :, 2] = [[0.9, 0.7], [0.8, np.nan], [0.6, np.nan]]
     together = np.full((2, 8), np.nan)
     together[:, 2], together[:, 6], together[:, 7] = [0.85, 0.75], [0.9, 0.95], [0.5, np.nan]
-    told = subgroups.gaps("sex", ("Female", "Male"), figures, together, CLASSIFICATION)
-    assert told == pytest.approx(
+    gaps = subgroups.gaps("sex", ("Female", "Male"), figures, together, CLASSIFICATION)
+    assert gaps == pytest.approx(
         {
             "sex_gap": 0.1,
             "sex_accuracy_gap": 0.05,
@@ -114,8 +116,8 @@ def test_who_is_not_known_is_in_no_gap_and_reported_beside():
     together = np.full((3, 8), np.nan)
     together[:, 0] = [15, 15, 7]
     together[:, 2], together[:, 6], together[:, 7] = [0.9, 0.8, 0.5], [0.7, 0.6, 0.1], [0.4, 0.1, 0.9]
-    told = subgroups.gaps("sex", ("Female", "Male", "unknown"), figures, together, CLASSIFICATION)
-    assert told == pytest.approx(
+    gaps = subgroups.gaps("sex", ("Female", "Male", "unknown"), figures, together, CLASSIFICATION)
+    assert gaps == pytest.approx(
         {
             "sex_gap": 0.1,
             "sex_accuracy_gap": 0.1,
@@ -134,9 +136,9 @@ def test_unknown_in_any_case_is_not_known(federate: MakeFederation):
     federation = federate([4], [5])
     sexes = np.array(["F", "M", "Unknown", "", "unknown", "F", "M", "UNKNOWN", "F"])
     np.savez(federation.folder / "patients.npz", sex=sexes)
-    found = subgroups.grouping(Federation.open(federation.folder), None, ())
-    assert found is not None
-    assert dict(found.levels) == {"sex": ("F", "M", "unknown")}
+    grouping = subgroups.grouping(Federation.open(federation.folder), None, ())
+    assert grouping is not None
+    assert dict(grouping.levels) == {"sex": ("F", "M", "unknown")}
 
 
 def test_the_terminal_and_the_page_say_who_is_not_known():
@@ -193,47 +195,47 @@ def test_who_is_on_the_edge_of_a_band_is_in_the_older_one(federate: MakeFederati
     }
 
 
-def test_placement_changes_nothing(known: Federation):
-    alone = play(known, FedAvg(), actors=1)
-    apart = play(known, FedAvg(), actors=5)
+def test_placement_changes_nothing(demographic: Federation):
+    alone = play(demographic, FedAvg(), actors=1)
+    apart = play(demographic, FedAvg(), actors=5)
     for attribute, (figures, together) in alone.groups["global"].items():
         other = apart.groups["global"][attribute]
         np.testing.assert_array_equal(figures, other[0])
         np.testing.assert_array_equal(together, other[1])
 
 
-def test_the_gaps_are_metrics_of_the_last_round_only(known: Federation):
-    outcome = play(known, FedAvg(), rounds=3)
+def test_the_gaps_are_metrics_of_the_last_round_only(demographic: Federation):
+    outcome = play(demographic, FedAvg(), rounds=3)
     assert [("sex_gap" in row.metrics["global"]) for row in outcome.rounds] == [False, False, True]
     assert outcome.metrics["global"]["age_undefined"] >= 1  # the hospital with one test row
 
 
-def test_the_table_has_a_row_for_everybody_and_one_for_each_hospital(known: Federation):
-    outcome = play(known, FedAvg())
+def test_the_table_has_a_row_for_everybody_and_one_for_each_hospital(demographic: Federation):
+    outcome = play(demographic, FedAvg())
     assert outcome.grouping is not None
-    table = subgroups.table(known, outcome.grouping, outcome.groups)
+    table = subgroups.table(demographic, outcome.grouping, outcome.groups)
     sex = table[table["attribute"] == "sex"]
     by_hand = sum(sex.loc[sex["hospital"] != "", "n"])
     assert by_hand == sum(TESTED) == sum(sex.loc[sex["hospital"] == "", "n"])
     assert (table["n"] > 0).all()
 
 
-def test_an_attribute_that_the_data_does_not_know_is_refused(known: Federation, federate: MakeFederation):
+def test_an_attribute_that_the_data_does_not_know_is_refused(demographic: Federation, federate: MakeFederation):
     message = r"evaluation\.groups: 'income' is not known of these patients; known: sex, age"
     with pytest.raises(ConfigError, match=message):
-        check_job(job_of(known, FedAvg(), groups=("income",)), known)
+        check_job(job_of(demographic, FedAvg(), groups=("income",)), demographic)
     nobody = federate([5, 5])
     with pytest.raises(ConfigError, match=r"evaluation\.groups: 'sex' is not known .*; its source tells nothing"):
         check_job(job_of(nobody, FedAvg(), groups=("sex",)), nobody)
     assert play(nobody, FedAvg()).grouping is None
 
 
-def test_the_comparison_s_table_and_picture(known: Federation, tmp_path: Path):
+def test_the_comparison_s_table_and_picture(demographic: Federation, tmp_path: Path):
     frames, seeds = [], []
     for seed in (1, 2):
-        outcome = play(known, FedAvg(), seed=seed)
+        outcome = play(demographic, FedAvg(), seed=seed)
         assert outcome.grouping is not None
-        subgroups.table(known, outcome.grouping, outcome.groups).to_csv(tmp_path / "patients.csv", index=False)
+        subgroups.table(demographic, outcome.grouping, outcome.groups).to_csv(tmp_path / "patients.csv", index=False)
         table = tables.read_csv(tmp_path / "patients.csv")
         frames.append(table.assign(strategy="fedavg", seed=seed))
         seeds.append({"strategy": "fedavg", "model": "global", "seed": seed, **outcome.metrics["global"]})

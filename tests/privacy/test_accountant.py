@@ -105,9 +105,9 @@ def test_noise_is_calibrated_to_an_epsilon_that_it_then_keeps(rate, steps, epsil
     def events(z: float) -> list[Gaussian]:
         return [Gaussian(z, rate, steps)]
 
-    found = accountant.calibrated(events, epsilon, 1e-3)
-    assert found == pytest.approx(multiplier, abs=1e-3)
-    assert epsilon * (1 - 1e-3) <= accountant.epsilon(events(found), 1e-3) <= epsilon
+    noise_multiplier = accountant.calibrated(events, epsilon, 1e-3)
+    assert noise_multiplier == pytest.approx(multiplier, abs=1e-3)
+    assert epsilon * (1 - 1e-3) <= accountant.epsilon(events(noise_multiplier), 1e-3) <= epsilon
 
 
 def test_without_the_library_one_line_says_what_to_install(monkeypatch):

@@ -28,10 +28,10 @@ SIZES = [5, 3, 8, 4, 6, 7, 3, 5, 4]
 
 
 def promised(federation, mode="distributed", secure=None, adaptive=None, strategy=None, **keys):
-    told = {"clip": 0.1, "noise_multiplier": 1.0, "delta": 1e-3} | keys
+    promise = {"clip": 0.1, "noise_multiplier": 1.0, "delta": 1e-3} | keys
     private = PrivacySection(
         unit="hospital", mode=mode, declared_public=("sizes", "metrics", "signature"),
-        adaptive=AdaptiveClip(**{"bits": 3.0} | (adaptive or {})), **told,
+        adaptive=AdaptiveClip(**{"bits": 3.0} | (adaptive or {})), **promise,
     )  # fmt: skip
     job = job_of(federation, strategy or FedAvg(weights="uniform"), rounds=3, seed=4)
     job = replace(job, privacy=private, secure=SecureSection(**secure or {}))

@@ -109,8 +109,8 @@ def test_mlflow_holds_no_exact_size_either(tree, tmp_path, sizes):
     assert {"metrics", "params", "tags"} <= tables.keys()
     assert tables["metrics"]
     assert files
-    found = {name: seen & hidden for name, seen in (tables | files).items() if seen & hidden}
-    assert bool(found) == (sizes == "public"), found
+    leaked = {name: seen & hidden for name, seen in (tables | files).items() if seen & hidden}
+    assert bool(leaked) == (sizes == "public"), leaked
 
 
 @pytest.mark.parametrize("command", ["run", "compare"])

@@ -190,22 +190,22 @@ class Alone(FedAvg):
 
 
 def test_the_statement_names_what_is_exact_and_gives_the_number_otherwise(federation):
-    told = private(federation, noise_multiplier=5.0, rounds=20, delta=1e-5).privacy
-    assert told.epsilon == pytest.approx(3.848610, abs=1e-4)
-    assert (told.covers, told.not_private, math.isinf(told.epsilons["server"])) == (("update",), (), True)
-    told = private(
+    promise = private(federation, noise_multiplier=5.0, rounds=20, delta=1e-5).privacy
+    assert promise.epsilon == pytest.approx(3.848610, abs=1e-4)
+    assert (promise.covers, promise.not_private, math.isinf(promise.epsilons["server"])) == (("update",), (), True)
+    promise = private(
         federation, noise_multiplier=5.0, rounds=20, delta=1e-5, declared_public=("sizes", "nothing")
     ).privacy
-    assert math.isinf(told.epsilon)
-    assert told.covered["outsider"] == pytest.approx(3.848610, abs=1e-4)
-    assert told.not_private == ("metrics",)
-    assert told.as_json()["epsilon"] == "inf"
-    assert "not private: metrics" in told.sentence()
+    assert math.isinf(promise.epsilon)
+    assert promise.covered["outsider"] == pytest.approx(3.848610, abs=1e-4)
+    assert promise.not_private == ("metrics",)
+    assert promise.as_json()["epsilon"] == "inf"
+    assert "not private: metrics" in promise.sentence()
 
 
 def test_clusters_that_rest_on_exact_statistics_are_not_covered(federation):
-    told = private(federation, Clustered(clusters=2), noise_multiplier=5.0).privacy
-    assert told.not_private == ("signature",)
+    promise = private(federation, Clustered(clusters=2), noise_multiplier=5.0).privacy
+    assert promise.not_private == ("signature",)
 
 
 def test_a_run_goes_on_bit_for_bit(federation):
@@ -250,21 +250,21 @@ def test_noise_is_in_units_of_the_clip_that_the_round_was_clipped_to(federate):
 
 def test_noise_of_hospitals_own_adds_up_and_costs_what_twice_the_clip_does(federate):
     wide = federate([3] * 4, features=4000)
-    told = private(wide, mode="local", rounds=1, clip=1e-9, noise_multiplier=2.0, delta=1e-5)
-    assert told.bank[0].std() == pytest.approx(2.0 * 1e-9 / 2, rel=0.05)
-    assert told.privacy.against == "server"
-    assert set(told.privacy.epsilons.values()) == {told.privacy.epsilon}
-    assert told.privacy.epsilon == pytest.approx(4.377178, abs=1e-4)
+    outcome = private(wide, mode="local", rounds=1, clip=1e-9, noise_multiplier=2.0, delta=1e-5)
+    assert outcome.bank[0].std() == pytest.approx(2.0 * 1e-9 / 2, rel=0.05)
+    assert outcome.privacy.against == "server"
+    assert set(outcome.privacy.epsilons.values()) == {outcome.privacy.epsilon}
+    assert outcome.privacy.epsilon == pytest.approx(4.377178, abs=1e-4)
 
 
 def test_shares_of_hospitals_add_up_to_the_noise_that_the_server_would_add(federate):
     wide = federate([3] * 4, features=4000)
     promise = section(mode="distributed", clip=1e-9, noise_multiplier=2.0, delta=1e-5)
     job = replace(job_of(wide, FedAvg(**UNIFORM), rounds=1), privacy=promise, secure=SecureSection())
-    told = run(wide, job, 2)
-    assert told.bank[0].std() == pytest.approx(2.0 * 1e-9 / 4, rel=0.05)
-    assert told.privacy.against == "server"
-    assert told.privacy.epsilon == told.privacy.epsilons["outsider"] < told.privacy.epsilons["peer"]
+    outcome = run(wide, job, 2)
+    assert outcome.bank[0].std() == pytest.approx(2.0 * 1e-9 / 4, rel=0.05)
+    assert outcome.privacy.against == "server"
+    assert outcome.privacy.epsilon == outcome.privacy.epsilons["outsider"] < outcome.privacy.epsilons["peer"]
     with pytest.raises(ConfigError, match=r"privacy.mode: distributed needs secure sums"):
         check_job(replace(job, secure=None), wide)
 
@@ -320,5 +320,5 @@ def test_sections_that_lack_or_have_too_much_are_refused(keys):
 
 def test_strategies_without_a_clipped_weight_of_their_own_are_weighed_uniformly(federation):
     """Fine-tuning weighs by rows and has no key for it: with a guarantee all count alike."""
-    told, uniform = private(federation, FineTuning(), clip=math.inf), private(federation, FedProx(**UNIFORM))
-    assert told.bank == pytest.approx(uniform.bank, abs=1e-12)
+    fine_tuned, uniform = private(federation, FineTuning(), clip=math.inf), private(federation, FedProx(**UNIFORM))
+    assert fine_tuned.bank == pytest.approx(uniform.bank, abs=1e-12)

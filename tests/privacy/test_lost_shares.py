@@ -136,16 +136,16 @@ def test_epsilon_counts_the_shares_that_are_sure_to_be_there(federate):
 
     federation = federate(SIZES)
     job = promised(federation, DISTRIBUTED, 0.1, rounds=4, privacy={"noise_multiplier": 5.0})
-    told = run(federation, job, 1).privacy.epsilons
-    assert told["outsider"] == told["server"] == pytest.approx(epsilon([Gaussian(5.0, 1.0, 4)], 1e-3))
-    assert told["peer"] == pytest.approx(epsilon([Gaussian(5.0 * math.sqrt(6 / 7), 1.0, 4)], 1e-3))
+    epsilons = run(federation, job, 1).privacy.epsilons
+    assert epsilons["outsider"] == epsilons["server"] == pytest.approx(epsilon([Gaussian(5.0, 1.0, 4)], 1e-3))
+    assert epsilons["peer"] == pytest.approx(epsilon([Gaussian(5.0 * math.sqrt(6 / 7), 1.0, 4)], 1e-3))
 
 
 def test_hospitals_own_noise_is_scaled_with_what_came(federate):
     """Each noisy model of its own stands for itself: what is left is averaged as without a promise."""
     federation = federate(SIZES)
     one = {"epochs": 1, "batch_size": 0, "seed": 7}
-    own = promised(federation, OWN, 0.2, privacy={"clip": 1e9}, **one)
-    plain = replace(own, privacy=None)
-    assert lost(own, 0.2)
-    assert run(federation, own, 1).bank == pytest.approx(run(federation, plain, 1).bank, abs=1e-10)
+    local_noise = promised(federation, OWN, 0.2, privacy={"clip": 1e9}, **one)
+    plain = replace(local_noise, privacy=None)
+    assert lost(local_noise, 0.2)
+    assert run(federation, local_noise, 1).bank == pytest.approx(run(federation, plain, 1).bank, abs=1e-10)

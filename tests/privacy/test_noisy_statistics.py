@@ -71,8 +71,8 @@ def test_signatures_with_noise_cluster_hospitals_and_are_covered(federation):
 
 def test_blocks_of_features_are_asked_for_with_noise_only_where_they_are_named():
     plain = {"unit": "patient", "epsilon": 4, "statistics": {"signature": {"epsilon": 1.0}}}
-    for own, blocks in (({}, ["size", "prevalence"]), ({"signature": ["mean"]}, ["mean"])):
-        config = checked({"strategy": {"name": "clustered", **own}, "privacy": plain})
+    for settings, blocks in (({}, ["size", "prevalence"]), ({"signature": ["mean"]}, ["mean"])):
+        config = checked({"strategy": {"name": "clustered", **settings}, "privacy": plain})
         assert list(completed(config, ["strategy"]).strategy.own()["signature"]) == blocks
     config = checked({"strategy": "clustered", "privacy": plain | {"statistics": {}}})
     assert len(completed(config, ["strategy"]).strategy.own()["signature"]) == 5
@@ -104,8 +104,8 @@ def test_sizes_with_hardly_any_noise_are_those_that_there_are(federate):
     full = federate([9, 4, 13])
     keys = {"noise_multiplier": 1.0}
     public = noisy(full, sizes="public", declared_public=("sizes", "metrics"), **keys)
-    told = noisy(full, statistics={"sizes": {"epsilon": 1e6}}, **keys)
-    assert (public.bank == told.bank).all()
+    outcome = noisy(full, statistics={"sizes": {"epsilon": 1e6}}, **keys)
+    assert (public.bank == outcome.bank).all()
     pooled = {"mode": "pooled", "rate": 1.0, "clip": 0.2, "noise_multiplier": 1.0}
     public = noisy(full, sizes="public", declared_public=("sizes", "metrics"), **pooled)
     assert (noisy(full, statistics={"sizes": {"epsilon": 1e6}}, **pooled).bank == public.bank).all()

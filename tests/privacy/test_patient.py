@@ -103,10 +103,10 @@ def test_the_bits_do_not_depend_on_how_many_actors_there_are(federation, mode):
 def test_at_most_so_many_rows_of_a_patient_are_drawn_and_keep_their_order():
     people = np.array([7, 7, 3, 7, 3, 9, 7])
     order = np.array([6, 0, 4, 2, 1, 5, 3])
-    own = drawn(people, order, 2)
-    assert own.rows.tolist() == [0, 6, 2, 4, 5]  # of 7 the first two in the random order: 6 and 0
-    assert own.patient.tolist() == [0, 0, 1, 1, 2]
-    assert own.patients == 3
+    drawn_rows = drawn(people, order, 2)
+    assert drawn_rows.rows.tolist() == [0, 6, 2, 4, 5]  # of 7 the first two in the random order: 6 and 0
+    assert drawn_rows.patient.tolist() == [0, 0, 1, 1, 2]
+    assert drawn_rows.patients == 3
     assert drawn(people, order, 9).rows.tolist() == [0, 1, 3, 6, 2, 4, 5]
     assert drawn(people[:0], order[:0], 2).patients == 0
 
@@ -153,12 +153,12 @@ def test_a_local_step_of_nobody_is_a_step_of_noise(federate):
 
 def test_local_noise_is_calibrated_for_each_hospital_so_that_all_patients_are_promised_the_same(federate):
     unequal = federate([8, 40, 200])
-    told = private(unequal, mode="local", epsilon=2.0, clip=0.5, job={"rounds": 4, "batch_size": 8}).privacy
-    least, most = told.by_hospital["least"], told.by_hospital["most"]
+    statement = private(unequal, mode="local", epsilon=2.0, clip=0.5, job={"rounds": 4, "batch_size": 8}).privacy
+    least, most = statement.by_hospital["least"], statement.by_hospital["most"]
     assert least[0] == pytest.approx(2.0, abs=1e-2)
     assert most[0] <= 2.0
     assert most[1] > 2 * least[1]
-    assert told.epsilon == most[0]
+    assert statement.epsilon == most[0]
     same = private(
         unequal, mode="local", epsilon=2.0, clip=0.5, equal_epsilon=False, job={"rounds": 4, "batch_size": 8}
     )
@@ -180,22 +180,22 @@ def test_the_quick_bound_is_above_the_accountant(federation):
 
 
 def test_pooled_is_accounted_as_sampled_noise_against_an_outsider_and_less_against_others(federation):
-    told = private(federation, mode="pooled", noise_multiplier=2.0, delta=1e-5, job={"rounds": 200}).privacy
-    assert told.epsilon == pytest.approx(1.560605, abs=1e-4)
-    assert told.epsilon < told.epsilons["peer"] < told.epsilons["server"]
-    assert told.twice > told.epsilon
-    assert (told.mode, told.covers, told.not_private) == ("pooled", ("update",), ())
+    statement = private(federation, mode="pooled", noise_multiplier=2.0, delta=1e-5, job={"rounds": 200}).privacy
+    assert statement.epsilon == pytest.approx(1.560605, abs=1e-4)
+    assert statement.epsilon < statement.epsilons["peer"] < statement.epsilons["server"]
+    assert statement.twice > statement.epsilon
+    assert (statement.mode, statement.covers, statement.not_private) == ("pooled", ("update",), ())
 
 
 def test_a_patient_at_two_hospitals_is_promised_what_both_of_them_tell(federation):
     """Steps of all patients: two hospitals make twice as many, whichever they are."""
     keys = {"mode": "local", "noise_multiplier": 3.0, "delta": 1e-5, "job": {"rounds": 7, "epochs": 1, "batch_size": 0}}
-    told = private(federation, **keys).privacy
-    assert told.epsilon == pytest.approx(quick.epsilon(3.0, 1.0, 7, 1e-5))
-    assert told.twice == pytest.approx(quick.epsilon(3.0, 1.0, 14, 1e-5))
-    assert told.as_json()["epsilon_at_two_hospitals"] == told.twice
+    statement = private(federation, **keys).privacy
+    assert statement.epsilon == pytest.approx(quick.epsilon(3.0, 1.0, 7, 1e-5))
+    assert statement.twice == pytest.approx(quick.epsilon(3.0, 1.0, 14, 1e-5))
+    assert statement.as_json()["epsilon_at_two_hospitals"] == statement.twice
     counts = {"sizes": "noisy", "statistics": {"sizes": {"epsilon": 0.25}}, "declared_public": ("metrics",)}
-    assert private(federation, **keys, **counts).privacy.twice == pytest.approx(told.twice + 0.5)
+    assert private(federation, **keys, **counts).privacy.twice == pytest.approx(statement.twice + 0.5)
     assert private(federation, **keys, unit="example").privacy.twice is None
 
 
@@ -205,9 +205,9 @@ def test_what_is_told_beside_pooled_gradients_counts_at_both_hospitals(federatio
     counts = {"sizes": "noisy", "statistics": {"sizes": {"epsilon": 0.25}}, "declared_public": ("metrics",)}
     assert private(federation, **keys, **counts).privacy.twice == pytest.approx(plain.twice + 0.5)
     normal = counts | {"statistics": {"sizes": {"noise_multiplier": 1.0}}}
-    told = private(federation, **keys, **normal).privacy.twice
-    assert told > accountant.by_distributions([Gaussian(1.0, 1.0, 2)], 1e-5)
-    assert told < plain.twice + accountant.by_distributions([Gaussian(1.0, 1.0, 2)], 1e-5)
+    both_hospitals = private(federation, **keys, **normal).privacy.twice
+    assert both_hospitals > accountant.by_distributions([Gaussian(1.0, 1.0, 2)], 1e-5)
+    assert both_hospitals < plain.twice + accountant.by_distributions([Gaussian(1.0, 1.0, 2)], 1e-5)
 
 
 @given(
@@ -242,13 +242,13 @@ def counting(federation: Federation, counts: float, **keys) -> Outcome:
 
 
 def test_counts_with_noise_are_covered_and_paid_for(federation):
-    told = counting(federation, 0.5, epsilon=2.0).privacy
-    assert told.covers == ("update", "label_counts")
-    assert told.not_private == ()
-    assert told.epsilon == pytest.approx(2.0, abs=1e-2)
+    statement = counting(federation, 0.5, epsilon=2.0).privacy
+    assert statement.covers == ("update", "label_counts")
+    assert statement.not_private == ()
+    assert statement.epsilon == pytest.approx(2.0, abs=1e-2)
     dearer = counting(federation, 1.5, epsilon=2.0).privacy
     assert dearer.epsilon == pytest.approx(2.0, abs=1e-2)
-    assert dearer.by_hospital["most"][1] > told.by_hospital["most"][1]
+    assert dearer.by_hospital["most"][1] > statement.by_hospital["most"][1]
 
 
 REFUSED = [
@@ -369,15 +369,15 @@ def test_the_same_entries_of_all_noisy_messages_are_those_of_their_sum(federate,
     half = replace(whole, compression=CompressionSection(name="random_k", ratio=0.5))
     for job in (whole, half):
         check_job(job, federation)
-    told, compressed = (run(federation, job, 2) for job in (whole, half))
-    moved, sent = (outcome.bank[0] for outcome in (told, compressed))
-    size = told.layout.size
+    uncompressed, compressed = (run(federation, job, 2) for job in (whole, half))
+    moved, sent = (outcome.bank[0] for outcome in (uncompressed, compressed))
+    size = uncompressed.layout.size
     kept = sent != 0
     assert kept.sum() == math.ceil(size / 2)
     assert sent[kept] == pytest.approx(moved[kept] * size / kept.sum(), rel=1e-6, abs=1e-9)
-    assert compressed.privacy.epsilon == told.privacy.epsilon
-    own = replace(half, compression=CompressionSection(name="random_k", ratio=0.5, indices="own"))
+    assert compressed.privacy.epsilon == uncompressed.privacy.epsilon
+    own_indices = replace(half, compression=CompressionSection(name="random_k", ratio=0.5, indices="own"))
     with pytest.raises(ConfigError, match=r"compression.name: 'random_k'"):
-        check_job(own, federation)
+        check_job(own_indices, federation)
     with pytest.raises(ConfigError, match=r"compression.name: 'grid' .*random_k with common indices is"):
         check_job(replace(half, compression=CompressionSection(name="grid")), federation)

@@ -79,22 +79,24 @@ def test_the_shares_of_each_cluster_hold_the_whole_noise(federate):
 
 
 def test_all_clusters_together_cost_what_one_sum_does(federation):
-    told = run(federation, promised(federation, Clustered(clusters=2), noise_multiplier=5.0), 1).privacy
-    assert told.covered["outsider"] == pytest.approx(epsilon([Gaussian(5.0, 1.0, 3)], 1e-4))
+    promise = run(federation, promised(federation, Clustered(clusters=2), noise_multiplier=5.0), 1).privacy
+    assert promise.covered["outsider"] == pytest.approx(epsilon([Gaussian(5.0, 1.0, 3)], 1e-4))
     # A cluster may be of two hospitals, of which each knows its share; a message has a sixth of the noise at least.
-    assert told.covered["peer"] == pytest.approx(epsilon([Gaussian(5.0 * math.sqrt(1 / 2), 1.0, 3)], 1e-4))
-    assert told.covered["server"] == pytest.approx(epsilon([Gaussian(5.0 * math.sqrt(1 / 6), 1.0, 3)], 1e-4))
-    assert (told.covers, told.not_private) == (("update",), ("size", "signature", "metrics"))
+    assert promise.covered["peer"] == pytest.approx(epsilon([Gaussian(5.0 * math.sqrt(1 / 2), 1.0, 3)], 1e-4))
+    assert promise.covered["server"] == pytest.approx(epsilon([Gaussian(5.0 * math.sqrt(1 / 6), 1.0, 3)], 1e-4))
+    assert (promise.covers, promise.not_private) == (("update",), ("size", "signature", "metrics"))
     secure = SecureSection(small_clusters="merge")
-    told = run(federation, promised(federation, Clustered(clusters=2), secure=secure, noise_multiplier=5.0), 1).privacy
-    assert told.covered["server"] == told.covered["outsider"]
-    assert told.covered["peer"] == pytest.approx(epsilon([Gaussian(5.0 * math.sqrt(2 / 3), 1.0, 3)], 1e-4))
+    promise = run(
+        federation, promised(federation, Clustered(clusters=2), secure=secure, noise_multiplier=5.0), 1
+    ).privacy
+    assert promise.covered["server"] == promise.covered["outsider"]
+    assert promise.covered["peer"] == pytest.approx(epsilon([Gaussian(5.0 * math.sqrt(2 / 3), 1.0, 3)], 1e-4))
 
 
 def test_choices_are_told_exactly_and_named(federation):
-    told = run(federation, promised(federation, Ifca(clusters=2), noise_multiplier=5.0), 1).privacy
-    assert set(told.not_private) == {"size", "choice", "metrics"}
-    assert math.isinf(told.epsilon)
+    promise = run(federation, promised(federation, Ifca(clusters=2), noise_multiplier=5.0), 1).privacy
+    assert set(promise.not_private) == {"size", "choice", "metrics"}
+    assert math.isinf(promise.epsilon)
 
 
 @pytest.mark.parametrize("strategy", [Clustered(clusters=3), Ifca(clusters=2)])

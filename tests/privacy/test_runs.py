@@ -44,16 +44,16 @@ def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_run_writes_its_promise_and_runs_again_from_what_it_wrote(tmp_path):
     first = raysim.run(SMALL, out=tmp_path / "first", in_process=True)
-    told = first.summary["privacy"]
-    assert {"unit", "against", "epsilon", "delta", "covers", "declared_public", "not_private"} <= told.keys()
-    assert told["epsilon"] == pytest.approx(3, rel=1e-3)
-    assert (told["covers"], told["not_private"]) == (["update"], [])
-    assert told["declared_public"] == SMALL["privacy"]["declared_public"]
+    statement = first.summary["privacy"]
+    assert {"unit", "against", "epsilon", "delta", "covers", "declared_public", "not_private"} <= statement.keys()
+    assert statement["epsilon"] == pytest.approx(3, rel=1e-3)
+    assert (statement["covers"], statement["not_private"]) == (["update"], [])
+    assert statement["declared_public"] == SMALL["privacy"]["declared_public"]
     frozen = yaml.safe_load((tmp_path / "first" / "config.yaml").read_text())
-    assert frozen["privacy"]["noise_multiplier"] == told["noise_multiplier"]
+    assert frozen["privacy"]["noise_multiplier"] == statement["noise_multiplier"]
     assert frozen["strategy"]["weights"] == "uniform"
     again = raysim.run(tmp_path / "first" / "config.yaml", out=tmp_path / "again", in_process=True)
-    assert again.summary["privacy"] == told
+    assert again.summary["privacy"] == statement
     models = [np.array(_tensors(tmp_path / name)) for name in ("first", "again")]
     assert (models[0] == models[1]).all()
     assert "Privacy: epsilon = 3" in (tmp_path / "first" / "report.html").read_text()
@@ -69,16 +69,16 @@ def test_a_noise_multiplier_gives_the_epsilon_that_is_written(tmp_path):
     privacy = {key: value for key, value in SMALL["privacy"].items() if key != "epsilon"} | {"noise_multiplier": 4.0}
     raysim.run(SMALL | {"privacy": privacy}, out=tmp_path / "run", in_process=True)
     frozen = yaml.safe_load((tmp_path / "run" / "config.yaml").read_text())["privacy"]
-    told = json.loads((tmp_path / "run" / "summary.json").read_text())["privacy"]
-    assert 0 < frozen["epsilon"] == pytest.approx(told["epsilon"])
+    statement = json.loads((tmp_path / "run" / "summary.json").read_text())["privacy"]
+    assert 0 < frozen["epsilon"] == pytest.approx(statement["epsilon"])
 
 
 def test_what_was_not_declared_makes_epsilon_infinite_and_is_named(tmp_path):
     privacy = SMALL["privacy"] | {"declared_public": ["metrics"]}
-    told = raysim.run(SMALL | {"privacy": privacy}, out=tmp_path / "run", in_process=True).summary["privacy"]
-    assert told["epsilon"] == "inf"
-    assert told["not_private"] == ["size", "preprocessing"]
-    assert told["epsilon_of_covered"] == pytest.approx(3, rel=1e-3)
+    statement = raysim.run(SMALL | {"privacy": privacy}, out=tmp_path / "run", in_process=True).summary["privacy"]
+    assert statement["epsilon"] == "inf"
+    assert statement["not_private"] == ["size", "preprocessing"]
+    assert statement["epsilon_of_covered"] == pytest.approx(3, rel=1e-3)
 
 
 def test_a_comparison_says_what_it_costs_to_have_seen_all_of_its_runs(tmp_path):
@@ -97,8 +97,8 @@ def test_runs_that_share_their_noise_are_not_promised_what_noise_of_their_own_wo
     one = Statement("patient", "pooled", "outsider", 1e-5, {"outsider": 2.0}, noise="seeded")
 
     def said(noise, seeds):
-        told = replace(one, noise=noise)
-        outcome = SimpleNamespace(privacy=told)
+        statement = replace(one, noise=noise)
+        outcome = SimpleNamespace(privacy=statement)
         return sentences([SimpleNamespace(label="a", seed=seed, outcome=outcome) for seed in seeds])[-1]
 
     assert "can be subtracted" in said("seeded", [0, 0])

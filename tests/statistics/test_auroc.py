@@ -54,8 +54,8 @@ def test_worked_numbers():
 
 def test_placements_are_the_rows_shares():
     placed = placements(A, Y, [0, 12])
-    own = placed.influence[0] * np.where(placed.event, 5, 7) + placed.auroc[0, 0]
-    assert own == pytest.approx([1, 1, 6 / 7, 4.5 / 7, 1, 0.6, 0.8, 0.9, 1, 1, 1, 1])
+    shares = placed.influence[0] * np.where(placed.event, 5, 7) + placed.auroc[0, 0]
+    assert shares == pytest.approx([1, 1, 6 / 7, 4.5 / 7, 1, 0.6, 0.8, 0.9, 1, 1, 1, 1])
     assert (placed.events, placed.non_events) == ([5], [7])
 
 

@@ -20,31 +20,31 @@ TRUE = [0.9, 0.8, 0.6, 0.75, 0.95, 0.5, 0.7]
 
 def test_it_is_paule_mandel_with_hartung_knapp_on_the_common_variances():
     curve = common_curve(sums(np.random.default_rng(0), EVENTS, NON_EVENTS, TRUE))
-    found = between_hospitals(curve)
+    pooled = between_hospitals(curve)
     y, v = curve.auroc[curve.judged], curve.variance[curve.judged]
     t = paule_mandel(y, v)
     assert t > 0
     mean = hartung_knapp(y, v, t)
-    assert (found.hospitals, found.mean, found.tau) == (6, mean, np.sqrt(t))
-    assert found.tau_logit == pytest.approx(found.tau / (mean.estimate * (1 - mean.estimate)))
+    assert (pooled.hospitals, pooled.mean, pooled.tau) == (6, mean, np.sqrt(t))
+    assert pooled.tau_logit == pytest.approx(pooled.tau / (mean.estimate * (1 - mean.estimate)))
     each = posterior(y, v)
     ends = np.array([-1, 1]) * 1.959963984540054 * each.further_sd + each.further_mean
-    assert (found.predicted_low, found.predicted_high) == pytest.approx(tuple(np.clip(ends, 0, 1)))
-    assert found.shrunken[curve.judged] == pytest.approx(each.mean)
+    assert (pooled.predicted_low, pooled.predicted_high) == pytest.approx(tuple(np.clip(ends, 0, 1)))
+    assert pooled.shrunken[curve.judged] == pytest.approx(each.mean)
     reach = 1.959963984540054 * each.sd
-    assert found.shrunken_high[curve.judged] == pytest.approx(np.minimum(each.mean + reach, 1))
-    assert found.shrunken_low[curve.judged] == pytest.approx(each.mean - reach)
-    assert np.isnan([found.shrunken[5], found.shrunken_low[5], found.shrunken_high[5]]).all()
+    assert pooled.shrunken_high[curve.judged] == pytest.approx(np.minimum(each.mean + reach, 1))
+    assert pooled.shrunken_low[curve.judged] == pytest.approx(each.mean - reach)
+    assert np.isnan([pooled.shrunken[5], pooled.shrunken_low[5], pooled.shrunken_high[5]]).all()
 
 
 @pytest.mark.parametrize(
     ("hospitals", "summary", "predicts"), [(2, False, False), (3, True, False), (4, True, False), (5, True, True)]
 )
 def test_few_hospitals(hospitals, summary, predicts):
-    found = between_hospitals(common_curve(sums(np.random.default_rng(1), [20] * hospitals, [60] * hospitals, 0.8)))
-    assert found.hospitals == hospitals
-    assert np.isfinite(found.mean.estimate) == np.isfinite(found.tau) == np.isfinite(found.shrunken).all() == summary
-    assert np.isfinite(found.predicted_low) == np.isfinite(found.predicted_high) == predicts
+    pooled = between_hospitals(common_curve(sums(np.random.default_rng(1), [20] * hospitals, [60] * hospitals, 0.8)))
+    assert pooled.hospitals == hospitals
+    assert np.isfinite(pooled.mean.estimate) == np.isfinite(pooled.tau) == np.isfinite(pooled.shrunken).all() == summary
+    assert np.isfinite(pooled.predicted_low) == np.isfinite(pooled.predicted_high) == predicts
 
 
 @pytest.mark.parametrize("end", [0.0, 1.0])
@@ -73,12 +73,12 @@ def test_the_posterior_is_the_integral_over_spreads():
         return shrink(y, v, tau**2, Mean(w @ y / w.sum(), w.sum() ** -0.5, 0, 0)).variance[i]
 
     total, _ = quad(density, 0, 0.5)
-    found = posterior(y, v)
+    shrunken = posterior(y, v)
     for i in range(4):
         mean = quad(lambda tau, i=i: density(tau) * centre(tau, i), 0, 0.5)[0] / total
         square = quad(lambda tau, i=i: density(tau) * (variance(tau, i) + centre(tau, i) ** 2), 0, 0.5)[0] / total
-        assert found.mean[i] == pytest.approx(mean, rel=1e-4)
-        assert found.sd[i] == pytest.approx(np.sqrt(square - mean**2), rel=1e-3)
+        assert shrunken.mean[i] == pytest.approx(mean, rel=1e-4)
+        assert shrunken.sd[i] == pytest.approx(np.sqrt(square - mean**2), rel=1e-3)
 
     def further(tau, power):
         w = 1 / (v + tau**2)
@@ -86,13 +86,13 @@ def test_the_posterior_is_the_integral_over_spreads():
         return density(tau) * (mu if power == 1 else tau**2 + 1 / w.sum() + mu**2)
 
     mean, square = (quad(further, 0, 0.5, args=(power,))[0] / total for power in (1, 2))
-    assert found.further_mean == pytest.approx(mean, rel=1e-4)
-    assert found.further_sd == pytest.approx(np.sqrt(square - mean**2), rel=1e-3)
+    assert shrunken.further_mean == pytest.approx(mean, rel=1e-4)
+    assert shrunken.further_sd == pytest.approx(np.sqrt(square - mean**2), rel=1e-3)
 
 
 def test_shrunken_estimates_lie_between_the_mean_and_their_own():
     y, v = np.array([0.9, 0.7, 0.82, 0.6]), np.array([0.004, 0.01, 0.001, 0.02])
-    found = posterior(y, v)
-    assert found.mean.std() < y.std()
-    assert abs(y - found.mean).argmax() == 3  # the least certain moves most
-    assert (found.sd < np.sqrt(v)).all()
+    shrunken = posterior(y, v)
+    assert shrunken.mean.std() < y.std()
+    assert abs(y - shrunken.mean).argmax() == 3  # the least certain moves most
+    assert (shrunken.sd < np.sqrt(v)).all()

@@ -36,17 +36,15 @@ predictions = st.lists(st.tuples(st.integers(1, 19), st.booleans()), min_size=1,
 
 
 def test_worked_calibration():
-    found = calibration(raw(P, Y))
-    assert (found.in_the_large.estimate, found.in_the_large.se) == pytest.approx(
-        (-0.3423456511, 0.6598773312), abs=6e-11
-    )
-    assert (found.intercept.estimate, found.intercept.se) == pytest.approx((-0.3887752826, 0.83298034), abs=6e-9)
-    assert (found.slope.estimate, found.slope.se) == pytest.approx((2.4218563900, 1.44994853), abs=1e-8)
-    assert found.slope.low == pytest.approx(2.4218563900 - 1.959963984540054 * 1.44994853)
-    assert found.slope.high == pytest.approx(2.4218563900 + 1.959963984540054 * 1.44994853)
-    assert (found.rows, found.events, found.expected) == (12, 5, pytest.approx(5.8))
-    assert found.ratio == pytest.approx(0.8620689655, abs=6e-11)
-    assert found.ratio_low < found.ratio < found.ratio_high
+    fit = calibration(raw(P, Y))
+    assert (fit.in_the_large.estimate, fit.in_the_large.se) == pytest.approx((-0.3423456511, 0.6598773312), abs=6e-11)
+    assert (fit.intercept.estimate, fit.intercept.se) == pytest.approx((-0.3887752826, 0.83298034), abs=6e-9)
+    assert (fit.slope.estimate, fit.slope.se) == pytest.approx((2.4218563900, 1.44994853), abs=1e-8)
+    assert fit.slope.low == pytest.approx(2.4218563900 - 1.959963984540054 * 1.44994853)
+    assert fit.slope.high == pytest.approx(2.4218563900 + 1.959963984540054 * 1.44994853)
+    assert (fit.rows, fit.events, fit.expected) == (12, 5, pytest.approx(5.8))
+    assert fit.ratio == pytest.approx(0.8620689655, abs=6e-11)
+    assert fit.ratio_low < fit.ratio < fit.ratio_high
 
 
 def test_intercept_and_slope_maximise_the_likelihood():
@@ -59,9 +57,9 @@ def test_intercept_and_slope_maximise_the_likelihood():
         return np.logaddexp(0, z).sum() - z[y].sum()
 
     best = minimize(loss, [0.0, 1.0], tol=1e-10)
-    found = calibration(raw(p, y))
-    assert (found.intercept.estimate, found.slope.estimate) == pytest.approx(best.x, abs=1e-4)
-    large = found.in_the_large.estimate
+    fit = calibration(raw(p, y))
+    assert (fit.intercept.estimate, fit.slope.estimate) == pytest.approx(best.x, abs=1e-4)
+    large = fit.in_the_large.estimate
     assert expit(x + large).sum() == pytest.approx(y.sum())
 
 
@@ -77,10 +75,10 @@ def test_intercept_and_slope_maximise_the_likelihood():
     ],
 )
 def test_undefined_calibration(p, y):
-    found = calibration(raw(p, y))
-    assert np.isnan([found.slope.estimate, found.slope.low, found.intercept.se]).all()
+    fit = calibration(raw(p, y))
+    assert np.isnan([fit.slope.estimate, fit.slope.low, fit.intercept.se]).all()
     separated = p == [0.2, 0.3, 0.6, 0.7]
-    assert np.isfinite(found.in_the_large.estimate) == separated
+    assert np.isfinite(fit.in_the_large.estimate) == separated
 
 
 @pytest.mark.parametrize("sign", [1, -1])
@@ -94,25 +92,25 @@ def test_a_slope_beyond_20_is_none(sign):
 
 
 def test_equal_predictions_have_no_slope():
-    found = calibration(raw([0.3] * 10, [1, 0] * 5))
-    assert np.isnan(found.slope.estimate)
-    assert found.in_the_large.estimate == pytest.approx(logit(0.5) - logit(0.3))
+    fit = calibration(raw([0.3] * 10, [1, 0] * 5))
+    assert np.isnan(fit.slope.estimate)
+    assert fit.in_the_large.estimate == pytest.approx(logit(0.5) - logit(0.3))
 
 
 def test_worked_brier():
-    found = brier(raw(P, Y), bins=5)
-    assert found.score == pytest.approx(0.1445833333, abs=6e-11)
-    assert (found.reliability, found.resolution) == pytest.approx((0.0288715278, 0.1180555556), abs=6e-11)
-    assert (found.uncertainty, found.remainder) == pytest.approx((0.2430555556, -0.0092881944), abs=6e-11)
+    parts = brier(raw(P, Y), bins=5)
+    assert parts.score == pytest.approx(0.1445833333, abs=6e-11)
+    assert (parts.reliability, parts.resolution) == pytest.approx((0.0288715278, 0.1180555556), abs=6e-11)
+    assert (parts.uncertainty, parts.remainder) == pytest.approx((0.2430555556, -0.0092881944), abs=6e-11)
     assert binned(raw(P, Y), 5).rows.tolist() == [1, 3, 4, 2, 2]
 
 
 @given(predictions)
 def test_the_brier_score_is_its_definition_and_its_parts_add_up(drawn):
     p, y = drawn
-    found = brier(raw(p, y))
-    assert found.score == pytest.approx(np.mean((p - y) ** 2))
-    assert found.score == pytest.approx(found.reliability - found.resolution + found.uncertainty + found.remainder)
+    parts = brier(raw(p, y))
+    assert parts.score == pytest.approx(np.mean((p - y) ** 2))
+    assert parts.score == pytest.approx(parts.reliability - parts.resolution + parts.uncertainty + parts.remainder)
     constant = brier(raw(np.full(len(y), 0.3), y))
     assert constant.remainder == pytest.approx(0, abs=1e-12)
 
@@ -141,9 +139,9 @@ def test_the_error_of_calibrated_predictions_is_at_its_floor():
     rng = np.random.default_rng(1)
     for rows, floor, high in ((100, 0.053, 0.085), (1000, 0.018, 0.027)):
         p = expit(-2.4 + 1.0 * rng.standard_normal(rows))
-        found = calibration_error(binned(raw(p, rng.random(rows) < p)), rng)
-        assert found.floor == pytest.approx(floor, rel=0.25)
-        assert found.floor_high == pytest.approx(high, rel=0.25)
+        error = calibration_error(binned(raw(p, rng.random(rows) < p)), rng)
+        assert error.floor == pytest.approx(floor, rel=0.25)
+        assert error.floor_high == pytest.approx(high, rel=0.25)
     biased = calibration_error(binned(raw(p, rng.random(rows) < expit(logit(p) + 1.5))), rng)
     assert biased.value > biased.floor_high
     few = calibration_error(binned(raw(p[:99], np.zeros(99))), rng)
@@ -193,9 +191,9 @@ def test_a_histogram_of_infinite_margins_has_no_calibration():
 
 def hospitals(rng, rows, spread):
     groups = []
-    for n, own in zip(rows, spread * rng.standard_normal(len(rows)), strict=True):
+    for n, intercept in zip(rows, spread * rng.standard_normal(len(rows)), strict=True):
         z = rng.standard_normal(n) - 0.5
-        groups.append(raw(expit(z), rng.random(n) < expit(z + 0.4 + own)))
+        groups.append(raw(expit(z), rng.random(n) < expit(z + 0.4 + intercept)))
     return groups
 
 
@@ -203,8 +201,8 @@ def test_the_spread_of_intercepts():
     rng = np.random.default_rng(3)
     rows = [15, 100, 200, 150, 90, 60, 300, 250]
     groups = hospitals(rng, rows, 0.8)
-    found = calibration_spread(groups, rng, draws=200)
-    own = np.array([calibration(g).in_the_large.estimate for g in groups])
+    spread = calibration_spread(groups, rng, draws=200)
+    intercepts = np.array([calibration(g).in_the_large.estimate for g in groups])
     together = raw(
         *(np.concatenate(parts) for parts in zip(*((expit(g.logit), g.events) for g in groups), strict=True))
     )
@@ -212,14 +210,14 @@ def test_the_spread_of_intercepts():
     expected = [expit(g.logit + common) for g in groups]
     enough = np.array([min(p.sum(), (1 - p).sum()) >= 10 for p in expected])
     assert 2 < sum(enough) < 8
-    assert np.isfinite(found.intercept).tolist() == np.isfinite(found.se).tolist() == enough.tolist()
-    y, v = own[enough], np.array([1 / (p * (1 - p)).sum() for p in expected])[enough]
-    assert found.intercept[enough] == pytest.approx(y)
-    assert found.se[enough] == pytest.approx(np.sqrt(v))
+    assert np.isfinite(spread.intercept).tolist() == np.isfinite(spread.se).tolist() == enough.tolist()
+    y, v = intercepts[enough], np.array([1 / (p * (1 - p)).sum() for p in expected])[enough]
+    assert spread.intercept[enough] == pytest.approx(y)
+    assert spread.se[enough] == pytest.approx(np.sqrt(v))
     wanted = hartung_knapp(y, v, paule_mandel(y, v))
-    assert (found.mean.estimate, found.mean.se) == pytest.approx((wanted.estimate, wanted.se))
-    assert 0 < found.tau.low < 0.8 < found.tau.high
-    assert found.p == 1 / 201
+    assert (spread.mean.estimate, spread.mean.se) == pytest.approx((wanted.estimate, wanted.se))
+    assert 0 < spread.tau.low < 0.8 < spread.tau.high
+    assert spread.p == 1 / 201
 
 
 def test_hospitals_that_happen_to_have_events_do_not_move_the_mean():
@@ -227,11 +225,11 @@ def test_hospitals_that_happen_to_have_events_do_not_move_the_mean():
     rng = np.random.default_rng(8)
     logits = [rng.standard_normal(46) - 2 for _ in range(150)]
     groups = [raw(expit(z), rng.random(46) < expit(z + 0.4)) for z in logits]
-    found = calibration_spread(groups, rng, draws=10)
+    spread = calibration_spread(groups, rng, draws=10)
     lucky = [calibration(g).in_the_large.estimate for g in groups if g.events.sum() >= 10]
     assert np.mean(lucky) > 0.6
-    assert 20 < found.hospitals < 130
-    assert found.mean.low < 0.4 < found.mean.high
+    assert 20 < spread.hospitals < 130
+    assert spread.mean.low < 0.4 < spread.mean.high
     assert np.isnan(calibration_spread([], rng).p)
 
 
@@ -243,9 +241,9 @@ def test_chance_alone_is_that_of_the_whole_spread():
 
 def test_equally_calibrated_hospitals():
     rng = np.random.default_rng(4)
-    found = calibration_spread(hospitals(rng, [40] * 12, 0.0), rng, draws=200)
-    assert found.p > 0.05
-    assert found.mean.low < 0.4 < found.mean.high
+    spread = calibration_spread(hospitals(rng, [40] * 12, 0.0), rng, draws=200)
+    assert spread.p > 0.05
+    assert spread.mean.low < 0.4 < spread.mean.high
 
 
 def test_the_test_of_calibration_is_calibrated():
@@ -276,10 +274,10 @@ def test_the_interval_of_the_spread_holds_it():
 
 def test_the_spread_of_certain_hospitals_is_that_of_their_intercepts():
     """Of 20 hospitals with 100,000 rows each events say the intercepts; chi-square on 19 df bounds their spread."""
-    rows, own = 100_000.0, 0.6 * ndtri((np.arange(20) + 0.5) / 20)
-    groups = [Groups(np.zeros(1), np.array([rows]), np.array([np.round(rows * expit(a))])) for a in own]
+    rows, intercepts = 100_000.0, 0.6 * ndtri((np.arange(20) + 0.5) / 20)
+    groups = [Groups(np.zeros(1), np.array([rows]), np.array([np.round(rows * expit(a))])) for a in intercepts]
     tau = calibration_spread(groups, np.random.default_rng(1), draws=100).tau
-    sd = own.std(ddof=1)
+    sd = intercepts.std(ddof=1)
     assert tau.estimate == pytest.approx(sd, rel=0.12)
     exact = sd * np.sqrt(19 / chi2.ppf([0.975, 0.025], 19))
     assert (tau.low, tau.high) == pytest.approx(exact, rel=0.2)
@@ -287,9 +285,9 @@ def test_the_spread_of_certain_hospitals_is_that_of_their_intercepts():
 
 def test_too_few_hospitals_have_no_spread_of_calibration():
     rng = np.random.default_rng(6)
-    found = calibration_spread(hospitals(rng, [100, 100], 0.0), rng)
-    assert found.hospitals == 2
-    assert np.isnan([found.p, *found.tau, found.mean.estimate]).all()
+    spread = calibration_spread(hospitals(rng, [100, 100], 0.0), rng)
+    assert spread.hospitals == 2
+    assert np.isnan([spread.p, *spread.tau, spread.mean.estimate]).all()
     perfect = [raw([0.0, 1.0], [0, 1])] * 4
     assert np.isnan(calibration_spread(perfect, rng).p)
 
@@ -306,11 +304,11 @@ def test_worked_decisions():
     assert at_5 == Counts(4, 2, 1, 5)
     gain = net_benefit(at_5, 0.5)
     assert (gain.value, gain.everyone) == pytest.approx((0.1666666667, -0.1666666667), abs=6e-11)
-    found = decision(at_5)
-    values = [found.sensitivity.value, found.specificity.value, found.ppv.value, found.prevalence]
+    at_half = decision(at_5)
+    values = [at_half.sensitivity.value, at_half.specificity.value, at_half.ppv.value, at_half.prevalence]
     assert values == pytest.approx([0.8, 5 / 7, 2 / 3, 5 / 12])
-    assert (found.sensitivity.low, found.sensitivity.high) == pytest.approx((0.283582, 0.994949), abs=6e-7)
-    assert (found.npv.successes, found.npv.of) == (5, 6)
+    assert (at_half.sensitivity.low, at_half.sensitivity.high) == pytest.approx((0.283582, 0.994949), abs=6e-7)
+    assert (at_half.npv.successes, at_half.npv.of) == (5, 6)
     assert at_2 + at_5 == Counts(9, 8, 1, 6)
 
 

@@ -40,8 +40,8 @@ def rng():
 def measured(p, y, offsets, thresholds=THRESHOLDS, bins=10):
     counts = score_counts(logit(p), y, offsets, thresholds)
     points = operating_points(counts, None, 0.8, 0.8)
-    found = figures(counts, thresholds, points, bins, rng())
-    return counts, {(figure.name, None if np.isnan(figure.at) else figure.at): figure for figure in found}
+    all_figures = figures(counts, thresholds, points, bins, rng())
+    return counts, {(figure.name, None if np.isnan(figure.at) else figure.at): figure for figure in all_figures}
 
 
 def federation(sizes, seed=0, shift=0.0, scale=1.0):
@@ -54,7 +54,7 @@ def federation(sizes, seed=0, shift=0.0, scale=1.0):
 
 
 def test_worked_figures_at_thresholds():
-    _, found = measured(P, Y, [0, 12])
+    _, by_name = measured(P, Y, [0, 12])
     for (name, at), x, of in (
         (("sensitivity", 0.5), 4, 5),
         (("specificity", 0.5), 5, 7),
@@ -64,17 +64,17 @@ def test_worked_figures_at_thresholds():
         (("specificity", 0.2), 1, 7),
         (("npv", 0.2), 1, 1),
     ):
-        figure = found[name, at]
+        figure = by_name[name, at]
         low, high = map(float, clopper_pearson(x, of))
         assert (figure.value[0], figure.low[0], figure.high[0]) == pytest.approx((x / of, low, high))
         assert (figure.of[0], figure.undefined[0], figure.threshold) == (of, "", at)
-    assert found["ppv", 0.2].value[0] == pytest.approx(5 / 11)
-    assert found["ppv", 0.2].low[0] == pytest.approx(float(wilson(5, 11).low)), "ten rows and more have Wilson's"
-    assert found["net_benefit", 0.2].value[0] == pytest.approx(0.2916666667, abs=6e-11)
-    assert found["net_benefit_of_all", 0.2].value[0] == pytest.approx(0.2708333333, abs=6e-11)
+    assert by_name["ppv", 0.2].value[0] == pytest.approx(5 / 11)
+    assert by_name["ppv", 0.2].low[0] == pytest.approx(float(wilson(5, 11).low)), "ten rows and more have Wilson's"
+    assert by_name["net_benefit", 0.2].value[0] == pytest.approx(0.2916666667, abs=6e-11)
+    assert by_name["net_benefit_of_all", 0.2].value[0] == pytest.approx(0.2708333333, abs=6e-11)
     gain = net_benefit(Counts(4, 2, 1, 5), 0.5)
-    assert found["net_benefit", 0.5].low[0] == pytest.approx(gain.low)
-    assert found["observed_over_expected", None].value[0] == pytest.approx(0.8620689655, abs=2e-3)
+    assert by_name["net_benefit", 0.5].low[0] == pytest.approx(gain.low)
+    assert by_name["observed_over_expected", None].value[0] == pytest.approx(0.8620689655, abs=2e-3)
 
 
 def test_the_thresholds_of_curves():
@@ -85,7 +85,7 @@ def test_the_thresholds_of_curves():
 def test_against_scikit_learn_on_every_hospital():
     sizes = [300, 250, 400]
     p, y, offsets = federation(sizes, shift=0.3, scale=0.7)
-    counts, found = measured(p, y, offsets)
+    counts, by_name = measured(p, y, offsets)
     bins = calibration_bins(counts, 10)
     for h in range(3):
         rows = slice(offsets[h], offsets[h + 1])
@@ -99,29 +99,29 @@ def test_against_scikit_learn_on_every_hospital():
                 ("npv", tn / (tn + fn)),
                 ("net_benefit", tp / len(mine) - fp / len(mine) * t / (1 - t)),
             ):
-                assert found[name, t].value[h] == pytest.approx(value, abs=1e-12)
+                assert by_name[name, t].value[h] == pytest.approx(value, abs=1e-12)
         fit = LogisticRegression(C=np.inf, tol=1e-8).fit(logit(mine)[:, None], labels)
-        assert found["calibration_slope", None].value[h] == pytest.approx(fit.coef_[0, 0], rel=0.005)
-        assert found["calibration_intercept", None].value[h] == pytest.approx(fit.intercept_[0], abs=0.005)
+        assert by_name["calibration_slope", None].value[h] == pytest.approx(fit.coef_[0, 0], rel=0.005)
+        assert by_name["calibration_intercept", None].value[h] == pytest.approx(fit.intercept_[0], abs=0.005)
         observed, predicted = calibration_curve(labels, mine, n_bins=10)
         filled = bins.rows[h] > 0
         # A bin of scores that an edge of these runs through lies on one side of it.
         assert bins.observed[h, filled] == pytest.approx(observed, abs=0.02)
         assert bins.predicted[h, filled] == pytest.approx(predicted, abs=0.02)
-    low, high = found["calibration_slope", None].low, found["calibration_slope", None].high
+    low, high = by_name["calibration_slope", None].low, by_name["calibration_slope", None].high
     assert ((low < 0.7) & (high > 0.7)).all()
 
 
 def test_from_bins_as_from_rows():
     p, y, offsets = federation([800], shift=0.4)
-    _, found = measured(p, y, offsets)
+    _, by_name = measured(p, y, offsets)
     exact = calibration(raw(p, y))
     for name, coefficient in (
         ("calibration_in_the_large", exact.in_the_large),
         ("calibration_intercept", exact.intercept),
         ("calibration_slope", exact.slope),
     ):
-        figure = found[name, None]
+        figure = by_name[name, None]
         expected = (coefficient.estimate, coefficient.low, coefficient.high)
         assert (figure.value[0], figure.low[0], figure.high[0]) == pytest.approx(expected, abs=0.005)
 
@@ -129,16 +129,16 @@ def test_from_bins_as_from_rows():
 def test_the_calibration_error_is_its_definition_beside_its_floor():
     p = np.repeat([0.25, 0.75], [60, 40])  # their margins lie within one bin of scores each
     y = np.concatenate([np.repeat([1, 0], [30, 30]), np.repeat([1, 0], [20, 20])])
-    counts, found = measured(p, y, [0, 100])
-    assert found["calibration_error", None].value[0] == pytest.approx(0.25, abs=0.002)
+    counts, by_name = measured(p, y, [0, 100])
+    assert by_name["calibration_error", None].value[0] == pytest.approx(0.25, abs=0.002)
     exact = calibration_error(Bins(*(part[0] for part in binned(counts, 10))), rng())
-    error = found["calibration_error", None]
+    error = by_name["calibration_error", None]
     assert (error.low[0], error.high[0]) == (exact.low, exact.high)
     assert 0 < error.low[0] < error.value[0] < error.high[0]
-    floor = found["calibration_error_floor", None]
+    floor = by_name["calibration_error_floor", None]
     assert 0 < floor.value[0] < floor.high[0] < 0.25
-    told = calibration_metrics(counts, 10)
-    assert told["calibration_error"] == found["calibration_error", None].value[0]
+    metrics = calibration_metrics(counts, 10)
+    assert metrics["calibration_error"] == by_name["calibration_error", None].value[0]
     bins = calibration_bins(counts, 3)
     assert bins.rows[0].tolist() == [60, 0, 40]
     assert bins.observed[0, [0, 2]].tolist() == [0.5, 0.5]
@@ -149,16 +149,16 @@ def test_the_curve_is_net_benefit_at_each_threshold():
     p, y, offsets = federation([500])
     counts = score_counts(logit(p), y, offsets)
     thresholds = np.array([0.1, 0.3, 0.5, 0.8])
-    found = net_benefit_curve(counts, thresholds)
+    curve = net_benefit_curve(counts, thresholds)
     for i, t in enumerate(thresholds):
         called = p >= t
         near = np.abs(logit(p) - logit(t)) < 0.02  # rows in the bin that the threshold is in
         tp, fp = (called & (y == 1)).sum(), (called & (y == 0)).sum()
         expected = tp / 500 - fp / 500 * t / (1 - t)
-        assert found.value[0, i] == pytest.approx(expected, abs=near.sum() / 500 * max(1, t / (1 - t)) + 1e-12)
-        assert found.everyone[0, i] == pytest.approx(y.mean() - (1 - y.mean()) * t / (1 - t))
+        assert curve.value[0, i] == pytest.approx(expected, abs=near.sum() / 500 * max(1, t / (1 - t)) + 1e-12)
+        assert curve.everyone[0, i] == pytest.approx(y.mean() - (1 - y.mean()) * t / (1 - t))
     called = p >= 0.5  # where a bin of scores begins
-    assert found.value[0, 2] == pytest.approx((called & (y == 1)).mean() - (called & (y == 0)).mean(), abs=1e-12)
+    assert curve.value[0, 2] == pytest.approx((called & (y == 1)).mean() - (called & (y == 0)).mean(), abs=1e-12)
 
 
 # --- one threshold for all ---
@@ -172,11 +172,11 @@ def test_sensitivity_at_a_specificity_and_the_reverse_by_hand():
     # Four of six other rows lie below 1; from -1 on four of five events are called.
     assert at_specificity.threshold == pytest.approx(expit(1.0))
     assert at_sensitivity.threshold == pytest.approx(expit(-1.0), abs=0.002)
-    found = {figure.name: figure for figure in figures(counts, (), [at_specificity, at_sensitivity], 10, rng())}
-    assert found["sensitivity_at_specificity"].value.tolist() == pytest.approx([np.nan, 3 / 5], nan_ok=True)
-    assert found["sensitivity_at_specificity"].undefined.tolist() == ["no event", ""]
-    assert found["specificity_at_sensitivity"].value.tolist() == pytest.approx([2 / 4, 0 / 2])
-    assert found["sensitivity_at_specificity"].high[1] == pytest.approx(float(clopper_pearson(3, 5).high))
+    by_name = {figure.name: figure for figure in figures(counts, (), [at_specificity, at_sensitivity], 10, rng())}
+    assert by_name["sensitivity_at_specificity"].value.tolist() == pytest.approx([np.nan, 3 / 5], nan_ok=True)
+    assert by_name["sensitivity_at_specificity"].undefined.tolist() == ["no event", ""]
+    assert by_name["specificity_at_sensitivity"].value.tolist() == pytest.approx([2 / 4, 0 / 2])
+    assert by_name["sensitivity_at_specificity"].high[1] == pytest.approx(float(clopper_pearson(3, 5).high))
 
 
 @pytest.mark.parametrize("wanted", [0.5, 0.8, 0.95])
@@ -216,8 +216,8 @@ def test_the_interval_of_a_chosen_threshold_covers():
     for seed in range(100):
         p, y, offsets = federation([400], seed=100 + seed)
         counts = score_counts(logit(p), y, offsets)
-        found = figures(counts, (), operating_points(counts, None, 0.9, 0.9), 10, np.random.default_rng(seed))[-2:]
-        held += [figure.low[0] <= t <= figure.high[0] for figure, t in zip(found, truth, strict=True)]
+        chosen = figures(counts, (), operating_points(counts, None, 0.9, 0.9), 10, np.random.default_rng(seed))[-2:]
+        held += [figure.low[0] <= t <= figure.high[0] for figure, t in zip(chosen, truth, strict=True)]
     assert (held >= 88).all()
 
 
@@ -225,28 +225,28 @@ def test_the_interval_of_a_chosen_threshold_covers():
 
 
 def reasons(p, y, offsets):
-    _, found = measured(np.asarray(p, dtype=float), np.asarray(y), offsets)
-    for figure in found.values():
+    _, by_name = measured(np.asarray(p, dtype=float), np.asarray(y), offsets)
+    for figure in by_name.values():
         assert (np.isnan(figure.value) == (figure.undefined != "")).all(), figure.name
         assert not np.isfinite(figure.low[figure.undefined != ""]).any(), figure.name
-    return {key: figure.undefined.tolist() for key, figure in found.items()}
+    return {key: figure.undefined.tolist() for key, figure in by_name.items()}
 
 
 def test_what_is_undefined_says_why():
     # Hospitals: no rows; one class; few of both; every row is called; one prediction that is not a number.
     p = [0.3, 0.6, 0.3, 0.6, 0.9, 0.8, np.nan, 0.4]
     y = [0, 0, 1, 0, 1, 0, 1, 0]
-    found = reasons(p, y, [0, 0, 2, 4, 6, 8])
+    why = reasons(p, y, [0, 0, 2, 4, 6, 8])
     none, broken = clinical.NO_ROWS, clinical.BROKEN
-    assert found["calibration_slope", None] == [none, clinical.ONE_CLASS, *[clinical.FEW_OF_A_CLASS] * 2, broken]
-    assert found["calibration_error", None] == [none, *[clinical.FEW_ROWS] * 3, broken]
-    assert found["sensitivity", 0.5] == [none, clinical.NO_EVENT, "", "", broken]
-    assert found["specificity", 0.5] == [none, "", "", "", broken]
-    assert found["npv", 0.5] == [none, "", "", clinical.ALL_CALLED, broken]
-    assert found["npv", 0.2] == [none, *[clinical.ALL_CALLED] * 3, broken]
-    assert found["net_benefit", 0.5] == [none, "", "", "", broken]
-    assert found["observed_over_expected", None] == [none, "", "", "", broken]
-    assert found["sensitivity_at_specificity", 0.8] == [none, *[clinical.NO_THRESHOLD] * 3, broken]
+    assert why["calibration_slope", None] == [none, clinical.ONE_CLASS, *[clinical.FEW_OF_A_CLASS] * 2, broken]
+    assert why["calibration_error", None] == [none, *[clinical.FEW_ROWS] * 3, broken]
+    assert why["sensitivity", 0.5] == [none, clinical.NO_EVENT, "", "", broken]
+    assert why["specificity", 0.5] == [none, "", "", "", broken]
+    assert why["npv", 0.5] == [none, "", "", clinical.ALL_CALLED, broken]
+    assert why["npv", 0.2] == [none, *[clinical.ALL_CALLED] * 3, broken]
+    assert why["net_benefit", 0.5] == [none, "", "", "", broken]
+    assert why["observed_over_expected", None] == [none, "", "", "", broken]
+    assert why["sensitivity_at_specificity", 0.8] == [none, *[clinical.NO_THRESHOLD] * 3, broken]
     low = reasons([0.1] * 4, [0, 0, 0, 1], [0, 4])
     assert low["ppv", 0.5] == [clinical.NONE_CALLED]
     assert reasons([0.1] * 4, [1, 1, 1, 1], [0, 4])["specificity", 0.5] == [clinical.NO_OTHER]
@@ -254,19 +254,19 @@ def test_what_is_undefined_says_why():
 
 def test_classes_that_predictions_separate_have_no_slope():
     p, y = np.linspace(0.05, 0.95, 40), (np.arange(40) >= 20).astype(int)
-    _, found = measured(p, y, [0, 40])
-    assert found["calibration_slope", None].undefined.tolist() == [clinical.SEPARATED]
-    assert found["calibration_in_the_large", None].undefined.tolist() == [""]
+    _, by_name = measured(p, y, [0, 40])
+    assert by_name["calibration_slope", None].undefined.tolist() == [clinical.SEPARATED]
+    assert by_name["calibration_in_the_large", None].undefined.tolist() == [""]
 
 
 def test_certain_predictions_are_counted_and_have_no_slope():
     z, y = np.repeat([np.inf, -np.inf, 0.5], 20), np.tile([1, 0], 30)
     counts = score_counts(z, y, [0, 60], (0.5,))
-    found = {figure.name: figure for figure in figures(counts, (0.5,), (), 10, rng())}
-    assert found["calibration_slope"].undefined.tolist() == [clinical.SEPARATED]
-    assert found["ppv"].value[0] == 0.5
+    by_name = {figure.name: figure for figure in figures(counts, (0.5,), (), 10, rng())}
+    assert by_name["calibration_slope"].undefined.tolist() == [clinical.SEPARATED]
+    assert by_name["ppv"].value[0] == 0.5
     expected = 20 + 20 * expit(0.5)
-    assert found["observed_over_expected"].value[0] == pytest.approx(30 / expected, rel=0.001)
+    assert by_name["observed_over_expected"].value[0] == pytest.approx(30 / expected, rel=0.001)
 
 
 # --- over hospitals ---
@@ -275,45 +275,45 @@ def test_certain_predictions_are_counted_and_have_no_slope():
 def test_equity_by_the_rules_of_auroc():
     sizes = [40, 60, 50, 80, 30, 70, 90, 20, 45, 55, 65]
     p, y, offsets = federation(sizes, seed=5)
-    counts, found = measured(p, y, offsets)
-    told = {(e.figure, e.at): e for e in clinical_equity(counts, list(found.values()), np.array(sizes) * 5, rng())}
-    shares = found["sensitivity", 0.5].value
-    one = told["sensitivity", 0.5]
+    counts, by_name = measured(p, y, offsets)
+    equity = {(e.figure, e.at): e for e in clinical_equity(counts, list(by_name.values()), np.array(sizes) * 5, rng())}
+    shares = by_name["sensitivity", 0.5].value
+    one = equity["sensitivity", 0.5]
     assert one.measure == "value"
     assert one.over["worst_decile"] == pytest.approx(np.sort(shares)[:2].mean())
     assert one.over["gini"] == pytest.approx(gini(shares))
     assert one.over["std"] == pytest.approx(shares.std())
     assert one.over["mean"] == pytest.approx(np.average(shares, weights=sizes))
-    errors = np.abs(np.log(found["observed_over_expected", None].value))
-    (ratio,) = (e for e in told.values() if e.figure == "observed_over_expected")
+    errors = np.abs(np.log(by_name["observed_over_expected", None].value))
+    (ratio,) = (e for e in equity.values() if e.figure == "observed_over_expected")
     assert ratio.measure == "distance"
     assert ratio.over["worst_decile"] == pytest.approx(np.sort(errors)[-2:].mean()), "the furthest are the worst"
     assert np.isnan(ratio.p)
-    assert ("net_benefit_of_all", 0.5) not in told
+    assert ("net_benefit_of_all", 0.5) not in equity
 
 
 def test_the_floor_of_shares_is_that_of_equally_served_hospitals():
     sizes = [30] * 20
     p, y, offsets = federation(sizes, seed=6)
-    counts, found = measured(p, y, offsets)
-    figure = found["specificity", 0.5]
-    (told,) = clinical_equity(counts, [figure], np.array(sizes), rng())
+    counts, by_name = measured(p, y, offsets)
+    figure = by_name["specificity", 0.5]
+    (equity,) = clinical_equity(counts, [figure], np.array(sizes), rng())
     common = (figure.value * figure.of).sum() / figure.of.sum()
     drawn = np.random.default_rng(1).binomial(figure.of.astype(int), common, (4000, 20)) / figure.of
-    assert told.floor_std == pytest.approx(drawn.std(axis=1).mean(), rel=0.05)
-    assert told.floor_worst_decile == pytest.approx(np.sort(drawn)[:, :2].mean(), abs=0.02)
-    assert told.p > 0.05
+    assert equity.floor_std == pytest.approx(drawn.std(axis=1).mean(), rel=0.05)
+    assert equity.floor_worst_decile == pytest.approx(np.sort(drawn)[:, :2].mean(), abs=0.02)
+    assert equity.p > 0.05
     unequal = figure._replace(value=np.where(np.arange(20) < 10, 1.0, 0.3))
-    (told,) = clinical_equity(counts, [unequal], np.array(sizes), rng())
-    assert told.p == 1 / 201
+    (equity,) = clinical_equity(counts, [unequal], np.array(sizes), rng())
+    assert equity.p == 1 / 201
 
 
 def test_few_hospitals_have_no_floor():
     p, y, offsets = federation([30, 30])
-    counts, found = measured(p, y, offsets)
-    (told,) = clinical_equity(counts, [found["specificity", 0.5]], np.array([30, 30]), rng())
-    assert np.isnan([told.p, told.floor_std, told.floor_worst_decile]).all()
-    assert np.isfinite(told.over["worst_decile"])
+    counts, by_name = measured(p, y, offsets)
+    (equity,) = clinical_equity(counts, [by_name["specificity", 0.5]], np.array([30, 30]), rng())
+    assert np.isnan([equity.p, equity.floor_std, equity.floor_worst_decile]).all()
+    assert np.isfinite(equity.over["worst_decile"])
 
 
 @pytest.mark.parametrize("of_events", [True, False])

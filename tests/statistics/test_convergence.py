@@ -79,7 +79,7 @@ def test_noise_seldom_deceives(curve: Callable[..., np.ndarray], noise: float, v
     """Of 1,000 curves of 61 points; the shares are measured, less three of their errors."""
     rng = np.random.default_rng(0)
     verdicts = [convergence(curve(t) + rng.normal(0, noise, len(t))).verdict for _ in range(1000)]
-    assert np.mean([found == verdict for found in verdicts]) >= share
+    assert np.mean([concluded == verdict for concluded in verdicts]) >= share
 
 
 @given(st.lists(st.floats(0.01, 5), min_size=5, max_size=60))

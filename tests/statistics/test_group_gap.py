@@ -16,26 +16,26 @@ M, N = np.array([12, 6, 3]), np.array([60, 40, 15])
 
 def test_the_floor_is_what_equal_groups_show():
     rng = np.random.default_rng(0)
-    found = group_gap([0.8, 0.78, 0.7], M, N, 1.3, rng, draws=4000)
+    gap = group_gap([0.8, 0.78, 0.7], M, N, 1.3, rng, draws=4000)
     events = np.tile(M, 4000)
     drawn = sums(rng, events, np.tile(N, 4000), 0.79, 1.3)
     gaps = np.ptp((drawn.first / 4 / events / np.tile(N, 4000)).reshape(4000, 3), axis=1)
-    assert (found.value, found.groups) == (pytest.approx(0.1), 3)
-    assert found.floor == pytest.approx(gaps.mean(), rel=0.05)
-    assert (found.low, found.high) == pytest.approx(tuple(np.quantile(gaps, [0.025, 0.975])), rel=0.12)
-    assert found.p == pytest.approx((gaps >= 0.1).mean(), abs=0.04)
+    assert (gap.value, gap.groups) == (pytest.approx(0.1), 3)
+    assert gap.floor == pytest.approx(gaps.mean(), rel=0.05)
+    assert (gap.low, gap.high) == pytest.approx(tuple(np.quantile(gaps, [0.025, 0.975])), rel=0.12)
+    assert gap.p == pytest.approx((gaps >= 0.1).mean(), abs=0.04)
 
 
 def test_a_clear_gap_is_beyond_it():
-    found = group_gap([0.9, 0.6], [200, 200], [900, 900], 1.0, np.random.default_rng(1), draws=200)
-    assert found.p == 1 / 201
-    assert found.value > found.high
+    gap = group_gap([0.9, 0.6], [200, 200], [900, 900], 1.0, np.random.default_rng(1), draws=200)
+    assert gap.p == 1 / 201
+    assert gap.value > gap.high
 
 
 def test_groups_without_both_classes_are_none():
     rng = np.random.default_rng(2)
-    found = group_gap([0.8, np.nan, 0.7, 0.1], [12, 3, 6, 0], [60, 9, 40, 5], 1.0, rng, draws=50)
-    assert (found.groups, found.value) == (2, pytest.approx(0.1))
+    gap = group_gap([0.8, np.nan, 0.7, 0.1], [12, 3, 6, 0], [60, 9, 40, 5], 1.0, rng, draws=50)
+    assert (gap.groups, gap.value) == (2, pytest.approx(0.1))
     one = group_gap([0.8, np.nan], [12, 0], [60, 9], 1.0, rng)
     assert one.groups == 1
     assert np.isnan(one[:5]).all()
@@ -53,12 +53,12 @@ def test_the_floor_of_errors_is_every_deal_of_them():
     """Four errors dealt to groups of one and two rows, the fourth to nobody: twelve gaps, worked by hand."""
     errors, n = np.array([0.0, 1.0, 3.0, 8.0]), [1, 2]
     deals = [abs(errors[a] - errors[[b, c]].mean()) for a, b, c in permutations(range(4), 3)]
-    found = error_gap([3.0, 0.5], n, errors, np.random.default_rng(3), draws=4000)
-    assert (found.value, found.groups) == (2.5, 2)
-    assert found.floor == pytest.approx(np.mean(deals), rel=0.04)
-    assert (found.low, found.high) == (min(deals), max(deals))
-    assert found.p == pytest.approx(np.mean(np.array(deals) >= 2.5), abs=0.03)
-    assert 0.2 < found.p < 0.9
+    gap = error_gap([3.0, 0.5], n, errors, np.random.default_rng(3), draws=4000)
+    assert (gap.value, gap.groups) == (2.5, 2)
+    assert gap.floor == pytest.approx(np.mean(deals), rel=0.04)
+    assert (gap.low, gap.high) == (min(deals), max(deals))
+    assert gap.p == pytest.approx(np.mean(np.array(deals) >= 2.5), abs=0.03)
+    assert 0.2 < gap.p < 0.9
 
 
 def test_equal_groups_of_errors_are_seldom_called_unequal():
@@ -76,7 +76,7 @@ def test_equal_groups_of_errors_are_seldom_called_unequal():
 
 
 def test_groups_of_errors_without_rows_are_none():
-    found = error_gap([1.0, np.nan, 2.0], [3, 0, 2], np.arange(5.0), np.random.default_rng(5), draws=20)
-    assert (found.groups, found.value) == (2, 1.0)
+    gap = error_gap([1.0, np.nan, 2.0], [3, 0, 2], np.arange(5.0), np.random.default_rng(5), draws=20)
+    assert (gap.groups, gap.value) == (2, 1.0)
     for mae, n, errors in (([1.0, np.nan], [3, 0], 5), ([1.0, 2.0], [3, 3], 5)):
         assert np.isnan(error_gap(mae, n, np.arange(float(errors)), np.random.default_rng(5)).p)

@@ -90,8 +90,8 @@ def test_a_true_spread_is_drawn_around_the_mean():
 def test_centres_keep_the_mean(common):
     taus = [0, 0.3, 1, 3]
     z = ndtri((np.arange(100_000) + 0.5) / 100_000)
-    found = centres(common, taus)
-    assert [expit(mu + tau * z).mean() for mu, tau in zip(found, taus, strict=True)] == pytest.approx(
+    locations = centres(common, taus)
+    assert [expit(mu + tau * z).mean() for mu, tau in zip(locations, taus, strict=True)] == pytest.approx(
         [common] * 4, abs=2e-5
     )
 
@@ -151,7 +151,7 @@ def test_the_floor_is_its_definition():
         return auroc[EVENTS >= 5].min() if name == "lowest" else equity(auroc, EVENTS, SIZES)[name]
 
     for name in ("std", "gini", "worst_decile", "p10", "lowest", "size_bias"):
-        found = floor.figures[name]
+        measured = floor.figures[name]
         shown = np.array([[figure(a, name) for a in block] for block in observed])
         noise_free = np.array([[figure(a, name) for a in block] for block in true])
         value, mean = figure(curve.auroc, name), shown[0].mean()
@@ -159,14 +159,14 @@ def test_the_floor_is_its_definition():
             extreme = np.abs(shown[0] - mean) >= abs(value - mean)
         else:
             extreme = shown[0] >= value if name in ("std", "gini") else shown[0] <= value
-        assert (found.value, found.floor, found.beyond) == pytest.approx((value, mean, value - mean))
-        assert (found.low, found.high) == pytest.approx(tuple(np.quantile(shown[0], [0.025, 0.975])))
-        assert found.p == pytest.approx((1 + extreme.sum()) / 151)
+        assert (measured.value, measured.floor, measured.beyond) == pytest.approx((value, mean, value - mean))
+        assert (measured.low, measured.high) == pytest.approx(tuple(np.quantile(shown[0], [0.025, 0.975])))
+        assert measured.p == pytest.approx((1 + extreme.sum()) / 151)
         if name == "size_bias":
-            assert np.isnan([*found.true, *found.excess]).all()
+            assert np.isnan([*measured.true, *measured.excess]).all()
             continue
         wanted = [np.interp(t, taus, shown.mean(axis=1) - mean) for t in floor.tau]
-        assert sorted(found.excess) == list(found.excess) == pytest.approx(sorted(wanted), abs=1e-12)
+        assert sorted(measured.excess) == list(measured.excess) == pytest.approx(sorted(wanted), abs=1e-12)
         # The common figure is known with the variance of a weighted mean; hospitals differ from what a spread implies.
         weights = 1 / curve.variance
         is_level = name not in ("std", "gini")
@@ -178,7 +178,7 @@ def test_the_floor_is_its_definition():
         estimate = np.interp(floor.tau.estimate, taus, noise_free.mean(axis=1))
         low = estimate - np.hypot(of_tau[1] - min(of_tau), chance)
         high = estimate + np.hypot(max(of_tau) - of_tau[1], chance)
-        assert found.true == pytest.approx((max(low, 0), estimate, min(high, 1)), abs=1e-12)
+        assert measured.true == pytest.approx((max(low, 0), estimate, min(high, 1)), abs=1e-12)
 
 
 def test_the_figures_of_these_hospitals_are_in_their_intervals():
@@ -206,11 +206,11 @@ def test_the_figures_of_these_hospitals_are_in_their_intervals():
 def test_inversion_by_hand():
     # Of ten draws at each of five spreads, 0, 1, 4, 6 and all reach a Q of 1.
     drawn_q = np.array([[2.0] * reach + [0.5] * (10 - reach) for reach in (0, 1, 4, 6, 10)])
-    found = invert(1.0, drawn_q, [0, 1, 2, 3, 4])
-    assert found == pytest.approx((0.25, 2.5, 3.9375))
+    spreads = invert(1.0, drawn_q, [0, 1, 2, 3, 4])
+    assert spreads == pytest.approx((0.25, 2.5, 3.9375))
     assert invert(3.0, drawn_q, [0, 1, 2, 3, 4]) == (np.inf,) * 3
     assert invert(0.1, drawn_q, [0, 1, 2, 3, 4]) == (0, 0, 0)
-    assert invert(2.0, drawn_q, [0, 1, 2, 3, 4]) == found  # a Q as large counts
+    assert invert(2.0, drawn_q, [0, 1, 2, 3, 4]) == spreads  # a Q as large counts
     # Shares that fall by chance are made to ascend.
     uneven = np.array([[2.0] * reach + [0.5] * (10 - reach) for reach in (0, 9, 4, 10)])
     assert invert(1.0, uneven, [0, 1, 2, 3]).high == pytest.approx(2.75)
@@ -267,9 +267,9 @@ def test_over_seeds_values_and_floors_are_averaged():
     floors = [
         noise_floor(sums(rng, EVENTS[:k], NON_EVENTS[:k], 0.8), SIZES[:k], rng, draws=50, taus=(0,)) for k in (12, 9)
     ]
-    found = over_seeds(floors)
-    assert set(found) == {"std", "gini", "lowest"}  # nine hospitals have no decile
-    assert found["gini"] == pytest.approx(
+    means = over_seeds(floors)
+    assert set(means) == {"std", "gini", "lowest"}  # nine hospitals have no decile
+    assert means["gini"] == pytest.approx(
         (
             (floors[0].figures["gini"].value + floors[1].figures["gini"].value) / 2,
             (floors[0].figures["gini"].floor + floors[1].figures["gini"].floor) / 2,

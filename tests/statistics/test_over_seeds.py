@@ -12,26 +12,26 @@ NAN = np.nan
 
 
 def test_the_interval_by_hand() -> None:
-    found = over_seeds([0.1, 0.2, 0.3], [0.0, 0.1, 0.1], [0.15, 0.25, 0.45])
+    mean = over_seeds([0.1, 0.2, 0.3], [0.0, 0.1, 0.1], [0.15, 0.25, 0.45])
     seeds = t.ppf(0.975, 2) ** 2 * 0.01 / 3  # the variance of the three over their number
     below, above = (0.1 + 0.1 + 0.2) / 3, (0.05 + 0.05 + 0.15) / 3
-    assert found.value == pytest.approx(0.2, abs=1e-12)
-    assert found.low == pytest.approx(0.2 - np.sqrt(below**2 + seeds), abs=1e-12)
-    assert found.high == pytest.approx(0.2 + np.sqrt(above**2 + seeds), abs=1e-12)
-    assert found.seeds == 3
+    assert mean.value == pytest.approx(0.2, abs=1e-12)
+    assert mean.low == pytest.approx(0.2 - np.sqrt(below**2 + seeds), abs=1e-12)
+    assert mean.high == pytest.approx(0.2 + np.sqrt(above**2 + seeds), abs=1e-12)
+    assert mean.seeds == 3
 
 
 def test_seeds_that_do_not_define_a_figure_take_no_part() -> None:
     value = [[0.1, 0.5, NAN, 0.2], [0.3, NAN, NAN, 0.4]]
     low = [[0.0, 0.4, NAN, NAN], [0.2, NAN, NAN, 0.3]]
     high = [[0.2, 0.7, NAN, NAN], [0.4, NAN, NAN, 0.6]]
-    found = over_seeds(value, low, high)
-    assert found.seeds.tolist() == [2, 1, 0, 2]
-    np.testing.assert_allclose(found.value, [0.2, 0.5, NAN, 0.3], atol=1e-12)
+    mean = over_seeds(value, low, high)
+    assert mean.seeds.tolist() == [2, 1, 0, 2]
+    np.testing.assert_allclose(mean.value, [0.2, 0.5, NAN, 0.3], atol=1e-12)
     seeds = t.ppf(0.975, 1) ** 2 * 0.02 / 2
     reach = [np.sqrt(np.square(r) + s) for r, s in ((0.1, seeds), (0.1, 0.0), (NAN, 0.0), (0.1, seeds))]
-    np.testing.assert_allclose(found.low, found.value - reach, atol=1e-12)
-    np.testing.assert_allclose(found.high[1], 0.7, atol=1e-12)
+    np.testing.assert_allclose(mean.low, mean.value - reach, atol=1e-12)
+    np.testing.assert_allclose(mean.high[1], 0.7, atol=1e-12)
 
 
 def test_one_seed_keeps_its_interval_and_limits_stay_within() -> None:
@@ -47,8 +47,8 @@ def test_the_mean_of_seeds_covers_the_true_difference_where_all_test_the_same_pa
     patients = rng.normal(0, 1, (2000, 40))
     seeds = patients.mean(axis=1) + rng.normal(0, 0.05, (5, 2000))
     reach = 1.96 / np.sqrt(40)
-    found = over_seeds(seeds, seeds - reach, seeds + reach)
-    covered = float(((found.low <= 0) & (found.high >= 0)).mean())
+    mean = over_seeds(seeds, seeds - reach, seeds + reach)
+    covered = float(((mean.low <= 0) & (mean.high >= 0)).mean())
     assert 0.94 <= covered <= 0.99
     narrow = 1.96 / np.sqrt(40 * 5)
-    assert float((np.abs(found.value) <= narrow).mean()) < 0.75, "as if the seeds were independent, it would not"
+    assert float((np.abs(mean.value) <= narrow).mean()) < 0.75, "as if the seeds were independent, it would not"

@@ -237,8 +237,8 @@ def test_overlapping_seeds_by_loops():
     for placed, names, count in zip(seeds, ids, rows, strict=True):
         for row, name in enumerate(names):
             h = name // 100
-            own = placed.events[h] if placed.event[row] else placed.non_events[h]
-            part = placed.influence[:, row] * count[h] * math.sqrt(own / (own - 1))
+            of_class = placed.events[h] if placed.event[row] else placed.non_events[h]
+            part = placed.influence[:, row] * count[h] * math.sqrt(of_class / (of_class - 1))
             total[name] = total.get(name, 0) + part
     wanted = [sum(np.outer(part, part) for name, part in total.items() if name // 100 == h) for h in (0, 1)]
     assert len(total) < sum(len(names) for names in ids)

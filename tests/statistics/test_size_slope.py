@@ -14,19 +14,19 @@ V = [0.0004, 0.0008, 0.001, 0.0012, 0.0025, 0.0005, 0.009, 0.0006, 0.0011, 0.003
 
 
 def test_worked_numbers():
-    found = size_slope(A, V, N, 0.0)
-    assert (found.intercept, found.slope) == pytest.approx((0.5536719786, 0.0577831705), abs=6e-11)
-    assert found.se == pytest.approx(0.0150201, abs=6e-8)  # the residuals' scale, .088, does not narrow it
-    reach = student.ppf(0.975, 10) * found.se
-    assert (found.low, found.high) == pytest.approx((found.slope - reach, found.slope + reach))
-    assert found.doubling == pytest.approx(found.slope * np.log(2))
-    assert found.shown
+    line = size_slope(A, V, N, 0.0)
+    assert (line.intercept, line.slope) == pytest.approx((0.5536719786, 0.0577831705), abs=6e-11)
+    assert line.se == pytest.approx(0.0150201, abs=6e-8)  # the residuals' scale, .088, does not narrow it
+    reach = student.ppf(0.975, 10) * line.se
+    assert (line.low, line.high) == pytest.approx((line.slope - reach, line.slope + reach))
+    assert line.doubling == pytest.approx(line.slope * np.log(2))
+    assert line.shown
 
 
 def test_residuals_widen_the_error():
-    found = size_slope(A, np.array(V) / 100, N, 0.0)
-    assert found.slope == pytest.approx(0.0577831705, abs=6e-11)
-    assert found.se == pytest.approx(0.00446556, abs=6e-9)  # as weighted least squares has it, whatever the unit of v
+    line = size_slope(A, np.array(V) / 100, N, 0.0)
+    assert line.slope == pytest.approx(0.0577831705, abs=6e-11)
+    assert line.se == pytest.approx(0.00446556, abs=6e-9)  # as weighted least squares has it, whatever the unit of v
 
 
 def test_a_true_spread_evens_the_weights():
@@ -36,9 +36,9 @@ def test_a_true_spread_evens_the_weights():
 
 
 def test_a_line_is_found():
-    found = size_slope(0.5 - 0.03 * np.log(N), V, N, 0.001)
-    assert (found.slope, found.intercept) == pytest.approx((-0.03, 0.5))
-    assert found.high < 0.03
+    line = size_slope(0.5 - 0.03 * np.log(N), V, N, 0.001)
+    assert (line.slope, line.intercept) == pytest.approx((-0.03, 0.5))
+    assert line.high < 0.03
 
 
 def test_who_has_no_slope():

@@ -15,15 +15,15 @@ from raysim.statistics.sketches import SUMS, correlation, paired_interval, sketc
 def hospitals(rng: np.random.Generator, sizes: list[int], shift: float = 0.0) -> tuple[np.ndarray, ...]:
     """Scores of two models ``[2, n]`` with correlation .9, labels and offsets."""
     y = np.concatenate([np.arange(size) % 5 == 0 for size in sizes]).astype(np.int64)
-    common, own = rng.normal(size=len(y)), rng.normal(size=(2, len(y)))
-    scores = 0.949 * common + 0.316 * own + y * np.array([[1.2], [1.2 + shift]])
+    common, separate = rng.normal(size=len(y)), rng.normal(size=(2, len(y)))
+    scores = 0.949 * common + 0.316 * separate + y * np.array([[1.2], [1.2 + shift]])
     return scores, y, np.concatenate([[0], np.cumsum(sizes)])
 
 
 def test_the_sums_say_delong_s_covariance() -> None:
     scores, y, offsets = hospitals(np.random.default_rng(0), [40, 200, 1000])
     exact = delong(placements(scores, y, offsets)).covariance
-    found = [
+    estimates = [
         np.mean(
             [
                 (a.astype(float) * b).mean(axis=1)
@@ -35,8 +35,8 @@ def test_the_sums_say_delong_s_covariance() -> None:
         for first, second in ((0, 0), (0, 1))
     ]
     # 6000 products: a variance is off by 2 %, which is a standard deviation of sqrt(2 / 6000).
-    assert np.allclose(found[0], exact[:, 0, 0], rtol=0.08)
-    assert np.allclose(found[1], exact[:, 0, 1], rtol=0.08)
+    assert np.allclose(estimates[0], exact[:, 0, 0], rtol=0.08)
+    assert np.allclose(estimates[1], exact[:, 0, 1], rtol=0.08)
 
 
 def test_a_hospital_s_numbers_are_its_own_whoever_computes_beside_it(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -97,8 +97,8 @@ def test_the_interval_holds_the_true_difference(rows: int) -> None:
     sides = []
     for each in sums:
         auroc, variance = delong_of_sums(each)
-        found = auroc_interval(auroc, variance, each.events, each.non_events)
-        sides.append((auroc, Interval(found.low, found.high)))
+        interval = auroc_interval(auroc, variance, each.events, each.non_events)
+        sides.append((auroc, Interval(interval.low, interval.high)))
     sent = [sketches(placements(s, y, offsets), 5, np.arange(400)) for s in scores]
     low, high = paired_interval(*sides[0], *sides[1], correlation(*sent))
     outside = np.mean((low > 0) | (high < 0))

@@ -26,8 +26,8 @@ hospitals = st.lists(st.tuples(st.floats(-3, 3), st.floats(0.01, 2)), min_size=3
 
 
 def test_worked_heterogeneity():
-    found = heterogeneity(Y, V)
-    assert (found.q, found.p, found.i2) == pytest.approx((8.3578846154, 0.0793139335, 0.5214099998), abs=6e-11)
+    spread = heterogeneity(Y, V)
+    assert (spread.q, spread.p, spread.i2) == pytest.approx((8.3578846154, 0.0793139335, 0.5214099998), abs=6e-11)
     assert hartung_knapp(Y, V, 0.0).estimate == pytest.approx(1.4407692308, abs=6e-11)
 
 
@@ -56,8 +56,8 @@ def test_worked_shrinkage():
     mean = hartung_knapp(Y, V, t)
     shrunken = shrink(Y, V, t, mean)
     assert shrunken.estimate == pytest.approx([1.22117978, 1.55478341, 1.09827835, 1.81590065, 1.37094436], abs=6e-9)
-    own = t / (t + np.array(V))
-    assert shrunken.variance == pytest.approx(V * own + (1 - own) ** 2 * mean.se**2)
+    weight = t / (t + np.array(V))
+    assert shrunken.variance == pytest.approx(V * weight + (1 - weight) ** 2 * mean.se**2)
 
 
 def test_without_spread_all_are_equal():

@@ -59,7 +59,7 @@ def test_the_projection_is_what_a_solver_finds():
     for seed in range(5):
         point = np.random.default_rng(seed).normal(size=4)
         n = len(point)
-        found = minimize(
+        solution = minimize(
             lambda x, p=point: ((x - p) ** 2).sum(),
             np.full(n, 1 / n),
             method="SLSQP",
@@ -67,7 +67,7 @@ def test_the_projection_is_what_a_solver_finds():
             constraints={"type": "eq", "fun": lambda x: x.sum() - 1},
             options={"ftol": 1e-14},
         )
-        np.testing.assert_allclose(project_to_simplex(point), found.x, atol=1e-6)
+        np.testing.assert_allclose(project_to_simplex(point), solution.x, atol=1e-6)
 
 
 @pytest.mark.parametrize(
@@ -142,12 +142,12 @@ def test_23_the_mixture_stays_in_the_simplex_and_without_rows_at_zero(losses, as
     view = view_of([hospital([2, 1]), hospital([0, 0]), hospital([4, 4]), hospital([0, 3])])
     how = AgnosticFL(ascent=ascent)
     state = how.setup(view)
-    for told in losses:
+    for cohort_losses in losses:
         ids = how.select(view, state, 1)
         assert ids.tolist() == [0, 2, 3]
         problem = how.problem(view, state, ids)
         assert problem.upload.weight.sum() == pytest.approx(1)
-        state = how.aggregate(view, state, Update(ids, np.zeros((1, 2)), losses=np.array(told)))
+        state = how.aggregate(view, state, Update(ids, np.zeros((1, 2)), losses=np.array(cohort_losses)))
         assert (state.mixture >= 0).all()
         assert state.mixture.sum() == pytest.approx(1)
         assert state.mixture[1] == 0

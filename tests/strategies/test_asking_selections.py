@@ -169,43 +169,43 @@ def test_places_in_groups():
 
 def memory(clusters: list[int], losses: list[float], latencies: list[float]) -> dict[str, np.ndarray]:
     """HACCS's memory of hospitals ``IDS`` among fourteen."""
-    told = {"clusters": np.full(14, -1), "losses": np.full(14, np.nan), "latencies": np.full(14, 99.0)}
-    for key, values in zip(told, (clusters, losses, latencies), strict=True):
-        told[key][IDS] = values
-    return told
+    remembered = {"clusters": np.full(14, -1), "losses": np.full(14, np.nan), "latencies": np.full(14, 99.0)}
+    for key, values in zip(remembered, (clusters, losses, latencies), strict=True):
+        remembered[key][IDS] = values
+    return remembered
 
 
 def test_haccs_with_one_cluster_takes_the_fastest():
-    told = memory([0] * 6, [0.5] * 6, [3.0, 1.0, 2.0, 1.0, 9.0, 0.5])
+    remembered = memory([0] * 6, [0.5] * 6, [3.0, 1.0, 2.0, 1.0, 9.0, 0.5])
     for rho, seed in itertools.product((0.0, 0.95, 1.0), range(4)):
         for count, expected in ((1, [13]), (2, [3, 13]), (3, [3, 7, 13]), (4, [3, 5, 7, 13])):
             how = Haccs(rho=rho, fraction=0.01, minimum=count)
-            assert how.pick(draw(memory=told, seed=seed)).tolist() == expected
+            assert how.pick(draw(memory=remembered, seed=seed)).tolist() == expected
 
 
 def test_scores_by_hand():
     """Latencies 1, 4 and 2 in the mean; losses .25, 1 and .75, which sum to 2."""
     cluster = np.array([0, 0, 1, 2])
-    found = scores(cluster, np.array([0.2, 0.3, 1.0, 0.75]), np.array([0.5, 1.5, 4.0, 2.0]), rho=0.8)
-    assert found == pytest.approx([0.8 * 0.75 + 0.2 * 0.125, 0.2 * 0.5, 0.8 * 0.5 + 0.2 * 0.375])
+    shares = scores(cluster, np.array([0.2, 0.3, 1.0, 0.75]), np.array([0.5, 1.5, 4.0, 2.0]), rho=0.8)
+    assert shares == pytest.approx([0.8 * 0.75 + 0.2 * 0.125, 0.2 * 0.5, 0.8 * 0.5 + 0.2 * 0.375])
 
 
 def test_clusters_are_drawn_by_their_scores():
     """Equal latencies leave losses: sums of .1 and .3 make chances 1/4 and 3/4; squared, 1/10 and 9/10."""
-    told = memory([0, 0, 0, 1, 1, 1], [0.1] * 3 + [0.3] * 3, [1.0] * 6)
+    remembered = memory([0, 0, 0, 1, 1, 1], [0.1] * 3 + [0.3] * 3, [1.0] * 6)
     for power, chance in ((1.0, 0.75), (2.0, 0.9)):
         how = Haccs(fraction=0.01, minimum=1, loss_power=power)
-        picked = [int(how.pick(draw(memory=told, seed=seed))[0]) for seed in range(2000)]
+        picked = [int(how.pick(draw(memory=remembered, seed=seed))[0]) for seed in range(2000)]
         assert set(picked) == {2, 7}, "the smaller id of equals"
         assert picked.count(7) / len(picked) == pytest.approx(chance, abs=0.03)
 
 
 def test_the_slowest_cluster_waits_until_the_others_are_used_up():
     """With rho = 1 its score is 0; a hospital that cannot be had is replaced by the next of its cluster."""
-    told = memory([0, 0, 0, 1, 1, 1], [0.5] * 6, [1.0, 2.0, 3.0, 9.0, 8.0, 9.0])
+    remembered = memory([0, 0, 0, 1, 1, 1], [0.5] * 6, [1.0, 2.0, 3.0, 9.0, 8.0, 9.0])
     how = Haccs(rho=1.0, fraction=0.01, minimum=4)
-    assert how.pick(draw(memory=told)).tolist() == [2, 3, 5, 11]
-    assert replace(how, minimum=2).pick(draw(memory=told, ids=IDS[1:])).tolist() == [3, 5]
+    assert how.pick(draw(memory=remembered)).tolist() == [2, 3, 5, 11]
+    assert replace(how, minimum=2).pick(draw(memory=remembered, ids=IDS[1:])).tolist() == [3, 5]
 
 
 def test_haccs_learns_losses_of_participants_only(federation):
@@ -217,21 +217,21 @@ def test_haccs_learns_losses_of_participants_only(federation):
         return [question.answer(replace(hospitals[i], losses=np.full((1, 4), 0.25 * (1 + i)))) for i in chosen]
 
     object.__setattr__(view, "ask", answers)
-    told = Haccs().setup(view)
-    assert told["clusters"].tolist() == [0, -1, 0]
-    assert told["losses"].tolist() == pytest.approx([0.25, np.nan, 0.75], nan_ok=True)
-    later = Haccs().observe(told, Update(np.array([2]), np.zeros((1, 2)), losses=np.array([0.1])))
+    remembered = Haccs().setup(view)
+    assert remembered["clusters"].tolist() == [0, -1, 0]
+    assert remembered["losses"].tolist() == pytest.approx([0.25, np.nan, 0.75], nan_ok=True)
+    later = Haccs().observe(remembered, Update(np.array([2]), np.zeros((1, 2)), losses=np.array([0.1])))
     assert later["losses"].tolist() == pytest.approx([0.25, np.nan, 0.1], nan_ok=True)
-    assert told["losses"][2] == 0.75, "what it remembered is not written on"
+    assert remembered["losses"][2] == 0.75, "what it remembered is not written on"
 
 
 def test_haccs_remembers_the_mean_by_rows_of_a_hospitals_groups():
-    told = memory([0] * 6, [0.5] * 6, [1.0] * 6)
+    remembered = memory([0] * 6, [0.5] * 6, [1.0] * 6)
     ids = np.array([3, 3, 3, 7])
     groups = RowGroups(ids, np.arange(4), np.array([6, 3, 1, 4]))
     problem = LocalProblem(start=np.array([1, 2, 3, 1]), groups=groups)
     entries = Update(ids, np.zeros((3, 2)), losses=np.array([0.1, 0.2, 0.6, 0.4]), problem=problem)
-    assert Haccs().observe(told, entries)["losses"][IDS] == pytest.approx([0.5, 0.18, 0.5, 0.4, 0.5, 0.5])
+    assert Haccs().observe(remembered, entries)["losses"][IDS] == pytest.approx([0.5, 0.18, 0.5, 0.4, 0.5, 0.5])
 
 
 def test_clusters_of_patients_say_of_how_many_rows_each_loss_is(federation):
@@ -254,8 +254,8 @@ def test_a_loss_of_each_group_of_its_rows_travels(federation):
 def test_participants_send_their_loss_beside_the_update(federation):
     outcome = play(federation, FedAvg(), selection=Haccs(fraction=0.5, minimum=1), **RUN)
     size = outcome.layout.size
-    told = {kind: int(sent[0]) // 4 for t, kind, _, sent in outcome.ledger.entries if t == 0 and kind not in TOLD}
-    assert told == {"size": 1, "label_counts": 2, "loss": 1}
+    scalars = {kind: int(sent[0]) // 4 for t, kind, _, sent in outcome.ledger.entries if t == 0 and kind not in TOLD}
+    assert scalars == {"size": 1, "label_counts": 2, "loss": 1}
     assert [row.bytes_up for row in outcome.rounds] == [4 * 3 * (size + 2)] * 3
 
 
@@ -286,9 +286,9 @@ def test_haccs_clusters_by_counts_with_the_noise_that_is_asked_for(privacy_epsil
     view, asked = view_of(rows), []
     answers = view.ask
     object.__setattr__(view, "ask", lambda question, **how: asked.append(question) or answers(question, **how))
-    found = set(Haccs(privacy_epsilon=privacy_epsilon).setup(view)["clusters"].tolist())
+    labels = set(Haccs(privacy_epsilon=privacy_epsilon).setup(view)["clusters"].tolist())
     assert asked[0] == LabelCounts(privacy_epsilon)
-    assert (found == {0}) == (privacy_epsilon is None)
+    assert (labels == {0}) == (privacy_epsilon is None)
 
 
 def test_haccs_hears_the_loss_of_the_model_that_was_received(federation):
@@ -346,7 +346,7 @@ def test_latencies_are_drawn_where_no_time_passes():
         hospitals = [hospital([2, 2]) for _ in range(3)]
         view = replace(view_of(hospitals), round_seconds=seconds)
         rows = [replace(h, losses=np.ones((1, 4))) for h in hospitals]
-        object.__setattr__(view, "ask", lambda question, **how: [question.answer(told) for told in rows])
+        object.__setattr__(view, "ask", lambda question, **how: [question.answer(rows_of) for rows_of in rows])
         return Haccs().setup(view)["latencies"].tolist()
 
     drawn = latencies(None)

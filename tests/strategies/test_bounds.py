@@ -182,8 +182,8 @@ def test_numbers_by_hospital():
 
 def test_a_hospital_with_a_number_of_its_own_is_pulled_by_it():
     view, ids = view_of([hospital([1, 1])] * 3), np.array([0, 2])
-    own = global_pull(view, ids, 0.5, {"h2": 2.0})
-    assert (own.weight.tolist(), own.towards.tolist()) == ([0.5, 2.0], [0, 0])
+    by_hospital = global_pull(view, ids, 0.5, {"h2": 2.0})
+    assert (by_hospital.weight.tolist(), by_hospital.towards.tolist()) == ([0.5, 2.0], [0, 0])
     of_all = global_pull(view, ids, 0.5, {})
     assert (of_all.weight, of_all.towards.tolist()) == (0.5, [0, 0])
 

@@ -89,8 +89,8 @@ def test_facts_have_the_bounds_of_u_and_g_over_all_tests():
     never = replace(EAGER, eps1=0.0)
     after = rounds(never, [1, 3, 4], {0: V, 1: -2 * V, 2: 0.5 * V}, {0: V, 1: V, 2: 3 * V})[-1]
     view = view_of([hospital([1, 0])])
-    told = never.facts(view, after)
-    assert told == {"tests": 2, "u_least": 1.875, "u_largest": 10.0, "g_least": 10.0, "g_largest": 15.0}
+    facts = never.facts(view, after)
+    assert facts == {"tests": 2, "u_least": 1.875, "u_largest": 10.0, "g_least": 10.0, "g_largest": 15.0}
     assert never.facts(view, replace(after, log=np.empty((0, 4)))) == {"tests": 0}
 
 

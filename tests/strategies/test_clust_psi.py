@@ -112,8 +112,8 @@ def test_each_cluster_is_fedavg_on_its_members_alone(skewed, selection):
     trainable = np.flatnonzero(skewed.sizes("train"))
     assert set(outcome.cluster) == {1, 2}
     for row, key in ((1, ()), (2, (2,))):
-        own = trainable[outcome.cluster[trainable] == row]
-        assert_same(outcome.bank[row], play(skewed, Only(own, key), selection=selection, **RUN).bank[0])
+        cluster_ids = trainable[outcome.cluster[trainable] == row]
+        assert_same(outcome.bank[row], play(skewed, Only(cluster_ids, key), selection=selection, **RUN).bank[0])
 
 
 def test_hospitals_of_opposite_skew_are_two_clusters_and_keep_their_models_apart():
@@ -129,10 +129,10 @@ def test_unsigned_terms_cannot_tell_opposite_skews_of_two_classes():
 
 def test_a_hospital_without_rows_joins_those_without_skew():
     """The pool is 290 : 132 : 78; hospitals 2 and 3 are nearest to it, so that their PSI is nearest to 0."""
-    told = [[90, 5, 5], [88, 6, 6], [50, 20, 30], [52, 20, 28], [0, 0, 0], [5, 40, 5], [5, 41, 4]]
-    found = clusters([hospital(counts) for counts in told], ClustPsi(clusters=3))
-    assert found[4] == found[2] == found[3]
-    assert len({found[0], found[2], found[5]}) == 3
+    label_counts = [[90, 5, 5], [88, 6, 6], [50, 20, 30], [52, 20, 28], [0, 0, 0], [5, 40, 5], [5, 41, 4]]
+    cluster = clusters([hospital(counts) for counts in label_counts], ClustPsi(clusters=3))
+    assert cluster[4] == cluster[2] == cluster[3]
+    assert len({cluster[0], cluster[2], cluster[5]}) == 3
 
 
 def test_every_cluster_gives_at_least_one_hospital_a_round():
@@ -186,8 +186,8 @@ def test_noise_on_label_counts_is_the_hospitals_and_never_negative():
 
 
 def test_sizes_alone_part_small_from_large():
-    told = [[3, 3], [4, 3], [3, 4], [300, 310], [290, 300], [310, 300]]
-    assert clusters([hospital(counts) for counts in told], ClustPsi(by=("sizes",))) == [1, 1, 1, 2, 2, 2]
+    label_counts = [[3, 3], [4, 3], [3, 4], [300, 310], [290, 300], [310, 300]]
+    assert clusters([hospital(counts) for counts in label_counts], ClustPsi(by=("sizes",))) == [1, 1, 1, 2, 2, 2]
 
 
 def test_attributes_part_hospitals_by_values_and_by_what_they_record():
@@ -204,9 +204,9 @@ def test_attributes_part_hospitals_by_values_and_by_what_they_record():
 
 
 def test_several_aspects_can_be_clustered_by_at_once():
-    told = [[40, 5, 5], [10, 20, 20], [41, 5, 5], [10, 20, 21], [400, 50, 50], [100, 200, 200]]
-    found = clusters([hospital(counts) for counts in told], ClustPsi(by=("labels", "sizes"), clusters=4))
-    assert found == [1, 2, 1, 2, 3, 4]
+    label_counts = [[40, 5, 5], [10, 20, 20], [41, 5, 5], [10, 20, 21], [400, 50, 50], [100, 200, 200]]
+    cluster = clusters([hospital(counts) for counts in label_counts], ClustPsi(by=("labels", "sizes"), clusters=4))
+    assert cluster == [1, 2, 1, 2, 3, 4]
 
 
 def standardised(columns: np.ndarray) -> np.ndarray:
@@ -242,14 +242,14 @@ def test_a_hospital_without_rows_is_nearest_to_one_without_skew_where_aspects_ar
     moved = 0
     for seed in range(40):
         counts = np.random.default_rng(seed).integers(1, 60, size=(7, 3)).tolist()
-        found = clusters([hospital(c) for c in [*counts, [0, 0, 0]]], ClustPsi(by=("labels", "sizes"), clusters=3))
+        cluster = clusters([hospital(c) for c in [*counts, [0, 0, 0]]], ClustPsi(by=("labels", "sizes"), clusters=3))
         rows, plain = by_hand(counts)
-        labels = np.array(found[:-1])
+        labels = np.array(cluster[:-1])
         distances = [
             [np.linalg.norm((rows * w)[labels == k].mean(axis=0) - plain * w) for k in (1, 2, 3)]
             for w in (weights, np.ones(5))
         ]
-        assert found[-1] == 1 + int(np.argmin(distances[0]))
+        assert cluster[-1] == 1 + int(np.argmin(distances[0]))
         moved += np.argmin(distances[0]) != np.argmin(distances[1])
     assert moved
 

@@ -36,11 +36,11 @@ def rng() -> np.random.Generator:
     [(1, 20.75, [0, 0, 0, 0]), (2, 8.5, [0, 0, 1, 1]), (3, 6.5, [0, 0, 1, 2]), (4, 5.0, [0, 1, 2, 3])],
 )
 def test_golden(coalitions, value, labels):
-    found = find_coalitions(GOLDEN, coalitions, rng(), seconds=AMPLE)
-    assert found.value == value
-    assert found.labels.tolist() == labels
-    assert found.proven
-    assert found.bound == pytest.approx(value, rel=1e-6)
+    partition = find_coalitions(GOLDEN, coalitions, rng(), seconds=AMPLE)
+    assert partition.value == value
+    assert partition.labels.tolist() == labels
+    assert partition.proven
+    assert partition.bound == pytest.approx(value, rel=1e-6)
     assert enumerate_coalitions(GOLDEN, coalitions).tolist() == labels
     assert set_partitioning(GOLDEN, coalitions).tolist() == labels
     assert size_indexed(GOLDEN, coalitions)[0].tolist() == labels
@@ -82,9 +82,9 @@ def test_20_at_twelve_hospitals(structure):
         least = coalition_cost(losses, exact)
         assert len(set(exact)) == coalitions
         assert coalition_cost(losses, set_partitioning(losses, coalitions)) == pytest.approx(least, abs=1e-9)
-        found = find_coalitions(losses, coalitions, draw, seconds=AMPLE)
-        assert found.proven
-        assert found.value == pytest.approx(least, rel=1e-6)
+        partition = find_coalitions(losses, coalitions, draw, seconds=AMPLE)
+        assert partition.proven
+        assert partition.value == pytest.approx(least, rel=1e-6)
 
 
 def test_a_descent_ends_where_neither_a_move_nor_a_swap_gains():
@@ -107,10 +107,10 @@ def test_groups_that_are_there_are_found_and_proven(n):
     draw = np.random.default_rng(2)
     groups = np.arange(n) % 4
     losses = 1 + draw.uniform(size=(n, n)) * 0.2 + (groups[:, None] != groups)
-    found = find_coalitions(losses, 4, draw, seconds=AMPLE)
-    assert found.labels.tolist() == groups.tolist()
-    assert found.proven
-    assert found.bound <= found.value
+    partition = find_coalitions(losses, 4, draw, seconds=AMPLE)
+    assert partition.labels.tolist() == groups.tolist()
+    assert partition.proven
+    assert partition.bound <= partition.value
 
 
 def test_the_spectral_bound_is_not_below_that_of_the_linear_program():
@@ -156,10 +156,10 @@ def test_subset_costs_by_definition():
 def test_losses_that_all_models_share_make_all_partitions_tie():
     losses = np.repeat(np.array([[1.0], [4.0], [2.0], [0.5], [3.0]]), 5, axis=1)
     for coalitions in range(1, 6):
-        found = find_coalitions(losses, coalitions, rng(), seconds=AMPLE)
-        assert found.value == pytest.approx(10.5)
-        assert found.proven
-        assert len(set(found.labels)) == coalitions
+        partition = find_coalitions(losses, coalitions, rng(), seconds=AMPLE)
+        assert partition.value == pytest.approx(10.5)
+        assert partition.proven
+        assert len(set(partition.labels)) == coalitions
 
 
 def test_own_models_that_are_best_make_more_coalitions_cheaper():
@@ -198,7 +198,7 @@ def test_19_equal_radii_do_not_change_the_partition():
     models = np.array([train_l1(X, y, 0.0).theta for X, y in sets.train])
     y_of = [np.where(y > np.median(y), 1.0, -1.0) for _, y in sets.train]
     for coalitions in (2, 3, 5):
-        found = [find_coalitions(l1_matrix(sets, models, radius), coalitions, rng()) for radius in (0.0, 0.3, 2.0)]
+        uncertain = [find_coalitions(l1_matrix(sets, models, radius), coalitions, rng()) for radius in (0.0, 0.3, 2.0)]
         certain = [
             find_coalitions(
                 np.array(
@@ -209,10 +209,10 @@ def test_19_equal_radii_do_not_change_the_partition():
             )
             for radius in (0.0, 0.3, 2.0)
         ]
-        for kind in (found, certain):
+        for kind in (uncertain, certain):
             assert [at.labels.tolist() for at in kind] == [kind[0].labels.tolist()] * 3
         price = np.sqrt((models**2).sum(axis=1) + 1).sum()
-        assert found[2].value - found[0].value == pytest.approx(2.0 * price)
+        assert uncertain[2].value - uncertain[0].value == pytest.approx(2.0 * price)
 
 
 def test_the_paper_s_groups_are_recovered():
@@ -220,9 +220,9 @@ def test_the_paper_s_groups_are_recovered():
     sets = coalition_sets(np.random.default_rng(0), "classification", tests=0)
     models = np.array([train_logistic(X, signs(y), 0.0).theta for X, y in sets.train])
     losses = [logistic_losses(X, signs(y), models, 0.5 if len(y) > 150 else 1.0) for X, y in sets.train]
-    found = find_coalitions(np.array(losses), 3, rng(), seconds=AMPLE)
-    assert found.proven
-    assert ((found.labels[:, None] == found.labels) == (sets.groups[:, None] == sets.groups)).all()
+    partition = find_coalitions(np.array(losses), 3, rng(), seconds=AMPLE)
+    assert partition.proven
+    assert ((partition.labels[:, None] == partition.labels) == (sets.groups[:, None] == sets.groups)).all()
 
 
 def test_the_sets_are_as_described():
@@ -245,11 +245,11 @@ def test_the_sets_are_as_described():
 
 def test_without_time_the_best_found_is_returned_with_a_bound():
     losses = np.random.default_rng(13).uniform(size=(30, 30))
-    found = find_coalitions(losses, 5, rng(), seconds=0.0)
-    assert sorted(set(found.labels)) == list(range(5))
-    assert found.bound <= found.value
-    assert not found.proven
-    assert found.gap == pytest.approx((found.value - found.bound) / found.value)
+    partition = find_coalitions(losses, 5, rng(), seconds=0.0)
+    assert sorted(set(partition.labels)) == list(range(5))
+    assert partition.bound <= partition.value
+    assert not partition.proven
+    assert partition.gap == pytest.approx((partition.value - partition.bound) / partition.value)
     assert enumerate_coalitions(losses[:14, :14], 5, seconds=0.0) is None
     assert lp_bound(losses, 5, seconds=0.0) == -np.inf
 
@@ -264,11 +264,11 @@ def test_the_integer_program_takes_over_where_enumeration_ends(monkeypatch):
 
     monkeypatch.setattr(module, "ENUMERATED", 9)
     monkeypatch.setattr(module, "size_indexed", recorded)
-    found = find_coalitions(losses, 4, rng(), seconds=AMPLE)
-    assert found.proven
+    partition = find_coalitions(losses, 4, rng(), seconds=AMPLE)
+    assert partition.proven
     assert len(asked) == 1
     monkeypatch.setattr(module, "size_indexed", lambda *a, **o: (None, -np.inf))
-    assert find_coalitions(losses, 4, rng()).value == pytest.approx(found.value)
+    assert find_coalitions(losses, 4, rng()).value == pytest.approx(partition.value)
 
 
 def test_the_gap_is_relative_to_the_size_of_the_value():

@@ -32,8 +32,8 @@ def shot(federation: Federation, strategy: CsRcfl, **run) -> Outcome:
 def train_rows(federation: Federation) -> list[tuple[np.ndarray, np.ndarray]]:
     """``X [n, F + 1]`` in float64 with a column of ones, and labels, of the hospitals that have training rows."""
     parts = [federation.rows(h, "train") for h in range(len(federation.hospitals))]
-    found = [(federation.X[rows].astype(np.float64), federation.y[rows]) for rows in parts]
-    return [(np.column_stack([X, np.ones(len(X))]), y) for X, y in found if len(y)]
+    by_hospital = [(federation.X[rows].astype(np.float64), federation.y[rows]) for rows in parts]
+    return [(np.column_stack([X, np.ones(len(X))]), y) for X, y in by_hospital if len(y)]
 
 
 def partitions(n: int, coalitions: int) -> Iterator[np.ndarray]:
@@ -121,25 +121,25 @@ def test_hospitals_own_models_are_the_optimum(federate: MakeFederation):
 
 def test_18_as_many_coalitions_as_hospitals_are_local_models_and_one_is_their_mean(federate: MakeFederation):
     federation = federate([8, 15, 11, 20])
-    own = shot(federation, CsRcfl(clusters="each"))
+    each = shot(federation, CsRcfl(clusters="each"))
     most = shot(federation, CsRcfl(clusters=4))
     one = shot(federation, CsRcfl(clusters=1))
-    assert most.bank == pytest.approx(own.bank, abs=1e-12)
-    assert most.cluster.tolist() == own.cluster.tolist() == [1, 2, 3, 4]
-    assert one.bank[1] == pytest.approx(own.bank[1:].mean(axis=0), abs=1e-12)
+    assert most.bank == pytest.approx(each.bank, abs=1e-12)
+    assert most.cluster.tolist() == each.cluster.tolist() == [1, 2, 3, 4]
+    assert one.bank[1] == pytest.approx(each.bank[1:].mean(axis=0), abs=1e-12)
     assert one.bank[0] == pytest.approx(one.bank[1], abs=1e-12)
     assert one.cluster.tolist() == [1] * 4
 
 
 def test_19_l1_partitions_do_not_depend_on_an_equal_radius(tmp_path: Path):
     federation = store_real(tmp_path / "real", [12, 20, 15, 11, 18, 14])
-    found = [shot(federation, CsRcfl(clusters=2, radius=radius), model=LINEAR) for radius in (0.0, 0.4, 3.0)]
-    assert [outcome.cluster.tolist() for outcome in found] == [[1, 2, 1, 2, 1, 2]] * 3
+    outcomes = [shot(federation, CsRcfl(clusters=2, radius=radius), model=LINEAR) for radius in (0.0, 0.4, 3.0)]
+    assert [outcome.cluster.tolist() for outcome in outcomes] == [[1, 2, 1, 2, 1, 2]] * 3
     models = shot(federation, CsRcfl(clusters="each"), model=LINEAR).bank[1:]
     price = np.sqrt((models[:, :-1] ** 2).sum(axis=1) + 1).sum()
-    assert found[2].facts["coalition_cost"] - found[0].facts["coalition_cost"] == pytest.approx(3.0 * price)
+    assert outcomes[2].facts["coalition_cost"] - outcomes[0].facts["coalition_cost"] == pytest.approx(3.0 * price)
     plain = np.array([[np.abs(y - Z @ theta).mean() for theta in models] for Z, y in train_rows(federation)])
-    assert found[0].facts["coalition_cost"] == pytest.approx(cost(plain, np.arange(6) % 2))
+    assert outcomes[0].facts["coalition_cost"] == pytest.approx(cost(plain, np.arange(6) % 2))
 
 
 def test_the_order_in_which_models_are_shuffled_does_not_show(federate: MakeFederation):
@@ -176,8 +176,8 @@ def test_a_hospital_without_rows_is_served_the_mean_of_all_models(federate: Make
     outcome = shot(federation, CsRcfl(clusters=2))
     assert outcome.serve["cluster"][1] == 0
     assert hospitals_table(federation, outcome, "test")["cluster"].isna().tolist() == [False, True, False, False]
-    own = shot(federation, CsRcfl(clusters="each")).bank[1:]
-    assert outcome.bank[0] == pytest.approx(own.mean(axis=0), abs=1e-12)
+    models = shot(federation, CsRcfl(clusters="each")).bank[1:]
+    assert outcome.bank[0] == pytest.approx(models.mean(axis=0), abs=1e-12)
 
 
 def test_robust_models_shrink_with_the_radius_to_the_prevalence(federate: MakeFederation):
@@ -228,11 +228,11 @@ def test_a_cross_validated_radius_is_small_where_labels_follow_and_large_where_t
     def label(scores):
         return (scores > 0).astype(int) if classes else scores
 
-    told = label(X @ [3.0, -2.0, 1.0])
-    assert rule.of(X, told, classes) == 0.001
+    y = label(X @ [3.0, -2.0, 1.0])
+    assert rule.of(X, y, classes) == 0.001
     # As many features as rows to learn from, and nothing to be learned.
     assert rule.of(rng.normal(size=(20, 15)), label(rng.normal(size=20)), classes) == 10.0
-    assert rule.of(X[:1], told[:1], classes) == 10.0
+    assert rule.of(X[:1], y[:1], classes) == 10.0
 
 
 @pytest.mark.parametrize(

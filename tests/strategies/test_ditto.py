@@ -35,16 +35,16 @@ def test_models_of_their_own_by_hand(federation):
     lam, rate, steps = 0.7, 0.2, 3
     run = {"batch_size": 0, "selection": Uniform(0.5, 2)}
     w = [np.zeros(4)] + [play(federation, FedAvg(), rounds=t, **run).bank[0] for t in (1, 2, 3)]
-    own = {}
+    personal = {}
     outcome = play(federation, Ditto(lam=lam, epochs=steps, learning_rate=rate), rounds=4, **run)
     for t, ids in cohorts(outcome):
         for h in ids:
-            v = own.get(h, np.zeros(4))
+            v = personal.get(h, np.zeros(4))
             for _ in range(steps):
                 v = v - rate * (gradient(federation, h, v) + lam * (v - w[t - 1]))
-            own[h] = v
-    assert outcome.kept.keys() == own.keys()
-    for h, v in own.items():
+            personal[h] = v
+    assert outcome.kept.keys() == personal.keys()
+    for h, v in personal.items():
         assert_same(outcome.kept[h], v)
         assert_different(outcome.kept[h], outcome.bank[0])
 
@@ -56,10 +56,10 @@ def cohorts(outcome):
 
 def test_21_without_pull_it_is_local_training_with_batches_of_its_own(federation):
     outcome = play(federation, Ditto(lam=0.0), rounds=3, selection=Uniform(0.5, 2))
-    own = {}
+    personal = {}
     for t, ids in cohorts(outcome):
         for h in ids:
-            v = own.get(h, np.zeros(4))
+            v = personal.get(h, np.zeros(4))
             rows = federation.rows(h, "train")
             n = rows.stop - rows.start
             order = np.arange(n) if n <= 4 else stream(1, "batch 1", t, h, 0).permutation(n)
@@ -67,9 +67,9 @@ def test_21_without_pull_it_is_local_training_with_batches_of_its_own(federation
                 batch = rows.start + order[low : low + 4]
                 X = np.column_stack([federation.X[batch].astype(np.float64), np.ones(len(batch))])
                 v = v - 0.1 * X.T @ (1 / (1 + np.exp(-X @ v)) - federation.y[batch]) / len(batch)
-            own[h] = v
-    assert outcome.kept.keys() == own.keys()
-    for h, v in own.items():
+            personal[h] = v
+    assert outcome.kept.keys() == personal.keys()
+    for h, v in personal.items():
         assert_same(outcome.kept[h], v)
 
 

@@ -106,9 +106,9 @@ def test_weights_equal_those_by_hand_and_never_all_vanish(draws, beta, data):
     right = called[0] + called[1] + extra
     counts = np.stack([n, right, others, called[0], privileged, called[1]], axis=1).astype(np.float64)
     omega = np.array(data.draw(st.lists(st.floats(0.01, 1), min_size=len(n), max_size=len(n))))
-    found = renewed_weights(omega, counts, beta)
-    assert found == pytest.approx(by_hand(omega.tolist(), counts, beta), abs=1e-12)
-    assert found.sum() >= omega.sum() - 1e-9
+    renewed = renewed_weights(omega, counts, beta)
+    assert renewed == pytest.approx(by_hand(omega.tolist(), counts, beta), abs=1e-12)
+    assert renewed.sum() >= omega.sum() - 1e-9
     assert renewed_weights(omega, np.repeat(counts[:1], len(n), axis=0), beta) == pytest.approx(omega), "equal ones"
 
 

@@ -235,9 +235,9 @@ def test_a_hospital_that_never_trained_is_served_its_mixture(federate):
 
 
 def test_starting_from_the_mixture_sends_no_more_models(federation):
-    own = play(federation, FedSoft(clusters=3), rounds=1)
+    assigned = play(federation, FedSoft(clusters=3), rounds=1)
     mixture = play(federation, FedSoft(clusters=3, start="mixture"), rounds=1)
-    assert own.rounds[0].bytes_down == mixture.rounds[0].bytes_down
+    assert assigned.rounds[0].bytes_down == mixture.rounds[0].bytes_down
 
 
 @pytest.mark.parametrize(

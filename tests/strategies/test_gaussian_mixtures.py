@@ -87,14 +87,14 @@ def test_largest_remainders():
 def test_the_servers_mixture_on_tiny_data():
     """Six points of two far groups: responsibilities are 0 or 1, so the fit is each group's mean and variance."""
     points = np.array([[0.0, 1.0], [2.0, 0.0], [1.0, 4.0], [50.0, 51.0], [51.0, 50.0], [55.0, 52.0]])
-    found = best_mixture(points, (2, 3), np.random.default_rng(0))
-    order = found.means[:, 0].argsort()
+    mixture = best_mixture(points, (2, 3), np.random.default_rng(0))
+    order = mixture.means[:, 0].argsort()
     for g, group in zip(order, (points[:3], points[3:]), strict=True):
-        assert found.weights[g] == pytest.approx(0.5)
-        np.testing.assert_allclose(found.means[g], group.mean(axis=0), rtol=1e-9)
+        assert mixture.weights[g] == pytest.approx(0.5)
+        np.testing.assert_allclose(mixture.means[g], group.mean(axis=0), rtol=1e-9)
         full = np.cov(group.T, ddof=0) + 1e-6 * np.eye(2)
-        np.testing.assert_allclose(found.covariances[g], full, rtol=1e-6)
-    clusters = most_likely_components(np.arange(2), found)
+        np.testing.assert_allclose(mixture.covariances[g], full, rtol=1e-6)
+    clusters = most_likely_components(np.arange(2), mixture)
     labels = clusters.assign(points, np.ones((6, 2), dtype=bool), 0)
     assert labels.tolist() == [order[0]] * 3 + [order[1]] * 3
 
@@ -120,8 +120,8 @@ def test_covariances_are_diagonal_where_rows_are_few():
     rng = np.random.default_rng(1)
     for n, full in ((11, False), (12, True)):  # of 2 components in 5 features, 6 rows for each make a full one
         rows = rng.normal(size=(n, 5)) + np.where(np.arange(n) % 2, 20, 0)[:, None]
-        found, _ = fitted(rows, 2, 0)
-        off = found.covariances - np.einsum("kdd->kd", found.covariances)[:, :, None] * np.eye(5)
+        mixture, _ = fitted(rows, 2, 0)
+        off = mixture.covariances - np.einsum("kdd->kd", mixture.covariances)[:, :, None] * np.eye(5)
         assert (np.abs(off).max() > 1e-3) == full
 
 
@@ -136,18 +136,18 @@ def test_singular_covariances():
     """Two features that are the same, on a scale at which 1e-6 on the diagonal is nothing."""
     rng = np.random.default_rng(8)
     x = 1e7 * rng.normal(size=(60, 1)) + 1e8 * (np.arange(60)[:, None] % 2)
-    found = best_mixture(np.hstack([x, x, x]), (2, 3), rng)
-    np.linalg.cholesky(found.covariances)
-    assert len(found.weights) in (2, 3)
-    clusters = most_likely_components(np.arange(3), found)
+    mixture = best_mixture(np.hstack([x, x, x]), (2, 3), rng)
+    np.linalg.cholesky(mixture.covariances)
+    assert len(mixture.weights) in (2, 3)
+    clusters = most_likely_components(np.arange(3), mixture)
     assert len(set(clusters.assign(np.hstack([x, x, x]), np.ones((60, 3), dtype=bool), 0))) > 1
 
 
 @pytest.mark.parametrize("rows", [np.zeros((9, 3)), np.ones((1, 3)), np.array([[1.0, 2.0], [1.0, 5.0]])])
 def test_rows_all_alike_or_too_few_are_one_component(rows):
-    found = best_mixture(rows, (), np.random.default_rng(0))
-    np.testing.assert_allclose(found.means, rows.mean(axis=0)[None])
-    np.testing.assert_allclose(found.covariances[0], np.diag(rows.var(axis=0) + 1e-6))
+    mixture = best_mixture(rows, (), np.random.default_rng(0))
+    np.testing.assert_allclose(mixture.means, rows.mean(axis=0)[None])
+    np.testing.assert_allclose(mixture.covariances[0], np.diag(rows.var(axis=0) + 1e-6))
     assert len(best_mixture(np.zeros((9, 3)), (2, 3, 4), np.random.default_rng(0)).weights) == 1
 
 

@@ -57,7 +57,7 @@ def test_two_rounds_by_autograd(federation):
     run = RUN | {"batch_size": 0, "learning_rate": rate}
     start = play(federation, FedAvg(), rounds=0, **run)
     shapes, theta = start.layout, start.bank[0]
-    own = {}
+    previous = {}
     for _ in range(2):
         received, ends = theta, []
         for h in range(len(SIZES)):
@@ -69,7 +69,7 @@ def test_two_rounds_by_autograd(federation):
                 return (X @ parts["layers.0.weight"].T + parts["layers.0.bias"]).relu(), parts
 
             with torch.no_grad():
-                z_glob, z_prev = (below(torch.from_numpy(v))[0] for v in (received, own.get(h, received)))
+                z_glob, z_prev = (below(torch.from_numpy(v))[0] for v in (received, previous.get(h, received)))
             y_theta = torch.from_numpy(received.copy())
             for _ in range(2):
                 y_theta.requires_grad_(True)
@@ -80,13 +80,13 @@ def test_two_rounds_by_autograd(federation):
                 con = torch.nn.functional.cross_entropy(torch.stack([alike, unlike], 1), torch.zeros(len(y)).long())
                 (slope,) = torch.autograd.grad(entropy + mu * con, y_theta)
                 y_theta = (y_theta - rate * slope).detach()
-            own[h] = y_theta.numpy()
-            ends.append(own[h])
+            previous[h] = y_theta.numpy()
+            ends.append(previous[h])
         theta = np.average(ends, axis=0, weights=SIZES)
     outcome = play(federation, Moon(mu=mu, temperature=tau), rounds=2, **run)
     assert_same(outcome.bank[0], theta)
     assert_different(outcome.bank[0], play(federation, FedAvg(), rounds=2, **run).bank[0])
-    for h, kept in own.items():
+    for h, kept in previous.items():
         assert_same(outcome.kept[h], kept)
 
 

@@ -152,11 +152,11 @@ def test_what_is_told_once(strategy, kind, scalars, tmp_path):
     """One bit of each column, the summary of the four continuous ones, and how many rows are in each cluster."""
     federation = typed(tmp_path / "typed", MIXED, train=20, test=5)
     outcome = play(federation, strategy, rounds=1)
-    told = {name: sent // 4 for t, name, _, sent in outcome.ledger.entries if t == 0}
-    assert list(told) == ["size", "continuous_features", kind, "group_sizes", "metrics"]
-    assert set(told["continuous_features"].tolist()) == {5}
-    assert set(told["group_sizes"].tolist()) == {2}
-    assert set(told[kind].tolist()) <= {scalars(k) for k in (1, 2, 3, 4)}
+    scalars_by_kind = {name: sent // 4 for t, name, _, sent in outcome.ledger.entries if t == 0}
+    assert list(scalars_by_kind) == ["size", "continuous_features", kind, "group_sizes", "metrics"]
+    assert set(scalars_by_kind["continuous_features"].tolist()) == {5}
+    assert set(scalars_by_kind["group_sizes"].tolist()) == {2}
+    assert set(scalars_by_kind[kind].tolist()) <= {scalars(k) for k in (1, 2, 3, 4)}
 
 
 def test_features_all_with_values_need_one_hospital_to_tell_how_many(tmp_path):
@@ -218,12 +218,12 @@ def test_farthest_first_by_hand():
 
 def test_kfed_starts_from_the_first_hospital_that_told_enough():
     """Centres 0, 10 of hospital 1 and the farthest point, 30: Lloyd's means of {0, 1}, {10, 11}, {30}."""
-    told = [np.array([[30.0]]), np.array([[0.0], [10.0]]), np.array([[1.0], [11.0]])]
-    labels, centres = server_centres(told, 3)
+    by_hospital = [np.array([[30.0]]), np.array([[0.0], [10.0]]), np.array([[1.0], [11.0]])]
+    labels, centres = server_centres(by_hospital, 3)
     assert centres[:, 0].tolist() == [0.5, 10.5, 30.0]
     assert labels.tolist() == [2, 0, 1, 0, 1]
-    assert server_centres(told, 1)[1].tolist() == [[52 / 5]]
-    assert len(server_centres(told, 9)[1]) == 5, "no more clusters than centres"
+    assert server_centres(by_hospital, 1)[1].tolist() == [[52 / 5]]
+    assert len(server_centres(by_hospital, 9)[1]) == 5, "no more clusters than centres"
 
 
 def test_kfed_local_centres_of_far_groups_are_their_means():
@@ -263,9 +263,9 @@ def test_kfed_local_centres_by_hand():
     for seed in range(12):
         rows = np.random.default_rng(seed).normal(size=(24, 4)) @ np.diag([2.0, 1.5, 1.3, 1.0]) + 0.5
         expected = local_centres_by_hand(rows, 3, seed)
-        found = local_centres(rows, 3, np.random.default_rng(seed))
-        np.testing.assert_allclose(found, expected, atol=1e-9, err_msg=f"seed {seed}")
-        ends.add(found.tobytes())
+        centres = local_centres(rows, 3, np.random.default_rng(seed))
+        np.testing.assert_allclose(centres, expected, atol=1e-9, err_msg=f"seed {seed}")
+        ends.add(centres.tobytes())
     assert len(ends) == 12
 
 

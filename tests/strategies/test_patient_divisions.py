@@ -37,11 +37,11 @@ def federation(federate: MakeFederation) -> Federation:
 
 def test_a_patient_goes_where_the_nearest_centre_of_their_hospital_went():
     """Centres 0 and 10 of one hospital, 4 and 12 of another: the server's are 2 and 11, with 6.5 between them."""
-    told = [np.array([[0.0], [10.0]]), np.array([[4.0], [12.0]])]
-    labels, centres = server_centres(told, 2)
+    by_hospital = [np.array([[0.0], [10.0]]), np.array([[4.0], [12.0]])]
+    labels, centres = server_centres(by_hospital, 2)
     assert (labels.tolist(), centres[:, 0].tolist()) == ([0, 1, 0, 1], [2.0, 11.0])
     plain = nearest_centres(np.arange(1), centres)
-    local = LocalLabels(np.array([0, 0, 1, 1]), np.concatenate(told), labels, hospitals=3)
+    local = LocalLabels(np.array([0, 0, 1, 1]), np.concatenate(by_hospital), labels, hospitals=3)
     clusters = replace(plain, local=local)
     X, observed = np.array([[5.4], [7.5], [4.9], [-9.0], [99.0]]), np.ones((5, 1), dtype=bool)
     assert [plain.assign(X, observed, h).tolist() for h in range(3)] == [[0, 1, 0, 0, 1]] * 3
@@ -64,16 +64,16 @@ def test_centres_of_a_cluster_that_is_left_out_go_to_the_nearest_that_is_left():
 def test_patients_of_a_run_are_divided_as_a_loop_over_hospitals_says(federation):
     outcome = play(federation, KFed(clusters=3, local_clusters=2, inherit=True), **RUN)
     ids = [h for h, n in enumerate(SIZES) if n]
-    told = {
+    by_hospital = {
         h: local_centres(federation.X[federation.rows(h, "train")].astype(float), 2, stream(1, "local_centres", 0, h))
         for h in ids
     }
-    labels, centres = server_centres(list(told.values()), 3)
+    labels, centres = server_centres(list(by_hospital.values()), 3)
     expected, plain, at = np.zeros((6, 3), dtype=int), np.zeros((6, 3), dtype=int), 0
     for h in ids:
-        theirs, at = labels[at : at + len(told[h])], at + len(told[h])
+        theirs, at = labels[at : at + len(by_hospital[h])], at + len(by_hospital[h])
         for x in federation.X[federation.rows(h, "train")].astype(float):
-            expected[h, theirs[((told[h] - x) ** 2).sum(axis=1).argmin()]] += 1
+            expected[h, theirs[((by_hospital[h] - x) ** 2).sum(axis=1).argmin()]] += 1
             plain[h, ((centres - x) ** 2).sum(axis=1).argmin()] += 1
     assert outcome.clusters_of_patients is not None
     assert outcome.clusters_of_patients.tolist() == expected.tolist()

@@ -119,10 +119,10 @@ def test_clusters_that_no_signature_shows_are_found_by_losses(cls, block_scale, 
     assert never.cluster is not None
     assert len(set(never.cluster)) == 1, "signatures are all the same"
     assert never.metrics["cluster"]["auroc"] < 0.7
-    found = play(federation, cls(clusters=2, block_scale=block_scale, recluster_every=3), **run)
-    assert found.cluster is not None
-    assert found.cluster.tolist() == [1, 2, 2, 1, 1, 2, 2, 2]
-    assert found.metrics["cluster"]["auroc"] > 0.9
+    outcome = play(federation, cls(clusters=2, block_scale=block_scale, recluster_every=3), **run)
+    assert outcome.cluster is not None
+    assert outcome.cluster.tolist() == [1, 2, 2, 1, 1, 2, 2, 2]
+    assert outcome.metrics["cluster"]["auroc"] > 0.9
 
 
 @pytest.mark.parametrize(("block_scale", "labels"), [(True, [1, 2] * 4), (False, [1, 1, 1, 1, 2, 2, 2, 2])])

@@ -58,8 +58,8 @@ def test_the_closed_form_is_the_minimum_of_the_dual(case):
     """The dual in one variable, ``a >= |θ|``, minimised by golden section and at its ends."""
     seed, n, features, intercept, radius, kappa = case
     rows, y, models = drawn(seed, n, features, intercept)
-    found = logistic_losses(rows, y, models, radius, kappa)
-    for theta, loss in zip(models, found, strict=True):
+    closed_form = logistic_losses(rows, y, models, radius, kappa)
+    for theta, loss in zip(models, closed_form, strict=True):
         w, b = theta[:features], theta[features:].sum()
         margins, low = y * (rows @ w + b), np.linalg.norm(w)
         high = max(low, np.abs(margins).max() / kappa) + 1

@@ -37,10 +37,10 @@ def variates(federation: Federation, strategy: Scaffold, **settings) -> tuple[Ou
             return event, seen[:-1]
         standing = run.standing()
         assert standing is not None
-        own = {h: kept[VARIATE] for h, kept in (standing.kept or {}).items()}
+        variates_by_hospital = {h: kept[VARIATE] for h, kept in (standing.kept or {}).items()}
         assert isinstance(standing.state, VariateState)
         assert len(standing.state.bank) == 1, "the bank holds models and nothing else"
-        seen.append((standing.state.variate, own))
+        seen.append((standing.state.variate, variates_by_hospital))
     raise AssertionError("a run ends with its outcome")
 
 
@@ -67,10 +67,10 @@ def test_05_the_servers_variate_is_the_mean_of_all_hospitals_own(renew, federate
     run = {"rounds": 5, "epochs": 2, "selection": Uniform(0.4, 2)}
     _, seen = variates(federation, Scaffold(renew=renew), **run)
     assert len(seen) == 4
-    for c, own in seen:
-        assert_same(sum(own.values()) / len(WITH_AN_EMPTY_ONE), c)
+    for c, by_hospital in seen:
+        assert_same(sum(by_hospital.values()) / len(WITH_AN_EMPTY_ONE), c)
         assert np.abs(c).max() > 1e-3
-        assert 2 not in own
+        assert 2 not in by_hospital
     assert len(seen[0][1]) < len(seen[-1][1]), "not everybody took part at once"
 
 
@@ -86,19 +86,19 @@ def gradient(federation: Federation, h: int, theta: np.ndarray) -> np.ndarray:
 def test_rounds_by_hand(renew, server_rate, federation):
     """Algorithm 1 with full batches, K = 3 steps of .1 and everybody, in plain numpy."""
     steps, rate, n = 3, 0.1, len(SIZES)
-    theta, c, own = np.zeros(4), np.zeros(4), [np.zeros(4) for _ in range(n)]
+    theta, c, local_variates = np.zeros(4), np.zeros(4), [np.zeros(4) for _ in range(n)]
     for _ in range(3):
         ends, renewed = [], []
         for h in range(n):
             y = theta.copy()
             for _ in range(steps):
-                y = y - rate * (gradient(federation, h, y) - own[h] + c)
+                y = y - rate * (gradient(federation, h, y) - local_variates[h] + c)
             ends.append(y)
-            by_steps = own[h] - c + (theta - y) / (steps * rate)
+            by_steps = local_variates[h] - c + (theta - y) / (steps * rate)
             renewed.append(by_steps if renew == "steps" else gradient(federation, h, theta))
-        c = c + sum(new - old for new, old in zip(renewed, own, strict=True)) / n
+        c = c + sum(new - old for new, old in zip(renewed, local_variates, strict=True)) / n
         theta = theta + server_rate * (np.mean(ends, axis=0) - theta)
-        own = renewed
+        local_variates = renewed
     strategy = Scaffold(renew=renew, server_rate=server_rate)
     run = {"epochs": steps, "learning_rate": rate, "batch_size": 0}
     assert_same(play(federation, strategy, rounds=3, **run).bank, theta[None, :])
@@ -135,9 +135,9 @@ def test_batch_statistics_have_no_variate(renew, federation):
     module = ModelSpec(None, "tests.strategies.test_shared_body.Deep", {}, "default")
     outcome, seen = variates(federation, Scaffold(renew=renew), rounds=3, model=module)
     assert outcome.layout.names[-2:] == ("body.1.running_mean", "body.1.running_var")
-    for c, own in seen:
+    for c, by_hospital in seen:
         assert (c[-8:] == 0).all()
-        assert all((variate[-8:] == 0).all() for variate in own.values())
+        assert all((variate[-8:] == 0).all() for variate in by_hospital.values())
         assert (np.abs(c[:-8]) > 0).any()
     assert np.abs(outcome.bank[0, -4:] - 1).max() > 1e-3
 

@@ -86,16 +86,16 @@ def test_scaled_blocks_weigh_the_same():
     expected = np.hstack([np.array(EXPECTED[block]) / np.sqrt(length) for block, length in lengths.items()])
     assert signature_matrix(answers(), 2, block_scale=True) == pytest.approx(expected, abs=1e-12)
     shares = np.array([[0.0, 0.5], [0.2, 0.1], [0.4, 0.3]])
-    told = [np.concatenate([answer[:1], share, answer[2:]]) for answer, share in zip(answers(), shares, strict=True)]
+    scaled = [np.concatenate([answer[:1], share, answer[2:]]) for answer, share in zip(answers(), shares, strict=True)]
     classes = np.array([[-ROOT, ROOT], [0, -ROOT], [ROOT, 0]])
-    assert signature_matrix(told, 3, ["prevalence"]) == pytest.approx(classes, abs=1e-12)
-    assert signature_matrix(told, 3, ["prevalence"], block_scale=True) == pytest.approx(classes / HIGH, abs=1e-12)
-    assert signature_matrix(told, 3)[:, 3:] == pytest.approx(np.hstack(list(EXPECTED.values()))[:, 2:], abs=1e-12)
+    assert signature_matrix(scaled, 3, ["prevalence"]) == pytest.approx(classes, abs=1e-12)
+    assert signature_matrix(scaled, 3, ["prevalence"], block_scale=True) == pytest.approx(classes / HIGH, abs=1e-12)
+    assert signature_matrix(scaled, 3)[:, 3:] == pytest.approx(np.hstack(list(EXPECTED.values()))[:, 2:], abs=1e-12)
 
 
 def test_what_nobody_recorded_tells_no_hospitals_apart():
-    told = [np.array([np.log(n), 0.5, 1, np.nan, np.nan]) for n in (2, 3)]
-    assert signature_matrix(told, 2) == pytest.approx(np.array([[-1, 0, 0, 0, 0], [1, 0, 0, 0, 0]]))
+    without_features = [np.array([np.log(n), 0.5, 1, np.nan, np.nan]) for n in (2, 3)]
+    assert signature_matrix(without_features, 2) == pytest.approx(np.array([[-1, 0, 0, 0, 0], [1, 0, 0, 0, 0]]))
 
 
 @pytest.mark.parametrize("value", [0.1, 1e-9, 1e9 + 0.1])
@@ -117,9 +117,9 @@ def test_a_rescaled_feature_makes_the_same_clusters():
     rng = np.random.default_rng(0)
     rows = [hospital([5, 5], rng.normal(mean, 1, (10, 2))) for mean in (0, 0, 4, 4, 4, 8)]
     scaled = [replace(h, X=h.X * np.array([1000.0, 0.01]) + np.array([-7.0, 3.0])) for h in rows]
-    found = [members(Chip(clusters=3).setup(view_of(some))).tolist() for some in (rows, scaled)]
-    assert found[0] == found[1]
-    assert set(found[0]) == {1, 2, 3}
+    clusters = [members(Chip(clusters=3).setup(view_of(some))).tolist() for some in (rows, scaled)]
+    assert clusters[0] == clusters[1]
+    assert set(clusters[0]) == {1, 2, 3}
 
 
 @pytest.mark.parametrize("block", EXPECTED)

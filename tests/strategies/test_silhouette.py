@@ -57,8 +57,8 @@ def test_it_agrees_with_scikit_learn(drawn):
 
 
 def search(rows: np.ndarray, *, allow_one: bool = False, search_sample: int = 200) -> list[int]:
-    found = best_clusters(rows, np.random.default_rng, allow_one=allow_one, search_sample=search_sample)
-    return found.tolist()
+    labels = best_clusters(rows, np.random.default_rng, allow_one=allow_one, search_sample=search_sample)
+    return labels.tolist()
 
 
 def groups(*sizes: int) -> np.ndarray:
