@@ -25,7 +25,7 @@ from raysim.metrics.measures import (
     pooled_auroc,
     score_histogram,
 )
-from raysim.metrics.summary import federation_metrics
+from raysim.metrics.summary import federation_metrics, weighted_mean
 
 DTYPES = (np.float32, np.float64)
 
@@ -294,3 +294,10 @@ def test_an_infinite_log_loss_of_a_hospital_is_one_of_the_federation():
     assert found["log_loss"] == math.inf
     assert found["auprc"] == pytest.approx(0.4)
     assert found["recall"] == pytest.approx((3 * 0.6 + 0.2) / 4)
+
+
+def test_a_hospital_without_weight_counts_nothing_whatever_it_has():
+    values = np.array([0.5, np.inf, np.nan, 0.8])
+    assert weighted_mean(values, np.array([1.0, 0.0, 5.0, 2.0])) == pytest.approx(0.7)
+    assert weighted_mean(values, np.array([1.0, 1.0, 5.0, 2.0])) == np.inf
+    assert np.isnan(weighted_mean(values[1:3], np.array([0.0, 1.0])))

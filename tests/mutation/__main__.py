@@ -13,7 +13,7 @@ import random
 import sys
 import tempfile
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from queue import SimpleQueue
@@ -41,11 +41,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     excuses = excused()
     chosen = sample(
         {
-            module: [
-                m
-                for m in mutants(module, (ROOT / module).read_text())
-                if excuses.isdisjoint({(m.file, m.before, m.after), (m.file, m.before, None)})
-            ]
+            module: [m for m in mutants(module, (ROOT / module).read_text()) if not is_excused(m, excuses)]
             for module in modules
         },
         options.sample,
@@ -75,9 +71,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 0 if score >= options.goal else 1
 
 
-def excused() -> set[tuple[str, str, str | None]]:
-    """File, line before and line after of the mutants that change nothing; None: whatever becomes of the line."""
+Excuse = tuple[str, str, str | None]
+"""File, line before and line after of a mutant that changes nothing; None: whatever becomes of the line."""
+
+
+def excused() -> set[Excuse]:
+    """All that ``equivalent.yaml`` lists."""
     return {(e["file"], e["before"], e.get("after")) for e in yaml.safe_load(EXCUSED.read_text()) or []}
+
+
+def is_excused(mutant: Mutant, excuses: Set[Excuse]) -> bool:
+    """Whether the mutant, or whatever becomes of its line, is among the ``excuses``."""
+    return not excuses.isdisjoint({(mutant.file, mutant.before, after) for after in (mutant.after, None)})
 
 
 def sample(made: dict[str, list[Mutant]], count: int | None, seed: int) -> list[Mutant]:

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.mutation.__main__ import excused, sample
+from tests.mutation.__main__ import is_excused, sample
 from tests.mutation.mutants import Mutant, mutants
 from tests.mutation.rooms import ROOT, TESTS, core, files_judging
 from tests.mutation.trials import _Recorder
@@ -106,11 +106,19 @@ def test_every_module_of_the_core_has_tests_and_every_name_is_of_some() -> None:
         files_judging("raysim/cli/main.py")
 
 
-def test_what_is_excused_is_still_there() -> None:
-    excuses = excused()
-    made = {(m.file, m.before, m.after) for file, _, _ in excuses for m in mutants(file, (ROOT / file).read_text())}
-    made_of_lines = {(file, before, None) for file, before, _ in made}
-    assert excuses - made - made_of_lines == set()
+def test_an_excuse_is_for_one_mutant_or_for_a_line() -> None:
+    one, other = mutants("m.py", "x = 5\n")
+    by_line = {("m.py", "x = 5", None)}
+    assert [
+        is_excused(one, {("m.py", one.before, one.after)}),
+        is_excused(other, {("m.py", one.before, one.after)}),
+    ] == [
+        True,
+        False,
+    ]
+    assert is_excused(one, by_line)
+    assert is_excused(other, by_line)
+    assert not is_excused(Mutant("n.py", 1, "x = 5", "x = 6", ""), by_line)
 
 
 def test_lines_that_are_run_as_a_module_is_imported_are_no_test_s_own(tmp_path: Path) -> None:

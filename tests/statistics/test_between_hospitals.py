@@ -96,3 +96,11 @@ def test_shrunken_estimates_lie_between_the_mean_and_their_own():
     assert shrunken.mean.std() < y.std()
     assert abs(y - shrunken.mean).argmax() == 3  # the least certain moves most
     assert (shrunken.sd < np.sqrt(v)).all()
+
+
+def test_the_posterior_of_hospitals_that_are_surely_far_apart_is_what_they_say():
+    y = np.array([0.1, 0.9, 0.5])
+    shrunken = posterior(y, np.full(3, 1e-7))
+    assert shrunken.mean == pytest.approx(y, abs=1e-5)
+    assert shrunken.sd == pytest.approx(np.full(3, np.sqrt(1e-7)), rel=0.01)
+    assert shrunken.further_mean == pytest.approx(0.5, abs=1e-6)

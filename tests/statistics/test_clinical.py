@@ -350,3 +350,12 @@ def test_a_threshold_is_moved_to_the_nearest_edge_of_a_bin_of_scores():
     sought = logit(CURVE)
     nearest = every[np.abs(low[None, :] - sought[:, None]).argmin(axis=1)]
     assert _first_bins(CURVE).tolist() == nearest.tolist()
+
+
+def test_a_bin_with_a_single_row_has_a_point():
+    counts = score_counts(logit(np.array([0.25, 0.85, 0.85])), np.array([1, 0, 1]), np.array([0, 3]), THRESHOLDS)
+    bins = calibration_bins(counts, 10)
+    assert bins.rows[0].tolist() == [0, 0, 1, 0, 0, 0, 0, 0, 2, 0]
+    assert bins.observed[0, [2, 8]].tolist() == [1.0, 0.5]
+    assert bins.predicted[0, [2, 8]] == pytest.approx([0.25, 0.85], abs=0.01)
+    assert np.isnan(bins.observed[0, [0, 9]]).all()
