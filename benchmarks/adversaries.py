@@ -66,9 +66,9 @@ def play(path: Path) -> pd.DataFrame:
             job, outcome = outcome_of(config, federation, seed)
             if none:
                 clean[key] = outcome
-            told = attack_figures(job, outcome, clean.get(key), federation)
-            row = {**setting, "seed": seed, **told.honest, "harm_in": told.harm_in, "harm_out": told.harm_out}
-            row |= {"bad": len(told.bad), "largest_bad_share": told.largest_bad_share}
+            figures = attack_figures(job, outcome, clean.get(key), federation)
+            row = {**setting, "seed": seed, **figures.honest, "harm_in": figures.harm_in, "harm_out": figures.harm_out}
+            row |= {"bad": len(figures.bad), "largest_bad_share": figures.largest_bad_share}
             row |= {name: outcome.facts[name] for name in ("rejecting_recall", "bad_share_admitted")}
             if none:
                 played[key] = row
@@ -157,7 +157,7 @@ if __name__ == "__main__":
     else:
         made = play(given.config)
         made.to_csv(given.folder / "adversaries.csv", index=False)
-    told = harm(made)
-    told.to_csv(given.folder / "harm.csv", index=False)
-    draw(told, given.folder / "adversaries.svg")
-    print(told.round(3).to_string(index=False))
+    harms = harm(made)
+    harms.to_csv(given.folder / "harm.csv", index=False)
+    draw(harms, given.folder / "adversaries.svg")
+    print(harms.round(3).to_string(index=False))

@@ -108,8 +108,8 @@ def audited(promise: str, sabotage: str, seed: int, canaries: int) -> dict[str, 
             audit(config, Path(folder) / "audit", shadows=0, canaries=canaries, in_process=True, say=lambda text: None)
         except PrivacyBroken:
             caught = True
-        told = json.loads((Path(folder) / "audit" / "audit.json").read_text())["one_run"]
-    return {"promise": promise, "sabotage": sabotage, "seed": seed, "caught": caught, **told}
+        one_run = json.loads((Path(folder) / "audit" / "audit.json").read_text())["one_run"]
+    return {"promise": promise, "sabotage": sabotage, "seed": seed, "caught": caught, **one_run}
 
 
 def main() -> None:

@@ -58,19 +58,19 @@ def main() -> None:
                 start = time.perf_counter()
                 search_coalitions(losses, coalitions, np.random.default_rng(0))
                 search = time.perf_counter() - start
-                found = find_coalitions(
+                best = find_coalitions(
                     losses,
                     coalitions,
                     np.random.default_rng(0),
                     seconds=arguments.seconds,
                     tolerance=arguments.tolerance,
                 )
-                line = f"{kind:>15} {hospitals:4} {coalitions:3} {search:9.2f} {found.seconds:8.1f} {found.value:12.4f}"
-                line += f" {found.gap:9.2e} {'proven' if found.proven else ''}"
+                line = f"{kind:>15} {hospitals:4} {coalitions:3} {search:9.2f} {best.seconds:8.1f} {best.value:12.4f}"
+                line += f" {best.gap:9.2e} {'proven' if best.proven else ''}"
                 if arguments.lp:
                     start = time.perf_counter()
                     bound = lp_bound(losses, coalitions, seconds=arguments.seconds)
-                    line += f"  lp {(found.value - bound) / found.value:.1e} in {time.perf_counter() - start:.1f} s"
+                    line += f"  lp {(best.value - bound) / best.value:.1e} in {time.perf_counter() - start:.1f} s"
                 print(line, flush=True)
 
 

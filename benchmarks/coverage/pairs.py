@@ -111,13 +111,13 @@ def _true_decile_difference(hospitals: int, effects: Effects) -> float:
     """The mean over federations; 0 where strategies are equal."""
     if not effects.advantage:
         return 0.0
-    rng, found = np.random.default_rng(0), []
+    rng, differences = np.random.default_rng(0), []
     for _ in range(TRUTHS):
         drawn = compared(hospitals, 1, 2, effects, rng)
         both = drawn.auroc[:, 0, np.isfinite(drawn.auroc[:, 0]).all(axis=0)]
         first, second = worst_decile(both)
-        found.append(float(second - first))
-    return float(np.mean(found))
+        differences.append(float(second - first))
+    return float(np.mean(differences))
 
 
 def _truth(effects: Effects) -> float:

@@ -43,14 +43,14 @@ def calibrated(rows: int, prevalence: float, rng: np.random.Generator, draws: in
         z = centre + SPREAD * rng.standard_normal(rows)
         y = rng.random(rows) < expit(offset + slope * z)
         groups = raw(expit(z), y)
-        found = calibration(groups)
+        estimates = calibration(groups)
         for name, coefficient, truth in (
-            ("in the large", found.in_the_large, large),
-            ("intercept", found.intercept, offset),
-            ("slope", found.slope, slope),
+            ("in the large", estimates.in_the_large, large),
+            ("intercept", estimates.intercept, offset),
+            ("slope", estimates.slope, slope),
         ):
             tally.covers(name, coefficient.low, coefficient.high, truth)
-        tally.covers("observed over expected", found.ratio_low, found.ratio_high, ratio)
+        tally.covers("observed over expected", estimates.ratio_low, estimates.ratio_high, ratio)
         counts = count(expit(z), y, threshold)
         gain = net_benefit(counts, threshold)
         tally.covers("net benefit", gain.low, gain.high, benefit)
@@ -87,14 +87,14 @@ def chosen_shares(hospitals: int, rng: np.random.Generator, draws: int) -> Tally
             rows = test_rows(hospitals, rng)
             centre = logit(shape(hospitals)[2]) - 0.5
             groups = []
-            for n, own in zip(rows, 0.3 + tau * rng.standard_normal(hospitals), strict=True):
+            for n, intercept in zip(rows, 0.3 + tau * rng.standard_normal(hospitals), strict=True):
                 z = centre + SPREAD * rng.standard_normal(n)
-                groups.append(raw(expit(z), rng.random(n) < expit(z + own)))
-            found = calibration_spread(groups, rng, 200)
-            tally.add(f"difference shown, spread {tau}", found.p <= 0.05)
-            tally.add(f"difference shown by the spread's interval, spread {tau}", found.tau.low > 0)
-            tally.covers(f"mean intercept, spread {tau}", found.mean.low, found.mean.high, 0.3)
-            tally.covers(f"spread of intercepts {tau}", found.tau.low, found.tau.high, tau)
+                groups.append(raw(expit(z), rng.random(n) < expit(z + intercept)))
+            spread = calibration_spread(groups, rng, 200)
+            tally.add(f"difference shown, spread {tau}", spread.p <= 0.05)
+            tally.add(f"difference shown by the spread's interval, spread {tau}", spread.tau.low > 0)
+            tally.covers(f"mean intercept, spread {tau}", spread.mean.low, spread.mean.high, 0.3)
+            tally.covers(f"spread of intercepts {tau}", spread.tau.low, spread.tau.high, tau)
     return tally
 
 
@@ -114,9 +114,9 @@ def curves(rng: np.random.Generator, draws: int) -> Tally:
     t = np.arange(61)
     for name, (curve, noise, verdict) in CURVES.items():
         for _ in range(draws):
-            found = convergence(list(curve(t) + noise * rng.standard_normal(len(t))))
-            tally.add(name, found.verdict == verdict)
-            tally.add(name.split(":")[0] + ": called diverged", found.verdict == "diverged")
+            judgement = convergence(list(curve(t) + noise * rng.standard_normal(len(t))))
+            tally.add(name, judgement.verdict == verdict)
+            tally.add(name.split(":")[0] + ": called diverged", judgement.verdict == "diverged")
     return tally
 
 

@@ -37,9 +37,9 @@ def single(m: int, n: int, law: str, rng: np.random.Generator, draws: int) -> Ta
     y = np.tile(np.repeat([1, 0], [m, n]), draws)
     cuts = (m + n) * np.arange(draws + 1)
     for true in (0.6, 0.8, 0.95):
-        found = delong(placements(scored(law, np.full(len(y), true), y.astype(bool), rng), y, cuts))
-        printed = auroc_interval(found.auroc[0], found.variance[0], m, n)
-        other = score_interval(found.auroc[0], m, n, newcombe)
+        estimates = delong(placements(scored(law, np.full(len(y), true), y.astype(bool), rng), y, cuts))
+        printed = auroc_interval(estimates.auroc[0], estimates.variance[0], m, n)
+        other = score_interval(estimates.auroc[0], m, n, newcombe)
         for name, low, high in (("printed", printed.low, printed.high), ("Newcombe 5", *other)):
             for inside, width in zip((low <= true) & (true <= high), high - low, strict=True):
                 tally.add(f"{name}, AUROC {true}", inside)
@@ -59,17 +59,19 @@ def service(hospitals: int, law: str, tau: float, rng: np.random.Generator, draw
         true = federation.true[judged]
         _floor(tally, federation, true, tau, chance)
 
-        found = between_hospitals(curve)
-        tally.covers("mean (Hartung-Knapp)", found.mean.low, found.mean.high, MEAN)
+        between = between_hospitals(curve)
+        tally.covers("mean (Hartung-Knapp)", between.mean.low, between.mean.high, MEAN)
         further = float(expit(middle(tau) + tau * rng.standard_normal()))
-        tally.covers("a further hospital", found.predicted_low, found.predicted_high, further)
-        shrunken = (found.shrunken_low[judged] <= true) & (true <= found.shrunken_high[judged])
+        tally.covers("a further hospital", between.predicted_low, between.predicted_high, further)
+        shrunken = (between.shrunken_low[judged] <= true) & (true <= between.shrunken_high[judged])
         tally.add("share of hospitals, shrunken", float(shrunken.mean()))
-        own = delong(federation.placed)
-        raw = auroc_interval(own.auroc[0], own.variance[0], own.events, own.non_events)
+        per_hospital = delong(federation.placed)
+        raw = auroc_interval(
+            per_hospital.auroc[0], per_hospital.variance[0], per_hospital.events, per_hospital.non_events
+        )
         tally.add("share of hospitals, own", float(((raw.low[judged] <= true) & (true <= raw.high[judged])).mean()))
 
-        slope = size_slope(curve.auroc, curve.variance, federation.sizes, found.tau**2)
+        slope = size_slope(curve.auroc, curve.variance, federation.sizes, between.tau**2)
         tally.covers("slope on size", slope.low, slope.high, 0.0)
         # A true slope would be added to the one that is found.
         tally.add("true slope of .02 shown", np.nan if np.isnan(slope.slope) else slope.low + 0.02 > 0)
@@ -159,8 +161,8 @@ def groups(hospitals: int, law: str, kind: str, rng: np.random.Generator, draws:
         for _ in range(min(SHARING, draws - first)):
             shape = common_curve(served(design, law, 0.0, rng).sums).event_sd
             scores = scored(law, np.full(total, MEAN), y, rng).astype(np.float32)
-            found = delong(placements(scores, y, cuts))
-            a, v, m, n = found.auroc[0], found.variance[0], found.events, found.non_events
+            estimates = delong(placements(scores, y, cuts))
+            a, v, m, n = estimates.auroc[0], estimates.variance[0], estimates.events, estimates.non_events
             gap = group_gap(a, m, n, shape, chance, FLOOR_DRAWS)
             tally.add("gap: p <= .05", np.nan if gap.groups < 2 else gap.p <= 0.05)
             if len(shares) == 2 and np.isfinite(a).all():

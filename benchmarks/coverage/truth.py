@@ -28,7 +28,7 @@ SHAPES = {208: (17, 1.2, 0.09), 20: (60, 1.2, 0.2), 4: (100, 0.6, 0.3)}
 
 def shape(hospitals: int) -> tuple[float, float, float]:
     """That of the known federation nearest in size."""
-    return SHAPES[min(SHAPES, key=lambda known: abs(np.log(known / hospitals)))]
+    return SHAPES[min(SHAPES, key=lambda size: abs(np.log(size / hospitals)))]
 
 
 def test_rows(hospitals: int, rng: np.random.Generator) -> Ints:
@@ -130,7 +130,7 @@ def compared(hospitals: int, seeds: int, models: int, effects: Effects, rng: np.
     pool = np.repeat(np.arange(hospitals), np.round(rows / TESTED).astype(np.int64))
     y = rng.random(len(pool)) < shape(hospitals)[2]
     patient = rng.standard_normal(len(pool), np.float32)
-    own = rng.standard_normal((models, len(pool)), np.float32)
+    of_model = rng.standard_normal((models, len(pool)), np.float32)
     fixed = effects.hospital * rng.standard_normal((models, hospitals))
     advantage = np.append(np.zeros(models - 1), effects.advantage)
     placed, ids = [], []
@@ -138,7 +138,7 @@ def compared(hospitals: int, seeds: int, models: int, effects: Effects, rng: np.
         tested = np.flatnonzero(rng.random(len(pool)) < TESTED)
         of, event = pool[tested], y[tested]
         distance = (DISTANCE + advantage + effects.seed * rng.standard_normal(models))[:, None] + fixed
-        noise = np.sqrt(0.9) * patient[tested] + np.sqrt(PERSISTENT - 0.9) * own[:, tested]
+        noise = np.sqrt(0.9) * patient[tested] + np.sqrt(PERSISTENT - 0.9) * of_model[:, tested]
         noise += np.sqrt(1 - PERSISTENT) * rng.standard_normal((models, len(tested)), np.float32)
         scores = (noise + event * distance[:, of]).astype(np.float32)
         offsets = np.searchsorted(of, np.arange(hospitals + 1))

@@ -157,9 +157,9 @@ def played(stage: Stage, command: str, place: str, before: list[Result], only: l
         for i, each in enumerate(case.struck)
     ]
     seconds = time.monotonic() - began
-    told = ", ".join(f"{each['fault']} {each['round']}" for each in case.struck)
+    struck_faults = ", ".join(f"{each['fault']} {each['round']}" for each in case.struck)
     verdict = f"{'WRONG' if wrong else 'right'} {seconds:5.1f} s {len(before) + len(results):4}"
-    print(f"{verdict}  {command}, {place}: {told} {wrong}", file=sys.stderr, flush=True)
+    print(f"{verdict}  {command}, {place}: {struck_faults} {wrong}", file=sys.stderr, flush=True)
     case.remove(keep=bool(wrong))
     if server is not None:
         server.kill()

@@ -78,8 +78,8 @@ class Driver:
         self._outputs = [folder / f"{name}.{stream}" for stream in ("out", "err")]
         for path in self._outputs:
             path.touch()  # it may be read before the process has begun
-        told = (["raysim", *arguments], str(folder), dict(environment), *map(str, self._outputs))
-        self._process: Any = FORKS.Process(target=_play, args=told)
+        call = (["raysim", *arguments], str(folder), dict(environment), *map(str, self._outputs))
+        self._process: Any = FORKS.Process(target=_play, args=call)
         self._process.start()
         self.pid: int = self._process.pid
 

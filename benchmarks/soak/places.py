@@ -68,11 +68,11 @@ class Standing:
 
     def workers(self) -> list[psutil.Process]:
         """Processes of jobs."""
-        found = []
+        children = []
         for raylet in self.raylets():
             with contextlib.suppress(psutil.Error):
-                found += raylet.children(recursive=True)
-        return [each for each in found if any(name in name_of(each) for name in ACTORS)]
+                children += raylet.children(recursive=True)
+        return [each for each in children if any(name in name_of(each) for name in ACTORS)]
 
     def stop(self) -> None:
         """End all nodes."""

@@ -53,8 +53,8 @@ class Server:
 
         assert Server._behind is not None
         client = MlflowClient(f"http://127.0.0.1:{Server._behind[1]}")
-        told = client.get_experiment_by_name(experiment)
-        return [] if told is None else [run.info.status for run in client.search_runs([told.experiment_id])]
+        entry = client.get_experiment_by_name(experiment)
+        return [] if entry is None else [run.info.status for run in client.search_runs([entry.experiment_id])]
 
     @classmethod
     def stop(cls) -> None:

@@ -12,10 +12,10 @@ from raysim.adversaries.who import Deviation
 Floats = NDArray[np.float64]
 
 
-def alie(known: Floats, m: int, f: int, factor: float | None = None) -> Floats:
+def alie(updates: Floats, m: int, f: int, factor: float | None = None) -> Floats:
     """A little is enough: the mean less ``factor`` standard deviations, by default :func:`alie_factor`."""
     a = alie_factor(m, f) if factor is None else factor
-    sent: Floats = known.mean(axis=0) - a * known.std(axis=0)
+    sent: Floats = updates.mean(axis=0) - a * updates.std(axis=0)
     return sent
 
 
@@ -33,18 +33,18 @@ def alie_factor(m: int, f: int) -> float:
     return float(ndtri((honest - needed) / honest)) if needed < honest else 0.0
 
 
-def ipm(known: Floats, factor: float) -> Floats:
+def ipm(updates: Floats, factor: float) -> Floats:
     """Inner product manipulation: ``-factor`` times the mean."""
-    sent: Floats = -factor * known.mean(axis=0)
+    sent: Floats = -factor * updates.mean(axis=0)
     return sent
 
 
-def deviation(known: Floats, kind: Deviation) -> Floats:
+def deviation(updates: Floats, kind: Deviation) -> Floats:
     """The direction in which updates are pushed, ``[P]``."""
-    mean: Floats = known.mean(axis=0)
+    mean: Floats = updates.mean(axis=0)
     towards: Floats
     if kind == "sd":
-        towards = known.std(axis=0)
+        towards = updates.std(axis=0)
     elif kind == "sign":
         towards = np.sign(mean)
     else:
@@ -52,11 +52,11 @@ def deviation(known: Floats, kind: Deviation) -> Floats:
     return -towards
 
 
-def min_max_factor(known: Floats, direction: Floats) -> float:
+def min_max_factor(updates: Floats, direction: Floats) -> float:
     """The largest step along ``direction`` that is no further from any update than two updates are from each other."""
-    mean = known.mean(axis=0)
-    offsets = mean - known
-    widest = max(float(((known - row) ** 2).sum(axis=1).max()) for row in known)
+    mean = updates.mean(axis=0)
+    offsets = mean - updates
+    widest = max(float(((updates - row) ** 2).sum(axis=1).max()) for row in updates)
     a = float(direction @ direction)
     if a == 0.0:
         return 0.0
@@ -67,27 +67,27 @@ def min_max_factor(known: Floats, direction: Floats) -> float:
     return max(0.0, float(root.min()) * (1 - 1e-12))
 
 
-def min_sum_factor(known: Floats, direction: Floats) -> float:
+def min_sum_factor(updates: Floats, direction: Floats) -> float:
     """The same for the sum of squared distances to all updates, which is at most the largest of an update's own."""
     a = float(direction @ direction)
     if a == 0.0:
         return 0.0
-    widest = max(float(((known - row) ** 2).sum()) for row in known)
-    own = float(((known - known.mean(axis=0)) ** 2).sum())
-    return float(np.sqrt(max(0.0, widest - own) / (len(known) * a))) * (1 - 1e-12)
+    widest = max(float(((updates - row) ** 2).sum()) for row in updates)
+    scatter = float(((updates - updates.mean(axis=0)) ** 2).sum())
+    return float(np.sqrt(max(0.0, widest - scatter) / (len(updates) * a))) * (1 - 1e-12)
 
 
-def min_max(known: Floats, kind: Deviation) -> Floats:
+def min_max(updates: Floats, kind: Deviation) -> Floats:
     """The mean and the largest step of :func:`min_max_factor`."""
-    direction = deviation(known, kind)
-    sent: Floats = known.mean(axis=0) + min_max_factor(known, direction) * direction
+    direction = deviation(updates, kind)
+    sent: Floats = updates.mean(axis=0) + min_max_factor(updates, direction) * direction
     return sent
 
 
-def min_sum(known: Floats, kind: Deviation) -> Floats:
+def min_sum(updates: Floats, kind: Deviation) -> Floats:
     """The mean and the largest step of :func:`min_sum_factor`."""
-    direction = deviation(known, kind)
-    sent: Floats = known.mean(axis=0) + min_sum_factor(known, direction) * direction
+    direction = deviation(updates, kind)
+    sent: Floats = updates.mean(axis=0) + min_sum_factor(updates, direction) * direction
     return sent
 
 
@@ -95,23 +95,23 @@ STEPS = np.geomspace(0.1, 20.0, 10)
 """The factors that :func:`adaptive` tries with each of two attacks: twenty evaluations."""
 
 
-def adaptive(known: Floats, rule: Callable[[Floats], Floats]) -> Floats:
+def adaptive(updates: Floats, rule: Callable[[Floats], Floats]) -> Floats:
     """Of ALIE and IPM with various factors, the one after which ``rule(sent)`` lies furthest from the honest mean.
 
     ``rule`` says what the server would make of all updates if bad hospitals sent ``sent [P]``.
     """
-    mean = known.mean(axis=0)
-    tried = [alie(known, 0, 0, float(a)) for a in STEPS] + [ipm(known, float(a)) for a in STEPS]
+    mean = updates.mean(axis=0)
+    tried = [alie(updates, 0, 0, float(a)) for a in STEPS] + [ipm(updates, float(a)) for a in STEPS]
     pushed = [float(np.linalg.norm(rule(sent) - mean)) for sent in tried]
     return tried[int(np.argmax(pushed))]
 
 
-def principal_direction(known: Floats, before: Floats | None, round: int) -> Floats:
+def principal_direction(updates: Floats, before: Floats | None, round: int) -> Floats:
     """The first principal direction of the updates so far ``[P]``: that ``before``, renewed by this round's updates.
 
     One step of Oja's rule a round; the first round's is exact.
     """
-    centred = known - known.mean(axis=0)
+    centred = updates - updates.mean(axis=0)
     if before is None:
         _, vectors = np.linalg.eigh(centred @ centred.T)
         direction = centred.T @ vectors[:, -1]
@@ -123,6 +123,6 @@ def principal_direction(known: Floats, before: Floats | None, round: int) -> Flo
     return unit
 
 
-def mimicked(known: Floats, direction: Floats) -> int:
+def mimicked(updates: Floats, direction: Floats) -> int:
     """Which update has the largest projection on ``direction``, of equal ones the first."""
-    return int(np.argmax(np.abs((known - known.mean(axis=0)) @ direction)))
+    return int(np.argmax(np.abs((updates - updates.mean(axis=0)) @ direction)))

@@ -91,8 +91,8 @@ class RunResult(Results):
     @cached_property
     def models(self) -> dict[str, dict[str, float]]:
         """Every federation-level metric of every model served, the headline model last; undefined is NaN."""
-        told = self.summary["models"]
-        return {model: {name: _figure(value) for name, value in metrics.items()} for model, metrics in told.items()}
+        models = self.summary["models"]
+        return {model: {name: _figure(value) for name, value in metrics.items()} for model, metrics in models.items()}
 
     @cached_property
     def metrics(self) -> pd.Series:
@@ -108,25 +108,25 @@ class RunResult(Results):
     @property
     def convergence(self) -> Convergence | None:
         """Whether the training loss stands still; None where no loss was taken."""
-        told = self.summary
-        if told["convergence"] is None:
+        summary = self.summary
+        if summary["convergence"] is None:
             return None
         names = ("training_loss_before", "training_loss", "training_loss_fall")
-        before, last, fall = (_figure(told[name]) for name in names)
+        before, last, fall = (_figure(summary[name]) for name in names)
         if math.isnan(last) and len(self.rounds):  # JSON has no infinity, and the table has
             last = float(self.rounds["training_loss"].iloc[-1])
-        return Convergence(told["convergence"], tuple(told["convergence_notes"]), before, last, fall)
+        return Convergence(summary["convergence"], tuple(summary["convergence_notes"]), before, last, fall)
 
     @property
     def _stopped(self) -> Stopped | None:
         """How checks on validation rows have ended the run; None without such."""
-        told = self.summary
-        if "stop_reason" not in told:
+        summary = self.summary
+        if "stop_reason" not in summary:
             return None
-        early, model = told["stop_reason"] == "patience", told["validation_loss_of"]
-        before, loss = (_figure(told[name]) for name in ("validation_loss_before", "validation_loss"))
-        last = told["stopped_at"] if early else told["rounds"]
-        return Stopped(before, model, early, last, told["served_round"], loss)
+        early, model = summary["stop_reason"] == "patience", summary["validation_loss_of"]
+        before, loss = (_figure(summary[name]) for name in ("validation_loss_before", "validation_loss"))
+        last = summary["stopped_at"] if early else summary["rounds"]
+        return Stopped(before, model, early, last, summary["served_round"], loss)
 
     @property
     def training(self) -> str:
@@ -254,10 +254,10 @@ class ComparisonResult(Results):
         for (label, each), run in self.runs.items():
             if label == strategy and seed in (None, each):
                 return run
-        known = list(dict.fromkeys(label for label, _ in self.runs))
-        if strategy in known:
+        compared = list(dict.fromkeys(label for label, _ in self.runs))
+        if strategy in compared:
             raise ConfigError(f"seed: {seed} was not run; name one of {sorted({each for _, each in self.runs})}")
-        raise ConfigError(f"strategy: '{strategy}' is not among those compared; {nearest(strategy, known)}")
+        raise ConfigError(f"strategy: '{strategy}' is not among those compared; {nearest(strategy, compared)}")
 
     def predict(
         self,

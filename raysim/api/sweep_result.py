@@ -94,10 +94,10 @@ class SweepResult(Results):
 
     @property
     def _recommended(self) -> Mapping[str, Any]:
-        told: Mapping[str, Any] | None = self.summary["recommended"]
-        if told is None:
+        recommended: Mapping[str, Any] | None = self.summary["recommended"]
+        if recommended is None:
             raise ConfigError(f"{self.folder}: no trial has all objectives defined, so none is recommended")
-        return told
+        return recommended
 
     @property
     def _tested(self) -> dict[int, RunResult]:
@@ -106,7 +106,7 @@ class SweepResult(Results):
         return self.runs
 
     def _repr_html_(self) -> str:
-        told = self.summary["recommended"]
-        said = ["no trial is recommended"] if told is None else told["reason"]
+        recommended = self.summary["recommended"]
+        said = ["no trial is recommended"] if recommended is None else recommended["reason"]
         shown = self.pareto.to_html(float_format=lambda value: f"{value:.4g}", na_rep="undefined", border=0)
         return html.page(f"{self.summary['trials']} trials", shown, said, self.folder)

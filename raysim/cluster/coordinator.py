@@ -34,13 +34,13 @@ class CoordinatorActor:
 
         The job is played on a thread of its own, so that no round waits until its events have left.
         """
-        told: SimpleQueue[Event | _End] = SimpleQueue()
-        Thread(target=self._play, args=(job, since, every, told), daemon=True).start()
+        queue: SimpleQueue[Event | _End] = SimpleQueue()
+        Thread(target=self._play, args=(job, since, every, queue), daemon=True).start()
         while True:
             events: list[Event] = []
             end = None
-            while end is None and (not events or not told.empty()):
-                event = told.get()
+            while end is None and (not events or not queue.empty()):
+                event = queue.get()
                 if isinstance(event, _End):
                     end = event
                 else:
@@ -53,14 +53,14 @@ class CoordinatorActor:
                 return
             time.sleep(PAUSE)
 
-    def _play(self, job: Job, since: RunState | None, every: Every, told: SimpleQueue[Event | _End]) -> None:
+    def _play(self, job: Job, since: RunState | None, every: Every, queue: SimpleQueue[Event | _End]) -> None:
         error = None
         try:
             for event in self._coordinator.run(job, since, every):
-                told.put(event)
+                queue.put(event)
         except BaseException as raised:  # raised again by the generator, in whose place this is run
             error = raised
-        told.put(_End(error))
+        queue.put(_End(error))
 
     def ready(self) -> None:
         """Answers once the process is up."""

@@ -44,8 +44,8 @@ def _truth_as_number(given: Any, checked: Any, path: str) -> str | None:
     elif isinstance(given, list | tuple) and isinstance(checked, list | tuple):
         pairs = ((i, below, checked[i] if i < len(checked) else None) for i, below in enumerate(given))
     for key, below, taken in pairs:
-        if (found := _truth_as_number(below, taken, f"{path}.{key}" if path else str(key))) is not None:
-            return found
+        if (mistaken := _truth_as_number(below, taken, f"{path}.{key}" if path else str(key))) is not None:
+            return mistaken
     return None
 
 

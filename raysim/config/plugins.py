@@ -64,8 +64,8 @@ def build_selection(section: SelectionSection) -> Selection:
     """The selection of a section. ``fraction`` and ``minimum`` are ignored by a selection that takes none."""
     cls = _plugin("selections", section, "selection")
     takes = {field.name for field in dataclasses.fields(cls)} if dataclasses.is_dataclass(cls) else set()
-    own = {key: value for key, value in section.own().items() if key in takes | {*section.own()} - SIZE_KEYS}
-    selection: Selection = construct(cls, own, "selection")
+    options = {key: value for key, value in section.own().items() if key in takes | {*section.own()} - SIZE_KEYS}
+    selection: Selection = construct(cls, options, "selection")
     return selection
 
 
@@ -114,9 +114,9 @@ def completed(config: Config, sections: Collection[str], where: str = "strategy"
     """
     whole: dict[str, Any] = {}
     if "data" in sections:
-        own = fields_of(build_source(config.data))
-        named = anchored({"data": {"source": config.data.source, **own}}, Path.cwd())["data"]
-        whole["data"] = config.data.having({key: named[key] for key in own})
+        options = fields_of(build_source(config.data))
+        named = anchored({"data": {"source": config.data.source, **options}}, Path.cwd())["data"]
+        whole["data"] = config.data.having({key: named[key] for key in options})
     if "model" in sections:
         whole["model"] = config.model.having(_options(config.model))
     if "selection" in sections:
@@ -150,15 +150,15 @@ def _options(section: ModelSection) -> dict[str, Any]:
 
     Those of a module, which are the parameters of its class, are checked where it is made for the data's features.
     """
-    own, cls = section.own(), find_family(section.class_path or section.name or "")
+    given, cls = section.own(), find_family(section.class_path or section.name or "")
     if dataclasses.is_dataclass(cls):
-        family = configured(cls, own)
-        options = own | {field.name: getattr(family, field.name) for field in dataclasses.fields(cls)}
+        family = configured(cls, given)
+        options = given | {field.name: getattr(family, field.name) for field in dataclasses.fields(cls)}
     else:
         keywords = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
         parameters = inspect.signature(cls).parameters.items()
-        options = {name: each.default for name, each in parameters if each.kind in keywords} | own
-    return {name: value for name, value in map(_plain, options.items()) if value is not None or name in own}
+        options = {name: each.default for name, each in parameters if each.kind in keywords} | given
+    return {name: value for name, value in map(_plain, options.items()) if value is not None or name in given}
 
 
 def _plain(item: tuple[str, Any]) -> tuple[str, Any]:
@@ -176,17 +176,17 @@ def _plugin(kind: str, section: PlugIn, where: str) -> Any:
     return registry.load(kind, section.name or "", f"{where}.name")
 
 
-def construct(cls: Any, own: Mapping[str, Any], where: str, beside: Sequence[str] = ()) -> Any:
+def construct(cls: Any, options: Mapping[str, Any], where: str, beside: Sequence[str] = ()) -> Any:
     """An instance of a plug-in's dataclass or pydantic model from configuration keys.
 
     ``beside``: keys of the same section that are read elsewhere; a typing error may mean one of them.
     """
     if dataclasses.is_dataclass(cls):
-        _refuse_unknown(cls, own, where, beside)
+        _refuse_unknown(cls, options, where, beside)
     elif not (isinstance(cls, type) and issubclass(cls, BaseModel)):
         raise ConfigError(f"{where}: '{getattr(cls, '__name__', cls)}' takes no configuration; make it a dataclass")
     try:
-        instance: Any = validated(cls, dict(own), where, beside)
+        instance: Any = validated(cls, dict(options), where, beside)
     except SystemExit as error:
         if not exits.of_plugin(error):
             raise
@@ -201,12 +201,12 @@ def label(section: StrategySection) -> str:
     return section.label or section.name or (section.class_path or "").rpartition(".")[2]
 
 
-def _refuse_unknown(cls: Any, own: Mapping[str, Any], where: str, beside: Sequence[str] = ()) -> None:
+def _refuse_unknown(cls: Any, options: Mapping[str, Any], where: str, beside: Sequence[str] = ()) -> None:
     hints = get_type_hints(cls)
-    known = {field.name for field in dataclasses.fields(cls)}
-    for key, value in own.items():
-        if key not in known:
-            remedy = nearest(key, [*known, *beside]) if known or beside else "it takes none"
+    fields = {field.name for field in dataclasses.fields(cls)}
+    for key, value in options.items():
+        if key not in fields:
+            remedy = nearest(key, [*fields, *beside]) if fields or beside else "it takes none"
             raise ConfigError(f"{where}.{key}: unknown key; {remedy}")
         if dataclasses.is_dataclass(hints[key]) and isinstance(value, Mapping):
             _refuse_unknown(hints[key], value, f"{where}.{key}")
@@ -214,9 +214,11 @@ def _refuse_unknown(cls: Any, own: Mapping[str, Any], where: str, beside: Sequen
 
 def origin(source: str) -> str:
     """Whether the rows of a source, by its name, are invented, in words; empty for a class that is no entry."""
-    known = registry.entries("sources")
-    if source not in known:
+    sources = registry.entries("sources")
+    if source not in sources:
         return ""
     return (
-        "invented by a program" if getattr(known[source].load(), "invented", False) else "rows as the source gives them"
+        "invented by a program"
+        if getattr(sources[source].load(), "invented", False)
+        else "rows as the source gives them"
     )

@@ -89,7 +89,7 @@ def _without_middle(text: str, kept: int) -> str:
     return f"{text[:half]}…({len(text) - 2 * half} characters)…{text[-half:]}"
 
 
-def nearest(name: str, known: Iterable[str]) -> str:
+def nearest(name: str, choices: Iterable[str]) -> str:
     """A remedy for an unknown name: the closest known one, or all of them.
 
     >>> nearest("fedporx", ["fedavg", "fedprox"])
@@ -97,7 +97,7 @@ def nearest(name: str, known: Iterable[str]) -> str:
     >>> nearest("zzz", ["fedavg", "fedprox"])
     'known: fedavg, fedprox'
     """
-    names = sorted(known)
+    names = sorted(choices)
     name = name[:WORD]
     close = difflib.get_close_matches(name.lower(), names, n=1) or [n for n in names if n.startswith(name.lower())]
     return f"did you mean '{close[0]}'?" if close else f"known: {', '.join(names)}"

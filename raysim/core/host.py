@@ -132,8 +132,8 @@ def quiet(*names: str, level: int = logging.ERROR) -> Iterator[None]:
     try:
         yield
     finally:
-        for logger, (own, handlers) in zip(loggers, before, strict=True):
-            logger.setLevel(own)
+        for logger, (level_before, handlers) in zip(loggers, before, strict=True):
+            logger.setLevel(level_before)
             logger.handlers[:] = handlers
 
 
@@ -157,7 +157,7 @@ def threads(count: int) -> Iterator[None]:
     from threadpoolctl import ThreadpoolController, threadpool_limits
 
     usual = _usual_threads()
-    known = {library.filepath for library in ThreadpoolController().lib_controllers}
+    loaded = {library.filepath for library in ThreadpoolController().lib_controllers}
     had_torch = "torch" in sys.modules
     variables = {f"{library}_NUM_THREADS": str(count) for library in _LIBRARIES}
     try:
@@ -165,7 +165,7 @@ def threads(count: int) -> Iterator[None]:
             yield
     finally:
         for library in ThreadpoolController().lib_controllers:
-            if library.filepath not in known:
+            if library.filepath not in loaded:
                 library.set_num_threads(usual)
         if not had_torch and "torch" in sys.modules:
             sys.modules["torch"].set_num_threads(usual)
@@ -182,8 +182,8 @@ def limit_threads(count: int) -> None:
 
 def _usual_threads() -> int:
     """How many threads a library takes that is loaded in this environment."""
-    told = os.environ.get("OMP_NUM_THREADS", "")
-    if told.isdecimal() and int(told):
-        return int(told)
+    setting = os.environ.get("OMP_NUM_THREADS", "")
+    if setting.isdecimal() and int(setting):
+        return int(setting)
     # Not every system says which of its cores this process may use.
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

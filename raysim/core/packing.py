@@ -27,11 +27,11 @@ KINDS = "biuf"
 """Kinds of numpy types that are kept: truth values, integers with and without sign, floats."""
 
 
-def pack(value: Any, name: str, arrays: Arrays, *, known: bool = False) -> Any:
+def pack(value: Any, name: str, arrays: Arrays, *, typed: bool = False) -> Any:
     """``value`` as JSON; its arrays go into ``arrays`` under names that begin with ``name``.
 
-    ``known``: whoever unpacks it can tell which dataclass it is. Raises ``TypeError`` naming the part that cannot be
-    kept, among them a dataclass where none is known: inside a tuple, list or dict.
+    ``typed``: whoever unpacks it can tell which dataclass it is. Raises ``TypeError`` naming the part that cannot be
+    kept, among them a dataclass where its type is not known: inside a tuple, list or dict.
     """
     if value is None or (isinstance(value, bool | int | float | str) and not isinstance(value, np.generic)):
         return value
@@ -42,9 +42,9 @@ def pack(value: Any, name: str, arrays: Arrays, *, known: bool = False) -> Any:
         return {type(value).__name__: [pack(item, f"{name}/{i}", arrays) for i, item in enumerate(value)]}
     if type(value) is dict and all(isinstance(key, str | int) for key in value):
         return {"dict": [[key, pack(item, f"{name}/{key}", arrays)] for key, item in value.items()]}
-    if known and dataclasses.is_dataclass(value) and not isinstance(value, type):
+    if typed and dataclasses.is_dataclass(value) and not isinstance(value, type):
         names = [field.name for field in dataclasses.fields(value) if field.init]
-        return {"fields": {key: pack(getattr(value, key), f"{name}/{key}", arrays, known=True) for key in names}}
+        return {"fields": {key: pack(getattr(value, key), f"{name}/{key}", arrays, typed=True) for key in names}}
     raise TypeError(f"{name} holds {type(value).__name__}")
 
 
@@ -78,7 +78,7 @@ def pack_state(state: State, arrays: Arrays, strategy: Strategy) -> dict[str, An
     if registered is not None and _nearest(cls.__qualname__, strategy) == [cls]:
         named = {"strategy": registered, "class": cls.__qualname__}
     with _kept(cls.__name__):
-        return {**named, "value": pack(state, "state", arrays, known=True)}
+        return {**named, "value": pack(state, "state", arrays, typed=True)}
 
 
 def pack_memory(memory: Any, arrays: Arrays) -> Any:

@@ -26,10 +26,10 @@ def with_patients(
     order, bounds = [], federation.bounds.copy()
     homes = np.repeat(hospital, rows)
     for h, (start, train, _, stop) in enumerate(federation.bounds.tolist()):
-        own = total + np.flatnonzero(homes == h)
-        order += [np.arange(start, train), own, np.arange(train, stop)]
-        bounds[h, 1:] += len(own)
-        bounds[h + 1 :] += len(own)
+        canary_rows = total + np.flatnonzero(homes == h)
+        order += [np.arange(start, train), canary_rows, np.arange(train, stop)]
+        bounds[h, 1:] += len(canary_rows)
+        bounds[h + 1 :] += len(canary_rows)
     at = np.concatenate(order)
     X = np.zeros((total + len(homes), F + columns), np.float32)
     X[:total, :F] = federation.X

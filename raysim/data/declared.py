@@ -136,9 +136,9 @@ def with_noise(
     width = 3 * len(ranges)
     total = np.zeros(width)
     for hospital, (at, who) in enumerate(zip(rows, people, strict=True)):
-        own = drawn(who, stream(seed, "contribution", hospital).permutation(len(at)), noise.rows)
-        added = moments(table.values[at[own.rows]], middle, half)
-        total += noise.sum_of(added, own.patient, len(rows), seed, hospital)
+        contribution = drawn(who, stream(seed, "contribution", hospital).permutation(len(at)), noise.rows)
+        added = moments(table.values[at[contribution.rows]], middle, half)
+        total += noise.sum_of(added, contribution.patient, len(rows), seed, hospital)
     count, first, second = total.reshape(3, -1)
     enough = count > noise.deviation(width, len(rows)) * math.sqrt(len(rows))
     n = np.where(enough, count, 1.0)

@@ -89,9 +89,9 @@ def _read(table: Path | pd.DataFrame, fitted: Preprocessing, as_text: Sequence[s
         names, where = [str(name) for name in table.columns], "the data frame"
     missing = [name for name in needed if name not in names]
     if missing:
-        known = nearest(missing[0], names) if 0 < len(names) <= 20 else "the run was trained with it"
+        remedy = nearest(missing[0], names) if 0 < len(names) <= 20 else "the run was trained with it"
         others = f" (nor {len(missing) - 1} more of {len(needed)})" if len(missing) > 1 else ""
-        raise DataError(f"{FIELD}: no column '{missing[0]}'{others} in {where}; {known}")
+        raise DataError(f"{FIELD}: no column '{missing[0]}'{others} in {where}; {remedy}")
     return read
 
 

@@ -49,7 +49,7 @@ def encode(standing: RunState, fingerprint: str, strategy: Strategy) -> bytes:
         "state": pack_state(standing.state, arrays, strategy),
         "memory": pack_memory(standing.memory, arrays),
         "kept": _pack_kept(standing.kept, arrays),
-        "clock": pack(standing.clock, "clock", arrays, known=True),
+        "clock": pack(standing.clock, "clock", arrays, typed=True),
         "stopping": None if standing.stopping is None else standing.stopping.packed(),
         "best": _pack_best(standing.best, arrays, strategy),
     }

@@ -239,7 +239,7 @@ def _packed(division: Division | None, arrays: Arrays) -> Any:
     own: Arrays = {}
     name = type(division).__qualname__
     try:
-        value = pack(division, DIVISION, own, known=True)
+        value = pack(division, DIVISION, own, typed=True)
     except TypeError as error:
         return {"class": name, "not_kept": str(error)}
     arrays |= own

@@ -46,10 +46,10 @@ class OpenSection(BaseModel):
         """The keys that belong to the plug-in."""
         return dict(self.model_extra or {})
 
-    def having(self, own: Mapping[str, Any]) -> Self:
-        """This section with ``own`` in place of the keys that belong to the plug-in."""
+    def having(self, options: Mapping[str, Any]) -> Self:
+        """This section with ``options`` in place of the keys that belong to the plug-in."""
         fields = {field.alias or name: getattr(self, name) for name, field in type(self).model_fields.items()}
-        return type(self).model_validate({**fields, **own})
+        return type(self).model_validate({**fields, **options})
 
     def frozen(self) -> dict[str, Any]:
         """The section as plain YAML types, defaults included."""
@@ -153,8 +153,8 @@ class StrategySection(PlugIn):
         section._given = given
         return section
 
-    def having(self, own: Mapping[str, Any]) -> Self:
-        section = super().having(own)
+    def having(self, options: Mapping[str, Any]) -> Self:
+        section = super().having(options)
         section._given = self._given
         return section
 

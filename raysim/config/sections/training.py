@@ -86,12 +86,12 @@ class TuneSection(BaseModel):
 
     @model_validator(mode="after")
     def _values_of_training(self) -> TuneSection:
-        known = [f"training.{name}" for name in TrainingSection.model_fields if name != "stop"]
+        keys = [f"training.{name}" for name in TrainingSection.model_fields if name != "stop"]
         if not self.model_extra:
             raise ConfigError("tune: names no key; write for example training.learning_rate: [0.03, 0.1, 0.3]")
         for key, values in self.model_extra.items():
-            if key not in known:
-                raise ConfigError(f"tune.{key}: is no key of training to tune; {nearest(key, known)}")
+            if key not in keys:
+                raise ConfigError(f"tune.{key}: is no key of training to tune; {nearest(key, keys)}")
             if not isinstance(values, list) or not values or any(values.count(value) > 1 for value in values):
                 raise ConfigError(f"tune.{key}: {values!r} is not a list of values, each once; name some to try")
             for value in values:

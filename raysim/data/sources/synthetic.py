@@ -158,9 +158,9 @@ class _Sites:
         # One stream a hospital, one draw from it: 3 F normals for effects, 2 for size and beds, then what is left.
         traits = np.empty((H, 3 * F + 2), np.float32)
         chance = np.empty((H, 4))
-        own = Streams(config.seed, "synthetic")
+        of_hospital = Streams(config.seed, "synthetic")
         for h in range(H):
-            rng = own.at(h)
+            rng = of_hospital.at(h)
             rng.standard_normal(out=traits[h], dtype=np.float32)
             rng.random(out=chance[h])
         group_traits = np.stack(

@@ -27,7 +27,7 @@ from raysim.data.sources.eicu.features import TABLES
 if TYPE_CHECKING:
     import duckdb
 
-Known = Mapping[str, tuple[str, ...]]
+Schema = Mapping[str, tuple[str, ...]]
 """Tables by their official names, and the columns of each that are read."""
 
 MEMORY_LIMIT = "1GB"
@@ -35,14 +35,14 @@ _THREADS = min(4, os.cpu_count() or 1)
 _CHUNK = 1 << 20
 
 
-def find_tables(folder: Path, known: Known = TABLES) -> dict[str, Path]:
-    """The files of the ``known`` tables in ``folder``: official or lower-case names, ``.csv`` or ``.csv.gz``.
+def find_tables(folder: Path, schema: Schema = TABLES) -> dict[str, Path]:
+    """The files in ``folder`` of the tables of ``schema``: official or lower-case names, ``.csv`` or ``.csv.gz``.
 
     Raises ``DataError`` where the folder, or the ``patient`` table in it, does not exist.
     """
     if not folder.is_dir():
         raise DataError(f"data.path: {folder} is not a folder: point it at the folder of the eICU tables")
-    official = {name.lower(): name for name in known}
+    official = {name.lower(): name for name in schema}
     files: dict[str, Path] = {}
     for file in sorted(folder.iterdir()):
         stem = re.sub(r"\.csv(\.gz)?$", "", file.name.lower())
@@ -54,19 +54,19 @@ def find_tables(folder: Path, known: Known = TABLES) -> dict[str, Path]:
         files[name] = file
     if "patient" not in files:
         raise DataError(f"data.path: {folder} has no patient.csv(.gz): point it at the folder of the eICU tables")
-    return {name: files[name] for name in known if name in files}
+    return {name: files[name] for name in schema if name in files}
 
 
 @contextmanager
-def database(tables: Mapping[str, Path], known: Known = TABLES) -> Iterator[duckdb.DuckDBPyConnection]:
-    """A DuckDB connection in which every known table is a view of text columns; those not in ``tables`` are empty.
+def database(tables: Mapping[str, Path], schema: Schema = TABLES) -> Iterator[duckdb.DuckDBPyConnection]:
+    """A DuckDB connection in which every table of ``schema`` is a view of text columns; without a file, an empty one.
 
     Compressed files are checked against their own checksum beside the reading, since DuckDB does not. Raises
     ``DataError`` naming the file where one cannot be read, at the latest on leaving.
     """
     import duckdb
 
-    headers = {name: _header(name, path, known[name]) for name, path in tables.items()}
+    headers = {name: _header(name, path, schema[name]) for name, path in tables.items()}
     stop = threading.Event()
     with tempfile.TemporaryDirectory(prefix="raysim-eicu-") as spill, ThreadPoolExecutor(1) as checker:
         settings: dict[str, str | bool | int | float | list[str]] = {
@@ -82,7 +82,7 @@ def database(tables: Mapping[str, Path], known: Known = TABLES) -> Iterator[duck
         checks = [checker.submit(_check, path, stop) for path in tables.values() if _gzipped(path)]
         try:
             connection.execute(sql("macros"))
-            for name, columns in known.items():
+            for name, columns in schema.items():
                 source = _scan(tables[name], headers[name]) if name in tables else _nothing(columns)
                 connection.execute(f"CREATE VIEW {name} AS {source}")
             try:
