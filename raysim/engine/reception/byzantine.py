@@ -26,6 +26,7 @@ from raysim.data.federation import Federation
 from raysim.engine.updates.own_attacks import Measured, OwnAttack, within
 from raysim.engine.updates.sums import heaviest
 from raysim.robust.aggregation import Aggregation
+from raysim.robust.breakdown import kappa
 from raysim.robust.rule import Aggregate
 from raysim.strategies.base import POOLED, Floats, Ids, LocalProblem, Mask, Update, Upload
 from raysim.virtual_time.scheduling import ScheduledCohort
@@ -50,6 +51,10 @@ class Tally:
     """In how many sums that share is known."""
     largest: float = 0.0
     """The largest share of bad ones among the hospitals of a sum."""
+    heaviest: float = 0.0
+    """The largest share of a sum's weight that one hospital had under a rule with weights."""
+    kappa: float = 0.0
+    """The largest coefficient of robustness that the rule had in a sum; 0 where none is known."""
 
 
 class Byzantine:
@@ -156,6 +161,8 @@ class Byzantine:
             told["rejecting_precision"] = tally.rejected_bad / tally.rejected if tally.rejected else nan
             told["rejecting_recall"] = tally.rejected_bad / tally.bad if tally.bad else nan
             told["bad_share_admitted"] = tally.admitted / tally.sums if tally.sums else nan
+            told["largest_weight"] = tally.heaviest if tally.heaviest else nan
+            told["kappa"] = tally.kappa if tally.kappa else nan
         return told
 
     @property
@@ -172,12 +179,15 @@ class Byzantine:
         """Go on from there with models of ``size`` scalars. Raises ``ValueError`` for what is none of it."""
         if memory is None:
             raise ValueError("it holds nothing of attacks and rules, which the run has")
-        tally, shares = memory["tally"], ("admitted", "largest")
+        tally, shares = memory["tally"], ("admitted", "largest", "heaviest", "kappa")
         counts = {name: whole_number(value, name, 2**53) for name, value in tally.items() if name not in shares}
         largest, admitted = float(tally["largest"]), float(tally["admitted"])
         if not (0 <= largest <= 1 and 0 <= admitted <= counts["sums"] * (1 + 1e-9)):
             raise ValueError(f"its shares of bad updates are {largest:g} and {admitted:g} of {counts['sums']} sums")
-        self._tally = Tally(**counts, admitted=admitted, largest=largest)
+        heaviest, coefficient = float(tally["heaviest"]), float(tally["kappa"])
+        if not (0 <= heaviest <= 1 + 1e-9 and 0 <= coefficient < np.inf):
+            raise ValueError(f"its largest weight is {heaviest:g}, and its coefficient of robustness {coefficient:g}")
+        self._tally = Tally(**counts, admitted=admitted, largest=largest, heaviest=heaviest, kappa=coefficient)
         self._centres = {int(g): centre for g, centre in memory["centres"].items()}
         self._direction = memory["direction"]
         self._directions = whole_number(memory["directions"], "number of directions", 2**53)
@@ -279,6 +289,12 @@ class Byzantine:
             capped = None
             if section is not None and section.weights == "capped":
                 capped = np.minimum(self._sizes[ids[members]], section.cap).astype(np.float64)
+                self._tally.heaviest = max(self._tally.heaviest, float(capped.max() / capped.sum()))
+            if section is not None:
+                rule, m = rule_of(section), len(members)
+                bound = kappa(section.name, m, rule.count(m), section.before == "nnm")
+                if rule.count(m) and np.isfinite(bound):
+                    self._tally.kappa = max(self._tally.kappa, bound)
             made = self._made(round, g, deltas[members], root, capped)
             if section is not None and section.name == "centred_clipping":
                 self._centres[g] = made.update

@@ -86,6 +86,7 @@ def _facts(outcome: Outcome) -> str:
         "rejecting_recall": "rejected among the bad ones",
         "bad_share_admitted": "of what was learned came from bad ones",
         "largest_bad_share": "the largest share of bad hospitals in a sum",
+        "largest_weight": "the largest share of one hospital in a sum's weight",
     }
     facts = {name: float(value) for name, value in outcome.facts.items() if name in words}
     return ", ".join(f"{words[name]}: {value:.2f}" for name, value in facts.items() if math.isfinite(value))
