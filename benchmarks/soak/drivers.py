@@ -81,6 +81,7 @@ class Driver:
         call = (["raysim", *arguments], str(folder), dict(environment), *map(str, self._outputs))
         self._process: Any = FORKS.Process(target=_play, args=call)
         self._process.start()
+        assert self._process.pid is not None
         self.pid: int = self._process.pid
 
     @property
@@ -137,7 +138,7 @@ def _play(arguments: list[str], folder: str, environment: dict[str, str], *outpu
 
     from raysim.cli.main import main
 
-    Figure.savefig = _undrawn  # type: ignore[method-assign]
+    Figure.savefig = _undrawn  # type: ignore[assignment, method-assign]
     sys.argv = list(arguments)
     main()
 

@@ -15,7 +15,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    import numpy as np
     import pandas as pd
+    import pyarrow as pa
+    from numpy.typing import NDArray
 
 _FORMULA = re.compile(r"'*(?:[\t\r\n]|\s*[=+\-@\uFF1D\uFF0B\uFF0D\uFF20])")
 """What a text begins with that is written with a further ``'``; the wide forms count as the narrow ones."""
@@ -94,35 +97,58 @@ def as_text(table: pd.DataFrame) -> str | None:
 
 def _lines(table: pd.DataFrame) -> str | None:
     """The rows of :func:`as_text`."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
     columns = []
     for _, column in table.items():
         cells = _cells(column)
         if cells is None:
             return None
         columns.append(cells)
-    return "".join(f"{line}\n" for line in map(",".join, zip(*columns, strict=True)))
+    comma = pa.scalar(",", pa.large_string())
+    joined = pc.binary_join_element_wise(*columns, comma, null_handling="replace", null_replacement="")
+    return "\n".join([*joined.to_pylist(), ""])
 
 
-def _cells(column: pd.Series[Any]) -> list[str] | None:
-    """The cells of a column as pandas would write them without quotes; None where that cannot be."""
-    values = column.tolist()
+def _cells(column: pd.Series[Any]) -> pa.LargeStringArray | None:
+    """The cells of a column as pandas would write them without quotes, null where nothing stands; None where that
+    cannot be."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
     if column.dtype == float:
-        return ["" if value != value else repr(value) for value in values]
-    if column.dtype.kind in "iu":
-        return [str(value) if isinstance(value, int) else "" for value in values]
-    if column.dtype.kind != "O":  # that of texts too
+        return _numbers(column.to_numpy())
+    kind = column.dtype.kind
+    if kind not in "iuO":  # texts are of the last kind too
         return None
     try:
-        distinct = set(values)
-    except TypeError:
+        cells = pa.array(column, from_pandas=True)
+    except (pa.ArrowInvalid, pa.ArrowTypeError):  # things of several types
         return None
-    if any(_QUOTED.search(each) if isinstance(each, str) else not _is_missing(each) for each in distinct):
-        return None
-    return [value if isinstance(value, str) else "" for value in values]
+    if isinstance(cells, pa.ChunkedArray):
+        cells = cells.combine_chunks()
+    of = cells.type
+    if kind == "O":
+        if not (pa.types.is_null(of) or pa.types.is_string(of) or pa.types.is_large_string(of)):
+            return None
+        if not pa.types.is_null(of) and pc.any(pc.match_substring_regex(cells.unique(), _QUOTED.pattern)).as_py():
+            return None
+    return cells.cast(pa.large_string())
 
 
-def _is_missing(value: object) -> bool:
-    return value is None or (isinstance(value, float) and value != value)
+def _numbers(values: NDArray[np.float64]) -> pa.LargeStringArray:
+    """``values [n]`` as ``repr`` writes them; null for NaN."""
+    import numpy as np
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    size = np.abs(values)
+    # There the shortest digits are a number's whole text: whole numbers lack their ".0", others may have an exponent.
+    alike = (size >= 1e-4) & (size < 1e10) & (values != np.trunc(values))
+    others = [None if value != value else repr(value) for value in values[~alike].tolist()]
+    texts = pa.array(values).cast(pa.large_string())
+    return pc.replace_with_mask(texts, pa.array(~alike), pa.array(others, pa.large_string()))
 
 
 def read_csv(path: Path, **options: Any) -> pd.DataFrame:
@@ -134,19 +160,20 @@ def read_csv(path: Path, **options: Any) -> pd.DataFrame:
 
 
 def _changed(table: pd.DataFrame, change: Callable[[str], str], seen: set[str] | None = None) -> pd.DataFrame:
-    """A copy of the table with all its texts changed, column names too; what is changed is added to ``seen``."""
+    """The table with all its texts changed, column names too; what there was is added to ``seen``."""
     import pandas as pd
 
-    columns = {}
+    columns, same = {}, table.columns.is_unique
     for name, column in table.items():
         # A name stands in many rows.
         texts = {} if _is_plain(column) else {text: change(text) for text in _distinct(column)}
         if seen is not None:
             seen.update(texts, (str(name),))
         if any(text != after for text, after in texts.items()):
-            column = column.astype(object).map(lambda value, texts=texts: texts.get(value, value))
-        columns[change(str(name))] = column
-    return pd.DataFrame(columns, index=table.index, copy=False)
+            column, same = column.astype(object).map(lambda value, texts=texts: texts.get(value, value)), False
+        columns[written := change(str(name))] = column
+        same = same and written == name
+    return table if same else pd.DataFrame(columns, index=table.index, copy=False)
 
 
 def _distinct(column: pd.Series[Any]) -> list[str]:

@@ -81,6 +81,15 @@ def test_the_text_is_that_of_pandas(columns, names, rows):
         assert text == table.to_csv(index=False)
 
 
+def test_numbers_have_the_digits_of_python():
+    rng = np.random.default_rng(0)
+    drawn = 10.0 ** rng.uniform(-12, 18, 3000) * rng.choice([-1.0, 1.0], 3000)
+    edges = [0.0, -0.0, 1e-4, 9.999e-5, 1e10, 9999999999.5, 10000000000.5, 1e16, 5e-324, np.inf, -np.inf, 0.1 + 0.2]
+    values = [*drawn.tolist(), *np.round(drawn, 3).tolist(), *edges, *(-value for value in edges)]
+    text = as_text(pd.DataFrame({"a": values, "b": 1}))
+    assert text == "".join(["a,b\n", *(f"{value!r},1\n" for value in values)])
+
+
 def test_numbers_and_plain_texts_are_written_without_pandas():
     table = pd.DataFrame({"a": ["x", None], "b": [0.1, np.nan], "c": pd.array([1, None], dtype="Int64"), "d": [1, 2]})
     assert as_text(table) == "a,b,c,d\nx,0.1,1,1\n,,,2\n"
