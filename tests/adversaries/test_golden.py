@@ -126,3 +126,8 @@ def test_who_is_bad():
     assert bad_hospitals(3, 10, 0.4).tolist() == sorted(bad_hospitals(3, 10, 0.4))
     assert bad_hospitals(3, 50, 0.4).tolist() != bad_hospitals(4, 50, 0.4).tolist()
     assert set(LEVELS) == {*ON_ROWS, *ON_UPDATES, *TOGETHER, "signature_lie"}
+
+
+def test_a_direction_of_nothing_goes_nowhere():
+    known = np.array([[1.0, 2.0], [3.0, 1.0], [0.0, 4.0]])
+    assert [factor(known, np.zeros(2)) for factor in (collusion.min_max_factor, collusion.min_sum_factor)] == [0.0, 0.0]

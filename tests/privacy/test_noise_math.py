@@ -6,7 +6,7 @@ from scipy import stats
 
 from raysim.core.exact import FRACTION_BITS
 from raysim.privacy import counting
-from raysim.privacy.noise import grid_units, laplaces, normals, with_rounding
+from raysim.privacy.noise import Normals, grid_units, laplaces, normals, with_rounding
 
 DRAWS = 100_000
 
@@ -46,3 +46,12 @@ def test_noise_is_rounded_to_the_nearest_step_of_the_grid():
     assert grid_units(step * np.array([0.4, 0.6, -0.6, 1.5, 2.5, -7.0])).tolist() == [0, 1, -1, 2, 2, -7]
     # Each of nine scalars moves by half a step at most, in a sum that holds a quarter of the message.
     assert with_rounding(1.0, 9, 0.25) == 1.0 + 3 * step / 2 / 0.25
+
+
+def test_noise_step_by_step_is_that_of_each_step():
+    seeded = Normals("seeded", 7, "a purpose", 3)
+    for step in (0, 5, 2):
+        assert (seeded(step, 4) == normals("seeded", (4,), 7, "a purpose", 3, step)).all()
+    system = Normals("system", 7, "a purpose", 3)
+    assert system(0, 4).shape == (4,)
+    assert (system(0, 4) != system(0, 4)).all()

@@ -147,3 +147,10 @@ def test_the_highest_error_of_heavy_tails_is_no_false_alarm():
         floor = error_floor("MAE", *sent, rows, rows, chance, draws=120, taus=(0, 0.1, 0.3))
         count += floor.figures["highest"].p <= 0.05
     assert count <= 20
+
+
+def test_no_difference_at_all_is_what_chance_always_shows():
+    floor = share_floor("sensitivity", [8] * 4, [20] * 4, [50] * 4, np.random.default_rng(0), draws=50)
+    assert floor.q == pytest.approx(0, abs=1e-20)
+    assert floor.p == 1
+    assert not floor.shown

@@ -13,9 +13,11 @@ from typing import Any
 import pytest
 
 from raysim.metrics.equity import paired_interval
-from raysim.statistics.clinical.calibration import calibration_error
+from raysim.statistics.clinical.calibration import binned, brier, calibration_error
 from raysim.statistics.clinical.calibration_spread import calibration_chance, calibration_spread
 from raysim.statistics.group_gap import error_gap, group_gap
+from raysim.statistics.noise_floor import error_floor, noise_floor, share_floor
+from raysim.statistics.spread import hartung_knapp
 from raysim.statistics.worst_decile import worst_decile_difference
 
 NUMBERS: dict[str, dict[str, Any]] = {
@@ -48,16 +50,23 @@ def test_the_numbers_of_statistics(module: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("function", "draws"),
+    ("function", "left_out"),
     [
-        (calibration_error, 1000),
-        (calibration_spread, 1000),
-        (calibration_chance, 1000),
-        (error_gap, 1000),
-        (group_gap, 1000),
-        (paired_interval, 2000),
-        (worst_decile_difference, 2000),
+        (calibration_error, {"draws": 1000}),
+        (calibration_spread, {"draws": 1000}),
+        (calibration_chance, {"draws": 1000}),
+        (error_gap, {"draws": 1000}),
+        (group_gap, {"draws": 1000}),
+        (paired_interval, {"draws": 2000, "level": 0.95}),
+        (worst_decile_difference, {"draws": 2000, "level": 0.95, "larger": True}),
+        (noise_floor, {"draws": 1000, "minimum_events": 5}),
+        (share_floor, {"draws": 1000, "minimum_rows": 5}),
+        (error_floor, {"draws": 1000, "minimum_rows": 5}),
+        (hartung_knapp, {"conservative": True}),
+        (binned, {"bins": 10}),
+        (brier, {"bins": 10}),
     ],
 )
-def test_how_many_draws_are_made(function: Callable[..., Any], draws: int) -> None:
-    assert inspect.signature(function).parameters["draws"].default == draws
+def test_what_functions_take_unless_they_are_told_otherwise(function: Callable[..., Any], left_out: dict[str, Any]):
+    parameters = inspect.signature(function).parameters
+    assert {name: parameters[name].default for name in left_out} == left_out

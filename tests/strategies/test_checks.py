@@ -162,6 +162,13 @@ def test_a_selection_picks_ascending_ids_out_of_its_candidates():
         ):
             choose(view(wrong), state, IDS, "sample", 1)
 
+    class Halves(Picks):
+        def pick(self, draw: Draw) -> Any:
+            return np.array([0.0, 3.0])
+
+    with pytest.raises(Invalid, match=r"^select: selection Halves picks array\(\[0\., 3\.\]\)"):
+        choose(view(Halves()), state, IDS, "sample", 1)
+
 
 def test_the_usual_aggregation_adds_a_sum_to_each_model_and_not_one_to_all():
     state, sums = State(BANK), np.arange(8.0).reshape(2, 4)

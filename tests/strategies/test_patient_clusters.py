@@ -18,7 +18,7 @@ from raysim.engine.job import Outcome
 from raysim.strategies.base import own_state
 from raysim.strategies.one_model.fedavg import FedAvg
 from raysim.strategies.one_model.fedprox import FedProx
-from raysim.strategies.patient_clusters.cbfl import Cbfl
+from raysim.strategies.patient_clusters.cbfl import Cbfl, MeanPatient
 from raysim.strategies.patient_clusters.cluster_models import (
     PatientState,
     most_likely_components,
@@ -27,7 +27,7 @@ from raysim.strategies.patient_clusters.cluster_models import (
 )
 from raysim.strategies.patient_clusters.continuous import MoreThanTwoValues, ask_columns
 from raysim.strategies.patient_clusters.fedgmc import FedGmc
-from raysim.strategies.patient_clusters.gaussian_mixtures import Mixture
+from raysim.strategies.patient_clusters.gaussian_mixtures import LocalMixture, Mixture
 from raysim.strategies.patient_clusters.kfed import KFed, farthest_first, local_centres, server_centres
 from raysim.strategies.selections.sampling import All, Uniform
 from tests.conftest import MakeFederation, play, store
@@ -399,3 +399,12 @@ def test_all_columns_that_hold_values_or_those_of_more_than_two():
     assert ask_columns(view, "continuous").tolist() == [1]
     with pytest.raises(ValueError, match=r"^features: continuous, but no feature takes more than two values"):
         ask_columns(view_of([hospital([1, 1], X[:2], np.ones((2, 3), bool))]), "continuous")
+
+
+def test_a_hospital_without_rows_has_no_mean_patient_and_no_mixture():
+    nobody = hospital([0, 0], np.zeros((0, 3)), np.zeros((0, 3), bool))
+    assert MeanPatient(np.array([0, 1])).answer(nobody).tolist() == []
+    assert LocalMixture(np.array([0, 1])).answer(nobody).tolist() == []
+    two = hospital([1, 1], np.array([[1.0, 2.0, 9.0], [3.0, 6.0, 9.0]]))
+    assert MeanPatient(np.array([0, 1])).answer(two).tolist() == [2.0, 4.0]
+    assert MeanPatient(np.array([0, 1])).scalars == 2

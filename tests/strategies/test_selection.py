@@ -6,7 +6,15 @@ import numpy as np
 import pytest
 
 from raysim.strategies.base import Draw
-from raysim.strategies.selections.sampling import All, ByRows, InverseSqrt, Uniform, cohort_size, weighted_sample
+from raysim.strategies.selections.sampling import (
+    All,
+    ByRows,
+    InverseSqrt,
+    Poisson,
+    Uniform,
+    cohort_size,
+    weighted_sample,
+)
 
 
 def draw(ids: np.ndarray, sizes: np.ndarray, rng: np.random.Generator) -> Draw:
@@ -64,3 +72,8 @@ def test_impossible_sizes_are_refused(fraction, minimum):
     for selection in (Uniform, ByRows, InverseSqrt):
         with pytest.raises(ValueError, match=r"fraction|minimum"):
             selection(fraction, minimum)
+
+
+def test_who_is_drawn_with_what_chance():
+    """None where hospitals are not drawn one by one, each by its own coin."""
+    assert (All().rate(), Poisson(0.3).rate(), Uniform(0.3, 2).rate()) == (1.0, 0.3, None)

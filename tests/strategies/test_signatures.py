@@ -153,3 +153,11 @@ def test_blocks_of_three_classes_are_cut_where_they_begin() -> None:
     for classes in (3, 0):  # a real label has a mean and a deviation
         for block, (begin, end) in cuts.items():
             assert signature_matrix(rows, classes, [block]) == pytest.approx(standardise(rows[:, begin:end]))
+
+
+def test_a_real_label_has_a_mean_and_a_deviation_in_place_of_prevalence():
+    rows = replace(hospital([2, 2]), y=np.array([1.0, 3.0, 3.0, 5.0]), classes=0)
+    answer = Signature().answer(rows)
+    assert answer == pytest.approx([np.log(4), 3, np.sqrt(2), 0, 0, 0])
+    nobody = replace(hospital([0, 0]), y=np.zeros(0), classes=0)
+    assert np.isnan(Signature().answer(nobody)).tolist() == [True] * 6
