@@ -141,6 +141,8 @@ def test_counts_by_hand_with_margins_and_with_logits():
     logits = np.column_stack([np.zeros(6), margins, np.full(6, -9.0)])
     assert question.answer(replace(rows, outputs=[logits])).tolist() == [6, 3, 1, 1, 1, 0]
     assert GroupCounts("sex", "Male", 0).answer(rows).tolist() == [6, 3, 1, 1, 1, 0]
+    # Where all are called positive, four are right.
+    assert question.answer(replace(rows, outputs=[np.ones(6)])).tolist() == [6, 4, 1, 1, 1, 1]
 
 
 def test_groups_of_patients():
