@@ -100,7 +100,7 @@ def test_a_run_under_noisy_figures_goes_on_bit_for_bit(federation):
     [
         ({"groups": ["sex"]}, 2, r"privacy.statistics.metrics: .*evaluation.groups: sex"),
         ({"predictions": True}, 2, r"privacy.statistics.metrics: .*evaluation.predictions"),
-        ({}, 3, r"privacy.statistics.metrics: .*two classes"),
+        ({}, 3, r"privacy.statistics.metrics: .*two classes, and data.label has 3 classes; name metr"),
     ],
 )
 def test_figures_that_noisy_counts_do_not_give_are_refused(federate, keys, classes, line):

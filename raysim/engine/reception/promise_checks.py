@@ -100,7 +100,11 @@ def _check_figures(job: Job, federation: Federation) -> None:
         return
     named = f"privacy.statistics.{MEASURED}"
     if len(federation.classes) != 2:
-        raise ConfigError(f"{named}: figures with noise are for a label of two classes; declare {MEASURED} public")
+        label = f"has {len(federation.classes)} classes" if federation.classes else "is a number"
+        raise ConfigError(
+            f"{named}: figures with noise are for a label of two classes, and data.label {label}; name {MEASURED} in "
+            "privacy.declared_public, or take a label of two classes"
+        )
     if evaluation.groups:
         raise ConfigError(
             f"{named}: figures of evaluation.groups: {', '.join(evaluation.groups)} are exact; leave one of the two out"
