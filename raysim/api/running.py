@@ -171,15 +171,17 @@ def play_comparison(
     def conclude(results: Sequence[Result], out: Manifest) -> None:
         from raysim.experiment import comparison
 
-        comparison.write_comparison(out, config, results)
+        comparison.write_comparison(out, config, results, beside=beside)
 
     with manners():
         with phase(console, READING):
+            from raysim.experiment.noise_beside import NoiseBeside
             from raysim.experiment.runs import Experiment
 
             config = reading.over_seeds(reading.resolve(config, reads=reading.COMPARISON))
             experiment = Experiment.comparing(config, out, again=again)
-        experiment.play(console, in_process=in_process, verbose=verbose, conclude=conclude)
+            beside = NoiseBeside(config.evaluation.minimum_events)
+        experiment.play(console, in_process=in_process, verbose=verbose, conclude=conclude, hear=beside.hear)
         from raysim.api.results import ComparisonResult
 
         return ComparisonResult(experiment.folder)

@@ -20,6 +20,7 @@ from raysim.data.federation import PARTS, Federation
 from raysim.engine import timing
 from raysim.engine.job import Result
 from raysim.experiment import tuning
+from raysim.experiment.noise_beside import NoiseBeside
 from raysim.metrics.labels import reporting
 from raysim.report import svg, tables
 from raysim.report.hospital import clinical
@@ -121,16 +122,22 @@ _DIFFERENCE = {"mean": "difference", "std": "difference_std", "low": "low", "hig
 
 
 def write_comparison(
-    out: Manifest, config: Config, results: Sequence[Result], first: Sequence[svg.Figure] = ()
+    out: Manifest,
+    config: Config,
+    results: Sequence[Result],
+    first: Sequence[svg.Figure] = (),
+    beside: NoiseBeside | None = None,
 ) -> pd.DataFrame:
-    """Write a comparison's files; returns its table. ``first``: figures that its page begins with."""
+    """Write a comparison's files; returns its table. ``first``: figures that its page begins with. ``beside``: who has
+    heard of results, if somebody has.
+    """
     frame, rounds = timed(per_seed(results), config, results), per_round(results)
     hospitals = per_hospital(results, config.evaluation.part)
     out.csv("hospitals.csv", hospitals)
     hospitals = for_plots(hospitals, config.evaluation.part)
     differences = tables.differences(frame, config.reference, hospitals)
     table = comparison_table(frame, differences, folds=config.data.split.folds is not None)
-    by_chance = noise.noise(results, config.evaluation.minimum_events)
+    by_chance = (beside or NoiseBeside(config.evaluation.minimum_events)).of(results)
     shown = evidence(frame, hospitals, config.reference)
     said = answer_from(shown, reporting(frame).title, by_chance)
     # First what makes its figures less than they seem.

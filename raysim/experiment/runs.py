@@ -46,6 +46,9 @@ from raysim.tracking.stores import check_reachable
 Conclude = Callable[[Sequence[Result], Manifest], None]
 """Makes of all results the files of the whole experiment."""
 
+Hear = Callable[[Result], None]
+"""Is told of each result of an experiment, in their order, while others are still played."""
+
 Begin = Callable[[Manifest], None]
 """Writes what a whole experiment needs to go on, beside its configuration."""
 
@@ -98,10 +101,11 @@ class Experiment:
         verbose: bool,
         begin: Begin | None = None,
         conclude: Conclude | None = None,
+        hear: Hear | None = None,
         kind: Literal["compare", "curve"] = "compare",
     ) -> list[Result]:
         """Run everything. Files are written and MLflow is told as each run ends; with ``conclude``, in nested runs of
-        an experiment of this ``kind``.
+        an experiment of this ``kind``. ``hear`` is told of results where runs are played in processes of their own.
 
         In a folder that goes on, what is finished is not run again.
         """
@@ -110,7 +114,7 @@ class Experiment:
             if conclude is None:
                 results = [self._run_alone(services, in_process, verbose)]
             else:
-                results = self._run_all(services, in_process, verbose, begin, conclude, kind)
+                results = self._run_all(services, in_process, verbose, begin, conclude, hear, kind)
         except ConfigError:
             raise
         except BaseException:
@@ -181,6 +185,7 @@ class Experiment:
         verbose: bool,
         begin: Begin | None,
         conclude: Conclude,
+        hear: Hear | None,
         kind: Kind,
     ) -> list[Result]:
         frozen = self.config.frozen()
@@ -202,6 +207,8 @@ class Experiment:
                     if isinstance(result, Result):
                         results.append(result)
                         whole.manifest.add(Manifest.read(run.folder))
+                        if hear is not None and services.actors is not None:
+                            hear(result)
                 services.display.conclude()
                 with resume.writing(self.folder):
                     conclude(results, whole.manifest)

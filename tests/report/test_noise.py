@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +13,7 @@ import pytest
 
 from raysim.engine.job import Result
 from raysim.engine.messages import ModelSpec
+from raysim.experiment.noise_beside import NoiseBeside
 from raysim.report import contents, tables
 from raysim.report.judgement import noise
 from raysim.report.judgement.answer import answer
@@ -61,6 +63,41 @@ def test_other_seeds_are_no_further_evidence(result: Result) -> None:
     other = Result("fedavg", False, 8, result.federation, result.outcome, result.folder)
     both, alone = noise.noise([result, other], 5), noise.noise([result], 5)
     pd.testing.assert_frame_equal(noise.table(both), noise.table(alone))
+
+
+def test_noise_is_computed_once_the_runs_of_the_first_seed_have_ended(
+    result: Result, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    others = [replace(result, label="fedprox"), replace(result, seed=8), replace(result, label="fedprox", seed=8)]
+    alone = noise.noise([result, *others], 5)
+    asked: list[list[str]] = []
+    monkeypatch.setattr(
+        noise,
+        "noise",
+        lambda results, events, real=noise.noise: (
+            asked.append([f"{each.label} {each.seed}" for each in results]) or real(results, events)
+        ),
+    )
+    beside = NoiseBeside(5)
+    for each in (result, *others):
+        beside.hear(each)
+    pd.testing.assert_frame_equal(noise.table(beside.of([result, *others])), noise.table(alone))
+    assert asked == [["fedavg 7", "fedprox 7"]], "once, without the runs of other seeds"
+
+    asked.clear()
+    (one_seed := NoiseBeside(5)).hear(result)
+    assert set(one_seed.of([result])) == {("fedavg", "global")}
+    assert asked == [["fedavg 7"]]
+
+    def fails(results: object, events: int) -> None:
+        raise RuntimeError("no memory")
+
+    monkeypatch.setattr(noise, "noise", fails)
+    failed = NoiseBeside(5)
+    for each in (result, *others):
+        failed.hear(each)
+    with pytest.raises(RuntimeError, match="no memory"):
+        failed.of([result, *others])
 
 
 def test_the_page_says_first_whether_hospitals_differ_and_has_size_and_groups_apart(result: Result) -> None:

@@ -1,0 +1,49 @@
+"""What chance alone would show, computed while runs are still being played."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from concurrent.futures import Future
+from threading import Thread
+from typing import TYPE_CHECKING
+
+from raysim.engine.job import Result
+
+if TYPE_CHECKING:
+    from raysim.report.judgement.noise import Noise
+
+
+class NoiseBeside:
+    """The noise of a comparison. It is that of the first seed, so it is computed beside the runs of the others."""
+
+    def __init__(self, minimum_events: int) -> None:
+        self._minimum_events = minimum_events
+        self._first: list[Result] = []
+        self._computed: Future[Mapping[tuple[str, str], Noise]] | None = None
+
+    def hear(self, result: Result) -> None:
+        """A run has ended. Runs are told in the order of their seeds."""
+        if self._computed is not None:
+            return
+        if not self._first or result.seed == self._first[0].seed:
+            self._first.append(result)
+            return
+        self._computed = Future()
+        Thread(target=self._compute, args=(self._computed,), name="noise", daemon=True).start()
+
+    def of(self, results: Sequence[Result]) -> Mapping[tuple[str, str], Noise]:
+        """That of all runs: what is computed already, or is now."""
+        if self._computed is None:
+            return self._noise(results)
+        return self._computed.result()
+
+    def _compute(self, computed: Future[Mapping[tuple[str, str], Noise]]) -> None:
+        try:
+            computed.set_result(self._noise(self._first))
+        except BaseException as error:  # raised where it is asked for
+            computed.set_exception(error)
+
+    def _noise(self, results: Sequence[Result]) -> Mapping[tuple[str, str], Noise]:
+        from raysim.report.judgement.noise import noise
+
+        return noise(results, self._minimum_events)
