@@ -37,12 +37,15 @@ def condense(task: Task, layout: Layout, table: str, optimizer: Optimizer) -> Co
         return None
     place = layout.names.index(table)
     V, D = layout.shapes[place]
-    numbers, condensed = np.unique(np.append(task.X, 0), return_inverse=True)
-    if not (numbers[0] >= 0 and numbers[-1] < V):  # NaN is the last
+    if not (task.X.min(initial=0) >= 0 and task.X.max(initial=0) < V):  # NaN is neither
         return None
-    entries = numbers.astype(np.int64)
-    if (entries != numbers).any():
+    numbers = task.X.astype(np.int64)
+    if (numbers != task.X).any():
         return None
+    used = np.zeros(V, np.bool_)
+    used[0] = used[numbers] = True
+    entries = np.flatnonzero(used)
+    rank = np.cumsum(used, dtype=np.int64) - 1
     part, size = layout.slices[table], layout.size
     cells = part.start + (entries[:, None] * D + np.arange(D)).ravel()
     index = np.concatenate([np.arange(part.start), cells, np.arange(part.stop, size)])
@@ -57,7 +60,7 @@ def condense(task: Task, layout: Layout, table: str, optimizer: Optimizer) -> Co
     shapes = (*layout.shapes[:place], (len(entries), D), *layout.shapes[place + 1 :])
     smaller = replace(
         task,
-        X=condensed[:-1].reshape(task.X.shape).astype(task.X.dtype),
+        X=rank[numbers].astype(task.X.dtype),
         start=task.start[index],
         pulls=[(weight, towards[index]) for weight, towards in pulls],
         linear=None if task.linear is None else task.linear[index],
