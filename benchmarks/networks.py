@@ -265,7 +265,7 @@ def main() -> None:
     if not options.kernels:
         import ray
 
-        ray.init(include_dashboard=False, log_to_driver=False, num_cpus=2)
+        ray.init(address="local", include_dashboard=False, log_to_driver=False, num_cpus=2)
         print(f"{'one round of federated averaging':<45}{'raysim s':>10}{'torch s':>10}{'times':>8}")
     for case in CASES:
         if not case.name.startswith(options.only):

@@ -21,8 +21,8 @@ A module whose features are all numbers of entries of one of its parameters may 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from typing import Any
 
 import numpy as np
@@ -33,21 +33,20 @@ from torch import Tensor, nn
 from raysim.core.errors import ConfigError
 from raysim.training.base import Layout, Model, Optimizer, Task, Vector
 from raysim.training.kernels.as_module import Margins, margins
+from raysim.training.kernels.batch_norms import BATCH_NORMS, running
 from raysim.training.kernels.by_row import RowGradients, descend
 from raysim.training.kernels.clipped import Patients
-from raysim.training.kernels.descent import combined_pull, rows_per_batch
+from raysim.training.kernels.descent import rows_per_batch
 from raysim.training.kernels.lookup import condense
 from raysim.training.kernels.module_checks import check_autocast, check_module, parameter_count
 from raysim.training.kernels.torch_contrast import Contrasting
 from raysim.training.kernels.torch_losses import TORCH_LOSSES
 from raysim.training.kernels.torch_optimizers import make_solver
+from raysim.training.kernels.torch_pulls import Pulls
 from raysim.training.kernels.vmapped import Vmapped
 from raysim.training.losses import LOG_LOSS, choose, row_losses
 from raysim.training.networks.dense import by_numpy
 from raysim.training.size import check_size
-
-BATCH_NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm)
-"""What normalises by the rows of a batch, the lazy kinds among them, which derive from these."""
 
 EVALUATED = 1024
 """Rows that are evaluated at once: a network's activations may take a hundred times as much memory as its rows."""
@@ -234,13 +233,7 @@ class ModuleModel:
         self._become(layout.split(flat))
         self.module.train()
         parameters = self._parameters
-        weight, anchor = combined_pull(task, self._dtype)
-        anchors: list[Tensor | None] = [None] * len(parameters)
-        if anchor is not None:
-            anchors = list(layout.split(self._send(anchor)).values())[: len(parameters)]
-        decays = [optimizer.weight_decay if layout.penalised(name) else 0.0 for name in layout.names]
-        pulls = [weight + decay for decay in decays[: len(parameters)]]
-        pulled = anchor is not None or any(pulls)
+        pulls = Pulls(task, optimizer, parameters, layout)
         held = None if task.frozen is None else self._indices(np.flatnonzero(task.frozen))
         kept = None if held is None else flat[held]
         solver = make_solver(optimizer.name, parameters, task.learning_rate)
@@ -254,7 +247,7 @@ class ModuleModel:
                 for parameter in parameters:
                     parameter.grad = None
                 with (
-                    _running(self._normed) if min(size, n - low) == 1 else nullcontext(),
+                    running(self._normed) if min(size, n - low) == 1 else nullcontext(),
                     torch.autocast("cpu", torch.bfloat16) if self._halves else nullcontext(),
                 ):
                     outputs = self.module(X[low : low + size])
@@ -263,12 +256,7 @@ class ModuleModel:
                 if contrast is not None:
                     loss = loss + contrast.term(X[low : low + size])
                 torch.autograd.backward(loss)
-                for parameter, factor, towards in zip(parameters, pulls, anchors, strict=True) if pulled else ():
-                    if factor or towards is not None:
-                        pull = factor * parameter.detach()
-                        if towards is not None:
-                            pull = pull - towards
-                        parameter.grad = pull if parameter.grad is None else parameter.grad.add_(pull)
+                pulls.add_gradient()
                 solver.step()
                 if held is not None and kept is not None:
                     flat[held] = kept
@@ -321,14 +309,3 @@ class ModuleModel:
 
     def _indices(self, array: NDArray[Any]) -> Tensor:
         return torch.from_numpy(np.array(array, np.int64)).to(self._device)
-
-
-@contextmanager
-def _running(parts: Sequence[nn.Module]) -> Iterator[None]:
-    """Those of ``parts`` that are in training use their running statistics for the while."""
-    training = [part for part in parts if part.training]
-    for part in training:
-        part.eval()
-    yield
-    for part in training:
-        part.train()

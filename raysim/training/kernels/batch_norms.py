@@ -1,0 +1,22 @@
+"""Layers that normalise by the rows of a batch, and the batch of one row, which has no variance."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+from torch import nn
+
+BATCH_NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm)
+"""What normalises by the rows of a batch, the lazy kinds among them, which derive from these."""
+
+
+@contextmanager
+def running(parts: Sequence[nn.Module]) -> Iterator[None]:
+    """Those of ``parts`` that are in training use their running statistics for the while."""
+    training = [part for part in parts if part.training]
+    for part in training:
+        part.eval()
+    yield
+    for part in training:
+        part.train()
