@@ -15,6 +15,7 @@ from raysim.strategies.shared.clustering import capped, number_of
 from raysim.strategies.shared.label_counts import check_classes, check_epsilon
 from raysim.strategies.shared.personalization import Personalization
 from raysim.strategies.shared.proximal import global_pull
+from raysim.strategies.shared.weights import group_weights, hospital_weights
 from tests.strategies.test_clust_psi import hospital, view_of
 
 
@@ -205,3 +206,17 @@ def test_clusters_are_at_most_one_for_each_hospital_unless_a_number_is_given():
     assert (number_of("auto", sizes), number_of("auto", sizes[:6]), number_of(7, sizes[:3])) == (5, 4, 7)
     assert capped("auto", sizes[:6]) == "clusters: 4 in place of 5, one for each hospital with training rows"
     assert [capped("auto", np.append(sizes, 5)), capped("auto", sizes[:7]), capped(3, sizes[:3])] == ["", "", ""]
+
+
+def test_weights_of_hospitals_and_of_those_of_a_group_by_hand():
+    sizes, group = np.array([6, 2, 3, 1]), np.array([1, 1, 4, 4])
+    assert hospital_weights(sizes, "samples").tolist() == [6 / 12, 2 / 12, 3 / 12, 1 / 12]
+    assert hospital_weights(sizes, "uniform").tolist() == [0.25] * 4
+    assert hospital_weights(sizes, "floor").tolist() == pytest.approx([6 / 12, 2 / 12, 3 / 12, 1 / 12])
+    assert hospital_weights(sizes, "floor", 0.2) == pytest.approx(np.array([0.5, 0.2, 0.25, 0.2]) / 1.15)
+    assert hospital_weights(sizes, "floor", 1.0).tolist() == [0.25] * 4
+    assert hospital_weights(sizes[:0], "uniform").tolist() == []
+    assert group_weights(sizes, group).tolist() == [0.75, 0.25, 0.75, 0.25]
+    assert group_weights(sizes, group, "uniform").tolist() == [0.5] * 4
+    assert group_weights(sizes, group, "floor") == pytest.approx([0.75, 0.25, 0.75, 0.25])
+    assert group_weights(sizes, group, "floor", 0.5) == pytest.approx([0.6, 0.4, 0.6, 0.4])

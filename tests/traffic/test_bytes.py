@@ -17,12 +17,16 @@ from raysim.strategies.base import (
     Objective,
     Pull,
     RowGroups,
+    State,
     Upload,
     Variates,
     Visit,
 )
 from raysim.strategies.hospital_clusters.ifca import Counted
+from raysim.strategies.one_model.fedavg import FedAvg
+from raysim.traffic.exchange import Traffic
 from raysim.traffic.ledger import Bytes, Ledger, downlink, named_rows, record_training
+from tests.strategies.test_clust_psi import hospital, view_of
 
 IDS = np.array([1, 4, 7])
 PLAIN = LocalProblem(start=np.array([0, 2, 0]), upload=Upload(np.ones(3)))
@@ -104,3 +108,27 @@ def test_what_the_experimenter_is_told_is_no_traffic(kind: str):
     ledger = Ledger()
     ledger.add(1, kind, IDS, 2)
     assert ledger.sent_by_round() == {}
+
+
+class Mixing(FedAvg):
+    """Hospitals 0 and 1 mix the second and the third of three models."""
+
+    def mixture(self, view, state):
+        return np.array([[0.0, 0.5, 0.5], [0.0, 1.0, 0.0]])
+
+
+def test_who_tells_validation_losses_receives_each_model_once_and_a_mixture_s_models():
+    """Five scalars a model; a loss is four scalars for each way of serving."""
+    view, state = view_of([hospital([1, 1])] * 2), State(np.arange(15.0).reshape(3, 5))
+    exchange = Traffic(Ledger(), Mixing(), view, 5, losses=False)
+    everyone = np.array([0, 1])
+    both = {"global": np.array([0, 0]), "cluster": np.array([0, MIXTURE])}
+    received, sent = exchange.checked(everyone, both, False, state)
+    assert (received.tolist(), sent.tolist()) == ([20, 20 + 2 * 20], [32, 32])
+    assert exchange.setup_down == 80
+    assert exchange.ledger.sent(0) == 64
+    exchange.begin(1)
+    own = {"personal": np.array([OWN, 2])}
+    assert exchange.checked(everyone, own, True, state)[0].tolist() == [20, 20]
+    assert exchange.checked(everyone, own, False, state)[0].tolist() == [0, 20]
+    assert exchange.setup_down == 80
