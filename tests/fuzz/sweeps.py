@@ -47,7 +47,7 @@ def up_to_trials() -> Iterator[None]:
         return open_session(*arguments, **options | {"in_process": True})
 
     undrawn = mock.patch("raysim.tune.results.write_plots")  # pictures take most of the time, and read nothing
-    with undrawn, mock.patch("raysim.tune.sweep.open_session", here), mock.patch("raysim.tune.sweep.drive"):
+    with undrawn, mock.patch("raysim.tune.running.places.open_session", here), mock.patch("raysim.tune.sweep.drive"):
         yield
 
 
