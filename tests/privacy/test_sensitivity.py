@@ -106,12 +106,16 @@ class History:
 
 
 def sent_is_kept(plan: Any) -> bool:
-    """Whether what hospitals remember is what they have sent, as MOON's last local model: that is of the history, too.
+    """Whether what hospitals remember comes of noisy steps, as MOON's last local model or FedPer's own part: that is of
+    the history, too, for each step's noise covers all that it moves.
 
     Under a guarantee for patients, that is; what is clipped after training is not what is remembered.
     """
-    patients = plan.release is not None and plan.release.patients is not None
-    return patients and any(phase.upload is not None and phase.visit.keep for phase in plan.problem.chain)
+    if plan.release is None or plan.release.patients is None:
+        return False
+    chain = plan.problem.chain
+    own_part = plan.private is not None and chain[-1].upload is not None
+    return own_part or any(phase.upload is not None and phase.visit.keep for phase in chain)
 
 
 def neighbours(folder: Path, seed: int, where: tuple[int, str], scale: float) -> tuple[Federation, Federation]:
