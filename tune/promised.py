@@ -27,15 +27,15 @@ def cost(
         for job, federation in zip(plan.jobs(params, "validation"), federations, strict=True)
         if job.privacy is not None
     ]
-    told = [outcome.privacy for outcome in finals if outcome.privacy is not None]
-    if not sections and not told:
+    statements = [outcome.privacy for outcome in finals if outcome.privacy is not None]
+    if not sections and not statements:
         return None
-    exact = sorted({kind for each in told for kind in each.not_private})
+    exact = sorted({kind for each in statements for kind in each.not_private})
     epsilons = [math.inf if section.epsilon is None else section.epsilon for section in sections]
-    epsilon = math.inf if exact else sum(epsilons) + sum(each.epsilon for each in told)
-    delta = sum(section.delta for section in sections) + sum(each.delta for each in told)
+    epsilon = math.inf if exact else sum(epsilons) + sum(each.epsilon for each in statements)
+    delta = sum(section.delta for section in sections) + sum(each.delta for each in statements)
     shown = "infinite" if math.isinf(epsilon) else f"{epsilon:.4g}"
-    runs = len(sections) + len(told)
+    runs = len(sections) + len(statements)
     said = f"whoever sees all {runs} runs of this sweep: epsilon at most {shown}, delta {delta:.3g}"
     if exact:
         said += f"; not private: {', '.join(exact)}"

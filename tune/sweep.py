@@ -118,8 +118,8 @@ class SweepRun:
     def _play(self, verbose: bool) -> int:
         plan, config, journal = self._plan, self._config, self._journal
         first = next(iter(self._federations.values()))
-        with SweepTracker(self._folder, plan, config, first.fingerprint) as courier:
-            courier.catch_up(journal.trials.values())
+        with SweepTracker(self._folder, plan, config, first.fingerprint) as tracker:
+            tracker.catch_up(journal.trials.values())
             choice = choose(journal.trials, plan.sweep)
             tested = self._tested_before(choice)
             if tested is None:
@@ -132,7 +132,7 @@ class SweepRun:
                     try:
                         with SweepProgress(self._console, plan.sweep, self._total, journal.trials.values()) as display:
                             silence = longest_silence(config.resources)
-                            drive(plan, config, places, journal, self._folder, [display, courier], silence)
+                            drive(plan, config, places, journal, self._folder, [display, tracker], silence)
                     finally:
                         choice = choose(journal.trials, plan.sweep)
                         results.write_tables(self._out, journal.trials, choice)
@@ -152,15 +152,15 @@ class SweepRun:
             results.write_recommended(self._out, plan, choice)
             of = (config.name, plan, choice, journal.trials, tested)
             counted = not config.hides_sizes
-            results.write_page(self._out, *of, counted=counted, events=self._events, mlflow=courier.address)
+            results.write_page(self._out, *of, counted=counted, events=self._events, mlflow=tracker.address)
             if self._ended:
                 figures = {"hypervolume": choice.hypervolume, "pareto": float(choice.front.sum())}
                 if tested:
                     figures |= {f"test_{name}": mean for name, (mean, _) in tested.items()}
                 members = {trial.number: bool(on) for trial, on in zip(choice.trials, choice.front, strict=True)}
                 note = "\n\n".join([*reason(choice), f"Files: `{self._folder.absolute()}`"])
-                courier.conclude(members, figures, self._out.paths(), note)
-        self._say(choice, tested, courier)
+                tracker.conclude(members, figures, self._out.paths(), note)
+        self._say(choice, tested, tracker)
         if not self._ended:
             return INTERRUPTED
         return FAILED if any(trial.status == "failed" for trial in journal.trials.values()) else DONE
@@ -225,7 +225,7 @@ class SweepRun:
             rounds[seed] = outcome.rounds
         return figures(finals, rounds)
 
-    def _say(self, choice: Choice, tested: Mapping[str, tuple[float, float]] | None, courier: SweepTracker) -> None:
+    def _say(self, choice: Choice, tested: Mapping[str, tuple[float, float]] | None, tracker: SweepTracker) -> None:
         if not self._ended:
             left = f"raysim resume {self._folder} goes on"
             self._line(f"stopped after {len(self._journal.trials)} of {self._total} trials; {left}")
@@ -240,10 +240,10 @@ class SweepRun:
             say(self._console, line)
         if tested:
             self._console.print(_table(choice, tested))
-        if courier.unsent:
+        if tracker.unsent:
             self._line(
-                f"warning: MLflow ({self._config.tracking.uri}) did not take {courier.unsent} records: "
-                f"{courier.error}; they are kept, 'raysim resume {self._folder}' sends them"
+                f"warning: MLflow ({self._config.tracking.uri}) did not take {tracker.unsent} records: "
+                f"{tracker.error}; they are kept, 'raysim resume {self._folder}' sends them"
             )
 
     def _line(self, text: str) -> None:

@@ -100,10 +100,10 @@ class HospitalGroup:
                 continue
             rows = federation.rows(hospital, "train")
             X, y, observed = federation.X[rows], federation.y[rows], federation.observed[rows]
-            noise, own = inquiry.noise, None
+            noise, contribution = inquiry.noise, None
             if noise is not None:
-                own = self._contributions.of(federation, hospital, noise.unit, noise.rows, work.seed)
-                X, y, observed = X[own.rows], y[own.rows], observed[own.rows]
+                contribution = self._contributions.of(federation, hospital, noise.unit, noise.rows, work.seed)
+                X, y, observed = X[contribution.rows], y[contribution.rows], observed[contribution.rows]
             with named(federation, hospital, f"answering '{question.kind}'"):
                 losses, outputs = np.empty((0, len(y))), []
                 if inquiry.models is not None:
@@ -119,14 +119,14 @@ class HospitalGroup:
                     losses=losses,
                     rng=stream(work.seed, question.kind, inquiry.round, hospital),
                     outputs=outputs,
-                    patients=partial(_patients, federation, rows, None if own is None else own.rows),
+                    patients=partial(_patients, federation, rows, None if contribution is None else contribution.rows),
                     hospital=hospital,
                 )
-                if noise is None or own is None:
+                if noise is None or contribution is None:
                     answers.append(question.answer(seen))
                 else:
                     key = (inquiry.round, hospital, *([noise.turn] if noise.turn else []))
-                    answers.append(noisy_answer(question, seen, own, noise, work.seed, *key))
+                    answers.append(noisy_answer(question, seen, contribution, noise, work.seed, *key))
         return answers
 
     def model(self, work: Work) -> Model:
@@ -272,7 +272,7 @@ class HospitalGroup:
         return scores
 
 
-def _patients(federation: Federation, rows: slice, own: NDArray[np.int64] | None) -> dict[str, NDArray[Any]]:
-    """The attributes of a hospital's ``rows``, or of those of them that are its ``own`` contribution."""
+def _patients(federation: Federation, rows: slice, contributed: NDArray[np.int64] | None) -> dict[str, NDArray[Any]]:
+    """The attributes of a hospital's ``rows``, or of those of them in its contribution, ``contributed``."""
     theirs = {name: values[rows] for name, values in federation.patients.items()}
-    return theirs if own is None else {name: values[own] for name, values in theirs.items()}
+    return theirs if contributed is None else {name: values[contributed] for name, values in theirs.items()}

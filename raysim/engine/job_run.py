@@ -141,8 +141,8 @@ class JobRun(JobServer):
         if self._strategy.uses_selection():
             view = replace(view, memory=self._job.selection.setup(view))
         self._between.setup(self._strategy, view, self._measure)
-        told, self._traffic.ledger = self._traffic.ledger, Ledger()
-        return told
+        ledger, self._traffic.ledger = self._traffic.ledger, Ledger()
+        return ledger
 
     def _measure_the_start(self) -> None:
         """Losses of the models that all begins with."""
@@ -287,7 +287,7 @@ class JobRun(JobServer):
             self._rounds.append(self._dated(row, ScheduledCohort(NOBODY, None, self._state)))
         # One that goes on from its last round has no row of it.
         row = next((row for row in self._rounds if row.round == self._round), Round(self._round, 0.0, 0, 0, 0))
-        figures = self._evaluation.enter(row, partials, told=last)
+        figures = self._evaluation.enter(row, partials, ledger_round=last)
         if self._rounds and self._round == last:
             yield row
         stopped = None if self._stopping is None else Stopped.of(self._stopping)

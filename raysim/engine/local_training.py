@@ -153,8 +153,8 @@ class LocalTraining:
     def _private(self, release: PatientRelease, task: Task, j: int) -> Task:
         """Entry ``j``'s task under a guarantee for its patients."""
         hospital = int(self._plan.ids[j])
-        own = self._own(release, hospital)
-        return with_private_steps(task, release, own, self._plan.work.seed, self._plan.round, hospital)
+        contribution = self._own(release, hospital)
+        return with_private_steps(task, release, contribution, self._plan.work.seed, self._plan.round, hospital)
 
     def _own(self, release: PatientRelease, hospital: int) -> Contribution:
         federation, seed = self._open(False), self._plan.work.seed
@@ -206,8 +206,8 @@ class LocalTraining:
         release = self._plan.release
         if upload is not None and release is not None and release.patients is not None and release.patients.pooled:
             hospital, seed = int(self._plan.ids[j]), self._plan.work.seed
-            own = self._own(release.patients, hospital)
-            delta = pooled_gradient(self._model, task, release.patients, own, seed, self._plan.round, hospital)
+            contribution = self._own(release.patients, hospital)
+            delta = pooled_gradient(self._model, task, release.patients, contribution, seed, self._plan.round, hospital)
         summed = upload is not None and upload.weight is not None and upload.what == "delta"
         limit = self._sending.limit if summed else np.inf
         if upload is not None and self._plan.attack is not None:

@@ -46,8 +46,8 @@ class JobServer:
         self._federation = Federation.open(job.work.federation)
         noise, kept = partial(statistic_noise, job.privacy), None if since is None else since.kept
         hospitals = RemoteHospitals(pool, job.work, None, None, noise)
-        known = None if since is None or since.reception is None else since.reception["first"]
-        self._first = FirstAnswers.of(job, lambda question: hospitals.answers(question, 0, None, None), known)
+        first_answers = None if since is None or since.reception is None else since.reception["first"]
+        self._first = FirstAnswers.of(job, lambda question: hospitals.answers(question, 0, None, None), first_answers)
         work, strategy = weighted(job.work, self._federation, self._first), CheckedStrategy(job.strategy, job.name)
         self._balanced = work is not job.work
         self._job, self._strategy, self._since = replace(job, work=work), strategy, since

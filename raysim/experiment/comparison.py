@@ -142,8 +142,8 @@ def write_comparison(
     said = answer_from(shown, reporting(frame).title, by_chance)
     # First what makes its figures less than they seem.
     tuned = _tuned(out)
-    known = (*tuned, *training.sentences(results), *privacy.sentences(results))
-    said = dataclasses.replace(said, reasons=(*known, *said.reasons))
+    caveats = (*tuned, *training.sentences(results), *privacy.sentences(results))
+    said = dataclasses.replace(said, reasons=(*caveats, *said.reasons))
     called = [dataclasses.replace(result, label=result.title or result.label) for result in results]
     if by_chance:
         out.csv("noise.csv", noise.table(by_chance))
@@ -225,9 +225,9 @@ def clusters_drawn(
     from raysim.report.sections import patient_clusters
 
     protocol = patient_clusters.protocol(frame, hospitals, reference, overlap)
-    for name, found in zip(CLUSTER_FILES, (composition, overlap, protocol), strict=True):
-        if found is not None:
-            out.csv(name, found)
+    for name, table in zip(CLUSTER_FILES, (composition, overlap, protocol), strict=True):
+        if table is not None:
+            out.csv(name, table)
     return [patient_clusters.drawn(composition, titles)]
 
 

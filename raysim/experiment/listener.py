@@ -115,18 +115,18 @@ def listen(
     at_work = dict(enumerate(listeners))
     try:
         with contextlib.closing(actors.play(runs, again, spared)) as events:
-            for number, told in events:
+            for number, event in events:
                 listener = listeners[number]
-                if isinstance(told, Begun):
-                    listener.begin(told.ticket, told.again)
-                elif isinstance(told, Round):
-                    listener.round(told)
-                elif isinstance(told, str):
-                    listener.services.say(told)
-                elif isinstance(told, Failed):
-                    at_work.pop(number).__exit__(type(told.error), told.error, None)
-                    if isinstance(told.error, spared):
-                        done[number] = told.error
+                if isinstance(event, Begun):
+                    listener.begin(event.ticket, event.again)
+                elif isinstance(event, Round):
+                    listener.round(event)
+                elif isinstance(event, str):
+                    listener.services.say(event)
+                elif isinstance(event, Failed):
+                    at_work.pop(number).__exit__(type(event.error), event.error, None)
+                    if isinstance(event.error, spared):
+                        done[number] = event.error
                 else:
                     with at_work.pop(number):
                         done[number] = listener.ended()

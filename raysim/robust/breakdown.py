@@ -36,11 +36,11 @@ def kappa(rule: str, m: int, f: int, neighbours: bool = False) -> float:
     if m <= 2 * f:
         return float("inf")
     ratio = f / (m - 2 * f)
-    known = {
+    coefficients = {
         "trimmed_mean": 6 * ratio * (1 + ratio),
         "krum": 6 * (1 + ratio),
         "median": 4 * (1 + ratio) ** 2,
         "geometric_median": 4 * (1 + ratio) ** 2,
     }
-    value = known.get(rule, float("nan"))
+    value = coefficients.get(rule, float("nan"))
     return 8 * f / (m - f) * (value + 1) if neighbours else value

@@ -149,12 +149,12 @@ class SecureSum:
         held, revealing = {}, set(self.revealing)
         for i in self.sharing:
             holders = [*self.around[i].tolist(), i]
-            own = self._shares(i, "own", self._own_secret(i), holders)
+            mask_shares = self._shares(i, "own", self._own_secret(i), holders)
             key = self._shares(i, "key", int.from_bytes(self._secret(i, "mask"), "little"), holders)
             for j in holders:
                 if j not in revealing:
                     continue
-                text = own[j + 1].to_bytes(33, "little") + key[j + 1].to_bytes(33, "little")
+                text = mask_shares[j + 1].to_bytes(33, "little") + key[j + 1].to_bytes(33, "little")
                 if j != i:
                     # One key for each direction: no nonce is used twice.
                     channel = self._channel(i, j)

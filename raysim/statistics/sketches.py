@@ -82,8 +82,8 @@ def correlation(first: ArrayLike, second: ArrayLike) -> Floats:
     """
     a, b = (np.asarray(sums, dtype=np.float64) for sums in (first, second))
     with np.errstate(invalid="ignore", divide="ignore"):
-        found: Floats = (a * b).sum(axis=1) / np.sqrt((a * a).sum(axis=1) * (b * b).sum(axis=1))
-    return np.clip(found, -1.0, 1.0)
+        correlations: Floats = (a * b).sum(axis=1) / np.sqrt((a * a).sum(axis=1) * (b * b).sum(axis=1))
+    return np.clip(correlations, -1.0, 1.0)
 
 
 def paired_interval(

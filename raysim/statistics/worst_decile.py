@@ -37,9 +37,9 @@ def worst_decile_difference(
     low, high = paired_interval(a, b, r, rng, figure="worst_decile", larger=larger, draws=draws, level=level)
     of_seeds = np.array(
         [
-            float(worst_decile(a[s, own], larger=larger) - worst_decile(b[s, own], larger=larger))
-            for s, own in enumerate(there)
-            if own.any()
+            float(worst_decile(a[s, present], larger=larger) - worst_decile(b[s, present], larger=larger))
+            for s, present in enumerate(there)
+            if present.any()
         ]
     )
     if np.isnan(low):

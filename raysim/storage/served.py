@@ -236,13 +236,13 @@ def _packed(division: Division | None, arrays: Arrays) -> Any:
     """A division as JSON, its arrays among ``arrays``; null where there is none. One of no plain values is not kept."""
     if division is None:
         return None
-    own: Arrays = {}
+    division_arrays: Arrays = {}
     name = type(division).__qualname__
     try:
-        value = pack(division, DIVISION, own, typed=True)
+        value = pack(division, DIVISION, division_arrays, typed=True)
     except TypeError as error:
         return {"class": name, "not_kept": str(error)}
-    arrays |= own
+    arrays |= division_arrays
     return {"class": name, "value": value}
 
 

@@ -94,7 +94,7 @@ def clusters(table: pd.DataFrame) -> Figure:
         for how in ("mean", "min", "max")
     )
     texts = [["–" if np.isnan(mean) else f"{mean:.3g}" for mean in row] for row in means]
-    told = [
+    cells = [
         f"{size} clients, alpha {alpha:g}: {_told(means[i, j], lows[i, j], highs[i, j])}"
         for i, size in enumerate(sizes)
         for j, alpha in enumerate(alphas)
@@ -104,7 +104,7 @@ def clusters(table: pd.DataFrame) -> Figure:
         [f"{alpha:g}" for alpha in alphas],
         np.log(means),
         name="clusters",
-        said=f"The mean number of clusters and its range. {'; '.join(told)}.",
+        said=f"The mean number of clusters and its range. {'; '.join(cells)}.",
         texts=texts,
         row_title="clients",
         column_title="alpha: left is unlike, right is alike",

@@ -65,8 +65,8 @@ class Ledger:
 
     def times(self, kind: str) -> int:
         """How often the hospital that has told something of a ``kind`` most often has told it."""
-        told = [np.unique(ids) for _, each, ids, _ in self.entries if each == kind]
-        return int(np.unique(np.concatenate(told), return_counts=True)[1].max(initial=0)) if told else 0
+        hospitals = [np.unique(ids) for _, each, ids, _ in self.entries if each == kind]
+        return int(np.unique(np.concatenate(hospitals), return_counts=True)[1].max(initial=0)) if hospitals else 0
 
     def sent(self, round: int) -> int:
         """All bytes that left hospitals in a round, as far as they are traffic."""

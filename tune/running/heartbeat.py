@@ -34,7 +34,7 @@ class Pulse:
 
 
 @dataclass
-class _Heard:
+class _LastSign:
     """The last sign of life, and for how many seconds the driver has seen no other."""
 
     sign: int = 0
@@ -49,7 +49,7 @@ class Heartbeats(Callback):  # type: ignore[misc]
 
     def __init__(self, folder: Path, seconds: float) -> None:
         self._folder, self._seconds = folder, seconds
-        self._heard: dict[str, _Heard] = {}
+        self._last_signs: dict[str, _LastSign] = {}
         self._looked = time.monotonic()
         self._ended: set[str] = set()
 
@@ -58,7 +58,7 @@ class Heartbeats(Callback):  # type: ignore[misc]
         return {}
 
     def on_trial_start(self, iteration: int, trials: Sequence[Any], trial: Any, **info: Any) -> None:
-        self._heard[trial.trial_id] = _Heard()
+        self._last_signs[trial.trial_id] = _LastSign()
         self._ended.discard(trial.trial_id)
 
     def on_step_end(self, iteration: int, trials: Sequence[Any], **info: Any) -> None:
@@ -75,12 +75,12 @@ class Heartbeats(Callback):  # type: ignore[misc]
         return f"silent for {self._seconds:g} s; its process was ended" if trial in self._ended else None
 
     def _listen(self, trial: Any, passed: float) -> None:
-        heard, sign = self._heard.setdefault(trial.trial_id, _Heard()), self._sign(trial.trial_id)
-        if sign != heard.sign:
-            self._heard[trial.trial_id] = _Heard(sign)
+        last, sign = self._last_signs.setdefault(trial.trial_id, _LastSign()), self._sign(trial.trial_id)
+        if sign != last.sign:
+            self._last_signs[trial.trial_id] = _LastSign(sign)
             return
-        heard.silent += passed
-        if heard.silent > self._seconds:
+        last.silent += passed
+        if last.silent > self._seconds:
             import ray
 
             self._ended.add(trial.trial_id)

@@ -73,15 +73,15 @@ def check_promise(history: History, setup: Ledger, cohorts: Callable[[int], Ids 
     for _, kind, ids, sent in setup.entries:
         if (kind, _key(ids), _key(sent)) not in kept:
             raise ValueError(f"its ledger lacks '{kind}', which hospitals told before the first round")
-    told: dict[int, set[int]] = {}
+    senders: dict[int, set[int]] = {}
     for t, kind, ids, _ in history.ledger.entries:
         if kind in UPDATES:
-            told.setdefault(t, set()).update(ids.tolist())
+            senders.setdefault(t, set()).update(ids.tolist())
     for row in history.rounds:
         due = cohorts(row.round)
-        if always and row.round not in told:
+        if always and row.round not in senders:
             raise ValueError(f"its ledger has no updates of round {row.round}")
-        if due is not None and told.get(row.round, set()) != set(due.tolist()):
+        if due is not None and senders.get(row.round, set()) != set(due.tolist()):
             raise ValueError(f"its ledger has updates of round {row.round} from others than took part")
 
 

@@ -146,13 +146,17 @@ class Evaluation:
         self.losses = TrainingLosses(losses, constant=constant)
         self._tell(0, LOSS_SCALARS * len(losses))
 
-    def enter(self, row: Round, partials: Sequence[PartialResult], *, told: int | None = None) -> dict[str, Floats]:
-        """Enter a round's metrics and training loss, as far as these were asked for, in round ``told``; None: in it.
+    def enter(
+        self, row: Round, partials: Sequence[PartialResult], *, ledger_round: int | None = None
+    ) -> dict[str, Floats]:
+        """Enter a round's metrics and training loss, as far as these were asked for.
+
+        The ledger has them in round ``ledger_round``; None: in that of ``row``.
 
         Returns hospitals' figures per model served, in id order ``[N, len(task.figures)]``.
         """
         figures: dict[str, Floats] = {}
-        told = row.round if told is None else told
+        ledger_round = row.round if ledger_round is None else ledger_round
         for model in partials[0].figures:
             figures[model] = np.concatenate([partial.figures[model] for partial in partials])[self._order]
             row.metrics[model] = self._task.summarise(figures[model], self._stays(figures[model]))
@@ -172,16 +176,18 @@ class Evaluation:
             errors = [partial.errors[model] for partial in partials if model in partial.errors]
             if errors:
                 self.errors[model] = merged(errors, self._order)
-                self._traffic.ledger.add(told, MEASURED, np.arange(len(self._totals)), self.errors[model].scalars)
-            self._enter_scores(model, row, partials, told)
+                self._traffic.ledger.add(
+                    ledger_round, MEASURED, np.arange(len(self._totals)), self.errors[model].scalars
+                )
+            self._enter_scores(model, row, partials, ledger_round)
             row.metrics[model] |= self._by_group(model, partials)
         if figures:
             # Sums over pairs, of which there are some at the end only, are four of 8 bytes, and sketches of 4 bytes.
             scalars = len(self._task.figures) * len(figures) + (PAIR_SUMS + SUMS) * len(self.pairs)
-            self._tell(told, scalars if self._noise is None else 2 * BINS)
+            self._tell(ledger_round, scalars if self._noise is None else 2 * BINS)
         for loss in self.mean_losses(partials).values():
             row.training_loss = loss
-            self._tell(told, LOSS_SCALARS)
+            self._tell(ledger_round, LOSS_SCALARS)
         return figures
 
     def predictions(self, partials: Sequence[PartialResult]) -> dict[str, NDArray[Any]]:
@@ -221,7 +227,7 @@ class Evaluation:
         """Every hospital has told so many numbers for the experimenter's sake."""
         self._traffic.ledger.add(round, MEASURED, np.arange(len(self._totals)), scalars)
 
-    def _enter_scores(self, model: str, row: Round, partials: Sequence[PartialResult], told: int) -> None:
+    def _enter_scores(self, model: str, row: Round, partials: Sequence[PartialResult], ledger_round: int) -> None:
         """Note the counts of scores, where they were asked for, and what they say of the federation's calibration."""
         for kept, sent in (
             (self.scores, [partial.scores for partial in partials]),
@@ -231,7 +237,7 @@ class Evaluation:
                 continue
             counts = in_order([each[model] for each in sent], self._order)
             if counts.rows.any():
-                self._traffic.ledger.add(told, MEASURED, np.arange(len(self._totals)), counts.scalars)
+                self._traffic.ledger.add(ledger_round, MEASURED, np.arange(len(self._totals)), counts.scalars)
                 kept[model] = counts
         if model in self.scores:
             row.metrics[model] |= calibration_metrics(self.scores[model], self._bins)

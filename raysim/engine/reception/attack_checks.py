@@ -66,6 +66,6 @@ def warnings(adversary: AdversarySection | None, aggregation: AggregationSection
     return said
 
 
-def _check_name(key: str, name: str, known: Sequence[str]) -> None:
-    if name not in known:
-        raise ConfigError(f"{key}: '{name}' is not there; {nearest(name, known)}")
+def _check_name(key: str, name: str, choices: Sequence[str]) -> None:
+    if name not in choices:
+        raise ConfigError(f"{key}: '{name}' is not there; {nearest(name, choices)}")

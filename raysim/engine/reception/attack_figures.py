@@ -41,7 +41,7 @@ def attack_figures(
         summary = task.summarise(of.figures[model][~bad], of.stays(data, model)[~bad])
         return {name: float(summary[name]) for name in names}
 
-    told = honest(outcome)
+    attacked = honest(outcome)
     without = dict.fromkeys(names, NAN) if clean is None else honest(clean)
     usual = {} if averaged is None else honest(averaged)
     harm = np.full(count, NAN)
@@ -59,8 +59,8 @@ def attack_figures(
         attack=section.attack,
         knowledge=section.known,
         bad=tuple(data.hospitals[i] for i in outcome.bad.tolist()),
-        honest=told,
-        change={name: told[name] - without[name] for name in names},
+        honest=attacked,
+        change={name: attacked[name] - without[name] for name in names},
         harm_in=_mean(harm[~bad & inside]),
         harm_out=_mean(harm[~bad & ~inside]),
         largest_bad_share=max(shares.values()),

@@ -143,10 +143,10 @@ class Byzantine:
     def lying(self, answers: Sequence[Floats], ids: Ids, target: Ids) -> list[Floats]:
         """The ``answers`` of hospitals ``ids`` where bad ones tell the mean of what honest ``target`` ones tell."""
         of_target = np.isin(ids, target)
-        told = [answer for answer, counts in zip(answers, of_target, strict=True) if counts]
-        if not told or any(answer.shape != told[0].shape for answer in told):
+        honest = [answer for answer, counts in zip(answers, of_target, strict=True) if counts]
+        if not honest or any(answer.shape != honest[0].shape for answer in honest):
             return list(answers)
-        lie = np.mean(told, axis=0)
+        lie = np.mean(honest, axis=0)
         return [
             lie.astype(answer.dtype) if bad and answer.shape == lie.shape else answer
             for answer, bad in zip(answers, np.isin(ids, self.bad), strict=True)
@@ -155,15 +155,15 @@ class Byzantine:
     def facts(self) -> dict[str, float]:
         """What became of bad updates; NaN where nothing is known of it."""
         tally = self._tally
-        told = {"bad_hospitals": float(len(self.bad)), "largest_bad_share": tally.largest}
+        facts = {"bad_hospitals": float(len(self.bad)), "largest_bad_share": tally.largest}
         if self._aggregation is not None:
             nan = float("nan")
-            told["rejecting_precision"] = tally.rejected_bad / tally.rejected if tally.rejected else nan
-            told["rejecting_recall"] = tally.rejected_bad / tally.bad if tally.bad else nan
-            told["bad_share_admitted"] = tally.admitted / tally.sums if tally.sums else nan
-            told["largest_weight"] = tally.heaviest if tally.heaviest else nan
-            told["kappa"] = tally.kappa if tally.kappa else nan
-        return told
+            facts["rejecting_precision"] = tally.rejected_bad / tally.rejected if tally.rejected else nan
+            facts["rejecting_recall"] = tally.rejected_bad / tally.bad if tally.bad else nan
+            facts["bad_share_admitted"] = tally.admitted / tally.sums if tally.sums else nan
+            facts["largest_weight"] = tally.heaviest if tally.heaviest else nan
+            facts["kappa"] = tally.kappa if tally.kappa else nan
+        return facts
 
     @property
     def memory(self) -> dict[str, Any]:
@@ -209,18 +209,18 @@ class Byzantine:
         everybody = self._adversary is not None and self._adversary.known == "all"
         for g, members in enumerate(groups):
             theirs = members[bad[members]]
-            known = members[~bad[members]] if everybody else theirs
-            if len(theirs) and len(known):
-                sent = self._sent_together(round, g, ids, honest, members, theirs, known)
+            observed = members[~bad[members]] if everybody else theirs
+            if len(theirs) and len(observed):
+                sent = self._sent_together(round, g, ids, honest, members, theirs, observed)
                 deltas[theirs] = within(sent, limit)
 
     def _sent_together(
-        self, round: int, g: int, ids: Ids, honest: Floats, members: Ids, theirs: Ids, known: Ids
+        self, round: int, g: int, ids: Ids, honest: Floats, members: Ids, theirs: Ids, observed: Ids
     ) -> Floats:
         section = self._adversary
         if section is None:
             raise ValueError("nobody attacks")
-        updates, m, f = honest[known], len(members), len(theirs)
+        updates, m, f = honest[observed], len(members), len(theirs)
         if section.attack == "alie":
             return collusion.alie(updates, m, f, section.factor)
         if section.attack == "ipm":
@@ -230,7 +230,7 @@ class Byzantine:
         if section.attack == "min_sum":
             return collusion.min_sum(updates, section.deviation)
         if section.attack == "mimic":
-            copied: Floats = updates[self._mimicked(updates, ids[known])]
+            copied: Floats = updates[self._mimicked(updates, ids[observed])]
             return copied
         assumed = honest[members]
         liars = np.isin(members, theirs)

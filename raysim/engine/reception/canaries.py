@@ -47,8 +47,8 @@ class Canaries:
             return delta
         crafted = np.zeros_like(delta)
         for k in which[self.inside[which]]:
-            own = self.parameters[k]
-            crafted[own] = min(self.length / np.sqrt(len(own)), limit / 2.0)
+            parameters = self.parameters[k]
+            crafted[parameters] = min(self.length / np.sqrt(len(parameters)), limit / 2.0)
         return crafted
 
     def fitted(self, cohort: ScheduledCohort) -> ScheduledCohort:
@@ -64,8 +64,8 @@ class Canaries:
             along: Floats = update.sums[:, self.parameters].sum(axis=(0, 2)) / root
             return along
         along = np.zeros(len(self.hospital))
-        for k, (hospital, own) in enumerate(zip(self.hospital, self.parameters, strict=True)):
-            along[k] = update.deltas[update.ids == hospital][:, own].sum() / root
+        for k, (hospital, parameters) in enumerate(zip(self.hospital, self.parameters, strict=True)):
+            along[k] = update.deltas[update.ids == hospital][:, parameters].sum() / root
         return along
 
 

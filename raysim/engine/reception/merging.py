@@ -68,8 +68,10 @@ def in_precision(problem: LocalProblem, precision: str) -> LocalProblem:
 
 def update_bits(partials: Sequence[PartialResult]) -> NDArray[np.int64] | None:
     """The bits of each entry's update, in order of its ids ``[H]``; None where nobody has sent one."""
-    told = [(partial.ids, partial.bits) for partial in partials if partial.ids is not None and partial.bits is not None]
-    if not told:
+    parts = [
+        (partial.ids, partial.bits) for partial in partials if partial.ids is not None and partial.bits is not None
+    ]
+    if not parts:
         return None
-    order = np.argsort(np.concatenate([ids for ids, _ in told]), kind="stable")
-    return np.concatenate([bits for _, bits in told])[order]
+    order = np.argsort(np.concatenate([ids for ids, _ in parts]), kind="stable")
+    return np.concatenate([bits for _, bits in parts])[order]

@@ -77,14 +77,14 @@ class FirstAnswers:
     """How many of each class there are at all hospitals together, ``[C]``; None: not asked, or exact."""
 
     @staticmethod
-    def of(job: Job, ask: Asked, known: Mapping[str, Any] | None = None) -> FirstAnswers:
-        """What hospitals answer to ``ask``; a run that goes on has the ``known`` answers, as :attr:`memory` was.
+    def of(job: Job, ask: Asked, earlier: Mapping[str, Any] | None = None) -> FirstAnswers:
+        """What hospitals answer to ``ask``; a run that goes on has the ``earlier`` answers, as :attr:`memory` was.
 
         Seeded noise is the same each time, so that these are then asked again, and nobody can have changed them.
         """
         section, sizes, labels = job.privacy, None, None
-        if known is not None and section is not None and section.noise == "system":
-            return FirstAnswers(known.get("sizes"), known.get("labels"))
+        if earlier is not None and section is not None and section.noise == "system":
+            return FirstAnswers(earlier.get("sizes"), earlier.get("labels"))
         if section is not None and section.sizes == "noisy":
             sizes = np.maximum(np.rint(np.concatenate(ask(Size()))), 1.0).astype(np.int64)
         if job.work.class_weights == "balanced" and noise_on(section, LabelCounts.kind) is not None:
@@ -99,9 +99,9 @@ class FirstAnswers:
 
 def events(section: PrivacySection, ledger: Ledger) -> dict[str, Event]:
     """What has been told with noise, by kind as the ledger has it, each with how often a hospital told it at most."""
-    told: dict[str, Event] = {}
+    by_kind: dict[str, Event] = {}
     for kind in dict.fromkeys(kind for _, kind, _, _ in ledger.entries):
         noise = noise_on(section, kind)
         if noise is not None:
-            told[kind] = replace(noise.mechanism.event, count=ledger.times(kind))
-    return told
+            by_kind[kind] = replace(noise.mechanism.event, count=ledger.times(kind))
+    return by_kind

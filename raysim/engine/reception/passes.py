@@ -107,8 +107,8 @@ def points(update: Update) -> Floats:
     if update.numbers is None:
         raise ValueError("the update has no pulls")
     pulls = update.numbers[:, None]
-    found: Floats = np.divide(update.sums, pulls, out=np.zeros_like(update.sums), where=pulls > 0)
-    return found
+    means: Floats = np.divide(update.sums, pulls, out=np.zeros_like(update.sums), where=pulls > 0)
+    return means
 
 
 def told(problem: LocalProblem, centres: Floats) -> LocalProblem:

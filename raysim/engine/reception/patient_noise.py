@@ -113,8 +113,8 @@ class PatientNoise:
         return steps
 
     def _rate(self, problem: LocalProblem) -> float:
-        own = problem.visit.learning_rate
-        return self._job.work.optimizer.learning_rate if own is None else own
+        rate = problem.visit.learning_rate
+        return self._job.work.optimizer.learning_rate if rate is None else rate
 
     def _pulls(self, problem: LocalProblem, state: State, into: Ids, patients: Floats, sums: int) -> Floats | None:
         """A step's part of the proximal terms, ``[G, P]``, which need no data: of hospitals' by their patients.

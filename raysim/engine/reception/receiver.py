@@ -168,7 +168,7 @@ class HospitalNoise:
 
     def release(self) -> Release:
         """What hospitals do before they send."""
-        section, own, counts, bit, among = self._section, 0.0, 0.0, 0.0, None
+        section, own_noise, counts, bit, among = self._section, 0.0, 0.0, 0.0, None
         if section.way in ("local", "distributed"):
             shares, vectors = self._shares, self._size * 2
             multiplier = self._multiplier
@@ -176,11 +176,11 @@ class HospitalNoise:
                 vectors = self._size * len(shares)
             if _counts(self._problem):
                 multiplier, counts = split(multiplier)
-            own = multiplier * with_rounding(self._clip, vectors, float(shares[shares > 0].min(initial=1.0)))
+            own_noise = multiplier * with_rounding(self._clip, vectors, float(shares[shares > 0].min(initial=1.0)))
             if section.way == "distributed":
                 everybody = math.sqrt(max(self._terms.left, 1))
                 counts, bit, among = counts / everybody, self._bit_noise / everybody, self._among
-        return Release(self._clip, own, among, counts, section.noise, section.tells_bits, bit)
+        return Release(self._clip, own_noise, among, counts, section.noise, section.tells_bits, bit)
 
     @property
     def _among(self) -> Floats:
@@ -221,16 +221,16 @@ class HospitalNoise:
 
     def noised(self, round: int, problem: LocalProblem, units: NDArray[np.int64]) -> NDArray[np.int64]:
         """The sums with the noise of a ``round``; the clip then moves to that of the next one."""
-        adaptive, central, told = self._section.adaptive, self._section.way == "central", 0.0
+        adaptive, central, bit_sum = self._section.adaptive, self._section.way == "central", 0.0
         if self._section.tells_bits:
-            told = float(units[-1, 0]) * 2.0**-FRACTION_BITS
+            bit_sum = float(units[-1, 0]) * 2.0**-FRACTION_BITS
             units = units[:-1]
         if central:
             units = units + self._units(round, problem, self._multiplier)
         if adaptive is not None and self._section.tells_bits:
             if central and (bits := self._bit_noise):
-                told += bits * float(normals(self._section.noise, (1,), self._job.work.seed, "dp_bits", round)[0])
-            share = min(max(0.5 + told / self._hospitals, 0.0), 1.0)
+                bit_sum += bits * float(normals(self._section.noise, (1,), self._job.work.seed, "dp_bits", round)[0])
+            share = min(max(0.5 + bit_sum / self._hospitals, 0.0), 1.0)
             self._clip = min(next_clip(self._clip, share, adaptive.quantile, adaptive.rate), self._largest)
         return self._enough(problem, units)
 
@@ -240,8 +240,8 @@ class HospitalNoise:
         if sent is None or sent.message is None or not _counts(problem) or not self._section.noise_multiplier:
             return units
         least = table()["secure.minimum"] if self._job.secure is None else self._job.secure.minimum
-        told = units[sent.sums : sent.sums + rows].reshape(-1)[: sent.message.numbers]
-        np.maximum(told, grid_units(np.array([least * self._shares.max(initial=0.0)])), out=told)
+        counts = units[sent.sums : sent.sums + rows].reshape(-1)[: sent.message.numbers]
+        np.maximum(counts, grid_units(np.array([least * self._shares.max(initial=0.0)])), out=counts)
         return units
 
     @property

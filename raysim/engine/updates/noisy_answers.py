@@ -24,9 +24,9 @@ ONE = Bounds(1.0, 1.0)
 
 
 def noisy_answer(
-    question: Question, rows: HospitalRows, own: Contribution, noise: StatisticNoise, seed: int, *key: int
+    question: Question, rows: HospitalRows, contribution: Contribution, noise: StatisticNoise, seed: int, *key: int
 ) -> Floats:
-    """The answer to ``question`` out of a noisy sum over the units of ``rows``, which are a hospital's ``own``."""
+    """The answer to ``question`` out of a noisy sum over the units of ``rows``, a hospital's ``contribution``."""
     if not isinstance(question, Summed):
         raise ConfigError(f"privacy.statistics.{question.kind}: the answer is no sum over rows; take it out")
     nobody = without_rows(rows)
@@ -34,7 +34,7 @@ def noisy_answer(
         bounds = Bounds(*question.bounds(nobody))
     except ValueError as error:
         raise ConfigError(f"privacy.statistics.{question.kind}: {error}") from None
-    sums = told(question.added(rows), own.patient, noise.mechanism, bounds, seed, f"dp {question.kind}", *key)
+    sums = told(question.added(rows), contribution.patient, noise.mechanism, bounds, seed, f"dp {question.kind}", *key)
     return question.from_sums(sums, nobody)
 
 
@@ -67,8 +67,8 @@ def noisy_counts(
     margins = outputs if outputs.ndim == 1 else outputs[:, 1] - outputs[:, 0]
     ones, counts = one_of_each_bin(margins, rows.y), []
     for i, hospital in enumerate(hospitals):
-        own = contributions.of(federation, hospital, noise.unit, noise.rows, plan.work.seed, plan.part)
-        theirs = ones[rows.offsets[i] : rows.offsets[i + 1]][own.rows]
+        contribution = contributions.of(federation, hospital, noise.unit, noise.rows, plan.work.seed, plan.part)
+        theirs = ones[rows.offsets[i] : rows.offsets[i + 1]][contribution.rows]
         key = (noise.turn, hospital)
-        counts.append(told(theirs, own.patient, noise.mechanism, ONE, plan.work.seed, "dp metrics", *key))
+        counts.append(told(theirs, contribution.patient, noise.mechanism, ONE, plan.work.seed, "dp metrics", *key))
     return np.array(counts)

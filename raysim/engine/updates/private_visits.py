@@ -41,14 +41,17 @@ class PatientRelease:
 
 
 def pooled_gradient(
-    model: Model, task: Task, release: PatientRelease, own: Contribution, seed: int, round: int, hospital: int
+    model: Model, task: Task, release: PatientRelease, contribution: Contribution, seed: int, round: int, hospital: int
 ) -> Floats:
     """What a hospital sends in a pooled ``round``, ``[P]`` in float64: its units' gradients and its share of noise."""
-    coins, patients = stream(seed, "dp_batch", round, hospital, 0), None if own.single else own.patient
-    kept = drawn(coins, own.patients, float(release.rate[hospital]), patients)
+    coins, patients = (
+        stream(seed, "dp_batch", round, hospital, 0),
+        None if contribution.single else contribution.patient,
+    )
+    kept = drawn(coins, contribution.patients, float(release.rate[hospital]), patients)
     total = np.zeros(len(task.start))
     if len(kept):
-        rows = own.rows[kept]
+        rows = contribution.rows[kept]
         patient = None if patients is None else numbered(patients[kept])
         weights = None if task.weights is None else task.weights[rows]
         start = task.start.astype(np.float64)
@@ -60,10 +63,10 @@ def pooled_gradient(
 
 
 def with_private_steps(
-    task: Task, release: PatientRelease, own: Contribution, seed: int, round: int, hospital: int
+    task: Task, release: PatientRelease, contribution: Contribution, seed: int, round: int, hospital: int
 ) -> Task:
     """The task as a visit of noisy steps, on the rows that stand for the hospital's units."""
-    rate, patient = float(release.rate[hospital]), None if own.single else own.patient
+    rate, patient = float(release.rate[hospital]), None if contribution.single else contribution.patient
     count = release.steps[hospital]
     steps = PrivateSteps(
         patient=patient,
@@ -71,13 +74,13 @@ def with_private_steps(
         steps=count,
         clip=release.clip,
         multiplier=float(release.multiplier[hospital]),
-        batch=Coins(stream(seed, "dp_batch", round, hospital), own.patients, rate, count, patient),
+        batch=Coins(stream(seed, "dp_batch", round, hospital), contribution.patients, rate, count, patient),
         noise=Normals(release.noise, seed, "dp_noise", round, hospital),
     )
-    if own.everything:
+    if contribution.everything:
         return replace(task, private=steps)
-    weights = None if task.weights is None else task.weights[own.rows]
-    return replace(task, X=task.X[own.rows], y=task.y[own.rows], weights=weights, private=steps)
+    weights = None if task.weights is None else task.weights[contribution.rows]
+    return replace(task, X=task.X[contribution.rows], y=task.y[contribution.rows], weights=weights, private=steps)
 
 
 def clippable(model: Model) -> Clippable:

@@ -56,8 +56,8 @@ class Release:
         if not self.own_noise:
             return short
         key = (seed, "dp_local", round, hospital)
-        own = self.own_noise if self.among is None else self.own_noise / float(self.among[hospital])
-        return [each + own * normals(self.noise, each.shape, *key, k) for k, each in enumerate(short)]
+        scale = self.own_noise if self.among is None else self.own_noise / float(self.among[hospital])
+        return [each + scale * normals(self.noise, each.shape, *key, k) for k, each in enumerate(short)]
 
     def counted(self, counts: Floats, seed: int, round: int, hospital: int) -> Floats:
         """What may leave of a ``hospital``'s ``counts``, which are a single 1 among zeros."""

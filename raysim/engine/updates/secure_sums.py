@@ -74,9 +74,9 @@ class Opening:
                 opened[g] = 0
             elif self.masking.execute:
                 opened[g] = secure.unmasked(units[g].view(np.uint64))
-        told = self.masking.told
-        if told is not None and told.opens and self.masking.execute:
-            opened[-1, :1] = told.unmasked(units[-1, :1].view(np.uint64))
+        of_number = self.masking.told
+        if of_number is not None and of_number.opens and self.masking.execute:
+            opened[-1, :1] = of_number.unmasked(units[-1, :1].view(np.uint64))
         return opened
 
     def scaled(self, update: Update) -> Update:
@@ -151,10 +151,10 @@ class SecureSums:
         weights = self._weights(problem, len(ids))
         scale = np.zeros(len(masking.sums))
         for g, secure in enumerate(masking.sums):
-            told = bool(weights[:, g].any())
-            self._tried += told
+            used = bool(weights[:, g].any())
+            self._tried += used
             if secure is None or not secure.opens:
-                self._given_up += told
+                self._given_up += used
                 continue
             left = np.isin(ids, secure.masking)
             whole, those = weights[:, g].sum(), weights[left, g].sum()
@@ -181,10 +181,12 @@ class SecureSums:
             sent[at] += traffic.up(p, secure.degree, shares=shares, masked=masked, reveals=reveals)
             down += int(np.sum(traffic.down(secure.degree, shares=shares)))
         if masking.told is not None:
-            told = masking.told
-            shares, masked, reveals = (np.isin(ids, left) for left in (told.sharing, told.masking, told.revealing))
-            sent += traffic.up(1, told.degree, shares=shares, masked=masked, reveals=reveals)
-            down += int(np.sum(traffic.down(told.degree, shares=shares)))
+            of_number = masking.told
+            shares, masked, reveals = (
+                np.isin(ids, left) for left in (of_number.sharing, of_number.masking, of_number.revealing)
+            )
+            sent += traffic.up(1, of_number.degree, shares=shares, masked=masked, reveals=reveals)
+            down += int(np.sum(traffic.down(of_number.degree, shares=shares)))
         if problem.objective.variates is not None:
             sent -= 4 * self._size  # counted as the change of a control variate
         return np.maximum(sent - 4, 0), down
@@ -192,8 +194,8 @@ class SecureSums:
     def most_bits(self, hospitals: int) -> int:
         """The most bits that an update has among so many hospitals, the number of its rows apart."""
         around = self._around(hospitals)
-        told = int(traffic.up(1, around)) if self._tells else 0
-        return 8 * (traffic.up(self._size, around) + told - 4)
+        number_bytes = int(traffic.up(1, around)) if self._tells else 0
+        return 8 * (traffic.up(self._size, around) + number_bytes - 4)
 
     def facts(self) -> dict[str, float]:
         """How many sums there were, and how many of them were given up."""

@@ -157,12 +157,12 @@ class Sending:
         if not release.bit or self._sums is None:
             return
         hospital = int(self._plan.ids[j])
-        told = release.short(vectors, self._plan.work.seed, self._plan.round, hospital)
+        short = release.short(vectors, self._plan.work.seed, self._plan.round, hospital)
         if self._plan.masking is not None:
-            self._plan.masking.tell(self._sums, told, hospital)
+            self._plan.masking.tell(self._sums, short, hospital)
             return
         bit = np.zeros_like(vectors[0])
-        bit[0] = told
+        bit[0] = short
         self._sums.add(len(self._sums.units) - 1, 1.0, bit)
 
     def compressed(self, j: int, delta: Floats) -> Floats:

@@ -50,16 +50,16 @@ def can_be_together(job: Job) -> bool:
 
 
 @dataclass(frozen=True, eq=False)
-class Standings(State):
-    """Where all federations stand; ``bank`` has the models of the first, then those of the second, and so on."""
+class SideBySideState(State):
+    """The state of several federations side by side; ``bank`` has the models of the first, then of the second, and so on."""
 
     each: tuple[State, ...] = ()
     """The state of each."""
 
     @staticmethod
-    def of(each: Sequence[State]) -> Standings:
+    def of(each: Sequence[State]) -> SideBySideState:
         """Those of federations in order."""
-        return Standings(bank=np.concatenate([state.bank for state in each]), each=tuple(each))
+        return SideBySideState(bank=np.concatenate([state.bank for state in each]), each=tuple(each))
 
 
 @dataclass(frozen=True)
@@ -73,12 +73,12 @@ class SideBySide(Strategy):
         return self.strategy.uses_selection()
 
     def setup(self, view: FederationView) -> State:
-        return Standings.of([self.strategy.setup(part) for part in self._views(view)])
+        return SideBySideState.of([self.strategy.setup(part) for part in self._views(view)])
 
     def select(self, view: FederationView, state: State, round: int) -> Ids:
         offset, chosen = len(view.sizes) // self.count, []
-        for j, (part, own) in enumerate(self._both(view, state)):
-            ids = self.strategy.select(part, own, round)
+        for j, (part, part_state) in enumerate(self._both(view, state)):
+            ids = self.strategy.select(part, part_state, round)
             if (ids < 0).any():
                 raise Apart("trains on pooled rows")
             chosen.append(ids + j * offset)
@@ -90,25 +90,25 @@ class SideBySide(Strategy):
     def aggregate(self, view: FederationView, state: State, update: Update) -> State:
         if update.variates is not None:
             raise Apart("has control variates")
-        each, entry, group = list(own_state(state, Standings).each), 0, 0
+        each, entry, group = list(own_state(state, SideBySideState).each), 0, 0
         parts = list(self._both(view, state))
         offset = len(view.sizes) // self.count
         for j, problem in self._problems(view, state, update.ids):
             entries = slice(entry, entry + len(problem.start))
             groups = slice(group, group + (0 if problem.sent is None else problem.sent.sums))
-            own = Update(
+            part_update = Update(
                 ids=update.ids[entries] - j * offset,
                 sums=np.zeros_like(update.sums[:1]) if problem.sent is None else update.sums[groups],
                 deltas=None if update.deltas is None else update.deltas[entries],
                 losses=None if update.losses is None else update.losses[entries],
                 problem=problem,
             )
-            each[j] = self.strategy.aggregate(*parts[j], own)
+            each[j] = self.strategy.aggregate(*parts[j], part_update)
             entry, group = entries.stop, groups.stop
-        return Standings.of(each)
+        return SideBySideState.of(each)
 
     def serve(self, view: FederationView, state: State) -> dict[str, Ids]:
-        served = [self.strategy.serve(part, own) for part, own in self._both(view, state)]
+        served = [self.strategy.serve(part, part_state) for part, part_state in self._both(view, state)]
         if any(rows.ndim > 1 for each in served for rows in each.values()):
             raise Apart("serves groups of patients")
         first = self._first(state)
@@ -118,7 +118,7 @@ class SideBySide(Strategy):
         }
 
     def mixture(self, view: FederationView, state: State) -> Floats | None:
-        mixtures = [self.strategy.mixture(part, own) for part, own in self._both(view, state)]
+        mixtures = [self.strategy.mixture(part, part_state) for part, part_state in self._both(view, state)]
         there = [mixture for mixture in mixtures if mixture is not None]
         return _blocks(there) if there else None
 
@@ -126,7 +126,7 @@ class SideBySide(Strategy):
         return self.strategy.private(next(self._views(view)))
 
     def personalize(self, view: FederationView, state: State) -> LocalProblem | None:
-        problems = [self.strategy.personalize(part, own) for part, own in self._both(view, state)]
+        problems = [self.strategy.personalize(part, part_state) for part, part_state in self._both(view, state)]
         there = [(j, problem) for j, problem in enumerate(problems) if problem is not None]
         if len(there) not in (0, self.count):
             raise Apart("personalises in some of the federations alone")
@@ -151,22 +151,22 @@ class SideBySide(Strategy):
             yield replace(view, names=view.names[mine], sizes=view.sizes[mine], ask=ask)
 
     def _both(self, view: FederationView, state: State) -> Iterator[tuple[FederationView, State]]:
-        for part, own in zip(self._views(view), own_state(state, Standings).each, strict=True):
-            if self.strategy.division(part, own) is not None:
+        for part, part_state in zip(self._views(view), own_state(state, SideBySideState).each, strict=True):
+            if self.strategy.division(part, part_state) is not None:
                 raise Apart("divides rows into groups of patients")
-            yield part, own
+            yield part, part_state
 
     def _problems(self, view: FederationView, state: State, ids: Ids) -> Iterator[tuple[int, LocalProblem]]:
         """The federations with somebody in the cohort, and what it minimises there."""
         hospitals = len(view.sizes) // self.count
-        for j, (part, own) in enumerate(self._both(view, state)):
+        for j, (part, part_state) in enumerate(self._both(view, state)):
             mine = ids[(ids >= j * hospitals) & (ids < (j + 1) * hospitals)] - j * hospitals
             if len(mine):
-                yield j, self.strategy.problem(part, own, mine)
+                yield j, self.strategy.problem(part, part_state, mine)
 
     def _first(self, state: State) -> list[int]:
         """The bank row of each federation's first model."""
-        counts = [len(own.bank) for own in own_state(state, Standings).each]
+        counts = [len(part_state.bank) for part_state in own_state(state, SideBySideState).each]
         return [0, *accumulate(counts[:-1])]
 
 
@@ -220,9 +220,9 @@ def _objective(problems: Sequence[LocalProblem], first: Sequence[int]) -> Object
         raise Apart("has unlike objectives")
     pulls = []
     for k in range(len(each[0].pulls)):
-        own = [objective.pulls[k] for objective in each]
-        weights = [np.broadcast_to(pull.weight, pull.towards.shape) for pull in own]
-        towards = [_later(pull.towards, f) for pull, f in zip(own, first, strict=True)]
+        kth_pulls = [objective.pulls[k] for objective in each]
+        weights = [np.broadcast_to(pull.weight, pull.towards.shape) for pull in kth_pulls]
+        towards = [_later(pull.towards, f) for pull, f in zip(kth_pulls, first, strict=True)]
         pulls.append(Pull(np.concatenate(weights).astype(np.float64), np.concatenate(towards)))
     return replace(each[0], pulls=tuple(pulls))
 

@@ -165,8 +165,8 @@ def _spread(hospitals: Sequence[Groups], common: float, rng: np.random.Generator
         needed = np.log(u / (1 - u)) - logit
         z = rng.standard_normal((some.stop - start, len(first)), np.float32)
         for t, (middle, tau) in enumerate(zip(middles, TAUS, strict=True)):
-            own = (middle + tau * z).astype(np.float32)
-            events = np.add.reduceat(needed < own[:, rows.hospital], first, axis=1, dtype=np.int64)
+            intercepts = (middle + tau * z).astype(np.float32)
+            events = np.add.reduceat(needed < intercepts[:, rows.hospital], first, axis=1, dtype=np.int64)
             apart = events - rows.expected
             step = apart.sum(axis=1, keepdims=True) / rows.variance.sum()
             drawn[t, some] = rows.statistic(apart - rows.variance * step)
