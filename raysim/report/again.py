@@ -48,10 +48,10 @@ def rewritten(folder: Path, hospital: str | None, out: Path | None) -> Path:
 
 def _not_ours(path: Path, folder: Path, tree: Any) -> str:
     """What is said of a file that this version cannot draw a page from, and what can be done instead."""
-    told = tree if isinstance(tree, dict) else {}
-    by = told.get("raysim")
+    content = tree if isinstance(tree, dict) else {}
+    by = content.get("raysim")
     by = by if isinstance(by, str) and re.fullmatch(r"[\w.+-]{1,40}", by, re.ASCII) else "of an unknown version"
-    command = "run" if told.get("template") == "run.html.j2" else "compare"
+    command = "run" if content.get("template") == "run.html.j2" else "compare"
     instead = f"open {folder / 'report.html'}, or " if (folder / "report.html").exists() else ""
     return (
         f"RUN: {path}, written by raysim {by}, is not what raysim {__version__} draws pages from; "

@@ -69,21 +69,21 @@ def lead(summary: Mapping[str, Any]) -> list[str]:
 
 def by_size(attack: str, figures: Mapping[str, Any]) -> str:
     """How well an attack does, and whether small hospitals leak more."""
-    told = (
+    separation = (
         f"{TITLES[attack]}: rows that were trained on are told from others with AUROC {figures['auroc']:.3f} "
         f"({figures['auroc_low']:.3f} to {figures['auroc_high']:.3f})"
     )
     if not _defined(figures["slope_low"]):
-        return f"{told}; fewer than ten hospitals have no slope on size."
+        return f"{separation}; fewer than ten hospitals have no slope on size."
     doubling = (
         f"{figures['slope_per_doubling']:+.4f} for twice the rows ({figures['slope_low']:+.4f} to "
         f"{figures['slope_high']:+.4f})"
     )
     if figures["smaller_leak_more"]:
-        return f"{told}; smaller hospitals leak more: {doubling}."
+        return f"{separation}; smaller hospitals leak more: {doubling}."
     if figures["larger_leak_more"]:
-        return f"{told}; larger hospitals leak more: {doubling}."
-    return f"{told}; that leakage depends on size cannot be shown: {doubling}."
+        return f"{separation}; larger hospitals leak more: {doubling}."
+    return f"{separation}; that leakage depends on size cannot be shown: {doubling}."
 
 
 def leaks_by_size(membership: pd.DataFrame, summary: Mapping[str, Any]) -> svg.Figure:

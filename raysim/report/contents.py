@@ -99,11 +99,11 @@ def difference_columns(table: pd.DataFrame) -> list[tuple[str, str, int]]:
     return [(figure, heading, digits) for figure, heading, _, digits, _ in columns(table) if figure in shown]
 
 
-def difference_rows(table: pd.DataFrame, names: Sequence[str], found: pd.DataFrame) -> list[Row]:
-    """Rows of the table of differences that :func:`tables.differences` found: figures minus the baseline's."""
-    if found.empty:
+def difference_rows(table: pd.DataFrame, names: Sequence[str], differences: pd.DataFrame) -> list[Row]:
+    """Rows of the table of differences, those of :func:`tables.differences`: figures minus the baseline's."""
+    if differences.empty:
         return []
-    by_key = {(d.strategy, d.model, d.figure): d for d in found.itertuples()}
+    by_key = {(d.strategy, d.model, d.figure): d for d in differences.itertuples()}
     rows = []
     for name, strategy, model in zip(names, table["strategy"], table["model"], strict=True):
         if (strategy, model, "worst_decile") not in by_key:
@@ -131,7 +131,7 @@ def noise_columns(table: pd.DataFrame, noise: Mapping[Key, Noise]) -> list[tuple
     else:
         named = {"worst_decile": "Worst decile", "p10": "10 % quantile", "p90": "90 % quantile"} | spread
     digits = 3 if kind.larger else kind.decimals(table[kind.headline]) + 1
-    there = {name for own in noise.values() for name in own.floor.figures}
+    there = {name for model_noise in noise.values() for name in model_noise.floor.figures}
     return [(name, heading, 3 if name == "gini" else digits) for name, heading in named.items() if name in there]
 
 
@@ -141,12 +141,12 @@ def noise_rows(table: pd.DataFrame, names: Sequence[str], noise: Mapping[Key, No
     """
     rows = []
     for name, key in zip(names, zip(table["strategy"], table["model"], strict=True), strict=True):
-        own = noise.get(key)
-        if own is None or not own.floor.figures:
+        model_noise = noise.get(key)
+        if model_noise is None or not model_noise.floor.figures:
             continue
-        cells = [Cell("yes" if own.floor.shown else "no", "", interval=f"p = {own.floor.p:.2f}")]
+        cells = [Cell("yes" if model_noise.floor.shown else "no", "", interval=f"p = {model_noise.floor.p:.2f}")]
         for column, _, digits in noise_columns(table, noise):
-            figure = own.floor.figures.get(column)
+            figure = model_noise.floor.figures.get(column)
             if figure is None:
                 cells.append(Cell("undefined", ""))
                 continue
@@ -174,16 +174,16 @@ def fairness_rows(table: pd.DataFrame, names: Sequence[str], noise: Mapping[Key,
     digits = 3 if kind.larger else kind.decimals(table[kind.headline]) + 1
     rows = []
     for name, key in zip(names, zip(table["strategy"], table["model"], strict=True), strict=True):
-        own = noise.get(key)
-        if own is None or not (attributes or _with_slope(table)):
+        model_noise = noise.get(key)
+        if model_noise is None or not (attributes or _with_slope(table)):
             continue
         cells = []
         if _with_slope(table):
-            slope = own.slope
+            slope = model_noise.slope
             limits = f"{signed(slope.low, 4)} to {signed(slope.high, 4)}" if np.isfinite(slope.low) else ""
             cells.append(Cell(signed(slope.slope, 4) if limits else "undefined", "", interval=limits))
         for attribute in attributes:
-            gap = own.gaps.get(attribute)
+            gap = model_noise.gaps.get(attribute)
             if gap is None:
                 cells.append(Cell("\N{EN DASH}", ""))
             elif np.isfinite(gap.of.value):
@@ -195,7 +195,7 @@ def fairness_rows(table: pd.DataFrame, names: Sequence[str], noise: Mapping[Key,
 
 
 def _attributes(noise: Mapping[Key, Noise]) -> list[str]:
-    return list(dict.fromkeys(attribute for own in noise.values() for attribute in own.gaps))
+    return list(dict.fromkeys(attribute for model_noise in noise.values() for attribute in model_noise.gaps))
 
 
 def _with_slope(table: pd.DataFrame) -> bool:
@@ -220,19 +220,19 @@ def undefined_sentence(hospitals: pd.DataFrame | None, table: pd.DataFrame, part
         return f"{count} {'hospital is' if count == 1 else 'hospitals are'} undefined: {left}." if count else ""
     tested = hospitals[hospitals["n_test"] > 0]
     undefined = ~np.isfinite(tested[kind.headline].to_numpy(float))
-    found = [str(name) for name in tested.loc[undefined, "hospital"].unique()]
-    if not found:
+    names = [str(name) for name in tested.loc[undefined, "hospital"].unique()]
+    if not names:
         return ""
-    more = len(found) - NAMED
-    shown = listed([*found[:NAMED], f"{more} more"] if more > 0 else found)
+    more = len(names) - NAMED
+    shown = listed([*names[:NAMED], f"{more} more"] if more > 0 else names)
     of = tested["hospital"].nunique()
     if "seed" not in tested or tested["seed"].nunique() == 1:
         why += ", and they are left out of every figure"
-        return f"{len(found)} of {of} hospitals with {part} rows are undefined: {why}. These are {shown}."
+        return f"{len(names)} of {of} hospitals with {part} rows are undefined: {why}. These are {shown}."
     never = int((~tested.assign(defined=~undefined).groupby("hospital")["defined"].any()).sum())
     none = f" {never} of them are undefined under all seeds and in no figure." if never else ""
     return (
-        f"{len(found)} of {of} hospitals with {part} rows are undefined under at least one seed ({shown}): {why}, and "
+        f"{len(names)} of {of} hospitals with {part} rows are undefined under at least one seed ({shown}): {why}, and "
         f"they are left out of that seed's figures.{none}"
     )
 
@@ -247,11 +247,11 @@ def worst_served(hospitals: pd.DataFrame | None, part: str = "test") -> dict[str
     means = tables.hospital_means(hospitals)
     model, kind = means["model"].iloc[-1], reporting(means)
     figure, title, called = kind.headline, kind.title, MODELS.get(str(model), f"{model} model")
-    known = means[(means["model"] == model) & means[figure].notna() & (means["n_test"] > 0)]
-    known = known.sort_values(figure, ascending=kind.larger)
-    digits = kind.decimals(known[figure])
+    defined = means[(means["model"] == model) & means[figure].notna() & (means["n_test"] > 0)]
+    defined = defined.sort_values(figure, ascending=kind.larger)
+    digits = kind.decimals(defined[figure])
     limits = _limits(hospitals, str(model), figure)
-    tenth = -(-len(known) // 10)
+    tenth = -(-len(defined) // 10)
     which = f"The {NAMED} hospitals" if tenth > NAMED else "The tenth of hospitals"
     rows = [
         {
@@ -261,10 +261,10 @@ def worst_served(hospitals: pd.DataFrame | None, part: str = "test") -> dict[str
             "figure": f"{value:.{digits}f}",
             "interval": "{:.{digits}f} to {:.{digits}f}".format(*limits[name], digits=digits) if name in limits else "",
         }
-        for name, stays, tested, value in known[["hospital", "stays", "n_test", figure]].head(NAMED).to_numpy()
+        for name, stays, tested, value in defined[["hospital", "stays", "n_test", figure]].head(NAMED).to_numpy()
     ]
-    if len(known) < FEW_HOSPITALS:
-        caption = f"The hospital with the {kind.worst} {title} under the {called}, of {len(known)}."
+    if len(defined) < FEW_HOSPITALS:
+        caption = f"The hospital with the {kind.worst} {title} under the {called}, of {len(defined)}."
     else:
         caption = f"{which} with the {kind.worst} {title} under the {called}, {kind.worst} first."
     caption += f" Few {part} rows: uncertain {title}."
@@ -277,9 +277,9 @@ def _limits(hospitals: pd.DataFrame, model: str, figure: str) -> dict[str, tuple
     low, high = f"{figure}_low", f"{figure}_high"
     if not {low, high} <= set(hospitals) or ("seed" in hospitals and hospitals["seed"].nunique() > 1):
         return {}
-    own = hospitals[hospitals["model"] == model] if "model" in hospitals else hospitals
-    own = own[own[low].notna() & own[high].notna()]
-    return {str(name): (float(a), float(b)) for name, a, b in own[["hospital", low, high]].to_numpy()}
+    rows = hospitals[hospitals["model"] == model] if "model" in hospitals else hospitals
+    rows = rows[rows[low].notna() & rows[high].notna()]
+    return {str(name): (float(a), float(b)) for name, a, b in rows[["hospital", low, high]].to_numpy()}
 
 
 def run_lead(
@@ -324,6 +324,6 @@ def _of_mean(hospitals: pd.DataFrame | None, model: str, kind: TaskKind) -> Limi
     low, high = f"{kind.headline}_low", f"{kind.headline}_high"
     if hospitals is None or not {low, high} <= set(hospitals):
         return Limits(float("nan"), float("nan"))
-    own = hospitals[hospitals["model"] == model]
+    rows = hospitals[hospitals["model"] == model]
     within = (0.0, 1.0) if kind.larger else (0.0, float("inf"))
-    return mean_interval(own[kind.headline], own[low], own[high], own["n_test"], within=within)
+    return mean_interval(rows[kind.headline], rows[low], rows[high], rows["n_test"], within=within)

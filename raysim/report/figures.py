@@ -41,27 +41,33 @@ def by_size(
     bound = (-np.inf, 1.0) if kind.larger else (0.0, np.inf)
     y = svg.linear(f"{kind.title} at the hospital", defined[kind.headline], within=bound, count=4)
     several = "seed" in hospitals and hospitals["seed"].nunique() > 1
-    told = {(str(row["strategy"]), str(row["model"])): row for row in table.to_dict("records")}
+    row_of = {(str(row["strategy"]), str(row["model"])): row for row in table.to_dict("records")}
     charts = []
     for k, (key, group) in enumerate(means.groupby(KEYS, sort=False)):
-        own = (str(key[0]), str(key[1]))
-        if own not in names:
+        model_key = (str(key[0]), str(key[1]))
+        if model_key not in names:
             continue
         here = group[(group["n_test"] > 0) & group[kind.headline].notna() & (group["stays"] > 0)]
         chart = svg.Chart(
-            x, y, name=f"size-{k}", title=names[own], said=_of_sizes(here, told[own], kind), width=svg.PANEL, height=230
+            x,
+            y,
+            name=f"size-{k}",
+            title=names[model_key],
+            said=_of_sizes(here, row_of[model_key], kind),
+            width=svg.PANEL,
+            height=230,
         )
         of = [numbers.get(str(name), -1) for name in here["hospital"]]
         many = len(here) > FEW_DOTS
         chart.dots(
             here["stays"],
             here[kind.headline],
-            looks[own],
+            looks[model_key],
             of=of,
             size=3.0 if many else 4.5,
             class_="many" if many else None,
         )
-        slope = float(told[own].get("size_bias", np.nan))
+        slope = float(row_of[model_key].get("size_bias", np.nan))
         if len(here) >= 10 and np.isfinite(slope):
             ends = np.array([here["stays"].min(), here["stays"].max()])
             middle = np.log(here["stays"].to_numpy(float)).mean()
@@ -79,13 +85,13 @@ def by_size(
     ]
 
 
-def _of_sizes(here: pd.DataFrame, told: Mapping[Hashable, object], kind: TaskKind) -> str:
+def _of_sizes(here: pd.DataFrame, row: Mapping[Hashable, object], kind: TaskKind) -> str:
     values = here[kind.headline].to_numpy(float)
     if not len(values):
         return f"No hospital has a defined {kind.title}."
     digits = kind.decimals(values)
     low, high = (number(float(value), digits) for value in (values.min(), values.max()))
-    slope = number(float(str(told.get("size_bias", "nan"))), digits + 1, sign=True)
+    slope = number(float(str(row.get("size_bias", "nan"))), digits + 1, sign=True)
     return (
         f"Scatter plot of {kind.title} against stays: {len(values)} hospitals from {low} to {high}, size bias {slope}."
     )
@@ -166,34 +172,43 @@ def curves(
     metric = metric or kind.headline
     if metric not in rounds:
         return []
-    known = rounds if "model" in rounds else rounds.assign(model="global")
-    known = known[np.isfinite(known[metric].astype(float))]
-    if known["round"].nunique() < 2:  # a point for each strategy is no curve
+    evaluated = rounds if "model" in rounds else rounds.assign(model="global")
+    evaluated = evaluated[np.isfinite(evaluated[metric].astype(float))]
+    if evaluated["round"].nunique() < 2:  # a point for each strategy is no curve
         return []
     title, axis = title or f"Mean {kind.title} by round", axis or f"mean {kind.title} over hospitals"
     lines = []
-    for key, group in known.groupby(KEYS, sort=False):
-        own = (str(key[0]), str(key[1]))
-        own = own if own in names else next((other for other in names if other[0] == own[0]), own)
+    for key, group in evaluated.groupby(KEYS, sort=False):
+        model_key = (str(key[0]), str(key[1]))
+        model_key = (
+            model_key if model_key in names else next((other for other in names if other[0] == model_key[0]), model_key)
+        )
         by_round = group.groupby("round")[metric].agg(["mean", "std"]).sort_index()
-        lines.append((own, by_round.index.to_numpy(float), by_round["mean"].to_numpy(), by_round["std"].to_numpy()))
+        lines.append(
+            (model_key, by_round.index.to_numpy(float), by_round["mean"].to_numpy(), by_round["std"].to_numpy())
+        )
     ends = [values[-1] for *_, values, _ in lines]
     digits = kind.decimals(ends) if metric == kind.headline else 4
-    said = "; ".join(f"{names.get(own, own[0])} ends at {number(values[-1], digits)}" for own, _, values, _ in lines)
+    said = "; ".join(
+        f"{names.get(model_key, model_key[0])} ends at {number(values[-1], digits)}"
+        for model_key, _, values, _ in lines
+    )
     every = [np.concatenate([m - np.nan_to_num(s), m + np.nan_to_num(s)]) for *_, m, s in lines]
     chart = svg.Chart(
-        svg.linear("round", known["round"], margin=0.01, whole=True),
+        svg.linear("round", evaluated["round"], margin=0.01, whole=True),
         svg.linear(axis, np.concatenate(every)),
         name=name,
         said=f"Line plot by round. {said}.",
         height=290.0,
     )
-    for own, x, mean, std in lines:
-        look = looks.get(own, svg.style(*own))
+    for model_key, x, mean, std in lines:
+        look = looks.get(model_key, svg.style(*model_key))
         chart.band(x, mean - std, mean + std, look)
         chart.marked_line(x, mean, look)
     several = "seed" in rounds and rounds["seed"].nunique() > 1
-    entries = [(names.get(own, own[0]), looks.get(own, svg.style(*own))) for own, *_ in lines]
+    entries = [
+        (names.get(model_key, model_key[0]), looks.get(model_key, svg.style(*model_key))) for model_key, *_ in lines
+    ]
     text = caption or f"Mean {kind.title} over hospitals after each round."
     band = " Bands: one deviation over seeds." if several else ""
     return [svg.figure(name, title, [chart], text + band, svg.legend(entries, lines=True))]

@@ -74,7 +74,7 @@ def clusters(results: Sequence[Result], names: Names) -> list[svg.Figure]:
             )
     if not charts:
         return []
-    told = (
+    signature_note = (
         " What hospitals sent are their signatures, by which they were clustered: means over a cluster. Features are "
         f"in deviations from the mean of all hospitals; shown are the {TOLD_FEATURES} in which clusters differ most. "
         "Darker is farther from that mean."
@@ -85,7 +85,7 @@ def clusters(results: Sequence[Result], names: Names) -> list[svg.Figure]:
             "Who is in which cluster",
             charts,
             "The share of a cluster's hospitals with each attribute; the number of its hospitals in brackets. Clusters "
-            f"are those of seed {results[0].seed}; their numbers mean nothing beyond one strategy.{told}",
+            f"are those of seed {results[0].seed}; their numbers mean nothing beyond one strategy.{signature_note}",
         )
     ]
 
@@ -155,17 +155,17 @@ def cluster_means(
     raw = np.concatenate([size, of_label, np.nanmean(missing, axis=1, keepdims=True)], axis=1)
     deviations = standardise(fill_with_column_means(np.concatenate([raw, mean], axis=1)))
     inside = [rows == k for k in there]
-    far = np.stack([deviations[own].mean(axis=0) for own in inside], axis=1)
+    far = np.stack([deviations[members].mean(axis=0) for members in inside], axis=1)
     first = 2 + label
     most = first + np.argsort(-np.ptp(far[first:], axis=1), kind="stable")[:TOLD_FEATURES]
     chosen = [*range(first), *most.tolist()]
     texts: list[list[str]] = []
     for column in chosen:
         if column == 0:
-            texts.append([f"{np.exp(np.nanmean(size[own])):,.0f}" for own in inside])
+            texts.append([f"{np.exp(np.nanmean(size[members])):,.0f}" for members in inside])
         elif column < first:
             share = column > label or bool(federation.classes)
-            values = [float(np.nanmean(raw[own, column])) for own in inside]
+            values = [float(np.nanmean(raw[members, column])) for members in inside]
             texts.append([f"{value:.1%}" if share else number(value, 2) for value in values])
         else:
             texts.append([number(float(value), 1, sign=True) for value in far[column]])

@@ -23,10 +23,10 @@ def names(table: pd.DataFrame, titles: Mapping[str, str]) -> dict[Key, str]:
     """
     labels = dict.fromkeys(table["strategy"])
     said = [titles.get(label, label) for label in labels]
-    own = {label: f"{t} ({label})" if said.count(t) > 1 else t for label, t in zip(labels, said, strict=True)}
+    name_of = {label: f"{t} ({label})" if said.count(t) > 1 else t for label, t in zip(labels, said, strict=True)}
     several = table.groupby("strategy")["model"].nunique()
     return {
-        (label, model): own[label]
+        (label, model): name_of[label]
         + (f", {MODELS.get(model, model)}" if several[label] > 1 else "")
         + (" (reference)" if yardstick else "")
         for label, model, yardstick in zip(table["strategy"], table["model"], yardsticks(table), strict=True)

@@ -149,8 +149,8 @@ def comparison_page(
     against = tables.baseline_of(table, baseline)
     few = tables.few(table)
     best = None if shown is None else shown.entries[shown.best].key
-    own, gained = _hospitals(results, called, baseline, best, part, hospitals)
-    numbers = {card["name"]: number for number, card in enumerate(own["hospitals"])}
+    cards, gained = _hospitals(results, called, baseline, best, part, hospitals)
+    numbers = {card["name"]: number for number, card in enumerate(cards["hospitals"])}
     one_by_one = not _too_many(results)
     pictures = figures.by_size(hospitals if one_by_one else None, table, called, looks, numbers)
     pictures += [] if few else figures.trade_offs(table, called, looks)
@@ -182,7 +182,7 @@ def comparison_page(
             "evidence": "" if hospitals is None else judged.sentence(hospitals, part),
             "judged": "" if hospitals is None else judged.in_short(hospitals, part),
             "events": [] if hospitals is None else judged.events_figure(hospitals, part),
-            "cards": own,
+            "cards": cards,
             "gains": [] if gained is None else gained.sentences(),
             "gain_figures": [] if gained is None or not one_by_one else gains.figure(gained),
             "columns": [heading for _, heading, *_ in columns(table)],
@@ -236,9 +236,9 @@ def run_page(
     called: dict[Key, str] = {(str(a), str(b)): MODELS.get(str(b), str(b)) for a, b in table[tables.KEYS].to_numpy()}
     looks = figures.styles(table)
     listed = [result] if result else []
-    own, _ = _hospitals(listed, called, "", None, part, hospitals)
+    cards, _ = _hospitals(listed, called, "", None, part, hospitals)
     one_by_one = not _too_many(listed)
-    numbers = {card["name"]: number for number, card in enumerate(own["hospitals"])}
+    numbers = {card["name"]: number for number, card in enumerate(cards["hospitals"])}
     return Page(
         "run.html.j2",
         {
@@ -261,7 +261,7 @@ def run_page(
             ],
             "evidence": "" if hospitals is None or hospitals.empty else judged.sentence(hospitals, part),
             "events": [] if hospitals is None or hospitals.empty else judged.events_figure(hospitals, part),
-            "cards": own,
+            "cards": cards,
             "gain_figures": []
             if result is None or not one_by_one
             else gains.standing(gains.served([result], (result.label, models[-1])), kind, models[-1]),

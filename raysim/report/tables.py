@@ -104,11 +104,11 @@ def differences(
             continue
         sides = None if panel is None else panel.sides((str(strategy), str(model)), against)
         difference = None if sides is None else paired(*sides)
-        own = group.set_index("seed")
-        seeds = own.index.intersection(base.index)
+        by_seed = group.set_index("seed")
+        seeds = by_seed.index.intersection(base.index)
         for figure in figures_in(per_seed):
-            found = paired_difference(own.loc[seeds, figure], base.loc[seeds, figure])
-            mean, low, high = found.mean, float("nan"), float("nan")
+            of_seeds = paired_difference(by_seed.loc[seeds, figure], base.loc[seeds, figure])
+            mean, low, high = of_seeds.mean, float("nan"), float("nan")
             if sides is not None and difference is not None and figure in kind.intervals:
                 if figure == kind.headline and difference.hospitals:
                     mean, (low, high) = difference.difference, difference.population()
@@ -116,7 +116,7 @@ def differences(
                     # A stream for each row and figure: adding a strategy does not move another's interval.
                     rng = stream(seed, f"interval/{strategy}/{model}/{figure}")
                     low, high = worst_decile_difference(*sides, rng, larger=kind.larger)
-            rows.append((strategy, model, figure, mean, found.std, found.pairs, low, high))
+            rows.append((strategy, model, figure, mean, of_seeds.std, of_seeds.pairs, low, high))
     return pd.DataFrame(rows, columns=names)
 
 
@@ -145,8 +145,8 @@ def margins(per_seed: pd.DataFrame) -> pd.DataFrame:
 
     groups = complete(per_seed).drop(columns=["seed", "yardstick"]).groupby(KEYS, sort=False)
     counts = groups.count()
-    found: pd.DataFrame = groups.std(ddof=1) / np.sqrt(counts) * t.ppf(0.975, counts - 1)
-    return found
+    half_widths: pd.DataFrame = groups.std(ddof=1) / np.sqrt(counts) * t.ppf(0.975, counts - 1)
+    return half_widths
 
 
 def baseline_of(table: pd.DataFrame, baseline: str) -> tuple[str, str] | None:

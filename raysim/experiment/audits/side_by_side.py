@@ -51,7 +51,7 @@ def can_be_together(job: Job) -> bool:
 
 @dataclass(frozen=True, eq=False)
 class SideBySideState(State):
-    """The state of several federations side by side; ``bank`` has the models of the first, then of the second, and so on."""
+    """The state of several federations; ``bank`` has the models of the first, then those of the second, and so on."""
 
     each: tuple[State, ...] = ()
     """The state of each."""

@@ -78,9 +78,12 @@ def of_runs(runs: Sequence[tuple[str, str, Path]], hospital: str = EVERYWHERE) -
     for label, name, folder in runs:
         if (folder / FIGURES).is_file():
             folders.setdefault((label, name), []).append(folder)
-    last = {label: _models(own[0])[-1] for (label, _), own in folders.items()}
+    last = {label: _models(seed_folders[0])[-1] for (label, _), seed_folders in folders.items()}
     styles = svg.styles(list(last.items()), among=[label for label, *_ in runs])
-    return [_served(name, own, last[at], styles[at, last[at]], hospital) for (at, name), own in folders.items()]
+    return [
+        _served(name, seed_folders, last[at], styles[at, last[at]], hospital)
+        for (at, name), seed_folders in folders.items()
+    ]
 
 
 def of_run(label: str, folder: Path, hospital: str = EVERYWHERE) -> list[Served]:
@@ -203,16 +206,16 @@ def over_runs(stacked: pd.DataFrame, keys: Sequence[str], value: str = "value") 
 def _means(stacked: pd.DataFrame, keys: list[str]) -> pd.DataFrame:
     """Of the rows of several seeds one for each of ``keys``: means, with the interval over patients and seeds."""
     value = next(name for name in ("value", "observed") if name in stacked)
-    row, found = over_runs(stacked, keys, value)
+    row, estimates = over_runs(stacked, keys, value)
     groups = stacked.groupby(keys, sort=False, dropna=False)
     several = groups.size().to_numpy() > 1
     if not several.any():
         return row
     numbers = [str(name) for name in stacked.select_dtypes("number") if name not in keys]
     row[numbers] = np.where(several[:, None], groups[numbers].mean().to_numpy(float), row[numbers].to_numpy(float))
-    row[value] = np.where(several, found.value, row[value])
-    limited = several & ~np.isnan(found.low)  # what only has a limit above, as what chance explains, keeps its mean
-    for name, limit in (("low", found.low), ("high", found.high)):
+    row[value] = np.where(several, estimates.value, row[value])
+    limited = several & ~np.isnan(estimates.low)  # what only has a limit above, as what chance explains, keeps its mean
+    for name, limit in (("low", estimates.low), ("high", estimates.high)):
         row[name] = np.where(limited, limit, row[name])
     return row
 

@@ -109,9 +109,9 @@ def served(results: Sequence[Result], key: Key) -> Served:
 
     ``results`` are of any strategies and seeds; those of ``key`` count.
     """
-    own = [result for result in results if result.label == key[0] and key[1] in result.outcome.figures]
-    each = [_of_seed(result.outcome, key[1], result.federation.task) for result in own]
-    bounds = (0.0, 1.0) if own[0].federation.task.larger else (0.0, np.inf)
+    runs = [result for result in results if result.label == key[0] and key[1] in result.outcome.figures]
+    each = [_of_seed(result.outcome, key[1], result.federation.task) for result in runs]
+    bounds = (0.0, 1.0) if runs[0].federation.task.larger else (0.0, np.inf)
     return Served(*over_seeds(*np.stack(each, axis=1), within=bounds))
 
 
@@ -197,13 +197,13 @@ def caterpillar(gains: Gains) -> svg.Chart | None:
     return chart
 
 
-def standing(own: Served, kind: TaskKind, model: str) -> list[svg.Figure]:
+def standing(figures: Served, kind: TaskKind, model: str) -> list[svg.Figure]:
     """Each hospital's headline figure under one model with its interval, from the worst to the best."""
     sign = 1 if kind.larger else -1
-    order = [h for h in np.argsort(sign * own.value, kind="stable").tolist() if np.isfinite(own.value[h])]
+    order = [h for h in np.argsort(sign * figures.value, kind="stable").tolist() if np.isfinite(figures.value[h])]
     if not order:
         return []
-    value, low, high = (each[order] for each in (own.value, own.low, own.high))
+    value, low, high = (each[order] for each in (figures.value, figures.low, figures.high))
     rank = np.arange(1, len(order) + 1, dtype=float)
     digits = kind.decimals(value)
     chart = svg.Chart(

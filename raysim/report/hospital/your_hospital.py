@@ -145,10 +145,10 @@ def _clinical(results: Sequence[Result], recommended: Key | None) -> dict[str, l
         return {}
     rows = pd.concat(tables, ignore_index=True)
     chance = rows[rows["figure"] == FLOOR].groupby("hospital")["high"].mean()
-    first, found = over_runs(rows[rows["figure"] != FLOOR].reset_index(drop=True), ["hospital", "figure", "at"])
-    told: dict[str, list[list[str]]] = {}
+    first, estimates = over_runs(rows[rows["figure"] != FLOOR].reset_index(drop=True), ["hospital", "figure", "at"])
+    lines: dict[str, list[list[str]]] = {}
     of_rows = zip(*(first[name].tolist() for name in ("hospital", "figure", "at", "undefined")), strict=True)
-    figures = zip(*(each.tolist() for each in found), strict=True)
+    figures = zip(*(each.tolist() for each in estimates), strict=True)
     for (hospital, figure, at, undefined), (value, low, high, seeds) in zip(of_rows, figures, strict=True):
         text = with_interval(value, low, high, 2)
         if not seeds:
@@ -159,8 +159,8 @@ def _clinical(results: Sequence[Result], recommended: Key | None) -> dict[str, l
             text += ", no interval"
         if 0 < seeds < len(files):
             text += f", of {seeds} of {len(files)} seeds"
-        told.setdefault(str(hospital), []).append([CLINICAL[str(figure)].format(at=float(at)), text])
-    return told
+        lines.setdefault(str(hospital), []).append([CLINICAL[str(figure)].format(at=float(at)), text])
+    return lines
 
 
 def _sent(results: Sequence[Result]) -> dict[str, NDArray[np.float64]]:

@@ -198,11 +198,11 @@ def _references(shown: Evidence) -> list[str]:
 def _noise(shown: Evidence, noise: Mapping[Key, Noise]) -> list[str]:
     """Whether the recommended model serves hospitals and patients differently, beyond what test noise explains."""
     entry = shown.entries[shown.best]
-    own = noise.get(entry.key)
-    if own is None:
+    model_noise = noise.get(entry.key)
+    if model_noise is None:
         return []
-    of = entry.name if shown.one_seed else f"{entry.name}, seed {own.seed} alone"
-    return [f"{of}: {sentence}" for sentence in own.sentences()]
+    of = entry.name if shown.one_seed else f"{entry.name}, seed {model_noise.seed} alone"
+    return [f"{of}: {sentence}" for sentence in model_noise.sentences()]
 
 
 def _caution(shown: Evidence) -> str:

@@ -174,11 +174,11 @@ def forest(
     panels = [_forest(rows, f"{kind.title}, mean over hospitals", base.name, "forest-mean", kind.larger)]
     worst = []
     for key, group in differences[differences["figure"] == "worst_decile"].groupby(KEYS, sort=False):
-        found = group.iloc[0]
-        own = (str(key[0]), str(key[1]))
-        if np.isfinite(found["low"]) and own in names and own not in base.members:
-            limits = Limits(found["low"], found["high"])
-            worst.append((names[own], looks[own], float(found["mean"]), limits))
+        difference = group.iloc[0]
+        model_key = (str(key[0]), str(key[1]))
+        if np.isfinite(difference["low"]) and model_key in names and model_key not in base.members:
+            limits = Limits(difference["low"], difference["high"])
+            worst.append((names[model_key], looks[model_key], float(difference["mean"]), limits))
     if worst:
         panels.append(_forest(worst, f"{kind.title} of the worst tenth", base.name, "forest-worst", kind.larger))
     one = " One training seed shows nothing of the methods: these are intervals of the trained models." * shown.one_seed

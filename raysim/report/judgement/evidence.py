@@ -76,8 +76,8 @@ class Evidence:
     def renamed(self, names: Mapping[Key, str]) -> Evidence:
         """The same evidence with other names for strategies and models."""
 
-        def entry(own: Entry) -> Entry:
-            return replace(own, name=names[own.key], called=tuple(names[key] for key in own.members))
+        def entry(original: Entry) -> Entry:
+            return replace(original, name=names[original.key], called=tuple(names[key] for key in original.members))
 
         return replace(self, entries=tuple(map(entry, self.entries)), references=tuple(map(entry, self.references)))
 

@@ -64,12 +64,12 @@ class Noise:
         said = [self.floor.sentence()]
         if np.isfinite(self.slope.low):
             said.append(size_sentence(self.slope))
-        known = {attribute: gap.of for attribute, gap in self.gaps.items() if np.isfinite(gap.of.p)}
+        tested = {attribute: gap.of for attribute, gap in self.gaps.items() if np.isfinite(gap.of.p)}
         digits = ".3f" if self.floor.larger else ".3g"
-        level = ALPHA / max(len(known), 1)  # Bonferroni: a claim for any of the attributes errs in 5 %
-        beyond = [_gap(attribute, gap, digits) for attribute, gap in known.items() if gap.p <= level]
-        within = [_gap(attribute, gap, digits) for attribute, gap in known.items() if gap.p > level]
-        by = f" at {level:.2g}, 5 % over all attributes" if len(known) > 1 else ""
+        level = ALPHA / max(len(tested), 1)  # Bonferroni: a claim for any of the attributes errs in 5 %
+        beyond = [_gap(attribute, gap, digits) for attribute, gap in tested.items() if gap.p <= level]
+        within = [_gap(attribute, gap, digits) for attribute, gap in tested.items() if gap.p > level]
+        by = f" at {level:.2g}, 5 % over all attributes" if len(tested) > 1 else ""
         if beyond:
             said.append(f"Groups of patients are served differently{by}: {'; '.join(beyond)}.")
         if within:
@@ -172,8 +172,10 @@ def _error_gaps(outcome: Outcome, model: str, chance: Chance) -> dict[str, Gap]:
     mae, rows = (REGRESSION.figures.index(name) for name in ("mae", "n"))
     errors, gaps = outcome.errors[model].errors, {}
     for attribute, levels in outcome.grouping.levels:
-        known = outcome.groups[model][attribute][1][[level != UNKNOWN for level in levels]]
-        gaps[attribute] = Gap(error_gap(known[:, mae], np.nan_to_num(known[:, rows]), errors, chance, DRAWS), NONE)
+        level_figures = outcome.groups[model][attribute][1][[level != UNKNOWN for level in levels]]
+        gaps[attribute] = Gap(
+            error_gap(level_figures[:, mae], np.nan_to_num(level_figures[:, rows]), errors, chance, DRAWS), NONE
+        )
     return gaps
 
 
@@ -184,15 +186,15 @@ def _gaps(outcome: Outcome, model: str, task: TaskKind, chance: Mapping[str, Cha
     shape, gaps = common_curve(outcome.pairs[model]).event_sd, {}
     for attribute, levels in outcome.grouping.levels:
         together = outcome.groups[model][attribute][1]
-        known = together[[level != UNKNOWN for level in levels]]
-        auroc = known[:, column["auroc"]]
-        events = np.nan_to_num(known[:, column["events"]]).astype(np.int64)
-        non_events = known[:, column["n"]].astype(np.int64) - events
+        level_figures = together[[level != UNKNOWN for level in levels]]
+        auroc = level_figures[:, column["auroc"]]
+        events = np.nan_to_num(level_figures[:, column["events"]]).astype(np.int64)
+        non_events = level_figures[:, column["n"]].astype(np.int64) - events
         sd = shape if np.isfinite(shape) else 1.0
-        found = group_gap(auroc, events, non_events, sd, chance[attribute], DRAWS)
+        gap = group_gap(auroc, events, non_events, sd, chance[attribute], DRAWS)
         there = np.isfinite(auroc) & (events > 0) & (non_events > 0)
-        true = _of_two(auroc[there], events[there], non_events[there]) if found.groups == 2 else NONE
-        gaps[attribute] = Gap(found, true)
+        true = _of_two(auroc[there], events[there], non_events[there]) if gap.groups == 2 else NONE
+        gaps[attribute] = Gap(gap, true)
     return gaps
 
 
@@ -217,13 +219,13 @@ def table(noise_of: Mapping[tuple[str, str], Noise]) -> pd.DataFrame:
 
 
 def _rows(noise_of: Mapping[tuple[str, str], Noise]) -> Iterator[dict[str, Any]]:
-    for (strategy, model), own in noise_of.items():
+    for (strategy, model), model_noise in noise_of.items():
         head = {"strategy": strategy, "model": model}
-        for name, figure in own.floor.figures.items():
+        for name, figure in model_noise.floor.figures.items():
             yield {
                 **head,
                 "figure": name,
-                "hospitals": own.floor.hospitals,
+                "hospitals": model_noise.floor.hospitals,
                 "value": figure.value,
                 "floor": figure.floor,
                 "floor_low": figure.low,
@@ -232,20 +234,20 @@ def _rows(noise_of: Mapping[tuple[str, str], Noise]) -> Iterator[dict[str, Any]]
                 **_columns("excess", figure.excess),
                 **_columns("true", figure.true),
             }
-        if np.isfinite(own.slope.low):
-            slope = Estimate(own.slope.low, own.slope.slope, own.slope.high)
-            yield {**head, "figure": "size_slope", "hospitals": own.floor.hospitals, **_columns("true", slope)}
-        for attribute, gap in own.gaps.items():
-            found = gap.of
+        if np.isfinite(model_noise.slope.low):
+            slope = Estimate(model_noise.slope.low, model_noise.slope.slope, model_noise.slope.high)
+            yield {**head, "figure": "size_slope", "hospitals": model_noise.floor.hospitals, **_columns("true", slope)}
+        for attribute, gap in model_noise.gaps.items():
+            gap_test = gap.of
             yield {
                 **head,
                 "figure": f"{attribute}_gap",
-                "hospitals": own.floor.hospitals,
-                "value": found.value,
-                "floor": found.floor,
-                "floor_low": found.low,
-                "floor_high": found.high,
-                "p": found.p,
+                "hospitals": model_noise.floor.hospitals,
+                "value": gap_test.value,
+                "floor": gap_test.floor,
+                "floor_low": gap_test.low,
+                "floor_high": gap_test.high,
+                "p": gap_test.p,
                 **_columns("true", gap.true),
             }
 

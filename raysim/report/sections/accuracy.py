@@ -27,7 +27,7 @@ def accuracy_rows(per_seed: pd.DataFrame, names: Sequence[str]) -> list[Row]:
     cells = []
     for figure, _, larger in COLUMNS:
         means, stds = (
-            np.round(found.to_numpy(np.float64), 3) for found in (groups[figure].mean(), groups[figure].std())
+            np.round(column.to_numpy(np.float64), 3) for column in (groups[figure].mean(), groups[figure].std())
         )
         candidates = means[rated & np.isfinite(means)]
         top = (candidates.max() if larger else candidates.min()) if len(candidates) and len(means) > 1 else None

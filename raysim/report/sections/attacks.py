@@ -35,10 +35,10 @@ def sentence(figures: AttackFigures, title: str) -> str:
 
 def of_run(result: Result) -> str:
     """The attack on one run, for its page; empty without one."""
-    told = result.outcome.attack
-    if told is None:
+    attack = result.outcome.attack
+    if attack is None:
         return ""
-    said = sentence(told, result.federation.task.title)
+    said = sentence(attack, result.federation.task.title)
     facts = _facts(result.outcome)
     return f"{said[0].upper()}{said[1:]}; {facts}." if facts else f"{said[0].upper()}{said[1:]}."
 
@@ -53,7 +53,7 @@ def sentences(results: Sequence[Result]) -> tuple[str, ...]:
             continue
         first, title = runs[0], of_label[0].federation.task.title
         headline = next(iter(first.honest))
-        told = (
+        heading = (
             f"Attack on {label}: {first.attack} by {len(first.bad)} bad hospitals who know {KNOWLEDGE[first.knowledge]}"
         )
         parts = {
@@ -65,7 +65,7 @@ def sentences(results: Sequence[Result]) -> tuple[str, ...]:
             "the trigger's success": [run.success for run in runs],
         }
         shown = [f"{name} {_over_seeds(values)}" for name, values in parts.items() if np.isfinite(values).any()]
-        said.append("; ".join([told, *shown]) + ".")
+        said.append("; ".join([heading, *shown]) + ".")
     return tuple(said)
 
 

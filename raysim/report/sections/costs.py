@@ -94,27 +94,29 @@ def by_bytes(results: Sequence[Result], names: Names, looks: Looks) -> list[svg.
     moved = table[np.isfinite(table[kind.headline].astype(float)) & (table["megabytes"] > 0)]
     lines = []
     for key, group in moved.groupby(KEYS, sort=False):
-        own = (str(key[0]), str(key[1]))
+        model_key = (str(key[0]), str(key[1]))
         means = group.groupby("round")[["megabytes", kind.headline]].mean().sort_index()
-        if own in names and len(means) > 1:
-            lines.append((own, means["megabytes"].to_numpy(float), means[kind.headline].to_numpy(float)))
+        if model_key in names and len(means) > 1:
+            lines.append((model_key, means["megabytes"].to_numpy(float), means[kind.headline].to_numpy(float)))
     if not lines:
         return []
-    said = "; ".join(f"{names[own]}: {number(values[-1], 3)} after {size(x[-1] * 1e6)}" for own, x, values in lines)
+    said = "; ".join(
+        f"{names[model_key]}: {number(values[-1], 3)} after {size(x[-1] * 1e6)}" for model_key, x, values in lines
+    )
     chart = svg.Chart(
         svg.log("megabytes exchanged, set-up included", np.concatenate([x for _, x, _ in lines])),
         svg.linear(f"mean {kind.title} over hospitals", np.concatenate([v for *_, v in lines])),
         name="by-bytes",
         said=f"Line plot. {said}.",
     )
-    for own, x, values in lines:
-        chart.marked_line(x, values, looks[own])
+    for model_key, x, values in lines:
+        chart.marked_line(x, values, looks[model_key])
     return [
         svg.figure(
             "by-bytes",
             f"Mean {kind.title} by bytes",
             [chart],
             "What each strategy reaches after so many bytes down and up, over all hospitals; means over seeds.",
-            svg.legend([(names[own], looks[own]) for own, *_ in lines], lines=True),
+            svg.legend([(names[model_key], looks[model_key]) for model_key, *_ in lines], lines=True),
         )
     ]

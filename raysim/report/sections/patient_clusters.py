@@ -50,13 +50,15 @@ def protocol(
     return table
 
 
-def improved(hospitals: pd.DataFrame, own: tuple[str, str], against: tuple[str, str], figure: str) -> tuple[int, int]:
+def improved(
+    hospitals: pd.DataFrame, candidate: tuple[str, str], against: tuple[str, str], figure: str
+) -> tuple[int, int]:
     """How many hospitals are strictly better by ``figure`` under a strategy and model than ``against``; out of these.
 
     Hospitals for which the figure is defined under both in some seed.
     """
     sides = []
-    for strategy, model in (own, against):
+    for strategy, model in (candidate, against):
         side = hospitals[(hospitals["strategy"] == strategy) & (hospitals["model"] == model)]
         sides.append(side[["hospital", "seed", figure]].dropna())
     pairs = sides[0].merge(sides[1], on=["hospital", "seed"], suffixes=("", "_reference"))

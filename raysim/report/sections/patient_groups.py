@@ -48,8 +48,8 @@ def gaps(per_seed: pd.DataFrame) -> pd.DataFrame:
 
 def printed(per_seed: pd.DataFrame, width: int, part: str = "test") -> Table | None:
     """What ``compare`` prints of patient groups in ``width`` characters; None where patients were not grouped."""
-    found = gaps(per_seed)
-    if found.empty:
+    gap_table = gaps(per_seed)
+    if gap_table.empty:
         return None
     title = reporting(per_seed).title
     table = titled(
@@ -60,11 +60,13 @@ def printed(per_seed: pd.DataFrame, width: int, part: str = "test") -> Table | N
     beside = " " if width >= 24 + 30 * len(chosen) else "\n"
     for attribute in chosen:
         table.add_column(attribute, justify="right")
-    keys = found[KEYS].drop_duplicates()
+    keys = gap_table[KEYS].drop_duplicates()
     for name, key in zip(labels(keys), keys.itertuples(index=False), strict=True):
-        own = found[(found["strategy"] == key.strategy) & (found["model"] == key.model)].set_index("attribute")
-        table.add_row(name, *(f"{_shown(own, a, 'gap')}{beside}({_shown(own, a, 'within')})" for a in chosen))
-    undefined = found.groupby("attribute", sort=False)["undefined"].max().astype(int)
+        rows = gap_table[(gap_table["strategy"] == key.strategy) & (gap_table["model"] == key.model)].set_index(
+            "attribute"
+        )
+        table.add_row(name, *(f"{_shown(rows, a, 'gap')}{beside}({_shown(rows, a, 'within')})" for a in chosen))
+    undefined = gap_table.groupby("attribute", sort=False)["undefined"].max().astype(int)
     counts = ", ".join(f"{count} by {attribute}" for attribute, count in undefined.items())
     caption = f"groups with {part} rows whose {title} at their hospital is undefined: {counts}"
     beside = unknown(per_seed, part)
@@ -174,8 +176,8 @@ def _panel(
 
 
 def _beside(per_seed: pd.DataFrame, part: str) -> str:
-    found = unknown(per_seed, part)
-    return f" {found[0].upper()}{found[1:]}." if found else ""
+    sentence = unknown(per_seed, part)
+    return f" {sentence[0].upper()}{sentence[1:]}." if sentence else ""
 
 
 def _of_seed(patients: pd.DataFrame) -> str:
@@ -185,8 +187,8 @@ def _of_seed(patients: pd.DataFrame) -> str:
     return f" of seed {patients['seed'].iloc[0]}" if (counts.nunique() > 1).any() else ""
 
 
-def _shown(own: pd.DataFrame, attribute: str, name: str) -> str:
-    value, spread = own.loc[attribute, [name, f"{name}_std"]].to_numpy(float)
+def _shown(rows: pd.DataFrame, attribute: str, name: str) -> str:
+    value, spread = rows.loc[attribute, [name, f"{name}_std"]].to_numpy(float)
     if not np.isfinite(value):
         return "undefined"
     return f"{value:.3f}" + (f" ±{spread:.3f}" if np.isfinite(spread) else "")

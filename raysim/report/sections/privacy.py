@@ -11,33 +11,36 @@ from raysim.privacy.statement import SHARED, Statement, together
 
 def of_run(result: Result) -> str:
     """The promise of one run and its limits, in a sentence; empty without one."""
-    told = result.outcome.privacy
-    return "" if told is None else f"Privacy: {told.sentence()}."
+    statement = result.outcome.privacy
+    return "" if statement is None else f"Privacy: {statement.sentence()}."
 
 
 def sentences(results: Sequence[Result]) -> tuple[str, ...]:
     """The promise of each strategy's runs, and that of all runs together, for whoever sees them all."""
-    told = [(result.label, result.outcome.privacy) for result in results]
+    statements = [(result.label, result.outcome.privacy) for result in results]
     by_label: dict[str, Statement] = {}
-    for label, each in told:
+    for label, each in statements:
         if each is not None and (label not in by_label or each.epsilon > by_label[label].epsilon):
             by_label[label] = each
     if not by_label:
         return ()
     said = [f"Privacy of one run of {label}: {each.sentence()}." for label, each in by_label.items()]
-    without = sorted({label for label, each in told if each is None})
+    without = sorted({label for label, each in statements if each is None})
     if without:
         return (*said, f"Nothing is promised of all runs together, for {', '.join(without)} came without noise.")
     seeds = [result.seed for result in results if result.outcome.privacy is not None]
-    return (*said, _all(tuple(each for _, each in told if each is not None), one_seed=len(set(seeds)) < len(seeds)))
+    return (
+        *said,
+        _all(tuple(each for _, each in statements if each is not None), one_seed=len(set(seeds)) < len(seeds)),
+    )
 
 
-def figures(told: Statement | None) -> dict[str, float]:
+def figures(statement: Statement | None) -> dict[str, float]:
     """The promise as figures by name, for tables of runs: ``epsilon_<adversary>`` where finite, and ``delta``."""
-    if told is None:
+    if statement is None:
         return {}
-    finite = {f"epsilon_{adversary}": value for adversary, value in told.epsilons.items() if math.isfinite(value)}
-    return finite | {"delta": told.delta}
+    finite = {f"epsilon_{adversary}": value for adversary, value in statement.epsilons.items() if math.isfinite(value)}
+    return finite | {"delta": statement.delta}
 
 
 def _all(statements: tuple[Statement, ...], *, one_seed: bool) -> str:

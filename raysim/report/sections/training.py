@@ -27,21 +27,23 @@ def of_run(result: Result) -> str:
     return sentence(result.outcome.convergence, _played(result.outcome), result.outcome.stopped)
 
 
-def sentence(found: Convergence | None, rounds: int, how: Stopped | None) -> str:
+def sentence(convergence: Convergence | None, rounds: int, how: Stopped | None) -> str:
     """What the losses of a run of so many ``rounds`` say, which ended as ``how`` says; empty where none was taken."""
-    if found is None:
+    if convergence is None:
         return ""
-    said = f"The training loss went from {found.before:.4g} to {found.last:.4g} in {rounds} rounds"
-    if found.verdict == "diverged":
+    said = f"The training loss went from {convergence.before:.4g} to {convergence.last:.4g} in {rounds} rounds"
+    if convergence.verdict == "diverged":
         return f"{said}: it diverged. Lower training.learning_rate, or scale the features."
     stopped = _stopped(how)
-    if found.verdict == "falling" and not stopped:
-        few = "few_points" in found.notes
-        why = "too few to say more" if few else f"by {_percent(found)} of its start over the last points"
+    if convergence.verdict == "falling" and not stopped:
+        few = "few_points" in convergence.notes
+        why = "too few to say more" if few else f"by {_percent(convergence)} of its start over the last points"
         return f"{said}: still falling ({why}). More rounds or a larger learning rate may change the figures."
-    if found.verdict == "falling":
+    if convergence.verdict == "falling":
         return f"{said}. {stopped}"
-    still = f"{said}, and stands still." + (" It never came below its start." if "no_progress" in found.notes else "")
+    still = f"{said}, and stands still." + (
+        " It never came below its start." if "no_progress" in convergence.notes else ""
+    )
     return f"{still} {stopped}".rstrip()
 
 
@@ -94,18 +96,18 @@ def _verdicts(results: Sequence[Result]) -> dict[str, list[tuple[int, Convergenc
     """By label, the seeds whose training loss was taken, with what it says."""
     verdicts: dict[str, list[tuple[int, Convergence]]] = {}
     for result in results:
-        found = result.outcome.convergence
-        if found is not None:
-            verdicts.setdefault(result.label, []).append((result.seed, found))
+        convergence = result.outcome.convergence
+        if convergence is not None:
+            verdicts.setdefault(result.label, []).append((result.seed, convergence))
     return verdicts
 
 
 def _diverged(verdicts: dict[str, list[tuple[int, Convergence]]]) -> str:
     said = []
     for label, of_seed in verdicts.items():
-        seeds = [seed for seed, found in of_seed if found.verdict == "diverged"]
+        seeds = [seed for seed, convergence in of_seed if convergence.verdict == "diverged"]
         if seeds:
-            worst = next(found for seed, found in of_seed if seed == seeds[0])
+            worst = next(convergence for seed, convergence in of_seed if seed == seeds[0])
             where = f", seed {seeds[0]}" if len(of_seed) > 1 else ""
             said.append(f"{label} (training loss {worst.before:.3g} to {worst.last:.3g}{where})")
     if not said:
@@ -117,13 +119,17 @@ def _falling(verdicts: dict[str, list[tuple[int, Convergence]]], ended: set[tupl
     """Of runs that have not ``ended`` because they were overfitting."""
     falling, short = [], []
     for label, of_seed in verdicts.items():
-        if any(found.verdict == "diverged" for _, found in of_seed):
+        if any(convergence.verdict == "diverged" for _, convergence in of_seed):
             continue
-        unfinished = [found for seed, found in of_seed if found.verdict == "falling" and (label, seed) not in ended]
-        if any("few_points" in found.notes for found in unfinished):
+        unfinished = [
+            convergence
+            for seed, convergence in of_seed
+            if convergence.verdict == "falling" and (label, seed) not in ended
+        ]
+        if any("few_points" in convergence.notes for convergence in unfinished):
             short.append(label)
         elif unfinished:
-            falling.append(f"{label} {_percent(max(unfinished, key=lambda found: found.fall))}")
+            falling.append(f"{label} {_percent(max(unfinished, key=lambda convergence: convergence.fall))}")
     said = []
     if falling:
         said.append(
@@ -139,13 +145,13 @@ def _idle(verdicts: dict[str, list[tuple[int, Convergence]]]) -> str:
     idle = [
         label
         for label, of_seed in verdicts.items()
-        if all(found.verdict == "converged" and "no_progress" in found.notes for _, found in of_seed)
+        if all(convergence.verdict == "converged" and "no_progress" in convergence.notes for _, convergence in of_seed)
     ]
     return f"The training loss never came below its start: {listed(idle)}." if idle else ""
 
 
-def _percent(found: Convergence) -> str:
-    return f"{100 * found.fall:.2g} %"
+def _percent(convergence: Convergence) -> str:
+    return f"{100 * convergence.fall:.2g} %"
 
 
 def _played(outcome: Outcome) -> int:

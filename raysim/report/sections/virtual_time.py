@@ -42,7 +42,9 @@ def drawn(
         for key, group in defined.groupby(KEYS, sort=False):
             x, mean, band = averaged([rows for _, rows in group.groupby("seed")], column)
             lines.append(((str(key[0]), str(key[1])), x / unit, mean, np.nan_to_num(band)))
-        said = "; ".join(f"{names[own]} ends at {mean[-1]:.3f} after {x[-1]:,.3g}" for own, x, mean, _ in lines)
+        said = "; ".join(
+            f"{names[model_key]} ends at {mean[-1]:.3f} after {x[-1]:,.3g}" for model_key, x, mean, _ in lines
+        )
         chart = svg.Chart(
             svg.linear(words, np.concatenate([x for _, x, *_ in lines]), margin=0.01),
             svg.linear(
@@ -56,9 +58,9 @@ def drawn(
         )
         if target is not None:
             chart.rule(y=target, text="target", dashed=True)
-        for own, x, mean, band in lines:
-            chart.band(x, mean - band, mean + band, looks[own], steps=True)
-            chart.marked_line(x, mean, looks[own], steps=True)
+        for model_key, x, mean, band in lines:
+            chart.band(x, mean - band, mean + band, looks[model_key], steps=True)
+            chart.marked_line(x, mean, looks[model_key], steps=True)
         charts.append(chart)
     return [
         svg.figure(

@@ -96,8 +96,8 @@ def figure(name: str, title: str, charts: Sequence[Chart], caption: str, legend:
     beside = len(charts) > 1 and all(chart.width <= 1.5 * PANEL for chart in charts)
     wide = any(chart.width > 1.2 * PANEL for chart in charts)
     inside = element("div", drawn, class_=("panels two" if wide else "panels") if beside else "panel")
-    own = legend if isinstance(legend, Legend) else None
-    return Figure(name, title, joined([legend or Markup(""), inside]), caption, tuple(charts), own)
+    as_legend = legend if isinstance(legend, Legend) else None
+    return Figure(name, title, joined([legend or Markup(""), inside]), caption, tuple(charts), as_legend)
 
 
 def sign_of(style: Style, lines: bool) -> Markup:

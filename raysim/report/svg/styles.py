@@ -74,14 +74,14 @@ def styles(keys: Sequence[tuple[str, str]], among: Iterable[str] = ()) -> dict[t
     taken: set[tuple[int, str]] = set()
     chosen: dict[str, Style] = {}
     for label in sorted({label for label, _ in keys}.union(among)):
-        own = style(label)
+        look = style(label)
         for step in range(1, COLOURS * len(SHAPES)):
-            if (own.colour, own.shape) not in taken:
+            if (look.colour, look.shape) not in taken:
                 break
-            shape = SHAPES[(SHAPES.index(own.shape) + 1) % len(SHAPES)]
-            own = replace(own, shape=shape, colour=(own.colour + (step % len(SHAPES) == 0)) % COLOURS)
-        taken.add((own.colour, own.shape))
-        chosen[label] = own
+            shape = SHAPES[(SHAPES.index(look.shape) + 1) % len(SHAPES)]
+            look = replace(look, shape=shape, colour=(look.colour + (step % len(SHAPES) == 0)) % COLOURS)
+        taken.add((look.colour, look.shape))
+        chosen[label] = look
     return {(label, model): replace(chosen[label], form=FORMS.get(model, "filled")) for label, model in keys}
 
 
