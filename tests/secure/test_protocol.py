@@ -6,8 +6,10 @@ import pickle
 import numpy as np
 import pytest
 
+from raysim.core.streams import stream
 from raysim.secure.graph import default_threshold
 from raysim.secure.protocol import Lost, SecureSum
+from raysim.secure.shamir import PRIME
 
 
 def plain(secure, vectors):
@@ -109,3 +111,11 @@ def test_no_two_key_pairs_are_the_same_in_whatever_order_they_are_made():
     public = {pair: one._pair(*pair)[1] for pair in pairs}
     assert len(set(public.values())) == 8
     assert {pair: other._pair(*pair)[1] for pair in reversed(pairs)} == public
+
+
+def test_shares_are_of_a_polynomial_with_40_bytes_of_the_stream_for_each_coefficient():
+    secure = made(range(4), Lost(), threshold=3)
+    drawn_bytes = stream(1, "secagg own shares", 4, 0, 2).bytes(80)
+    first, second = (int.from_bytes(part, "little") % PRIME for part in (drawn_bytes[:40], drawn_bytes[40:]))
+    shares = secure._shares(2, "own", 77, [0, 1, 3])
+    assert shares == {x: (77 + first * x + second * x * x) % PRIME for x in (1, 2, 4)}
