@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from importlib.metadata import EntryPoint, entry_points
+from functools import lru_cache
+from importlib.metadata import Distribution, EntryPoint, entry_points
 
 
 def registered(kind: str) -> list[EntryPoint]:
@@ -12,4 +13,10 @@ def registered(kind: str) -> list[EntryPoint]:
 
 def is_own(entry: EntryPoint) -> bool:
     """Whether raysim itself registers it, and not another package."""
-    return entry.dist is not None and entry.dist.name == "raysim"
+    return entry.dist is not None and _name(entry.dist) == "raysim"
+
+
+@lru_cache(maxsize=64)
+def _name(package: Distribution) -> str:
+    """Entries share their package, whose name is in a file that is read and taken apart anew each time."""
+    return package.name
