@@ -189,8 +189,8 @@ class LocalTraining:
         plan, upload = self._plan, phase.upload
         if upload is None or upload.single or upload.what != "delta" or upload.weight is None or upload.weight.ndim > 1:
             return False
-        changes = (plan.private, plan.attack, plan.bound, plan.release, plan.compressing, plan.masking)
-        as_it_is = all(change is None for change in changes)
+        changes = (plan.private, plan.attack, plan.bound, plan.release, plan.compressing)
+        as_it_is = all(change is None for change in changes) and (plan.masking is None or not plan.masking.execute)
         forgets = not phase.visit.keep and not phase.visit.carry and phase.objective.variates is None
         return as_it_is and forgets and upload.message is None and not phase.chosen
 

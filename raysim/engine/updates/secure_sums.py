@@ -37,7 +37,7 @@ class Masking:
     def add(self, sums: ExactSum, group: int, weight: float, vector: NDArray[np.float64], hospital: int) -> None:
         """Add what ``hospital`` sends to sum ``group``: nothing where it is lost, or nobody would open it."""
         secure = self.sums[group]
-        if secure is None or not secure.opens or hospital not in secure.in_sum:
+        if secure is None or not self.admits(group, hospital):
             return
         if not self.execute:
             sums.add(group, weight, vector)
@@ -45,6 +45,11 @@ class Masking:
         alone = ExactSum(1, vector.shape[0])
         alone.add(0, weight, vector)
         sums.units[group] += secure.masked(hospital, alone.units[0]).view(np.int64)
+
+    def admits(self, group: int, hospital: int) -> bool:
+        """Whether what ``hospital`` sends gets into sum ``group``: it is not lost, and the sum is opened."""
+        secure = self.sums[group]
+        return secure is not None and secure.opens and hospital in secure.in_sum
 
     def tell(self, sums: ExactSum, number: float, hospital: int) -> None:
         """Add the ``number`` that ``hospital`` tells, likewise."""

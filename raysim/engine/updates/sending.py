@@ -85,12 +85,15 @@ class Sending:
                 delta = np.subtract(theta, task.start, dtype=np.float64)
                 self.check(delta, self.limit, j, task.learning_rate)
             most = np.inf
-        together = max(1, TOGETHER // min(size, LEAST_COLUMNS))
+        together, masking = max(1, TOGETHER // min(size, LEAST_COLUMNS)), self._plan.masking
         for first in range(0, len(some), together):
             part = slice(first, first + together)
             entries = list(some[part])
             groups = np.zeros(len(entries), np.int64) if upload.into is None else upload.into[entries]
             weights = upload.weight[entries].astype(np.float64)
+            if masking is not None:
+                those = zip(groups.tolist(), entries, strict=True)
+                weights *= [masking.admits(group, int(self._plan.ids[j])) for group, j in those]
             alike = len(set(places[part])) == 1
             width = max(1, TOGETHER // len(entries))
             for low in range(0, size, width):
