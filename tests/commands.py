@@ -58,8 +58,8 @@ class Running:
     def __init__(self, function: Callable[..., None], arguments: Sequence[str], folder: Path, environment: Environment):
         self._outputs = tempfile.TemporaryDirectory()
         inherited = {name: value for name, value in os.environ.items() if not name.startswith("RAY_")}
-        told = (function, list(arguments), str(folder), inherited | {**environment}, self._outputs.name)
-        self._process = FORKS.Process(target=_run, args=told)
+        call = (function, list(arguments), str(folder), inherited | {**environment}, self._outputs.name)
+        self._process = FORKS.Process(target=_run, args=call)
         self._process.start()
         self.pid: int = self._process.pid or 0
 

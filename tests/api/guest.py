@@ -79,9 +79,11 @@ def state() -> dict[str, Any]:
 def work(folder: Path, in_process: bool) -> None:
     result = raysim.compare(CONFIG, seed=0, out=folder / "compared", in_process=in_process)
     alone = {"resources.hospitals_per_actor": 4}
-    own = raysim.run(CONFIG, overrides=alone, strategy=Own(1.0), seed=0, out=folder / "own", in_process=in_process)
-    assert own.config.strategy.class_path == "__main__.Own"
-    assert own.metrics["auroc"] == result.run("fedavg").metrics["auroc"]
+    by_object = raysim.run(
+        CONFIG, overrides=alone, strategy=Own(1.0), seed=0, out=folder / "own", in_process=in_process
+    )
+    assert by_object.config.strategy.class_path == "__main__.Own"
+    assert by_object.metrics["auroc"] == result.run("fedavg").metrics["auroc"]
     assert len(raysim.load(folder / "compared").comparison) == 2  # type: ignore[union-attr]
     assert all(result.figures.values())
 

@@ -93,8 +93,8 @@ def test_a_run_holds_what_is_in_its_files(tmp_path: Path):
     summary = json.loads((tmp_path / "run/summary.json").read_text())
     assert result.metrics["auroc"] == summary["auroc"]
     assert result.metrics.name == summary["model"] == "global"
-    told = {name: math.nan if value is None else value for name, value in summary["models"]["global"].items()}
-    assert dict(result.metrics) == pytest.approx(told, rel=0, abs=0, nan_ok=True)
+    metrics = {name: math.nan if value is None else value for name, value in summary["models"]["global"].items()}
+    assert dict(result.metrics) == pytest.approx(metrics, rel=0, abs=0, nan_ok=True)
     pd.testing.assert_frame_equal(result.hospitals, pd.read_csv(tmp_path / "run/hospitals.csv"))
     assert result.hospitals["auroc"].mean() == pytest.approx(result.metrics["mean_unweighted"], abs=1e-12)
     assert list(result.rounds["round"]) == [1, 2, 3]

@@ -66,11 +66,11 @@ def test_a_sweep_gives_its_trials_and_scores_with_the_recommended_one(tmp_path: 
     assert set(result.pareto["trial"]) <= {1, 2}
     assert set(result.recommended) == {"strategy.mu"}
     assert list(result.runs) == [0, 1]
-    told = json.loads((tmp_path / "s/summary.json").read_text())["recommended"]
-    assert result.metrics["auroc"] == pytest.approx(told["test"]["auroc"]["mean"], abs=1e-12)
+    recommended = json.loads((tmp_path / "s/summary.json").read_text())["recommended"]
+    assert result.metrics["auroc"] == pytest.approx(recommended["test"]["auroc"]["mean"], abs=1e-12)
     assert result.hospitals["seed"].unique().tolist() == [0, 1]
     assert len(result.rounds) == 2 * 2
-    assert told["reason"][0] in result._repr_html_()
+    assert recommended["reason"][0] in result._repr_html_()
     alone = raysim.run(
         {key: value for key, value in config.items() if key not in ("sweep", "seeds")},
         overrides={"strategy.class": "tests.api.test_sweeps.Pulled", **result.recommended},

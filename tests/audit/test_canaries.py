@@ -81,8 +81,8 @@ def test_canary_hospitals_stand_behind_all_others(tmp_path):
 
 
 def test_a_canary_hospital_sends_what_it_is_told_to_in_its_own_parameters():
-    own = np.array([[0, 3], [1, 4]])
-    canaries = Canaries(np.array([5, 6]), np.array([True, False]), own, 8.0, False)
+    parameters = np.array([[0, 3], [1, 4]])
+    canaries = Canaries(np.array([5, 6]), np.array([True, False]), parameters, 8.0, False)
     honest = np.ones(6)
     root = 8.0 / np.sqrt(2)
     np.testing.assert_allclose(canaries.update(5, honest, np.inf), [root, 0, 0, root, 0, 0])
@@ -92,13 +92,13 @@ def test_a_canary_hospital_sends_what_it_is_told_to_in_its_own_parameters():
 
 
 def test_what_is_seen_is_along_each_canarys_own_parameters():
-    own, homes, inside = np.array([[0, 3], [1, 4]]), np.array([5, 7]), np.array([True, False])
+    parameters, homes, inside = np.array([[0, 3], [1, 4]]), np.array([5, 7]), np.array([True, False])
     sums = np.array([[1.0, 2, 9, 3, 4, 9], [10, 20, 9, 30, 40, 9]])
     deltas = np.array([[1.0, 2, 9, 3, 4, 9], [5, 6, 9, 7, 8, 9]])
     update = Update(ids=np.array([3, 7]), sums=sums, deltas=deltas, losses=None, variates=None, problem=None)
-    of_sums = Canaries(homes, inside, own, None, single=False).seen(update)
+    of_sums = Canaries(homes, inside, parameters, None, single=False).seen(update)
     np.testing.assert_allclose(of_sums, np.array([44, 66]) / np.sqrt(2))
-    of_each = Canaries(homes, inside, own, None, single=True).seen(update)
+    of_each = Canaries(homes, inside, parameters, None, single=True).seen(update)
     np.testing.assert_allclose(of_each, np.array([0, 14]) / np.sqrt(2))  # hospital 5 sent nothing
 
 
@@ -108,8 +108,8 @@ def test_what_is_seen_is_along_each_canarys_own_parameters():
 )
 def test_a_canarys_gradient_is_its_column_at_every_model(family, classes, options):
     rng = np.random.default_rng(0)
-    told = {"family": family, "columns": 2, "options": options}
-    marked = build_model("raysim.training.canaries.WithCanaries", 5, classes, options=told, precision="float64")
+    wrapped = {"family": family, "columns": 2, "options": options}
+    marked = build_model("raysim.training.canaries.WithCanaries", 5, classes, options=wrapped, precision="float64")
     plain = build_model(family, 5, classes, options=options, precision="float64")
     assert isinstance(marked, Traceable)
     assert isinstance(plain, Traceable)
@@ -155,20 +155,20 @@ def bound(config, folder: Path, canaries: int = 120) -> dict:
         audit(config, folder, shadows=0, canaries=canaries, in_process=True)
     except PrivacyBroken:
         broken = True
-    told = json.loads((folder / "audit.json").read_text())["one_run"]
-    assert broken == (told["epsilon_at_least"] > told["epsilon_claimed"])
-    return told
+    figures = json.loads((folder / "audit.json").read_text())["one_run"]
+    assert broken == (figures["epsilon_at_least"] > figures["epsilon_claimed"])
+    return figures
 
 
 @pytest.mark.parametrize("sabotage", SABOTAGES)
 @pytest.mark.parametrize("promise", PROMISES)
 def test_an_audit_catches_what_breaks_a_promise_and_passes_what_keeps_it(tmp_path, promise, sabotage):
     with SABOTAGES[sabotage]():
-        told = bound(configuration(promise), tmp_path / "a")
-    assert told["epsilon_claimed"] == pytest.approx(PROMISES[promise][1]["epsilon"], rel=2e-3)
-    assert told["against"] == ("server" if "each" in promise else "outsider")
-    assert (told["epsilon_at_least"] > told["epsilon_claimed"]) is (sabotage != "none")
-    assert told["epsilon_at_least"] <= told["ceiling"]
+        figures = bound(configuration(promise), tmp_path / "a")
+    assert figures["epsilon_claimed"] == pytest.approx(PROMISES[promise][1]["epsilon"], rel=2e-3)
+    assert figures["against"] == ("server" if "each" in promise else "outsider")
+    assert (figures["epsilon_at_least"] > figures["epsilon_claimed"]) is (sabotage != "none")
+    assert figures["epsilon_at_least"] <= figures["ceiling"]
 
 
 def test_patients_clipped_row_by_row_are_caught(tmp_path):
@@ -178,15 +178,15 @@ def test_patients_clipped_row_by_row_are_caught(tmp_path):
         return clipped_sum(layers, None, clip)
 
     with replaced(clipped_sum, by_row):
-        told = bound(configuration("pooled", rows_per_patient=16), tmp_path / "a")
-    assert told["epsilon_at_least"] > told["epsilon_claimed"]
+        figures = bound(configuration("pooled", rows_per_patient=16), tmp_path / "a")
+    assert figures["epsilon_at_least"] > figures["epsilon_claimed"]
 
 
 def test_a_network_is_audited_too(tmp_path):
     config = configuration("pooled", model={"name": "mlp", "hidden": [5]})
     with SABOTAGES["noise left out"]():
-        told = bound(config, tmp_path / "a")
-    assert told["right"] == told["guesses"]
+        figures = bound(config, tmp_path / "a")
+    assert figures["right"] == figures["guesses"]
 
 
 def sabotaged(*arguments: str) -> None:

@@ -109,8 +109,8 @@ def test_a_network_tells_a_row_too(tmp_path):
 
 def test_an_audit_prints_its_figures_as_json_and_all_else_beside_it(tmp_path):
     shown = audited(tmp_path, "--shadows", "0", "--canaries", "20", "--json")
-    told, written = json.loads(shown.out), json.loads((tmp_path / "a" / "audit.json").read_text())
-    assert told == {"folder": "a", "report": "a/audit.html", **written}
+    printed, written = json.loads(shown.out), json.loads((tmp_path / "a" / "audit.json").read_text())
+    assert printed == {"folder": "a", "report": "a/audit.html", **written}
     assert "report: a/audit.html" in shown.err
 
 

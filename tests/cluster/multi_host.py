@@ -90,8 +90,8 @@ def _missing() -> str:
         return "namespaces need root"
     if absent := [tool for tool in TOOLS if shutil.which(tool) is None]:
         return f"not installed: {', '.join(absent)} (Debian: iproute2 util-linux openssh-server rsync hostname)"
-    own = subprocess.run(["ip", "-o", "address"], capture_output=True, text=True).stdout
-    if f" {NET}." in own:
+    addresses = subprocess.run(["ip", "-o", "address"], capture_output=True, text=True).stdout
+    if f" {NET}." in addresses:
         return f"addresses {NET}.* are in use"
     # What the hosts are made of, tried out.
     trial = (

@@ -174,11 +174,11 @@ def test_any_other_failure_to_start_is_not_tried_again(monkeypatch):
 
 
 def test_other_software_on_a_node_is_named():
-    own = software()
-    check_same([("10.0.0.1", own), ("10.0.0.2", dict(own))])
-    check_same([(ray.util.get_node_ip_address(), own | {"numpy": "1.0"})])  # files that are being edited
+    versions = software()
+    check_same([("10.0.0.1", versions), ("10.0.0.2", dict(versions))])
+    check_same([(ray.util.get_node_ip_address(), versions | {"numpy": "1.0"})])  # files that are being edited
     with pytest.raises(ResourceError, match=r"resources: numpy is 1.0 on node 10.0.0.2 and .* here; install the same"):
-        check_same([("10.0.0.1", own), ("10.0.0.2", own | {"numpy": "1.0"})])
+        check_same([("10.0.0.1", versions), ("10.0.0.2", versions | {"numpy": "1.0"})])
 
 
 def test_nodes_are_started_only_where_those_that_stand_cannot():

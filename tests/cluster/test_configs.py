@@ -105,10 +105,10 @@ def test_pods_run_as_nobody_and_only_their_own_cluster_reaches_them():
         assert container["securityContext"] == {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
         assert re.fullmatch(r"[^:@]+@sha256:\w+", container["image"]), "an image is named by its digest"
     assert policy["kind"] == "NetworkPolicy"
-    own = {"matchLabels": {"ray.io/cluster": cluster["metadata"]["name"]}}
-    assert policy["spec"]["podSelector"] == own
+    selector = {"matchLabels": {"ray.io/cluster": cluster["metadata"]["name"]}}
+    assert policy["spec"]["podSelector"] == selector
     assert policy["spec"]["policyTypes"] == ["Ingress"]
-    assert policy["spec"]["ingress"] == [{"from": [{"podSelector": own}]}]
+    assert policy["spec"]["ingress"] == [{"from": [{"podSelector": selector}]}]
 
 
 def test_secrets_and_results_stay_out_of_the_image():

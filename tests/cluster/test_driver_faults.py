@@ -104,8 +104,8 @@ def test_a_ray_that_dies_under_a_run_is_an_error_in_one_line(undisturbed: Path, 
     hold.unlink()
     assert done.code == 2, done
     *before, error = (done.out + done.err).splitlines()
-    told = ("reading data", "starting Ray", "8 hospitals, ", "Held: round", "raysim: Ray did not come up")
-    assert all(line.startswith(told) for line in before), done
+    lines_before = ("reading data", "starting Ray", "8 hospitals, ", "Held: round", "raysim: Ray did not come up")
+    assert all(line.startswith(lines_before) for line in before), done
     assert error == (
         f"raysim: resources: Ray itself has failed ({part} has ended); what is finished is on disk: 'raysim resume' "
         "with its folder goes on"

@@ -140,8 +140,8 @@ def test_variables_that_a_worker_asks_for_are_set_in_its_fork(monkeypatch):
     with connected(verbose=False):
         (server,) = servers(psutil.Process())
         environment = {"env_vars": {"ONE": "1", "TWO": "${ONE}${ABSENT_X}2"}}
-        found = ray.get(ray.remote(num_cpus=0, runtime_env=environment)(asked).remote())
-        assert found == ("1", "12", str(server.pid))
+        variables = ray.get(ray.remote(num_cpus=0, runtime_env=environment)(asked).remote())
+        assert variables == ("1", "12", str(server.pid))
         assert ray.get(ray.remote(num_cpus=0)(asked).remote()) == (None, None, str(server.pid))
 
 

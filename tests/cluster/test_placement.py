@@ -50,14 +50,14 @@ def fits_devices(shares: list[float], devices: int) -> bool:
 @given(federations, clusters, st.sampled_from([0, 0.1, 0.25, 0.3, 0.5, 0.6, 1, 2]), st.data())
 def test_everybody_is_served_once_and_no_node_holds_more_than_it_has(rows, nodes, gpus, data):
     names = [f"h{i}" for i in range(len(rows))]
-    own = data.draw(
+    requests = data.draw(
         st.dictionaries(
             st.sampled_from(names),
             st.builds(OwnActor, cpus=st.sampled_from([None, 0.5, 2, 3]), gpus=st.sampled_from([None, 0, 0.4, 1])),
             max_size=3,
         )
     )
-    resources = ResourcesSection(gpus_per_actor=gpus, per_hospital=own)
+    resources = ResourcesSection(gpus_per_actor=gpus, per_hospital=requests)
     try:
         placement = place(rows, resources, nodes, names)
     except ResourceError as error:
@@ -71,10 +71,10 @@ def test_everybody_is_served_once_and_no_node_holds_more_than_it_has(rows, nodes
         shares = [placement.share(actor)[1] for actor, home in enumerate(placement.nodes) if home == i]
         assert fits_devices(shares, node.gpus)
     for actor, ids in enumerate(placement.served):
-        request = own.get(names[ids[0]]) if len(ids) == 1 else None
+        request = requests.get(names[ids[0]]) if len(ids) == 1 else None
         if request is not None and request.cpus is not None:
             assert placement.share(actor)[0] == request.cpus
-        assert len(ids) == 1 or not set(own) & {names[h] for h in ids.tolist()}
+        assert len(ids) == 1 or not set(requests) & {names[h] for h in ids.tolist()}
 
 
 @given(federations, clusters)
@@ -122,8 +122,8 @@ def test_shares_that_add_up_to_a_node_fit_it_exactly():
 
 
 def test_a_large_centre_has_an_actor_of_its_own_first_and_strands_no_gpu():
-    own = {"h7": OwnActor(cpus=2, gpus=1), "h0": OwnActor(gpus=0.75)}
-    resources = ResourcesSection(gpus_per_actor=0.25, per_hospital=own)
+    requests = {"h7": OwnActor(cpus=2, gpus=1), "h0": OwnActor(gpus=0.75)}
+    resources = ResourcesSection(gpus_per_actor=0.25, per_hospital=requests)
     placement = place(ROWS, resources, [Node("cpu", 3), Node("gpu", 8, 2)], NAMES)
     assert [ids.tolist() for ids in placement.served[:2]] == [[7], [0]]
     assert placement.share(0) == (2, 1)
@@ -135,9 +135,9 @@ def test_a_large_centre_has_an_actor_of_its_own_first_and_strands_no_gpu():
 
 
 def test_cpu_work_leaves_machines_with_gpus_alone():
-    own = {"h7": OwnActor(cpus=2, gpus=0)}
+    requests = {"h7": OwnActor(cpus=2, gpus=0)}
     nodes = [Node("gpu", 4, 1), Node("cpu", 2)]
-    placement = place(ROWS, ResourcesSection(gpus_per_actor=0.25, per_hospital=own), nodes, NAMES)
+    placement = place(ROWS, ResourcesSection(gpus_per_actor=0.25, per_hospital=requests), nodes, NAMES)
     homes = {tuple(ids.tolist()): node for ids, node in zip(placement.served, placement.nodes, strict=True)}
     assert homes.pop((7,)) == 1
     assert list(homes.values()) == [0] * 4
@@ -210,8 +210,8 @@ def test_what_no_node_can_hold_is_named(resources, nodes, message):
 
 
 def test_everybody_with_an_actor_of_their_own():
-    own = {name: OwnActor(cpus=0.5) for name in NAMES}
-    placement = place(ROWS, ResourcesSection(per_hospital=own), [Node("a", 4)], NAMES)
+    requests = {name: OwnActor(cpus=0.5) for name in NAMES}
+    placement = place(ROWS, ResourcesSection(per_hospital=requests), [Node("a", 4)], NAMES)
     assert sorted(ids.tolist() for ids in placement.served) == [[h] for h in range(8)]
 
 

@@ -54,14 +54,14 @@ def test_a_part_has_its_hospitals_rows_under_the_same_ids(federate: MakeFederati
     assert part.hospitals == federation.hospitals
     for hospital in range(len(SIZES)):
         for name in PARTS:
-            own = part.X[part.rows(hospital, name)]
+            rows = part.X[part.rows(hospital, name)]
             if hospital in served:
-                np.testing.assert_array_equal(own, federation.X[federation.rows(hospital, name)])
+                np.testing.assert_array_equal(rows, federation.X[federation.rows(hospital, name)])
                 np.testing.assert_array_equal(
                     part.y[part.rows(hospital, name)], federation.y[federation.rows(hospital, name)]
                 )
             else:
-                assert own.shape == (0, 3)
+                assert rows.shape == (0, 3)
 
 
 def test_a_part_to_train_on_everybody_has_nobody_elses_test_rows(federate: MakeFederation):
@@ -167,19 +167,19 @@ def _forget(actor: object) -> None:
 
 def test_a_large_centre_computes_in_its_own_actor(federate: MakeFederation):
     federation = federate(SIZES)
-    own = {"h0": OwnActor(cpus=2, gpus=1), "h2": OwnActor(gpus=0.5)}
-    resources = ResourcesSection(per_hospital=own, gpus_per_actor=0.25, cpus_per_actor=0.5, device="cpu")
+    requests = {"h0": OwnActor(cpus=2, gpus=1), "h2": OwnActor(gpus=0.5)}
+    resources = ResourcesSection(per_hospital=requests, gpus_per_actor=0.25, cpus_per_actor=0.5, device="cpu")
     alone = play(federation, Chip(clusters=2), selection=InverseSqrt(0.5, 2))
     with open_session(
         federation.totals, resources, in_process=False, verbose=False, names=federation.hospitals
     ) as session:
         assert [ids.tolist() for ids in session.pool.served[:2]] == [[0], [2]]
-        told = ray.get([actor.__ray_call__.remote(_held) for actor in session.actors])  # type: ignore[attr-defined]
+        in_actors = ray.get([actor.__ray_call__.remote(_held) for actor in session.actors])  # type: ignore[attr-defined]
         *_, outcome = session.run(job(federation, Chip(clusters=2)))
-    devices = [device for device, _ in told]
+    devices = [device for device, _ in in_actors]
     assert devices[0] not in devices[1:]  # a whole device
     assert set(devices[1:]) == {devices[1]}  # the other one, shared
-    assert [threads for _, threads in told] == ["2"] + ["1"] * (len(told) - 1)
+    assert [threads for _, threads in in_actors] == ["2"] + ["1"] * (len(in_actors) - 1)
     assert isinstance(outcome, Outcome)
     np.testing.assert_allclose(outcome.bank, alone.bank, rtol=0, atol=1e-6)
 

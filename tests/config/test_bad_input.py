@@ -381,13 +381,13 @@ def test_the_module_and_the_command_are_the_same():
 def test_a_folder_with_files_of_others_is_left_alone(command, capsys, monkeypatch):
     Path("mine").mkdir()
     Path("mine/hospitals.csv").write_text("my own\n")
-    own = {
+    configurations = {
         "curve": "strategies: [fedavg, fedprox]\ncurve: {field: mu, values: [0.1]}\n",
         "sweep": "data: {split: {train: 0.6, validation: 0.2, test: 0.2}}\n"
         "sweep: {searcher: random, trials: 1, space: {training.learning_rate: {uniform: [0.1, 0.2]}}}\n",
         "study": "data: {source: digits}\nstudy: {clients: [4], alphas: [1.0, 0.5], seeds: [1, 2]}\n",
     }
-    Path("c.yaml").write_text(own.get(command, "tracking: {uri: none}\n"))
+    Path("c.yaml").write_text(configurations.get(command, "tracking: {uri: none}\n"))
     small = [] if command == "study" else settings(SMALL)
     said = refused([command, "c.yaml", *small, "--out", "mine"], capsys, monkeypatch)
     assert said == (

@@ -12,7 +12,7 @@ from raysim.core.errors import ConfigError
 
 
 @pytest.mark.parametrize(
-    ("settings", "section", "own"),
+    ("settings", "section", "keys"),
     [
         (["model=mlp", "model.hidden=[8]"], "model", {"hidden": [8]}),
         (["selection=uniform", "selection.fraction=0.5", "selection.minimum=3"], "selection", {"fraction": 0.5}),
@@ -21,10 +21,10 @@ from raysim.core.errors import ConfigError
         (["data.source=digits", "data.clients=7", "data.partition.alpha=1"], "data", {"clients": 7}),
     ],
 )
-def test_the_order_of_settings_makes_no_difference(settings, section, own):
+def test_the_order_of_settings_makes_no_difference(settings, section, keys):
     configs = [resolve(None, order) for order in permutations(settings)]
     assert all(config == configs[0] for config in configs)
-    assert own.items() <= getattr(configs[0], section).own().items()
+    assert keys.items() <= getattr(configs[0], section).own().items()
 
 
 def test_the_last_of_a_key_counts_and_a_name_replaces_what_the_file_says():

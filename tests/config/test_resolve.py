@@ -53,8 +53,8 @@ def test_reading_a_run_s_configuration_again_gives_an_equal_one(data):
             field.name: field.default if field.default is not dataclasses.MISSING else None
             for field in (dataclasses.fields(cls) if dataclasses.is_dataclass(cls) else ())
         }
-        own = data.draw(st.sets(st.sampled_from(sorted(defaults)), max_size=2)) if defaults else set()
-        tree[section] = {"name": name} | {key: data.draw(others(key, defaults[key]), label=key) for key in sorted(own)}
+        keys = data.draw(st.sets(st.sampled_from(sorted(defaults)), max_size=2)) if defaults else set()
+        tree[section] = {"name": name} | {key: data.draw(others(key, defaults[key]), label=key) for key in sorted(keys)}
     source = data.draw(st.sampled_from(sorted(registry.entries("sources"))), label="source")
     fields = registry.load("sources", source, "data.source").model_fields
     tree["data"] = {"source": source} | REQUIRED.get(source, {"path": "there"} if "path" in fields else {})

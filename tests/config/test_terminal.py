@@ -89,8 +89,8 @@ def test_lists_are_json_for_a_script(capsys: pytest.CaptureFixture[str]):
     first, *_ = json.loads(capsys.readouterr().out)
     assert first["group"] == "one model"
     show_one("strategies", "chip", Console(stderr=True), json=True)
-    told = json.loads(capsys.readouterr().out)
-    assert {key["key"]: key["default"] for key in told["keys"]}["lam"] == "0.5"
+    printed = json.loads(capsys.readouterr().out)
+    assert {key["key"]: key["default"] for key in printed["keys"]}["lam"] == "0.5"
 
 
 def test_results_are_json_for_a_script(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch):
@@ -98,21 +98,21 @@ def test_results_are_json_for_a_script(tmp_path: Path, capsys: pytest.CaptureFix
     aside = Console(file=io.StringIO())
     manner = {"in_process": True, "verbose": False, "json": True}
     run_one(reading.resolve(None, [*SMALL, "strategy=fedavg"], reads=()), aside, tmp_path / "run", **manner)
-    told = json.loads(capsys.readouterr().out)
-    assert told["models"].keys() == {"global"}
-    assert Path(told["report"]).is_file()
+    printed = json.loads(capsys.readouterr().out)
+    assert printed["models"].keys() == {"global"}
+    assert Path(printed["report"]).is_file()
     several = reading.resolve(None, [*SMALL, "strategies=[fedavg, local]", "seeds=[42]"], reads=())
     compare_all(several, aside, tmp_path / "compared", **manner)
-    told = json.loads(capsys.readouterr().out)
-    assert [row["strategy"] for row in told["rows"]] == ["fedavg", "local"]
-    assert told["rows"][0]["auroc_std"] is None, "one seed has no spread, and JSON no NaN"
+    printed = json.loads(capsys.readouterr().out)
+    assert [row["strategy"] for row in printed["rows"]] == ["fedavg", "local"]
+    assert printed["rows"][0]["auroc_std"] is None, "one seed has no spread, and JSON no NaN"
     describe_data(several, aside, json=True)
-    told = json.loads(capsys.readouterr().out)
-    assert len(told["by_hospital"]) == len(told["hospitals"]) == 6
+    printed = json.loads(capsys.readouterr().out)
+    assert len(printed["by_hospital"]) == len(printed["hospitals"]) == 6
     show_plan(several, "1x2cpu", aside, json=True)
-    told = json.loads(capsys.readouterr().out)
-    assert sum(actor["rows"] for actor in told["actors"]) == 300
-    assert told["rounds"]["fedavg"]["parameters"] > 0
+    printed = json.loads(capsys.readouterr().out)
+    assert sum(actor["rows"] for actor in printed["actors"]) == 300
+    assert printed["rounds"]["fedavg"]["parameters"] > 0
     assert "report:" in aside.file.getvalue()  # type: ignore[attr-defined]
 
 

@@ -60,15 +60,15 @@ def test_terms_are_rounded_to_the_nearest_unit_and_halves_to_the_even_one():
 
 def test_the_heaviest_sum_is_that_of_the_whole_chain():
     ids = np.arange(3)
-    own = LocalProblem(start=ids, visit=Visit(keep=True))
+    local = LocalProblem(start=ids, visit=Visit(keep=True))
     weights = Upload(np.array([0.5, -1.0, 2.0]), into=np.array([0, 1, 1]), sums=2)
-    assert heaviest(LocalProblem(start=ids, upload=weights, then=own)) == 3.0
+    assert heaviest(LocalProblem(start=ids, upload=weights, then=local)) == 3.0
     assert heaviest(LocalProblem(start=ids, then=LocalProblem(start=ids, upload=weights))) == 3.0
     each = LocalProblem(start=ids, upload=Upload(np.array([[1.0, 0.0], [1.0, 0.5], [0.25, 0.0]]), sums=2))
     assert heaviest(each) == 2.25
     variates = Objective(variates=Variates(np.zeros(2), np.full(3, 2.0)))
     assert heaviest(LocalProblem(start=ids, upload=Upload(np.full(3, 0.5)), objective=variates)) == 6.0
-    assert heaviest(own) == 0.0
+    assert heaviest(local) == 0.0
     assert largest_entry(0.0) == np.inf
 
 

@@ -392,6 +392,6 @@ def test_texts_of_patients_are_stored_once_and_the_fingerprint_is_that_of_the_te
 @pytest.mark.parametrize("values", [["a", None, "b"], ["a", 1, "1"], ["a", np.nan, "b"]])
 def test_patients_that_are_not_all_texts_become_texts_as_they_always_did(values):
     objects = np.array(values, dtype=object)
-    found = _plain(objects, np.arange(3))
-    assert not isinstance(found, Coded)
-    assert found.tolist() == objects.astype(str).tolist()
+    texts = _plain(objects, np.arange(3))
+    assert not isinstance(texts, Coded)
+    assert texts.tolist() == objects.astype(str).tolist()

@@ -54,12 +54,12 @@ def test_what_is_suspect(name, values, remark):
 
 @given(st.lists(st.one_of(st.just(np.nan), st.floats(-1e6, 1e6, width=32)), min_size=1, max_size=40))
 def test_any_column_of_numbers_has_its_range(values):
-    found = column(np.array(values, np.float32))
+    described = column(np.array(values, np.float32))
     recorded = [value for value in values if not np.isnan(value)]
-    assert found.distinct == len(set(recorded))
-    assert found.missing == pytest.approx(1 - len(recorded) / len(values))
-    assert (found.low, found.high) == ((min(recorded), max(recorded)) if recorded else (None, None))
-    assert found.distinct == len({float(value) for value in recorded})
+    assert described.distinct == len(set(recorded))
+    assert described.missing == pytest.approx(1 - len(recorded) / len(values))
+    assert (described.low, described.high) == ((min(recorded), max(recorded)) if recorded else (None, None))
+    assert described.distinct == len({float(value) for value in recorded})
 
 
 def test_a_warning_names_the_column_and_the_remedy():

@@ -77,8 +77,8 @@ def path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_declared_features_need_no_look_at_any_row_and_nothing_leaves(path):
-    told = tree(path, preprocessing="declared", ranges=RANGES) | {"privacy": PRIVATE}
-    result = raysim.run(told, out=path.parent / "run", in_process=True)
+    config_tree = tree(path, preprocessing="declared", ranges=RANGES) | {"privacy": PRIVATE}
+    result = raysim.run(config_tree, out=path.parent / "run", in_process=True)
     assert result.summary["privacy"]["not_private"] == []
     assert result.summary["privacy"]["epsilon"] == pytest.approx(20, rel=0.05)
     assert "preprocessing" not in set(pd.read_csv(path.parent / "run" / "egress.csv")["kind"])
@@ -96,10 +96,10 @@ def test_declared_features_need_no_look_at_any_row_and_nothing_leaves(path):
 
 def test_flags_of_missing_values_can_be_left_out(path):
     """The cache tells both apart, and the scores of new rows need none."""
-    told = tree(path, preprocessing="declared", ranges=RANGES)
+    config_tree = tree(path, preprocessing="declared", ranges=RANGES)
     for flags, count in ((False, 4), (True, 6)):
-        told["data"]["missing_flags"] = flags
-        result = raysim.run(told, out=path.parent / f"run {flags}", in_process=True)
+        config_tree["data"]["missing_flags"] = flags
+        result = raysim.run(config_tree, out=path.parent / f"run {flags}", in_process=True)
         assert len(json.loads((path.parent / f"run {flags}" / "preprocessing.json").read_text())["features"]) == count
         assert np.isfinite(result.predict(frame())).all()
 
@@ -159,9 +159,9 @@ def test_one_patient_moves_the_sums_by_no_more_than_the_noise_is_for(event: Even
     def summed(stay: np.ndarray) -> np.ndarray:
         who = people[stay]
         # The same coins for both: of each patient the first rows in one order of all rows.
-        own = drawn(who, np.arange(len(who)), 2)
-        added = moments(values[stay][own.rows], np.zeros(2), np.ones(2))
-        return clipped_sum(added, own.patient, how, bounds)
+        drawn_rows = drawn(who, np.arange(len(who)), 2)
+        added = moments(values[stay][drawn_rows.rows], np.zeros(2), np.ones(2))
+        return clipped_sum(added, drawn_rows.patient, how, bounds)
 
     moved = summed(np.ones(len(rows), bool)) - summed(people != people[0])
     length = np.abs(moved).sum() if isinstance(event, Laplace) else np.linalg.norm(moved)
@@ -184,13 +184,16 @@ def test_the_noise_of_all_hospitals_has_the_promised_deviation(shared):
 
 
 def test_noisy_preprocessing_is_covered_and_paid_for(path):
-    told = tree(path, ranges=RANGES) | {"privacy": PRIVATE | {"statistics": {"preprocessing": {"epsilon": 4.0}}}}
-    result = raysim.run(told, out=path.parent / "run", in_process=True)
+    config_tree = tree(path, ranges=RANGES) | {"privacy": PRIVATE | {"statistics": {"preprocessing": {"epsilon": 4.0}}}}
+    result = raysim.run(config_tree, out=path.parent / "run", in_process=True)
     said = result.summary["privacy"]
     assert set(said["covers"]) == {"update", "preprocessing"}
     assert said["not_private"] == []
     assert said["epsilon"] == pytest.approx(20, rel=0.05)
-    plain = told | {"privacy": PRIVATE | {"epsilon": 16}, "data": told["data"] | {"preprocessing": "declared"}}
+    plain = config_tree | {
+        "privacy": PRIVATE | {"epsilon": 16},
+        "data": config_tree["data"] | {"preprocessing": "declared"},
+    }
     cheaper = raysim.run(plain, out=path.parent / "plain", in_process=True).summary["privacy"]
     assert said["by_hospital"]["most"]["noise_multiplier"] == pytest.approx(
         cheaper["by_hospital"]["most"]["noise_multiplier"], rel=1e-3

@@ -60,8 +60,8 @@ def charted(offset: int, label: str, name: str, value: Any) -> dict[str, Any]:
     )
 
 
-def examined(offset: int, path: str, found: Any) -> dict[str, Any]:
-    return row(1, offset, "physicalExam", physicalexampath=path, physicalexamtext=found)
+def examined(offset: int, path: str, finding: Any) -> dict[str, Any]:
+    return row(1, offset, "physicalExam", physicalexampath=path, physicalexamtext=finding)
 
 
 def test_vitals_of_four_tables(tmp_path: Path) -> None:
@@ -117,8 +117,8 @@ def test_vitals_of_four_tables(tmp_path: Path) -> None:
         **spread("temperature", 35, 38, 110 / 3),
         **spread("gcs", 10, 14, 12),
     }
-    found = features(records)
-    assert {name: found[name] for name in expected} == pytest.approx(expected, rel=1e-6)
+    by_feature = features(records)
+    assert {name: by_feature[name] for name in expected} == pytest.approx(expected, rel=1e-6)
 
 
 def test_labs(tmp_path: Path) -> None:
@@ -129,7 +129,7 @@ def test_labs(tmp_path: Path) -> None:
         *(("platelets x 1000", 9), ("urinary sodium", 20)),
     ]
     labs = [row(1, -60, "lab", labname=name, labresult=result) for name, result in results]
-    found = features(read(tmp_path, {"patient": [patient(1)], "lab": labs}))
+    values = features(read(tmp_path, {"patient": [patient(1)], "lab": labs}))
     expected = {
         **spread("sodium", 130, 140, 135),
         **spread("fio2", 40, 60, 50),
@@ -138,7 +138,7 @@ def test_labs(tmp_path: Path) -> None:
     single = {"potassium": 4, "creatinine": 1.25, "lactate": 2, "wbc": 12.5, "hematocrit": 33, "albumin": 3, "bun": 20}
     for name, value in {**single, "bilirubin": 0.75, "ph": 7.375, "pao2": 90, "pco2": 40}.items():
         expected |= spread(name, value, value, value)
-    assert {name: found[name] for name in DOMAINS["labs"]} == pytest.approx(expected)
+    assert {name: values[name] for name in DOMAINS["labs"]} == pytest.approx(expected)
 
 
 def test_oxygen_is_in_percent_also_where_it_was_charted_as_a_fraction(tmp_path: Path) -> None:
@@ -178,8 +178,8 @@ def test_urine_is_a_rate(tmp_path: Path) -> None:
         output(2, 60, "Urine", 180),
     ]
     patients = [patient(1), patient(2, unitdischargeoffset=361)]
-    found = read(tmp_path, {"patient": patients, "intakeOutput": rows}).features["urine_per_hour"]
-    np.testing.assert_array_equal(found, [720 / 24, 180 / 6])
+    rates = read(tmp_path, {"patient": patients, "intakeOutput": rows}).features["urine_per_hour"]
+    np.testing.assert_array_equal(rates, [720 / 24, 180 / 6])
 
 
 def test_apache_physiology_where_minus_one_is_missing(tmp_path: Path) -> None:

@@ -116,10 +116,10 @@ def test_kdigo_and_exclusions(tmp_path: Path) -> None:
         tables["intakeOutput"] += [urine(stay, *point) for point in made]
     records = read(tmp_path, tables)
     assert records.group is not None
-    found = dict(zip(records.group.tolist(), records.y.tolist(), strict=True))
+    label_of_stay = dict(zip(records.group.tolist(), records.y.tolist(), strict=True))
     outcomes = [outcome for *_, outcome in CASES]
     expected = {f"001-{stay}": outcome for stay, outcome in enumerate(outcomes) if isinstance(outcome, int)}
-    assert found == expected
+    assert label_of_stay == expected
     reasons = pd.Series([outcome for outcome in outcomes if isinstance(outcome, str)]).value_counts().sort_index()
     assert left_out(records) == "left out: " + ", ".join(f"{count} {reason}" for reason, count in reasons.items())
     assert records.classes == ("no AKI", "AKI")
@@ -198,8 +198,8 @@ def test_against_brute_force(tmp_path: Path) -> None:
 )
 def test_filtration(value: float, age: float, sex: str, expected: float) -> None:
     with database({}) as connection:
-        (found,) = connection.execute("SELECT egfr(?, ?, ?)", [value, age, sex]).fetchone() or ()
-    assert found == pytest.approx(expected, abs=0.01)
+        (egfr,) = connection.execute("SELECT egfr(?, ?, ?)", [value, age, sex]).fetchone() or ()
+    assert egfr == pytest.approx(expected, abs=0.01)
 
 
 def test_with_one_of_the_two_tables(tmp_path: Path) -> None:

@@ -49,21 +49,21 @@ def near(value: float) -> object:
 
 
 def test_psi_of_the_golden_federation():
-    found = label_psi(GOLDEN, epsilon=1e-6)
-    assert found.hospital == near([0.183730883, 0.2934536043, 4.6075341269, 0.0798572928])
-    assert found.weighted == near(0.7058986561)
+    psi = label_psi(GOLDEN, epsilon=1e-6)
+    assert psi.hospital == near([0.183730883, 0.2934536043, 4.6075341269, 0.0798572928])
+    assert psi.weighted == near(0.7058986561)
 
 
 def test_psi_of_a_hospital_of_one_class_is_set_by_the_smoothing_constant():
     """P = (.5, .5) and p = (1, 0), with 1e-6 added to each."""
-    found = label_psi(np.array([[7, 0]]), reference=np.array([10, 10]), epsilon=1e-6)
-    assert found.terms[0] == near([0.3465730903, 6.5611826887])
+    psi = label_psi(np.array([[7, 0]]), reference=np.array([10, 10]), epsilon=1e-6)
+    assert psi.terms[0] == near([0.3465730903, 6.5611826887])
 
 
 def test_psi_of_a_hospital_of_one_class_with_the_default_constant():
     """P = (.55, .55) and p = (1.05, .05): terms -.5 ln(.55 / 1.05) and .5 ln(.55 / .05)."""
-    found = label_psi(np.array([[7, 0]]), reference=np.array([10, 10]))
-    assert found.terms[0] == near([-0.5 * np.log(11 / 21), 0.5 * np.log(11)])
+    psi = label_psi(np.array([[7, 0]]), reference=np.array([10, 10]))
+    assert psi.terms[0] == near([-0.5 * np.log(11 / 21), 0.5 * np.log(11)])
     assert label_metrics(np.array([[7, 0], [3, 10]])) == label_metrics(np.array([[7, 0], [3, 10]]), 0.05)
 
 
@@ -91,10 +91,10 @@ def test_psi_with_another_epsilon(epsilon):
 def test_psi_of_test_rows_is_against_the_training_shares():
     tested = np.array([[5, 5, 0], [2, 6, 3], [0, 1, 1], [4, 4, 2]])
     pooled = np.append(GOLDEN, [GOLDEN.sum(axis=0)], axis=0)
-    found = label_psi(tested, reference=GOLDEN.sum(axis=0)).hospital
+    psi = label_psi(tested, reference=GOLDEN.sum(axis=0)).hospital
     P = pooled[-1] / pooled[-1].sum() + 0.05
     p = tested / tested.sum(axis=1, keepdims=True) + 0.05
-    assert found == near(((P - p) * np.log(P / p)).sum(axis=1))
+    assert psi == near(((P - p) * np.log(P / p)).sum(axis=1))
 
 
 def test_hellinger_distances_of_the_golden_federation():
@@ -148,28 +148,28 @@ def test_metrics_are_what_their_definitions_over_pairs_say(counts):
         "emd_ordinal": mean(lambda p, q: np.abs(np.cumsum(p) - np.cumsum(q)).sum()),
         "emd_fedartml": math.sqrt(mean(wasserstein_distance)),
     }
-    found = label_metrics(counts)
+    metrics = label_metrics(counts)
     for name, value in by_pairs.items():
         # A root takes the rounding of what is all but zero to 1e-8.
-        assert found[name] == pytest.approx(value, rel=1e-9, abs=2e-8), name
+        assert metrics[name] == pytest.approx(value, rel=1e-9, abs=2e-8), name
     spread = entropy(shares.mean(axis=0), base=2) - np.mean([entropy(p, base=2) for p in shares])
     bound = math.log2(len(shares)) if len(shares) > 2 else 1
-    assert found["jensen_shannon"] == pytest.approx(math.sqrt(max(spread / bound, 0)), abs=1e-7)
+    assert metrics["jensen_shannon"] == pytest.approx(math.sqrt(max(spread / bound, 0)), abs=1e-7)
     if len(shares) == 2:
         expected = jensenshannon(*shares, base=2)
-        assert found["jensen_shannon"] == pytest.approx(0 if np.isnan(expected) else expected, abs=1e-7)
+        assert metrics["jensen_shannon"] == pytest.approx(0 if np.isnan(expected) else expected, abs=1e-7)
 
 
 @settings(max_examples=60, deadline=None)
 @given(federations, st.randoms(use_true_random=False))
 def test_metrics_are_bounded_and_do_not_depend_on_the_order_of_hospitals(counts, random):
-    found = label_metrics(counts)
-    assert all(value >= 0 for value in found.values())
-    assert all(found[name] <= 1 + 1e-12 for name in ("hellinger", "jensen_shannon", "emd_tv", "emd_pooled"))
-    assert found["emd_l1"] == pytest.approx(2 * found["emd_pooled"])
+    metrics = label_metrics(counts)
+    assert all(value >= 0 for value in metrics.values())
+    assert all(metrics[name] <= 1 + 1e-12 for name in ("hellinger", "jensen_shannon", "emd_tv", "emd_pooled"))
+    assert metrics["emd_l1"] == pytest.approx(2 * metrics["emd_pooled"])
     order = random.sample(range(len(counts)), len(counts))
     shuffled = label_metrics(counts[order])
-    assert {k: round(v, 7) for k, v in shuffled.items()} == {k: round(v, 7) for k, v in found.items()}
+    assert {k: round(v, 7) for k, v in shuffled.items()} == {k: round(v, 7) for k, v in metrics.items()}
 
 
 @settings(max_examples=60, deadline=None)
@@ -183,8 +183,8 @@ def test_hospitals_without_rows_change_nothing(counts):
 @settings(max_examples=60, deadline=None)
 @given(st.lists(st.integers(0, 9), min_size=2, max_size=5).filter(any), st.lists(st.integers(1, 9), min_size=2))
 def test_equal_shares_at_different_sizes_have_no_skew(counts, factors):
-    found = label_metrics(np.outer(factors, counts))
-    assert all(value == pytest.approx(0, abs=1e-7) for value in found.values())
+    metrics = label_metrics(np.outer(factors, counts))
+    assert all(value == pytest.approx(0, abs=1e-7) for value in metrics.values())
     assert label_psi(np.outer(factors, counts)).hospital == pytest.approx(0, abs=1e-15)
 
 
@@ -205,9 +205,9 @@ def test_a_class_that_nobody_has_changes_no_metric():
 
 
 def test_one_hospital_has_no_pairs():
-    found = label_metrics(GOLDEN[:1])
-    assert np.isnan([found[name] for name in ("hellinger", "jensen_shannon", "emd_tv", "emd_ordinal")]).all()
-    assert found["wpsi"] == found["emd_l1"] == 0
+    metrics = label_metrics(GOLDEN[:1])
+    assert np.isnan([metrics[name] for name in ("hellinger", "jensen_shannon", "emd_tv", "emd_ordinal")]).all()
+    assert metrics["wpsi"] == metrics["emd_l1"] == 0
     nobody = label_metrics(np.zeros((3, 2), dtype=np.int64))
     assert np.isnan(list(nobody.values())).all()
 
@@ -221,12 +221,12 @@ def test_psi_terms_of_sizes_keep_their_sign():
 
 def test_quantity_of_two_hospitals_by_hand():
     """Shares 1/4 and 3/4: PSI .25 ln 2 + .25 ln 1.5, Gini 1/4, effective 1 / (1/16 + 9/16)."""
-    found = quantity(np.array([10, 30]))
-    assert found.psi == pytest.approx(0.25 * math.log(2) + 0.25 * math.log(1.5))
-    assert found.gini == pytest.approx(0.25)
-    assert found.effective == pytest.approx(1.6)
-    assert found.largest == 0.75
-    assert quantity(np.array([10, 0, 30])) == found
+    skew = quantity(np.array([10, 30]))
+    assert skew.psi == pytest.approx(0.25 * math.log(2) + 0.25 * math.log(1.5))
+    assert skew.gini == pytest.approx(0.25)
+    assert skew.effective == pytest.approx(1.6)
+    assert skew.largest == 0.75
+    assert quantity(np.array([10, 0, 30])) == skew
 
 
 def test_equal_sizes_have_no_skew_and_nobody_has_none():
@@ -241,11 +241,11 @@ def test_feature_psi_by_hand():
     """Bins below and above the median 2, and missing: pool (3, 4, 1)/8; hospital 0 (3, 1, 0)/4, 1 (0, 3, 1)/4."""
     X = np.array([[0.0], [1.0], [1.0], [2.0], [3.0], [3.0], [4.0], [9.0]])
     observed = np.array([[True]] * 7 + [[False]])
-    found = feature_psi(X, observed, np.repeat([0, 1], 4), bins=2)
+    psi = feature_psi(X, observed, np.repeat([0, 1], 4), bins=2)
     P = np.array([3, 4, 1]) / 8 + 0.05
     p = np.array([[3, 1, 0], [0, 3, 1]]) / 4 + 0.05
-    assert found.terms[:, 0] == pytest.approx(((P - p) * np.log(P / p)).sum(axis=1))
-    assert found.hospital == pytest.approx(found.terms[:, 0])
+    assert psi.terms[:, 0] == pytest.approx(((P - p) * np.log(P / p)).sum(axis=1))
+    assert psi.hospital == pytest.approx(psi.terms[:, 0])
 
 
 def test_feature_psi_rises_with_the_shift_of_one_hospital_and_ignores_constants():
@@ -274,9 +274,9 @@ def test_a_federations_parts_are_read_from_its_rows(federate: MakeFederation, pa
     counts = label_counts(federation, part)
     for h in range(4):
         assert counts[h].tolist() == np.bincount(federation.y[federation.rows(h, part)], minlength=3).tolist()
-    found = federation_feature_psi(federation, part, bins=3)
-    assert found.terms.shape == (4, 3)
-    assert np.isnan(found.hospital).tolist() == (federation.sizes(part) == 0).tolist()
+    psi = federation_feature_psi(federation, part, bins=3)
+    assert psi.terms.shape == (4, 3)
+    assert np.isnan(psi.hospital).tolist() == (federation.sizes(part) == 0).tolist()
 
 
 def golden(folder: Path) -> Federation:

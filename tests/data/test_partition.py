@@ -17,9 +17,9 @@ LABELS = np.random.default_rng(0).permutation(np.repeat(np.arange(10), 200))
 
 def counts(home: np.ndarray, labels: np.ndarray = LABELS) -> np.ndarray:
     """Rows of each class at each hospital."""
-    found = np.zeros((home.max() + 1, labels.max() + 1), dtype=np.int64)
-    np.add.at(found, (home, labels), 1)
-    return found
+    table = np.zeros((home.max() + 1, labels.max() + 1), dtype=np.int64)
+    np.add.at(table, (home, labels), 1)
+    return table
 
 
 def skew(home: np.ndarray) -> float:
@@ -171,15 +171,15 @@ def test_every_hospital_holds_out_the_nearest_count_and_keeps_a_row_of_each_clas
     home, labels = np.array(pairs).T
     part = holdout(labels, home, seed)
     for h in np.unique(home):
-        own, n = part[home == h], int((home == h).sum())
-        assert (own == 2).sum() == min(int(0.2 * n + 0.5), n - 1)
+        hospital_part, n = part[home == h], int((home == h).sum())
+        assert (hospital_part == 2).sum() == min(int(0.2 * n + 0.5), n - 1)
         of_class = np.bincount(labels[home == h])
         present = np.flatnonzero(of_class)
         if of_class[present].min() >= 2:
             kept = np.bincount(labels[(home == h) & (part == 0)], minlength=len(of_class))
             assert (kept[present] >= 1).all()
             tested = of_class - kept
-            assert (np.abs(tested - (own == 2).sum() * of_class / n) < 1).all()
+            assert (np.abs(tested - (hospital_part == 2).sum() * of_class / n) < 1).all()
 
 
 def test_what_a_hospital_holds_out_depends_on_its_own_rows():

@@ -32,27 +32,27 @@ def prepared(features: pd.DataFrame, train: list[bool], method: str = "standard"
 def test_standard_by_hand() -> None:
     # Training rows of a: 1, 3, missing: mean 2, population deviation 1. b is constant. c is whole.
     features = frame(a=[1, 3, NAN, 5, NAN], b=[7, 7, 7, 9, 7], c=[0, 2, 4, 2, 2])
-    found = prepared(features, [True, True, True, False, False])
-    assert found.names == ("a", "b", "c", "a_missing")
+    matrix = prepared(features, [True, True, True, False, False])
+    assert matrix.names == ("a", "b", "c", "a_missing")
     root = np.sqrt(8 / 3)
     expected = [[-1, 0, -2 / root, 0], [1, 0, 0, 0], [0, 0, 2 / root, 1], [3, 0, 0, 0], [0, 0, 0, 1]]
-    np.testing.assert_allclose(found.X, expected, rtol=1e-6)
-    assert found.X.dtype == np.float32
-    np.testing.assert_array_equal(found.observed, [[c != 2 and c != 4, True, True] for c in range(5)])
-    assert found.scalars == 9  # count, sum and sum of squares of three features
+    np.testing.assert_allclose(matrix.X, expected, rtol=1e-6)
+    assert matrix.X.dtype == np.float32
+    np.testing.assert_array_equal(matrix.observed, [[c != 2 and c != 4, True, True] for c in range(5)])
+    assert matrix.scalars == 9  # count, sum and sum of squares of three features
 
 
 def test_median_by_hand() -> None:
     # Training: 1, 2, 9 and a missing one: mean 4, median 2, population deviation sqrt(38 / 3).
-    found = prepared(frame(a=[1, 2, 9, NAN, 4]), [True] * 4 + [False], "median")
-    np.testing.assert_allclose(found.X[:, 0], np.array([-3, -2, 5, -2, 0]) / np.sqrt(38 / 3), rtol=1e-6)
-    np.testing.assert_array_equal(found.X[:, 1], [0, 0, 0, 1, 0])
-    assert found.scalars == 3 + 3  # the sums, and every observed value
+    matrix = prepared(frame(a=[1, 2, 9, NAN, 4]), [True] * 4 + [False], "median")
+    np.testing.assert_allclose(matrix.X[:, 0], np.array([-3, -2, 5, -2, 0]) / np.sqrt(38 / 3), rtol=1e-6)
+    np.testing.assert_array_equal(matrix.X[:, 1], [0, 0, 0, 1, 0])
+    assert matrix.scalars == 3 + 3  # the sums, and every observed value
 
 
 def test_none_leaves_values_and_refuses_missing_ones() -> None:
-    found = prepared(frame(a=[1, 2.5], b=["x", "y"]), [True, True], "none")
-    np.testing.assert_array_equal(found.X, [[1, 1, 0], [2.5, 0, 1]])
+    matrix = prepared(frame(a=[1, 2.5], b=["x", "y"]), [True, True], "none")
+    np.testing.assert_array_equal(matrix.X, [[1, 1, 0], [2.5, 0, 1]])
     with pytest.raises(
         DataError, match=r"data.preprocessing: none, but feature 'a' has 1 missing values; use standard"
     ):
@@ -62,11 +62,11 @@ def test_none_leaves_values_and_refuses_missing_ones() -> None:
 def test_categories_are_those_of_training() -> None:
     # "z" is never trained on, and a row without a category has a flag.
     features = frame(unit=["MICU", "SICU", "MICU", None, "z"], a=[1, 2, 3, 4, 5])
-    found = prepared(features, [True, True, True, True, False])
-    assert found.names == ("unit=MICU", "unit=SICU", "a", "unit_missing")
-    np.testing.assert_array_equal(found.X[:, [0, 1, 3]], [[1, 0, 0], [0, 1, 0], [1, 0, 0], [0, 0, 1], [0, 0, 0]])
-    np.testing.assert_array_equal(found.observed[:, 0], [True, True, True, False, True])
-    assert found.scalars == 3 + 2
+    matrix = prepared(features, [True, True, True, True, False])
+    assert matrix.names == ("unit=MICU", "unit=SICU", "a", "unit_missing")
+    np.testing.assert_array_equal(matrix.X[:, [0, 1, 3]], [[1, 0, 0], [0, 1, 0], [1, 0, 0], [0, 0, 1], [0, 0, 0]])
+    np.testing.assert_array_equal(matrix.observed[:, 0], [True, True, True, False, True])
+    assert matrix.scalars == 3 + 2
 
 
 @pytest.mark.parametrize("method", ["standard", "median"])
@@ -82,15 +82,15 @@ def test_without_flags_the_other_columns_keep_their_bits(method: str) -> None:
 
 
 def test_a_feature_never_recorded_in_training_is_zero() -> None:
-    found = prepared(frame(a=[NAN, NAN, 3], b=[None, None, "x"], c=[1, 2, 3]), [True, True, False])
-    assert found.names == ("a", "c", "a_missing", "b_missing")
-    np.testing.assert_array_equal(found.X[:, [0, 2, 3]], [[0, 1, 1], [0, 1, 1], [0, 0, 0]])
+    matrix = prepared(frame(a=[NAN, NAN, 3], b=[None, None, "x"], c=[1, 2, 3]), [True, True, False])
+    assert matrix.names == ("a", "c", "a_missing", "b_missing")
+    np.testing.assert_array_equal(matrix.X[:, [0, 2, 3]], [[0, 1, 1], [0, 1, 1], [0, 0, 0]])
 
 
 def test_order_and_train_are_of_the_new_order() -> None:
     features = frame(a=[100, 1, 3])
-    found = prepare(features, np.array([1, 2, 0]), np.array([True, True, False]), "standard", hospitals=1)
-    np.testing.assert_allclose(found.X[:, 0], [-1, 1, 98], rtol=1e-6)
+    matrix = prepare(features, np.array([1, 2, 0]), np.array([True, True, False]), "standard", hospitals=1)
+    np.testing.assert_allclose(matrix.X[:, 0], [-1, 1, 98], rtol=1e-6)
 
 
 def test_test_rows_change_nothing() -> None:
@@ -163,9 +163,9 @@ def test_a_column_that_is_constant_but_for_rounding_is_zero_and_one_that_varies_
     rows = 1000
     constant, varied = np.full(rows, 0.1), 1e6 + np.tile([0.0, 1e-3], rows // 2)
     assert sums(constant[:, None], constant.sum() / rows).squares[0] > 0
-    found = prepared(pd.DataFrame({"constant": constant, "varied": varied}), [True] * rows)
-    assert (found.X[:, 0] == 0).all()
-    np.testing.assert_allclose(found.X[:, 1], np.tile([-1, 1], rows // 2), rtol=1e-3)
+    matrix = prepared(pd.DataFrame({"constant": constant, "varied": varied}), [True] * rows)
+    assert (matrix.X[:, 0] == 0).all()
+    np.testing.assert_allclose(matrix.X[:, 1], np.tile([-1, 1], rows // 2), rtol=1e-3)
 
 
 @pytest.mark.parametrize(("hospitals", "scalars"), [(1, 5), (2, 3), (4, 2), (5, 1), (9, 1), (0, 5)])

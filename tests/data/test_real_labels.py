@@ -43,12 +43,12 @@ def real(y: list[float]) -> Records:
 
 
 def test_a_table_gives_its_numbers_as_they_are(tmp_path: Path) -> None:
-    found = table(tmp_path, [1.5, -2, 0.1, 1e6]).read()
-    assert found.y.dtype == np.float64
-    assert found.y.tolist() == [1.5, -2, 0.1, 1e6]
-    assert found.classes == ()
-    assert list(found.features) == ["x"]
-    assert "label 'cost': a number, -2 to 1e+06, mean 250000" in found.notes[0]
+    read = table(tmp_path, [1.5, -2, 0.1, 1e6]).read()
+    assert read.y.dtype == np.float64
+    assert read.y.tolist() == [1.5, -2, 0.1, 1e6]
+    assert read.classes == ()
+    assert list(read.features) == ["x"]
+    assert "label 'cost': a number, -2 to 1e+06, mean 250000" in read.notes[0]
     assert table(tmp_path, [3, 4, 5, 6]).read().y.dtype == np.float64  # whole numbers too, where the task says so
     assert table(tmp_path, [3, 4, 5, 6], task="classification").read().classes == ("3", "4", "5", "6")
 
@@ -146,11 +146,11 @@ def los_days(folder: Path, tables: dict[str, Rows], **fields: object) -> Records
 
 def test_days_in_the_unit_are_the_label_of_stays_that_go_on(tmp_path: Path) -> None:
     ends = {1: 1441, 2: 1440, 3: 4320, 4: 20_000}
-    found = los_days(tmp_path, {"patient": [patient(s, unitdischargeoffset=end) for s, end in ends.items()]})
-    assert found.y.tolist() == [1441 / 1440, 3.0, 20_000 / 1440]
-    assert found.classes == ()
-    assert any("1 that ended within 24 hours" in note for note in found.notes)
-    assert any("los_days: 6.0 days in the mean of 3 stays" in note for note in found.notes)
+    stays = los_days(tmp_path, {"patient": [patient(s, unitdischargeoffset=end) for s, end in ends.items()]})
+    assert stays.y.tolist() == [1441 / 1440, 3.0, 20_000 / 1440]
+    assert stays.classes == ()
+    assert any("1 that ended within 24 hours" in note for note in stays.notes)
+    assert any("los_days: 6.0 days in the mean of 3 stays" in note for note in stays.notes)
     sooner = los_days(tmp_path / "six", {"patient": [patient(1, unitdischargeoffset=400)]}, hours=6)
     assert sooner.y.tolist() == [400 / 1440]
 
@@ -160,10 +160,10 @@ def test_the_length_of_a_stay_does_not_show_in_its_features(tmp_path: Path) -> N
     for name, poison in POISON.items():
         tables[name] = [row(stay, 60, name, **poison) for stay in (1, 2)]
         tables[name] += [row(2, offset, name, **poison) for offset in range(1441, 6000, 240)]
-    found = los_days(tmp_path, tables)
-    first, second = found.features.to_numpy()
+    stays = los_days(tmp_path, tables)
+    first, second = stays.features.to_numpy()
     np.testing.assert_array_equal(first, second)
-    assert found.y[0] != found.y[1]
+    assert stays.y[0] != stays.y[1]
 
 
 def test_a_later_end_changes_the_label_alone(tmp_path: Path) -> None:

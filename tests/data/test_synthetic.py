@@ -60,8 +60,8 @@ def test_default_is_as_hard_as_real_mortality_and_its_groups_can_be_found(seed: 
     model = LogisticRegression(max_iter=500).fit(federation.X[train], federation.y[train])
     assert 0.88 <= roc_auc_score(federation.y[~train], model.decision_function(federation.X[~train])) <= 0.93
 
-    found = KMeans(5, n_init=10, random_state=0).fit_predict(signatures(federation))
-    assert adjusted_rand_score(federation.attributes["practice"], found) > 0.5
+    clusters = KMeans(5, n_init=10, random_state=0).fit_predict(signatures(federation))
+    assert adjusted_rand_score(federation.attributes["practice"], clusters) > 0.5
 
 
 def test_prevalence_stays_in_its_range() -> None:
@@ -104,9 +104,9 @@ def test_the_same_seed_gives_the_same_federation_and_another_another() -> None:
 
 @pytest.mark.parametrize(("hospitals", "rows"), [(1, 1), (3, 60), (7, 7), (10, 1234), (50, 49_999)])
 def test_sizes_add_up(hospitals: int, rows: int) -> None:
-    found = sizes(Synthetic(hospitals=hospitals, rows=rows, features=2))
-    assert found.sum() == rows
-    assert found.min() >= max(1, min(20, rows // (2 * hospitals)))
+    drawn_sizes = sizes(Synthetic(hospitals=hospitals, rows=rows, features=2))
+    assert drawn_sizes.sum() == rows
+    assert drawn_sizes.min() >= max(1, min(20, rows // (2 * hospitals)))
 
 
 def test_small_and_wide_federations() -> None:
@@ -137,7 +137,7 @@ def test_label_noise_alone_leaves_nothing_to_learn() -> None:
 
 def test_what_is_known_of_hospitals_and_patients() -> None:
     records = Synthetic(hospitals=10, rows=400).read()
-    practices = [known["practice"] for known in records.attributes.values()]
+    practices = [attributes["practice"] for attributes in records.attributes.values()]
     assert sorted(practices) == sorted([f"practice_{g}" for g in range(1, 6)] * 2)
     assert set(records.attributes["hospital_1"]) == {"practice", "region", "beds", "teaching"}
     np.testing.assert_array_equal(records.patients["age"], records.features["age"])

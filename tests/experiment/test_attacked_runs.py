@@ -34,19 +34,19 @@ def test_an_attack_is_reported_beside_the_same_run_without_it(tmp_path):
     sections = {"adversary": {"attack": "label_flip", "share": 0.2}, "aggregation": {"name": "mean", "assumed": 0}}
     raysim.run(SMALL | {"aggregation": sections["aggregation"]}, out=tmp_path / "ruled", in_process=True)
     attacked = raysim.run(SMALL | sections, out=tmp_path / "attacked", in_process=True)
-    told = attacked.summary["adversary"]
-    assert (told["attack"], told["knowledge"], len(told["bad"])) == ("label_flip", "own", 2)
+    adversary = attacked.summary["adversary"]
+    assert (adversary["attack"], adversary["knowledge"], len(adversary["bad"])) == ("label_flip", "own", 2)
     rows = pd.read_csv(tmp_path / "attacked" / "attack.csv")
-    assert set(rows["hospital"][rows["bad"]]) == set(told["bad"])
+    assert set(rows["hospital"][rows["bad"]]) == set(adversary["bad"])
     with_attack = pd.read_csv(tmp_path / "attacked" / "hospitals.csv").query("model == 'global'").set_index("hospital")
     without = pd.read_csv(tmp_path / "ruled" / "hospitals.csv").query("model == 'global'").set_index("hospital")
     lost = (without["auroc"] - with_attack["auroc"]).to_numpy()
     np.testing.assert_allclose(rows["harm"], lost, atol=1e-12)
-    assert told["harm_in"] == pytest.approx(np.nanmean(lost[~rows["bad"]]))
-    assert told["harm_out"] is None
+    assert adversary["harm_in"] == pytest.approx(np.nanmean(lost[~rows["bad"]]))
+    assert adversary["harm_out"] is None
     page = (tmp_path / "attacked" / "report.html").read_text()
     assert "Attack: label_flip by 2 bad hospitals who know their own data alone" in page
-    assert f"harm beside bad hospitals {told['harm_in']:.3f}" in page
+    assert f"harm beside bad hospitals {adversary['harm_in']:.3f}" in page
     assert "Attack:" not in (tmp_path / "plain" / "report.html").read_text()
     assert "adversary" not in plain.summary
     assert not (tmp_path / "plain" / "attack.csv").exists()
@@ -54,25 +54,25 @@ def test_an_attack_is_reported_beside_the_same_run_without_it(tmp_path):
     assert frozen["adversary"]["attack"] == "label_flip"
     assert "adversary" not in yaml.safe_load((tmp_path / "plain" / "config.yaml").read_text())
     again = raysim.run(tmp_path / "attacked" / "config.yaml", out=tmp_path / "again", in_process=True)
-    assert again.summary["adversary"] == told
+    assert again.summary["adversary"] == adversary
 
 
 def test_the_price_of_a_rule_is_what_it_costs_without_attack(tmp_path):
     """Against the uniform average, over hospitals that are honest in the attacked run."""
     rule = {"aggregation": {"name": "median", "assumed": 0.2}}
     attack = {"adversary": {"attack": "label_flip", "share": 0.2}}
-    told = raysim.run(SMALL | rule | attack, out=tmp_path / "attacked", in_process=True).summary["adversary"]
+    adversary = raysim.run(SMALL | rule | attack, out=tmp_path / "attacked", in_process=True).summary["adversary"]
     raysim.run(SMALL | rule, out=tmp_path / "ruled", in_process=True)
     uniform = {"strategy": {"name": "fedavg", "weights": "uniform"}}
     raysim.run(SMALL | uniform, out=tmp_path / "uniform", in_process=True)
     tables = [
         pd.read_csv(tmp_path / name / "hospitals.csv").query("model == 'global'") for name in ("ruled", "uniform")
     ]
-    ruled, averaged = (table[~table["hospital"].isin(told["bad"])] for table in tables)
+    ruled, averaged = (table[~table["hospital"].isin(adversary["bad"])] for table in tables)
     weights = ruled["n_test"].where(ruled["auroc"].notna())
     means = [float((table["auroc"] * weights).sum() / weights.sum()) for table in (ruled, averaged)]
-    assert told["price"]["auroc"] == pytest.approx(means[0] - means[1], abs=1e-9)
-    assert told["price"]["auroc"] != 0
+    assert adversary["price"]["auroc"] == pytest.approx(means[0] - means[1], abs=1e-9)
+    assert adversary["price"]["auroc"] != 0
     without_rule = raysim.run(SMALL | attack, out=tmp_path / "plain", in_process=True).summary["adversary"]
     assert without_rule["price"] == {}
 

@@ -44,9 +44,11 @@ def test_json_is_the_rows_that_are_drawn(
 ) -> None:
     monkeypatch.setenv("RAYSIM_CACHE", str(tmp_path / "cache"))
     command(written(tmp_path), out=tmp_path / "out", in_process=True, json=True)
-    told, table = json.loads(capsys.readouterr().out), pd.read_csv(tmp_path / "out" / "curve.csv")
-    assert told["report"] == str(tmp_path / "out" / "report.html")
-    assert [(row["line"], row["mean"]) for row in told["rows"]] == list(zip(table["line"], table["mean"], strict=True))
+    printed, table = json.loads(capsys.readouterr().out), pd.read_csv(tmp_path / "out" / "curve.csv")
+    assert printed["report"] == str(tmp_path / "out" / "report.html")
+    assert [(row["line"], row["mean"]) for row in printed["rows"]] == list(
+        zip(table["line"], table["mean"], strict=True)
+    )
 
 
 def test_a_curve_is_a_comparison_with_a_table_and_a_picture_more(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

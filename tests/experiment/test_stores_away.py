@@ -36,10 +36,10 @@ ROUNDS = SMALL["training"]["rounds"]
 
 def at_round(monkeypatch: pytest.MonkeyPatch, round: int, event: Callable[[], None]) -> None:
     """``event`` happens once, when that round of the first run is told."""
-    told, happened = RunProgress.round, []
+    show, happened = RunProgress.round, []
 
     def and_then(self: RunProgress, row: Round) -> None:
-        told(self, row)
+        show(self, row)
         if row.round == round and not happened:
             happened.append(True)
             event()
@@ -262,14 +262,14 @@ def test_no_run_stays_running_while_the_store_is_slow_to_take_files(
 ):
     """The files of a finished run are still on their way when the next one fails, and never arrive."""
     gate, jobs = Gate(server.port), []
-    begins, told = RunProgress.begin, RunProgress.round
+    begins, show = RunProgress.begin, RunProgress.round
 
     def begun(self: RunProgress, *of: Any) -> None:
         jobs.append(of)
         begins(self, *of)
 
     def fails(self: RunProgress, row: Round) -> None:
-        told(self, row)
+        show(self, row)
         if len(jobs) == 2 and row.round == 3:
             assert gate.arrived.wait(600)
             raise error

@@ -131,7 +131,7 @@ def test_a_trial_is_judged_by_the_log_loss_over_validation_rows():
 def test_one_that_is_stopped_repeats_no_finished_trial(monkeypatch: pytest.MonkeyPatch):
     compare(SMALL, "whole")
     begun: list[str] = []
-    begin, told = RunProgress.begin, RunProgress.round
+    begin, show = RunProgress.begin, RunProgress.round
 
     def noted(self: RunProgress, label: str, rounds: int) -> None:
         begun.append(label)
@@ -140,7 +140,7 @@ def test_one_that_is_stopped_repeats_no_finished_trial(monkeypatch: pytest.Monke
     def stopped(self: RunProgress, row: Any) -> None:
         if len(begun) == 4:
             raise KeyboardInterrupt
-        told(self, row)
+        show(self, row)
 
     with monkeypatch.context() as patch:
         patch.setattr(RunProgress, "begin", noted)

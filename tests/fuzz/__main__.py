@@ -80,8 +80,8 @@ def main() -> None:
                 before = done[family]
                 mine, theirs = processes.Pipe(duplex=False)
                 count = min(CHUNK, wanted - done[family])
-                told = (family, count, number, arguments.memory, home, theirs)
-                child = processes.Process(target=child_process.play, args=told)
+                arguments_of_child = (family, count, number, arguments.memory, home, theirs)
+                child = processes.Process(target=child_process.play, args=arguments_of_child)
                 child.start()
                 theirs.close()
                 said, case = "it ended without a word", "?"

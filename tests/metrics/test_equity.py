@@ -30,7 +30,7 @@ NAMES = ("auroc", "mean_unweighted", "worst_decile", "p10", *SPREAD, "undefined"
 
 
 def test_golden_numbers() -> None:
-    found = equity(A, N, N)
+    figures = equity(A, N, N)
     golden = {
         "auroc": 0.9157593688,
         "mean_unweighted": 0.8833333333,
@@ -43,8 +43,8 @@ def test_golden_numbers() -> None:
         "undefined": 0,
         "hospitals": 12,
     }
-    assert set(found) == set(golden)
-    assert found == pytest.approx(golden, abs=6e-11)
+    assert set(figures) == set(golden)
+    assert figures == pytest.approx(golden, abs=6e-11)
     assert accuracy_equity(A, N) == pytest.approx(
         {"accuracy": 0.9157593688, "ad": 0.1166666667, "sdad": 0.0630255680}, abs=6e-11
     )
@@ -59,14 +59,14 @@ def test_larger_hospitals_doing_better_is_a_positive_slope() -> None:
 
 def test_undefined_hospitals_are_left_out_and_counted() -> None:
     nan = math.nan
-    found = equity([*A, nan, nan, 0.1], [*N, 7, 9, 0], [*N, 50, 60, 70])
-    assert found == pytest.approx({**equity(A, N, N), "undefined": 2})
+    figures = equity([*A, nan, nan, 0.1], [*N, 7, 9, 0], [*N, 50, 60, 70])
+    assert figures == pytest.approx({**equity(A, N, N), "undefined": 2})
 
 
 def test_weights_are_test_rows_and_sizes_are_all_stays() -> None:
-    found = equity([0.6, 0.9], [1, 3], [10, 1000])
-    assert found["auroc"] == pytest.approx(0.825)
-    assert found["size_bias"] == pytest.approx(0.3 / math.log(100))
+    figures = equity([0.6, 0.9], [1, 3], [10, 1000])
+    assert figures["auroc"] == pytest.approx(0.825)
+    assert figures["size_bias"] == pytest.approx(0.3 / math.log(100))
 
 
 def test_nothing_defined_is_nan_and_one_hospital_has_no_spread() -> None:
@@ -113,13 +113,13 @@ def test_the_order_of_hospitals_does_not_matter(rows: list[tuple[float, int, int
 @given(hospitals)
 def test_bounds(rows: list[tuple[float, int, int]]) -> None:
     a, v, n = (np.array(column, dtype=float) for column in zip(*rows, strict=True))
-    found, tol, m = equity(a, v, n), 1e-12, len(a)
-    assert found["gini"] == pytest.approx(np.abs(a[:, None] - a).sum() / (2 * m * m * a.mean()), abs=1e-12)
-    assert -tol <= found["gini"] <= 1 - 1 / m + tol
-    assert found["gini"] <= found["std"] / found["mean_unweighted"] / math.sqrt(3) + 1e-9
-    assert a.min() - tol <= found["worst_decile"] <= found["mean_unweighted"] + tol
-    assert a.min() - tol <= found["auroc"] <= a.max() + tol
-    assert a.min() - tol <= found["p10"] <= a.max() + tol
+    figures, tol, m = equity(a, v, n), 1e-12, len(a)
+    assert figures["gini"] == pytest.approx(np.abs(a[:, None] - a).sum() / (2 * m * m * a.mean()), abs=1e-12)
+    assert -tol <= figures["gini"] <= 1 - 1 / m + tol
+    assert figures["gini"] <= figures["std"] / figures["mean_unweighted"] / math.sqrt(3) + 1e-9
+    assert a.min() - tol <= figures["worst_decile"] <= figures["mean_unweighted"] + tol
+    assert a.min() - tol <= figures["auroc"] <= a.max() + tol
+    assert a.min() - tol <= figures["p10"] <= a.max() + tol
 
 
 @given(hospitals, st.floats(0.1, 10))
@@ -145,8 +145,8 @@ def test_pareto_front() -> None:
 
 
 def test_paired_difference_over_seeds() -> None:
-    found = paired_difference([0.9, 0.8, 0.7, math.nan], [0.8, 0.8, 0.8, 0.1])
-    assert found == pytest.approx((0.0, 0.1, 3), abs=1e-12)
+    difference = paired_difference([0.9, 0.8, 0.7, math.nan], [0.8, 0.8, 0.8, 0.1])
+    assert difference == pytest.approx((0.0, 0.1, 3), abs=1e-12)
     assert paired_difference([0.9], [0.8])[::2] == pytest.approx((0.1, 1))
     assert math.isnan(paired_difference([0.9], [0.8]).std)
     assert math.isnan(paired_difference([], []).mean)
@@ -169,8 +169,8 @@ def test_a_constant_difference_has_an_interval_without_width() -> None:
     a, v = np.array(A), np.array(N)
     figures: tuple[Literal["auroc", "worst_decile"], ...] = ("auroc", "worst_decile")
     for figure in figures:
-        found = paired_interval(a + 0.01, a, v, np.random.default_rng(0), figure=figure)
-        assert found == pytest.approx((0.01, 0.01))
+        bounds = paired_interval(a + 0.01, a, v, np.random.default_rng(0), figure=figure)
+        assert bounds == pytest.approx((0.01, 0.01))
 
 
 def test_paired_interval_leaves_undefined_hospitals_out() -> None:
@@ -194,8 +194,8 @@ def test_paired_interval_is_the_same_in_blocks_which_bound_its_memory(
         monkeypatch.setattr(raysim.metrics.equity, "BLOCK", block)
         tracemalloc.start()
         try:
-            found = paired_interval(a, b, v, np.random.default_rng(8), figure=figure, draws=1000)
-            return found, tracemalloc.get_traced_memory()[1]
+            bounds = paired_interval(a, b, v, np.random.default_rng(8), figure=figure, draws=1000)
+            return bounds, tracemalloc.get_traced_memory()[1]
         finally:
             tracemalloc.stop()
 
@@ -223,8 +223,8 @@ def test_the_lowest_of_a_draw_may_be_any_of_its_hospitals() -> None:
     order = np.argsort(values)
     times[0, order[-20:]] = 20  # 400 copies, of which the lowest 40 are two hospitals' 20 each
     times[1, order[:40]] = 10  # the lowest four hospitals
-    found = raysim.metrics.equity._drawn_lowest(values, np.arange(400), times, np.array([40.0, 40.0]))
-    assert found == pytest.approx([values[order[380:382]].mean(), values[order[:4]].mean()])
+    lowest = raysim.metrics.equity._drawn_lowest(values, np.arange(400), times, np.array([40.0, 40.0]))
+    assert lowest == pytest.approx([values[order[380:382]].mean(), values[order[:4]].mean()])
 
 
 def test_paired_interval_equals_resampling_by_hand() -> None:
@@ -239,8 +239,8 @@ def test_paired_interval_equals_resampling_by_hand() -> None:
         for s in range(3):
             kept = [h for h in draw if np.isfinite(a[s, h] + b[s, h])]
             sides = [equity(x[s, kept], v[s, kept], v[s, kept]) for x in (a, b)]
-            for name, found in seeds.items():
-                found.append(sides[0][name] - sides[1][name])
+            for name, differences in seeds.items():
+                differences.append(sides[0][name] - sides[1][name])
         for name, over_draws in by_hand.items():
             over_draws.append(float(np.mean(seeds[name])))
     figures: tuple[Literal["auroc", "worst_decile"], ...] = ("auroc", "worst_decile")

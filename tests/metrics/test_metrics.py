@@ -38,8 +38,8 @@ def _no_warning_and_no_trap() -> Iterator[None]:
         yield
 
 
-def row(found: NDArray[np.float64], segment: int = 0) -> dict[str, float]:
-    return dict(zip(FIGURES, found[segment].tolist(), strict=True))
+def row(rows: NDArray[np.float64], segment: int = 0) -> dict[str, float]:
+    return dict(zip(FIGURES, rows[segment].tolist(), strict=True))
 
 
 def drawn(
@@ -58,9 +58,9 @@ def drawn(
 
 def test_a_hospital_worked_by_hand() -> None:
     # Pairs (event, other): 2 > 0, 2 > -1, 0 = 0, 0 > -1: 3.5 of 4. Thresholds 2, 0, -1 have precision 1, 2/3, 1/2.
-    found = row(binary_figures(np.array([0.0, 2.0, -1.0, 0.0]), np.array([1, 1, 0, 0]), [0, 4]))
+    measured = row(binary_figures(np.array([0.0, 2.0, -1.0, 0.0]), np.array([1, 1, 0, 0]), [0, 4]))
     e = math.exp
-    assert found == pytest.approx(
+    assert measured == pytest.approx(
         {
             "n": 4,
             "events": 2,
@@ -78,7 +78,7 @@ def test_a_hospital_worked_by_hand() -> None:
 @pytest.mark.parametrize("coarse", [True, False])
 def test_binary_agrees_with_scikit_learn(dtype: Any, coarse: bool) -> None:
     z, y, offsets = drawn(1, 30, dtype=dtype, coarse=coarse)
-    found = binary_figures(z, y, offsets)
+    measured = binary_figures(z, y, offsets)
     compared = 0
     for s, (i, j) in enumerate(pairwise(offsets)):
         t, m = y[i:j], z[i:j].astype(float)
@@ -95,7 +95,7 @@ def test_binary_agrees_with_scikit_learn(dtype: Any, coarse: bool) -> None:
             sk.accuracy_score(t, p >= 0.5),
             sk.recall_score(t, p >= 0.5),
         ]
-        assert found[s] == pytest.approx(expected, rel=1e-9)
+        assert measured[s] == pytest.approx(expected, rel=1e-9)
         compared += 1
     assert compared > 20
 
@@ -103,18 +103,18 @@ def test_binary_agrees_with_scikit_learn(dtype: Any, coarse: bool) -> None:
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_multiclass_agrees_with_scikit_learn(dtype: Any) -> None:
     z, y, _ = drawn(2, 30, classes=4, dtype=dtype, coarse=False)
-    found = row(multiclass_figures(z, y, [0, len(y)]))
+    measured = row(multiclass_figures(z, y, [0, len(y)]))
     p = np.exp(z.astype(float))
     p /= p.sum(axis=1, keepdims=True)
     one_hot = np.eye(4)[y]
-    assert found["auroc"] == pytest.approx(sk.roc_auc_score(y, p, multi_class="ovr"), rel=1e-6)
-    assert found["auprc"] == pytest.approx(sk.average_precision_score(one_hot, p), rel=1e-6)
-    assert found["log_loss"] == pytest.approx(sk.log_loss(y, p))
-    assert found["brier"] == pytest.approx(np.square(p - one_hot).sum(axis=1).mean())
-    assert found["accuracy"] == pytest.approx((p.argmax(axis=1) == y).mean())
-    assert found["recall"] == pytest.approx(sk.recall_score(y, p.argmax(axis=1), average="macro"))
-    assert found["n"] == len(y)
-    assert math.isnan(found["events"])
+    assert measured["auroc"] == pytest.approx(sk.roc_auc_score(y, p, multi_class="ovr"), rel=1e-6)
+    assert measured["auprc"] == pytest.approx(sk.average_precision_score(one_hot, p), rel=1e-6)
+    assert measured["log_loss"] == pytest.approx(sk.log_loss(y, p))
+    assert measured["brier"] == pytest.approx(np.square(p - one_hot).sum(axis=1).mean())
+    assert measured["accuracy"] == pytest.approx((p.argmax(axis=1) == y).mean())
+    assert measured["recall"] == pytest.approx(sk.recall_score(y, p.argmax(axis=1), average="macro"))
+    assert measured["n"] == len(y)
+    assert math.isnan(measured["events"])
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -134,8 +134,8 @@ def test_two_logits_are_one_margin(dtype: Any) -> None:
 def test_undefined_is_nan() -> None:
     z = np.array([1.0, -1.0, 2.0, 0.5, np.nan, 1.0], dtype=np.float32)
     y = np.array([0, 0, 1, 1, 0, 1])
-    found = binary_figures(z, y, [0, 0, 2, 4, 6, 6])
-    empty, healthy, sick, broken, _ = (row(found, s) for s in range(5))
+    measured = binary_figures(z, y, [0, 0, 2, 4, 6, 6])
+    empty, healthy, sick, broken, _ = (row(measured, s) for s in range(5))
     assert empty.pop("n") == 0
     assert empty.pop("events") == 0
     assert all(math.isnan(v) for v in empty.values())
@@ -160,9 +160,9 @@ def test_no_rows_and_no_segments() -> None:
     none = np.zeros(0)
     assert binary_figures(none, none.astype(int), [0]).shape == (0, len(FIGURES))
     assert binary_figures(none, none.astype(int), [0, 0, 0])[:, 0].tolist() == [0, 0]
-    found = multiclass_figures(np.zeros((0, 3)), none.astype(int), [0, 0])
-    assert found[0, 0] == 0
-    assert np.isnan(found[0, 1:]).all()
+    measured = multiclass_figures(np.zeros((0, 3)), none.astype(int), [0, 0])
+    assert measured[0, 0] == 0
+    assert np.isnan(measured[0, 1:]).all()
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -182,10 +182,10 @@ def test_extreme_logits_of_several_classes(dtype: Any) -> None:
     inf, nan = math.inf, math.nan
     z = np.array([[inf, 0, 0], [0, 0, -inf], [800, 0, -800], [1, 2, nan], [-inf] * 3], dtype=dtype)
     y = np.array([0, 1, 0, 1, 2])
-    found = multiclass_figures(z, y, [0, 1, 2, 3, 4, 5])
-    assert found[:3, 4] == pytest.approx([0, math.log(2), 0])
-    assert found[:3, 5] == pytest.approx([0, 0.5, 0])
-    assert np.isnan(found[3:, 2:]).all()
+    measured = multiclass_figures(z, y, [0, 1, 2, 3, 4, 5])
+    assert measured[:3, 4] == pytest.approx([0, math.log(2), 0])
+    assert measured[:3, 5] == pytest.approx([0, 0.5, 0])
+    assert np.isnan(measured[3:, 2:]).all()
     assert multiclass_figures(z[:1], [1], [0, 1])[0, 4] == inf
 
 
@@ -290,10 +290,10 @@ def test_pooled_auroc_where_undefined() -> None:
 def test_an_infinite_log_loss_of_a_hospital_is_one_of_the_federation():
     column = {name: [0.5, 0.5, 0.5] for name in FIGURES} | {"n": [3.0, 1.0, 0.0]}
     column |= {"log_loss": [0.2, math.inf, math.nan], "auprc": [0.4, math.nan, math.nan], "recall": [0.6, 0.2, 0.9]}
-    found = federation_metrics(np.array([column[name] for name in FIGURES]).T, np.array([9, 5, 2]))
-    assert found["log_loss"] == math.inf
-    assert found["auprc"] == pytest.approx(0.4)
-    assert found["recall"] == pytest.approx((3 * 0.6 + 0.2) / 4)
+    metrics = federation_metrics(np.array([column[name] for name in FIGURES]).T, np.array([9, 5, 2]))
+    assert metrics["log_loss"] == math.inf
+    assert metrics["auprc"] == pytest.approx(0.4)
+    assert metrics["recall"] == pytest.approx((3 * 0.6 + 0.2) / 4)
 
 
 def test_a_hospital_without_weight_counts_nothing_whatever_it_has():

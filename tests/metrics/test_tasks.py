@@ -44,13 +44,13 @@ def test_figures_are_those_of_each_hospital_alone(sizes: list[int], seed: int, s
     z = (y + rng.normal(size=n)).astype(np.float32)
     if spoiled and n:
         z[rng.integers(n)] = math.nan
-    found = regression_figures(z, y, offsets)
-    assert found.shape == (len(sizes), len(ERRORS))
+    errors = regression_figures(z, y, offsets)
+    assert errors.shape == (len(sizes), len(ERRORS))
     for s in range(len(sizes)):
         rows = slice(offsets[s], offsets[s + 1])
         expected = by_hand(z[rows].astype(float), y[rows])
-        np.testing.assert_allclose(found[s], expected, rtol=1e-9, atol=1e-12)
-        np.testing.assert_array_equal(found[s], regression_figures(z[rows], y[rows], [0, len(y[rows])])[0])
+        np.testing.assert_allclose(errors[s], expected, rtol=1e-9, atol=1e-12)
+        np.testing.assert_array_equal(errors[s], regression_figures(z[rows], y[rows], [0, len(y[rows])])[0])
 
 
 def test_figures_by_hand_and_their_edges() -> None:
@@ -78,32 +78,32 @@ def test_the_federation_metrics_of_errors() -> None:
     figures[5, 1:] = math.nan
     figures[7, 0], figures[7, 1:] = 0, math.nan
     figures[8, 1:3] = math.inf
-    found = error_metrics(figures, stays)
+    metrics = error_metrics(figures, stays)
     kept = [h for h in range(H) if h not in (5, 7, 8)]
     n, mae, rmse, _, _ = figures[kept].T
-    assert found["mae"] == pytest.approx((n * mae).sum() / n.sum())
-    assert found["rmse"] == pytest.approx((n * rmse).sum() / n.sum())
+    assert metrics["mae"] == pytest.approx((n * mae).sum() / n.sum())
+    assert metrics["rmse"] == pytest.approx((n * rmse).sum() / n.sum())
     with_r2 = ~np.isnan(figures[:, 3])
     with_r2[[5, 7]] = False
     weights = figures[with_r2, 0]
-    assert found["r2"] == pytest.approx((weights * figures[with_r2, 3]).sum() / weights.sum())
+    assert metrics["r2"] == pytest.approx((weights * figures[with_r2, 3]).sum() / weights.sum())
     with_bias = [h for h in range(H) if h not in (5, 7)]
-    assert found["bias"] == pytest.approx(np.average(figures[with_bias, 4], weights=figures[with_bias, 0]))
-    assert found["mean_unweighted"] == pytest.approx(mae.mean())
-    assert found["worst_decile"] == pytest.approx(np.sort(mae)[-2:].mean())  # ceil(20 / 10) highest
-    assert found["p90"] == pytest.approx(np.quantile(mae, 0.9))
-    assert found["gini"] == pytest.approx(np.abs(mae[:, None] - mae).sum() / (2 * len(mae) ** 2 * mae.mean()))
-    assert found["std"] == pytest.approx(mae.std())
-    assert found["size_bias"] == pytest.approx(stats.linregress(np.log(stays[kept]), mae).slope)
-    assert (found["undefined"], found["hospitals"]) == (2, 20)
-    assert list(found) == REGRESSION.reported()
+    assert metrics["bias"] == pytest.approx(np.average(figures[with_bias, 4], weights=figures[with_bias, 0]))
+    assert metrics["mean_unweighted"] == pytest.approx(mae.mean())
+    assert metrics["worst_decile"] == pytest.approx(np.sort(mae)[-2:].mean())  # ceil(20 / 10) highest
+    assert metrics["p90"] == pytest.approx(np.quantile(mae, 0.9))
+    assert metrics["gini"] == pytest.approx(np.abs(mae[:, None] - mae).sum() / (2 * len(mae) ** 2 * mae.mean()))
+    assert metrics["std"] == pytest.approx(mae.std())
+    assert metrics["size_bias"] == pytest.approx(stats.linregress(np.log(stays[kept]), mae).slope)
+    assert (metrics["undefined"], metrics["hospitals"]) == (2, 20)
+    assert list(metrics) == REGRESSION.reported()
 
 
 def test_worse_is_larger_and_larger_hospitals_with_larger_errors_have_a_positive_bias() -> None:
     mae, stays = np.array([1.0, 2, 3, 4]), np.array([10, 100, 1000, 10_000])
-    found = error_equity(mae, np.ones(4), stays)
-    assert found["worst_decile"] == 4
-    assert found["size_bias"] == pytest.approx(1 / math.log(10))
+    figures = error_equity(mae, np.ones(4), stays)
+    assert figures["worst_decile"] == 4
+    assert figures["size_bias"] == pytest.approx(1 / math.log(10))
     assert worst_decile(mae) == 1
 
 
@@ -189,17 +189,17 @@ def test_the_answer_recommends_the_lower_error() -> None:
 
 def test_differences_of_errors_have_intervals_on_the_right_side() -> None:
     per_seed, hospitals, _ = frames()
-    found = tables.differences(per_seed, "fedavg", hospitals).set_index(["strategy", "figure"])
-    low, high = found.loc[("better", "mae"), ["low", "high"]]
-    assert low <= found.loc[("better", "mae"), "mean"] <= high < 0
-    assert found.loc[("worse", "mae"), "low"] > 0
-    assert found.loc[("worse", "rmse"), ["low", "high"]].isna().all()
+    differences = tables.differences(per_seed, "fedavg", hospitals).set_index(["strategy", "figure"])
+    low, high = differences.loc[("better", "mae"), ["low", "high"]]
+    assert low <= differences.loc[("better", "mae"), "mean"] <= high < 0
+    assert differences.loc[("worse", "mae"), "low"] > 0
+    assert differences.loc[("worse", "rmse"), ["low", "high"]].isna().all()
 
 
 def test_pages_speak_of_errors_and_never_of_auroc(tmp_path: Path) -> None:
     per_seed, hospitals, rounds = frames()
     whole = page.comparison_page("Errors", per_seed, PROVENANCE, hospitals=hospitals, rounds=rounds, baseline="fedavg")
-    found = assert_sound(whole.html())
+    sound = assert_sound(whole.html())
     assert len(whole.figures()) >= 4
     for said in (
         "Mean MAE is weighted by test rows",
@@ -209,9 +209,9 @@ def test_pages_speak_of_errors_and_never_of_auroc(tmp_path: Path) -> None:
         "A line has the size bias of the table above as its slope",
         "mean MAE against fedavg",
     ):
-        assert said in found.text, said
+        assert said in sound.text, said
     assert "AUROC" not in whole.html()
-    assert "MAE at the hospital" in found.text
+    assert "MAE at the hospital" in sound.text
     one = per_seed[(per_seed["strategy"] == "worse") & (per_seed["seed"] == 0)]
     theirs = hospitals[(hospitals["strategy"] == "worse") & (hospitals["seed"] == 0)]
     run = assert_sound(
@@ -252,12 +252,12 @@ def test_no_page_of_errors_fails(case: str, tmp_path: Path) -> None:
         per_seed, rounds = per_seed[:1], rounds[:0]
     shown = None if case == "empty" else hospitals
     html = page.comparison_page(case, per_seed, PROVENANCE, hospitals=shown, rounds=rounds, baseline="fedavg").html()
-    found = assert_sound(html)
+    sound = assert_sound(html)
     if case == "undefined":
-        assert "their predictions are not finite, so MAE is undefined there" in found.text
+        assert "their predictions are not finite, so MAE is undefined there" in sound.text
     if unit != 1:
         lowest = tables.comparison(per_seed)["mae"].min()
-        assert ("strong", f"{lowest:.0f}" if unit > 1 else f"{lowest:.8f}") in found.texts
+        assert ("strong", f"{lowest:.0f}" if unit > 1 else f"{lowest:.8f}") in sound.texts
 
 
 def test_the_worst_hospitals_have_the_lowest_auroc_and_the_highest_error() -> None:

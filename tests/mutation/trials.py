@@ -142,7 +142,7 @@ def _in_order(tests: Sequence[MeasuredTest]) -> list[tuple[str, list[str]]]:
     for test in sorted(tests, key=lambda test: test.seconds):
         by_file.setdefault(test.name.split("::")[0], []).append(test)
     ordered = sorted(by_file.items(), key=lambda item: sum(test.seconds for test in item[1]))
-    return [(file, [test.name for test in own]) for file, own in ordered]
+    return [(file, [test.name for test in of_file]) for file, of_file in ordered]
 
 
 def _work(folder: str, send: Connection, work: str, arguments: tuple[Any, ...]) -> None:

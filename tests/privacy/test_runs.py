@@ -148,27 +148,29 @@ def test_a_statement_in_a_file_has_what_hospitals_have_of_their_own_and_nothing_
         noise_multiplier=1.5,
         clip=0.5,
     )
-    told = of_all.as_json()
-    assert (told["epsilon"], told["epsilons"]) == (2.0, {"outsider": 2.0, "server": "inf"})
-    assert (told["delta"], told["clip"], told["noise_multiplier"]) == (1e-5, 0.5, 1.5)
-    assert not {"by_hospital", "epsilon_at_two_hospitals"} & told.keys()
-    own = replace(of_all, by_hospital={"least": (1.0, 2.5), "most": (float("inf"), 4.0)}, twice=3.5).as_json()
-    assert own["by_hospital"] == {
+    written = of_all.as_json()
+    assert (written["epsilon"], written["epsilons"]) == (2.0, {"outsider": 2.0, "server": "inf"})
+    assert (written["delta"], written["clip"], written["noise_multiplier"]) == (1e-5, 0.5, 1.5)
+    assert not {"by_hospital", "epsilon_at_two_hospitals"} & written.keys()
+    with_hospitals = replace(
+        of_all, by_hospital={"least": (1.0, 2.5), "most": (float("inf"), 4.0)}, twice=3.5
+    ).as_json()
+    assert with_hospitals["by_hospital"] == {
         "least": {"epsilon": 1.0, "noise_multiplier": 2.5},
         "most": {"epsilon": "inf", "noise_multiplier": 4.0},
     }
-    assert own["epsilon_at_two_hospitals"] == 3.5
+    assert with_hospitals["epsilon_at_two_hospitals"] == 3.5
 
 
 def test_what_several_runs_cost_together():
     def run(epsilon, **keys):
-        told = {"outsider": epsilon, "server": 2 * epsilon}
-        return Statement("patient", "pooled", **{"against": "outsider", "delta": 1e-5} | keys, epsilons=told)
+        epsilons = {"outsider": epsilon, "server": 2 * epsilon}
+        return Statement("patient", "pooled", **{"against": "outsider", "delta": 1e-5} | keys, epsilons=epsilons)
 
     assert together([run(1.0), run(2.0, delta=1e-6)]) == (3.0, pytest.approx(1.1e-5), "outsider")
     assert together([run(1.0), run(2.0, against="server")]) == (6.0, 2e-5, "server")
     assert together([run(1.0), run(float("inf"), delta=1e-4)]) == (float("inf"), 1e-4, "outsider")
-    known = run(2.0, events={"outsider": [(5.0, 0.5, 40)], "server": [(4.0, 0.5, 40)]})
-    whole = together([known, known])
+    with_events = run(2.0, events={"outsider": [(5.0, 0.5, 40)], "server": [(4.0, 0.5, 40)]})
+    whole = together([with_events, with_events])
     assert whole == (pytest.approx(epsilon([Gaussian(5.0, 0.5, 80)], 1e-5)), 1e-5, "outsider")
-    assert together([known, replace(known, unit="hospital")]) == (4.0, 2e-5, "outsider")
+    assert together([with_events, replace(with_events, unit="hospital")]) == (4.0, 2e-5, "outsider")

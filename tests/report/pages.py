@@ -98,27 +98,27 @@ class Page(HTMLParser):
 
 def assert_sound(html: str) -> Page:
     """Well formed, self-contained, and with what screen readers need."""
-    found = Page(html)
-    assert (found.unbalanced, found.open) == ([], [])
+    sound = Page(html)
+    assert (sound.unbalanced, sound.open) == ([], [])
     assert html.startswith("<!DOCTYPE html>")
-    assert found.all("html") == [{"lang": "en"}]
-    assert len(found.all("h1")) == len(found.all("main")) == 1
-    levels = [int(tag[1]) for tag, _ in found.tags if tag in ("h1", "h2", "h3", "h4")]
+    assert sound.all("html") == [{"lang": "en"}]
+    assert len(sound.all("h1")) == len(sound.all("main")) == 1
+    levels = [int(tag[1]) for tag, _ in sound.tags if tag in ("h1", "h2", "h3", "h4")]
     assert all(b <= a + 1 for a, b in itertools.pairwise(levels))
-    ids = [attrs["id"] for _, attrs in found.tags if "id" in attrs]
+    ids = [attrs["id"] for _, attrs in sound.tags if "id" in attrs]
     assert len(ids) == len(set(ids))
-    assert {attrs["aria-labelledby"] for attrs in found.all("section")} <= set(ids)
-    assert all(attrs.get("scope") in ("col", "row") for attrs in found.all("th"))
-    assert len(found.all("caption")) == len(found.all("table"))
-    assert not {"link", "iframe", "b"} & {tag for tag, _ in found.tags}
-    assert [attrs.get("id", "") for attrs in found.all("script")] in ([], ["data", ""]), "one block of data, one script"
-    assert not any(name in attrs for _, attrs in found.tags for name in ("src", "srcset", "onload") if _ != "img")
-    targets = [attrs["href"] for attrs in found.all("a")]
+    assert {attrs["aria-labelledby"] for attrs in sound.all("section")} <= set(ids)
+    assert all(attrs.get("scope") in ("col", "row") for attrs in sound.all("th"))
+    assert len(sound.all("caption")) == len(sound.all("table"))
+    assert not {"link", "iframe", "b"} & {tag for tag, _ in sound.tags}
+    assert [attrs.get("id", "") for attrs in sound.all("script")] in ([], ["data", ""]), "one block of data, one script"
+    assert not any(name in attrs for _, attrs in sound.tags for name in ("src", "srcset", "onload") if _ != "img")
+    targets = [attrs["href"] for attrs in sound.all("a")]
     assert {target[1:] for target in targets if target.startswith("#")} <= set(ids)
-    for chart in found.all("svg"):
+    for chart in sound.all("svg"):
         assert "viewbox" in chart, "it shrinks with the page"
         assert chart.get("aria-hidden") == "true" or set(chart["aria-labelledby"].split()) <= set(ids)
-    for image in found.all("img"):
+    for image in sound.all("img"):
         assert len(image["alt"]) > 20
         kind, data = image["src"].split(",", 1)
         assert kind == "data:image/png;base64"
@@ -128,4 +128,4 @@ def assert_sound(html: str) -> Page:
     assert "https:" not in rest
     assert "url(" not in rest
     assert "@import" not in rest
-    return found
+    return sound

@@ -32,10 +32,10 @@ NAMES = (
 def tree() -> dict[str, Any]:
     per_seed, hospitals, rounds = frames(seeds=1)
     made = page.comparison_page("Six ways", per_seed, PROVENANCE, hospitals=hospitals, rounds=rounds, baseline="fedavg")
-    told: dict[str, Any] = json.loads(made.json())
+    content: dict[str, Any] = json.loads(made.json())
     cards = [{"name": name, "facts": [["Train rows", "7"]], "rows": [["FedAvg", ".8"]], "sent": []} for name in NAMES]
-    told["values"]["cards"] = {"hospitals": cards, "columns": ["Model", "AUROC"], "over": "one seed"}
-    return told
+    content["values"]["cards"] = {"hospitals": cards, "columns": ["Model", "AUROC"], "over": "one seed"}
+    return content
 
 
 def put(folder: Path, tree: Any) -> Path:

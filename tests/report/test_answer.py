@@ -74,10 +74,10 @@ def test_equal_models_are_one_entry():
     per_seed, hospitals = frames({"fedavg": 0.8, "fedprox": 0.8, "chip": 0.7}, noise=0.0)
     said = answer(per_seed, hospitals, "fedprox")
     assert "fedavg and fedprox have the same figure at every hospital and count as one." in said.reasons
-    found = evidence(per_seed, hospitals, "fedprox")
-    assert found is not None
-    assert [entry.name for entry in found.entries] == ["fedavg", "chip"]
-    assert found.base == 0
+    weighed = evidence(per_seed, hospitals, "fedprox")
+    assert weighed is not None
+    assert [entry.name for entry in weighed.entries] == ["fedavg", "chip"]
+    assert weighed.base == 0
     alone = answer(*frames({"fedavg": 0.8, "fedprox": 0.8}, noise=0.0), "fedavg")
     assert not alone.difference_shown
     assert alone.lead.startswith("All ways of federating have the same AUROC at every hospital")
@@ -100,10 +100,10 @@ def test_a_reference_is_never_recommended_and_may_be_beaten():
 def test_of_those_not_shown_worse_the_one_that_moves_least_is_taken():
     means = {"fedavg": 0.80, "chip": 0.8002, "afl": 0.8001, "clustered": 0.7}
     per_seed, hospitals = frames(means, traffic={"fedavg": 300, "chip": 200, "afl": 100, "clustered": 1}, noise=0.02)
-    found = evidence(per_seed, hospitals, "fedavg")
-    assert found is not None
-    assert [found.entries[i].name for i in found.unbeaten] == ["fedavg", "chip", "afl"]
-    assert found.entries[found.best].name == "afl"
+    weighed = evidence(per_seed, hospitals, "fedavg")
+    assert weighed is not None
+    assert [weighed.entries[i].name for i in weighed.unbeaten] == ["fedavg", "chip", "afl"]
+    assert weighed.entries[weighed.best].name == "afl"
     assert answer(per_seed, hospitals, "fedavg").difference_shown, "clustered differs from the reference"
 
 
@@ -173,9 +173,9 @@ def test_the_order_of_rows_changes_nothing():
 def test_no_interval_of_a_worst_decile_from_few_hospitals(hospitals, there):
     per_seed, by_hospital = frames({"fedavg": 0.8, "chip": 0.82}, hospitals=hospitals)
     per_seed["worst_decile"] = 0.6
-    found = differences(per_seed, "fedavg", by_hospital).set_index("figure")
-    assert np.isfinite(found.loc["worst_decile", "low"]) == there
-    assert np.isfinite(found.loc["auroc", "low"])
+    table = differences(per_seed, "fedavg", by_hospital).set_index("figure")
+    assert np.isfinite(table.loc["worst_decile", "low"]) == there
+    assert np.isfinite(table.loc["auroc", "low"])
 
 
 def test_equal_models_are_never_called_different():
@@ -212,9 +212,9 @@ def test_who_serves_the_worst_better_is_not_dominated_by_a_better_mean():
     hospitals = hospitals.assign(
         n_test=rows, auroc=hospitals["auroc"].where(~(low & (hospitals["strategy"] == "chip")), 0.4)
     )
-    found = evidence(per_seed, hospitals, "fedavg")
-    assert found is not None
+    weighed = evidence(per_seed, hospitals, "fedavg")
+    assert weighed is not None
     chip, fedavg = 1, 0
-    assert [entry.name for entry in found.entries] == ["fedavg", "chip"]
-    assert found.better[chip, fedavg]
-    assert found.front.all(), "each is shown better on one of the two figures"
+    assert [entry.name for entry in weighed.entries] == ["fedavg", "chip"]
+    assert weighed.better[chip, fedavg]
+    assert weighed.front.all(), "each is shown better on one of the two figures"

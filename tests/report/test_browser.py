@@ -78,7 +78,7 @@ def dom(page: Path, folder: Path) -> str:
 
 
 def test_a_hospital_that_is_chosen_fills_its_card_and_is_marked_in_every_figure(written: Path, tmp_path: Path) -> None:
-    found = in_browser(
+    shown = in_browser(
         written / "report.html",
         """(() => {
           const select = document.getElementById("hospital");
@@ -112,15 +112,15 @@ def test_a_hospital_that_is_chosen_fills_its_card_and_is_marked_in_every_figure(
     )
     tree = json.loads((written / "report.json").read_text())
     cards = tree["values"]["cards"]["hospitals"]
-    assert (found["before"], found["hidden"]) == ("", False)
-    own = cards[int(found["one"])]
-    for text in (own["name"], *(cell for row in own["rows"] for cell in row), "What left this hospital"):
-        assert text in found["card"], text
-    assert found["figures"] == ["caterpillar", "by-size"]
-    assert len(found["fills"]) == 1
-    assert found["fills"] != [found["other"]]
-    assert found["clicked"] == found["two"]
-    assert found["wide"] <= 400, "a phone shows it without scrolling sideways"
+    assert (shown["before"], shown["hidden"]) == ("", False)
+    card = cards[int(shown["one"])]
+    for text in (card["name"], *(cell for row in card["rows"] for cell in row), "What left this hospital"):
+        assert text in shown["card"], text
+    assert shown["figures"] == ["caterpillar", "by-size"]
+    assert len(shown["fills"]) == 1
+    assert shown["fills"] != [shown["other"]]
+    assert shown["clicked"] == shown["two"]
+    assert shown["wide"] <= 400, "a phone shows it without scrolling sideways"
 
 
 def test_a_script_that_came_in_with_a_drawing_does_not_run_and_that_of_the_page_does(written: Path, tmp_path: Path):
@@ -149,12 +149,12 @@ def test_axe_finds_nothing_serious(written: Path, tmp_path: Path) -> None:
     for page in (written / "report.html", written / "runs" / "chip" / "seed-0" / "report.html", one):
         with_axe = tmp_path / page.name
         with_axe.write_text(page.read_text(encoding="utf-8").replace("</body>", f"<script>{code}</script></body>"))
-        found = in_browser(
+        violations = in_browser(
             with_axe,
             "axe.run().then((r) => r.violations.map((v) => [v.impact, v.id, v.nodes.map((n) => n.html.slice(0, 99))]))",
             tmp_path,
         )
-        assert [each for each in found if each[0] in ("serious", "critical")] == []
+        assert [each for each in violations if each[0] in ("serious", "critical")] == []
 
 
 def test_pages_link_to_each_other(written: Path) -> None:

@@ -80,11 +80,11 @@ def test_a_card_sets_the_calibration_error_beside_what_chance_makes_of_it(tmp_pa
         written.loc[rows, columns] = written.loc[rows, columns] + more
         written.to_csv(folder / "clinical.csv", index=False)
         results.append(Result("fedavg", False, seed, federation, outcome, folder))
-    own = pd.read_csv(tmp_path / "0" / "clinical.csv")
-    own = own[own["hospital"] == "h0"].set_index("figure")
+    figures = pd.read_csv(tmp_path / "0" / "clinical.csv")
+    figures = figures[figures["hospital"] == "h0"].set_index("figure")
     hospitals = pd.DataFrame({"hospital": federation.hospitals})
     made = your_hospital.cards(results, {("fedavg", "global"): "FedAvg"}, "", None, "test", hospitals)
-    ece, floor = own.loc["calibration_error"], float(own.loc["calibration_error_floor", "high"]) + 0.05
+    ece, floor = figures.loc["calibration_error"], float(figures.loc["calibration_error_floor", "high"]) + 0.05
     value = float(ece["value"]) + 0.05
     of_seeds = float(stdtrit(1, 0.975)) * 0.05  # two seeds, .1 apart
     below, above = (float(np.hypot(ece["value"] - ece[name], of_seeds)) for name in ("low", "high"))
@@ -100,8 +100,8 @@ def test_rows_of_a_hospital_are_read_whatever_it_is_called(name: str, tmp_path: 
         {"hospital": ["", name, "other", name], "model": ["m", "m", "m", "n"], "figure": "ppv", "at": [0.5, 0.25, 1, 2]}
     )
     write_csv(table, tmp_path / "table.csv")
-    found = clinical.read_rows(tmp_path / "table.csv", hospital={name}, model={"m", "k"})
-    assert found.to_dict("records") == [{"hospital": name, "model": "m", "figure": "ppv", "at": 0.25}]
+    rows = clinical.read_rows(tmp_path / "table.csv", hospital={name}, model={"m", "k"})
+    assert rows.to_dict("records") == [{"hospital": name, "model": "m", "figure": "ppv", "at": 0.25}]
     assert len(clinical.read_rows(tmp_path / "table.csv", hospital={""})) == 1
     assert len(clinical.read_rows(tmp_path / "table.csv", figure={"ppv"})) == 4
 

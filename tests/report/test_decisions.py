@@ -91,7 +91,7 @@ def test_without_a_shown_difference_the_card_claims_none() -> None:
 
 
 def test_gains_are_counted_by_hand() -> None:
-    own = gains.Gains(
+    over_local = gains.Gains(
         np.array([0.1, 0.02, 0.0, -0.02, -0.2, np.nan]),
         np.array([0.05, -0.1, 0.0, -0.1, -0.3, np.nan]),
         np.array([0.2, 0.1, 0.0, 0.1, -0.1, np.nan]),
@@ -101,19 +101,19 @@ def test_gains_are_counted_by_hand() -> None:
         "training alone",
         CLASSIFICATION,
     )
-    first, second = own.sentences()
+    first, second = over_local.sentences()
     assert first == (
         "Of 5 judged hospitals, 2 gain over training alone, 2 lose (1 by more than 0.05), and 1 stay as they are."
     )
     assert second.startswith(
         "The 95 % interval over patients and 3 training seeds shows a gain at 1 hospitals and a loss at 1."
     )
-    once = dataclasses.replace(own, seeds=np.array([1, 3, 3, 3, 2, 0]))
+    once = dataclasses.replace(over_local, seeds=np.array([1, 3, 3, 3, 2, 0]))
     assert (once.gaining().sum(), once.losing().sum()) == (0, 1), "one of three seeds claims nothing"
-    alone = dataclasses.replace(own, seeds=np.array([1, 1, 1, 1, 1, 0]), trained=1)
+    alone = dataclasses.replace(over_local, seeds=np.array([1, 1, 1, 1, 1, 0]), trained=1)
     assert (alone.gaining().sum(), alone.losing().sum()) == (1, 1)
     assert "of these trained models (one training seed) shows a gain at 1 hospitals" in alone.sentences()[1]
-    chart = gains.caterpillar(own)
+    chart = gains.caterpillar(over_local)
     assert chart is not None
     numbers = re.findall(r'class="c-?\d+ filled" data-h="(\d)"|data-h="(\d)"', str(chart.markup()))
     assert len(numbers) == 10, "five dots and five whiskers, none of the hospital without a figure"
@@ -221,8 +221,8 @@ def test_a_figure_stands_by_itself_as_svg() -> None:
 
 def test_a_run_shows_each_hospital_with_its_interval_in_order() -> None:
     value = np.array([0.9, np.nan, 0.5, 0.7])
-    own = gains.Served(value, value - 0.1, value + 0.05, np.ones(4, dtype=np.int64))
-    (drawn,) = gains.standing(own, CLASSIFICATION, "global")
+    served = gains.Served(value, value - 0.1, value + 0.05, np.ones(4, dtype=np.int64))
+    (drawn,) = gains.standing(served, CLASSIFICATION, "global")
     text = str(drawn.charts[0].markup())
     assert re.findall(r'<circle [^>]*data-h="(\d)"', text) == ["2", "3", "0"]
     assert text.count("whisker") == 3

@@ -31,18 +31,18 @@ def ran(federate: MakeFederation, tmp_path: Path) -> Result:
 
 def test_shares_and_means_are_those_of_the_cluster_s_hospitals(ran: Result) -> None:
     (figure,) = hospital_clusters.clusters([ran], NAMES)
-    shares, told = figure.charts
+    shares, means = figure.charts
     assert shares.y.texts == ("region: unknown", "region: east", "region: west")
     assert [cells(shares)[row] for row in range(3)] == [["0%", "50%"], ["0%", "50%"], ["100%", "0%"]]
-    assert (shares.title, told.title) == ("CHiP-FL", "CHiP-FL: what hospitals sent")
+    assert (shares.title, means.title) == ("CHiP-FL", "CHiP-FL: what hospitals sent")
     federation = ran.federation
     rows = [federation.rows(h, "train") for h in range(4)]
     sizes = [at.stop - at.start for at in rows]
-    assert cells(told)[0] == [f"{np.sqrt(sizes[0] * sizes[1]):,.0f}", f"{np.sqrt(sizes[2] * sizes[3]):,.0f}"]
+    assert cells(means)[0] == [f"{np.sqrt(sizes[0] * sizes[1]):,.0f}", f"{np.sqrt(sizes[2] * sizes[3]):,.0f}"]
     prevalence = [float(federation.y[at].mean()) for at in rows]
-    assert cells(told)[1] == [f"{np.mean(prevalence[:2]):.1%}", f"{np.mean(prevalence[2:]):.1%}"]
+    assert cells(means)[1] == [f"{np.mean(prevalence[:2]):.1%}", f"{np.mean(prevalence[2:]):.1%}"]
     missing = [1 - float(federation.observed[at].mean()) for at in rows]
-    assert cells(told)[2] == [f"{np.mean(missing[:2]):.1%}", f"{np.mean(missing[2:]):.1%}"]
+    assert cells(means)[2] == [f"{np.mean(missing[:2]):.1%}", f"{np.mean(missing[2:]):.1%}"]
     assert "clustered: means over a cluster" in figure.caption
 
 

@@ -36,8 +36,8 @@ def result(federate: MakeFederation, tmp_path: Path) -> Result:
 
 
 def test_the_table_has_floors_excesses_the_slope_and_the_gap(result: Result) -> None:
-    (own,) = noise.noise([result], 5).values()
-    table = noise.table({("fedavg", "global"): own}).set_index("figure")
+    (judged,) = noise.noise([result], 5).values()
+    table = noise.table({("fedavg", "global"): judged}).set_index("figure")
     assert {"std", "gini", "lowest", "worst_decile", "p10", "size_bias", "size_slope", "sex_gap"} <= set(table.index)
     measured = result.outcome.metrics["global"]
     for figure in ("std", "gini", "worst_decile", "p10", "sex_gap"):
@@ -102,19 +102,19 @@ def test_noise_is_computed_once_the_runs_of_the_first_seed_have_ended(
 
 def test_the_page_says_first_whether_hospitals_differ_and_has_size_and_groups_apart(result: Result) -> None:
     by_chance = noise.noise([result], 5)
-    own = by_chance["fedavg", "global"]
+    judged = by_chance["fedavg", "global"]
     table = tables.comparison(frame(12))
     assert contents.noise_headings(table, by_chance)[0] == "Shown to differ"
     (row,) = contents.noise_rows(table, ["FedAvg"], by_chance)
-    figure = own.floor.figures["worst_decile"]
-    assert row.cells[0].mean == ("yes" if own.floor.shown else "no")
-    assert row.cells[0].interval == f"p = {own.floor.p:.2f}"
+    figure = judged.floor.figures["worst_decile"]
+    assert row.cells[0].mean == ("yes" if judged.floor.shown else "no")
+    assert row.cells[0].interval == f"p = {judged.floor.p:.2f}"
     assert row.cells[1].mean == f"{figure.value:.3f}"
     assert row.cells[1].interval.startswith(f"chance: {figure.low:.3f} to {figure.high:.3f}; beyond: ")
     assert contents.fairness_headings(table, by_chance) == ["AUROC by size", "Gap by sex"]
     (row,) = contents.fairness_rows(table, ["FedAvg"], by_chance)
-    gap = own.gaps["sex"].of
-    assert [cell.mean for cell in row.cells] == [signed(own.slope.slope, 4), f"{gap.value:.3f}"]
+    gap = judged.gaps["sex"].of
+    assert [cell.mean for cell in row.cells] == [signed(judged.slope.slope, 4), f"{gap.value:.3f}"]
     assert row.cells[1].interval == f"chance: {gap.low:.3f} to {gap.high:.3f}; p = {gap.p:.2f}"
     few = tables.comparison(frame(9))
     assert contents.fairness_headings(few, by_chance) == ["Gap by sex"]
@@ -162,8 +162,8 @@ def test_the_lead_of_a_run_has_the_interval_of_its_mean() -> None:
     assert contents.run_lead(table, ["global"], hospitals=none)[0].startswith(
         "Global model: a mean AUROC of 0.750, and"
     )
-    (own,) = contents.run_lead(table, ["personal"])
-    assert own.startswith("Hospitals' own models: a mean")
+    (sentence,) = contents.run_lead(table, ["personal"])
+    assert sentence.startswith("Hospitals' own models: a mean")
 
 
 def test_a_hospital_that_is_named_has_its_interval() -> None:
@@ -200,12 +200,12 @@ def test_real_labels_have_a_floor_of_their_errors(tmp_path: Path, shift: float, 
     measured = outcome.metrics["global"]
     for figure in ("std", "gini", "worst_decile", "p90", "sex_gap"):
         assert table.loc[figure, "value"] == pytest.approx(measured[figure])
-    own = both["fedavg", "global"]
-    assert own.floor.shown == shown
-    assert own.gaps["sex"].of.groups == 2, "the unknown are no group"
-    assert (own.gaps["sex"].of.p <= 0.05) == shown
+    judged = both["fedavg", "global"]
+    assert judged.floor.shown == shown
+    assert judged.gaps["sex"].of.groups == 2, "the unknown are no group"
+    assert (judged.gaps["sex"].of.p <= 0.05) == shown
     said = "Groups of patients are served differently: sex " if shown else "No gap between groups of patients"
-    assert own.sentences()[-1].startswith(said)
+    assert judged.sentences()[-1].startswith(said)
     assert np.isnan(table.loc["sex_gap", "true"])
     per_model = pd.DataFrame([{"strategy": "fedavg", "model": "global", **measured}])
     headings = contents.noise_headings(tables.comparison(per_model), both)
@@ -214,7 +214,7 @@ def test_real_labels_have_a_floor_of_their_errors(tmp_path: Path, shift: float, 
     assert len(row.cells) == len(headings)
     assert contents.fairness_headings(tables.comparison(per_model), both) == ["Gap by sex"]
     ((cell,),) = (row.cells for row in contents.fairness_rows(tables.comparison(per_model), ["fedavg"], both))
-    assert cell.mean.startswith(f"{own.gaps['sex'].of.value:.2f}")
+    assert cell.mean.startswith(f"{judged.gaps['sex'].of.value:.2f}")
 
 
 def test_the_answer_says_what_noise_explains(result: Result) -> None:

@@ -118,11 +118,11 @@ def test_the_comparison_needs_no_more_than_its_documented_columns() -> None:
 @settings(max_examples=100, deadline=None)
 @given(st.lists(st.floats(0, 100), min_size=1, max_size=12), st.floats(1, 20))
 def test_spread_keeps_order_room_and_gap(positions: list[float], gap: float) -> None:
-    found = spread(positions, gap, 0, 100)
-    assert min(found) >= -1e-6
-    assert max(found) <= 100 + 1e-6
+    moved = spread(positions, gap, 0, 100)
+    assert min(moved) >= -1e-6
+    assert max(moved) <= 100 + 1e-6
     room = min(gap, 100 / max(len(positions) - 1, 1))
-    ordered = sorted(found)
+    ordered = sorted(moved)
     assert all(b - a >= room - 1e-6 for a, b in itertools.pairwise(ordered))
-    by_position = [found[i] for i in sorted(range(len(found)), key=lambda i: positions[i])]
+    by_position = [moved[i] for i in sorted(range(len(moved)), key=lambda i: positions[i])]
     assert by_position == pytest.approx(ordered)

@@ -80,9 +80,9 @@ def test_every_plug_in_tells_of_itself(kind):
     show_kind(kind, console)
     listed = console.file.getvalue()  # type: ignore[attr-defined]
     for name in registry.entries(kind):
-        told = Console(file=io.StringIO(), width=160)
-        show_one(kind, name, told)
-        first, *_ = said = told.file.getvalue().splitlines()  # type: ignore[attr-defined]
+        screen = Console(file=io.StringIO(), width=160)
+        show_one(kind, name, screen)
+        first, *_ = said = screen.file.getvalue().splitlines()  # type: ignore[attr-defined]
         assert f"{name} " in listed
         assert first.strip() in listed
         assert first.strip() not in ("", "undocumented")

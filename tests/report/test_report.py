@@ -22,11 +22,11 @@ def test_the_page_of_a_comparison() -> None:
     html = page.comparison_page(
         "Six ways of federating", per_seed, PROVENANCE, hospitals=hospitals, rounds=rounds, baseline="fedavg"
     ).html()
-    found = assert_sound(html)
-    assert not found.all("img")
-    figures = [attrs["id"] for attrs in found.all("figure")]
+    parsed = assert_sound(html)
+    assert not parsed.all("img")
+    figures = [attrs["id"] for attrs in parsed.all("figure")]
     assert figures == ["forest", "by-size", "trade-offs", "by-round"]
-    assert len(found.all("table")) == 2
+    assert len(parsed.all("table")) == 2
     for said in (
         "mean AUROC",
         "Not shown to differ from",
@@ -40,15 +40,15 @@ def test_the_page_of_a_comparison() -> None:
         "treatment.csv.gz is missing",
         "raysim compare demo.yaml --out runs/demo",
     ):
-        assert said in found.text, said
+        assert said in parsed.text, said
     # Names and configuration from outside are text, not markup.
-    assert "St. <b>Bold</b> & \"Sons\" <script>alert('x')</script>" in found.text
-    assert "synthetic <mortality>" in found.text
-    assert ("code", "name: <demo>\nseed: 0") in found.texts
-    assert len(found.all("details")) == 1
+    assert "St. <b>Bold</b> & \"Sons\" <script>alert('x')</script>" in parsed.text
+    assert "synthetic <mortality>" in parsed.text
+    assert ("code", "name: <demo>\nseed: 0") in parsed.texts
+    assert len(parsed.all("details")) == 1
     best = float(tables.comparison(per_seed)["worst_decile"].max())
-    assert ("strong", f"{best:.3f}") in found.texts
-    rows = [text for tag, text in found.texts if tag == "th"]
+    assert ("strong", f"{best:.3f}") in parsed.texts
+    rows = [text for tag, text in parsed.texts if tag == "th"]
     assert rows.count("chip, hospitals' own models") == 2
     assert rows.count("fedavg") == 1
 
@@ -56,29 +56,29 @@ def test_the_page_of_a_comparison() -> None:
 def test_the_page_of_a_run() -> None:
     per_seed, hospitals, rounds = frames(seeds=1)
     models, rows, curve = (f[f["strategy"] == "chip"] for f in (per_seed, hospitals, rounds))
-    found = assert_sound(page.run_page("CHiP-FL", models, PROVENANCE, hospitals=rows, rounds=curve).html())
-    assert [attrs["id"] for attrs in found.all("figure")] == ["by-size", "by-round"]
-    assert "Mean AUROC by round" in found.text
-    assert "Hospitals' own models: a mean AUROC of" in found.text
-    assert "hospitals do better" in found.text
-    assert "The tenth of hospitals with the lowest AUROC under the hospitals' own models" in found.text
-    assert "2 of 40 hospitals with test rows are undefined:" in found.text
+    parsed = assert_sound(page.run_page("CHiP-FL", models, PROVENANCE, hospitals=rows, rounds=curve).html())
+    assert [attrs["id"] for attrs in parsed.all("figure")] == ["by-size", "by-round"]
+    assert "Mean AUROC by round" in parsed.text
+    assert "Hospitals' own models: a mean AUROC of" in parsed.text
+    assert "hospitals do better" in parsed.text
+    assert "The tenth of hospitals with the lowest AUROC under the hospitals' own models" in parsed.text
+    assert "2 of 40 hospitals with test rows are undefined:" in parsed.text
 
 
 def test_pages_of_little_or_nothing() -> None:
     per_seed, hospitals, rounds = frames(seeds=1, hospitals=3)
     undefined = per_seed.assign(**dict.fromkeys(tables.FIGURES, math.nan))
-    found = assert_sound(page.comparison_page("Nothing defined", undefined, PROVENANCE, baseline="fedavg").html())
-    assert "No AUROC of this comparison is defined" in found.text
+    parsed = assert_sound(page.comparison_page("Nothing defined", undefined, PROVENANCE, baseline="fedavg").html())
+    assert "No AUROC of this comparison is defined" in parsed.text
     one = per_seed[per_seed["strategy"] == "fedavg"]
-    found = assert_sound(
+    parsed = assert_sound(
         page.comparison_page("One", one, PROVENANCE, hospitals=hospitals.iloc[:1], baseline="fedavg").html()
     )
-    assert "Only fedavg was run" in found.text
-    assert "Difference from" not in found.text
-    found = assert_sound(page.comparison_page("No baseline", per_seed, PROVENANCE, baseline="absent").html())
-    assert "No AUROC of this comparison is defined" in found.text
-    assert "Difference from" not in found.text
+    assert "Only fedavg was run" in parsed.text
+    assert "Difference from" not in parsed.text
+    parsed = assert_sound(page.comparison_page("No baseline", per_seed, PROVENANCE, baseline="absent").html())
+    assert "No AUROC of this comparison is defined" in parsed.text
+    assert "Difference from" not in parsed.text
     nowhere = hospitals.assign(auroc=math.nan)
     assert_sound(page.run_page("Bare", one, PROVENANCE).html())
     assert_sound(page.run_page("Undefined", undefined.iloc[:1], PROVENANCE, hospitals=nowhere).html())
@@ -103,9 +103,9 @@ def test_comparison_table() -> None:
 
 def test_differences_are_paired_and_do_not_depend_on_other_strategies() -> None:
     per_seed, hospitals, _ = frames()
-    found = tables.differences(per_seed, "fedavg", hospitals)
-    assert set(found["strategy"]) == {"fedprox", "chip", "clustered", "local"}
-    row = found[(found["strategy"] == "local") & (found["figure"] == "auroc")].iloc[0]
+    table = tables.differences(per_seed, "fedavg", hospitals)
+    assert set(table["strategy"]) == {"fedprox", "chip", "clustered", "local"}
+    row = table[(table["strategy"] == "local") & (table["figure"] == "auroc")].iloc[0]
     by_seed = per_seed.pivot_table(index="seed", columns=["strategy", "model"], values="auroc")
     gap = by_seed[("local", "personal")] - by_seed[("fedavg", "global")]
     assert (row["std"], row["pairs"]) == pytest.approx((gap.std(ddof=1), 3))
@@ -123,7 +123,7 @@ def test_differences_are_paired_and_do_not_depend_on_other_strategies() -> None:
     )
     again = fewer[(fewer["strategy"] == "local") & (fewer["figure"] == "auroc")].iloc[0]
     assert again[["mean", "low", "high"]].tolist() == pytest.approx(row[["mean", "low", "high"]].tolist(), abs=1e-12)
-    assert found[found["figure"] == "gini"]["low"].isna().all()
+    assert table[table["figure"] == "gini"]["low"].isna().all()
     assert tables.differences(per_seed, "fedavg")["low"].isna().all()
     assert tables.differences(per_seed, "absent", hospitals).empty
 
@@ -138,10 +138,10 @@ def test_names_are_read_as_they_were_written(tmp_path: Path) -> None:
     table = pd.DataFrame({"model": "global", "group": ["1", "null", "N/A", "nan", "x"], "hospital": hospitals})
     figures = pd.DataFrame({"n": [1, 2, 3, 4, 5], "auroc": [0.1, math.nan, 0.3, math.inf, 0.5], "events": math.nan})
     table.join(figures).to_csv(tmp_path / "patients.csv", index=False)
-    found = tables.read_csv(tmp_path / "patients.csv")
-    assert found["hospital"].tolist() == hospitals
-    assert found["group"].tolist() == ["1", "null", "N/A", "nan", "x"]
-    pd.testing.assert_frame_equal(found[figures.columns], figures)
+    read_again = tables.read_csv(tmp_path / "patients.csv")
+    assert read_again["hospital"].tolist() == hospitals
+    assert read_again["group"].tolist() == ["1", "null", "N/A", "nan", "x"]
+    pd.testing.assert_frame_equal(read_again[figures.columns], figures)
 
 
 def test_pages_say_which_part_was_evaluated_and_of_which_seed_the_data_are() -> None:

@@ -77,10 +77,10 @@ def test_marks_stand_where_their_values_do() -> None:
     chart = svg.Chart(
         svg.linear("x", [0, 10], margin=0), svg.linear("y", [0, 1], margin=0), name="a", said="A chart of two points."
     )
-    own = svg.Style(3, "circle")
-    chart.dots([0, 10, math.nan], [1, 0, 0.5], own, of=[7, 8, 9])
-    chart.whiskers([2], [99], [0.5], own)
-    chart.bars([0], [0.5], [5], own, upright=True)
+    style = svg.Style(3, "circle")
+    chart.dots([0, 10, math.nan], [1, 0, 0.5], style, of=[7, 8, 9])
+    chart.whiskers([2], [99], [0.5], style)
+    chart.bars([0], [0.5], [5], style, upright=True)
     first, second = marks(chart, "circle", "c3")
     assert (first["data-h"], second["data-h"]) == ("7", "8")
     left, right = float(first["cx"]), float(second["cx"])

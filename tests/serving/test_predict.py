@@ -111,10 +111,10 @@ def test_a_row_by_hand(fedavg: Predictor) -> None:
     table = pd.read_csv(fedavg.folder / "coefficients.csv").set_index("feature")["coefficient"]
     assert "unit=ZICU" not in table.index
     assert {"unit=MICU", "unit_missing", "severity_missing", "gcs=3", "gcs=15", "sex=F"} < set(table.index)
-    known = pd.DataFrame(
+    recorded = pd.DataFrame(
         {"severity": [1.5, None], "unit": ["SICU", "ZICU"], "age": [70.0, None], "gcs": [3, 15], "sex": ["F", None]}
     ).assign(hospital=7, ventilated=[True, None])
-    scored = fedavg.predict(known)["probability"]
+    scored = fedavg.predict(recorded)["probability"]
 
     def scaled(name: str, value: float) -> float:
         values = training[name].astype(float)

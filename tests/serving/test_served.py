@@ -73,38 +73,38 @@ def test_a_mixture_is_stored_with_its_centres(federate, tmp_path):
     outcome = play(federation, FedSoft(clusters=2, fraction=0.2), rounds=1)
     never = [h for h in range(len(UNEVEN)) if h not in outcome.kept]
     assert len(never) > 1
-    found = served(federation, outcome, "float64")
-    assert {"cluster/0", "cluster/1"} < set(found.vectors)
-    assert "global" not in found.vectors, "row 0 of its bank served nobody"
+    models = served(federation, outcome, "float64")
+    assert {"cluster/0", "cluster/1"} < set(models.vectors)
+    assert "global" not in models.vectors, "row 0 of its bank served nobody"
     assert outcome.mixture is not None
     for hospital in never:
-        own = found.vectors[f"personal/h{hospital}"]
+        theta_of = models.vectors[f"personal/h{hospital}"]
         weights = outcome.mixture[hospital]
-        np.testing.assert_allclose(own, weights[1] * outcome.bank[1] + weights[2] * outcome.bank[2], rtol=1e-12)
+        np.testing.assert_allclose(theta_of, weights[1] * outcome.bank[1] + weights[2] * outcome.bank[2], rtol=1e-12)
     for hospital, theta in outcome.kept.items():
-        np.testing.assert_array_equal(found.vectors[f"personal/h{hospital}"], theta)
-    assert found.others is None, "no hospital that it did not know can be served"
+        np.testing.assert_array_equal(models.vectors[f"personal/h{hospital}"], theta)
+    assert models.others is None, "no hospital that it did not know can be served"
 
 
 def test_hospitals_that_were_never_drawn_have_the_common_start(federate):
     federation = federate(UNEVEN)
     ditto = play(federation, Ditto(), rounds=1, selection=Uniform(0.2, 1), model=MLP)
     never = next(h for h in (0, 1, 2) if h not in ditto.kept)
-    found = served(federation, ditto, "float64")
-    np.testing.assert_array_equal(found.vectors[f"personal/h{never}"], ditto.bank[1])
-    assert found.owners["personal"]["h3"] == "global", "without training rows it is served the global model"
-    assert found.others == "global"
+    models = served(federation, ditto, "float64")
+    np.testing.assert_array_equal(models.vectors[f"personal/h{never}"], ditto.bank[1])
+    assert models.owners["personal"]["h3"] == "global", "without training rows it is served the global model"
+    assert models.others == "global"
 
     shared = play(federation, FedPer(final_head_epochs=0), rounds=1, selection=Uniform(0.2, 1), model=MLP)
     assert shared.private is not None
     never = next(h for h in (0, 1, 2) if h not in shared.kept)
     drawn = next(iter(shared.kept))
-    found = served(federation, shared, "float64")
-    np.testing.assert_array_equal(found.vectors[f"personal/h{never}"], shared.bank[0])
-    own = found.vectors[f"personal/h{drawn}"]
-    np.testing.assert_array_equal(own[~shared.private], shared.bank[0][~shared.private])
-    np.testing.assert_array_equal(own[shared.private], shared.kept[drawn][shared.private])
-    assert found.others is None, "the body alone is no model"
+    models = served(federation, shared, "float64")
+    np.testing.assert_array_equal(models.vectors[f"personal/h{never}"], shared.bank[0])
+    personal = models.vectors[f"personal/h{drawn}"]
+    np.testing.assert_array_equal(personal[~shared.private], shared.bank[0][~shared.private])
+    np.testing.assert_array_equal(personal[shared.private], shared.kept[drawn][shared.private])
+    assert models.others is None, "the body alone is no model"
 
 
 def test_untrained_hospitals_of_local_are_told_apart_from_a_global_model(federate, tmp_path):
@@ -175,7 +175,7 @@ def test_predictions_and_split_name_the_rows_of_the_source(federate, monkeypatch
 
 def test_what_leaves_hospitals_with_predictions_is_in_the_ledger(federate):
     federation = federate(UNEVEN, classes=3)
-    plain, asked = (play(federation, FedAvg(), predictions=told, rounds=2) for told in (False, True))
+    plain, asked = (play(federation, FedAvg(), predictions=predictions, rounds=2) for predictions in (False, True))
     assert plain.predictions == {}
     kinds = {kind: (round, ids, sent) for round, kind, ids, sent in asked.ledger.entries}
     round, ids, sent = kinds["predictions"]

@@ -236,16 +236,16 @@ def test_the_last_ones_are_kept_and_a_truncated_one_is_passed_over(standings, tm
         checkpoints.write(standing)
     names = sorted(path.name for path in folder.iterdir())
     assert [name[:12] for name in names] == ["round-000003", "round-000004"]
-    found, said = checkpoints.latest()
-    assert found is not None
-    assert (found.round, said) == (4, [])
+    latest, said = checkpoints.latest()
+    assert latest is not None
+    assert (latest.round, said) == (4, [])
 
     content = (folder / names[1]).read_bytes()
     for damaged in (content[: len(content) // 2], b"", content[:-1] + bytes([content[-1] ^ 1]), b"\xff" * 50):
         (folder / names[1]).write_bytes(damaged)
-        found, said = checkpoints.latest()
-        assert found is not None
-        assert found.round == 3
+        latest, said = checkpoints.latest()
+        assert latest is not None
+        assert latest.round == 3
         assert said == ["checkpoint round-000004 is damaged (its content does not have the digest in its name)"]
     # The next ones must not push out the one that is whole.
     checkpoints.write(standings[2])

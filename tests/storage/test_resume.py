@@ -58,7 +58,7 @@ def go_on(folder: Path | str) -> str:
 
 def stop_at(monkeypatch, round: int, job: int = 1) -> None:
     """Ctrl-C as soon as this round of the ``job``-th job is told."""
-    begin, told, jobs = RunProgress.begin, RunProgress.round, [0]
+    begin, show, jobs = RunProgress.begin, RunProgress.round, [0]
 
     def counted(self: RunProgress, label: str, rounds: int) -> None:
         jobs[0] += 1
@@ -67,7 +67,7 @@ def stop_at(monkeypatch, round: int, job: int = 1) -> None:
     def stopped(self: RunProgress, row: Round) -> None:
         if jobs[0] == job and row.round == round:
             raise KeyboardInterrupt
-        told(self, row)
+        show(self, row)
 
     monkeypatch.setattr(RunProgress, "begin", counted)
     monkeypatch.setattr(RunProgress, "round", stopped)
@@ -183,8 +183,8 @@ def test_runs_that_end_early_go_on_as_if_they_had_not_been_stopped(here: Path, m
         said = [json.loads((folder / "summary.json").read_text()) for folder in folders]
         assert said[0]["stopped_at"] == said[0]["rounds"] == len(rounds(str(folders[0]))) < 30
         assert said[0]["stopped_at"] == said[0]["served_round"] + 3
-        for told in said:
-            del told["seconds"], told["seconds_rounds"]
+        for summary in said:
+            del summary["seconds"], summary["seconds_rounds"]
         assert said[0] == said[1]
         pd.testing.assert_frame_equal(rounds(str(folders[0])), rounds(str(folders[1])))
         assert rounds(str(folders[0]))["validation_loss"].notna().all()
@@ -227,10 +227,10 @@ def test_a_run_on_a_fold_goes_on(here: Path, monkeypatch):
 
 def test_a_folder_at_work_is_left_alone(here: Path, monkeypatch):
     tree = SMALL | {"strategy": "fedavg", "tracking": {"uri": "none"}}
-    told = RunProgress.round
+    show = RunProgress.round
 
     def second(self: RunProgress, row: Round) -> None:
-        told(self, row)
+        show(self, row)
         if row.round == 3:
             with pytest.raises(ConfigError, match="another raysim is at work in it"):
                 start(tree, "out")

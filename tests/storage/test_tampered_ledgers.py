@@ -80,17 +80,17 @@ def without(kind: str, rounds: range, instead: str | None = None) -> Change:
         rows, lists, head = [], arrays["ledger"], arrays["rounds/head"].copy()
         rest = [np.empty(0, dtype=np.int64)]
         for row in header["ledger"]:
-            t, told, count, everyone, same = row
+            t, entry_kind, count, everyone, same = row
             needed = count * ((not everyone) + (same is None))
-            own, lists = lists[:needed], lists[needed:]
-            sent = own[-count:].sum() if same is None else count * same
-            if told == kind and t in rounds:
+            entry_lists, lists = lists[:needed], lists[needed:]
+            sent = entry_lists[-count:].sum() if same is None else count * same
+            if entry_kind == kind and t in rounds:
                 if instead is None:
                     head[head[:, 0] == t, 3] -= sent
                     continue
                 row = [t, instead, *row[2:]]
             rows.append(row)
-            rest.append(own)
+            rest.append(entry_lists)
         header["ledger"], arrays["ledger"], arrays["rounds/head"] = rows, np.concatenate(rest), head
 
     return change
@@ -102,17 +102,17 @@ def without_hospital(hospital: int) -> Change:
     def change(header: Header, arrays: Tensors) -> None:
         rows, lists, head = [], arrays["ledger"], arrays["rounds/head"].copy()
         rest = [np.empty(0, dtype=np.int64)]
-        for t, told, count, everyone, same in header["ledger"]:
+        for t, entry_kind, count, everyone, same in header["ledger"]:
             ids, sent = np.arange(count), np.full(count, same or 0)
             if not everyone:
                 ids, lists = lists[:count], lists[count:]
             if same is None:
                 sent, lists = lists[:count], lists[count:]
-            if told == "update" and hospital in ids:
+            if entry_kind == "update" and hospital in ids:
                 head[head[:, 0] == t, 1] -= 1
                 head[head[:, 0] == t, 3] -= sent[ids == hospital].sum()
                 ids, sent = ids[ids != hospital], sent[ids != hospital]
-            rows.append([t, told, len(ids), False, None])
+            rows.append([t, entry_kind, len(ids), False, None])
             rest += [ids, sent]
         header["ledger"], arrays["ledger"], arrays["rounds/head"] = rows, np.concatenate(rest), head
 

@@ -77,8 +77,8 @@ def test_where_it_was_begun_it_goes_on(theirs: Path, monkeypatch: pytest.MonkeyP
 
 
 def test_a_module_of_ones_own_is_taken_and_never_theirs(theirs: Path):
-    own = Path("strangers_module.py")
-    own.write_text(MINE.format(mark=str(theirs.parent / "ours was taken")))
+    local_module = Path("strangers_module.py")
+    local_module.write_text(MINE.format(mark=str(theirs.parent / "ours was taken")))
     assert "Mine goes on from round 4 of 7" in go_on(theirs / "run")
     assert (theirs.parent / "ours was taken").exists()
     assert not (theirs.parent / "mark").exists()

@@ -12,7 +12,7 @@ ALPHAS = np.geomspace(0.05, 50, 8)
 
 
 @pytest.fixture(scope="module")
-def known() -> pd.DataFrame:
+def study_rows() -> pd.DataFrame:
     """``telling`` is a function of alpha with little noise, ``blind`` is noise; the last row is not feasible."""
     rng = np.random.default_rng(0)
     rows = [
@@ -32,8 +32,8 @@ def known() -> pd.DataFrame:
 
 
 @pytest.fixture(scope="module")
-def found(known: pd.DataFrame) -> pd.DataFrame:
-    return importances(known, ["blind", "telling"], "log_alpha")
+def importance(study_rows: pd.DataFrame) -> pd.DataFrame:
+    return importances(study_rows, ["blind", "telling"], "log_alpha")
 
 
 @pytest.mark.parametrize("count", [2, 3, 5, 7])
@@ -53,10 +53,10 @@ def test_r_squared_by_hand():
     assert r_squared(y, np.array([1.0, 3.0, 6.0])) == pytest.approx(1 - 1 / 14)
 
 
-def test_the_metric_that_knows_is_found_by_every_way_of_asking(found):
-    assert set(found["clients"]) == {ALL, 10, 20}
-    assert set(found["model"]) == set(predictors())
-    wide = found.set_index(["clients", "model", "metric"])
+def test_the_metric_that_knows_is_found_by_every_way_of_asking(importance):
+    assert set(importance["clients"]) == {ALL, 10, 20}
+    assert set(importance["model"]) == set(predictors())
+    wide = importance.set_index(["clients", "model", "metric"])
     for clients, model in wide.index.droplevel("metric").unique():
         telling, blind = wide.loc[(clients, model, "telling")], wide.loc[(clients, model, "blind")]
         assert telling["importance"] + blind["importance"] == pytest.approx(1)
@@ -68,9 +68,9 @@ def test_the_metric_that_knows_is_found_by_every_way_of_asking(found):
         assert telling["r2"] == blind["r2"] > 0.95
 
 
-def test_the_linear_figures_are_those_of_ridge_regression_written_out(known, found):
+def test_the_linear_figures_are_those_of_ridge_regression_written_out(study_rows, importance):
     """One standardised metric and a penalty of 1: slope x.y / (n + 1), around the training means."""
-    feasible = known[known["feasible"]]
+    feasible = study_rows[study_rows["feasible"]]
     x, y = feasible["telling"].to_numpy(), np.log(feasible["alpha"].to_numpy())
     predicted = np.empty_like(y)
     for seed in range(3):
@@ -80,19 +80,19 @@ def test_the_linear_figures_are_those_of_ridge_regression_written_out(known, fou
         slope = z @ (y[~out] - y[~out].mean()) / (len(z) + 1)
         predicted[out] = y[~out].mean() + slope * (x[out] - middle) / spread
     expected = 1 - ((y - predicted) ** 2).sum() / ((y - y.mean()) ** 2).sum()
-    figures = found.set_index(["clients", "model", "metric"]).loc[(ALL, "linear", "telling")]
+    figures = importance.set_index(["clients", "model", "metric"]).loc[(ALL, "linear", "telling")]
     assert figures["r2_alone"] == pytest.approx(expected, rel=1e-9)
 
 
-def test_the_target_may_be_alpha_itself(known):
+def test_the_target_may_be_alpha_itself(study_rows):
     """``telling`` is linear in ln alpha, so that a line tells alpha itself worse."""
-    ten = known[known["clients"] == 10]
+    ten = study_rows[study_rows["clients"] == 10]
     log, plain = (
         importances(ten, ["telling"], target).set_index("model")["r2_alone"] for target in ("log_alpha", "alpha")
     )
     assert log["linear"] > 0.95 > plain["linear"]
 
 
-def test_a_number_of_clients_with_one_feasible_alpha_is_only_part_of_all(known):
-    few = known[(known["clients"] == 10) & (known["alpha"] < 1) | (known["alpha"] == ALPHAS[-1])]
+def test_a_number_of_clients_with_one_feasible_alpha_is_only_part_of_all(study_rows):
+    few = study_rows[(study_rows["clients"] == 10) & (study_rows["alpha"] < 1) | (study_rows["alpha"] == ALPHAS[-1])]
     assert set(importances(few, ["telling"], "log_alpha")["clients"]) == {ALL, 10}

@@ -50,9 +50,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_json_is_the_table_of_importances(folder):
-    told = json.loads((folder.parent / "printed.json").read_text())
-    assert (told["folder"], told["report"]) == ("out", "out/report.html")
-    pd.testing.assert_frame_equal(pd.DataFrame(told["rows"]), pd.read_csv(folder / "importances.csv"))
+    printed = json.loads((folder.parent / "printed.json").read_text())
+    assert (printed["folder"], printed["report"]) == ("out", "out/report.html")
+    pd.testing.assert_frame_equal(pd.DataFrame(printed["rows"]), pd.read_csv(folder / "importances.csv"))
 
 
 def test_it_leaves_tables_pictures_a_page_and_its_configuration(folder):
@@ -174,8 +174,8 @@ def test_the_picture_of_metrics_has_a_line_for_each_number_of_clients(table):
 
 
 def test_words_name_the_metric_that_is_best_alone(table):
-    found = importances(table, ["wpsi", "hellinger"], "log_alpha")
-    found["r2_alone"] = np.where(found["metric"] == "hellinger", 0.9, 0.5)
-    said = lead(table, found, Study())
+    importance = importances(table, ["wpsi", "hellinger"], "log_alpha")
+    importance["r2_alone"] = np.where(importance["metric"] == "hellinger", 0.9, 0.5)
+    said = lead(table, importance, Study())
     assert said[0] == "Hellinger tells ln alpha best alone: mean R² over the models 0.900, before WPSI with 0.500."
     assert said[-1] == "Over 9 partitions, 2 to 4 clusters were chosen, 2 in the median."

@@ -28,12 +28,12 @@ def test_names_of_hospitals_that_mlflow_refuses_are_recorded_apart(tmp_path: Pat
     }
     run = tracker.start("r", params, {"raysim.run": "1"})
     assert tracker.go_on("r", params, {"raysim.run": "1"}) == run
-    found = MlflowClient(tracking_uri=store).get_run(run).data.params
-    assert len(found) == 2 * len(names) + 1
+    recorded = MlflowClient(tracking_uri=store).get_run(run).data.params
+    assert len(recorded) == 2 * len(names) + 1
     for k, name in enumerate(names):
-        assert found[parameter_name(f"system.hospitals.{name}.uplink")] == str(k)
-    assert found["system.hospitals.1/10.uplink"] == "4"
-    assert found["system.hospitals.Z\u00fcrich: 1.uplink"] == "6"
+        assert recorded[parameter_name(f"system.hospitals.{name}.uplink")] == str(k)
+    assert recorded["system.hospitals.1/10.uplink"] == "4"
+    assert recorded["system.hospitals.Z\u00fcrich: 1.uplink"] == "6"
 
 
 @pytest.mark.parametrize("key", ["training.rounds", "system.hospitals.St. Mary 1/2.uplink", "x" * 250])

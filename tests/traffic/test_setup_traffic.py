@@ -84,18 +84,18 @@ def test_clust_psi_sends_the_edges_of_bins_to_everybody(federation):
     bins, classes = 5, 2
     by_labels = setup(federation, ClustPsi(clusters=2))
     assert by_labels == Bytes(0, 4 * N * (1 + classes))
-    found = setup(federation, ClustPsi(clusters=2, by=("labels", "attributes"), bins=bins))
-    assert found == Bytes(4 * N * D * (bins - 1), 4 * N * (1 + classes + 2 * (bins + 1) * D))
+    by_both = setup(federation, ClustPsi(clusters=2, by=("labels", "attributes"), bins=bins))
+    assert by_both == Bytes(4 * N * D * (bins - 1), 4 * N * (1 + classes + 2 * (bins + 1) * D))
 
 
 def test_fedgmc_sends_columns_and_the_mixture(federation):
     """Of one component: D means and a triangle with its diagonal, and its weight."""
-    component, found = 1 + D + D * (D + 1) // 2, 2
-    outcome = play(federation, FedGmc(clusters=found), rounds=1)
+    component, clusters = 1 + D + D * (D + 1) // 2, 2
+    outcome = play(federation, FedGmc(clusters=clusters), rounds=1)
     left = int(outcome.facts["patient_clusters"])
-    fewer = N * left if left < found else 0
-    assert outcome.setup.down == 4 * (T * D + N * (D + found * component) + fewer)
-    assert outcome.setup.up == 4 * (N + T * D + T * component + N * found)
+    fewer = N * left if left < clusters else 0
+    assert outcome.setup.down == 4 * (T * D + N * (D + clusters * component) + fewer)
+    assert outcome.setup.up == 4 * (N + T * D + T * component + N * clusters)
 
 
 def test_cbfl_and_kfed_send_columns_and_centres(federation):
@@ -241,10 +241,10 @@ def test_a_selection_cannot_ask_about_a_model_that_the_server_does_not_have():
 class Listening(Selection):
     """All candidates, once they have told their losses, which are written down."""
 
-    heard: list[Any] = field(default_factory=list)
+    received: list[Any] = field(default_factory=list)
 
     def pick(self, draw: Draw) -> Any:
-        self.heard.append(draw.losses(draw.candidates))
+        self.received.append(draw.losses(draw.candidates))
         return draw.candidates[: len(draw.candidates) - 1]
 
 
@@ -267,7 +267,7 @@ def test_hospitals_tell_losses_under_their_own_private_parameters(actors, federa
         X, y = federation.X[rows].astype(np.float64), federation.y[rows]
         z = X @ theta[:-1] + theta[-1]
         expected.append((np.logaddexp(0, z) - y * z).mean())
-    np.testing.assert_allclose(listening.heard[1], expected, rtol=1e-12)
+    np.testing.assert_allclose(listening.received[1], expected, rtol=1e-12)
 
 
 def test_only_what_is_not_private_goes_to_the_candidates(federate):
@@ -331,19 +331,19 @@ def test_tables_summaries_and_mlflow_tell_both_apart(tmp_path, monkeypatch):
     commands.compare_all(resolve(tmp_path / "c.yaml"), Console(), tmp_path / "out", in_process=True, verbose=False)
     table = pd.read_csv(tmp_path / "out" / "comparison.csv").set_index("strategy")
     columns = ["bytes_down", "bytes_up", "bytes_setup_down", "bytes_setup_up"]
-    found = {}
+    summaries = {}
     for label in table.index:
         folder = tmp_path / "out" / "runs" / label / "seed-1"
         summary = json.loads((folder / "summary.json").read_text())
-        found[label] = {name: summary[name] for name in columns}
-        assert table.loc[label, columns].to_dict() == found[label]
-        told = pd.read_csv(folder / "egress.csv")
-        egress = told[~told["kind"].isin(TOLD)].groupby(told["round"] > 0)["bytes"].sum()
+        summaries[label] = {name: summary[name] for name in columns}
+        assert table.loc[label, columns].to_dict() == summaries[label]
+        messages = pd.read_csv(folder / "egress.csv")
+        egress = messages[~messages["kind"].isin(TOLD)].groupby(messages["round"] > 0)["bytes"].sum()
         assert (summary["bytes_setup_up"], summary["bytes_up"]) == (egress[False], egress.get(True, 0))
         rounds = pd.read_csv(folder / "rounds.csv")
         assert summary["bytes_down"] == rounds.loc[rounds["round"] > 0, "bytes_down"].sum()
-    assert found["fedavg"]["bytes_setup_down"] == 0 < found["cbfl"]["bytes_setup_down"]
-    assert found["cs_rcfl"]["bytes_setup_down"] > 0 == found["cs_rcfl"]["bytes_up"]
+    assert summaries["fedavg"]["bytes_setup_down"] == 0 < summaries["cbfl"]["bytes_setup_down"]
+    assert summaries["cs_rcfl"]["bytes_setup_down"] > 0 == summaries["cs_rcfl"]["bytes_up"]
 
     from mlflow.tracking import MlflowClient
 
@@ -357,4 +357,4 @@ def test_tables_summaries_and_mlflow_tell_both_apart(tmp_path, monkeypatch):
     assert {
         label: (metrics["traffic/bytes_setup_down"], metrics["traffic/bytes_setup_up"])
         for label, metrics in kept.items()
-    } == {label: (told["bytes_setup_down"], told["bytes_setup_up"]) for label, told in found.items()}
+    } == {label: (summary["bytes_setup_down"], summary["bytes_setup_up"]) for label, summary in summaries.items()}

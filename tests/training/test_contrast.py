@@ -23,10 +23,10 @@ def cosine(a: np.ndarray, b: np.ndarray) -> float:
     return float(a @ b / (max(np.linalg.norm(a), 1e-8) * max(np.linalg.norm(b), 1e-8)))
 
 
-def term(z: np.ndarray, own: np.ndarray, received: np.ndarray, weight: float, temperature: float) -> float:
+def term(z: np.ndarray, previous: np.ndarray, received: np.ndarray, weight: float, temperature: float) -> float:
     """The sum over rows, as the paper writes it: -log of a softmax over the two similarities."""
     total = 0.0
-    for row, o, r in zip(z, own, received, strict=True):
+    for row, o, r in zip(z, previous, received, strict=True):
         alike, unlike = cosine(row, r) / temperature, cosine(row, o) / temperature
         total -= alike - np.logaddexp(alike, unlike)
     return weight * total
@@ -47,30 +47,30 @@ def differences(f, x: np.ndarray) -> np.ndarray:
 @given(rows=st.integers(1, 4), width=st.integers(1, 5), seed=st.integers(0, 99), tau=st.sampled_from([0.1, 0.5, 2.0]))
 def test_its_gradient_is_that_of_the_papers_formula(rows: int, width: int, seed: int, tau: float) -> None:
     rng = np.random.default_rng(seed)
-    z, own, received = rng.normal(size=(3, rows, width))
+    z, previous, received = rng.normal(size=(3, rows, width))
     into = np.ones((rows, width))
-    add_gradient(z, directions(own, received), 0.7, tau, into)
-    np.testing.assert_allclose(into - 1, differences(lambda x: term(x, own, received, 0.7, tau), z), atol=2e-7)
+    add_gradient(z, directions(previous, received), 0.7, tau, into)
+    np.testing.assert_allclose(into - 1, differences(lambda x: term(x, previous, received, 0.7, tau), z), atol=2e-7)
 
 
 def test_rows_that_a_model_makes_nothing_of_have_defined_gradients() -> None:
     """After ReLU a row may be all zeros, under any of the three models."""
-    own, received = np.array([[0.0, 0.0], [1.0, 0.0]]), np.array([[1.0, 2.0], [0.0, 0.0]])
+    previous, received = np.array([[0.0, 0.0], [1.0, 0.0]]), np.array([[1.0, 2.0], [0.0, 0.0]])
     for z in (np.zeros((2, 2)), np.ones((2, 2)), np.full((2, 2), 1e-300)):
         into = np.zeros((2, 2))
-        add_gradient(z, directions(own, received), 1.0, 0.5, into)
+        add_gradient(z, directions(previous, received), 1.0, 0.5, into)
         assert np.isfinite(into).all()
-    assert (directions(own, own) == 0).all()
+    assert (directions(previous, previous) == 0).all()
 
 
 def contrasted(tasks: list[Task], size: int, weight: float = 2.0, temperature: float = 0.5) -> list[Task]:
     """The tasks with a term each, against models of their own."""
-    found = []
+    with_contrast = []
     for h, task in enumerate(tasks):
         rng = np.random.default_rng([9, h])
-        own, received = 0.4 * rng.normal(size=(2, size))
-        found.append(replace(task, contrast=ContrastTerm(weight, temperature, received, own)))
-    return found
+        previous, received = 0.4 * rng.normal(size=(2, size))
+        with_contrast.append(replace(task, contrast=ContrastTerm(weight, temperature, received, previous)))
+    return with_contrast
 
 
 @pytest.mark.parametrize("C", [2, 3])
@@ -86,7 +86,7 @@ def test_a_step_of_the_mlp_follows_the_whole_losss_differences(C: int) -> None:
             a = np.maximum(a @ parts[f"layers.{k}.weight"].T + parts[f"layers.{k}.bias"], 0)
         return a
 
-    own, received = below(kept.own), below(kept.received)
+    previous, received = below(kept.own), below(kept.received)
 
     def loss(theta: np.ndarray) -> float:
         z = below(theta)
@@ -94,7 +94,7 @@ def test_a_step_of_the_mlp_follows_the_whole_losss_differences(C: int) -> None:
         k = len(HIDDEN)
         logits = z @ parts[f"layers.{k}.weight"].T + parts[f"layers.{k}.bias"]
         entropy = np.logaddexp.reduce(logits, axis=1) - logits[np.arange(len(z)), task.y]
-        return (entropy.sum() + term(z, own, received, kept.weight, kept.temperature)) / len(z)
+        return (entropy.sum() + term(z, previous, received, kept.weight, kept.temperature)) / len(z)
 
     (theta,) = model.train([task], Optimizer("sgd", 1.0, 0))
     np.testing.assert_allclose(task.start - theta, differences(loss, task.start), atol=1e-7)
@@ -128,7 +128,10 @@ def test_one_model_on_both_sides_changes_no_bit(kind: str) -> None:
     model: Model = plain_loop("mlp", 3, 3, "float64") if kind == "loop" else kernel("numpy", "mlp", 3, 3, "float64")
     tasks = make_tasks([9, 1, 6], 3, 3, model.layout.size)
     for same in ([task.start for task in tasks], [task.start.copy() for task in tasks]):
-        both = [replace(t, contrast=ContrastTerm(5.0, 0.5, t.start, own)) for t, own in zip(tasks, same, strict=True)]
+        both = [
+            replace(t, contrast=ContrastTerm(5.0, 0.5, t.start, previous))
+            for t, previous in zip(tasks, same, strict=True)
+        ]
         np.testing.assert_array_equal(
             model.train(both, Optimizer("sgd", 0.1, 4)), model.train(tasks, Optimizer("sgd", 0.1, 4))
         )

@@ -58,15 +58,15 @@ def task_of(built: Any, classes: int, patients: list[int], *, steps: int = 4, we
     rng = np.random.default_rng(len(patients))
     n = sum(patients)
     patient = np.repeat(np.arange(len(patients)), patients)
-    own = None if n == len(patients) else patient
+    patient_of_row = None if n == len(patients) else patient
     rate, coins, noise = keys.pop("rate", 0.5), Streams(3, "coins"), Streams(3, "noise")
     private = PrivateSteps(
-        patient=own,
+        patient=patient_of_row,
         divisor=rate * len(patients),
         steps=steps,
         clip=keys.pop("clip", 0.3),
         multiplier=keys.pop("multiplier", 0.5),
-        batch=lambda step: drawn(coins.at(step), len(patients), rate, own),
+        batch=lambda step: drawn(coins.at(step), len(patients), rate, patient_of_row),
         noise=lambda step, size: noise.at(step).standard_normal(size),
     )
     return Task(
@@ -240,7 +240,7 @@ def test_rates_of_one_and_tosses_of_nobody_need_no_coins():
 @pytest.mark.parametrize("rate", [0.1, 0.5, 1.0])
 def test_the_rows_of_a_step_are_all_rows_of_the_patients_that_it_draws(rate):
     patient = np.repeat(np.arange(6), [3, 1, 2, 5, 1, 4])
-    people, rows = (Coins(stream(2, "coins"), 6, rate, 40, own) for own in (None, patient))
+    people, rows = (Coins(stream(2, "coins"), 6, rate, 40, patient_of_row) for patient_of_row in (None, patient))
     assert len({len(people(step)) for step in range(40)}) > (rate < 1)
     for step in range(40):
         assert rows(step).tolist() == np.flatnonzero(np.isin(patient, people(step))).tolist()
@@ -257,8 +257,8 @@ def test_the_gradient_of_a_contrastive_term_is_clipped_with_that_of_the_loss(pat
     built, clip = model("mlp", 3, hidden=[4]), 0.4
     task = task_of(built, 3, patients, steps=1, rate=1.0, clip=clip, multiplier=0.0)
     rng = np.random.default_rng(5)
-    own, received = (rng.normal(size=built.layout.size) for _ in range(2))
-    task = replace(task, contrast=ContrastTerm(2.0, 0.5, received, own), learning_rate=1.0)
+    previous, received = (rng.normal(size=built.layout.size) for _ in range(2))
+    task = replace(task, contrast=ContrastTerm(2.0, 0.5, received, previous), learning_rate=1.0)
     total, lengths, once = np.zeros(built.layout.size), [], Optimizer("sgd", 1.0, 0)
     owner = np.repeat(np.arange(len(patients)), patients)
     for who in range(len(patients)):

@@ -100,8 +100,8 @@ def batches(hospital: int) -> Any:
 def test_steps_are_those_of_gradients_written_out(kind: str, hidden: tuple[int, ...], loss: str, batch: int) -> None:
     model = model_of(kind, hidden, loss)
     tasks = tasks_of(model.layout.size)
-    found = model.train(tasks, Optimizer("sgd", 0.1, batch))
-    for task, got in zip(tasks, found, strict=True):
+    models = model.train(tasks, Optimizer("sgd", 0.1, batch))
+    for task, got in zip(tasks, models, strict=True):
         theta, n = task.start.copy(), len(task.y)
         ((weight, towards),) = task.pulls
         for epoch in range(task.epochs):
@@ -177,9 +177,9 @@ def test_the_default_is_the_squared_loss_in_either_precision() -> None:
             model = build_model(family, F, 0, options={}, precision=precision)
             said = build_model(family, F, 0, options={"loss": "squared"}, precision=precision)
             tasks = tasks_of(model.layout.size)
-            found = model.train(tasks, Optimizer("sgd", 0.01, 4))
-            assert found.dtype == precision
-            np.testing.assert_array_equal(found, said.train(tasks, Optimizer("sgd", 0.01, 4)))
+            theta = model.train(tasks, Optimizer("sgd", 0.01, 4))
+            assert theta.dtype == precision
+            np.testing.assert_array_equal(theta, said.train(tasks, Optimizer("sgd", 0.01, 4)))
 
 
 @pytest.mark.parametrize(

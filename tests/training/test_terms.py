@@ -15,13 +15,13 @@ from tests.training.test_kernels import FAMILIES, close, kernel, make_tasks, pla
 
 def with_terms(tasks: list[Task], linear: bool, frozen: str) -> list[Task]:
     """Of each task, its own linear term; frozen parameters at random, all, or none, and none at every third task."""
-    found = []
+    changed = []
     for h, task in enumerate(tasks):
         rng, size = np.random.default_rng([5, h]), len(task.start)
         masks = {"none": None, "some": rng.random(size) < 0.5, "all": np.ones(size, np.bool_)}
         mask = None if h % 3 == 2 else masks[frozen]
-        found.append(replace(task, linear=rng.normal(size=size) if linear else None, frozen=mask))
-    return found
+        changed.append(replace(task, linear=rng.normal(size=size) if linear else None, frozen=mask))
+    return changed
 
 
 @pytest.mark.parametrize("optimizer", ["sgd", "momentum", "adam"])
@@ -52,9 +52,9 @@ def test_kernels_equal_the_plain_loop(
     tasks = make_tasks(sizes, 3, C, plain.layout.size, epochs=epochs, pulls=pulls, rate=0.02)
     tasks = with_terms(tasks, linear, frozen)
     terms = Optimizer(optimizer, 0.02, batch_size)
-    found = fast.train(tasks, terms)
-    close(found, plain.train(tasks, terms), 1e-10)
-    for task, theta in zip(tasks, found, strict=True):
+    models = fast.train(tasks, terms)
+    close(models, plain.train(tasks, terms), 1e-10)
+    for task, theta in zip(tasks, models, strict=True):
         if task.frozen is not None:
             np.testing.assert_array_equal(theta[task.frozen], task.start[task.frozen])
             assert not len(task.y) or not epochs or task.frozen.all() or (theta != task.start).any()

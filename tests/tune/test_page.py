@@ -147,9 +147,9 @@ def test_the_hypervolume_grows_to_that_of_all_trials():
 
 def test_importances_find_the_key_that_decides():
     choice = searched(40)
-    found = importances(choice, parse(SPACE))
-    assert found is not None
-    keys, shares = found
+    importance = importances(choice, parse(SPACE))
+    assert importance is not None
+    keys, shares = importance
     assert set(keys) == {"strategy.name", "training.learning_rate"}, "a conditional key is not in every trial"
     of = shares[keys.index("training.learning_rate")]
     assert of[0] > 0.9

@@ -84,17 +84,17 @@ def test_crowding_is_the_gap_between_neighbours():
 
 def test_the_knee_is_nearest_to_the_ideal_and_its_costs_are_said():
     values = [[0.90, 0.30], [0.88, 0.12], [0.80, 0.10], [0.70, 0.50]]
-    found = pareto.knee(values, [True, False])
-    assert found is not None
-    assert found.index == 1
-    auroc, bias = found.costs
+    knee = pareto.knee(values, [True, False])
+    assert knee is not None
+    assert knee.index == 1
+    auroc, bias = knee.costs
     assert (auroc.best, bias.best) == (0, 2)
     assert (auroc.gap, bias.gap) == (pytest.approx(0.02), pytest.approx(0.02))
     assert (auroc.share, bias.share) == (pytest.approx(0.2), pytest.approx(0.1))
-    assert found.distance == pytest.approx(math.hypot(0.2, 0.1))
+    assert knee.distance == pytest.approx(math.hypot(0.2, 0.1))
 
 
 def test_a_single_trial_is_its_own_knee():
-    found = pareto.knee([[0.5, 0.5]], [True, False])
-    assert found is not None
-    assert (found.index, found.distance, found.costs[0].gap) == (0, 0.0, 0.0)
+    knee = pareto.knee([[0.5, 0.5]], [True, False])
+    assert knee is not None
+    assert (knee.index, knee.distance, knee.costs[0].gap) == (0, 0.0, 0.0)

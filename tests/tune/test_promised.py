@@ -17,11 +17,11 @@ def test_epsilons_and_deltas_of_all_trials_and_seeds_add_up():
     tree["sweep"]["space"] = {"privacy.clip": {"uniform": [0.1, 1]}}
     plan, _ = make_plan(tree)
     federations = [Federation.open(folder) for folder in plan.folders.values()]
-    told = cost(plan, [{"privacy.clip": 0.2}, {"privacy.clip": 0.5}, {"privacy.clip": 0.7}], federations, [])
-    assert told["runs"] == 6
-    assert told["epsilon"] == pytest.approx(9.0)
-    assert told["delta"] == pytest.approx(6e-3)
-    assert "all 6 runs" in told["statement"]
+    spent = cost(plan, [{"privacy.clip": 0.2}, {"privacy.clip": 0.5}, {"privacy.clip": 0.7}], federations, [])
+    assert spent["runs"] == 6
+    assert spent["epsilon"] == pytest.approx(9.0)
+    assert spent["delta"] == pytest.approx(6e-3)
+    assert "all 6 runs" in spent["statement"]
 
 
 def test_a_sweep_without_a_promise_says_nothing():

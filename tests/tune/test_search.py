@@ -59,12 +59,12 @@ def test_optuna_learns_and_is_told_of_earlier_trials_when_a_sweep_goes_on():
     sweep = Sweep(space={"a": {"uniform": [0, 1]}}, trials=9, objectives={"auroc": "max"})
     space = parse(sweep.space)
 
-    def best_of_next_ten(known: list[Finished]) -> float:
-        source = make_source(sweep, space, 0, known)
+    def best_of_next_ten(earlier: list[Finished]) -> float:
+        source = make_source(sweep, space, 0, earlier)
         return sum(abs(source.propose(100 + n)["a"] - 0.8) for n in range(10)) / 10
 
-    known = [finished(n, {"a": n / 40}, -abs(n / 40 - 0.8)) for n in range(1, 40)]
-    assert best_of_next_ten(known) < 0.6 * best_of_next_ten([])
+    earlier = [finished(n, {"a": n / 40}, -abs(n / 40 - 0.8)) for n in range(1, 40)]
+    assert best_of_next_ten(earlier) < 0.6 * best_of_next_ten([])
 
 
 BOUNDED = {
@@ -98,11 +98,11 @@ def test_optuna_remembers_trials_under_the_bounds_of_the_space():
     sweep = Sweep(space=BOUNDED, trials=9, objectives={"auroc": "max"})
     asked = make_source(sweep, space, 0, [])
     asked.learn(1, [0.5]) if asked.propose(1) else None
-    known = finished(1, {"whole": 3, "even": 2.5, "log": 0.1, "step": 0.5}, 0.8)
-    told = make_source(sweep, space, 0, [known])
-    (first,), (second,) = (source._study.trials for source in (asked, told))  # type: ignore[attr-defined]
+    earlier = finished(1, {"whole": 3, "even": 2.5, "log": 0.1, "step": 0.5}, 0.8)
+    resumed = make_source(sweep, space, 0, [earlier])
+    (first,), (second,) = (source._study.trials for source in (asked, resumed))  # type: ignore[attr-defined]
     assert first.distributions == second.distributions
-    assert second.params == known.params
+    assert second.params == earlier.params
     assert second.values == [0.8]
     bounds = {key: (d.low, d.high, d.log) for key, d in second.distributions.items()}
     assert bounds == {
@@ -119,9 +119,9 @@ def test_a_resumed_search_tries_nothing_again_and_goes_on_as_often_as_it_is_resu
     sweep = Sweep(space={"a": {"uniform": [0, 1]}}, trials=9, objectives={"auroc": "max"})
     tried: list[float] = []
     for _ in range(3):
-        known = [finished(n, {"a": a}, 0.5) for n, a in enumerate(tried, 1)]
-        source = make_source(sweep, space, 7, known)
-        tried += [source.propose(len(known) + n)["a"] for n in (1, 2, 3)]
+        earlier = [finished(n, {"a": a}, 0.5) for n, a in enumerate(tried, 1)]
+        source = make_source(sweep, space, 7, earlier)
+        tried += [source.propose(len(earlier) + n)["a"] for n in (1, 2, 3)]
     assert len(set(tried)) == 9
     again = make_source(sweep, space, 7, [finished(n, {"a": a}, 0.5) for n, a in enumerate(tried[:3], 1)])
     assert [again.propose(n)["a"] for n in (4, 5, 6)] == tried[3:6], "the same from the same journal"
@@ -129,10 +129,10 @@ def test_a_resumed_search_tries_nothing_again_and_goes_on_as_often_as_it_is_resu
 
 def test_optuna_remembers_every_kind_of_value():
     sweep, space = settings()
-    known = [finished(n, make_source(sweep, space, n, []).propose(n), 0.8) for n in range(1, 12)]
-    known.append(finished(12, {"strategy.name": "fedavg"}, math.nan))
-    known.append(finished(13, {"strategy.name": "fedavg"}, 0.0, "failed"))
-    source = make_source(sweep, space, 0, known)
+    earlier = [finished(n, make_source(sweep, space, n, []).propose(n), 0.8) for n in range(1, 12)]
+    earlier.append(finished(12, {"strategy.name": "fedavg"}, math.nan))
+    earlier.append(finished(13, {"strategy.name": "fedavg"}, 0.0, "failed"))
+    source = make_source(sweep, space, 0, earlier)
     assert len(source._study.trials) == 11  # type: ignore[attr-defined]
     assert space.pick(lambda d: source.propose(50).get(d.key))
 

@@ -120,10 +120,10 @@ def test_json_is_the_summary(ended, monkeypatch, capsys):
     monkeypatch.setattr(sys, "argv", ["raysim", "sweep", "sweep.yaml", "--json"])
     with pytest.raises(SystemExit) as over:
         cli.main()
-    told = json.loads(capsys.readouterr().out)
+    printed = json.loads(capsys.readouterr().out)
     assert not over.value.code
-    assert told["folder"] == str(ended[0])
-    assert told["recommended"] == json.loads((ended[0] / "summary.json").read_text())["recommended"]
+    assert printed["folder"] == str(ended[0])
+    assert printed["recommended"] == json.loads((ended[0] / "summary.json").read_text())["recommended"]
 
 
 def test_the_recommended_configuration_run_by_itself_gives_the_test_figures_that_the_sweep_reports(ended, tmp_path):

@@ -38,13 +38,13 @@ BAD = trial(3, 0, 0, "failed", **{"strategy.lam": 0.5, "strategy.alpha": 0.5})
 def test_sweep_trial_and_seed_are_nested_runs_that_can_be_compared(sweep, tmp_path):
     (tmp_path / "plots").mkdir()
     (tmp_path / "plots" / "a.png").write_bytes(b"png")
-    with sweep() as courier:
+    with sweep() as tracker:
         for each in (ONE, TWO, BAD):
-            courier.finished(each)
-        courier.conclude(
+            tracker.finished(each)
+        tracker.conclude(
             {1: True, 2: False}, {"hypervolume": 0.25}, {"plots/a.png": tmp_path / "plots" / "a.png"}, "said"
         )
-    assert (courier.unsent, courier.error) == (0, "")
+    assert (tracker.unsent, tracker.error) == (0, "")
 
     from mlflow.tracking import MlflowClient
 
@@ -123,22 +123,22 @@ def test_an_outage_costs_nothing_and_what_was_kept_is_sent_later(sweep, monkeypa
     monkeypatch.setattr(trackings, "Tracker", Away)
     monkeypatch.setattr(trackings, "WAITS", (0.01,))
     Away.up, Away.started = False, ()
-    with sweep() as courier:
-        courier.finished(ONE)
-        courier.finished(TWO)
+    with sweep() as tracker:
+        tracker.finished(ONE)
+        tracker.finished(TWO)
         time.sleep(0.05)
-    assert courier.unsent == 2
-    assert courier.error == "ConnectionError: refused"
+    assert tracker.unsent == 2
+    assert tracker.error == "ConnectionError: refused"
     assert Away.started == ()
 
-    with sweep() as courier:
-        courier.catch_up([ONE, TWO])
+    with sweep() as tracker:
+        tracker.catch_up([ONE, TWO])
         time.sleep(0.05)
         Away.up = True  # it comes back while the sweep goes on
         limit = time.monotonic() + 600
         while "trial 2" not in Away.started and time.monotonic() < limit:
             time.sleep(0.01)
-    assert courier.unsent == 0
+    assert tracker.unsent == 0
     assert [name for name in Away.started if "seed" not in name] == ["small", "trial 1", "trial 2"]
     assert json.loads((tmp_path / "mlflow.json").read_text())["trials"] == {"1": "trial 1", "2": "trial 2"}
 
@@ -156,12 +156,12 @@ def test_a_call_that_never_comes_back_is_left_behind(sweep, monkeypatch):
     monkeypatch.setattr(trackings, "Tracker", Hanging)
     monkeypatch.setattr(trackings, "CLOSING_SECONDS", 0.2)
     Away.up = True
-    with sweep() as courier:
-        courier.finished(ONE)
-        courier.finished(TWO)
+    with sweep() as tracker:
+        tracker.finished(ONE)
+        tracker.finished(TWO)
         entered.wait()
     never.set()
-    assert (courier.unsent, courier.error) == (2, "it did not answer within 0.2 s")
+    assert (tracker.unsent, tracker.error) == (2, "it did not answer within 0.2 s")
 
 
 def test_a_sweep_that_is_stopped_is_not_running_until_it_goes_on(sweep, tmp_path):
@@ -174,8 +174,8 @@ def test_a_sweep_that_is_stopped_is_not_running_until_it_goes_on(sweep, tmp_path
         return {run.info.run_name: run.info.status for run in runs}
 
     def stopped(by, number, of):
-        with sweep() as courier:
-            courier.finished(of)
+        with sweep() as tracker:
+            tracker.finished(of)
             while number not in status():
                 time.sleep(0.05)
             assert status()["small"] == "RUNNING"
@@ -187,6 +187,6 @@ def test_a_sweep_that_is_stopped_is_not_running_until_it_goes_on(sweep, tmp_path
     with pytest.raises(OSError, match="no room"):
         stopped(OSError("no room"), "trial 2", TWO)
     assert (status()["small"], status()["trial 2"]) == ("FAILED", "FINISHED")
-    with sweep() as courier:
-        courier.conclude({1: True, 2: False}, {}, {}, "said")
+    with sweep() as tracker:
+        tracker.conclude({1: True, 2: False}, {}, {}, "said")
     assert status()["small"] == "FINISHED"

@@ -72,8 +72,10 @@ def test_seeds_that_stop_in_different_rounds_end_a_trial_together():
     assert last.finals == whole.finals
     assert not any(report.done for report in early)
     assert len(early) + 1 >= max(lasts.values())
-    told = {seed: [row.round for report in (*early, last) for row in report.rounds.get(seed, [])] for seed in (1, 2)}
-    assert told == {seed: list(range(1, end + 1)) for seed, end in lasts.items()}
+    rounds_of_seed = {
+        seed: [row.round for report in (*early, last) for row in report.rounds.get(seed, [])] for seed in (1, 2)
+    }
+    assert rounds_of_seed == {seed: list(range(1, end + 1)) for seed, end in lasts.items()}
     # Whoever decides hears of both seeds to the end, of one that has ended by its final figures.
     assert all(len(report.latest()) == 2 for report in (*early, last))
 
@@ -221,18 +223,18 @@ def test_whoever_decides_hears_of_all_bytes_so_far(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(importing, "_standing", None)  # a process of its own would keep what it is told
     process._trial_info = None
     process.setup({"trial": {"params": {}}}, plan, whole(plan), [], None, tmp_path / "alive")
-    told, rounds = [], {1: [], 2: []}
+    bytes_down, rounds = [], {1: [], 2: []}
     for _ in range(3):
-        heard = process.step()
-        for seed, news in heard["report"].rounds.items():
+        result = process.step()
+        for seed, news in result["report"].rounds.items():
             rounds[seed] += news
-        told.append(heard["bytes_down"])
+        bytes_down.append(result["bytes_down"])
         for name in ("bytes_down", "bytes_up"):
-            assert heard[name] == np.mean([sum(getattr(row, name) for row in rows) for rows in rounds.values()])
-    assert heard["done"]
-    assert told[0] < told[1] < told[2]
+            assert result[name] == np.mean([sum(getattr(row, name) for row in rows) for rows in rounds.values()])
+    assert result["done"]
+    assert bytes_down[0] < bytes_down[1] < bytes_down[2]
     process.reset_config({"trial": {"params": {}}})  # the process serves the next trial
-    assert process.step()["bytes_down"] == told[0]
+    assert process.step()["bytes_down"] == bytes_down[0]
 
 
 def test_what_is_told_again_replaces_what_was_told():

@@ -189,10 +189,10 @@ def test_late_hospitals_are_asked_again_and_that_is_counted(federation):
     """Hospital 2 starts in rounds 1 and 4, which end at the deadline, and arrives in 3 and 6."""
     late = seconds(1, 1, 6.5, 1, 1, 1, rounds={"deadline": 5, "late": "discount"})
     outcome = play(with_patients(federation), FairFed(), rounds=6, system=late)
-    told = [(t, ids.tolist()) for t, kind, ids, _ in outcome.ledger.entries if kind == "group_counts"]
+    messages = [(t, ids.tolist()) for t, kind, ids, _ in outcome.ledger.entries if kind == "group_counts"]
     everybody, prompt = [0, 1, 2, 3, 4, 5], [0, 1, 3, 4, 5]
     expected = {1: [everybody], 2: [prompt], 3: [prompt, [2]], 4: [everybody], 5: [prompt], 6: [prompt, [2]]}
-    assert told == [(t, ids) for t, asked in expected.items() for ids in asked]
+    assert messages == [(t, ids) for t, asked in expected.items() for ids in asked]
     downs = {row.round: row.bytes_down for row in outcome.rounds}
     assert downs[3] - downs[2] == MODEL, "what it started from it has, and this round's model came with the question"
 
@@ -288,9 +288,9 @@ def test_who_drops_out_is_given_up_at_a_uniform_moment_of_its_visit(federation):
 def test_who_leaves_during_a_visit_is_lost_when_it_leaves():
     """From second 10: done at 12, gone at 11 of 13, gone before it began, and to stay until the end of the visit."""
     perfect = resolve(system(), tuple("abcd"), 1)
-    found = answers(perfect, 1, np.arange(4), 10.0, np.array([2.0, 3, 4, 5]), np.array([99.0, 11, 5, 15]), 1)
-    assert found.ends.tolist() == [12, 11, 10, 15]
-    assert found.lost.tolist() == [False, True, True, False]
+    visits = answers(perfect, 1, np.arange(4), 10.0, np.array([2.0, 3, 4, 5]), np.array([99.0, 11, 5, 15]), 1)
+    assert visits.ends.tolist() == [12, 11, 10, 15]
+    assert visits.lost.tolist() == [False, True, True, False]
 
 
 @given(
@@ -352,11 +352,11 @@ def test_a_run_goes_on_from_every_checkpoint_with_who_is_under_way(case, federat
         assert max(len(standing.clock.kept) for standing in checkpoints) > 1
     for standing in checkpoints:
         since, _ = decode(encode(standing, "print", strategy), strategy)
-        *told, again = coordinator.run(job, since)
+        *rounds, again = coordinator.run(job, since)
         same(whole, again)
         assert moments(whole) == moments(again)
         assert [(row.asked, row.staleness) for row in whole.rounds] == [(r.asked, r.staleness) for r in again.rounds]
-        assert all(isinstance(event, Round) for event in told)
+        assert all(isinstance(event, Round) for event in rounds)
 
 
 def test_a_hospitals_draws_do_not_depend_on_how_many_there_are():
@@ -379,9 +379,11 @@ def test_few_hospitals_train_at_a_time(federation):
 def test_a_table_says_what_differs_and_single_hospitals_go_before_it(tmp_path):
     path = tmp_path / "speeds.csv"
     path.write_text("hospital,rows_per_second,latency\nh1,7,\nh0,,0.5\nh2,9,1\n")
-    known = resolve(system(rows_per_second=2, table=str(path), hospitals={"h2": {"latency": 4}}), ("h0", "h1", "h2"), 1)
-    assert known.rate.tolist() == [2, 7, 9]
-    assert known.latency.tolist() == [0.5, 0, 4]
+    resolved = resolve(
+        system(rows_per_second=2, table=str(path), hospitals={"h2": {"latency": 4}}), ("h0", "h1", "h2"), 1
+    )
+    assert resolved.rate.tolist() == [2, 7, 9]
+    assert resolved.latency.tolist() == [0.5, 0, 4]
 
 
 def test_a_run_that_waits_all_in_vain_says_so_and_one_that_has_trained_does_not():

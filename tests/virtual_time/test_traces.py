@@ -58,7 +58,7 @@ def test_the_server_waits_until_enough_are_there_and_traces_repeat(federation, t
 )
 def test_a_trace_is_its_intervals(tmp_path_factory, intervals, period):
     lines = [f"h0,{begin},{end}" for begin, end in intervals]
-    known = read_trace(trace(tmp_path_factory.mktemp("trace"), *lines, "h1,,"), period, ("h0", "h1"))
+    availability = read_trace(trace(tmp_path_factory.mktemp("trace"), *lines, "h1,,"), period, ("h0", "h1"))
     moments = np.arange(0, 100, 1.0)
 
     def there(moment):
@@ -66,7 +66,7 @@ def test_a_trace_is_its_intervals(tmp_path_factory, intervals, period):
         return any(begin <= phase < end for begin, end in intervals)
 
     for moment in moments:
-        until, never = known.until(moment)
+        until, never = availability.until(moment)
         assert (until > moment) == there(moment)
         assert never == -np.inf
         if until > moment:
@@ -75,7 +75,7 @@ def test_a_trace_is_its_intervals(tmp_path_factory, intervals, period):
         # Somebody comes where nobody was; in a period of 40 also at its end, who was there already.
         later = [m for m in np.arange(moment + 1, moment + 101) if there(m) and not there(m - 1)]
         first = later[0] if later else np.inf
-        assert known.following(moment) == first or (period == 40 and known.following(moment) % 40 == 0)
+        assert availability.following(moment) == first or (period == 40 and availability.following(moment) % 40 == 0)
 
 
 @pytest.mark.parametrize("period", [0.1, 1 / 3, 0.7 * 10, 7.3, 86400.0])

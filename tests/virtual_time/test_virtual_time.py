@@ -85,8 +85,8 @@ def test_a_comparison_shows_time_and_targets(tmp_path, monkeypatch):
     assert frozen["system"]["rows_per_second"] == {"lognormal": [50.0, 1.0]}
     client = MlflowClient("sqlite:///m.db")
     runs = client.search_runs([client.get_experiment_by_name("raysim").experiment_id])
-    found = next(run for run in runs if run.data.tags["mlflow.runName"] == "fedbuff, seed 1")
-    history = client.get_metric_history(found.info.run_id, "time/virtual_seconds")
+    fedbuff = next(run for run in runs if run.data.tags["mlflow.runName"] == "fedbuff, seed 1")
+    history = client.get_metric_history(fedbuff.info.run_id, "time/virtual_seconds")
     assert {point.step for point in history} == {0, 1, 2, 3, 4}
     assert max(point.value for point in history) == pytest.approx(summary["virtual_seconds"])
 
