@@ -294,10 +294,10 @@ def test_harm_is_what_honest_hospitals_lose(federation):
 def test_the_weight_of_one_hospital_and_the_rules_coefficient_are_told(federation):
     """All ten hospitals in one sum: caps of 12 rows, and f = 3 of 10 for a median, 4 (1 + 3/4)^2."""
     capped = {"name": "geometric_median", "weights": "capped", "cap": 12}
-    told = run(federation, attacked(federation, FedAvg(), None, capped, rounds=1), 1).facts
+    facts = run(federation, attacked(federation, FedAvg(), None, capped, rounds=1), 1).facts
     sizes = np.minimum(federation.sizes("train"), 12)
-    assert told["largest_weight"] == pytest.approx(12 / sizes.sum())
-    assert told["kappa"] == pytest.approx(4 * (1 + 3 / 4) ** 2)
+    assert facts["largest_weight"] == pytest.approx(12 / sizes.sum())
+    assert facts["kappa"] == pytest.approx(4 * (1 + 3 / 4) ** 2)
     plain = run(federation, attacked(federation, FedAvg(), None, {"name": "krum", "before": "nnm"}, rounds=1), 1).facts
     assert np.isnan(plain["largest_weight"])
     assert plain["kappa"] == pytest.approx(8 * 3 / 7 * (6 * (1 + 3 / 4) + 1))
