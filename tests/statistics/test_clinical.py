@@ -22,7 +22,7 @@ from raysim.statistics.clinical.curves import (
     calibration_bins,
     net_benefit_curve,
 )
-from raysim.statistics.clinical.equity import clinical_equity
+from raysim.statistics.clinical.equity import _groups, clinical_equity
 from raysim.statistics.clinical.figures import calibration_metrics, figures
 from raysim.statistics.clinical.operating_points import operating_points
 from raysim.statistics.clinical.thresholds import Counts, net_benefit, threshold_at_sensitivity
@@ -359,3 +359,13 @@ def test_a_bin_with_a_single_row_has_a_point():
     assert bins.observed[0, [2, 8]].tolist() == [1.0, 0.5]
     assert bins.predicted[0, [2, 8]] == pytest.approx([0.25, 0.85], abs=0.01)
     assert np.isnan(bins.observed[0, [0, 9]]).all()
+
+
+def test_groups_are_of_hospitals_with_rows_whose_predictions_are_all_numbers():
+    """The second has no rows, and the third a prediction that is none."""
+    z, y = np.array([0.5, -1.0, np.nan, 2.0, 1.0]), np.array([1, 0, 1, 1, 0])
+    counts = score_counts(z, y, np.array([0, 2, 2, 4, 5]), THRESHOLDS)
+    first, last = _groups(counts)
+    assert (first.rows.tolist(), first.events.tolist()) == ([1, 1], [0, 1])
+    assert first.logit == pytest.approx([-1.0, 0.5], abs=0.01)
+    assert (last.rows.tolist(), last.events.tolist()) == ([1], [0])
