@@ -7,6 +7,7 @@ from itertools import permutations
 import numpy as np
 import pytest
 
+from raysim.statistics.drawn import centres, federations
 from raysim.statistics.group_gap import error_gap, group_difference, group_gap
 from raysim.statistics.intervals import Interval, auroc_interval, difference_interval
 from tests.statistics.federations import sums
@@ -80,3 +81,16 @@ def test_groups_of_errors_without_rows_are_none():
     assert (gap.groups, gap.value) == (2, 1.0)
     for mae, n, errors in (([1.0, np.nan], [3, 0], 5), ([1.0, 2.0], [3, 3], 5)):
         assert np.isnan(error_gap(mae, n, np.arange(float(errors)), np.random.default_rng(5)).p)
+
+
+def test_equal_groups_have_the_mean_auroc_of_all_by_their_pairs_over_their_rows():
+    """Weights 20 x 20 / 40 and 60 x 30 / 90: the common AUROC is (10 x .55 + 20 x .85) / 30."""
+    events, others = np.array([20, 60]), np.array([20, 30])
+    gap = group_gap([0.55, 0.85], events, others, 1.0, np.random.default_rng(3), draws=200)
+    middles = centres((10 * 0.55 + 20 * 0.85) / 30, [0.0])
+    blocks = federations(events, others, middles, 1.0, [0.0], 200, np.random.default_rng(3))
+    drawn = np.concatenate([np.ptp(block.observed[0], axis=1) for block in blocks])
+    assert gap.value == pytest.approx(0.3)
+    assert gap.floor == pytest.approx(drawn.mean(), rel=1e-12)
+    assert (gap.low, gap.high) == pytest.approx(tuple(np.quantile(drawn, [0.025, 0.975])), rel=1e-12)
+    assert gap.p == pytest.approx((1 + (drawn >= 0.3).sum()) / 201)

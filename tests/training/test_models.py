@@ -174,3 +174,9 @@ def test_a_model_as_a_module_says_what_the_model_says(family: str, classes: int,
     said = model.as_module(theta)(torch.from_numpy(X)).detach().numpy()
     assert said.shape == ((6, classes) if classes > 2 else (6,))
     np.testing.assert_allclose(said, model.logits(theta, X), rtol=0, atol=1e-12)
+
+
+def test_zeros_need_no_draw() -> None:
+    generator = rng()
+    assert not build_model(f"{__name__}.Wide", 5, 2, options={}, init="zeros").initial(generator).any()
+    assert generator.bit_generator.state == rng().bit_generator.state
