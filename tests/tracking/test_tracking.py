@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from mlflow.tracking import MlflowClient
 
+from raysim.config.reading import resolve
 from raysim.tracking.client import Tracker, parameter_name
 from raysim.tracking.recording import joined
 
@@ -34,6 +35,15 @@ def test_names_of_hospitals_that_mlflow_refuses_are_recorded_apart(tmp_path: Pat
         assert recorded[parameter_name(f"system.hospitals.{name}.uplink")] == str(k)
     assert recorded["system.hospitals.1/10.uplink"] == "4"
     assert recorded["system.hospitals.Z\u00fcrich: 1.uplink"] == "6"
+
+
+def test_products_in_bfloat16_are_said_where_a_run_is_recorded(tmp_path: Path) -> None:
+    """In the parameters and in ``config.yaml``, whose tree is the same."""
+    frozen = resolve({"model": {"name": "fashion_cnn", "autocast": "bfloat16"}}).of_run(3).frozen_run()
+    assert frozen["model"]["autocast"] == "bfloat16"
+    tracker = Tracker(store := f"sqlite:///{tmp_path / 'mlflow.db'}", "e")
+    run = tracker.start("r", frozen, {"raysim.run": "1"})
+    assert MlflowClient(tracking_uri=store).get_run(run).data.params["model.autocast"] == "bfloat16"
 
 
 @pytest.mark.parametrize("key", ["training.rounds", "system.hospitals.St. Mary 1/2.uplink", "x" * 250])
