@@ -129,5 +129,5 @@ def test_who_is_bad():
 
 
 def test_a_direction_of_nothing_goes_nowhere():
-    known = np.array([[1.0, 2.0], [3.0, 1.0], [0.0, 4.0]])
-    assert [factor(known, np.zeros(2)) for factor in (collusion.min_max_factor, collusion.min_sum_factor)] == [0.0, 0.0]
+    sent = np.array([[1.0, 2.0], [3.0, 1.0], [0.0, 4.0]])
+    assert [factor(sent, np.zeros(2)) for factor in (collusion.min_max_factor, collusion.min_sum_factor)] == [0.0, 0.0]

@@ -128,7 +128,7 @@ def test_who_tells_validation_losses_receives_each_model_once_and_a_mixture_s_mo
     assert exchange.setup_down == 80
     assert exchange.ledger.sent(0) == 64
     exchange.begin(1)
-    own = {"personal": np.array([OWN, 2])}
-    assert exchange.checked(everyone, own, True, state)[0].tolist() == [20, 20]
-    assert exchange.checked(everyone, own, False, state)[0].tolist() == [0, 20]
+    personal = {"personal": np.array([OWN, 2])}
+    assert exchange.checked(everyone, personal, True, state)[0].tolist() == [20, 20]
+    assert exchange.checked(everyone, personal, False, state)[0].tolist() == [0, 20]
     assert exchange.setup_down == 80
