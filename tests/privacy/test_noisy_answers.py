@@ -180,6 +180,8 @@ def test_a_row_adds_no_more_than_its_question_says(n, columns, classes, scale, s
     for question in (*QUESTIONS, FeatureQuantiles(5), FeatureCounts(edges_of(columns))):
         if isinstance(question, FeatureCounts) and len(question.edges) != columns:
             continue
+        if isinstance(question, GroupSizes) and columns < 4:  # its centres are of the columns 1 and 3
+            continue
         added = question.added(rows)
         absolute, euclidean = question.bounds(without_rows(rows))
         assert np.abs(added).sum(axis=1).max() <= absolute * (1 + 1e-12)
