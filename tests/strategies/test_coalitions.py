@@ -123,14 +123,6 @@ def test_the_spectral_bound_is_not_below_that_of_the_linear_program():
         assert program - 1e-4 <= spectral <= least + 1e-9
 
 
-def test_the_linear_program_is_tight_for_one_coalition_for_lone_hospitals_and_for_clear_groups():
-    losses = np.random.default_rng(0).uniform(size=(6, 6))
-    assert lp_bound(losses, 1) == pytest.approx(losses.sum() / 6, abs=1e-6)
-    assert lp_bound(losses, 6) == pytest.approx(losses.trace(), abs=1e-6)
-    groups = np.where(np.arange(6)[:, None] // 3 == np.arange(6) // 3, 1.0, 5.0)
-    assert lp_bound(groups, 2) == pytest.approx(6.0, abs=1e-6)
-
-
 def test_partitions_satisfy_all_clique_inequalities_and_violated_ones_are_found():
     draw = np.random.default_rng(16)
     labels = draw.integers(0, 3, 9)
