@@ -22,8 +22,9 @@ import signal
 import socket
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 FIRST_JOB = "01000000"
 """The only job of a Ray that is started for one driver."""
@@ -49,10 +50,10 @@ class Request(NamedTuple):
 
 
 class Server:
-    """Forks at each request that comes to ``listening``."""
+    """Forks at each request that comes to ``listening``; where it ``forks`` not, Ray starts its workers itself."""
 
-    def __init__(self, listening: socket.socket) -> None:
-        self._listening = listening
+    def __init__(self, listening: socket.socket, *, forks: bool) -> None:
+        self._listening, self._forks = listening, forks
         self._node: int | None = None  # a descriptor of the process of Ray's node
         self._workers: set[int] = set()
         signal.signal(signal.SIGCHLD, lambda *_: self._reap())
@@ -79,7 +80,8 @@ class Server:
         except (OSError, ValueError, EOFError):  # it has gone
             return None
         request = Request(command, context, environment, folder, streams)
-        takes = request.environment.get("RAY_JOB_ID") == FIRST_JOB and variables(request) is not None
+        of_first_job = request.environment.get("RAY_JOB_ID") == FIRST_JOB
+        takes = self._forks and of_first_job and variables(request) is not None
         if takes and self._node is None and hasattr(os, "pidfd_open"):
             with contextlib.suppress(OSError):  # the system does not let it: then the end of the driver is this one's
                 self._node = os.pidfd_open(int(request.environment["RAY_RAYLET_PID"]))
@@ -129,14 +131,53 @@ def preload(folder: Path, modules: list[str]) -> None:
     """Import ``modules``, those of raysim where it is the one in ``folder``; what cannot be imported is left out."""
     spec = importlib.util.find_spec("raysim")
     here = spec is not None and spec.origin is not None and Path(spec.origin).parent == folder
-    for name in modules:
-        if here or name.partition(".")[0] != "raysim":
-            try:
-                importlib.import_module(name)
-            except Exception:  # the worker itself will say why
-                continue
+    with no_number_drawn():
+        for name in modules:
+            if here or name.partition(".")[0] != "raysim":
+                try:
+                    importlib.import_module(name)
+                except Exception:  # the worker itself will say why
+                    continue
     gc.collect()
     gc.freeze()  # else each fork would touch, and so copy, all that is there
+
+
+@contextlib.contextmanager
+def no_number_drawn() -> Iterator[None]:
+    """Ray's own generator meanwhile draws nothing for classes that a module makes actors of.
+
+    What has drawn once is seeded. Its forks would all draw the same, give different objects one id, and read those of
+    each other.
+    """
+    actor: Any = importlib.import_module("ray.actor")
+    kind = actor.ActorClassID
+
+    class Drawn:
+        @staticmethod
+        def from_random() -> Any:
+            return kind(os.urandom(kind.size()))
+
+    actor.ActorClassID = Drawn
+    try:
+        yield
+    finally:
+        actor.ActorClassID = kind
+
+
+def forks_differ() -> bool:
+    """Whether Ray's generator draws different numbers in forks of this process."""
+    draw, (reading, writing) = importlib.import_module("ray").ObjectID.from_random, os.pipe()
+    drawn = set()
+    for _ in range(2):
+        child = os.fork()
+        if child == 0:
+            os.write(writing, draw().binary())
+            os._exit(0)
+        os.waitpid(child, 0)
+        drawn.add(os.read(reading, 64))
+    os.close(reading)
+    os.close(writing)
+    return len(drawn) == 2
 
 
 def variables(request: Request) -> dict[str, str] | None:
@@ -176,7 +217,7 @@ def main() -> None:
     os.environ["RAY_JOB_ID"], os.environ["RAY_RAYLET_PID"] = FIRST_JOB, str(os.getpid())
     searched = sys.path[0]
     preload(Path(sys.argv[2]), sys.argv[3:])
-    become(Server(socket.socket(fileno=int(sys.argv[1]))).serve(), searched)
+    become(Server(socket.socket(fileno=int(sys.argv[1])), forks=forks_differ()).serve(), searched)
 
 
 if __name__ == "__main__":

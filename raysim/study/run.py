@@ -33,7 +33,7 @@ DECIDED = ("clients", "partition", "silo", "smallest")
 READ = ("name", "data")
 """Sections of a configuration that a study reads, besides its own."""
 
-PASSED_OVER = ("minimum", "largest", "split", "preprocessing")
+PASSED_OVER = ("minimum", "largest", "split", "preprocessing", "missing_flags")
 """Keys of ``data`` about hospitals, parts and features: a study divides labels alone, and holds out a fixed share."""
 
 

@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import numpy as np
@@ -15,6 +16,7 @@ import pytest
 from raysim.cluster import forked
 from raysim.cluster.connection import connected
 from raysim.core.package import FOLDER
+from raysim.tune.running.places import OF_TRIALS
 
 pytestmark = [pytest.mark.skipif(sys.platform != "linux", reason="forks and sockets of Linux")]
 
@@ -34,6 +36,15 @@ class Worker:
 
     def drawn(self) -> float:
         return float(np.random.random())  # noqa: NPY002  # what a careless module of the user's does
+
+    def put_on_a_thread(self) -> str:
+        import ray
+
+        ids: list[str] = []
+        thread = threading.Thread(target=lambda: ids.append(ray.put(os.getpid()).hex()))
+        thread.start()
+        thread.join()
+        return ids[0]
 
     def manner(self) -> dict[str, object]:
         status = Path("/proc/self/status").read_text()
@@ -55,7 +66,7 @@ def test_a_fork_is_like_a_worker_of_rays_own_and_takes_its_place(monkeypatch):
     import ray
 
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
-    with connected(verbose=False):
+    with connected(False, False, tuple(dict.fromkeys([*forked.OF_RUNS, *OF_TRIALS]))):
         (server,) = servers(psutil.Process())
         kind = ray.remote(num_cpus=0, max_restarts=1, max_task_retries=1)(Worker)
         one, other = kind.remote(), kind.remote()
@@ -63,6 +74,9 @@ def test_a_fork_is_like_a_worker_of_rays_own_and_takes_its_place(monkeypatch):
         assert {psutil.Process(pid).ppid() for pid in pids} == {server.pid}
         drawn = ray.get([one.drawn.remote(), other.drawn.remote()])
         assert drawn[0] != drawn[1]
+        # Objects of one id are one object: what a process reads may be what another has put.
+        ids = ray.get([one.put_on_a_thread.remote(), other.put_on_a_thread.remote()])
+        assert ids[0] != ids[1]
         forked_manner = ray.get(one.manner.remote())
 
         os.kill(pids[0], signal.SIGKILL)
@@ -75,6 +89,27 @@ def test_a_fork_is_like_a_worker_of_rays_own_and_takes_its_place(monkeypatch):
         assert forked_manner == plain_manner
     _, alive = psutil.wait_procs([psutil.Process(pid) for pid in pids if psutil.pid_exists(pid)], timeout=10)
     assert not alive
+
+
+DRAWING = """
+import sys
+sys.path.insert(0, sys.argv[1])
+import fork_server
+from pathlib import Path
+if "guarded" in sys.argv:
+    fork_server.preload(Path(sys.argv[1]).parent, ["makes_actors"])
+else:
+    import makes_actors
+print(fork_server.forks_differ())
+"""
+
+
+@pytest.mark.parametrize(("way", "differ"), [("guarded", "True"), ("plainly", "False")])
+def test_modules_that_make_actors_are_imported_without_drawing_and_it_is_seen_where_one_has(tmp_path, way, differ):
+    (tmp_path / "makes_actors.py").write_text("import ray\n@ray.remote\nclass Actor: pass\nactor = Actor.options()\n")
+    command = [sys.executable, "-c", DRAWING, str(START.parent), way]
+    environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
+    assert subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout.strip() == differ
 
 
 def test_nothing_is_left_behind(monkeypatch):

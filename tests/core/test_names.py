@@ -26,7 +26,7 @@ OTHER_MEANINGS = {
             "raysim/config/sections/privacy.py",
             "raysim/engine/reception/promise_checks.py",
         ),  # equal weights
-        "raysim/config/sections/aggregation.py",  # these, too
+        *("raysim/config/sections/aggregation.py", "raysim/experiment/one_run.py"),  # these, too
     ],
     "local": [
         *("raysim/cluster/connection.py", "raysim/cluster/greeting.py"),  # an address of Ray
