@@ -28,7 +28,9 @@ def listen() -> None:
         del os.environ[name]
     with connected(verbose=False):
         for process in psutil.Process().children(recursive=True):
-            print("first", "python" if "python" in process.name() else process.name().partition("::")[0])
+            with contextlib.suppress(psutil.NoSuchProcess):  # before it serves, it tries what its forks draw
+                if not forked(process):
+                    print("first", "python" if "python" in process.name() else process.name().partition("::")[0])
         ray.get(ray.remote(lambda: None).remote())
         family = [psutil.Process(), *psutil.Process().children(recursive=True)]
         for process in family[1:]:
@@ -42,6 +44,12 @@ def listen() -> None:
         print("modes", *modes)
         asked = ray.remote(runtime_env={"env_vars": {"MINE": "set"}})(lambda: os.environ.get("MINE"))
         print("environment", ray.get(asked.remote()))
+
+
+def forked(process: psutil.Process) -> bool:
+    """Whether a process is a fork of the one that forks workers."""
+    parent = process.parent()
+    return parent is not None and any("fork_server.py" in word for word in parent.cmdline())
 
 
 def shows_metrics(port: int) -> bool:
