@@ -125,8 +125,7 @@ class SweepRun:
             if tested is None:
                 with contextlib.ExitStack() as standing:
                     with phase(self._console, STARTING):
-                        left = max(self._total - len(journal.trials), 1)
-                        opened = open_places(plan, config.resources, first, left, verbose)
+                        opened = open_places(plan, config.resources, first, max(self._left, 1), verbose)
                         places = standing.enter_context(opened)
                     self._announce(first, places)
                     try:
@@ -176,15 +175,19 @@ class SweepRun:
             return None
         return results.read_tested(path, choice)
 
+    @property
+    def _left(self) -> int:
+        """Trials that the journal does not have."""
+        return self._total - len(self._journal.trials)
+
     def _announce(self, federation: Federation, places: Places) -> None:
         session = places.session
         if session.warning:
             self._console.print(f"warning: {session.warning}", highlight=False, markup=False)
-        left = self._total - len(self._journal.trials)
         seeds = len(self._plan.seeds)
         self._console.print(
             f"{size_said(federation, self._config)}; {places.where}; "
-            f"{left} trials of {seeds} seed{'s' * (seeds > 1)}, "
+            f"{self._left} trials of {seeds} seed{'s' * (seeds > 1)}, "
             f"searcher {self._plan.sweep.searcher}, scheduler {self._plan.sweep.scheduler.name}",
             highlight=False,
             markup=False,

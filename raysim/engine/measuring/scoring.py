@@ -22,53 +22,11 @@ KEPT_BYTES = 64 * 2**20
 CHUNK_BYTES = 8 * 2**20
 """Features gathered in one call, where they are not kept."""
 
-
 ARRANGED_BYTES = 16 * 2**20
 """Features of one part that a process keeps once more, in the order of the models that serve."""
 
 MAPPED_BYTES = 2**30
 """Features of a federation whose rows do not stay in a process that has gathered them."""
-
-
-@dataclass(frozen=True, eq=False)
-class PartRows:
-    """One part (train, validation or test) of the rows of ``h`` hospitals, back to back in their order."""
-
-    federation: Federation
-    """Whose rows these are."""
-    index: NDArray[np.int64]
-    """Where each of the ``n`` rows stands in the federation, ``[n]``."""
-    offsets: NDArray[np.int64]
-    """Where each hospital's rows begin among these, and the end, ``[h + 1]``."""
-    y: NDArray[Any]
-    """Their labels, ``[n]``."""
-    kept: NDArray[Any] | None
-    """Their features ``[n, F]``, or None where these are more than ``KEPT_BYTES``."""
-
-    @staticmethod
-    def of(federation: Federation, hospitals: Sequence[int], part: str) -> PartRows:
-        """The ``part`` of ``hospitals``, in their order."""
-        k, ids = PARTS.index(part), np.asarray(hospitals, dtype=np.int64)
-        starts = federation.bounds[ids, k]
-        lengths = federation.bounds[ids, k + 1] - starts
-        offsets, index = np.concatenate([[0], np.cumsum(lengths)]), ranges(starts, lengths)
-        small = len(index) * federation.X.shape[1] * federation.X.itemsize <= KEPT_BYTES
-        return PartRows(federation, index, offsets, federation.y[index], federation.X[index] if small else None)
-
-    arranged: Arranged = field(default_factory=lambda: Arranged())
-    """The same rows in another order, for models that serve hospitals that lie apart."""
-
-    def blocks(self, low: int, high: int) -> Iterator[tuple[slice, NDArray[Any]]]:
-        """Rows ``low`` to ``high`` in pieces: where a piece stands among these rows, and its features."""
-        if self.kept is not None:
-            yield slice(low, high), self.kept[low:high]
-            return
-        step = max(1, CHUNK_BYTES // max(1, self.federation.X.shape[1] * self.federation.X.itemsize))
-        for start in range(low, high, step):
-            piece = slice(start, min(start + step, high))
-            yield piece, self.federation.X[self.index[piece]]
-            if self.federation.X.nbytes > MAPPED_BYTES:
-                mapped.release(self.federation.X)
 
 
 @dataclass(eq=False)
@@ -99,6 +57,46 @@ class Arranged:
                 index = ranges(offsets[theirs], offsets[theirs + 1] - offsets[theirs])
                 self.parts.append((row, index, kept[index]))
         return self.parts
+
+
+@dataclass(frozen=True, eq=False)
+class PartRows:
+    """One part (train, validation or test) of the rows of ``h`` hospitals, back to back in their order."""
+
+    federation: Federation
+    """Whose rows these are."""
+    index: NDArray[np.int64]
+    """Where each of the ``n`` rows stands in the federation, ``[n]``."""
+    offsets: NDArray[np.int64]
+    """Where each hospital's rows begin among these, and the end, ``[h + 1]``."""
+    y: NDArray[Any]
+    """Their labels, ``[n]``."""
+    kept: NDArray[Any] | None
+    """Their features ``[n, F]``, or None where these are more than ``KEPT_BYTES``."""
+    arranged: Arranged = field(default_factory=Arranged)
+    """The same rows in another order, for models that serve hospitals that lie apart."""
+
+    @staticmethod
+    def of(federation: Federation, hospitals: Sequence[int], part: str) -> PartRows:
+        """The ``part`` of ``hospitals``, in their order."""
+        k, ids = PARTS.index(part), np.asarray(hospitals, dtype=np.int64)
+        starts = federation.bounds[ids, k]
+        lengths = federation.bounds[ids, k + 1] - starts
+        offsets, index = np.concatenate([[0], np.cumsum(lengths)]), ranges(starts, lengths)
+        small = len(index) * federation.X.shape[1] * federation.X.itemsize <= KEPT_BYTES
+        return PartRows(federation, index, offsets, federation.y[index], federation.X[index] if small else None)
+
+    def blocks(self, low: int, high: int) -> Iterator[tuple[slice, NDArray[Any]]]:
+        """Rows ``low`` to ``high`` in pieces: where a piece stands among these rows, and its features."""
+        if self.kept is not None:
+            yield slice(low, high), self.kept[low:high]
+            return
+        step = max(1, CHUNK_BYTES // max(1, self.federation.X.shape[1] * self.federation.X.itemsize))
+        for start in range(low, high, step):
+            piece = slice(start, min(start + step, high))
+            yield piece, self.federation.X[self.index[piece]]
+            if self.federation.X.nbytes > MAPPED_BYTES:
+                mapped.release(self.federation.X)
 
 
 def joined(model: Model, bank: NDArray[Any], served: Ids, rows: PartRows) -> NDArray[Any]:
