@@ -166,7 +166,7 @@ class SweepRun:
 
     @property
     def _ended(self) -> bool:
-        return len(self._journal.trials) >= self._total
+        return self._left <= 0
 
     def _tested_before(self, choice: Choice) -> Mapping[str, tuple[float, float]] | None:
         """The test figures of a sweep that had ended, where nothing is left but to tell MLflow of it."""
