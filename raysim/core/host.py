@@ -32,7 +32,8 @@ class Terminated(SystemExit):
 def end_in_order() -> None:
     """From now on SIGTERM, with which batch systems and containers announce the end, ends this process as Ctrl-C does.
 
-    Further ones are passed over. One that comes in a destructor or callback, which lose exceptions, is given again.
+    Further ones are passed over. One that comes in a destructor or callback, which lose exceptions, is given again: a
+    little later, or before that where the command goes on (:func:`end_if_terminating`).
     """
     global _terminating
     _terminating = False
@@ -40,13 +41,11 @@ def end_in_order() -> None:
     before = sys.unraisablehook
 
     def hook(lost: sys.UnraisableHookArgs, /) -> None:
-        global _terminating
         if not isinstance(lost.exc_value, Terminated):
             before(lost)
             return
-        _terminating = False
         # Not at once: it would be lost in this hook.
-        signal.signal(signal.SIGALRM, _terminate)
+        signal.signal(signal.SIGALRM, _terminate_again)
         signal.setitimer(signal.ITIMER_REAL, 0.2)
 
     sys.unraisablehook = hook
@@ -69,7 +68,12 @@ def is_terminating() -> bool:
 def end_if_terminating() -> None:
     """Raise :class:`Terminated` again where someone has caught it: called wherever a command goes on."""
     if _terminating:
+        signal.setitimer(signal.ITIMER_REAL, 0)
         raise Terminated(143)
+
+
+def _terminate_again(number: int, frame: object) -> None:
+    raise Terminated(143)
 
 
 def _terminate(number: int, frame: object) -> None:
