@@ -6,6 +6,7 @@ Both run the same :class:`HospitalGroup`; only the way a message travels differs
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
 from typing import Any, TypeVar
 
 import numpy as np
@@ -22,7 +23,7 @@ from raysim.cluster.software import check_same
 from raysim.core import blas
 from raysim.core.errors import ResourceError
 from raysim.data.federation import Federation
-from raysim.engine.hospitals import HospitalGroup
+from raysim.engine.hospitals import HospitalGroup, mapped
 from raysim.engine.messages import HospitalStates, Inquiry, PartialResult, RoundPlan, Work
 from raysim.engine.pool import StateReferences
 from raysim.strategies.base import POOLED, Floats
@@ -49,7 +50,10 @@ class LocalPool:
         resolved, seen = resolve_device(device)
         self.warning = check_device(device, resolved, seen)
         self.served = placement.served
-        self._groups = [HospitalGroup(ids, pools=i == 0, device=resolved) for i, ids in enumerate(self.served)]
+        opened = lru_cache(maxsize=16)(mapped)  # once for all groups
+        self._groups = [
+            HospitalGroup(ids, pools=i == 0, device=resolved, open=opened) for i, ids in enumerate(self.served)
+        ]
 
     def round(self, plan: RoundPlan, memory: StateReferences | None) -> tuple[list[PartialResult], StateReferences]:
         kept = memory or [None] * len(self._groups)
