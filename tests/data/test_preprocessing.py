@@ -50,6 +50,13 @@ def test_median_by_hand() -> None:
     assert matrix.scalars == 3 + 3  # the sums, and every observed value
 
 
+def test_a_column_that_training_never_saw_is_filled_with_0() -> None:
+    matrix = prepared(frame(a=[NAN, NAN, 3], b=[1, 2, 3]), [True, True, False], "median")
+    never, seen = matrix.preprocessing.columns
+    assert (never.fill, seen.fill) == (0.0, 1.5)
+    np.testing.assert_array_equal(matrix.X[:, 0], 0)
+
+
 def test_none_leaves_values_and_refuses_missing_ones() -> None:
     matrix = prepared(frame(a=[1, 2.5], b=["x", "y"]), [True, True], "none")
     np.testing.assert_array_equal(matrix.X, [[1, 1, 0], [2.5, 0, 1]])

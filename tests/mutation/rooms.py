@@ -77,7 +77,12 @@ TESTS: dict[str, tuple[str, ...]] = {
     "strategies/personal/ditto.py": ("strategies/test_ditto", *IDENTITIES),
     "strategies/personal/*": ("strategies/test_shared_body", *IDENTITIES),
     "strategies/references/*": IDENTITIES,
-    "strategies/selections/*": ("strategies/test_selection*", "strategies/test_asking_selections", *IDENTITIES),
+    "strategies/selections/*": (
+        "strategies/test_selection*",
+        "strategies/test_asking_selections",
+        "privacy/test_noisy_answers",
+        *IDENTITIES,
+    ),
     "strategies/shared/signatures.py": SIGNATURES,
     "strategies/shared/reclustering.py": SIGNATURES,
     "strategies/shared/clustering.py": ("strategies/test_silhouette", *SIGNATURES),

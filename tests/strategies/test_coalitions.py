@@ -9,6 +9,8 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+from scipy.optimize import linprog
 
 from raysim.data.sources.coalition_sets import coalition_sets
 from raysim.strategies.coalitions.robust.loss import l1_losses, logistic_losses, signs
@@ -121,6 +123,43 @@ def test_the_spectral_bound_is_not_below_that_of_the_linear_program():
         program = lp_bound(losses, coalitions)
         spectral = spectral_bound(losses, coalitions, least, tolerance=1e-6, seconds=10)
         assert program - 1e-4 <= spectral <= least + 1e-9
+
+
+def whole_program(losses: np.ndarray, coalitions: int) -> float:
+    """The linear program with each of its inequalities from the start, on the entries of Z as they stand."""
+    n = len(losses)
+    at = np.arange(n * n).reshape(n, n)
+    entry = np.eye(n * n)
+    triangles = [
+        entry[at[i, j]] + entry[at[i, k]] - entry[at[i, i]] - entry[at[j, k]]
+        for i in range(n)
+        for j, k in itertools.combinations([j for j in range(n) if j != i], 2)
+    ]
+    pairs = list(itertools.permutations(range(n), 2))
+    below = [*triangles, *(entry[at[i, j]] - entry[at[i, i]] for i, j in pairs)]
+    equal = [*(entry[at[i]].sum(axis=0) for i in range(n)), entry[at.diagonal()].sum(axis=0)]
+    equal += [entry[at[i, j]] - entry[at[j, i]] for i, j in pairs if i < j]
+    right = np.r_[np.ones(n), coalitions, np.zeros(n * (n - 1) // 2)]
+    return linprog(losses.ravel(), np.array(below), np.zeros(len(below)), np.array(equal), right).fun
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.data(), st.integers(3, 6))
+def test_the_linear_program_ends_where_many_partitions_tie(data, n):
+    """Losses of three sizes: most programs have many solutions, and the inequalities of one are slack in the next."""
+    losses = data.draw(hnp.arrays(np.float64, (n, n), elements=st.sampled_from([0.0, 1.0, 5.0])))
+    coalitions = data.draw(st.integers(1, n))
+    bound = lp_bound(losses, coalitions)
+    assert bound == pytest.approx(whole_program(losses, coalitions), abs=1e-5)
+    assert bound <= brute_force(losses, coalitions) + 1e-6
+
+
+def test_the_linear_program_is_tight_for_one_coalition_for_lone_hospitals_and_for_clear_groups():
+    losses = np.random.default_rng(0).uniform(size=(6, 6))
+    assert lp_bound(losses, 1) == pytest.approx(losses.sum() / 6, abs=1e-6)
+    assert lp_bound(losses, 6) == pytest.approx(losses.trace(), abs=1e-6)
+    groups = np.where(np.arange(6)[:, None] // 3 == np.arange(6) // 3, 1.0, 5.0)
+    assert lp_bound(groups, 2) == pytest.approx(6.0, abs=1e-6)
 
 
 def test_partitions_satisfy_all_clique_inequalities_and_violated_ones_are_found():

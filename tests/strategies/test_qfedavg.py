@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -43,6 +45,16 @@ def test_a_step_by_hand(q):
     update = Update(np.arange(2), np.zeros((1, 1)), deltas=np.array(deltas)[:, None], losses=np.array(losses))
     after = how.aggregate(view, how.setup(view), update)
     assert after.bank[0, 0] == pytest.approx(0.7 - numerator / denominator, rel=1e-8)
+
+
+def test_what_is_hidden_is_summed_as_the_mean_over_the_cohort():
+    """Secure and noisy sums take it for one of at most 1: each of n hospitals weighs 1/n, whoever else there is."""
+    view = replace(view_of([hospital([1, 0])] * 5), hides=True)
+    how = QFedAvg()
+    for cohort in ([0, 1, 2, 4], [3], []):
+        upload = how.problem(view, how.setup(view), np.array(cohort, dtype=np.int64)).upload
+        assert upload.weight.tolist() == [1 / len(cohort) for _ in cohort]
+        assert not (upload.single or upload.losses)
 
 
 def test_a_loss_of_zero_counts_as_the_smallest():

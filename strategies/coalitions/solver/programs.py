@@ -19,6 +19,8 @@ from raysim.strategies.shared.clustering import by_smallest_member
 
 VIOLATED = 1e-6
 PROVE = {"mip_rel_gap": 0.0}
+RISEN = 1e-6
+"""By how much a bound has risen, relative to the largest loss, before inequalities that are slack are dropped."""
 CUTS = 200
 """Triangle inequalities added at once, for each hospital: few rounds of larger programs are faster than many."""
 
@@ -27,7 +29,10 @@ def lp_bound(losses: Floats, coalitions: int, *, seconds: float = np.inf) -> flo
     """The minimum of ``<L, Z>`` over symmetric Z that stand for partitions, a lower bound; the best in ``seconds``.
 
     Z_ij is 1/|S| where i and j are both in S, else 0. ``sum_j Z_ij = 1``, ``trace Z = K``, ``0 <= Z_ij <= Z_ii`` and
-    ``Z_ij + Z_ik <= Z_ii + Z_jk``, the latter added as they are violated and dropped where slack.
+    ``Z_ij + Z_ik <= Z_ii + Z_jk``, the latter added as they are violated. Those that are slack are dropped where the
+    bound has risen, and only there: where many Z cost the same, programs without them would come back in turns. So it
+    ends: no bound is above the cost of a partition, hence it rises a finite number of times, and from one to the next
+    each program has an inequality more, of the ``N (N - 1)(N - 2)/2`` that there are.
     """
     from scipy.optimize import linprog
     from scipy.sparse import csr_array
@@ -42,6 +47,7 @@ def lp_bound(losses: Floats, coalitions: int, *, seconds: float = np.inf) -> flo
     equal = csr_array((np.ones(n * n + n), (sums, np.r_[column.ravel(), column.diagonal()])), shape=(n + 1, len(first)))
     right = np.r_[np.ones(n), float(coalitions)]
     cuts = np.zeros((0, 3), np.int64)
+    code = n ** np.arange(3)
     bound = -np.inf
     while True:
         left = deadline - time.perf_counter()
@@ -64,11 +70,15 @@ def lp_bound(losses: Floats, coalitions: int, *, seconds: float = np.inf) -> flo
         )
         if solved.status != 0:
             return bound
-        bound = max(bound, float(solved.fun))
-        if len(cuts):
-            cuts = cuts[solved.ineqlin.residual < 1e-7]
         # Z_ij <= Z_ii is the sum over k of the triangles with i and j, so they alone are cut.
         new, amounts = violated_triangles(solved.x[column], VIOLATED, CUTS)
+        # One that is there already is violated by rounding, and solving again does not mend that.
+        added = ~np.isin(new @ code, cuts @ code)
+        new, amounts = new[added], amounts[added]
+        value = float(solved.fun)
+        if len(cuts) and value > bound + RISEN * np.abs(losses).max():
+            cuts = cuts[solved.ineqlin.residual < 1e-7]
+        bound = max(bound, value)
         if not len(new):
             return bound
         cuts = np.concatenate([cuts, new[np.argsort(-amounts, kind="stable")[: CUTS * n]]])
