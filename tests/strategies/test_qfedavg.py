@@ -54,7 +54,7 @@ def test_what_is_hidden_is_summed_as_the_mean_over_the_cohort():
     for cohort in ([0, 1, 2, 4], [3], []):
         upload = how.problem(view, how.setup(view), np.array(cohort, dtype=np.int64)).upload
         assert upload.weight.tolist() == [1 / len(cohort) for _ in cohort]
-        assert not (upload.single or upload.losses)
+        assert (upload.single, upload.losses) == (False, False)
 
 
 def test_a_loss_of_zero_counts_as_the_smallest():
