@@ -1,6 +1,7 @@
 """What privacy costs: accuracy, the worst decile and size bias against epsilon, by guarantee and federation.
 
     python -m benchmarks.privacy_cost FOLDER [--seeds 5] [--first 0] [--data synthetic] [--eicu PATH] [--only hospital]
+        [--epsilon 2]
 
 Clips and rates are those of the tables below for all seeds; no test row was looked at to choose them. FOLDER gets
 ``runs.csv``, a row for each run, which a later call goes on with; ``costs.csv``, the differences from the same training
@@ -13,7 +14,7 @@ import argparse
 import copy
 import tempfile
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -45,8 +46,8 @@ class Guarantee:
     """The section ``privacy`` without epsilon; empty where nothing is promised."""
     weights: str = "samples"
     """How hospitals count in the average."""
-    against: str = ""
-    """The guarantee without noise that it is compared with; empty: itself."""
+    against: tuple[str, ...] = ()
+    """What without noise it is compared with, the same training first; empty: itself."""
 
 
 def guarantees(data: str) -> dict[str, Guarantee]:
@@ -69,9 +70,9 @@ def guarantees(data: str) -> dict[str, Guarantee]:
         "by rows": Guarantee(averaged),
         "uniform": Guarantee(averaged, weights="uniform"),
         "pooled, no noise": Guarantee(pooled, sums | {"noise_multiplier": 0.0}),
-        "hospital": Guarantee(few if small else averaged, hospital, "uniform", "uniform"),
-        "patient, pooled": Guarantee(pooled, sums, against="pooled, no noise"),
-        "patient, local": Guarantee(steps, patient | {"mode": "local"}, against="by rows"),
+        "hospital": Guarantee(few if small else averaged, hospital, "uniform", ("uniform",)),
+        "patient, pooled": Guarantee(pooled, sums, against=("pooled, no noise", "uniform")),
+        "patient, local": Guarantee(steps, patient | {"mode": "local"}, against=("by rows",)),
     }
 
 
@@ -84,17 +85,21 @@ def main() -> None:
     parser.add_argument("--data", default="synthetic", choices=("synthetic", "eicu"))
     parser.add_argument("--eicu", default="../eicu-collaborative-research-database-demo-2.0")
     parser.add_argument("--only", default="", help="guarantees whose names begin with this")
+    parser.add_argument("--epsilon", type=float, choices=EPSILONS, help="this one alone; all where it is not given")
     given = parser.parse_args()
     given.folder.mkdir(parents=True, exist_ok=True)
     seeds = range(given.first, given.first + given.seeds)
-    runs = played(given.folder / "runs.csv", given.data, given.eicu, seeds, given.only)
+    epsilons = EPSILONS if given.epsilon is None else (given.epsilon,)
+    runs = played(given.folder / "runs.csv", given.data, given.eicu, seeds, given.only, epsilons)
     table = costs(runs)
     table.to_csv(given.folder / "costs.csv", index=False)
     draw(table, given.folder / "privacy.svg")
     print(table.round(4).to_string(index=False))
 
 
-def played(path: Path, data: str, eicu: str, seeds: Iterable[int], only: str) -> pd.DataFrame:
+def played(
+    path: Path, data: str, eicu: str, seeds: Iterable[int], only: str, epsilons: Sequence[float]
+) -> pd.DataFrame:
     """The rows of ``path``, and of the runs that are not there yet."""
     runs = pd.read_csv(path) if path.exists() else pd.DataFrame(columns=[*KEYS, *FIGURES, "seconds"])
     present = set(runs[KEYS].itertuples(index=False, name=None))
@@ -102,7 +107,7 @@ def played(path: Path, data: str, eicu: str, seeds: Iterable[int], only: str) ->
         for name, guarantee in guarantees(data).items():
             if not name.startswith(only):
                 continue
-            for epsilon in EPSILONS if guarantee.against else (np.inf,):
+            for epsilon in epsilons if guarantee.against else (np.inf,):
                 if (data, name, epsilon, seed) in present:
                     continue
                 began = time.perf_counter()
@@ -148,19 +153,19 @@ def costs(runs: pd.DataFrame) -> pd.DataFrame:
     """
     rows = []
     for (data, name, epsilon), part in runs.groupby(["data", "guarantee", "epsilon"], sort=False):
-        without = guarantees(str(data))[str(name)].against or str(name)
-        base = runs[(runs["data"] == data) & (runs["guarantee"] == without)].set_index("seed")
         each = part.set_index("seed")
-        seeds = each.index.intersection(base.index)
-        row = {"data": data, "guarantee": name, "epsilon": epsilon, "against": without, "seeds": len(seeds)}
-        for figure in FIGURES:
-            change = (each.loc[seeds, figure] - base.loc[seeds, figure]).to_numpy(float)
-            half = np.nan
-            if len(seeds) > 1:
-                half = float(student.ppf(0.975, len(seeds) - 1) * change.std(ddof=1) / np.sqrt(len(seeds)))
-            row |= {figure: each[figure].mean(), f"{figure}_change": change.mean()}
-            row |= {f"{figure}_low": change.mean() - half, f"{figure}_high": change.mean() + half}
-        rows.append(row)
+        for without in guarantees(str(data))[str(name)].against or (str(name),):
+            base = runs[(runs["data"] == data) & (runs["guarantee"] == without)].set_index("seed")
+            seeds = each.index.intersection(base.index)
+            row = {"data": data, "guarantee": name, "epsilon": epsilon, "against": without, "seeds": len(seeds)}
+            for figure in FIGURES:
+                change = (each.loc[seeds, figure] - base.loc[seeds, figure]).to_numpy(float)
+                half = np.nan
+                if len(seeds) > 1:
+                    half = float(student.ppf(0.975, len(seeds) - 1) * change.std(ddof=1) / np.sqrt(len(seeds)))
+                row |= {figure: each[figure].mean(), f"{figure}_change": change.mean()}
+                row |= {f"{figure}_low": change.mean() - half, f"{figure}_high": change.mean() + half}
+            rows.append(row)
     return pd.DataFrame(rows)
 
 
@@ -181,7 +186,7 @@ def draw(table: pd.DataFrame, path: Path) -> None:
         for j, (column, title) in enumerate(shown.items()):
             axis = axes[i, j]
             for name, part in of_data[of_data["guarantee"] != of_data["against"]].groupby("guarantee", sort=False):
-                part = part.sort_values("epsilon")
+                part = part[part["against"] == part["against"].iloc[0]].sort_values("epsilon")
                 level = part[column] - part[f"{column}_change"]
                 ends = [part[column] - level - part[f"{column}_low"], part[f"{column}_high"] - part[column] + level]
                 k = PROMISED.index(str(name))

@@ -24,11 +24,10 @@ from raysim.engine.measuring.losses import weighted_losses
 from raysim.engine.measuring.scoring import PartRows, joined
 from raysim.engine.messages import MODEL, HospitalStates, Inquiry, PartialResult, RoundPlan, Work
 from raysim.engine.updates.contributions import Contributions
-from raysim.engine.updates.noisy_answers import noisy_answer, noisy_counts
+from raysim.engine.updates.noisy_answers import noisy_answer, noisy_figures
 from raysim.engine.visits.naming import named
 from raysim.engine.visits.starts import parameters, with_private
 from raysim.metrics import measures as metrics
-from raysim.metrics.binned import figures_of_counts
 from raysim.metrics.error_counts import error_counts
 from raysim.metrics.labels import REGRESSION
 from raysim.metrics.score_counts import score_counts
@@ -174,8 +173,8 @@ class HospitalGroup:
         for name, rows_of in plan.serve.items():
             logits = self._scores_of_all(plan, plan.part, rows_of, kept)
             if plan.noise is not None:
-                counts = noisy_counts(federation, self._contributions, hospitals, plan, plan.noise, logits, rows)
-                result.counts[name], result.figures[name] = counts, figures_of_counts(counts)
+                sums = noisy_figures(federation, self._contributions, hospitals, plan, plan.noise, logits, rows)
+                result.noisy_sums[name], result.figures[name] = sums, plan.noise.sums.figures(sums)
                 continue
             result.figures[name] = federation.task.measure(logits, y, offsets)
             if plan.histograms and federation.task is REGRESSION:

@@ -14,6 +14,7 @@ from raysim.engine.measuring.subgroups import GroupFigures, Grouping
 from raysim.engine.updates.release import Release
 from raysim.metrics.error_counts import ErrorCounts
 from raysim.metrics.score_counts import ScoreCounts
+from raysim.metrics.summed import SummedFigures
 from raysim.privacy.noisy_sums import Mechanism
 from raysim.statistics.auroc import PairSums
 from raysim.strategies.base import Division, Floats, Ids, LocalProblem, Mask, Question
@@ -113,6 +114,16 @@ class StatisticNoise:
 
 
 @dataclass(frozen=True)
+class FigureNoise:
+    """How hospitals hide a unit in their figures."""
+
+    noise: StatisticNoise
+    """The noise on the sums."""
+    sums: SummedFigures
+    """Which sums, and the figures that follow from them."""
+
+
+@dataclass(frozen=True)
 class Pass:
     """One of several passes over the updates of a round: hospitals train in the first, and hold what it gave."""
 
@@ -164,8 +175,8 @@ class RoundPlan:
     """The part of the rows that they are asked for on."""
     part: str = "test"
     """The rows that they are evaluated on."""
-    noise: StatisticNoise | None = None
-    """The noise on the counts of scores that all figures then come from; None: figures are exact."""
+    noise: FigureNoise | None = None
+    """The noise on the sums that all figures then come from; None: figures are exact."""
     histograms: bool = False
     """Whether histograms of the scores are asked for too, from which figures of all rows together follow, and the sums
     over pairs of rows, from which the variance of each hospital's AUROC does; of a real label histograms of errors."""
@@ -228,8 +239,8 @@ class PartialResult:
     """Per model served, the sums over pairs of rows of the actor's hospitals in its order, ``[h]`` each."""
     sketches: dict[str, NDArray[np.float32]] = field(default_factory=dict)
     """Per model served, what its AUROC has in common with other models' at the actor's hospitals, ``[h, SUMS]``."""
-    counts: dict[str, NDArray[np.float64]] = field(default_factory=dict)
-    """Per model served, where figures are noisy, the counts of scores that they come from, ``[h, 2 BINS]``."""
+    noisy_sums: dict[str, NDArray[np.float64]] = field(default_factory=dict)
+    """Per model served, where figures are noisy, the sums that they come from, ``[h, width]``."""
     scores: dict[str, ScoreCounts] = field(default_factory=dict)
     """Per model served, the counts of scores of the actor's hospitals in its order."""
     errors: dict[str, ErrorCounts] = field(default_factory=dict)

@@ -20,7 +20,7 @@ from raysim.engine.messages import PartialResult, RoundPlan, Work
 from raysim.engine.pool import Pool
 from raysim.engine.reception.between import Between
 from raysim.engine.reception.merging import in_precision
-from raysim.engine.reception.noisy_statistics import FirstAnswers, noise_on, statistic_noise
+from raysim.engine.reception.noisy_statistics import FirstAnswers, figure_noise, statistic_noise
 from raysim.engine.reception.privacy_ledger import statement
 from raysim.engine.reception.receiver import Reception
 from raysim.engine.remote import RemoteHospitals
@@ -28,7 +28,7 @@ from raysim.engine.stopping import Stopped
 from raysim.strategies.base import FederationView, Floats, GroupSizes, Ids, LocalProblem, Question, State
 from raysim.strategies.shared.label_counts import LabelCounts
 from raysim.traffic.exchange import Traffic
-from raysim.traffic.ledger import MEASURED, PREDICTIONS, Ledger
+from raysim.traffic.ledger import PREDICTIONS, Ledger
 from raysim.training.class_weights import balanced
 from raysim.virtual_time.unreliable import scheduler
 
@@ -81,7 +81,7 @@ class JobServer:
         order = np.argsort(np.concatenate(pool.served))
         # Where a run may stop after any round, its training loss is taken after each.
         certain = job.rounds if job.stop is None else 1
-        figures = noise_on(job.privacy, MEASURED)
+        figures = figure_noise(job.privacy, len(self._federation.classes))
         self._evaluation = Evaluation(
             self._federation, job.evaluation, order, certain, self._traffic, figures, self._first.sizes
         )

@@ -54,7 +54,7 @@ def figures_of_counts(counts: ArrayLike) -> Floats:
             "n": np.maximum(np.rint(n), 0.0),
             "events": np.clip(np.rint(events), 0.0, np.maximum(np.rint(n), 0.0)),
             "auroc": (positives * below).sum(axis=1) / (events * others),
-            "auprc": _precision(negatives, positives) / events,
+            "auprc": precision(negatives, positives) / events,
             "log_loss": (positives @ np.logaddexp(0.0, -CENTRES) + negatives @ np.logaddexp(0.0, CENTRES)) / n,
             "brier": (positives @ (1.0 - p) ** 2 + negatives @ p**2) / n,
             "accuracy": (positives[:, above].sum(axis=1) + negatives[:, ~above].sum(axis=1)) / n,
@@ -75,7 +75,7 @@ def figures_of_counts(counts: ArrayLike) -> Floats:
     return np.column_stack([columns[name] for name in FIGURES])
 
 
-def _precision(negatives: Floats, positives: Floats) -> Floats:
+def precision(negatives: Floats, positives: Floats) -> Floats:
     """The precision down to each bin, times the events in the bin, added up, ``[S]``."""
     hits = np.cumsum(positives[:, ::-1], axis=1)
     called = hits + np.cumsum(negatives[:, ::-1], axis=1)

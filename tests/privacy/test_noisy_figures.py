@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import copy
+from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -14,19 +17,31 @@ from raysim.data.federation import Federation
 from raysim.engine.checks.job_checks import check_job
 from raysim.engine.coordinator import Coordinator
 from raysim.engine.job import Outcome, RunState
+from raysim.engine.messages import ModelSpec
 from raysim.storage.encoding import decode, encode
 from raysim.strategies.one_model.fedavg import FedAvg
 from raysim.strategies.personal.fedper import FedPer
 from raysim.strategies.personal.fine_tuning import FineTuning
 from raysim.strategies.references.local import Local
-from tests.conftest import MakeFederation, job_of, with_patients
+from tests.conftest import MakeFederation, job_of, store, with_patients
 from tests.privacy.test_noisy_statistics import SIZES, noisy
 from tests.privacy.test_patient import section
+
+LINEAR = ModelSpec("linear_regression", None, {}, "default")
 
 
 @pytest.fixture
 def federation(federate: MakeFederation) -> Federation:
     return federate(SIZES, [5, 6, 0, 8, 4, 3])
+
+
+def real(folder: Path, train: Sequence[int] = SIZES, test: Sequence[int] = (5, 6, 0, 8, 4, 3)) -> Federation:
+    """Hospitals with a label that is a number."""
+    rng = np.random.default_rng(7)
+    stops = np.cumsum([(t, 0, e) for t, e in zip(train, test, strict=True)])
+    X = rng.normal(size=(stops[-1], 3))
+    bounds = np.concatenate([[0], stops])[np.arange(len(train))[:, None] * 3 + np.arange(4)]
+    return store(folder, X, X @ [1.0, -0.5, 0.2] + 0.3 * rng.normal(size=len(X)), bounds, classes=0)
 
 
 def figured(federation: Federation, strategy=None, job=None, **keys) -> Outcome:
@@ -48,6 +63,38 @@ def test_figures_with_hardly_any_noise_are_those_of_binned_scores(federate):
         name for name in exact.metrics["global"] if name.startswith("calibration") or "_gap" in name
     }
     assert (told_noisily.bank == exact.bank).all()
+
+
+@pytest.mark.parametrize("classes", [3, 0], ids=["classes", "real"])
+def test_figures_of_other_labels_with_hardly_any_noise_are_those_of_rows(federate, tmp_path, classes):
+    full = federate([30, 40], [60, 80], classes=3) if classes else real(tmp_path, [30, 40], [60, 80])
+    keys = {"noise_multiplier": 1.0, "job": {"model": None if classes else LINEAR}}
+    exact = noisy(full, sizes="public", declared_public=("sizes", "metrics"), **keys)
+    metrics = {"epsilon": 1e9} | ({} if classes else {"range": [-9.0, 9.0]})
+    told_noisily = figured(full, metrics=metrics, **keys)
+    assert told_noisily.figures["global"] == pytest.approx(exact.figures["global"], abs=0.05, nan_ok=True)
+    assert (told_noisily.figures["global"][:, 0] == [60, 80]).all()
+    assert (told_noisily.bank == exact.bank).all()
+    assert told_noisily.privacy.covers == ("update", "metrics")
+    assert told_noisily.privacy.not_private == ()
+    told_names, names = told_noisily.metrics["global"].keys(), exact.metrics["global"].keys()
+    assert told_names - names == ({"pooled_auroc", "pooled_auroc_bound"} if classes else set())
+    assert not names - told_names
+    width = 3 * 258 if classes else 6
+    sent = [size for _, kind, _, size in told_noisily.ledger.entries if kind == "metrics"]
+    assert all((np.asarray(each) == 4 * width).all() for each in sent)
+    assert len(sent) == 3
+
+
+@pytest.mark.parametrize("classes", [3, 0], ids=["classes", "real"])
+def test_figures_of_other_labels_are_the_same_for_any_number_of_actors(federate, tmp_path, classes):
+    federation = federate(SIZES, [5, 6, 0, 8, 4, 3], classes=3) if classes else real(tmp_path)
+    keys = {"noise_multiplier": 1.0, "job": {"model": None if classes else LINEAR}}
+    keys["metrics"] = {"epsilon": 2.0} if classes else {"noise_multiplier": 2.0, "range": [-5.0, 5.0]}
+    one, two = (figured(federation, actors=actors, **copy.deepcopy(keys)) for actors in (1, 2))
+    np.testing.assert_array_equal(one.figures["global"], two.figures["global"])
+    np.testing.assert_equal(one.metrics, two.metrics)
+    assert one.privacy == two.privacy
 
 
 def test_every_evaluation_is_told_once_with_noise_of_its_own_and_paid_for(federation):
@@ -100,12 +147,18 @@ def test_a_run_under_noisy_figures_goes_on_bit_for_bit(federation):
     [
         ({"groups": ["sex"]}, 2, r"privacy.statistics.metrics: .*evaluation.groups: sex"),
         ({"predictions": True}, 2, r"privacy.statistics.metrics: .*evaluation.predictions"),
-        ({}, 3, r"privacy.statistics.metrics: .*two classes, and data.label has 3 classes; name metr"),
+        (
+            {"range": [0, 5]},
+            3,
+            r"privacy.statistics.metrics.range: .*data.label has 3 classes; take it out",
+        ),
+        ({}, 0, r"privacy.statistics.metrics.range: is not set, and data.label is a number.*\[0, 30\]"),
     ],
 )
-def test_figures_that_noisy_counts_do_not_give_are_refused(federate, keys, classes, line):
-    federation = with_patients(federate(SIZES, classes=classes))
-    job = job_of(federation, FedAvg(), **keys)
-    job = replace(job, privacy=section(mode="local", statistics={"metrics": {}}, declared_public=("sizes",)))
+def test_figures_that_noisy_sums_do_not_give_are_refused(federate, tmp_path, keys, classes, line):
+    federation = with_patients(federate(SIZES, classes=classes) if classes else real(tmp_path))
+    metrics = {"range": keys.pop("range")} if "range" in keys else {}
+    job = job_of(federation, FedAvg(), model=None if classes else LINEAR, **keys)
+    job = replace(job, privacy=section(mode="local", statistics={"metrics": metrics}, declared_public=("sizes",)))
     with pytest.raises(ConfigError, match=line):
         check_job(job, federation)

@@ -22,7 +22,7 @@ from hypothesis import strategies as st
 
 from raysim.cluster.placement import Placement, balance
 from raysim.cluster.pool import LocalPool
-from raysim.config.sections.privacy import PrivacySection
+from raysim.config.sections.privacy import NoisyStatistic, PrivacySection
 from raysim.core import registry
 from raysim.core.errors import ConfigError
 from raysim.core.exact import FRACTION_BITS
@@ -30,11 +30,13 @@ from raysim.data.federation import Federation
 from raysim.engine.checks.job_checks import check_job
 from raysim.engine.coordinator import Coordinator
 from raysim.engine.job import Job, Outcome
+from raysim.engine.messages import ModelSpec
 from raysim.engine.reception.noisy_statistics import events, noise_on
 from raysim.engine.remote import RemoteHospitals
 from raysim.engine.updates import noisy_answers
 from raysim.privacy import noisy_sums
 from raysim.privacy.events import Laplace
+from raysim.strategies.one_model.fedavg import FedAvg
 from raysim.strategies.selections.power_of_choice import PowerOfChoice
 from tests.conftest import MLP, job_of, store, with_patients
 from tests.privacy.test_strategies_by_mode import PLAYED
@@ -118,8 +120,13 @@ def sent_is_kept(plan: Any) -> bool:
     return own_part or any(phase.upload is not None and phase.visit.keep for phase in chain)
 
 
-def neighbours(folder: Path, seed: int, where: tuple[int, str], scale: float) -> tuple[Federation, Federation]:
-    """A federation of patients with one to three rows, and the same without the last patient of a hospital's part."""
+def neighbours(
+    folder: Path, seed: int, where: tuple[int, str], scale: float, classes: int = 2
+) -> tuple[Federation, Federation]:
+    """A federation of patients with one to three rows, and the same without the last patient of a hospital's part.
+
+    The label has so many ``classes``; 0: it is a number.
+    """
     rng, (hospital, part) = np.random.default_rng(seed), where
     rows: list[tuple[int, int, int]] = []  # hospital, part, patient
     for h in range(HOSPITALS):
@@ -128,8 +135,9 @@ def neighbours(folder: Path, seed: int, where: tuple[int, str], scale: float) ->
                 rows += [(h, p, len(rows))] * int(rng.integers(1, 4))
     home = np.array(rows)
     n = len(home)
-    X, y = rng.normal(size=(n, 3)), rng.integers(2, size=n)
-    y[:2] = 0, 1
+    X = rng.normal(size=(n, 3))
+    y = rng.integers(classes, size=n) if classes else scale * rng.normal(size=n)
+    y[:classes] = range(classes)
     theirs = (home[:, 0] == hospital) & (home[:, 1] == ("train", "validation", "test").index(part))
     gone = home[:, 2] == home[theirs, 2].max()
     X[gone] *= scale
@@ -141,7 +149,7 @@ def neighbours(folder: Path, seed: int, where: tuple[int, str], scale: float) ->
         )
         stops = np.cumsum(counts.ravel())
         bounds = np.concatenate([[0], stops])[np.arange(HOSPITALS)[:, None] * 3 + np.arange(4)]
-        stored = store(folder / name, X[stay], y[stay], bounds)
+        stored = store(folder / name, X[stay], y[stay], bounds, classes)
         np.save(stored.folder / "people.npy", home[stay, 2])
         made.append(with_patients(stored))
     return made[0], made[1]
@@ -162,10 +170,12 @@ def promise(mode: str, normal: bool, figures: bool = True) -> PrivacySection:
     )
 
 
-def check_neighbours(job_on: Callable[[Federation], Job], seed: int, where: tuple[int, str], scale: float) -> set[str]:
+def check_neighbours(
+    job_on: Callable[[Federation], Job], seed: int, where: tuple[int, str], scale: float, classes: int = 2
+) -> set[str]:
     """Play a job on two neighbouring federations and hold every release against its event; returns their kinds."""
     with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as monkeypatch:
-        one, other = neighbours(Path(folder), seed, where, scale)
+        one, other = neighbours(Path(folder), seed, where, scale, classes)
         first = History()
         outcome = first.outcome(one, job_on(one), monkeypatch)
         second = History(first)
@@ -252,6 +262,31 @@ def test_one_patient_moves_all_that_leaves_by_no_more_than_the_ledger_was_told(n
     kinds = check_neighbours(job_on, seed, where, scale)
     assert kinds >= ({"size"} if name in STAY else {"size", "metrics"})
     assert "update" in kinds or name == "local"
+
+
+@pytest.mark.parametrize("normal", [False, True], ids=["laplace", "normal"])
+@pytest.mark.parametrize("classes", [3, 0], ids=["classes", "real"])
+@settings(max_examples=8)
+@given(
+    seed=st.integers(0, 2**16),
+    where=st.tuples(st.integers(0, HOSPITALS - 1), st.sampled_from(["train", "test"])),
+    scale=st.sampled_from([0.1, 1.0, 100.0]),
+)
+def test_one_patient_moves_figures_of_other_labels_by_no_more_than_the_ledger_was_told(
+    classes, normal, seed, where, scale
+):
+    noise = {"noise_multiplier": 3.0} if normal else {"epsilon": 0.5}
+    kinds = {"metrics": noise | ({} if classes else {"range": (-2.0, 3.0)})}
+    promised = promise("local", normal).model_copy(
+        update={"statistics": {kind: NoisyStatistic(**keys) for kind, keys in kinds.items()}}
+    )
+    model = None if classes else ModelSpec("linear_regression", None, {}, "default")
+
+    def job_on(federation: Federation) -> Job:
+        made = job_of(federation, FedAvg(), rounds=2, batch_size=0, every=1, model=model)
+        return replace(made, privacy=promised)
+
+    assert check_neighbours(job_on, seed, where, scale, classes) == {"size", "metrics", "update"}
 
 
 @pytest.mark.parametrize("mode", ["pooled", "local"])

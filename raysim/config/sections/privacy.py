@@ -27,6 +27,9 @@ DEFAULT_EPSILON = 0.2
 SIZE = "size"
 """The kind of hospitals' numbers of rows."""
 
+METRICS = "metrics"
+"""The kind of models' figures."""
+
 PREPROCESSING = "preprocessing"
 """The kind of what features are scaled by."""
 
@@ -61,6 +64,14 @@ class NoisyStatistic(Section):
 
     epsilon: FiniteFloat | None = default("privacy.statistics.*.epsilon", ge=1e-6)
     noise_multiplier: FiniteFloat | None = default("privacy.statistics.*.noise_multiplier", ge=1e-6)
+    range: tuple[FiniteFloat, FiniteFloat] | None = default("privacy.statistics.*.range")
+
+    @field_validator("range")
+    @classmethod
+    def _ascending(cls, value: tuple[float, float] | None) -> tuple[float, float] | None:
+        if value is not None and not value[0] < value[1]:
+            raise ValueError(f"{list(value)} does not rise; give the least and the greatest value, such as [0, 30]")
+        return value
 
     def mechanism(self, origin: Origin) -> Mechanism:
         """The noise, of that origin."""
@@ -172,6 +183,11 @@ class PrivacySection(Section):
                 raise ConfigError(
                     f"{named}.noise_multiplier: {statistic.noise_multiplier:g} is normal noise, and epsilon: "
                     f"{statistic.epsilon:g} is Laplace noise; keep one of the two"
+                )
+            if statistic.range is not None and plain(kind) != plain(METRICS):
+                raise ConfigError(
+                    f"{named}.range: {list(statistic.range)} bounds the label for figures of models, which are told as "
+                    f"'{METRICS}'; take it out"
                 )
             if any(plain(kind) == plain(public) for public in self.declared_public):
                 raise ConfigError(

@@ -15,10 +15,9 @@ from raysim.data.federation import Federation
 from raysim.engine.job import Round, told_stays
 from raysim.engine.measuring import subgroups
 from raysim.engine.measuring.losses import TrainingLosses
-from raysim.engine.messages import PartialResult, StatisticNoise
-from raysim.metrics.binned import BINS, figures_of_counts
+from raysim.engine.messages import FigureNoise, PartialResult
 from raysim.metrics.error_counts import ErrorCounts, merged
-from raysim.metrics.measures import FIGURES, pooled_auroc
+from raysim.metrics.measures import pooled_auroc
 from raysim.metrics.score_counts import ScoreCounts, in_order
 from raysim.metrics.segments import ranges
 from raysim.statistics.auroc import PairSums
@@ -42,8 +41,6 @@ class Measured:
     last: bool = False
     """Whether these are the models that all ends with, of which more is asked."""
 
-
-AUROC = FIGURES.index("auroc")
 
 PAIR_SUMS = 8
 """Numbers of 4 bytes that a hospital's sums over pairs take."""
@@ -76,12 +73,12 @@ class Evaluation:
         order: Ids,
         rounds: int,
         traffic: Traffic,
-        noise: StatisticNoise | None = None,
+        noise: FigureNoise | None = None,
         sizes: Ids | None = None,
     ) -> None:
         """``rounds`` that are played for sure, by which it goes how often training losses are taken.
 
-        With ``noise`` figures come from noisy counts of the headline model's scores, and nothing else is asked for.
+        With ``noise`` figures come from noisy sums, those of the headline model alone, and nothing else is asked for.
         ``sizes [N]`` are training rows as hospitals have told them with noise; None: they are public.
         """
         self._noise, self._sizes = noise, sizes
@@ -97,9 +94,12 @@ class Evaluation:
         self._loss_points = section.loss_points
 
     @property
-    def noise(self) -> StatisticNoise | None:
+    def noise(self) -> FigureNoise | None:
         """The noise of the next figures, each time another; None: figures are exact."""
-        return None if self._noise is None else replace(self._noise, turn=self._traffic.ledger.times(MEASURED))
+        if self._noise is None:
+            return None
+        turn = self._traffic.ledger.times(MEASURED)
+        return replace(self._noise, noise=replace(self._noise.noise, turn=turn))
 
     @property
     def takes_losses(self) -> bool:
@@ -160,10 +160,9 @@ class Evaluation:
         for model in partials[0].figures:
             figures[model] = np.concatenate([partial.figures[model] for partial in partials])[self._order]
             row.metrics[model] = self._task.summarise(figures[model], self._stays(figures[model]))
-            counts = [partial.counts[model] for partial in partials if model in partial.counts]
-            if counts:
-                together = figures_of_counts(np.concatenate(counts)[self._order].sum(axis=0, keepdims=True))
-                row.metrics[model] |= {"pooled_auroc": float(together[0, AUROC]), "pooled_auroc_bound": float("nan")}
+            if self._noise is not None:
+                noisy = np.concatenate([partial.noisy_sums[model] for partial in partials])[self._order]
+                row.metrics[model] |= self._noise.sums.together(noisy.sum(axis=0))
             histograms = [partial.histograms[model] for partial in partials if model in partial.histograms]
             if histograms:
                 pooled, bound = pooled_auroc(histograms)
@@ -184,7 +183,7 @@ class Evaluation:
         if figures:
             # Sums over pairs, of which there are some at the end only, are four of 8 bytes, and sketches of 4 bytes.
             scalars = len(self._task.figures) * len(figures) + (PAIR_SUMS + SUMS) * len(self.pairs)
-            self._tell(ledger_round, scalars if self._noise is None else 2 * BINS)
+            self._tell(ledger_round, scalars if self._noise is None else self._noise.sums.width)
         for loss in self.mean_losses(partials).values():
             row.training_loss = loss
             self._tell(ledger_round, LOSS_SCALARS)

@@ -10,7 +10,8 @@ import numpy as np
 
 from raysim.config.sections.privacy import PrivacySection
 from raysim.core.errors import ConfigError
-from raysim.engine.messages import StatisticNoise
+from raysim.engine.messages import FigureNoise, StatisticNoise
+from raysim.metrics.summed import Classes, Errors, TwoClasses
 from raysim.privacy.events import Event
 from raysim.strategies.base import Floats, Ids, Question, Size, Summed
 from raysim.strategies.shared.label_counts import LabelCounts
@@ -54,12 +55,25 @@ def noise_on(section: PrivacySection | None, kind: str) -> StatisticNoise | None
     return StatisticNoise("patient", section.rows_per_patient, mechanism)
 
 
+def figure_noise(section: PrivacySection | None, classes: int) -> FigureNoise | None:
+    """The noise on figures of a label of so many ``classes`` (0: a real one); None: they are exact."""
+    noise = noise_on(section, MEASURED)
+    if noise is None or section is None:
+        return None
+    statistic = section.noise_of(MEASURED)
+    if classes:
+        return FigureNoise(noise, TwoClasses() if classes == 2 else Classes(classes))
+    if statistic is None or statistic.range is None:
+        raise ValueError("no range of the label is declared")
+    return FigureNoise(noise, Errors(*statistic.range))
+
+
 def left_out(section: PrivacySection | None) -> list[str]:
     """What a run cannot report because figures are told with noise, a line each: said before anything starts."""
     if section is None or MEASURED not in section.noisy:
         return []
     return [
-        f"privacy.statistics.{MEASURED}: figures of the headline model alone, from noisy counts; no training losses, "
+        f"privacy.statistics.{MEASURED}: figures of the headline model alone, from noisy sums; no training losses, "
         "no figures by group, of calibration or at thresholds, and no intervals of single hospitals"
     ]
 

@@ -94,16 +94,22 @@ def _check_attacks(job: Job) -> None:
 
 
 def _check_figures(job: Job, federation: Federation) -> None:
-    """Raise ``ConfigError`` for figures that do not follow from noisy counts of scores."""
+    """Raise ``ConfigError`` for figures that do not follow from noisy sums over rows."""
     section, evaluation = job.privacy, job.evaluation
     if section is None or MEASURED not in section.noisy:
         return
     named = f"privacy.statistics.{MEASURED}"
-    if len(federation.classes) != 2:
-        label = f"has {len(federation.classes)} classes" if federation.classes else "is a number"
+    statistic = section.noise_of(MEASURED)
+    declared = None if statistic is None else statistic.range
+    if declared is not None and federation.classes:
         raise ConfigError(
-            f"{named}: figures with noise are for a label of two classes, and data.label {label}; name {MEASURED} in "
-            "privacy.declared_public, or take a label of two classes"
+            f"{named}.range: {list(declared)} is for a label that is a number, and data.label has "
+            f"{len(federation.classes)} classes; take it out"
+        )
+    if declared is None and not federation.classes:
+        raise ConfigError(
+            f"{named}.range: is not set, and data.label is a number, whose errors are hidden by noise in units of its "
+            "range; declare the least and the greatest label, such as [0, 30]"
         )
     if evaluation.groups:
         raise ConfigError(

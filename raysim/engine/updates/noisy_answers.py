@@ -13,14 +13,10 @@ from raysim.core.errors import ConfigError
 from raysim.data.contribution import Contribution
 from raysim.data.federation import Federation
 from raysim.engine.measuring.scoring import PartRows
-from raysim.engine.messages import RoundPlan, StatisticNoise
+from raysim.engine.messages import FigureNoise, RoundPlan, StatisticNoise
 from raysim.engine.updates.contributions import Contributions
-from raysim.metrics.binned import one_of_each_bin
 from raysim.privacy.noisy_sums import Bounds, told
 from raysim.strategies.base import Floats, HospitalRows, Question, Summed
-
-ONE = Bounds(1.0, 1.0)
-"""A row is in one bin."""
 
 
 def noisy_answer(
@@ -51,24 +47,24 @@ def without_rows(rows: HospitalRows) -> HospitalRows:
     )
 
 
-def noisy_counts(
+def noisy_figures(
     federation: Federation,
     contributions: Contributions,
     hospitals: Sequence[int],
     plan: RoundPlan,
-    noise: StatisticNoise,
+    asked: FigureNoise,
     outputs: NDArray[Any],
     rows: PartRows,
 ) -> Floats:
-    """The counts of scores in fixed bins ``[h, 2 BINS]``, of what a model says of the evaluated ``rows`` of hospitals.
-
-    ``outputs [n]`` are margins of class 1, or ``[n, 2]`` two logits.
+    """The noisy sums ``[h, width]`` that figures follow from, of a model's ``outputs`` for the evaluated ``rows`` of
+    hospitals.
     """
-    margins = outputs if outputs.ndim == 1 else outputs[:, 1] - outputs[:, 0]
-    ones, counts = one_of_each_bin(margins, rows.y), []
+    noise, bounds = asked.noise, Bounds(asked.sums.absolute, asked.sums.euclidean)
+    sums = []
     for i, hospital in enumerate(hospitals):
         contribution = contributions.of(federation, hospital, noise.unit, noise.rows, plan.work.seed, plan.part)
-        theirs = ones[rows.offsets[i] : rows.offsets[i + 1]][contribution.rows]
-        key = (noise.turn, hospital)
-        counts.append(told(theirs, contribution.patient, noise.mechanism, ONE, plan.work.seed, "dp metrics", *key))
-    return np.array(counts)
+        # Of one hospital's rows at a time: what a row adds may be long.
+        theirs = rows.offsets[i] + contribution.rows
+        added, key = asked.sums.added(outputs[theirs], rows.y[theirs]), (noise.turn, hospital)
+        sums.append(told(added, contribution.patient, noise.mechanism, bounds, plan.work.seed, "dp metrics", *key))
+    return np.array(sums)

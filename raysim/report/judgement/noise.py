@@ -151,7 +151,7 @@ def _of_errors(results: Sequence[Result], minimum_rows: int) -> dict[tuple[str, 
                 REGRESSION.title,
                 figures[:, mae],
                 figures[:, rmse],
-                result.outcome.errors[model].errors,
+                counts.errors,
                 np.nan_to_num(figures[:, rows]).astype(np.int64),
                 result.outcome.stays(result.federation, model),
                 chance,
@@ -162,7 +162,8 @@ def _of_errors(results: Sequence[Result], minimum_rows: int) -> dict[tuple[str, 
             _error_gaps(result.outcome, model, of_gaps),
         )
         for result in results
-        for model, figures in result.outcome.figures.items()
+        for model, counts in result.outcome.errors.items()
+        for figures in [result.outcome.figures[model]]
     }
 
 

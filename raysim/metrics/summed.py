@@ -1,0 +1,216 @@
+"""Figures that follow from one sum over rows, so that the sum can be told with noise.
+
+What a row adds is bounded by what is public: the number of classes, or the declared range of a real label. Noise
+without a bias stays without one in sums; figures are brought to their range at the end.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from raysim.metrics.binned import BINS, CENTRES, bins_of, figures_of_counts, one_of_each_bin, precision
+from raysim.metrics.measures import ERRORS, FIGURES
+
+Floats = NDArray[np.float64]
+
+AUROC = FIGURES.index("auroc")
+SOFTPLUS: Floats = np.logaddexp(0.0, -CENTRES)
+"""The log loss of a row of the class whose margin is in the middle of each bin."""
+
+
+FAR = 1e6
+"""Logits beyond it are taken for it where margins are made of them: these are in the outermost bins anyway."""
+
+
+class SummedFigures(Protocol):
+    """How figures of a kind of label follow from a sum over rows."""
+
+    @property
+    def width(self) -> int:
+        """How many entries the sum has."""
+
+    @property
+    def absolute(self) -> float:
+        """The largest sum of absolute entries that one row adds."""
+
+    @property
+    def euclidean(self) -> float:
+        """The largest 2-norm of what one row adds."""
+
+    def added(self, outputs: NDArray[Any], y: ArrayLike) -> Floats:
+        """What each row adds, ``[n, width]``: of a model's ``outputs [n]`` or ``[n, C]`` for labels ``y [n]``."""
+
+    def figures(self, sums: ArrayLike) -> Floats:
+        """The figures of the kind of label from ``sums [S, width]``, ``[S, columns]``; NaN where undefined."""
+
+    def together(self, sum: Floats) -> dict[str, float]:
+        """What is reported of all rows of all hospitals, by name, from their ``sum [width]``."""
+
+
+@dataclass(frozen=True)
+class TwoClasses:
+    """Counts of margins in fixed bins, by class; see :mod:`raysim.metrics.binned`."""
+
+    width = 2 * BINS
+    absolute = 1.0
+    euclidean = 1.0
+
+    def added(self, outputs: NDArray[Any], y: ArrayLike) -> Floats:
+        """A one in the column of the row's bin; two logits ``[n, 2]`` are a margin."""
+        return one_of_each_bin(outputs if outputs.ndim == 1 else outputs[:, 1] - outputs[:, 0], y)
+
+    def figures(self, sums: ArrayLike) -> Floats:
+        """As :func:`figures_of_counts`."""
+        return figures_of_counts(sums)
+
+    def together(self, sum: Floats) -> dict[str, float]:
+        """The AUROC of all rows."""
+        return _pooled(self.figures(sum[None, :]))
+
+
+@dataclass(frozen=True)
+class Classes:
+    """Of each of ``C`` classes the counts of its margins in fixed bins, by whether the row is of it, and how many rows
+    of it are called right and wrong.
+
+    A class's margin is the log odds of its softmax probability. Each row is in one bin of each class and is called
+    once, so that it adds ``C + 1`` ones.
+    """
+
+    count: int
+    """C."""
+
+    @property
+    def width(self) -> int:
+        """``2 BINS`` bins of each class, and two counts."""
+        return self.count * (2 * BINS + 2)
+
+    @property
+    def absolute(self) -> float:
+        """Of the ones of a row."""
+        return self.count + 1.0
+
+    @property
+    def euclidean(self) -> float:
+        """Of the ones of a row."""
+        return math.sqrt(self.count + 1.0)
+
+    def added(self, outputs: NDArray[Any], y: ArrayLike) -> Floats:
+        """Ones in each class's bins, ``[C, 2, BINS]`` of other rows and of its own, and in ``[C, 2]``: wrong, right.
+
+        The largest logit is called, the first of equals; NaN is taken for 0.
+        """
+        labels, z = np.asarray(y, dtype=np.int64), np.nan_to_num(np.asarray(outputs, dtype=np.float64))
+        n, rows = len(labels), np.arange(len(labels))
+        bins, called = np.zeros((n, self.count, 2, BINS)), np.zeros((n, self.count, 2))
+        bounded = np.clip(z, -FAR, FAR)
+        for c in range(self.count):
+            others = np.logaddexp.reduce(np.delete(bounded, c, axis=1), axis=1)
+            bins[rows, c, (labels == c).astype(np.int64), bins_of(bounded[:, c] - others)] = 1.0
+        right = (z.argmax(axis=1) if n else labels) == labels
+        called[rows, labels, right.astype(np.int64)] = 1.0
+        return np.concatenate([bins.reshape(n, self.count * 2 * BINS), called.reshape(n, self.count * 2)], axis=1)
+
+    def figures(self, sums: ArrayLike) -> Floats:
+        """As :func:`raysim.metrics.measures.multiclass_figures`, of rows in the middle of their bins.
+
+        A class counts in means where there are about half a row of it and half a row of others.
+        """
+        each = np.asarray(sums, dtype=np.float64)
+        bins = each[:, : -2 * self.count].reshape(-1, self.count, 2, BINS)
+        others, own = bins[:, :, 0], bins[:, :, 1]
+        called = each[:, -2 * self.count :].reshape(-1, self.count, 2)
+        p = 1.0 / (1.0 + np.exp(-CENTRES))
+        n, of_class, right = called.sum(axis=(1, 2)), called.sum(axis=2), called[:, :, 1]
+        # Bins hold as many rows as are called, but with the noise of all bins.
+        rest = n[:, None] - of_class
+        ranked, present = np.minimum(of_class, rest) >= 0.5, of_class >= 0.5
+        beyond_half = np.cumsum(others, axis=2) - 0.5 * others - 0.5 * rest[:, :, None]
+        shape = (len(each) * self.count, BINS)
+        with np.errstate(all="ignore"):
+            auroc = 0.5 + (own * beyond_half).sum(axis=2) / (of_class * rest)
+            auprc = precision(others.reshape(shape), own.reshape(shape)).reshape(of_class.shape) / of_class
+            columns = {
+                "n": np.maximum(np.rint(n), 0.0),
+                "events": np.full(len(each), np.nan),
+                "auroc": _mean_where(auroc, ranked),
+                "auprc": _mean_where(auprc, ranked),
+                "log_loss": (own @ SOFTPLUS).sum(axis=1) / n,
+                "brier": (own @ (1.0 - p) ** 2 + others @ p**2).sum(axis=1) / n,
+                "accuracy": right.sum(axis=1) / n,
+                "recall": _mean_where(right / of_class, present),
+            }
+        for name, most in {"log_loss": float(SOFTPLUS[0]), "brier": 2.0, "accuracy": 1.0}.items():
+            columns[name] = np.where(n >= 0.5, np.clip(columns[name], 0.0, most), np.nan)
+        return np.column_stack([columns[name] for name in FIGURES])
+
+    def together(self, sum: Floats) -> dict[str, float]:
+        """The mean over classes of the AUROC of all rows."""
+        return _pooled(self.figures(sum[None, :]))
+
+
+@dataclass(frozen=True)
+class Errors:
+    """Of a real label, what errors of predictions come to; both are brought to the label's declared range first.
+
+    A row adds ``(1, |e|, e, e^2, t, t^2)``: ``e`` is its error in widths of the range, ``t`` the place of its label,
+    from -1 at the low end to 1 at the high end.
+    """
+
+    low: float
+    """The least label."""
+    high: float
+    """The greatest."""
+    width = 6
+    absolute = 6.0
+    euclidean = math.sqrt(6.0)
+
+    @property
+    def _range(self) -> float:
+        return self.high - self.low
+
+    def added(self, outputs: NDArray[Any], y: ArrayLike) -> Floats:
+        """One row's entries; a prediction of NaN is taken for the middle of the range."""
+        middle = (self.low + self.high) / 2.0
+        z = np.nan_to_num(np.asarray(outputs, np.float64), nan=middle, posinf=self.high, neginf=self.low)
+        labels = np.clip(np.asarray(y, dtype=np.float64), self.low, self.high)
+        error, place = (np.clip(z, self.low, self.high) - labels) / self._range, 2.0 * (labels - middle) / self._range
+        # What rounding may put beyond the ends.
+        error, place = np.clip(error, -1.0, 1.0), np.clip(place, -1.0, 1.0)
+        return np.column_stack([np.ones(len(labels)), np.abs(error), error, error * error, place, place * place])
+
+    def figures(self, sums: ArrayLike) -> Floats:
+        """As :func:`raysim.metrics.measures.regression_figures`; NaN where there is less than about half a row."""
+        count, absolute, signed, squared, place, places = np.asarray(sums, dtype=np.float64).T
+        some, width = count >= 0.5, self._range
+        with np.errstate(all="ignore"):
+            spread = places - place * place / count
+            columns = {
+                "n": np.maximum(np.rint(count), 0.0),
+                "mae": np.where(some, width * np.clip(absolute / count, 0.0, 1.0), np.nan),
+                "rmse": np.where(some, width * np.sqrt(np.clip(squared / count, 0.0, 1.0)), np.nan),
+                # A range is twice as wide as places are.
+                "r2": np.where(some & (spread > 0), 1.0 - 4.0 * np.maximum(squared, 0.0) / spread, np.nan),
+                "bias": np.where(some, width * np.clip(signed / count, -1.0, 1.0), np.nan),
+            }
+        return np.column_stack([columns[name] for name in ERRORS])
+
+    def together(self, sum: Floats) -> dict[str, float]:
+        """Nothing: means over hospitals count rows already."""
+        return {}
+
+
+def _pooled(figures: Floats) -> dict[str, float]:
+    return {"pooled_auroc": float(figures[0, AUROC]), "pooled_auroc_bound": float("nan")}
+
+
+def _mean_where(values: Floats, counted: NDArray[np.bool_]) -> Floats:
+    """The mean of ``values [S, C]``, brought within 0 and 1, over the classes that are ``counted``; NaN without any."""
+    within = np.where(counted, np.clip(values, 0.0, 1.0), 0.0)
+    mean: Floats = within.sum(axis=1) / counted.sum(axis=1)
+    return mean
