@@ -8,8 +8,11 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
+import yaml
 
+import raysim
 from raysim.cluster.placement import Placement, balance
 from raysim.cluster.pool import LocalPool
 from raysim.core.errors import ConfigError
@@ -162,3 +165,42 @@ def test_figures_that_noisy_sums_do_not_give_are_refused(federate, tmp_path, key
     job = replace(job, privacy=section(mode="local", statistics={"metrics": metrics}, declared_public=("sizes",)))
     with pytest.raises(ConfigError, match=line):
         check_job(job, federation)
+
+
+def test_a_run_of_a_real_label_with_noisy_figures_says_what_is_covered(tmp_path):
+    rng = np.random.default_rng(0)
+    rows = pd.DataFrame({"site": rng.integers(0, 3, 90), "age": rng.uniform(20, 90, 90)})
+    rows.assign(stay=rows["age"] / 10 + rng.normal(size=90)).to_csv(tmp_path / "stays.csv", index=False)
+    statistics = {"metrics": {"epsilon": 50, "range": [0, 15]}}
+    config = {
+        "data": {
+            "source": "table",
+            "path": str(tmp_path / "stays.csv"),
+            "silo": "site",
+            "label": "stay",
+            "task": "regression",
+        },
+        "model": "linear_regression",
+        "training": {"rounds": 2},
+        "evaluation": {"every": 0},
+        "tracking": {"uri": "none"},
+        "strategy": "fedavg",
+        "privacy": {
+            "unit": "example",
+            "mode": "pooled",
+            "epsilon": 60,
+            "rate": 1,
+            "delta": 1e-3,
+            "declared_public": ["sizes", "preprocessing"],
+            "statistics": statistics,
+        },
+        "selection": "all",
+    }
+    result = raysim.run(config, out=tmp_path / "run", in_process=True)
+    assert set(result.summary["privacy"]["covers"]) == {"update", "metrics"}
+    assert result.summary["privacy"]["not_private"] == []
+    assert 0 < result.summary["mae"] < 15
+    # The floor of errors is made of the errors of all rows, which nobody has told.
+    assert not (tmp_path / "run" / "noise.csv").exists()
+    written = yaml.safe_load((tmp_path / "run" / "config.yaml").read_text())
+    assert written["privacy"]["statistics"]["metrics"]["range"] == [0.0, 15.0]
