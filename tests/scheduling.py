@@ -29,7 +29,7 @@ LONGEST = (
     "tests/storage/test_resume.py",
     "tests/fuzz",
     "tests/docs",
-    "tests/strategies/test_coalitions.py",
+    "tests/strategies/coalitions/test_coalitions.py",
 )
 """What begins first: beginnings of test ids, or groups. Others follow as they are collected."""
 

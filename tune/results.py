@@ -67,7 +67,7 @@ def write_plots(out: Manifest, choice: Choice) -> None:
     """Every pair of objectives, and three of them in 3-D, in ``plots/``; nothing of one objective or an empty set."""
     if len(choice.sweep.names) < 2 or not choice.front.any():
         return
-    from raysim.report.plots import save
+    from raysim.report.plots.models import save
     from raysim.tune import plots
 
     for name, figure in plots.all_figures(choice):

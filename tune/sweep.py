@@ -21,7 +21,7 @@ from raysim.data.federation import Federation
 from raysim.engine.job import Outcome, Result
 from raysim.experiment.services import STARTING
 from raysim.experiment.session import Session, longest_silence
-from raysim.report.progress import phase, say, size_said
+from raysim.report.terminal.progress import phase, say, size_said
 from raysim.storage.manifest import Manifest
 from raysim.storage.results import SPLIT, choose_folder, split_table, write_run
 from raysim.storage.resume import held

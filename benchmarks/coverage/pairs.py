@@ -10,11 +10,11 @@ import numpy as np
 from benchmarks.coverage.tally import Tally
 from benchmarks.coverage.truth import Compared, Effects, Floats, compared
 from raysim.metrics.equity import paired_interval, worst_decile
+from raysim.statistics.differences.paired import Paired, paired
+from raysim.statistics.differences.simultaneous import adjusted, not_dominated
+from raysim.statistics.differences.worst_decile import worst_decile_difference
+from raysim.statistics.discrimination.patients import patient_covariance, patient_sums
 from raysim.statistics.levels import ALPHA
-from raysim.statistics.paired import Paired, paired
-from raysim.statistics.patients import patient_covariance, patient_sums
-from raysim.statistics.simultaneous import adjusted, not_dominated
-from raysim.statistics.worst_decile import worst_decile_difference
 
 MODELS = 6
 

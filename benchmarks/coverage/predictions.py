@@ -7,11 +7,11 @@ from scipy.special import expit, logit
 
 from benchmarks.coverage.tally import Tally
 from benchmarks.coverage.truth import shape, test_rows
+from raysim.statistics.chance.noise_floor import share_floor
 from raysim.statistics.clinical.calibration import Groups, binned, calibration, calibration_error, raw
 from raysim.statistics.clinical.calibration_spread import calibration_spread
 from raysim.statistics.clinical.thresholds import count, decision, net_benefit
 from raysim.statistics.convergence import convergence
-from raysim.statistics.noise_floor import share_floor
 
 SPREAD = 1.2
 """Standard deviation of predicted logits."""

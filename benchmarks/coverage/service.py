@@ -14,15 +14,15 @@ from scipy.special import expit
 from benchmarks.coverage.tally import Tally
 from benchmarks.coverage.truth import MEAN, Design, Floats, Served, designed, middle, scored, served
 from raysim.metrics.error_counts import error_counts
-from raysim.statistics.auroc import delong, placements
-from raysim.statistics.between_hospitals import between_hospitals
-from raysim.statistics.common_curve import common_curve
-from raysim.statistics.dispersion import Dispersion
-from raysim.statistics.drawn import Chance
-from raysim.statistics.group_gap import group_difference, group_gap
+from raysim.statistics.chance.dispersion import Dispersion
+from raysim.statistics.chance.drawn import Chance
+from raysim.statistics.chance.group_gap import group_difference, group_gap
+from raysim.statistics.chance.noise_floor import error_floor, noise_floor
+from raysim.statistics.discrimination.auroc import delong, placements
+from raysim.statistics.discrimination.common_curve import common_curve
 from raysim.statistics.intervals import auroc_interval, newcombe, score_interval
-from raysim.statistics.noise_floor import error_floor, noise_floor
-from raysim.statistics.size_slope import size_slope
+from raysim.statistics.meta_analysis.between_hospitals import between_hospitals
+from raysim.statistics.meta_analysis.size_slope import size_slope
 
 FLOOR_DRAWS = 200
 """Draws of each floor, as many as a run's."""

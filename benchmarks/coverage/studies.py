@@ -17,7 +17,7 @@ from benchmarks.coverage.service import ERRORS, errors, groups, service, single
 from benchmarks.coverage.tally import Tally
 from benchmarks.coverage.truth import Effects
 from raysim.report.panel import MANY_HOSPITALS
-from raysim.statistics.paired import FEW_HOSPITALS
+from raysim.statistics.differences.paired import FEW_HOSPITALS
 
 Simulate = Callable[[np.random.Generator, int], Tally]
 

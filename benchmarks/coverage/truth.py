@@ -13,8 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import expit, ndtr, ndtri
 
-from raysim.statistics.auroc import PairSums, Placements, pair_sums, placements
-from raysim.statistics.drawn import centres
+from raysim.statistics.chance.drawn import centres
+from raysim.statistics.discrimination.auroc import PairSums, Placements, pair_sums, placements
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]

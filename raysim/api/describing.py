@@ -15,7 +15,7 @@ from raysim.config.reading import Source
 from raysim.config.schema import COMPARED, Config
 from raysim.data.describe import Summary, render, summarise
 from raysim.data.federation import Federation
-from raysim.report.terminal import unlikeness_table
+from raysim.report.terminal.tables import unlikeness_table
 from raysim.strategies.shared.psi import EPSILON, Smoothing
 
 if TYPE_CHECKING:

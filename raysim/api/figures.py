@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 
 from raysim.experiment.comparison import for_plots
 from raysim.metrics.labels import reporting
-from raysim.report import plots
+from raysim.report.plots import models as plots
 
 
 class Figures(Mapping[str, Figure]):

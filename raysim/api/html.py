@@ -10,8 +10,8 @@ import pandas as pd
 
 from raysim.config.paths import shown
 from raysim.metrics.labels import reporting
-from raysim.report.terminal import ranking
-from raysim.statistics.paired import FEW_HOSPITALS
+from raysim.report.terminal.tables import ranking
+from raysim.statistics.differences.paired import FEW_HOSPITALS
 
 
 def page(title: str, content: str, sentences: Sequence[str], folder: Path) -> str:

@@ -22,7 +22,7 @@ from raysim.api.request import (
 from raysim.config import reading
 from raysim.config.reading import Source
 from raysim.config.schema import Config
-from raysim.report.progress import phase
+from raysim.report.terminal.progress import phase
 
 if TYPE_CHECKING:
     import pandas as pd

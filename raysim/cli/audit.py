@@ -55,7 +55,7 @@ def audit(
     from raysim.config import reading
     from raysim.core import bounded
     from raysim.experiment.audits.audit import audit as play
-    from raysim.report.progress import say, waiting
+    from raysim.report.terminal.progress import say, waiting
 
     console = console_of(json)
     with waiting(console, "playing the run and attacking it"):

@@ -11,7 +11,7 @@ from rich.console import Console
 from raysim.cli.options import places_of, print_json, show_end
 from raysim.config.schema import Config
 from raysim.core.errors import ConfigError
-from raysim.report.progress import say, waiting
+from raysim.report.terminal.progress import say, waiting
 from raysim.strategies.shared.psi import EPSILON, Smoothing, check_smoothing
 
 if TYPE_CHECKING:
@@ -85,7 +85,7 @@ def _told(result: Results) -> dict[str, Any]:
 
 
 def _show_run(result: RunResult, console: Console) -> None:
-    from raysim.report.terminal import run_table
+    from raysim.report.terminal.tables import run_table
 
     console.print(run_table(f"{result.strategy}, seed {result.seed}", result.models), markup=False)
     say(console, result.training)
@@ -93,7 +93,7 @@ def _show_run(result: RunResult, console: Console) -> None:
 
 def _show_comparison(result: ComparisonResult, console: Console) -> None:
     from raysim.report.sections import patient_clusters, patient_groups, virtual_time
-    from raysim.report.terminal import comparison_table
+    from raysim.report.terminal.tables import comparison_table
 
     config = result.config
     console.print(comparison_table(result.comparison, config.reference, console.width), markup=False)

@@ -18,7 +18,7 @@ Verbose = Annotated[bool, typer.Option("-v", "--verbose", help="Show tracebacks.
 def report(run: Run, hospital: Hospital = None, out: Out = None, verbose: Verbose = False) -> None:
     """Write the page of a run again, or that of one hospital."""
     greet()
-    from raysim.report.again import rewritten
+    from raysim.report.pages.again import rewritten
 
     page = rewritten(run, hospital, out)
     ungreet()

@@ -101,7 +101,7 @@ def ui(
     import webbrowser
 
     from raysim.core.errors import ConfigError
-    from raysim.report.progress import waiting
+    from raysim.report.terminal.progress import waiting
     from raysim.tracking.server import charts_of, newest_runs, serving
     from raysim.tracking.stores import NOWHERE, check_reachable, sqlite_path
     from raysim.tune.tracking import recorded

@@ -32,8 +32,8 @@ from raysim.metrics.error_counts import error_counts
 from raysim.metrics.labels import REGRESSION
 from raysim.metrics.score_counts import score_counts
 from raysim.metrics.segments import Segments
-from raysim.statistics.auroc import pair_sums, placements
-from raysim.statistics.sketches import sketches
+from raysim.statistics.discrimination.auroc import pair_sums, placements
+from raysim.statistics.discrimination.sketches import sketches
 from raysim.strategies.base import POOLED, Floats, HospitalRows, Ids
 from raysim.training.base import Model
 

@@ -26,8 +26,8 @@ from raysim.engine.stopping import Stopped, Stopping
 from raysim.metrics.error_counts import ErrorCounts
 from raysim.metrics.score_counts import ScoreCounts
 from raysim.privacy.statement import Statement
-from raysim.statistics.auroc import PairSums
 from raysim.statistics.convergence import Convergence, convergence
+from raysim.statistics.discrimination.auroc import PairSums
 from raysim.strategies.base import Division, Floats, Ids, Mask, Selection, State, Strategy
 from raysim.traffic.ledger import Bytes, Ledger
 from raysim.training.base import Layout
@@ -162,7 +162,7 @@ class Outcome:
     """What the attack changed; None without one."""
     sketches: dict[str, NDArray[Any]] = field(default_factory=dict)
     """Per model served, what each hospital's AUROC has in common with other models', ``[N, SUMS]``; see
-    :mod:`raysim.statistics.sketches`."""
+    :mod:`raysim.statistics.discrimination.sketches`."""
     privacy: Statement | None = None
     """What it has cost hospitals' privacy; None where nothing was promised."""
 

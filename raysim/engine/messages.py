@@ -16,7 +16,7 @@ from raysim.metrics.error_counts import ErrorCounts
 from raysim.metrics.score_counts import ScoreCounts
 from raysim.metrics.summed import SummedFigures
 from raysim.privacy.noisy_sums import Mechanism
-from raysim.statistics.auroc import PairSums
+from raysim.statistics.discrimination.auroc import PairSums
 from raysim.strategies.base import Division, Floats, Ids, LocalProblem, Mask, Question
 from raysim.training.base import Model, Optimizer
 from raysim.training.class_weights import ClassWeights

@@ -27,7 +27,7 @@ from raysim.report.hospital import clinical
 from raysim.report.judgement import noise
 from raysim.report.judgement.answer import answer_from
 from raysim.report.judgement.evidence import evidence
-from raysim.report.page import Page, Provenance, comparison_page, run_page
+from raysim.report.pages.page import Page, Provenance, comparison_page, run_page
 from raysim.report.sections import attacks, privacy, training, virtual_time
 from raysim.storage.manifest import Manifest
 from raysim.storage.results import SPLIT, hospitals_table, provenance, split_table, traffic, write_config

@@ -27,7 +27,7 @@ from raysim.config.reading import Source
 from raysim.config.schema import Config
 from raysim.core.errors import ConfigError
 from raysim.core.section import Section
-from raysim.report.progress import phase
+from raysim.report.terminal.progress import phase
 from raysim.storage.manifest import Manifest
 
 if TYPE_CHECKING:
@@ -174,9 +174,9 @@ def write_curve(
     titles: Mapping[str, str],
 ) -> Figure:
     """Write ``curve.csv`` and its pictures; returns the figure. ``titles``: what people call each label."""
-    from raysim.report import curve_plot as picture
-    from raysim.report.curve_figure import curve_figure
-    from raysim.report.plots import save
+    from raysim.report.figures.curve import curve_figure
+    from raysim.report.plots import curve as picture
+    from raysim.report.plots.models import save
 
     table = curve_table(hospitals[hospitals[f"n_{part}"] > 0], curve, lines)
     out.csv(FILE, table)

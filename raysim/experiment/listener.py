@@ -17,7 +17,7 @@ from raysim.experiment.one_run import Run
 from raysim.experiment.run_actors import Begun, Failed, RunActors, Spared
 from raysim.experiment.services import RunServices
 from raysim.report.sections import privacy
-from raysim.statistics.paired import FEW_HOSPITALS
+from raysim.statistics.differences.paired import FEW_HOSPITALS
 from raysim.storage import resume
 from raysim.storage.manifest import Manifest
 from raysim.tracking.client import DATA_TAGS, RUN_TAG

@@ -12,7 +12,7 @@ from rich.text import Text
 
 from raysim.config.nodes import inventory
 from raysim.experiment.plan import Plan, PlannedActor
-from raysim.report.terminal import titled
+from raysim.report.terminal.tables import titled
 
 SHOWN = 32
 """More actors than this are summed up by node."""

@@ -16,7 +16,7 @@ from raysim.experiment import unsent
 from raysim.experiment.run_actors import RunActors
 from raysim.experiment.run_placement import Load, at_once
 from raysim.experiment.session import Session, open_session
-from raysim.report.progress import RunProgress, phase, size_said
+from raysim.report.terminal.progress import RunProgress, phase, size_said
 from raysim.storage import resume
 from raysim.tracking.recording import Recorder
 

@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 
 from raysim.core.streams import stream
 from raysim.metrics.labels import TaskKind, reporting
-from raysim.statistics.paired import Limits, Paired, paired
-from raysim.statistics.worst_decile import worst_decile_difference
+from raysim.statistics.differences.paired import Limits, Paired, paired
+from raysim.statistics.differences.worst_decile import worst_decile_difference
 
 Floats = NDArray[np.float64]
 Key = tuple[str, str]

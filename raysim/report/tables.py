@@ -21,8 +21,8 @@ from raysim.core.streams import stream
 from raysim.metrics.equity import paired_difference, pareto_front
 from raysim.metrics.labels import CLASSIFICATION, reporting
 from raysim.report.panel import MANY_HOSPITALS, Panel
-from raysim.statistics.paired import FEW_HOSPITALS, paired
-from raysim.statistics.worst_decile import worst_decile_difference
+from raysim.statistics.differences.paired import FEW_HOSPITALS, paired
+from raysim.statistics.differences.worst_decile import worst_decile_difference
 
 KEYS = ["strategy", "model"]
 NAMES = (*KEYS, "hospital", "attribute", "group")
@@ -84,12 +84,11 @@ def differences(
     """Every strategy and model minus the baseline: ``strategy, model, figure, mean, std, pairs, low, high``.
 
     ``mean`` and ``std`` are over pairs of equal seeds. With ``hospitals`` the mean of the AUROC (MAE) is that of
-    :class:`raysim.statistics.paired.Paired`, over all hospitals and seeds that define both, which answer and figures
-    give too; ``low`` and ``high`` are then a 95 % interval: of that mean for hospitals like these, of
-    the worst decile that of :func:`raysim.statistics.worst_decile.worst_decile_difference`, from
-    :data:`raysim.report.panel.MANY_HOSPITALS` on. NaN else. Each holds by
-    itself; the answer's hold together. The baseline is that strategy's ``global`` model or, without one, its first. No
-    rows when the baseline was not run.
+    :class:`raysim.statistics.differences.paired.Paired`, over all hospitals and seeds that define both, which answer
+    and figures give too; ``low`` and ``high`` are then a 95 % interval: of that mean for hospitals like these, of the
+    worst decile that of :func:`raysim.statistics.differences.worst_decile.worst_decile_difference`, from
+    :data:`raysim.report.panel.MANY_HOSPITALS` on. NaN else. Each holds by itself; the answer's hold together. The
+    baseline is that strategy's ``global`` model or, without one, its first. No rows when the baseline was not run.
     """
     figures, kind = complete(per_seed), reporting(per_seed)
     names = ["strategy", "model", "figure", "mean", "std", "pairs", "low", "high"]

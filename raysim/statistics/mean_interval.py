@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike
 
-from raysim.statistics.paired import Limits
+from raysim.statistics.differences.paired import Limits
 
 
 def mean_interval(

@@ -3,7 +3,7 @@
 Seeds test many of the same patients, and nobody tells the server which. The patients' part of the interval is therefore
 as wide as if all seeds had tested the same ones: the mean reach of the seeds' own intervals. That part and the seeds'
 are squared and added, each with the quantile of its own degrees of freedom, as for the mean of all hospitals
-(:meth:`raysim.statistics.paired.Paired.fixed`). Definitions: ``docs/statistics.md``.
+(:meth:`raysim.statistics.differences.paired.Paired.fixed`). Definitions: ``docs/statistics.md``.
 """
 
 from __future__ import annotations

@@ -28,10 +28,10 @@ from raysim.engine import timing
 from raysim.engine.job import Outcome, Round
 from raysim.engine.measuring import subgroups
 from raysim.metrics.predictions import predictions
-from raysim.statistics.auroc import delong_of_sums
-from raysim.statistics.between_hospitals import between_hospitals
-from raysim.statistics.common_curve import common_curve
+from raysim.statistics.discrimination.auroc import delong_of_sums
+from raysim.statistics.discrimination.common_curve import common_curve
 from raysim.statistics.intervals import auroc_interval
+from raysim.statistics.meta_analysis.between_hospitals import between_hospitals
 from raysim.storage import attack_tables, clinical_tables, patient_tables, served
 from raysim.storage.manifest import NAME, Manifest
 from raysim.strategies.base import Floats

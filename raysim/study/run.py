@@ -17,7 +17,7 @@ from raysim.config.schema import Config
 from raysim.core.errors import ConfigError, DataError
 from raysim.core.plain_yaml import dumped
 from raysim.data.sources.pooled import Pooled
-from raysim.report.progress import phase
+from raysim.report.terminal.progress import phase
 from raysim.storage.manifest import Manifest
 from raysim.storage.results import choose_folder
 from raysim.study.grid import cells, check_feasible, measure
@@ -96,7 +96,7 @@ def _source(config: Config) -> Pooled:
 
 
 def _write(folder: Path, config: Config, study: Study, table: pd.DataFrame, shares: pd.DataFrame, note: str) -> None:
-    from raysim.report import plots
+    from raysim.report.plots import models as plots
     from raysim.study import plots as study_plots
     from raysim.study.page import study_page
 

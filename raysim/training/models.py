@@ -51,7 +51,7 @@ def build_model(
         return bound
     # a module's class exists only where its file has imported torch, so there is no need to import it to find out
     if "torch" in sys.modules and issubclass(cls, sys.modules["torch"].nn.Module):
-        from raysim.training.kernels.generic import bind_module
+        from raysim.training.kernels.modules.generic import bind_module
 
         return bind_module(cls, n_features, n_classes, options=options, init=init, device=device, precision=precision)
     raise ConfigError(f"model: {cls.__qualname__} is neither a torch.nn.Module nor a family with a method 'bind'")

@@ -16,7 +16,7 @@ from raysim.data.rearranged import copies, halves
 from raysim.experiment.audits import shadows
 from raysim.experiment.runs import Experiment
 from raysim.experiment.session import open_session
-from raysim.report.audit import by_size, lead
+from raysim.report.pages.audit import by_size, lead
 from tests.audit.test_command import ROOT, audited, federation
 
 SMALL = ["data.hospitals=8", "data.rows=300", "training.rounds=3", "training.batch_size=0", "evaluation.every=0"]

@@ -22,7 +22,7 @@ from raysim.core import registry
 from raysim.core.errors import ConfigError
 from raysim.core.package import __version__
 from raysim.engine.job import Round
-from raysim.report.progress import RunProgress, phase, time_left
+from raysim.report.terminal.progress import RunProgress, phase, time_left
 
 SMALL = ["data.hospitals=6", "data.rows=300", "training.rounds=1", "tracking.uri=none"]
 ROOT = Path(__file__).parents[2]

@@ -21,8 +21,8 @@ from raysim.core.streams import stream
 from raysim.data.build import build
 from raysim.data.folds import deal
 from raysim.data.split import Split, number
-from raysim.report.terminal import comparison_table as terminal_table
-from tests.data.sources import fixed, records
+from raysim.report.terminal.tables import comparison_table as terminal_table
+from tests.data.written import fixed, records
 
 NAMES = ("a", "b", "c", "d")
 

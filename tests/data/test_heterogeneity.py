@@ -30,7 +30,7 @@ from raysim.data.heterogeneity import (
     label_psi,
     quantity,
 )
-from raysim.report.terminal import unlikeness_table
+from raysim.report.terminal.tables import unlikeness_table
 from raysim.strategies.shared.psi import size_terms
 from tests.conftest import MakeFederation, store
 

@@ -22,10 +22,10 @@ from raysim.data.sources.synthetic import Synthetic
 from raysim.data.sources.table import Table
 from raysim.data.split import Split
 from raysim.metrics.labels import CLASSIFICATION, REGRESSION
-from raysim.report.terminal import unlikeness_table
-from tests.data.sources import Fixed, fixed, records
-from tests.data.test_eicu_folder import Rows, everything, patient, row, write
-from tests.data.test_eicu_leaks import POISON, same_bytes
+from raysim.report.terminal.tables import unlikeness_table
+from tests.data.sources.test_eicu_folder import Rows, everything, patient, row, write
+from tests.data.sources.test_eicu_leaks import POISON, same_bytes
+from tests.data.written import Fixed, fixed, records
 
 HALF = Split(train=0.5, test=0.5)
 LABELS = [0.25, -3.0, 1e-3, 1234.5, 0.1, 7.0, 2.5, 16777217.0]

@@ -130,7 +130,7 @@ def program(folder: Path, text: str) -> Done:
         ("run", "raysim.experiment.runs"),
         ("run", "raysim.experiment.comparison"),
         ("curve", "matplotlib.figure"),
-        ("curve", "raysim.report.curve_plot"),
+        ("curve", "raysim.report.plots.curve"),
     ],
 )
 def test_a_command_that_is_terminated_while_it_imports(command: str, moment: str, tmp_path: Path):

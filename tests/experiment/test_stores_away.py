@@ -24,7 +24,7 @@ from rich.console import Console
 from raysim.core.errors import ResourceError
 from raysim.engine.job import Round
 from raysim.experiment import curve
-from raysim.report.progress import RunProgress
+from raysim.report.terminal.progress import RunProgress
 from raysim.tracking import recording
 from tests.conftest import empty_store
 from tests.storage.test_resume import SMALL, go_on, here, start

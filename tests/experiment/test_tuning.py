@@ -22,7 +22,7 @@ from raysim.config.sections.training import TuneSection
 from raysim.core.errors import ConfigError
 from raysim.experiment import tuning
 from raysim.experiment.tuning import Trial, Tried, table
-from raysim.report.progress import RunProgress
+from raysim.report.terminal.progress import RunProgress
 
 SMALL: dict[str, Any] = {
     "data": {

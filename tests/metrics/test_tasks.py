@@ -16,8 +16,10 @@ from raysim.metrics.equity import error_equity, paired_interval, worst_decile
 from raysim.metrics.labels import CLASSIFICATION, REGRESSION, reporting
 from raysim.metrics.measures import ERRORS, regression_figures
 from raysim.metrics.summary import error_metrics
-from raysim.report import contents, page, plots, tables
+from raysim.report import tables
 from raysim.report.judgement import answer
+from raysim.report.pages import contents, page
+from raysim.report.plots import models as plots
 from tests.report.pages import PROVENANCE, assert_sound
 
 

@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 
 from raysim.metrics.equity import equity
-from raysim.report import page
+from raysim.report.pages import page
 
 HOSTILE = "St. <b>Bold</b> & \"Sons\" <script>alert('x')</script>"
 SERVED = {

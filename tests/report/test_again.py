@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from raysim.core.errors import ConfigError
-from raysim.report import page
-from raysim.report.again import rewritten
+from raysim.report.pages import page
+from raysim.report.pages.again import rewritten
 from tests.report.pages import PROVENANCE, frames
 
 NAMES = (

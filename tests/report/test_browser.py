@@ -20,7 +20,7 @@ from raysim.core.errors import ConfigError
 from raysim.engine.job import Result
 from raysim.experiment import comparison
 from raysim.experiment.runs import Experiment
-from raysim.report.again import rewritten
+from raysim.report.pages.again import rewritten
 from raysim.storage.manifest import Manifest
 
 CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome")

@@ -14,7 +14,7 @@ from scipy.special import stdtrit
 from raysim.config.sections.evaluation import ClinicalSection
 from raysim.core.csv_files import write_csv
 from raysim.engine.job import Result
-from raysim.report.curve_figure import curve_figure
+from raysim.report.figures.curve import curve_figure
 from raysim.report.hospital import clinical, your_hospital
 from raysim.report.naming import with_interval
 from raysim.storage.clinical_tables import tables

@@ -15,7 +15,8 @@ import pytest
 
 from raysim.experiment import comparison
 from raysim.metrics.labels import CLASSIFICATION
-from raysim.report import figures, naming, svg, tables
+from raysim.report import naming, svg, tables
+from raysim.report.figures import models as figures
 from raysim.report.hospital import gains
 from raysim.report.judgement import decision
 from raysim.report.judgement.answer import answer_from

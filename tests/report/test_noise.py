@@ -14,10 +14,11 @@ import pytest
 from raysim.engine.job import Result
 from raysim.engine.messages import ModelSpec
 from raysim.experiment.noise_beside import NoiseBeside
-from raysim.report import contents, tables
+from raysim.report import tables
 from raysim.report.judgement import noise
 from raysim.report.judgement.answer import answer
 from raysim.report.naming import signed
+from raysim.report.pages import contents
 from raysim.strategies.one_model.fedavg import FedAvg
 from tests.conftest import MakeFederation, play, store
 from tests.statistics.federations import sums

@@ -16,7 +16,8 @@ from hypothesis import strategies as st
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
-from raysim.report import plots, tables
+from raysim.report import tables
+from raysim.report.plots import models as plots
 from raysim.report.svg.chart import spread
 from tests.report.pages import frames
 
@@ -103,7 +104,7 @@ def test_no_picture_fails(case: str, tmp_path: Path) -> None:
 
 
 def test_pictures_leave_pyplot_alone() -> None:
-    code = "import sys, raysim.report.page; sys.exit('matplotlib.pyplot' in sys.modules)"
+    code = "import sys, raysim.report.pages.page; sys.exit('matplotlib.pyplot' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 

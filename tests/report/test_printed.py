@@ -18,10 +18,10 @@ from raysim.config import reading
 from raysim.core import registry
 from raysim.core.errors import ConfigError
 from raysim.engine.job import Round
-from raysim.report import progress
 from raysim.report.sections import patient_groups, virtual_time
 from raysim.report.tables import read_csv
-from raysim.report.terminal import comparison_table, titled
+from raysim.report.terminal import progress
+from raysim.report.terminal.tables import comparison_table, titled
 from raysim.storage.manifest import Manifest
 from tests.report.pages import Page
 

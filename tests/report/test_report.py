@@ -11,9 +11,11 @@ from types import ModuleType
 import pandas as pd
 import pytest
 
-from raysim.report import contents, page, plots, tables
+from raysim.report import tables
 from raysim.report.judgement import answer
+from raysim.report.pages import contents, page
 from raysim.report.panel import Panel
+from raysim.report.plots import models as plots
 from tests.report.pages import PROVENANCE, SERVED, assert_sound, frames
 
 

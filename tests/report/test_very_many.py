@@ -9,8 +9,8 @@ import pytest
 
 import raysim
 from raysim.core.errors import ConfigError
-from raysim.report import page
-from raysim.report.again import rewritten
+from raysim.report.pages import page
+from raysim.report.pages.again import rewritten
 
 SETTINGS = {
     "data": {"hospitals": 6, "rows": 900, "features": 6},

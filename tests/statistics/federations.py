@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from scipy.special import ndtri
 
-from raysim.statistics.auroc import PairSums, pair_sums
+from raysim.statistics.discrimination.auroc import PairSums, pair_sums
 
 
 def scored(rng, events, non_events, auroc, event_sd=1.0):

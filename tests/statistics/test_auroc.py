@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.metrics import roc_auc_score
 
-from raysim.statistics.auroc import PairSums, delong, delong_of_sums, pair_sums, placements, u_statistics
+from raysim.statistics.discrimination.auroc import PairSums, delong, delong_of_sums, pair_sums, placements, u_statistics
 
 Y = [1] * 5 + [0] * 7
 A = [0.9, 0.8, 0.55, 0.4, 0.7, 0.6, 0.5, 0.4, 0.3, 0.2, 0.1, 0.35]

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 from scipy.integrate import quad
 
-from raysim.statistics.between_hospitals import between_hospitals
-from raysim.statistics.common_curve import common_curve
-from raysim.statistics.shrinkage import posterior
-from raysim.statistics.spread import Mean, hartung_knapp, paule_mandel, shrink
+from raysim.statistics.discrimination.common_curve import common_curve
+from raysim.statistics.meta_analysis.between_hospitals import between_hospitals
+from raysim.statistics.meta_analysis.shrinkage import posterior
+from raysim.statistics.meta_analysis.spread import Mean, hartung_knapp, paule_mandel, shrink
 from tests.statistics.federations import sums
 
 EVENTS, NON_EVENTS = [20, 1, 60, 30, 12, 0, 25], [80, 16, 90, 30, 70, 9, 300]

@@ -25,7 +25,7 @@ from raysim.statistics.clinical.calibration import (
 )
 from raysim.statistics.clinical.calibration_spread import calibration_chance, calibration_spread
 from raysim.statistics.clinical.thresholds import Counts, count, decision, net_benefit, threshold_at_specificity
-from raysim.statistics.spread import hartung_knapp, paule_mandel
+from raysim.statistics.meta_analysis.spread import hartung_knapp, paule_mandel
 
 Y = [1] * 5 + [0] * 7
 P = [0.9, 0.8, 0.55, 0.4, 0.7, 0.6, 0.5, 0.4, 0.3, 0.2, 0.1, 0.35]

@@ -7,8 +7,8 @@ import pytest
 from scipy.integrate import quad
 from scipy.stats import norm
 
-from raysim.statistics.auroc import PairSums, pair_sums
-from raysim.statistics.common_curve import _mean, binormal_components, binormal_event_sd, common_curve
+from raysim.statistics.discrimination.auroc import PairSums, pair_sums
+from raysim.statistics.discrimination.common_curve import _mean, binormal_components, binormal_event_sd, common_curve
 from raysim.statistics.intervals import hanley_mcneil
 from tests.statistics.federations import scored, sums
 

@@ -7,8 +7,8 @@ from itertools import permutations
 import numpy as np
 import pytest
 
-from raysim.statistics.drawn import centres, federations
-from raysim.statistics.group_gap import error_gap, group_difference, group_gap
+from raysim.statistics.chance.drawn import centres, federations
+from raysim.statistics.chance.group_gap import error_gap, group_difference, group_gap
 from raysim.statistics.intervals import Interval, auroc_interval, difference_interval
 from tests.statistics.federations import sums
 

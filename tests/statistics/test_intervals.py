@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from scipy.special import ndtri
 from scipy.stats import binom
 
-from raysim.statistics.auroc import delong, placements
+from raysim.statistics.discrimination.auroc import delong, placements
 from raysim.statistics.intervals import (
     Interval,
     auroc_interval,

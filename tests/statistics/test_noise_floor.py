@@ -10,17 +10,17 @@ from numpy.testing import assert_array_equal
 from scipy.special import expit, ndtri
 
 from raysim.metrics.equity import equity
-from raysim.statistics.common_curve import common_curve
-from raysim.statistics.dispersion import Dispersion
-from raysim.statistics.drawn import Chance, centres, federations
-from raysim.statistics.inversion import TAUS, invert, visible
-from raysim.statistics.noise_floor import (
+from raysim.statistics.chance.dispersion import Dispersion
+from raysim.statistics.chance.drawn import Chance, centres, federations
+from raysim.statistics.chance.inversion import TAUS, invert, visible
+from raysim.statistics.chance.noise_floor import (
     STAGE,
     noise_floor,
     over_seeds,
     true_range,
     weighted_squares,
 )
+from raysim.statistics.discrimination.common_curve import common_curve
 from tests.statistics.federations import sums
 
 EVENTS = np.array([1, 2, 6, 30, 5, 9, 3, 12, 40, 7, 15, 8])
@@ -67,7 +67,7 @@ def test_models_that_share_chance_are_drawn_as_each_by_itself(monkeypatch):
         for ours, wanted in zip(drawn(*given, chance), drawn(*given, np.random.default_rng(7)), strict=True):
             assert_array_equal(ours, wanted)
         assert len(made) == starts
-    monkeypatch.setattr("raysim.statistics.drawn.BLOCK", 1000)
+    monkeypatch.setattr("raysim.statistics.chance.drawn.BLOCK", 1000)
     for common in (0.8, 0.7):
         given = EVENTS, NON_EVENTS, common, 1.3, [0.0, 0.4], 30
         for ours, wanted in zip(drawn(*given, chance), drawn(*given, np.random.default_rng(7)), strict=True):

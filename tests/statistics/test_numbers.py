@@ -13,12 +13,12 @@ from typing import Any
 import pytest
 
 from raysim.metrics.equity import paired_interval
+from raysim.statistics.chance.group_gap import error_gap, group_gap
+from raysim.statistics.chance.noise_floor import error_floor, noise_floor, share_floor
 from raysim.statistics.clinical.calibration import binned, brier, calibration_error
 from raysim.statistics.clinical.calibration_spread import calibration_chance, calibration_spread
-from raysim.statistics.group_gap import error_gap, group_gap
-from raysim.statistics.noise_floor import error_floor, noise_floor, share_floor
-from raysim.statistics.spread import hartung_knapp
-from raysim.statistics.worst_decile import worst_decile_difference
+from raysim.statistics.differences.worst_decile import worst_decile_difference
+from raysim.statistics.meta_analysis.spread import hartung_knapp
 
 NUMBERS: dict[str, dict[str, Any]] = {
     "levels": {"LEVEL": 0.95, "ALPHA": 0.05, "POWER": 0.8, "Z": 1.959963984540054},

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from scipy.stats import norm
 from scipy.stats import t as student
 
-from raysim.statistics.auroc import delong, placements
-from raysim.statistics.paired import Limits, equivalent, paired, resplit_interval
-from raysim.statistics.patients import patient_covariance, patient_sums
+from raysim.statistics.differences.paired import Limits, equivalent, paired, resplit_interval
+from raysim.statistics.discrimination.auroc import delong, placements
+from raysim.statistics.discrimination.patients import patient_covariance, patient_sums
 from tests.statistics.federations import scored
 
 D, R = np.array([0.03, 0.01, 0.06, -0.02]), np.array([100, 50, 30, 20])

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from raysim.statistics.paired import paired
-from raysim.statistics.simultaneous import adjusted, not_dominated, recommended, unbeaten
+from raysim.statistics.differences.paired import paired
+from raysim.statistics.differences.simultaneous import adjusted, not_dominated, recommended, unbeaten
 
 
 def differences(rng, hospitals, effects, seeds=1):

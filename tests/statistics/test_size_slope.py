@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy.stats import t as student
 
-from raysim.statistics.size_slope import SizeSlope, size_slope
+from raysim.statistics.meta_analysis.size_slope import SizeSlope, size_slope
 
 A = [0.95, 0.91, 0.90, 0.88, 0.86, 0.93, 0.70, 0.92, 0.89, 0.85, 0.94, 0.87]
 N = [900, 500, 420, 300, 150, 700, 40, 610, 330, 120, 800, 200]

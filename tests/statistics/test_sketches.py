@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from raysim.core.streams import stream
-from raysim.statistics import sketches as module
-from raysim.statistics.auroc import delong, delong_of_sums, pair_sums, placements
+from raysim.statistics.discrimination import sketches as module
+from raysim.statistics.discrimination.auroc import delong, delong_of_sums, pair_sums, placements
+from raysim.statistics.discrimination.sketches import SUMS, correlation, paired_interval, sketches
 from raysim.statistics.intervals import Interval, auroc_interval
-from raysim.statistics.sketches import SUMS, correlation, paired_interval, sketches
 
 
 def hospitals(rng: np.random.Generator, sizes: list[int], shift: float = 0.0) -> tuple[np.ndarray, ...]:

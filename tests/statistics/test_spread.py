@@ -7,7 +7,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from raysim.statistics.spread import (
+from raysim.statistics.meta_analysis.spread import (
     cochran_q,
     dersimonian_laird,
     hartung_knapp,

@@ -7,7 +7,7 @@ import pytest
 
 from raysim.metrics.equity import paired_interval
 from raysim.report.panel import Panel
-from raysim.statistics.worst_decile import worst_decile_difference
+from raysim.statistics.differences.worst_decile import worst_decile_difference
 from tests.report.test_answer import frames
 
 H = 40

@@ -13,7 +13,7 @@ from raysim.strategies.base import HospitalRows
 from raysim.strategies.hospital_clusters.chip import Chip
 from raysim.strategies.shared.clustering import members
 from raysim.strategies.shared.signatures import Block, Signature, signature_matrix, standardise
-from tests.strategies.test_clust_psi import hospital, view_of
+from tests.strategies.hospital_clusters.test_clust_psi import hospital, view_of
 
 ROOT = np.sqrt(1.5)
 """What three numbers at equal distances are standardised to: -ROOT, 0, ROOT."""

@@ -41,7 +41,7 @@ from raysim.strategies.selections.power_of_choice import PowerOfChoice
 from raysim.strategies.selections.sampling import Uniform
 from raysim.traffic.ledger import TOLD, Bytes, Ledger
 from tests.conftest import MakeFederation, job_of, play, store, with_patients
-from tests.strategies.test_clust_psi import hospital, view_of
+from tests.strategies.hospital_clusters.test_clust_psi import hospital, view_of
 
 SIZES = [3, 2, 0, 3, 1]
 N, T, D = 5, 4, 4

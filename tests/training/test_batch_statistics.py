@@ -20,7 +20,7 @@ from raysim.strategies.one_model.adaptive import FedAdagrad
 from raysim.strategies.one_model.fedavg import FedAvg
 from raysim.strategies.one_model.fedprox import FedProx
 from raysim.training.base import Optimizer, Task
-from raysim.training.kernels.generic import ModuleModel
+from raysim.training.kernels.modules.generic import ModuleModel
 from raysim.training.models import build_model
 from tests.conftest import MakeFederation, play
 

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from raysim.training.base import ContrastTerm, Model, Optimizer, Task
 from raysim.training.kernels.batched import Cohort, Dense
 from raysim.training.kernels.contrast import add_gradient, directions
-from raysim.training.kernels.generic import ModuleModel
+from raysim.training.kernels.modules.generic import ModuleModel
 from raysim.training.models import build_model
 from tests.training.test_kernels import HIDDEN, close, kernel, make_tasks, plain_loop
 

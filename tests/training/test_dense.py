@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from raysim.core.streams import stream
 from raysim.training.base import Optimizer, Task
-from raysim.training.kernels import generic
+from raysim.training.kernels.modules import generic
 from raysim.training.models import build_model
 from raysim.training.networks import dense
 from raysim.training.networks.dense import Dense, Product, by_numpy

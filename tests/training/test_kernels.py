@@ -20,8 +20,8 @@ from raysim.core.streams import stream
 from raysim.training.base import Model, Optimizer, Task
 from raysim.training.kernels import batched
 from raysim.training.kernels.batched import Cohort, Dense
-from raysim.training.kernels.generic import ModuleModel
-from raysim.training.kernels.vmapped import Vmapped
+from raysim.training.kernels.modules.generic import ModuleModel
+from raysim.training.kernels.modules.vmapped import Vmapped
 from raysim.training.models import build_model
 
 HIDDEN = (5, 4)

@@ -15,8 +15,8 @@ from torch import Tensor, nn
 
 from raysim.core.errors import ConfigError
 from raysim.training.base import Optimizer, Task
-from raysim.training.kernels.as_module import dense
 from raysim.training.kernels.logistic import LogisticModel
+from raysim.training.kernels.modules.exported import dense
 from raysim.training.losses import row_losses
 from raysim.training.models import build_model
 

@@ -16,11 +16,11 @@ from torch import Tensor, nn
 from raysim.core.errors import ConfigError
 from raysim.core.streams import stream
 from raysim.training.base import Optimizer, Task
-from raysim.training.kernels import generic
 from raysim.training.kernels.batched import Cohort
-from raysim.training.kernels.generic import ModuleModel
-from raysim.training.kernels.lookup import condense
-from raysim.training.kernels.vmapped import Vmapped
+from raysim.training.kernels.modules import generic
+from raysim.training.kernels.modules.generic import ModuleModel
+from raysim.training.kernels.modules.lookup import condense
+from raysim.training.kernels.modules.vmapped import Vmapped
 from raysim.training.models import build_model
 from raysim.training.networks.dropout import Dropout, mask
 from raysim.training.networks.images import CifarCnn, FashionCnn

@@ -18,7 +18,7 @@ from torch.func import functional_call
 
 from raysim.training.base import Moments, Optimizer, Task
 from raysim.training.kernels.batched import Cohort, Dense
-from raysim.training.kernels.generic import ModuleModel
+from raysim.training.kernels.modules.generic import ModuleModel
 from raysim.training.models import build_model
 from tests.training.test_kernels import FAMILIES, Linear, Perceptron, close, kernel, make_tasks, plain_loop
 

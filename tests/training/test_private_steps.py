@@ -16,8 +16,8 @@ from raysim.core.streams import Streams, stream
 from raysim.training.base import ContrastTerm, Moments, Optimizer, Task
 from raysim.training.canaries import CanaryModel
 from raysim.training.kernels.batches import of_private
-from raysim.training.kernels.by_row import chunks, descend
-from raysim.training.kernels.generic import ModuleModel
+from raysim.training.kernels.modules.by_row import chunks, descend
+from raysim.training.kernels.modules.generic import ModuleModel
 from raysim.training.models import build_model
 from raysim.training.private import Coins, PrivateSteps, drawn, heads
 from tests.training.families import MODELS, Normed

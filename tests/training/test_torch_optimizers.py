@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from raysim.training.base import Layout, Moments
-from raysim.training.kernels.torch_optimizers import make_solver
+from raysim.training.kernels.modules.optimizers import make_solver
 
 SHAPES = ((3, 2), (5,), (2,))
 LAYOUT = Layout(("a", "b", "c"), SHAPES, 0)

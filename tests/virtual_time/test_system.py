@@ -41,7 +41,7 @@ from raysim.virtual_time.hospitals import resolve
 from raysim.virtual_time.unreliable import check_progress
 from tests.conftest import MakeFederation, job_of, play, with_patients
 from tests.storage.test_checkpoint import same
-from tests.strategies.event_loop import trained
+from tests.strategies.asynchronous.event_loop import trained
 from tests.strategies.test_identities import assert_different, assert_same
 from tests.virtual_time.unreliable import MODEL, SIZES, moments, seconds, system, trace
 

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 
 from raysim.report import svg
-from raysim.report.contents import Cell, Row
-from raysim.report.page import render
+from raysim.report.pages.contents import Cell, Row
+from raysim.report.pages.page import render
 from raysim.tune.choice import Choice
 from raysim.tune.page.figures import figures, student, title
 from raysim.tune.pareto import signed

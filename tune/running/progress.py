@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.live import Live
 from rich.table import Table
 
-from raysim.report.progress import time_left
+from raysim.report.terminal.progress import time_left
 from raysim.tune.journal import Finished
 from raysim.tune.settings import Sweep
 

@@ -20,9 +20,9 @@ from raysim.metrics.error_counts import ErrorCounts, merged
 from raysim.metrics.measures import pooled_auroc
 from raysim.metrics.score_counts import ScoreCounts, in_order
 from raysim.metrics.segments import ranges
-from raysim.statistics.auroc import PairSums
 from raysim.statistics.clinical.figures import calibration_metrics
-from raysim.statistics.sketches import SUMS
+from raysim.statistics.discrimination.auroc import PairSums
+from raysim.statistics.discrimination.sketches import SUMS
 from raysim.strategies.base import OWN, Floats, Ids
 from raysim.traffic.exchange import Traffic
 from raysim.traffic.ledger import LOSS_SCALARS, MEASURED

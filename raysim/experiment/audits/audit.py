@@ -36,10 +36,10 @@ from raysim.experiment.audits.canary_audit import can_be_marked, watched
 from raysim.experiment.audits.shadows import Opened, outputs_of_shadows
 from raysim.experiment.runs import Experiment
 from raysim.experiment.session import Session, open_session
-from raysim.statistics.auroc import delong, placements
+from raysim.statistics.discrimination.auroc import delong, placements
 from raysim.statistics.intervals import auroc_interval
-from raysim.statistics.size_slope import size_slope
-from raysim.statistics.spread import paule_mandel
+from raysim.statistics.meta_analysis.size_slope import size_slope
+from raysim.statistics.meta_analysis.spread import paule_mandel
 from raysim.training.base import Model, Optimizer, Task
 from raysim.training.kernels.clipped import DenseLayers
 
@@ -317,7 +317,7 @@ def _federation_figures(rows: pd.DataFrame) -> dict[str, Any]:
 
 def _write(experiment: Experiment, result: Audit) -> Path:
     from raysim.experiment.comparison import page_provenance
-    from raysim.report.audit import audit_page
+    from raysim.report.pages.audit import audit_page
     from raysim.storage.manifest import Manifest
     from raysim.storage.results import write_config
 

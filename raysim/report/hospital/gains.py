@@ -1,8 +1,8 @@
 """What each hospital gains by federating, the mean over seeds, with an interval over its patients and the seeds.
 
 A gain is a hospital's AUROC under one model less that under another, on the same test rows. A seed's interval comes
-from what the hospital sends of both models (:mod:`raysim.statistics.sketches`): rows and predictions stay there. Those
-of several seeds become one by :mod:`raysim.statistics.over_seeds`.
+from what the hospital sends of both models (:mod:`raysim.statistics.discrimination.sketches`): rows and predictions
+stay there. Those of several seeds become one by :mod:`raysim.statistics.over_seeds`.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from raysim.engine.job import Outcome, Result
 from raysim.metrics.labels import TaskKind
 from raysim.report import svg
 from raysim.report.naming import MODELS, Key, number
-from raysim.statistics.auroc import delong_of_sums
+from raysim.statistics.discrimination.auroc import delong_of_sums
+from raysim.statistics.discrimination.sketches import correlation, paired_interval
 from raysim.statistics.intervals import Interval, auroc_interval
 from raysim.statistics.over_seeds import over_seeds
-from raysim.statistics.sketches import correlation, paired_interval
 
 Floats = NDArray[np.float64]
 

@@ -17,7 +17,7 @@ from raysim.metrics.labels import reporting
 from raysim.report.judgement.evidence import Evidence, evidence
 from raysim.report.judgement.noise import Noise
 from raysim.report.panel import Key
-from raysim.statistics.paired import Limits
+from raysim.statistics.differences.paired import Limits
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from raysim.report.judgement.answer import Answer, possible
 from raysim.report.judgement.evidence import Evidence
 from raysim.report.naming import Key, number, times, with_interval
 from raysim.report.tables import KEYS
-from raysim.statistics.paired import Limits
+from raysim.statistics.differences.paired import Limits
 
 NONE = Limits(float("nan"), float("nan"))
 

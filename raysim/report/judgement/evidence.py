@@ -2,8 +2,8 @@
 
 Differences are those of the headline figure (AUROC, or MAE) between two models at the same hospitals, weighted by test
 rows, with intervals for hospitals like these, in which patients and training seeds vary too
-(:mod:`raysim.statistics.paired`). Claims come from intervals that hold together for all pairs of strategies
-(:mod:`raysim.statistics.simultaneous`), and never from one training seed. Strategies that ended with
+(:mod:`raysim.statistics.differences.paired`). Claims come from intervals that hold together for all pairs of strategies
+(:mod:`raysim.statistics.differences.simultaneous`), and never from one training seed. Strategies that ended with
 equal models are one entry. References (``yardstick``) are no ways of federating and take no part in the claims.
 """
 
@@ -20,9 +20,9 @@ from numpy.typing import NDArray
 from raysim.metrics.labels import TaskKind, reporting
 from raysim.report.panel import Key, Panel
 from raysim.report.tables import KEYS, baseline_of, comparison, complete, labels
+from raysim.statistics.differences.paired import Limits, Paired
+from raysim.statistics.differences.simultaneous import adjusted, not_dominated
 from raysim.statistics.levels import ALPHA
-from raysim.statistics.paired import Limits, Paired
-from raysim.statistics.simultaneous import adjusted, not_dominated
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,7 @@
 """How much of the differences between hospitals, and between groups of patients, equal service would show too.
 
 Runs with other seeds test on largely the same patients, so their figures are no independent evidence: tests and
-intervals come from the first seed alone, which is named (:mod:`raysim.statistics.noise_floor`).
+intervals come from the first seed alone, which is named (:mod:`raysim.statistics.chance.noise_floor`).
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ from raysim.core.streams import stream
 from raysim.engine.job import Outcome, Result
 from raysim.engine.measuring.subgroups import UNKNOWN
 from raysim.metrics.labels import REGRESSION, TaskKind
-from raysim.statistics.auroc import PairSums
-from raysim.statistics.common_curve import common_curve
-from raysim.statistics.drawn import Chance
-from raysim.statistics.group_gap import GroupGap, error_gap, group_difference, group_gap
+from raysim.statistics.chance.drawn import Chance
+from raysim.statistics.chance.group_gap import GroupGap, error_gap, group_difference, group_gap
+from raysim.statistics.chance.inversion import Estimate
+from raysim.statistics.chance.noise_floor import NoiseFloor, error_floor, noise_floor
+from raysim.statistics.discrimination.auroc import PairSums
+from raysim.statistics.discrimination.common_curve import common_curve
 from raysim.statistics.intervals import hanley_mcneil
-from raysim.statistics.inversion import Estimate
 from raysim.statistics.levels import ALPHA
-from raysim.statistics.noise_floor import NoiseFloor, error_floor, noise_floor
-from raysim.statistics.size_slope import SizeSlope, size_slope
-from raysim.statistics.spread import paule_mandel
+from raysim.statistics.meta_analysis.size_slope import SizeSlope, size_slope
+from raysim.statistics.meta_analysis.spread import paule_mandel
 
 DRAWS = 200
 """Federations drawn for each true spread that is tried, and for gaps: a third of a second for 208 hospitals."""

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 import pandas as pd
 
-from raysim.report.contents import Cell, Row
+from raysim.report.pages.contents import Cell, Row
 from raysim.report.tables import KEYS
 
 # figure, heading, larger is better

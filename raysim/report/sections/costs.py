@@ -10,7 +10,7 @@ import pandas as pd
 from raysim.engine.job import Result
 from raysim.metrics.labels import reporting
 from raysim.report import svg
-from raysim.report.figures import Looks, Names
+from raysim.report.figures.models import Looks, Names
 from raysim.report.naming import Key, number, size
 from raysim.report.tables import KEYS
 

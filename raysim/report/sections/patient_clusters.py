@@ -18,7 +18,7 @@ from rich.table import Table
 from raysim.metrics.labels import reporting
 from raysim.report import svg
 from raysim.report.tables import KEYS, baseline_of, labels, margins, read_csv
-from raysim.report.terminal import titled
+from raysim.report.terminal.tables import titled
 
 SHADES = (0.12, 0.45, 0.25)
 """Of areas from the bottom up, so that neighbours differ."""

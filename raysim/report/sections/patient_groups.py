@@ -18,7 +18,7 @@ from raysim.metrics.labels import reporting
 from raysim.report import svg
 from raysim.report.naming import number
 from raysim.report.tables import KEYS, labels
-from raysim.report.terminal import titled
+from raysim.report.terminal.tables import titled
 
 ROW = 11.0
 """Units of height for a strategy's figure of one group."""

@@ -11,7 +11,7 @@ from rich.table import Table
 
 from raysim.report import svg
 from raysim.report.tables import KEYS, labels
-from raysim.report.terminal import titled
+from raysim.report.terminal.tables import titled
 
 AXES = (("virtual_seconds", 1.0, "virtual time, seconds"), ("bytes", 1e6, "megabytes exchanged"))
 """Columns, their units and the words for them."""

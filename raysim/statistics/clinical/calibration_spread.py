@@ -17,10 +17,10 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import expit
 
+from raysim.statistics.chance.drawn import NODES, WEIGHTS
+from raysim.statistics.chance.inversion import TAUS, Estimate, invert
 from raysim.statistics.clinical.calibration import ENOUGH, Groups, calibration
-from raysim.statistics.drawn import NODES, WEIGHTS
-from raysim.statistics.inversion import TAUS, Estimate, invert
-from raysim.statistics.spread import Mean, hartung_knapp, paule_mandel
+from raysim.statistics.meta_analysis.spread import Mean, hartung_knapp, paule_mandel
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]

@@ -74,7 +74,7 @@ class LinearModel(DenseLayers):
 
     def as_module(self, theta: Vector) -> nn.Module:
         """See :class:`raysim.training.base.Exportable`."""
-        from raysim.training.kernels.as_module import dense
+        from raysim.training.kernels.modules.exported import dense
 
         tensors = self.layout.split(theta.astype(self._dtype, copy=False))
         return dense([(tensors["weight"], tensors["bias"])])

@@ -100,7 +100,7 @@ class MlpModel(DenseLayers):
 
     def as_module(self, theta: Vector) -> nn.Module:
         """See :class:`raysim.training.base.Exportable`."""
-        from raysim.training.kernels.as_module import dense
+        from raysim.training.kernels.modules.exported import dense
 
         *hidden, (weight, bias) = self._layers(theta.astype(self._dtype, copy=False))
         if len(bias) == 2:

@@ -1,0 +1,1 @@
+"""Figures of pages: frames in, inline SVG out."""

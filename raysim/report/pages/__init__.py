@@ -1,0 +1,1 @@
+"""Whole pages of HTML: what stands on each, and how it is written."""

@@ -1,0 +1,80 @@
+"""``raysim report``: pages written again from the ``report.json`` that a run or comparison leaves."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from pathlib import Path
+from typing import Any
+
+from jinja2 import TemplateError
+
+from raysim.core import bounded
+from raysim.core.errors import ConfigError, nearest
+from raysim.core.package import __version__
+from raysim.report.pages.page import Page, hospital_page
+from raysim.storage.atomic import replacing
+
+FILE = "report.json"
+
+LONGEST = 80
+"""How many characters of a hospital's name stand in that of its file."""
+
+
+def rewritten(folder: Path, hospital: str | None, out: Path | None) -> Path:
+    """Write the page of a folder's run or comparison, or of one hospital of it; returns the file.
+
+    Raises ``ConfigError`` for a folder without a page, an unknown hospital, and a file that cannot be written.
+    """
+    path = folder / FILE
+    try:
+        tree = bounded.read_json(path)
+        page, name = _page(tree, hospital, beside=out is None)
+        html = page.html().encode()
+    except (OSError, ValueError) as error:
+        raise ConfigError(
+            f"RUN: {folder} has no {FILE} that can be read ({error}); name the folder of a finished run or comparison"
+        ) from None
+    except (KeyError, TypeError, AttributeError, IndexError, TemplateError):
+        raise ConfigError(_not_ours(path, folder, tree)) from None
+    target = out or folder / name
+    try:
+        with replacing(target) as temporary:
+            temporary.write_bytes(html)
+    except OSError as error:
+        raise ConfigError(f"--out: {target} cannot be written ({error.strerror}); name a file that can be") from None
+    return target
+
+
+def _not_ours(path: Path, folder: Path, tree: Any) -> str:
+    """What is said of a file that this version cannot draw a page from, and what can be done instead."""
+    content = tree if isinstance(tree, dict) else {}
+    by = content.get("raysim")
+    by = by if isinstance(by, str) and re.fullmatch(r"[\w.+-]{1,40}", by, re.ASCII) else "of an unknown version"
+    command = "run" if content.get("template") == "run.html.j2" else "compare"
+    instead = f"open {folder / 'report.html'}, or " if (folder / "report.html").exists() else ""
+    return (
+        f"RUN: {path}, written by raysim {by}, is not what raysim {__version__} draws pages from; "
+        f"{instead}draw a new one by raysim {command} {folder / 'config.yaml'}"
+    )
+
+
+def _page(tree: Any, hospital: str | None, *, beside: bool) -> tuple[Page, str]:
+    """The page, and the name of its file; ``beside`` the page of all it has a link to that."""
+    if hospital is None:
+        return Page(tree["template"], tree["values"]), "report.html"
+    names = [str(card["name"]) for card in tree["values"]["cards"]["hospitals"]]
+    if not names:
+        raise ConfigError(f"--hospital: '{hospital}': this page tells nothing of single hospitals")
+    if hospital not in names:
+        raise ConfigError(f"--hospital: '{hospital}' is not a hospital of this run; {nearest(hospital, names)}")
+    links = [("all hospitals", "report.html")] if beside else []
+    return hospital_page(tree, names.index(hospital), links), f"hospital_{_as_file(hospital)}.html"
+
+
+def _as_file(hospital: str) -> str:
+    """A hospital's name as part of a file's: with a digest where it had to be changed, so that no two have one file."""
+    safe = re.sub(r"[^\w.-]+", "_", hospital, flags=re.ASCII)[:LONGEST]
+    if safe == hospital:
+        return safe
+    return f"{safe}-{hashlib.blake2b(hospital.encode(errors='replace'), digest_size=4).hexdigest()}"

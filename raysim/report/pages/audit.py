@@ -1,0 +1,160 @@
+"""The page of an audit: what the attacks found, in words, tables and pictures."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from raysim.report import svg
+from raysim.report.naming import minus
+from raysim.report.pages.page import Provenance, render
+from raysim.report.svg import PANEL, Style
+
+TITLES = {"loss_threshold": "Loss threshold", "lira": "LiRA"}
+"""The attacks on membership, as they are called."""
+
+FEATURES = 24
+"""The most features of a patient that are drawn; those that differ most from the mean come first."""
+
+HOSPITAL, PATIENT, READ = Style(9, "circle"), Style(9, "circle", "open"), Style(11, "circle")
+"""The looks of a hospital, of a patient's value, and of what the update says."""
+
+
+def audit_page(
+    title: str,
+    summary: Mapping[str, Any],
+    membership: pd.DataFrame,
+    inverted: pd.DataFrame | None,
+    provenance: Provenance,
+) -> str:
+    """The page, as HTML text, from ``audit.json`` and the frames of ``membership.csv`` and ``inversion.csv``."""
+    pictures = [] if inverted is None else [row_and_reading(inverted)]
+    pictures.append(leaks_by_size(membership, summary))
+    return render(
+        "audit.html.j2",
+        title=title,
+        lead=lead(summary),
+        found=[_found(attack, summary[attack]) for attack in TITLES if attack in summary],
+        pictures=pictures,
+        provenance=provenance,
+    )
+
+
+def lead(summary: Mapping[str, Any]) -> list[str]:
+    """What was found, a sentence each."""
+    said = []
+    bound = summary.get("one_run")
+    if bound is not None:
+        claimed, least = bound["epsilon_claimed"], bound["epsilon_at_least"]
+        tried = (
+            f"{bound['right']} of {bound['guesses']} guesses on {bound['canaries']} canaries were right, by an auditor "
+            f"who sees {bound['sees']}: epsilon is at least {least:.2f} (95 %)"
+        )
+        if claimed is None or not np.isfinite(claimed):
+            said.append(f"{tried}. The run claims no epsilon against such an adversary.")
+        elif least > claimed:
+            said.append(
+                f"{tried}. The run claims {claimed:.3g}: its promise is broken, and its models are not to go out."
+            )
+        else:
+            said.append(
+                f"{tried}, which does not refute the {claimed:.3g} that the run claims. So many canaries can show "
+                f"{bound['ceiling']:.2f} at most."
+            )
+    return [minus(text) for text in (*said, *(by_size(each, summary[each]) for each in TITLES if each in summary))]
+
+
+def by_size(attack: str, figures: Mapping[str, Any]) -> str:
+    """How well an attack does, and whether small hospitals leak more."""
+    separation = (
+        f"{TITLES[attack]}: rows that were trained on are told from others with AUROC {figures['auroc']:.3f} "
+        f"({figures['auroc_low']:.3f} to {figures['auroc_high']:.3f})"
+    )
+    if not _defined(figures["slope_low"]):
+        return f"{separation}; fewer than ten hospitals have no slope on size."
+    doubling = (
+        f"{figures['slope_per_doubling']:+.4f} for twice the rows ({figures['slope_low']:+.4f} to "
+        f"{figures['slope_high']:+.4f})"
+    )
+    if figures["smaller_leak_more"]:
+        return f"{separation}; smaller hospitals leak more: {doubling}."
+    if figures["larger_leak_more"]:
+        return f"{separation}; larger hospitals leak more: {doubling}."
+    return f"{separation}; that leakage depends on size cannot be shown: {doubling}."
+
+
+def leaks_by_size(membership: pd.DataFrame, summary: Mapping[str, Any]) -> svg.Figure:
+    """Each hospital's AUROC of membership with its interval, against its training rows; a panel an attack."""
+    attacks = [attack for attack in TITLES if attack in set(membership["attack"])]
+    shown = membership[(membership["hospital"] != "(all)") & membership["auroc"].notna() & (membership["n_train"] > 0)]
+    x = svg.log("training rows of the hospital", shown["n_train"], count=5)
+    y = svg.linear("AUROC of membership", shown[["auroc", "auroc_low", "auroc_high"]], include=(0.5,))
+    charts = []
+    for attack in attacks:
+        rows, figures = shown[shown["attack"] == attack], summary[attack]
+        said = f"{by_size(attack, figures)} {len(rows)} hospitals."
+        chart = svg.Chart(
+            x, y, name=f"by-size-{attack}", title=TITLES[attack], said=said, width=1.5 * PANEL, height=260.0
+        )
+        chart.rule(y=0.5, dashed=True)
+        chart.whiskers(
+            rows["auroc_low"], rows["auroc_high"], rows["n_train"], upright=True, class_="whisker thin faint"
+        )
+        chart.dots(rows["n_train"], rows["auroc"], HOSPITAL, size=3.5)
+        if _defined(figures["slope_low"]) and len(rows):
+            across = np.log2(rows["n_train"].to_numpy(float))
+            across = np.array([across.min(), across.max()])
+            level = figures["auroc_at_middle"] + figures["slope_per_doubling"] * (across - figures["log2_middle"])
+            chart.line(2.0**across, level, svg.PLAIN)
+        charts.append(chart)
+    return svg.figure(
+        "by-size",
+        "Who was trained on, by size of hospital",
+        charts,
+        "How well an attack tells rows that a hospital trained on from others of the same hospital: 0.5, the dashed "
+        "line, is chance. Upright lines are 95 % intervals over rows; the other line is the slope on the logarithm of "
+        "size, of ten hospitals or more.",
+    )
+
+
+def row_and_reading(inverted: pd.DataFrame) -> svg.Figure:
+    """The values of a patient's row, and those that its hospital's update says, by feature."""
+    features = inverted[inverted["feature"] != "(label)"]
+    shown = features.reindex(features["patient"].abs().sort_values(ascending=False, kind="stable").index)[:FEATURES]
+    at = np.arange(len(shown), dtype=float)
+    chart = svg.Chart(
+        svg.linear("value as the model receives it", shown[["patient", "read_from_update"]], include=(0.0,)),
+        svg.names("", [str(name) for name in shown["feature"]]),
+        name="inversion",
+        said=_deviation(inverted),
+        height=22.0 * len(shown) + 60,
+        gridlines="x",
+    )
+    chart.dots(shown["patient"], at, PATIENT, size=6.0)
+    chart.dots(shown["read_from_update"], at, READ, size=2.5)
+    return svg.figure(
+        "inversion",
+        "A patient's row, read out of one update",
+        [chart],
+        "A hospital that trains on one row sends that row: the change of a unit's weights, in the model's first layer, "
+        f"over the change of its intercept. {_deviation(inverted)}",
+        svg.legend([("the patient's row, as the model receives it", PATIENT), ("read out of the update", READ)]),
+    )
+
+
+def _deviation(inverted: pd.DataFrame) -> str:
+    most = float((inverted["patient"] - inverted["read_from_update"]).abs().max())
+    return f"All {len(inverted) - 1} features and the label are read out; the largest deviation is {most:.1g}."
+
+
+def _found(attack: str, figures: Mapping[str, Any]) -> list[str]:
+    shares = [f"{100 * figures[key]:.1f} %" for key in ("found_at_0.01", "found_at_0.001")]
+    interval = f"{figures['auroc']:.3f} ({figures['auroc_low']:.3f} to {figures['auroc_high']:.3f})"
+    return [TITLES[attack], interval, *shares]
+
+
+def _defined(value: float | None) -> bool:
+    return value is not None and bool(np.isfinite(value))

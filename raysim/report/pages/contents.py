@@ -1,0 +1,329 @@
+"""What the tables and sentences of a page say, as text: frames in, strings out.
+
+Frames are those of :mod:`raysim.report.tables`. Decimals, signs and the mark of a column's best are decided here, so
+that the templates only lay out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from raysim.metrics.labels import TaskKind, reporting
+from raysim.report import tables
+from raysim.report.judgement.answer import listed, plus_minus
+from raysim.report.judgement.noise import Noise
+from raysim.report.naming import MODELS, signed, with_interval
+from raysim.report.panel import Key
+from raysim.statistics.differences.paired import FEW_HOSPITALS, Limits
+from raysim.statistics.mean_interval import mean_interval
+
+NAMED = 20  # hospitals named in a sentence, and rows of the table of the worst served
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A figure as text: its mean, its deviation and interval where defined, and whether it is its column's best."""
+
+    mean: str
+    std: str
+    best: bool = False
+    interval: str = ""
+
+
+@dataclass(frozen=True)
+class Row:
+    """A strategy's line of a table."""
+
+    name: str
+    cells: Sequence[Cell]
+
+
+def columns(table: pd.DataFrame) -> tuple[tuple[str, str, bool | None, int, bool], ...]:
+    """Figure, heading, whether larger is better (None: neither), decimals, and whether with a sign."""
+    kind = reporting(table)
+    digits = kind.decimals(table[kind.headline])
+    beside = [(name, f"Mean {name.upper()}", kind.larger, digits, False) for name in kind.beside]
+    few, slopes = (
+        tables.few(table),
+        (
+            ("size_bias", "Size bias", None, digits + 1, True),
+            ("size_bias_abs", "Size bias, absolute", False, digits + 1, False),
+        ),
+    )
+    return (
+        (kind.headline, f"Mean {kind.title}", kind.larger, digits, False),
+        *beside,
+        ("worst_decile", f"{kind.worst.capitalize()} hospital" if few else "Worst decile", kind.larger, digits, False),
+        ("gini", "Gini", False, 4, False),
+        ("std", "Deviation over hospitals", False, digits + 1, False),
+        *(() if few else slopes),
+    )
+
+
+def body_rows(table: pd.DataFrame, names: Sequence[str]) -> list[Row]:
+    """Rows of the main table: a name and cells of text, the best of each column marked as displayed."""
+    cells = []
+    rated = ~tables.yardsticks(table)
+    for figure, _, larger, digits, with_sign in columns(table):
+        means, stds = table[figure].to_numpy(float), table[f"{figure}_std"].to_numpy(float)
+        shown = np.round(means, digits)
+        best = np.zeros(len(means), dtype=bool)
+        if larger is not None and len(means) > 1 and np.isfinite(shown[rated]).any():
+            best = shown == (np.nanmax(shown[rated]) if larger else np.nanmin(shown[rated]))
+            best &= rated
+        cells.append(
+            [
+                Cell(
+                    "undefined" if np.isnan(m) else signed(m, digits) if with_sign else f"{m:.{digits}f}",
+                    f"{s:.{digits}f}" if np.isfinite(m) and np.isfinite(s) else "",
+                    bool(b),
+                )
+                for m, s, b in zip(means, stds, best, strict=True)
+            ]
+        )
+    return [Row(name, line) for name, *line in zip(names, *cells, strict=True)]
+
+
+def difference_columns(table: pd.DataFrame) -> list[tuple[str, str, int]]:
+    """Figures of the table of differences with heading and decimals: the mean, the worst decile and |size bias|.
+
+    Of few hospitals there is no slope on size.
+    """
+    kind = reporting(table)
+    shown = (kind.headline, "worst_decile", "size_bias_abs")
+    return [(figure, heading, digits) for figure, heading, _, digits, _ in columns(table) if figure in shown]
+
+
+def difference_rows(table: pd.DataFrame, names: Sequence[str], differences: pd.DataFrame) -> list[Row]:
+    """Rows of the table of differences, those of :func:`tables.differences`: figures minus the baseline's."""
+    if differences.empty:
+        return []
+    by_key = {(d.strategy, d.model, d.figure): d for d in differences.itertuples()}
+    rows = []
+    for name, strategy, model in zip(names, table["strategy"], table["model"], strict=True):
+        if (strategy, model, "worst_decile") not in by_key:
+            continue
+        cells = []
+        for figure, _, digits in difference_columns(table):
+            d: Any = by_key[strategy, model, figure]
+            mean, std, low, high = d.mean, d.std, d.low, d.high
+            cells.append(
+                Cell(
+                    signed(mean, digits) if np.isfinite(mean) else "undefined",
+                    f"{std:.{digits}f}" if np.isfinite(std) else "",
+                    interval=f"{signed(low, digits)} to {signed(high, digits)}" if np.isfinite(low) else "",
+                )
+            )
+        rows.append(Row(name, cells))
+    return rows
+
+
+def noise_columns(table: pd.DataFrame, noise: Mapping[Key, Noise]) -> list[tuple[str, str, int]]:
+    """Figures of the table of noise with heading and decimals: those that some model has."""
+    kind, spread = reporting(table), {"gini": "Gini", "std": "Deviation over hospitals"}
+    if tables.few(table):
+        named = {"lowest": "Lowest hospital", "highest": "Highest hospital"} | spread
+    else:
+        named = {"worst_decile": "Worst decile", "p10": "10 % quantile", "p90": "90 % quantile"} | spread
+    digits = 3 if kind.larger else kind.decimals(table[kind.headline]) + 1
+    there = {name for model_noise in noise.values() for name in model_noise.floor.figures}
+    return [(name, heading, 3 if name == "gini" else digits) for name, heading in named.items() if name in there]
+
+
+def noise_rows(table: pd.DataFrame, names: Sequence[str], noise: Mapping[Key, Noise]) -> list[Row]:
+    """Rows of the table of noise: whether hospitals are shown to differ, then each figure, where chance alone would
+    have it, and what goes beyond that with its interval.
+    """
+    rows = []
+    for name, key in zip(names, zip(table["strategy"], table["model"], strict=True), strict=True):
+        model_noise = noise.get(key)
+        if model_noise is None or not model_noise.floor.figures:
+            continue
+        cells = [Cell("yes" if model_noise.floor.shown else "no", "", interval=f"p = {model_noise.floor.p:.2f}")]
+        for column, _, digits in noise_columns(table, noise):
+            figure = model_noise.floor.figures.get(column)
+            if figure is None:
+                cells.append(Cell("undefined", ""))
+                continue
+            low, excess, high = figure.excess
+            beside = f"; beyond: {signed(excess, digits)} ({signed(low, digits)} to {signed(high, digits)})"
+            cells.append(_beside_chance(figure.value, figure.low, figure.high, digits, beside))
+        rows.append(Row(name, cells))
+    return rows
+
+
+def noise_headings(table: pd.DataFrame, noise: Mapping[Key, Noise]) -> list[str]:
+    """The headings of the table of noise."""
+    return ["Shown to differ", *(heading for _, heading, _ in noise_columns(table, noise))]
+
+
+def fairness_headings(table: pd.DataFrame, noise: Mapping[Key, Noise]) -> list[str]:
+    """The headings of the table of fairness: the slope on size, where there is one, and the gap of each attribute."""
+    slope = [f"{reporting(table).title} by size"] if _with_slope(table) else []
+    return [*slope, *(f"Gap by {attribute}" for attribute in _attributes(noise))]
+
+
+def fairness_rows(table: pd.DataFrame, names: Sequence[str], noise: Mapping[Key, Noise]) -> list[Row]:
+    """Rows of the table of fairness, cells as its headings; gaps are only those of the last model of a strategy."""
+    attributes, kind = _attributes(noise), reporting(table)
+    digits = 3 if kind.larger else kind.decimals(table[kind.headline]) + 1
+    rows = []
+    for name, key in zip(names, zip(table["strategy"], table["model"], strict=True), strict=True):
+        model_noise = noise.get(key)
+        if model_noise is None or not (attributes or _with_slope(table)):
+            continue
+        cells = []
+        if _with_slope(table):
+            slope = model_noise.slope
+            limits = f"{signed(slope.low, 4)} to {signed(slope.high, 4)}" if np.isfinite(slope.low) else ""
+            cells.append(Cell(signed(slope.slope, 4) if limits else "undefined", "", interval=limits))
+        for attribute in attributes:
+            gap = model_noise.gaps.get(attribute)
+            if gap is None:
+                cells.append(Cell("\N{EN DASH}", ""))
+            elif np.isfinite(gap.of.value):
+                cells.append(_beside_chance(gap.of.value, gap.of.low, gap.of.high, digits, f"; p = {gap.of.p:.2f}"))
+            else:
+                cells.append(Cell("undefined", ""))
+        rows.append(Row(name, cells))
+    return rows
+
+
+def _attributes(noise: Mapping[Key, Noise]) -> list[str]:
+    return list(dict.fromkeys(attribute for model_noise in noise.values() for attribute in model_noise.gaps))
+
+
+def _with_slope(table: pd.DataFrame) -> bool:
+    return reporting(table).larger and not tables.few(table)
+
+
+def _beside_chance(value: float, low: float, high: float, digits: int, beside: str) -> Cell:
+    return Cell(f"{value:.{digits}f}", "", interval=f"chance: {low:.{digits}f} to {high:.{digits}f}{beside}")
+
+
+def undefined_sentence(hospitals: pd.DataFrame | None, table: pd.DataFrame, part: str = "test") -> str:
+    """A sentence on hospitals without a defined headline figure, under any seed; empty when there are none.
+
+    ``part`` of the rows was evaluated.
+    """
+    kind = reporting(table)
+    reason = kind.undefined.replace("test rows", f"{part} rows")
+    why = f"{reason}, so {kind.title} is undefined there"
+    if hospitals is None:
+        count = int(np.nan_to_num(table["undefined"].to_numpy(float)).max(initial=0))
+        left = f"{why}, and they are left out of every figure"
+        return f"{count} {'hospital is' if count == 1 else 'hospitals are'} undefined: {left}." if count else ""
+    tested = hospitals[hospitals["n_test"] > 0]
+    undefined = ~np.isfinite(tested[kind.headline].to_numpy(float))
+    names = [str(name) for name in tested.loc[undefined, "hospital"].unique()]
+    if not names:
+        return ""
+    more = len(names) - NAMED
+    shown = listed([*names[:NAMED], f"{more} more"] if more > 0 else names)
+    of = tested["hospital"].nunique()
+    if "seed" not in tested or tested["seed"].nunique() == 1:
+        why += ", and they are left out of every figure"
+        return f"{len(names)} of {of} hospitals with {part} rows are undefined: {why}. These are {shown}."
+    never = int((~tested.assign(defined=~undefined).groupby("hospital")["defined"].any()).sum())
+    none = f" {never} of them are undefined under all seeds and in no figure." if never else ""
+    return (
+        f"{len(names)} of {of} hospitals with {part} rows are undefined under at least one seed ({shown}): {why}, and "
+        f"they are left out of that seed's figures.{none}"
+    )
+
+
+def worst_served(hospitals: pd.DataFrame | None, part: str = "test") -> dict[str, Any]:
+    """The table of the worst-served hospitals under the last model listed, worst first; empty without hospitals.
+
+    Each figure has its interval over patients, where the runs of one seed say it.
+    """
+    if hospitals is None or hospitals.empty:
+        return {}
+    means = tables.hospital_means(hospitals)
+    model, kind = means["model"].iloc[-1], reporting(means)
+    figure, title, called = kind.headline, kind.title, MODELS.get(str(model), f"{model} model")
+    defined = means[(means["model"] == model) & means[figure].notna() & (means["n_test"] > 0)]
+    defined = defined.sort_values(figure, ascending=kind.larger)
+    digits = kind.decimals(defined[figure])
+    limits = _limits(hospitals, str(model), figure)
+    tenth = -(-len(defined) // 10)
+    which = f"The {NAMED} hospitals" if tenth > NAMED else "The tenth of hospitals"
+    rows = [
+        {
+            "name": str(name),
+            "stays": f"{stays:,.0f}",
+            "tested": f"{tested:,.0f}",
+            "figure": f"{value:.{digits}f}",
+            "interval": "{:.{digits}f} to {:.{digits}f}".format(*limits[name], digits=digits) if name in limits else "",
+        }
+        for name, stays, tested, value in defined[["hospital", "stays", "n_test", figure]].head(NAMED).to_numpy()
+    ]
+    if len(defined) < FEW_HOSPITALS:
+        caption = f"The hospital with the {kind.worst} {title} under the {called}, of {len(defined)}."
+    else:
+        caption = f"{which} with the {kind.worst} {title} under the {called}, {kind.worst} first."
+    caption += f" Few {part} rows: uncertain {title}."
+    caption += " Whoever is chosen for being last looks worse than it is." if limits else ""
+    return {"caption": caption, "rows": rows[:tenth], "title": title, "intervals": bool(limits)} if rows else {}
+
+
+def _limits(hospitals: pd.DataFrame, model: str, figure: str) -> dict[str, tuple[float, float]]:
+    """By hospital the interval of its figure over patients; none of several seeds, or where the table has none."""
+    low, high = f"{figure}_low", f"{figure}_high"
+    if not {low, high} <= set(hospitals) or ("seed" in hospitals and hospitals["seed"].nunique() > 1):
+        return {}
+    rows = hospitals[hospitals["model"] == model] if "model" in hospitals else hospitals
+    rows = rows[rows[low].notna() & rows[high].notna()]
+    return {str(name): (float(a), float(b)) for name, a, b in rows[["hospital", low, high]].to_numpy()}
+
+
+def run_lead(
+    table: pd.DataFrame,
+    models: Sequence[str],
+    sizes: Mapping[str, str] | None = None,
+    hospitals: pd.DataFrame | None = None,
+) -> list[str]:
+    """What a run reached, a paragraph for each of the ``models`` served, and one on its intervals where it has some.
+
+    ``sizes``: what is to be said of each model's dependence on hospitals' size; without it nothing is. ``hospitals``
+    have the intervals of their figures over patients, or there are none.
+    """
+    parts, kind, any_limits = [], reporting(table), False
+    digits = kind.decimals(table[kind.headline])
+    where = f"the {kind.worst} hospital" if tables.few(table) else "the worst tenth of hospitals"
+    for model, (_, row) in zip(models, table.iterrows(), strict=True):
+        name = MODELS.get(model, f"{model} model")
+        mean, std = row[kind.headline], row[f"{kind.headline}_std"]
+        if not np.isfinite(mean):
+            parts.append(f"{name[:1].upper()}{name[1:]}: no hospital has a defined {kind.title}.")
+            continue
+        limits = _of_mean(hospitals, model, kind)
+        reached = plus_minus(mean, std, digits)
+        if np.isfinite(limits.low):
+            any_limits, reached = True, with_interval(mean, limits.low, limits.high, digits)
+        said = (
+            f"{name[:1].upper()}{name[1:]}: a mean {kind.title} of {reached}, and "
+            f"{plus_minus(row['worst_decile'], row['worst_decile_std'], digits)} at {where}."
+        )
+        parts.append(" ".join(filter(None, (said, (sizes or {}).get(model, "")))))
+    if any_limits:
+        parts.append(
+            "In brackets are 95 % intervals for other patients of these hospitals. They are of these trained models: "
+            "what another training seed would give is not known."
+        )
+    return parts
+
+
+def _of_mean(hospitals: pd.DataFrame | None, model: str, kind: TaskKind) -> Limits:
+    """The interval of a model's mean figure, of one seed with hospitals' own intervals; else NaN."""
+    low, high = f"{kind.headline}_low", f"{kind.headline}_high"
+    if hospitals is None or not {low, high} <= set(hospitals):
+        return Limits(float("nan"), float("nan"))
+    rows = hospitals[hospitals["model"] == model]
+    within = (0.0, 1.0) if kind.larger else (0.0, float("inf"))
+    return mean_interval(rows[kind.headline], rows[low], rows[high], rows["n_test"], within=within)

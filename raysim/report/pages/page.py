@@ -1,0 +1,380 @@
+"""One self-contained HTML page for a comparison or a run: styles, pictures and numbers are all inside the file.
+
+Texts that come from data or configuration (hospital names, strategy names, notes) are escaped by the template engine.
+"""
+
+from __future__ import annotations
+
+import base64
+import dataclasses
+import functools
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+from raysim.core.package import __version__
+from raysim.engine.job import Result
+from raysim.metrics.labels import reporting
+from raysim.report import svg, tables
+from raysim.report.figures import models as figures
+from raysim.report.hospital import gains, your_hospital
+from raysim.report.judgement import decision, judged
+from raysim.report.judgement.answer import answer_from
+from raysim.report.judgement.evidence import Evidence, evidence
+from raysim.report.judgement.noise import Noise
+from raysim.report.naming import MODELS, Key, minus, names
+from raysim.report.pages.contents import (
+    body_rows,
+    columns,
+    difference_columns,
+    difference_rows,
+    fairness_headings,
+    fairness_rows,
+    noise_headings,
+    noise_rows,
+    run_lead,
+    undefined_sentence,
+    worst_served,
+)
+from raysim.report.sections import accuracy, costs, hospital_clusters
+
+NO_CARDS: Mapping[str, Any] = {"hospitals": [], "columns": [], "over": ""}
+
+MOST_HOSPITALS = 20_000
+"""Hospitals of which a page tells one by one: of a million it would be gigabytes, which no browser shows."""
+
+MANY_SAID = (
+    f"Of more than {MOST_HOSPITALS:,} hospitals this page shows none by itself; hospitals.csv has the figures of each."
+)
+
+SCRIPTS = ("page.js", "trials.js")
+"""The templates that pages have between the tags of a script."""
+
+Links = Sequence[tuple[str, str]]
+"""Texts and addresses of further pages."""
+
+
+@dataclass(frozen=True)
+class Provenance:
+    """What was run on what: printed at the head of the page.
+
+    ``rows`` by part (``{"train": 31000, ...}``), ``seeds`` as run, ``versions`` by package, ``config`` the frozen
+    configuration as text, ``command`` the line that reproduces the page, ``notes`` what the data source said. Where
+    data differ between seeds, fingerprint, rows and notes are those ``of_seed``. ``date``: of the page; ``origin``:
+    whether the data are invented.
+    """
+
+    data: str
+    fingerprint: str
+    hospitals: int
+    rows: Mapping[str, int]
+    seeds: Sequence[int]
+    versions: Mapping[str, str]
+    config: str
+    command: str
+    notes: Sequence[str] = field(default_factory=tuple)
+    of_seed: int | None = None
+    date: str = ""
+    origin: str = ""
+
+
+@dataclass(frozen=True)
+class Page:
+    """What a page says, as texts: ``template`` with its ``values``, which JSON can hold."""
+
+    template: str
+    values: Mapping[str, Any]
+
+    def html(self) -> str:
+        """The page."""
+        return render(self.template, **self.values)
+
+    def figures(self) -> list[svg.Figure]:
+        """Those that are drawn on it; a table among them is no drawing."""
+        shown = [each for value in self.values.values() if isinstance(value, list) for each in value]
+        return [each for each in shown if isinstance(each, svg.Figure) and each.charts]
+
+    def json(self) -> str:
+        """What ``report.json`` holds: enough to write this page, or that of one of its hospitals, again."""
+        tree = {"raysim": __version__, "template": self.template, "values": self.values}
+        return json.dumps(tree, default=_plain) + "\n"
+
+
+def comparison_page(
+    title: str,
+    per_seed: pd.DataFrame,
+    provenance: Provenance,
+    *,
+    baseline: str,
+    hospitals: pd.DataFrame | None = None,
+    rounds: pd.DataFrame | None = None,
+    differences: pd.DataFrame | None = None,
+    shown: Evidence | None = None,
+    before: Sequence[str] = (),
+    results: Sequence[Result] = (),
+    first: Sequence[svg.Figure] = (),
+    further: Sequence[svg.Figure] = (),
+    noise: Mapping[Key, Noise] | None = None,
+    part: str = "test",
+    links: Links = (),
+) -> Page:
+    """The page of a comparison; frames as in :mod:`raysim.report.tables` and :func:`figures.curves`.
+
+    ``differences`` as :func:`tables.differences` gives them and ``shown``, the evidence, where they are known already;
+    ``before`` what is said before its reasons. ``results`` are the runs: without them nothing is told of single
+    hospitals. ``first`` are the figures that the page begins with, ``further`` those after its own. ``noise`` as
+    :func:`raysim.report.judgement.noise.noise` gives it, of the first seed; ``part`` of the rows was evaluated. Without
+    ``hospitals`` nothing can be compared.
+    """
+    there = hospitals
+    if there is None:
+        there = pd.DataFrame(columns=[*tables.KEYS, "seed", "hospital", "n_test", reporting(per_seed).headline])
+    if shown is None:
+        shown = evidence(per_seed, there, baseline)
+    if differences is None:
+        differences = tables.differences(per_seed, baseline, hospitals)
+    table, kind = tables.comparison(per_seed), reporting(per_seed)
+    called = names(table, {result.label: result.title for result in results if result.title})
+    shown = None if shown is None else shown.renamed(called)
+    said = answer_from(shown, kind.title, noise)
+    many = (MANY_SAID,) if _too_many(results) else ()
+    said = dataclasses.replace(said, reasons=(*before, *many, *said.reasons))
+    looks, listed_names = figures.styles(table), list(called.values())
+    against = tables.baseline_of(table, baseline)
+    few = tables.few(table)
+    best = None if shown is None else shown.entries[shown.best].key
+    cards, gained = _hospitals(results, called, baseline, best, part, hospitals)
+    numbers = {card["name"]: number for number, card in enumerate(cards["hospitals"])}
+    one_by_one = not _too_many(results)
+    pictures = figures.by_size(hospitals if one_by_one else None, table, called, looks, numbers)
+    pictures += [] if few else figures.trade_offs(table, called, looks)
+    pictures += figures.curves(rounds, called, looks)
+    if hospitals is not None and against is not None and "accuracy" in hospitals:
+        local = accuracy.local_accuracy(hospitals)
+        pictures += figures.from_reference(local, "accuracy", "accuracy", against, called, looks)
+    pictures += further
+    card = decision.Card("", said.lead, ())
+    if shown is not None and said.recommended is not None:
+        card = decision.card(shown, said, per_seed, differences)
+    return Page(
+        "comparison.html.j2",
+        {
+            "title": title,
+            "provenance": provenance,
+            "links": links,
+            "task": {"title": kind.title, "larger": kind.larger, "worst": kind.worst},
+            "part": part,
+            "few": few,
+            "first": list(first),
+            "answer": {
+                "lead": minus(said.lead),
+                "reasons": [minus(reason) for reason in said.reasons],
+                "caution": said.caution,
+            },
+            "card": card,
+            "forest": [] if shown is None else decision.forest(shown, differences, called, looks),
+            "evidence": "" if hospitals is None else judged.sentence(hospitals, part),
+            "judged": "" if hospitals is None else judged.in_short(hospitals, part),
+            "events": [] if hospitals is None else judged.events_figure(hospitals, part),
+            "cards": cards,
+            "gains": [] if gained is None else gained.sentences(),
+            "gain_figures": [] if gained is None or not one_by_one else gains.figure(gained),
+            "columns": [heading for _, heading, *_ in columns(table)],
+            "body": body_rows(table, listed_names),
+            "several": len(provenance.seeds) > 1,
+            "baseline": called[against] if against else "",
+            "difference_columns": [heading for _, heading, _ in difference_columns(table)],
+            "differences": difference_rows(table, listed_names, differences),
+            "accuracy_columns": [heading for _, heading, _ in accuracy.COLUMNS],
+            "accuracy": accuracy.accuracy_rows(per_seed, listed_names),
+            "noise_seed": provenance.seeds[0] if provenance.of_seed is None else provenance.of_seed,
+            "noise_columns": noise_headings(table, noise or {}),
+            "noise": noise_rows(table, listed_names, noise or {}),
+            "fairness_columns": fairness_headings(table, noise or {}),
+            "fairness": fairness_rows(table, listed_names, noise or {}),
+            "undefined": undefined_sentence(hospitals, table, part),
+            "pictures": pictures,
+            "costs": [
+                *costs.bars(per_seed, called, looks),
+                *costs.by_bytes(results, called, looks),
+                *hospital_clusters.clusters(results, called),
+            ],
+        },
+    )
+
+
+def run_page(
+    title: str,
+    per_model: pd.DataFrame,
+    provenance: Provenance,
+    *,
+    hospitals: pd.DataFrame | None = None,
+    rounds: pd.DataFrame | None = None,
+    result: Result | None = None,
+    further: Sequence[svg.Figure] = (),
+    training: str = "",
+    privacy: str = "",
+    attack: str = "",
+    sizes: Mapping[str, str] | None = None,
+    part: str = "test",
+    links: Links = (),
+) -> Page:
+    """The page of one run: ``per_model`` has a row a model served, columns as ``per_seed``.
+
+    ``part`` of the rows was evaluated; ``training`` says whether the model is trained, ``privacy`` what is promised,
+    ``attack`` what bad hospitals did, ``sizes`` for each model whether it depends on hospitals' size; ``result`` is the
+    run, without which nothing is told of single hospitals.
+    """
+    table, kind = tables.comparison(per_model), reporting(per_model)
+    models = [str(model) for model in table["model"]]
+    called: dict[Key, str] = {(str(a), str(b)): MODELS.get(str(b), str(b)) for a, b in table[tables.KEYS].to_numpy()}
+    looks = figures.styles(table)
+    listed = [result] if result else []
+    cards, _ = _hospitals(listed, called, "", None, part, hospitals)
+    one_by_one = not _too_many(listed)
+    numbers = {card["name"]: number for number, card in enumerate(cards["hospitals"])}
+    return Page(
+        "run.html.j2",
+        {
+            "title": title,
+            "provenance": provenance,
+            "links": links,
+            "task": {"title": kind.title, "larger": kind.larger, "worst": kind.worst},
+            "part": part,
+            "few": tables.few(table),
+            "lead": [
+                minus(text)
+                for text in (
+                    *run_lead(table, models, sizes, hospitals),
+                    "" if one_by_one else MANY_SAID,
+                    training,
+                    privacy,
+                    attack,
+                )
+                if text
+            ],
+            "evidence": "" if hospitals is None or hospitals.empty else judged.sentence(hospitals, part),
+            "events": [] if hospitals is None or hospitals.empty else judged.events_figure(hospitals, part),
+            "cards": cards,
+            "gain_figures": []
+            if result is None or not one_by_one
+            else gains.standing(gains.served([result], (result.label, models[-1])), kind, models[-1]),
+            "columns": [heading for _, heading, *_ in columns(table)],
+            "body": body_rows(table, list(called.values())),
+            "undefined": undefined_sentence(hospitals, table, part),
+            "worst": worst_served(hospitals, part),
+            "pictures": [
+                *figures.by_size(hospitals if one_by_one else None, table, called, looks, numbers),
+                *figures.curves(rounds, called, looks),
+                *further,
+            ],
+        },
+    )
+
+
+def hospital_page(tree: Mapping[str, Any], number: int, links: Links = ()) -> Page:
+    """The page of one hospital, of what ``report.json`` holds of a run or a comparison."""
+    values = tree["values"]
+    cards = values["cards"]
+    hospital = cards["hospitals"][number]
+    card = values.get("card", {})
+    drawn = [*values.get("gain_figures", []), *(figure for figure in values["pictures"] if "data-h" in _markup(figure))]
+    return Page(
+        "hospital.html.j2",
+        {
+            "title": hospital["name"],
+            "of": values["title"],
+            "provenance": values["provenance"],
+            "links": links,
+            "number": number,
+            "hospital": hospital,
+            "cards": {"columns": cards["columns"], "over": cards["over"]},
+            "recommended": card.get("recommended", ""),
+            "lead": card.get("lead", ""),
+            "gains": values.get("gains", []),
+            "figures": drawn,
+        },
+    )
+
+
+def _too_many(results: Sequence[Result]) -> bool:
+    """Whether there are more hospitals than a page tells of one by one."""
+    return bool(results) and len(results[0].federation.hospitals) > MOST_HOSPITALS
+
+
+def _markup(figure: Mapping[str, Any]) -> str:
+    return str(figure.get("markup", ""))
+
+
+def _hospitals(
+    results: Sequence[Result],
+    called: Mapping[Key, str],
+    baseline: str,
+    best: Key | None,
+    part: str,
+    hospitals: pd.DataFrame | None,
+) -> tuple[Mapping[str, Any], gains.Gains | None]:
+    """The cards of all hospitals, where a page tells of each, and their gains under the ``best``."""
+    if not results or hospitals is None:
+        return NO_CARDS, None
+    cards = NO_CARDS
+    if not _too_many(results):
+        cards = your_hospital.cards(results, called, baseline, best, part, hospitals)
+    if best is None:
+        return cards, None
+    return cards, your_hospital.recommended_gains(results, called, baseline, best)
+
+
+def write(page: Page, path: Path | str) -> None:
+    """Write a page as UTF-8."""
+    Path(path).write_text(page.html(), encoding="utf-8")
+
+
+def render(template: str, **values: Any) -> str:
+    """A template of the folder ``templates``, filled in; texts are escaped."""
+    return _environment().get_template(template).render(**values)
+
+
+@functools.cache
+def _environment() -> Environment:
+    """One for all pages, as it keeps the templates that it has compiled."""
+    environment = Environment(
+        loader=FileSystemLoader(Path(__file__).parents[1] / "templates"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters["block"] = lambda data, identifier: svg.json_block(identifier, data)
+    environment.globals["policy"] = _policy(environment)
+    return environment
+
+
+def _policy(environment: Environment) -> str:
+    """What a browser may do on a page: run the scripts of pages, and no other that came in with a text or a drawing;
+    load nothing.
+    """
+    scripts = (environment.get_template(name).render() for name in SCRIPTS)
+    digests = (hashlib.sha256(f"\n{script}".encode()).digest() for script in scripts)
+    allowed = " ".join(f"'sha256-{base64.b64encode(digest).decode()}'" for digest in digests)
+    return f"default-src 'none'; script-src {allowed}; style-src 'unsafe-inline'"
+
+
+def _plain(value: Any) -> Any:
+    """What JSON does not know, in its words; it goes on with what is inside by itself."""
+    if isinstance(value, svg.Figure):
+        return value.tree()
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return {each.name: getattr(value, each.name) for each in dataclasses.fields(value)}
+    if isinstance(value, Mapping):
+        return dict(value)
+    if isinstance(value, np.generic):
+        return value.item()
+    raise TypeError(f"{type(value).__name__}: no page holds such a value")

@@ -1,0 +1,1 @@
+"""Pictures in files of their own, drawn with matplotlib."""

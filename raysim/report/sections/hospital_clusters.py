@@ -1,0 +1,173 @@
+"""Who is in which cluster of hospitals: shares by what is known of them, and means of what they told of themselves."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from raysim.data.federation import Federation
+from raysim.engine.job import Result
+from raysim.report import svg
+from raysim.report.figures.models import Names
+from raysim.report.judgement.answer import listed
+from raysim.report.naming import number
+from raysim.report.tables import read_csv
+from raysim.strategies.base import HospitalRows
+from raysim.strategies.shared.signatures import Signature, fill_with_column_means, label_scalars, standardise
+
+LEVELS = 8
+"""An attribute with more values than this is not shown."""
+
+TOLD_FEATURES = 6
+"""Features whose means are shown: those in which clusters differ most."""
+
+Told = tuple[list[str], NDArray[np.float64], list[list[str]]]
+"""Names of rows, how far each cluster is from the mean of all hospitals (in deviations, ``[R, K]``), and texts."""
+
+
+def clusters(results: Sequence[Result], names: Names) -> list[svg.Figure]:
+    """Heat maps of clusters by attribute and by signature, for each strategy with clusters; of the first seed."""
+    charts: list[svg.Chart] = []
+    answers: NDArray[np.float64] | None = None
+    signed = False
+    for alike in _alike([each for each in results if each.seed == results[0].seed]):
+        result, rows = alike[0], np.asarray(alike[0].outcome.cluster)
+        there = np.unique(rows[rows > 0])
+        of = [next(names[key] for key in names if key[0] == each.label).partition(",")[0] for each in alike]
+        title = listed(of)
+        columns = [f"{k} ({int((rows == k).sum())})" for k in there]
+        shown, shares = _shares(result.federation, rows, there)
+        if shown:
+            charts.append(
+                svg.heat_map(
+                    shown,
+                    columns,
+                    shares,
+                    name=f"clusters-{len(charts)}",
+                    column_title="cluster (hospitals in it)",
+                    title=title,
+                    said=f"Shares of hospitals of each of {len(there)} clusters by attribute.",
+                    texts=[[f"{share:.0%}" for share in line] for line in shares],
+                    low=0.0,
+                    high=1.0,
+                )
+            )
+        if any(map(_told_signatures, alike)):
+            signed = True
+            answers = signatures(result.federation) if answers is None else answers
+            rows_told, far, texts = cluster_means(result.federation, answers, rows, there)
+            charts.append(
+                svg.heat_map(
+                    rows_told,
+                    columns,
+                    np.abs(far),
+                    name=f"clusters-{len(charts)}",
+                    column_title="cluster (hospitals in it)",
+                    title=f"{title}: what hospitals sent",
+                    said="; ".join(f"{name}: {', '.join(line)}" for name, line in zip(rows_told, texts, strict=True))
+                    + ".",
+                    texts=texts,
+                    low=0.0,
+                )
+            )
+    if not charts:
+        return []
+    signature_note = (
+        " What hospitals sent are their signatures, by which they were clustered: means over a cluster. Features are "
+        f"in deviations from the mean of all hospitals; shown are the {TOLD_FEATURES} in which clusters differ most. "
+        "Darker is farther from that mean."
+    ) * signed
+    return [
+        svg.figure(
+            "clusters",
+            "Who is in which cluster",
+            charts,
+            "The share of a cluster's hospitals with each attribute; the number of its hospitals in brackets. Clusters "
+            f"are those of seed {results[0].seed}; their numbers mean nothing beyond one strategy.{signature_note}",
+        )
+    ]
+
+
+def _alike(results: Sequence[Result]) -> list[list[Result]]:
+    """The runs that have several clusters, those with the same clusters together."""
+    groups: dict[bytes, list[Result]] = {}
+    for result in results:
+        rows = np.asarray(result.outcome.cluster if result.outcome.cluster is not None else [], dtype=np.int64)
+        if len(np.unique(rows[rows > 0])) > 1:
+            groups.setdefault(rows.tobytes(), []).append(result)
+    return list(groups.values())
+
+
+def _shares(
+    federation: Federation, rows: NDArray[np.int64], there: NDArray[np.int64]
+) -> tuple[list[str], NDArray[np.float64]]:
+    """Of each value of each attribute, the share of each cluster's hospitals that have it, ``[R, K]``."""
+    shown, shares = [], []
+    for attribute, values in federation.attributes.items():
+        levels = sorted(set(values))
+        if len(levels) > LEVELS:
+            continue
+        for level in levels:
+            shown.append(f"{attribute}: {level or 'unknown'}")
+            has = np.array([value == level for value in values])
+            shares.append([has[rows == k].mean() for k in there])
+    return shown, np.array(shares)
+
+
+def _told_signatures(result: Result) -> bool:
+    """Whether hospitals sent their signatures in a run as they are, so that the server knows them."""
+    if result.outcome.privacy is not None and Signature.kind in result.outcome.privacy.covers:
+        return False
+    if result.outcome.ledger.entries:
+        return any(kind == Signature.kind for _, kind, *_ in result.outcome.ledger.entries)
+    file = result.folder / "egress.csv"
+    return file.exists() and bool((read_csv(file)["kind"] == Signature.kind).any())
+
+
+def signatures(federation: Federation) -> NDArray[np.float64]:
+    """What each hospital told of its training rows, ``[H, 1 + L + 3 D]``; see :class:`Signature`."""
+    answers, rng = [], np.random.default_rng(0)
+    for h in range(len(federation.hospitals)):
+        at = federation.rows(h, "train")
+        rows = HospitalRows(
+            federation.X[at],
+            federation.y[at],
+            federation.observed[at],
+            len(federation.classes),
+            np.empty((0, at.stop - at.start)),
+            rng,
+        )
+        answers.append(Signature().answer(rows))
+    return np.stack(answers)
+
+
+def cluster_means(
+    federation: Federation, answers: NDArray[np.float64], rows: NDArray[np.int64], there: NDArray[np.int64]
+) -> Told:
+    """Means of signatures over each cluster's hospitals: size, label, missing values, and the features that differ."""
+    label, columns = label_scalars(len(federation.classes)), federation.observed.shape[1]
+    blocks = np.split(answers, [1, 1 + label, 1 + label + columns, 1 + label + 2 * columns], axis=1)
+    size, of_label, missing, mean, _ = blocks
+    labels = [f"share of {name}" for name in federation.classes[1:]] or ["mean of the label", "deviation of the label"]
+    features = [f"mean {name}" for name in federation.features[:columns]]
+    raw = np.concatenate([size, of_label, np.nanmean(missing, axis=1, keepdims=True)], axis=1)
+    deviations = standardise(fill_with_column_means(np.concatenate([raw, mean], axis=1)))
+    inside = [rows == k for k in there]
+    far = np.stack([deviations[members].mean(axis=0) for members in inside], axis=1)
+    first = 2 + label
+    most = first + np.argsort(-np.ptp(far[first:], axis=1), kind="stable")[:TOLD_FEATURES]
+    chosen = [*range(first), *most.tolist()]
+    texts: list[list[str]] = []
+    for column in chosen:
+        if column == 0:
+            texts.append([f"{np.exp(np.nanmean(size[members])):,.0f}" for members in inside])
+        elif column < first:
+            share = column > label or bool(federation.classes)
+            values = [float(np.nanmean(raw[members, column])) for members in inside]
+            texts.append([f"{value:.1%}" if share else number(value, 2) for value in values])
+        else:
+            texts.append([number(float(value), 1, sign=True) for value in far[column]])
+    named = ["training rows (geometric mean)", *labels, "missing values", *features]
+    return [named[column] for column in chosen], far[chosen], texts

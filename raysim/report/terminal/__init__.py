@@ -1,0 +1,1 @@
+"""What commands print: tables, and how far the work is."""

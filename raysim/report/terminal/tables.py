@@ -1,0 +1,202 @@
+"""The tables that commands print."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+from rich.box import SIMPLE_HEAD
+from rich.markup import escape
+from rich.table import Table
+
+from raysim.metrics.labels import REGRESSION, TaskKind, reporting
+from raysim.statistics.differences.paired import FEW_HOSPITALS
+from raysim.strategies.shared.psi import EPSILON, Smoothing
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from raysim.data.federation import Federation
+
+ROOM_FOR_SPREADS, ROOM_FOR_DIFFERENCES = 136, 92
+"""Characters that a comparison's table needs with spreads beside the means, and with differences at all."""
+
+RANKING = {
+    "auroc": "mean AUROC",
+    "worst_decile": "worst decile",
+    "gini": "Gini",
+    "std": "std",
+    "size_bias": "size bias",
+}
+"""What is shown where AUROC is defined somewhere."""
+
+CLASSIFYING = {"accuracy": "accuracy", "ad": "AD", "sdad": "SDAD", "log_loss": "log loss"}
+"""What is shown where it is not: clients of one class each have no AUROC."""
+
+ERRORS = {
+    "mae": "mean MAE",
+    "rmse": "mean RMSE",
+    "worst_decile": "worst decile",
+    "gini": "Gini",
+    "size_bias": "size bias",
+}
+"""What is shown of a real label."""
+
+
+def run_table(title: str, models: Mapping[str, Mapping[str, float]]) -> Table:
+    """One run: a row a model served, of which ``models`` has the metrics."""
+    kind = reporting(next(iter(models.values())))
+    headlines = [metrics[kind.headline] for metrics in models.values()]
+    few = max(metrics["hospitals"] for metrics in models.values()) < FEW_HOSPITALS
+    columns, digits = ranking(kind, headlines, few=few), kind.decimals(headlines) + 1
+    table = _table(title, columns)
+    table.add_column("hospitals (undefined)", justify="right")
+    for model, metrics in models.items():
+        table.add_row(
+            model,
+            *(_number(metrics[name], _decimals(name, digits)) for name in columns),
+            f"{metrics['hospitals']:.0f} ({metrics['undefined']:.0f})",
+        )
+    return table
+
+
+def comparison_table(rows: pd.DataFrame, reference: str, width: int) -> Table:
+    """Fits ``width`` characters: spreads go below the means, and the differences away, where there is no room.
+
+    Spreads are the margins of 95 % intervals over folds where there are any, else standard deviations over seeds.
+    """
+    from raysim.report.tables import few, labels
+
+    seeds = int(rows["seeds"].iloc[0])
+    folds = any(str(column).endswith("_margin") for column in rows)
+    ending, what = ("margin", "95 % interval") if folds else ("std", "standard deviation")
+    over = f"{seeds} folds" if folds else f"{seeds} seeds"
+    spread = f"mean ± {what} over {over}" if seeds > 1 else "one seed, so no spread is known"
+    kind = reporting(rows)
+    columns = ranking(kind, rows[kind.headline], few=few(rows))
+    digits = kind.decimals(rows[kind.headline]) + 1
+    table = _table(f"{len(set(rows['strategy']))} strategies: {spread}", columns)
+    beside = " " if width >= ROOM_FOR_SPREADS else "\n"
+    if width >= ROOM_FOR_DIFFERENCES:
+        table.add_column(f"{kind.title} against {reference} [95 %]", justify="right")
+    for name, row in zip(labels(rows), rows.to_dict("records"), strict=True):
+        cells = [
+            _number(row[column], _decimals(column, digits), row[f"{column}_{ending}"], beside) for column in columns
+        ]
+        against = [_difference(row, kind.headline, digits, beside)] if width >= ROOM_FOR_DIFFERENCES else []
+        table.add_row(name, *cells, *against)
+    captions = ["* a reference, no way of federating"] if rows["yardstick"].any() else []
+    low = f"{kind.headline}_low"
+    if width >= ROOM_FOR_DIFFERENCES and low in rows and rows[low].notna().any():
+        over = "other hospitals like these, patients and seeds, each by itself"
+        if seeds == 1:
+            over = "these trained models at other hospitals and patients; one seed says nothing of ways to train"
+        captions.append(f"[95 %]: for {over}")
+    if captions:
+        table.caption = escape("\n".join(captions))
+        table.caption_justify = "left"
+    return table
+
+
+def ranking(kind: TaskKind, headlines: Iterable[float], *, few: bool = False) -> dict[str, str]:
+    """The figures that tables show of models with these ``headlines``, and their headings.
+
+    Of ``few`` hospitals neither a decile nor a slope.
+    """
+    if kind is REGRESSION:
+        columns = ERRORS
+    else:
+        columns = RANKING if any(math.isfinite(value) for value in headlines) else CLASSIFYING
+    if not few:
+        return columns
+    renamed = columns | ({"worst_decile": f"{kind.worst} hospital"} if "worst_decile" in columns else {})
+    return {name: heading for name, heading in renamed.items() if name != "size_bias"}
+
+
+def titled(title: str) -> Table:
+    """A table as commands print it, without columns yet."""
+    return Table(title=escape(title), title_justify="left", title_style="bold", box=SIMPLE_HEAD, pad_edge=False)
+
+
+def _table(title: str, columns: Mapping[str, str]) -> Table:
+    table = titled(title)
+    table.add_column("model served", no_wrap=True)
+    for heading in columns.values():
+        table.add_column(heading, justify="right")
+    return table
+
+
+def _difference(row: Mapping[Any, Any], figure: str, digits: int, beside: str) -> str:
+    value = row.get(f"{figure}_difference", math.nan)
+    if not math.isfinite(value):
+        return ""
+    low, high = (row.get(f"{figure}_{end}", math.nan) for end in ("low", "high"))
+    # Adding 0 takes the sign from what rounds to -0.
+    value, low, high = (round(number, digits) + 0.0 for number in (value, low, high))
+    return f"{value:+.{digits}f}" + (f"{beside}[{low:+.{digits}f}, {high:+.{digits}f}]" if math.isfinite(low) else "")
+
+
+def _decimals(column: str, digits: int) -> int:
+    """Of the label's unit, ``digits`` of it; the Gini coefficient has none."""
+    return 4 if column == "gini" else digits
+
+
+def _number(value: float, digits: int, spread: float = math.nan, beside: str = " ") -> str:
+    if math.isnan(value):
+        return "undefined"
+    return f"{value:.{digits}f}" + (f"{beside}±{spread:.{digits - 1}f}" if math.isfinite(spread) else "")
+
+
+def unlikeness_table(federation: Federation, epsilon: Smoothing = EPSILON) -> Table:
+    """How unlike the hospitals' training rows are: labels, features, sizes; ``epsilon`` smooths PSI's shares."""
+    from raysim.data import heterogeneity
+
+    sizes = federation.sizes("train")
+    table = Table(
+        title="how unlike hospitals are (training rows)",
+        title_justify="left",
+        title_style="bold",
+        box=None,
+        show_header=False,
+        pad_edge=False,
+    )
+    weights = sizes / max(int(sizes.sum()), 1)
+    if federation.classes:
+        counts = heterogeneity.label_counts(federation)
+        table.add_row("labels", _listed(heterogeneity.label_metrics(counts, epsilon)))
+        psi = heterogeneity.label_psi(counts, epsilon=epsilon)
+        among = psi.hospital[np.isfinite(psi.hospital)]
+        if len(among):
+            low, middle = _short(among.min()), _short(np.median(among))
+            highest = _highest(psi.hospital, federation.hospitals)
+            table.add_row("PSI of hospitals", f"lowest {low}, median {middle}; highest: {highest}")
+        by_class = np.nansum(psi.terms * weights[:, None], axis=0)
+        table.add_row("PSI of classes", f"weighted, highest: {_highest(by_class, federation.classes)}")
+    else:
+        table.add_row("labels", _listed(heterogeneity.label_spread(federation)))
+    features = heterogeneity.federation_feature_psi(federation, epsilon=epsilon)
+    by_feature = np.nansum(features.terms * weights[:, None], axis=0)
+    named = _highest(by_feature, federation.features)
+    table.add_row("features", f"weighted PSI {_short(features.weighted)}; most unlike: {named}")
+    smoothing = "half a row in every bin" if epsilon == "counts" else f"epsilon {epsilon:g}"
+    table.add_row("PSI smoothed by", smoothing)
+    table.add_row("sizes", _listed(dataclasses.asdict(heterogeneity.quantity(sizes))))
+    return table
+
+
+def _listed(figures: Mapping[str, float]) -> str:
+    return ", ".join(f"{name} {_short(value)}" for name, value in figures.items())
+
+
+def _highest(values: NDArray[np.float64], names: Sequence[str]) -> str:
+    """The five highest of ``values [K]``, NaN left out, each after its name."""
+    order = [k for k in np.argsort(-values, kind="stable") if np.isfinite(values[k])]
+    return ", ".join(f"{names[k]} {_short(values[k])}" for k in order[:5])
+
+
+def _short(value: float) -> str:
+    return f"{value:.3g}" if math.isfinite(value) else "undefined"

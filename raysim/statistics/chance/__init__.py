@@ -1,0 +1,1 @@
+"""What equal hospitals, or equal groups of patients, would show by chance, and what the data show beyond it."""

@@ -1,0 +1,229 @@
+"""Federations drawn at given counts: hospitals' figures as chance alone, or chance and a true spread, would show them.
+
+For AUROC, scores are normal with one shape for all hospitals. The same normal draws serve every spread, so that what
+differs between two spreads is due to the spread.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple, TypeVar
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy.special import expit, logit, ndtri
+
+from raysim.statistics.chance.ranks import Ranks
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+T = TypeVar("T")
+
+BLOCK = 1 << 21
+"""Scores, or AUROCs, that are held at a time: 16 MB."""
+
+MOST_SPREADS = 13
+"""Spreads that a block has room for, however many are drawn at once: what is drawn does not depend on it."""
+
+CACHED = 1 << 15
+"""Scores that are looked up at a time, which stay in the processor's cache."""
+
+GAP = 64.0
+"""Between the scores of one hospital and those of the next in one sorted array; normal scores are within half of it."""
+
+NODES, WEIGHTS = np.polynomial.hermite_e.hermegauss(64)
+
+
+class Drawn(NamedTuple):
+    """Figures of ``b`` federations at ``T`` true spreads, ``[T, b, H]`` each: ``observed`` on rows, and ``true``."""
+
+    observed: Floats
+    true: Floats
+
+
+def centres(common: float, taus: ArrayLike) -> Floats:
+    """``mu [T]`` at which ``expit(mu + tau z)``, z standard normal, has the mean ``common``, for ``taus [T]``."""
+    spreads = np.asarray(taus, dtype=np.float64)
+    weights = WEIGHTS / WEIGHTS.sum()
+    # The mean falls short of expit(mu) towards 1/2, by a factor of the logit that is at most sqrt(1 + tau^2).
+    bound = np.abs(logit(common)) * np.sqrt(1 + spreads**2) + 1e-9
+    low, high = -bound, bound
+    for _ in range(60):
+        middle = (low + high) / 2
+        short = expit(middle[:, None] + spreads[:, None] * NODES) @ weights < common
+        low, high = np.where(short, middle, low), np.where(short, high, middle)
+    return np.asarray((low + high) / 2)
+
+
+def federations(
+    events: ArrayLike,
+    non_events: ArrayLike,
+    middles: ArrayLike,
+    event_sd: float,
+    taus: ArrayLike,
+    draws: int,
+    rng: np.random.Generator | Chance,
+) -> Iterator[Drawn]:
+    """``draws`` federations in blocks, of ``H`` hospitals with ``events [H]`` and ``non_events [H]``, all above 0.
+
+    At each of ``taus [T]`` a hospital's true AUROC is ``expit(mu + tau z)``, with ``mu`` that of ``middles [T]``, which
+    :func:`centres` gives for the common AUROC. Non-events' scores are standard normal, events' have the standard
+    deviation ``event_sd``. A tau of 0 is equal service. Models that are drawn with one :class:`Chance` share what it
+    has drawn.
+    """
+    chance = rng if isinstance(rng, Chance) else Chance(lambda: rng)
+    m, n = np.asarray(events, dtype=np.int64), np.asarray(non_events, dtype=np.int64)
+    spreads = np.asarray(taus, dtype=np.float64)
+    mu = np.asarray(middles, dtype=np.float64)
+    # Each row of the rarer class is looked up among the sorted rows of the other: few searches in many scores.
+    event_is_rarer = m <= n
+    rarer, commoner = np.minimum(m, n), np.maximum(m, n)
+    of_rarer, of_commoner = np.repeat(np.arange(len(m)), rarer), np.repeat(np.arange(len(m)), commoner)
+    first_rarer = np.cumsum(rarer) - rarer
+    size = max(1, min(draws, BLOCK // int(commoner.sum()), BLOCK // (len(m) * max(len(spreads), MOST_SPREADS))))
+    sd = np.where(event_is_rarer[of_rarer], event_sd, 1 / event_sd)
+    home = GAP * of_rarer
+    for pool, sought, z in chance.scores(of_commoner, of_rarer, len(m), draws, size):
+        true = expit(mu[:, None, None] + spreads[:, None, None] * z)
+        shift = np.sqrt(1 + event_sd**2) * ndtri(true)
+        # An event beats non-events u < shift + sd e; a non-event u is beaten by all events but e < (u - shift) / sd.
+        offset = np.where(event_is_rarer, shift, -shift / event_sd)
+        observed = np.empty_like(true)
+        at_once = max(1, CACHED // (len(spreads) * len(of_rarer)))
+        for b in range(0, len(sought), at_once):
+            some = slice(b, b + at_once)
+            x = offset[:, some].take(of_rarer, axis=2)
+            x += sd * sought[some]
+            np.clip(x, -GAP / 2, GAP / 2, out=x)
+            x += home
+            observed[:, some] = np.add.reduceat(pool.below(x, of_rarer, b), first_rarer, axis=2)
+        observed /= m * n
+        yield Drawn(np.where(event_is_rarer, observed, 1 - observed), true)
+
+
+class Scores(NamedTuple):
+    """Normal scores of ``b`` federations, sorted within each hospital.
+
+    ``commoner``: of the class with more rows, hospitals :data:`GAP` apart; ``rarer [b, R]`` of the other;
+    ``hospital [b, H]``: where each hospital stands among all.
+    """
+
+    commoner: Ranks
+    rarer: Floats
+    hospital: Floats
+
+
+class Deals(NamedTuple):
+    """``order [b, N]``: which row of all each hospital's rows are, dealt out; ``hospital [b, H]`` as in
+    :class:`Scores`."""
+
+    order: Ints
+    hospital: Floats
+
+
+class Chance:
+    """Where chance comes from: ``generator`` starts its stream anew each time.
+
+    What one block holds is kept for the next model at the same counts: models differ by their figures alone, and
+    drawing and sorting is most of the work.
+    """
+
+    def __init__(self, generator: Callable[[], np.random.Generator]) -> None:
+        self._generator = generator
+        self._counts: tuple[bytes | int, ...] | None = None
+        self._kept: list[Any] = []
+
+    def scores(self, of_commoner: Ints, of_rarer: Ints, hospitals: int, draws: int, size: int) -> Iterator[Scores]:
+        """Those of ``draws`` federations, ``size`` at a time, whose rows are of these hospitals."""
+
+        def block(rng: np.random.Generator, federations: int) -> Scores:
+            commoner, rarer = (
+                _ascending(rng.standard_normal((federations, len(of))), of) for of in (of_commoner, of_rarer)
+            )
+            commoner += GAP * of_commoner
+            first = np.searchsorted(of_commoner, np.arange(hospitals + 1))
+            ranks = Ranks(commoner, first, np.arange(hospitals, dtype=np.float64) * GAP)
+            return Scores(ranks, rarer, rng.standard_normal((federations, hospitals)))
+
+        counts = of_commoner.tobytes(), of_rarer.tobytes(), hospitals, draws
+        yield from self._blocks(counts, block, draws, size)
+
+    def deals(self, rows: int, hospitals: int, draws: int, size: int) -> Iterator[Deals]:
+        """``draws`` deals of ``rows`` to those of ``hospitals``, ``size`` at a time."""
+
+        def block(rng: np.random.Generator, federations: int) -> Deals:
+            order = rng.permuted(np.broadcast_to(np.arange(rows), (federations, rows)), axis=1)
+            return Deals(order, rng.standard_normal((federations, hospitals)))
+
+        yield from self._blocks((rows, hospitals, draws), block, draws, size)
+
+    def _blocks(
+        self,
+        counts: tuple[bytes | int, ...],
+        block: Callable[[np.random.Generator, int], T],
+        draws: int,
+        size: int,
+    ) -> Iterator[T]:
+        """``draws`` federations, ``size`` at a time; where one block holds all, it is kept under their ``counts``."""
+        if counts == self._counts:
+            yield from self._kept
+            return
+        rng = self._generator()
+        for start in range(0, draws, size):
+            drawn = block(rng, min(size, draws - start))
+            if size >= draws:
+                self._counts, self._kept = counts, [drawn]
+            yield drawn
+
+
+def shares(rows: ArrayLike, common: float, taus: ArrayLike, draws: int, rng: np.random.Generator) -> Iterator[Drawn]:
+    """As :func:`federations`, of a share of each hospital's ``rows [H]``: a binomial draw at its true share."""
+    n = np.asarray(rows, dtype=np.int64)
+    spreads = np.asarray(taus, dtype=np.float64)
+    mu = centres(common, spreads)
+    size = max(1, min(draws, BLOCK // max(len(n) * len(spreads), 1)))
+    for start in range(0, draws, size):
+        z = rng.standard_normal((min(size, draws - start), len(n)))
+        true = expit(mu[:, None, None] + spreads[:, None, None] * z)
+        yield Drawn(rng.binomial(n, true) / n, true)
+
+
+def errors(
+    rows: ArrayLike,
+    pooled: ArrayLike,
+    within: float,
+    taus: ArrayLike,
+    draws: int,
+    rng: np.random.Generator | Chance,
+) -> Iterator[Drawn]:
+    """As :func:`federations`, of the mean absolute error over each hospital's ``rows [H]``, from all errors.
+
+    The ``pooled [N]`` errors of all rows, not all 0, are dealt out anew: under equal service every deal is as likely as
+    the one that was seen, whatever the errors' distribution. At another of ``taus [T]`` a hospital's true error is
+    log-normal with the mean of all and the standard deviation tau of its logarithm, and rows' errors relative to it are
+    distributed as those of all rows are relative to their mean, but for varying less: ``within`` is their standard
+    deviation, as rows of one hospital have it.
+    """
+    chance = rng if isinstance(rng, Chance) else Chance(lambda: rng)
+    n, every = np.asarray(rows, dtype=np.int64), np.asarray(pooled, dtype=np.float64)
+    if n.sum() != len(every):
+        raise ValueError(f"pooled: {len(every)} errors are not one for each of {n.sum()} rows")
+    spreads = np.asarray(taus, dtype=np.float64)[:, None, None]
+    common = float(every.mean())
+    relative = every / common
+    together = float(relative.std())
+    narrower = np.where(spreads > 0, min(within / together, 1.0) if together > 0 else 1.0, 1.0)
+    first = np.cumsum(n) - n
+    size = max(1, min(draws, BLOCK // len(every), BLOCK // (len(n) * max(len(spreads), MOST_SPREADS))))
+    for order, z in chance.deals(len(every), len(n), draws, size):
+        means = np.add.reduceat(relative[order], first, axis=1) / n
+        true = common * np.exp(spreads * z - spreads**2 / 2)
+        yield Drawn(true * (1.0 + narrower * (means - 1.0)), true)
+
+
+def _ascending(scores: Floats, hospital: NDArray[np.int64]) -> Floats:
+    """``scores [b, n]`` sorted within each hospital: looked up in order, they find what they need in the cache."""
+    scores += GAP * hospital
+    scores.sort(axis=1)
+    scores -= GAP * hospital
+    return scores

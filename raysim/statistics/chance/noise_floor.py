@@ -1,0 +1,388 @@
+"""What equal service would show at the hospitals' counts, and the true spread that the data support beyond it.
+
+Hospitals with few events differ in AUROC by chance alone. The floor draws federations in which every hospital has the
+same true AUROC and ROC shape, at the counts that were tested, and says where each figure of dispersion then lies. The
+test is that of Q, the weighted sum of squares around the mean; inverting it over true spreads gives an interval of the
+spread, and with it of every figure's noise-free value, so that no two figures can contradict each other.
+
+The floor holds where hospitals have one ROC shape; hospitals may differ in prevalence and in their scores' level. The
+interval takes hospitals' true AUROCs to be normal on the logit scale and unrelated to their size. Definitions and what
+was covered: ``docs/statistics.md``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy.special import expit
+
+from raysim.statistics.chance.dispersion import Dispersion
+from raysim.statistics.chance.drawn import Chance, Drawn, centres, errors, federations, shares
+from raysim.statistics.chance.inversion import SAME, TAUS, Estimate, at, invert, visible
+from raysim.statistics.discrimination.auroc import PairSums
+from raysim.statistics.discrimination.common_curve import common_curve
+from raysim.statistics.levels import LEVEL, Z
+
+Floats = NDArray[np.float64]
+
+FEWEST = 3
+"""Judged hospitals below which nothing is said of their spread."""
+
+DRAWS = 1000
+
+STAGE = 3
+"""Spreads that are drawn at a time, in ascending order, until the data speak against larger ones."""
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A figure of dispersion beside what equal service shows.
+
+    - ``value``: on the test rows. ``floor``: the mean of it under equal service, ``low`` to ``high`` its central 95 %.
+    - ``p``: how often equal service shows one as bad or worse (``size_bias``: as far from its floor on either side).
+    - ``beyond``: ``value - floor``.
+    - ``true``: the noise-free figure of these hospitals that the spread implies. Its interval adds up, as squares, what
+      is uncertain in the spread, how much such hospitals differ by chance, and for figures that are AUROCs the
+      uncertainty of the common one. ``excess``: what the spread adds to the floor. NaN for ``size_bias``, which a
+      spread unrelated to size does not imply.
+    """
+
+    value: float
+    floor: float
+    low: float
+    high: float
+    p: float
+    beyond: float
+    true: Estimate
+    excess: Estimate
+
+
+@dataclass(frozen=True, eq=False)
+class NoiseFloor:
+    """The noise floor of one model's AUROC, another share, or an error over hospitals.
+
+    - ``figure``: its name. ``common``: what all have under equal service. ``hospitals``: how many are judged.
+    - ``q`` and ``p``: twice how often equal service shows a Q as large, as the interval of ``tau`` has two sides.
+    - ``tau``: the true standard deviation of the logit (of an error: the logarithm) of hospitals' figure. Its ``high``
+      is infinite where every spread that was tried is compatible with the data.
+    - ``shown``: whether a difference between hospitals is shown: ``tau`` excludes 0, ``p`` is below .05.
+    - ``visible``: the smallest tau that is shown in 80 % of such federations; infinite where none that was tried is.
+    - ``figures``: by name, those of :class:`raysim.statistics.chance.dispersion.Dispersion`.
+    - ``larger``: whether larger figures are better; of an error they are not.
+
+    Fewer than three judged hospitals have no figures, and all numbers are NaN.
+    """
+
+    figure: str
+    common: float
+    hospitals: int
+    q: float
+    p: float
+    tau: Estimate
+    shown: bool
+    visible: float
+    figures: dict[str, Figure]
+    larger: bool = True
+
+    def sentence(self) -> str:
+        """What may be said of the spread between hospitals."""
+        if self.hospitals < FEWEST:
+            return f"With {self.hospitals} judged hospitals nothing can be said of differences between hospitals."
+        if self.shown:
+            low, high = self._range(self.tau.estimate)
+            least, most = self._range(self.tau.low)
+            return (
+                f"Hospitals are served differently: the true {self.figure} of 95 % of them is estimated between "
+                f"{low} and {high}, and the data exclude that they lie within {least} to {most}."
+            )
+        nothing = f"No difference between hospitals beyond test noise can be shown (p = {self.p:.2f})"
+        if np.isinf(self.visible):
+            return f"{nothing}; these data could not show any."
+        low, high = self._range(self.visible)
+        return (
+            f"{nothing}; these data show a difference in four of five cases only where the true {self.figure} of 95 % "
+            f"of hospitals reaches from {low} to {high}."
+        )
+
+    def _range(self, tau: float) -> tuple[str, str]:
+        if self.larger:
+            low, high = true_range(self.common, tau)
+            return f"{low:.2f}", f"{high:.2f}"
+        low, high = true_error_range(self.common, tau)
+        return f"{low:.3g}", f"{high:.3g}"
+
+
+def noise_floor(
+    sums: PairSums,
+    sizes: ArrayLike,
+    rng: np.random.Generator | Chance,
+    *,
+    minimum_events: int = 5,
+    draws: int = DRAWS,
+    taus: Sequence[float] = TAUS,
+) -> NoiseFloor:
+    """The floor of the AUROC at ``H`` hospitals from the sums that each sends.
+
+    ``sizes [H]`` are all rows of each hospital (for ``size_bias``), ``minimum_events`` the events from which a hospital
+    may be named the lowest; the test and the spread use every judged hospital. ``taus`` ascend from 0. Strategies that
+    are compared share their draws when all come with one :class:`Chance`.
+    """
+    curve = common_curve(sums)
+    judged = curve.judged
+    events, non_events = sums.events[judged], sums.non_events[judged]
+    dispersion = Dispersion(events >= minimum_events, np.log(np.asarray(sizes, dtype=np.float64)[judged]))
+    chance = rng if isinstance(rng, Chance) else Chance(lambda: rng)
+    middle = dict(zip(taus, centres(curve.common, taus).tolist(), strict=True))
+
+    def drawn(spreads: Sequence[float]) -> Iterable[Drawn]:
+        middles = [middle[tau] for tau in spreads]
+        return federations(events, non_events, middles, curve.event_sd, spreads, draws, chance)
+
+    return _against("AUROC", curve.auroc[judged], curve.variance[judged], curve.common, dispersion, drawn, taus)
+
+
+def share_floor(
+    figure: str,
+    successes: ArrayLike,
+    rows: ArrayLike,
+    sizes: ArrayLike,
+    rng: np.random.Generator,
+    *,
+    minimum_rows: int = 5,
+    draws: int = DRAWS,
+    taus: Sequence[float] = TAUS,
+) -> NoiseFloor:
+    """The floor of a share at ``H`` hospitals, as sensitivity: ``successes [H]`` of ``rows [H]``, binomial draws.
+
+    Hospitals without rows are not judged. Where all rows of all hospitals are successes, or none is, there is no spread
+    to be seen. The rest is as in :func:`noise_floor`.
+    """
+    x, n = np.asarray(successes, dtype=np.float64), np.asarray(rows, dtype=np.int64)
+    judged = n > 0
+    x, n = x[judged], n[judged]
+    common = float(x.sum() / n.sum()) if n.sum() else float("nan")
+    dispersion = Dispersion(n >= minimum_rows, np.log(np.asarray(sizes, dtype=np.float64)[judged]))
+    # One success, or failure, more than none keeps the weights finite where all hospitals are alike.
+    within = np.clip(common, 0.5 / max(n.sum(), 1), 1 - 0.5 / max(n.sum(), 1))
+
+    def drawn(spreads: Sequence[float]) -> Iterable[Drawn]:
+        return shares(n, within, spreads, draws, rng)
+
+    return _against(figure, x / n, within * (1 - within) / n, common, dispersion, drawn, taus)
+
+
+def error_floor(
+    figure: str,
+    mean_absolute: ArrayLike,
+    root_mean_square: ArrayLike,
+    errors_of_all: ArrayLike,
+    rows: ArrayLike,
+    sizes: ArrayLike,
+    rng: np.random.Generator | Chance,
+    *,
+    minimum_rows: int = 5,
+    draws: int = DRAWS,
+    taus: Sequence[float] = TAUS,
+) -> NoiseFloor:
+    """The floor of the mean absolute error at ``H`` hospitals, from their two errors over ``rows [H]``.
+
+    ``errors_of_all [N]`` are the absolute errors of the rows of all judged hospitals, in any order, to the precision of
+    a histogram. Equal service is one distribution of errors everywhere: dealing them out anew is then as likely as what
+    was seen, whatever the distribution. Hospitals without rows, or with an error that is not finite, are not judged.
+    Where nothing varies between the rows of a hospital there is no floor. The rest is as in :func:`noise_floor`. Raises
+    ``ValueError`` where there is not one error for each row that is judged.
+    """
+    mae, rmse = np.asarray(mean_absolute, dtype=np.float64), np.asarray(root_mean_square, dtype=np.float64)
+    n = np.asarray(rows, dtype=np.int64)
+    judged = (n > 0) & np.isfinite(mae) & np.isfinite(rmse)
+    mae, rmse, n = mae[judged], rmse[judged], n[judged]
+    common = float(n @ mae / n.sum()) if n.sum() else float("nan")
+    squares = np.maximum(rmse**2 - mae**2, 0.0)
+    between_rows = float(n @ squares) / max(int((n - 1).sum()), 1)
+    dispersion = Dispersion(n >= minimum_rows, np.log(np.asarray(sizes, dtype=np.float64)[judged]), larger=False)
+    if not between_rows > 0:
+        mae, n = mae[:0], n[:0]
+    chance = rng if isinstance(rng, Chance) else Chance(lambda: rng)
+    # Errors of one hospital relative to its own level, which is known less its mean's own variance.
+    levels = float((n - 1) @ np.square(mae)) - float(squares[: len(n)].sum())
+    within = float(np.sqrt(n @ squares[: len(n)] / levels)) if levels > 0 else float("inf")
+
+    def drawn(spreads: Sequence[float]) -> Iterable[Drawn]:
+        return errors(n, errors_of_all, within, spreads, draws, chance)
+
+    return _against(figure, mae, between_rows / np.maximum(n, 1), common, dispersion, drawn, taus)
+
+
+def _against(
+    figure: str,
+    values: Floats,
+    variance: Floats,
+    common: float,
+    dispersion: Dispersion,
+    draw: Callable[[Sequence[float]], Iterable[Drawn]],
+    taus: Sequence[float],
+) -> NoiseFloor:
+    """The floor of ``values [M]``, of variance ``variance [M]``, from what ``draw`` gives at each of ``taus``."""
+    if not len(taus) or taus[0] != 0 or np.any(np.diff(taus) <= 0):
+        raise ValueError(f"taus: {tuple(taus)} do not ascend from 0")
+    if len(values) < FEWEST:
+        nan, larger = float("nan"), dispersion.larger
+        return NoiseFloor(figure, common, len(values), nan, nan, Estimate(nan, nan, nan), False, nan, {}, larger)
+    weights = 1.0 / variance
+    mine = dispersion.figures(values)
+    q, stages = float(weighted_squares(values, weights)), []
+    for first in range(0, len(taus), STAGE):
+        stages.append(_stage(draw(taus[first : first + STAGE]), weights, dispersion))
+        drawn_q = np.concatenate([stage.q for stage in stages])
+        tried = taus[: len(drawn_q)]
+        tau, least = invert(q, drawn_q, tried), visible(drawn_q, tried)
+        if np.isfinite(tau.high + least):
+            break  # nothing that is said below depends on larger spreads
+    taus = tried
+    level, level_se = np.concatenate([stage.level for stage in stages]), float(weights.sum() ** -0.5)
+
+    def figure_of(name: str) -> Figure:
+        equal_service, noise_free = (
+            np.concatenate([figures[name] for figures in each])
+            for each in ([stage.observed for stage in stages], [stage.true for stage in stages])
+        )
+        if name == "size_bias":
+            implied = Estimate(*[float("nan")] * 3)
+        else:
+            around, around_se = (level, level_se) if name in dispersion.levels else (0.0, 0.0)
+            most = 1.0 if dispersion.larger or name == "gini" else np.inf
+            implied = _implied(noise_free, around, around_se, tau, taus, most)
+        lower = dispersion.larger and name in dispersion.levels
+        return _figure(name, float(mine[name]), equal_service, implied, tau, taus, worse_when_lower=lower)
+
+    return NoiseFloor(
+        figure,
+        common,
+        len(values),
+        q,
+        min(1.0, 2.0 * _share_as_extreme(drawn_q[0] >= q - SAME * q)),
+        tau,
+        tau.low > 0,
+        least,
+        {name: figure_of(name) for name in mine},
+        dispersion.larger,
+    )
+
+
+class _Stage(NamedTuple):
+    """What ``B`` drawn federations show at ``t`` spreads, each ``[t, B]``: ``q``, the weighted mean of true figures
+    (``level``), and the figures of dispersion by name, ``observed`` on rows and ``true``."""
+
+    q: Floats
+    level: Floats
+    observed: dict[str, Floats]
+    true: dict[str, Floats]
+
+
+def _stage(blocks: Iterable[Drawn], weights: Floats, dispersion: Dispersion) -> _Stage:
+    each = [
+        _Stage(
+            weighted_squares(block.observed, weights),
+            block.true @ weights / weights.sum(),
+            dispersion.figures(block.observed),
+            dispersion.figures(block.true),
+        )
+        for block in blocks
+    ]
+    if len(each) == 1:
+        return each[0]
+    observed, true = (
+        {name: np.hstack([figures[name] for figures in drawn]) for name in drawn[0]}
+        for drawn in ([block.observed for block in each], [block.true for block in each])
+    )
+    return _Stage(np.hstack([b.q for b in each]), np.hstack([b.level for b in each]), observed, true)
+
+
+def weighted_squares(auroc: Floats, weights: Floats) -> Floats:
+    """Q of ``auroc [..., M]`` with fixed ``weights [M]``: ``sum w (A - mean_w A)^2``, ``[...]``."""
+    mean = auroc @ weights / weights.sum()
+    return np.asarray(np.square(auroc - mean[..., None]) @ weights)
+
+
+def true_range(common: float, tau: float) -> tuple[float, float]:
+    """Where the true AUROC of 95 % of hospitals lies, with mean ``common`` and the spread ``tau`` of their logits."""
+    if not np.isfinite(tau):
+        return float("nan"), float("nan")
+    (mu,) = centres(common, [tau])
+    return float(expit(mu - Z * tau)), float(expit(mu + Z * tau))
+
+
+def true_error_range(common: float, tau: float) -> tuple[float, float]:
+    """As :func:`true_range`, of an error: ``tau`` is the spread of its logarithm."""
+    if not np.isfinite(tau):
+        return float("nan"), float("nan")
+    middle = common * float(np.exp(-(tau**2) / 2))
+    return middle * float(np.exp(-Z * tau)), middle * float(np.exp(Z * tau))
+
+
+def over_seeds(floors: Sequence[NoiseFloor]) -> dict[str, tuple[float, float]]:
+    """Each figure's value and floor, averaged over a run's seeds.
+
+    Tests and intervals are those of one seed: seeds test some of the same patients, and are no independent evidence.
+    Figures that a seed lacks are left out.
+    """
+    names = [name for name in floors[0].figures if all(name in floor.figures for floor in floors)]
+    each = {name: [floor.figures[name] for floor in floors] for name in names}
+    return {
+        name: (float(np.mean([f.value for f in figures])), float(np.mean([f.floor for f in figures])))
+        for name, figures in each.items()
+    }
+
+
+def _figure(
+    name: str,
+    value: float,
+    observed: Floats,
+    true: Estimate,
+    tau: Estimate,
+    taus: Sequence[float],
+    *,
+    worse_when_lower: bool,
+) -> Figure:
+    """From the figure in draws on the rows at each tau, ``observed [T, B]``, and the noise-free one that is implied."""
+    equal = observed[0]
+    floor = float(equal.mean())
+    if name == "size_bias":
+        extreme = np.abs(equal - floor) >= abs(value - floor) - SAME
+    else:
+        extreme = equal <= value + SAME if worse_when_lower else equal >= value - SAME
+    low, high = np.quantile(equal, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
+    excess = Estimate(*[float("nan")] * 3) if name == "size_bias" else at(tau, taus, observed.mean(axis=1) - floor)
+    if worse_when_lower:  # more spread is a lower figure
+        excess = Estimate(*excess[::-1])
+    return Figure(value, floor, float(low), float(high), _share_as_extreme(extreme), value - floor, true, excess)
+
+
+def _implied(
+    true: Floats, level: Floats | float, level_se: float, tau: Estimate, taus: Sequence[float], most: float
+) -> Estimate:
+    """The noise-free figure of these hospitals, from that of draws at each tau, ``true [T, B]``.
+
+    ``level [T, B]`` is the draws' common figure, known with ``level_se``, where the figure lies around it; else 0. What
+    the figure is apart from it has a mean at each tau, which the spread implies, and a deviation, as hospitals of one
+    spread differ. The parts are added as squares, each side by itself. The figure is between 0 and ``most``.
+    """
+    apart = true - level
+    low, centre, high = at(tau, taus, apart.mean(axis=1))
+    low, high = min(low, high), max(low, high)
+    chance = Z * float(np.hypot(level_se, at(tau, taus, apart.std(axis=1)).estimate))
+    estimate = at(tau, taus, true.mean(axis=1)).estimate
+    return Estimate(
+        max(estimate - float(np.hypot(centre - low, chance)), 0.0),
+        estimate,
+        min(estimate + float(np.hypot(high - centre, chance)), most),
+    )
+
+
+def _share_as_extreme(extreme: NDArray[np.bool_]) -> float:
+    """The p-value, with the observed federation counted as one of the draws."""
+    return float((1 + extreme.sum()) / (extreme.size + 1))

@@ -1,0 +1,219 @@
+"""The difference of two strategies at the same hospitals, with all that would come out otherwise another time.
+
+Another time there are other hospitals, other patients and other training seeds. The default interval is for hospitals
+like these (``population``): it asks what a federation should use. The interval for these very hospitals (``fixed``)
+takes hospitals as given. Differences between hospitals contain those between patients, so that a variance is the larger
+of the two and not their sum. Seeds are few, and their variance is uncertain by itself: each part of an interval has the
+t quantile of its own degrees of freedom, so that it covers whichever part is the larger.
+
+Sources: the cluster-robust variance HC2 with its degrees of freedom, Bell and McCaffrey 2002; the interval from
+variances of unequal certainty, Banerjee 1961; re-splits of the same rows, Nadeau and Bengio 2003. Definitions:
+``docs/statistics.md``.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy.special import stdtrit
+
+from raysim.statistics.levels import ALPHA, POWER, Z
+
+Floats = NDArray[np.float64]
+
+NAN = float("nan")
+
+EQUIVALENT = 0.01
+"""Differences of AUROC below this are taken not to matter, unless said otherwise."""
+
+FEW_HOSPITALS = 10
+"""Below so many there is no bootstrap, no decile and no slope, and degrees of freedom are shown."""
+
+ENOUGH_SEEDS = 5
+"""Below so many the uncertainty of their variance is most of an interval's width."""
+
+SMALLEST_P = 1e-12
+"""P-values are not told apart below this."""
+
+BISECTIONS = 50
+
+
+class Limits(NamedTuple):
+    """The limits of an interval; NaN where there is none."""
+
+    low: float
+    high: float
+
+    @property
+    def shows(self) -> bool:
+        """Whether a difference is shown: the interval excludes 0."""
+        return self.low > 0 or self.high < 0
+
+
+@dataclass(frozen=True, eq=False)
+class Paired:
+    """A difference of AUROC, ``first - second``, over ``hospitals`` and ``seeds`` that define both.
+
+    - ``difference``: the mean weighted by test rows; ``unweighted``: that of hospitals alike, each the mean of its
+      seeds, of those with the minimum of events.
+    - ``hospital_variance`` (V_h): of hospitals, with their patients and their share of training noise in it; NaN for
+      one hospital. ``patient_variance`` (V_p): of patients alone; NaN where it was not given. ``seed_variance`` (V_s):
+      of training seeds; 0 for one seed, which is then no part of the interval.
+    - ``df``: the degrees of freedom of V_h, at least 1; NaN for one hospital. Those of V_s are one less than seeds.
+    """
+
+    difference: float
+    unweighted: float
+    hospitals: int
+    seeds: int
+    hospital_variance: float
+    patient_variance: float
+    seed_variance: float
+    df: float
+
+    @property
+    def equal(self) -> bool:
+        """Whether the two are equal models: nothing differs anywhere, and nothing is tested."""
+        return self.hospitals > 0 and self.difference == 0 and self._largest() + self.seed_variance == 0
+
+    @property
+    def of_training(self) -> bool:
+        """Whether it says anything of the ways of training: with one seed, how much hangs on the seed is unknown."""
+        return self.seeds > 1
+
+    @property
+    def variance(self) -> float:
+        """For hospitals like these: ``max(V_h, V_p) + V_s``; NaN for one hospital."""
+        return self._largest() + self.seed_variance if self.hospitals > 1 else NAN
+
+    @property
+    def p(self) -> float:
+        """Of no difference for hospitals like these, two-sided; 1 for equal models, NaN without an interval."""
+        if self.equal or self.difference == 0:
+            return 1.0
+        if not self.variance > 0:
+            return NAN
+        low, high = math.log(SMALLEST_P), 0.0
+        for _ in range(BISECTIONS):
+            middle = (low + high) / 2
+            low, high = (low, middle) if self._reach(math.exp(middle)) < abs(self.difference) else (middle, high)
+        return math.exp(high)
+
+    def population(self, alpha: float = ALPHA) -> Limits:
+        """The interval for hospitals like these; NaN for one hospital, or where nothing varies."""
+        if self.equal:
+            return Limits(0.0, 0.0)
+        reach = self._reach(alpha) if self.variance > 0 else NAN
+        return Limits(self.difference - reach, self.difference + reach)
+
+    def fixed(self) -> Limits:
+        """The interval for these very hospitals: other patients and seeds; NaN where V_p was not given."""
+        if self.equal:
+            return Limits(0.0, 0.0)
+        reach = math.sqrt(Z**2 * self.patient_variance + self._seed_reach(ALPHA / 2))
+        return Limits(self.difference - reach, self.difference + reach)
+
+    @property
+    def visible(self) -> float:
+        """The smallest difference that would be shown in 80 % of such comparisons; 0 for equal models."""
+        if self.equal:
+            return 0.0
+        return self._reach(ALPHA) + self._reach(2 * (1 - POWER)) if self.variance > 0 else NAN
+
+    def notes(self) -> list[str]:
+        """What a reader must be told beside the interval for hospitals like these."""
+        notes = []
+        if self.hospitals == 1:
+            notes.append("one hospital: nothing can be said of others like it")
+        elif self.hospitals < FEW_HOSPITALS:
+            notes.append(f"{self.hospitals} hospitals, {self.df:.1f} degrees of freedom")
+        if self.df < 2:
+            notes.append("fewer than 2 degrees of freedom: almost nothing can be shown")
+        if self.seeds == 1:
+            notes.append("one training seed: intervals are of the trained models, not of the ways of training")
+        elif self.seeds < ENOUGH_SEEDS:
+            notes.append(
+                f"{self.seeds} training seeds: what they change is uncertain, and more of them narrow the intervals"
+            )
+        return notes
+
+    def _reach(self, alpha: float) -> float:
+        """Half the width of the interval for hospitals like these at a level of ``1 - alpha``."""
+        hospitals = float(stdtrit(self.df, alpha / 2)) ** 2 * self._largest()
+        return math.sqrt(hospitals + self._seed_reach(alpha / 2))
+
+    def _seed_reach(self, tail: float) -> float:
+        return float(stdtrit(self.seeds - 1, tail)) ** 2 * self.seed_variance if self.seeds > 1 else 0.0
+
+    def _largest(self) -> float:
+        variances = (self.hospital_variance, self.patient_variance)
+        return max((variance for variance in variances if not math.isnan(variance)), default=0.0)
+
+
+def paired(
+    first: ArrayLike,
+    second: ArrayLike,
+    rows: ArrayLike,
+    *,
+    patients: ArrayLike | None = None,
+    named: ArrayLike | None = None,
+) -> Paired:
+    """The difference of two models' AUROC, each ``[S, H]`` on the same test rows, ``rows [S, H]`` of them.
+
+    A hospital and seed with a NaN, or without rows, takes no part. ``patients [H]`` are the sums of
+    :func:`raysim.statistics.discrimination.patients.patient_sums`; ``named [H]`` marks hospitals with the minimum of
+    events, all if left out. Every number is NaN where no hospital defines both. Raises ``ValueError`` for shapes that
+    do not fit.
+    """
+    a, b, r = (np.atleast_2d(np.asarray(x, dtype=np.float64)) for x in (first, second, rows))
+    if not a.shape == b.shape == r.shape:
+        raise ValueError(f"first, second, rows: shapes {a.shape}, {b.shape}, {r.shape} are not one [S, H]")
+    d = a - b
+    there = np.isfinite(d) & (r > 0)
+    d, r = np.where(there, d, 0.0), np.where(there, r, 0.0)
+    hospitals, seeds = int(there.any(axis=0).sum()), int(there.any(axis=1).sum())
+    total = r.sum()
+    if total == 0:
+        return Paired(NAN, NAN, 0, 0, NAN, NAN, NAN, NAN)
+    theta = float((r * d).sum() / total)
+    parts = r * np.where(there, d - theta, 0.0) / total
+    if not d.any():
+        parts[:] = 0.0
+    share = r.sum(axis=0) / total
+    by_hospital = parts.sum(axis=0) / np.sqrt(np.where(share < 1, 1 - share, np.nan))
+    by_seed = parts.sum(axis=1) * (np.sqrt(seeds / (seeds - 1)) if seeds > 1 else 0.0)
+    many = hospitals > 1
+    counted = there.any(axis=0) & (True if named is None else np.asarray(named, dtype=bool))
+    each = d.sum(axis=0)[counted] / there.sum(axis=0)[counted]
+    return Paired(
+        theta,
+        float(each.mean()) if len(each) else NAN,
+        hospitals,
+        seeds,
+        float(by_hospital @ by_hospital) if many else NAN,
+        NAN if patients is None else float(np.asarray(patients)[there.any(axis=0)].sum() / total**2),
+        float(by_seed @ by_seed),
+        max(1.0, float(1.0 / (share @ share) - 1.0)) if many else NAN,
+    )
+
+
+def equivalent(interval: Limits, within: float = EQUIVALENT) -> bool:
+    """Whether a difference of ``within`` or more is excluded, which is another claim than that none is shown."""
+    return -within < interval.low and interval.high < within
+
+
+def resplit_interval(differences: ArrayLike, test_share: float) -> Limits:
+    """Of the mean of ``differences [S]`` over random re-splits of the same rows (Nadeau and Bengio).
+
+    ``test_share`` is test rows over training rows. For one data set of which nothing but summaries is left: it says
+    nothing of other hospitals. NaN for fewer than two re-splits.
+    """
+    d = np.asarray(differences, dtype=np.float64)
+    if len(d) < 2:
+        return Limits(NAN, NAN)
+    reach = float(-stdtrit(len(d) - 1, ALPHA / 2) * np.sqrt((1 / len(d) + test_share) * d.var(ddof=1)))
+    return Limits(float(d.mean()) - reach, float(d.mean()) + reach)

@@ -1,0 +1,53 @@
+"""The difference of two models' worst decile at the same hospitals, with other hospitals and other training seeds.
+
+Hospitals are drawn again in pairs: a quantile has no variance that a formula gives. Seeds are few, so that drawing them
+again says little of them: their variance is that of the seeds' own differences, with the t quantile of its degrees of
+freedom, and is added as in :mod:`raysim.statistics.differences.paired`. How often the interval holds:
+``docs/statistics.md``.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import ArrayLike
+from scipy.special import stdtrit
+
+from raysim.metrics.equity import paired_interval, worst_decile
+from raysim.statistics.differences.paired import NAN, Limits
+from raysim.statistics.levels import LEVEL
+
+
+def worst_decile_difference(
+    first: ArrayLike,
+    second: ArrayLike,
+    rows: ArrayLike,
+    rng: np.random.Generator,
+    *,
+    larger: bool = True,
+    draws: int = 2000,
+    level: float = LEVEL,
+) -> Limits:
+    """The interval of the difference ``first - second`` of two models' figures, each ``[S, H]`` on ``rows [S, H]``.
+
+    A hospital and seed with a NaN, or without rows, takes no part; ``larger`` says whether larger figures are better.
+    Of one seed the interval is that of the trained models: another seed's change is not in it. NaN for fewer than two
+    hospitals.
+    """
+    a, b, r = (np.atleast_2d(np.asarray(x, dtype=np.float64)) for x in (first, second, rows))
+    there = (r > 0) & np.isfinite(a) & np.isfinite(b)
+    low, high = paired_interval(a, b, r, rng, figure="worst_decile", larger=larger, draws=draws, level=level)
+    of_seeds = np.array(
+        [
+            float(worst_decile(a[s, present], larger=larger) - worst_decile(b[s, present], larger=larger))
+            for s, present in enumerate(there)
+            if present.any()
+        ]
+    )
+    if np.isnan(low):
+        return Limits(NAN, NAN)
+    value, seeds = float(of_seeds.mean()), len(of_seeds)
+    reach = 0.0
+    if seeds > 1:
+        reach = float(stdtrit(seeds - 1, (1 - level) / 2)) ** 2 * float(of_seeds.var(ddof=1)) / seeds
+    below, above = max(value - low, 0.0), max(high - value, 0.0)
+    return Limits(value - float(np.sqrt(below**2 + reach)), value + float(np.sqrt(above**2 + reach)))

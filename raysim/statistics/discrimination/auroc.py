@@ -1,0 +1,264 @@
+"""The AUROC of each hospital, its variance, and the covariance of several models on the same rows.
+
+Two estimators of the variance. DeLong's, from the placement of every row among the rows of the other class, needs two
+events and two non-events and is 0 where the AUROC is 0 or 1. The U-statistic's, exactly unbiased, is a sum of three
+components, which hospitals can average (:mod:`raysim.statistics.discrimination.common_curve`).
+
+Sources: DeLong, DeLong and Clarke-Pearson 1988; the fast form by ranks is Sun and Xu 2014; the components are
+Hoeffding 1948. Definitions: ``docs/statistics.md``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from raysim.metrics.segments import Segments, cumulative, floating, sortable
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+
+@dataclass(frozen=True, eq=False)
+class Placements:
+    """What each row adds to the AUROC of its hospital, for ``K`` models on the same ``n`` rows of ``H`` hospitals.
+
+    - ``auroc [K, H]``: NaN with one class only, or with a NaN score in the hospital's rows.
+    - ``influence [K, n]``: of an event ``(V10 - A) / m``, of a non-event ``(V01 - A) / n``; NaN where the AUROC is.
+    - ``event [n]``: whether the row is an event; ``offsets [H + 1]``: where the hospitals' rows begin.
+    - ``events [H]`` (m) and ``non_events [H]`` (n).
+    """
+
+    auroc: Floats
+    influence: Floats
+    event: NDArray[np.bool_]
+    offsets: Ints
+    events: Ints
+    non_events: Ints
+
+
+@dataclass(frozen=True, eq=False)
+class DeLong:
+    """AUROC of ``K`` models at ``H`` hospitals with DeLong's covariance.
+
+    - ``auroc [K, H]``: NaN where undefined.
+    - ``covariance [H, K, K]``: NaN for fewer than two events or two non-events; 0 where a model's AUROC is 0 or 1, or
+      all its scores tie.
+    - ``events [H]`` and ``non_events [H]``.
+    """
+
+    auroc: Floats
+    covariance: Floats
+    events: Ints
+    non_events: Ints
+
+    @property
+    def variance(self) -> Floats:
+        """Of each model at each hospital, ``[K, H]``."""
+        return np.diagonal(self.covariance, axis1=1, axis2=2).T
+
+    def difference(self, first: int, second: int) -> tuple[Floats, Floats]:
+        """The difference ``first - second`` of two models and its variance, each ``[H]``.
+
+        The variance is exactly 0 where both models order the rows alike: they are equal there, and nothing is tested.
+        """
+        c = self.covariance
+        variance = c[:, first, first] + c[:, second, second] - 2.0 * c[:, first, second]
+        return self.auroc[first] - self.auroc[second], np.maximum(variance, 0.0)
+
+
+class PairSums(NamedTuple):
+    """What a hospital sends for the variance of its AUROC, ``[H]`` each, as four times the sum: whole numbers.
+
+    With psi 1 for an event above a non-event, 1/2 for a tie and 0 otherwise: ``first`` is the sum of psi over all
+    pairs, ``squares`` that of psi squared, ``same_event`` that of psi psi' over ordered pairs of different non-events
+    with one event, ``same_non_event`` the same with the classes exchanged. ``events`` and ``non_events`` are counts. A
+    hospital with a NaN score has -1 in all four sums, and is not judged.
+    """
+
+    events: Ints
+    non_events: Ints
+    first: Ints
+    squares: Ints
+    same_event: Ints
+    same_non_event: Ints
+
+    @property
+    def judged(self) -> NDArray[np.bool_]:
+        """The hospitals whose AUROC is defined, ``[H]``: both classes, and no NaN score."""
+        return (self.events > 0) & (self.non_events > 0) & (self.first >= 0)
+
+
+@dataclass(frozen=True, eq=False)
+class UStatistics:
+    """Unbiased estimates from :class:`PairSums`, ``[H]`` each; all but ``auroc`` are NaN for m or n below 2.
+
+    - ``auroc``: A. ``squared``: unbiased for the square of the true AUROC.
+    - ``pair``, ``event``, ``non_event``: the components xi11, xi10 and xi01, covariances of psi with psi' on the same
+      pair, on the same event, and on the same non-event. They may be negative.
+    - ``variance``: ``[xi11 + (n - 1) xi10 + (m - 1) xi01] / (m n)``, which is also ``A^2 - squared``; may be negative.
+    """
+
+    auroc: Floats
+    squared: Floats
+    pair: Floats
+    event: Floats
+    non_event: Floats
+    variance: Floats
+
+
+def placements(scores: ArrayLike, y: ArrayLike, offsets: ArrayLike) -> Placements:
+    """The placements of the rows of ``H`` hospitals under ``K`` models.
+
+    ``scores`` is ``[n]`` for one model or ``[K, n]`` (float32 and float64 keep their precision), ``y [n]`` is 0 or 1,
+    and hospital ``h`` is rows ``offsets[h]:offsets[h + 1]``. Raises ``ValueError`` for shapes that do not fit and for
+    other labels.
+    """
+    z, event, segments = _checked(scores, y, offsets)
+    ids = segments.ids()
+    events = segments.counts(event)
+    non_events = segments.lengths - events
+    pairs = events.astype(np.float64) * non_events
+    auroc = np.full((len(z), segments.count), np.nan)
+    influence = np.full(z.shape, np.nan)
+    others = np.where(event, non_events[ids], events[ids]).astype(np.float64)  # rows of the other class
+    same_class = np.where(event, events[ids], non_events[ids])
+    with np.errstate(invalid="ignore", divide="ignore"):
+        for k, model in enumerate(z):
+            twice, _ = _won(model, event, segments, ids)
+            won = segments.sums(np.where(event, twice, 0).astype(np.float64))
+            won[segments.holding(np.isnan(model))] = np.nan
+            auroc[k] = won / (2.0 * pairs)
+            influence[k] = (twice / (2.0 * others) - auroc[k, ids]) / same_class
+    return Placements(auroc, influence, event, segments.offsets, events, non_events)
+
+
+def delong(placed: Placements) -> DeLong:
+    """DeLong's covariance of the models' AUROC at each hospital, from the placements of their rows."""
+    segments = Segments(placed.offsets, np.diff(placed.offsets))
+    ids = segments.ids()
+    with np.errstate(invalid="ignore", divide="ignore"):
+        m, n = placed.events.astype(np.float64), placed.non_events.astype(np.float64)
+        # A sample covariance has the divisor m - 1 where a mean of influences has m; one row has none at all.
+        corrected = np.where(placed.event, _corrected(m)[ids], _corrected(n)[ids])
+        models = len(placed.auroc)
+        covariance = np.full((segments.count, models, models), np.nan)
+        for k in range(models):
+            weighted = placed.influence[k] * corrected
+            for other in range(k, models):
+                covariance[:, k, other] = covariance[:, other, k] = segments.sums(weighted * placed.influence[other])
+    covariance[(placed.events < 2) | (placed.non_events < 2)] = np.nan
+    return DeLong(placed.auroc, covariance, placed.events, placed.non_events)
+
+
+def pair_sums(scores: ArrayLike, y: ArrayLike, offsets: ArrayLike) -> PairSums:
+    """The sums over pairs of rows of each hospital, exact, of one model's ``scores [n]``; see :func:`placements`."""
+    z, event, segments = _checked(scores, y, offsets)
+    if len(z) != 1:
+        raise ValueError(f"scores: shape {z.shape} is not that of one model, [n]")
+    ids = segments.ids()
+    events = segments.counts(event)
+    twice, ties = _won(z[0], event, segments, ids)
+    wins = np.where(event, twice, 0)
+    first = 2 * _whole_sums(wins, segments)
+    # A pair's psi^2 is 1, 1/4 or 0, so that four times it is twice (twice psi) less one for a tie.
+    squares = 2 * _whole_sums(wins, segments) - _whole_sums(np.where(event, ties, 0), segments)
+    same_event = _whole_sums(wins * wins, segments) - squares
+    same_non_event = _whole_sums(np.where(event, 0, twice * twice), segments) - squares
+    sums = [first, squares, same_event, same_non_event]
+    broken = segments.counts(np.isnan(z[0])) > 0
+    for values in sums:
+        values[broken] = -1
+    return PairSums(events, segments.lengths - events, *sums)
+
+
+def delong_of_sums(sums: PairSums) -> tuple[Floats, Floats]:
+    """The AUROC of each hospital and DeLong's variance of it, ``[H]`` each, from what hospitals send.
+
+    The same as :func:`delong` gives from the rows, as ``sum V10^2 = (same_event + squares) / n^2``; NaN as there.
+    """
+    m, n = (np.where(sums.judged, count, np.nan).astype(np.float64) for count in (sums.events, sums.non_events))
+    first, squares, event, non_event = (np.asarray(sum_, np.float64) / 4.0 for sum_ in sums[2:])
+    with np.errstate(invalid="ignore", divide="ignore"):
+        auroc = first / (m * n)
+        of_events = ((event + squares) / n**2 - m * auroc**2) / (m - 1.0)
+        of_others = ((non_event + squares) / m**2 - n * auroc**2) / (n - 1.0)
+        variance = np.maximum(of_events, 0.0) / m + np.maximum(of_others, 0.0) / n
+    return auroc, np.where((m > 1) & (n > 1), variance, np.nan)
+
+
+def u_statistics(sums: PairSums) -> UStatistics:
+    """AUROC, its unbiased variance and that variance's components at each hospital."""
+    m, n = sums.events.astype(np.float64), sums.non_events.astype(np.float64)
+    first, squares, same_event, same_non_event = (
+        np.where(sums.judged, values, np.nan) / 4.0
+        for values in (sums.first, sums.squares, sums.same_event, sums.same_non_event)
+    )
+    with np.errstate(invalid="ignore", divide="ignore"):
+        auroc = first / (m * n)
+        several = np.where((m > 1) & (n > 1), 1.0, np.nan)
+        squared = several * (first * first - same_event - same_non_event - squares) / (m * (m - 1) * n * (n - 1))
+        pair = squares / (m * n) - squared
+        event = same_event / (m * n * (n - 1)) - squared
+        non_event = same_non_event / (m * n * (m - 1)) - squared
+        variance = variance_from_components(pair, event, non_event, m, n)
+    return UStatistics(auroc, squared, pair, event, non_event, variance)
+
+
+def variance_from_components(pair: Any, event: Any, non_event: Any, events: Any, non_events: Any) -> Any:
+    """``[xi11 + (n - 1) xi10 + (m - 1) xi01] / (m n)``: exact for any numbers of events and non-events (Hoeffding)."""
+    return (pair + (non_events - 1) * event + (events - 1) * non_event) / (events * non_events)
+
+
+def _checked(scores: ArrayLike, y: ArrayLike, offsets: ArrayLike) -> tuple[NDArray[Any], NDArray[np.bool_], Segments]:
+    z = floating(scores)
+    z = z[None] if z.ndim == 1 else z
+    labels = np.asarray(y)
+    if z.ndim != 2:
+        raise ValueError(f"scores: shape {z.shape} is neither [n] nor [K, n]")
+    segments = Segments.of(offsets, z.T, labels, classes=2)
+    return z, labels.astype(bool), segments
+
+
+def _corrected(count: Floats) -> Floats:
+    return count / (count - 1.0)
+
+
+def _whole_sums(values: Ints, segments: Segments) -> Ints:
+    """Sums of whole numbers over each segment, ``[H]``, in integers."""
+    running = np.zeros(len(values) + 1, dtype=np.int64)
+    np.cumsum(values, out=running[1:])
+    return np.diff(running[segments.offsets])
+
+
+def _won(scores: NDArray[Any], event: NDArray[np.bool_], segments: Segments, ids: Ints) -> tuple[Ints, Ints]:
+    """Of the pairs that each row is in: twice the sum of psi, and how many are ties, ``[n]`` each.
+
+    Both are whole numbers, so that rows with equal scores come out exactly alike.
+    """
+    if scores.dtype == np.float32:
+        # One integer holds hospital and score: sorting integers is several times faster than sorting by two keys.
+        key = ids.astype(np.uint64) << np.uint64(32) | sortable(scores).astype(np.uint64)
+        order = np.argsort(key)
+        ordered = key[order]
+        new = ordered[1:] != ordered[:-1]
+    else:
+        order = np.lexsort((scores, ids))
+        ordered, hospital = scores[order], ids[order]
+        new = (ordered[1:] != ordered[:-1]) | (hospital[1:] != hospital[:-1])
+    first = np.flatnonzero(np.concatenate([np.ones(min(len(scores), 1), dtype=bool), new]))
+    edges = np.append(first, len(scores))
+    seen = cumulative(event[order])
+    hits = np.diff(seen[edges])
+    misses = np.diff(edges) - hits
+    hospital = ids[order[first]]
+    begin, end = segments.offsets[hospital], segments.offsets[hospital + 1]
+    misses_below = (first - begin) - (seen[first] - seen[begin])
+    hits_above = seen[end] - seen[edges[1:]]
+    of = np.empty(len(scores), dtype=np.int64)
+    of[order] = np.repeat(np.arange(len(first)), np.diff(edges))
+    twice = np.where(event, (2 * misses_below + misses)[of], (2 * hits_above + hits)[of])
+    return twice, np.where(event, misses[of], hits[of])

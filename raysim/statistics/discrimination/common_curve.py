@@ -1,0 +1,113 @@
+"""One ROC shape for all hospitals: the variance of each hospital's AUROC that does not depend on its own AUROC.
+
+A hospital with one event has no variance of its own, and one with an AUROC of 1 has none above 0; both are judged here,
+by components averaged over the hospitals that have them. The averages are unbiased whatever the scores' distribution,
+also where hospitals differ. For simulation, the shape becomes that of two normal distributions with the same ratio of
+components. Definitions: ``docs/statistics.md``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import ndtr, ndtri, owens_t
+
+from raysim.statistics.discrimination.auroc import PairSums, u_statistics, variance_from_components
+from raysim.statistics.intervals import hanley_mcneil
+
+Floats = NDArray[np.float64]
+
+LEAST = 20
+"""Rows of the rarer class, beyond the first of each hospital, that the components are averaged over at least."""
+
+EDGE = 0.02
+"""The common AUROC is kept this far from 0 and 1, where nothing could be drawn."""
+
+WIDEST = 3.0
+"""The events' scores are between ``1 / WIDEST`` and ``WIDEST`` times as spread as the non-events'."""
+
+BISECTIONS = 50
+
+
+@dataclass(frozen=True, eq=False)
+class CommonCurve:
+    """What all hospitals have in common when all are served equally.
+
+    - ``judged [H]``: hospitals with both classes and no NaN score; the rest have NaN below.
+    - ``auroc [H]``: each hospital's own. ``variance [H]``: of that, under the common curve.
+    - ``common``: the AUROC of all, the mean weighted by ``1 / variance``, within :data:`EDGE` of 0 and 1.
+    - ``event_sd``: the standard deviation of events' scores over that of non-events' (sigma).
+    - ``matched``: whether ``variance`` and ``event_sd`` come from these hospitals; otherwise there were too few
+      rows, or all their AUROCs were 0 or 1, and Hanley and McNeil's variance and equal spreads stand in.
+    """
+
+    judged: NDArray[np.bool_]
+    auroc: Floats
+    variance: Floats
+    common: float
+    event_sd: float
+    matched: bool
+
+
+def common_curve(sums: PairSums) -> CommonCurve:
+    """The common curve of ``H`` hospitals from what each sends. Everything is NaN without a judged hospital."""
+    judged = sums.judged
+    m, n = (np.where(judged, count, np.nan) for count in (sums.events, sums.non_events))
+    each = u_statistics(sums)
+    components = _pooled(each.pair, each.event, each.non_event, np.minimum(m, n) - 1.0)
+    variance = None if components is None else np.asarray(variance_from_components(*components, m, n))
+    if components is None or variance is None or not (variance[judged] > 0).all():
+        # The variance is needed for the weights of the mean that it is taken at: one step from weights that go with it.
+        rough = _mean(each.auroc, (m + n) / (m * n))
+        variance = np.asarray(hanley_mcneil(rough, m, n))
+        return CommonCurve(judged, each.auroc, variance, _mean(each.auroc, variance), 1.0, False)
+    common = _mean(each.auroc, variance)
+    return CommonCurve(judged, each.auroc, variance, common, binormal_event_sd(common, *components[1:]), True)
+
+
+def binormal_components(t: Any, event_sd: Any) -> tuple[Any, Any]:
+    """The components of an event and of a non-event (xi10, xi01) of normal scores with AUROC ``t``."""
+    h = ndtri(t)
+    return _orthant(h, event_sd**2 / (1 + event_sd**2)) - t * t, _orthant(h, 1 / (1 + event_sd**2)) - t * t
+
+
+def binormal_event_sd(auroc: float, event: float, non_event: float) -> float:
+    """The spread of events' normal scores, in units of non-events', that has these components' ratio.
+
+    1 where both components are 0, as with one row of each class.
+    """
+    if not event + non_event > 0:
+        return 1.0
+    share = event / (event + non_event)
+    low, high = -np.log(WIDEST), np.log(WIDEST)
+    for _ in range(BISECTIONS):
+        middle = (low + high) / 2
+        a, b = binormal_components(auroc, np.exp(middle))
+        low, high = (middle, high) if a < share * (a + b) else (low, middle)
+    return float(np.exp((low + high) / 2))
+
+
+def _pooled(pair: Floats, event: Floats, non_event: Floats, weight: Floats) -> tuple[float, float, float] | None:
+    """The components' weighted means over the hospitals that have them; None for too few, or where no pair varies."""
+    there = np.isfinite(pair) & (weight > 0)
+    if weight[there].sum() < LEAST:
+        return None
+    w = weight[there] / weight[there].sum()
+    first, second, third = (float(w @ values[there]) for values in (pair, event, non_event))
+    return (first, max(second, 0.0), max(third, 0.0)) if first > 0 else None
+
+
+def _mean(auroc: Floats, variance: Floats) -> float:
+    judged = np.isfinite(auroc) & np.isfinite(variance)
+    if not judged.any():
+        return float("nan")
+    w = 1.0 / variance[judged]
+    return float(np.clip(w @ auroc[judged] / w.sum(), EDGE, 1.0 - EDGE))
+
+
+def _orthant(h: Any, correlation: Any) -> Any:
+    """The chance that two standard normal variables with this correlation are both below ``h`` (Owen 1956)."""
+    return ndtr(h) - 2.0 * owens_t(h, np.sqrt((1 - correlation) / (1 + correlation)))

@@ -1,0 +1,67 @@
+"""Whether larger hospitals are served better: the slope of AUROC on the logarithm of size, with its interval.
+
+Hospitals weigh by the variance of the common curve and the true spread, never by their own DeLong variance: that one is
+small where the AUROC is high, which would bend the slope. Definitions and what was covered: ``docs/statistics.md``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike
+from scipy.special import stdtrit
+
+from raysim.statistics.chance.dispersion import SAME_SIZE, TENTH
+from raysim.statistics.levels import LEVEL
+
+NAN = float("nan")
+
+
+@dataclass(frozen=True)
+class SizeSlope:
+    """The slope of AUROC per unit of ln size, positive where larger hospitals are served better.
+
+    ``se`` is its standard error, ``low`` to ``high`` its interval, ``intercept`` the AUROC at size 1. A direction is
+    shown (``shown``) where the interval excludes 0. All NaN for fewer than ten hospitals, or hospitals of one size.
+    """
+
+    slope: float
+    se: float
+    low: float
+    high: float
+    intercept: float
+
+    @property
+    def shown(self) -> bool:
+        """Whether a direction is shown."""
+        return self.low > 0 or self.high < 0
+
+    @property
+    def doubling(self) -> float:
+        """What twice the size goes with."""
+        return self.slope * float(np.log(2.0))
+
+
+def size_slope(auroc: ArrayLike, variance: ArrayLike, sizes: ArrayLike, tau2: float) -> SizeSlope:
+    """Weighted least squares of ``auroc [H]`` on ``ln sizes [H]`` with weights ``1 / (variance + tau2)``.
+
+    ``variance [H]`` is that of the common curve and ``tau2`` the squared true spread (Paule and Mandel). Hospitals with
+    a NaN are left out. The residuals may widen the standard error and never narrow it. Over several seeds, the AUROC is
+    the mean of each hospital's.
+    """
+    a, v, n = (np.asarray(x, dtype=np.float64) for x in (auroc, variance, sizes))
+    there = np.isfinite(a) & np.isfinite(v) & (n > 0)
+    a, v, x = a[there], v[there], np.log(n[there])
+    if len(a) < TENTH or x.std() < SAME_SIZE:
+        return SizeSlope(NAN, NAN, NAN, NAN, NAN)
+    w = 1.0 / (v + tau2)
+    centre = w @ x / w.sum()
+    spread = w @ np.square(x - centre)
+    mean = w @ a / w.sum()
+    slope = float(w @ ((x - centre) * (a - mean)) / spread)
+    df = len(a) - 2
+    residuals = a - mean - slope * (x - centre)
+    se = float(np.sqrt(max(1.0, w @ np.square(residuals) / df) / spread))
+    reach = float(stdtrit(df, (1 + LEVEL) / 2)) * se
+    return SizeSlope(slope, se, slope - reach, slope + reach, float(mean - slope * centre))

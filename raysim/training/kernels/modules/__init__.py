@@ -1,0 +1,1 @@
+"""The kernel of any ``nn.Module``, by autograd."""

@@ -1,0 +1,84 @@
+"""FedBuff: the identity with federated averaging, weights by hand, and a simulation of events in numpy."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from raysim.config.sections.system import SystemSection
+from raysim.data.federation import Federation
+from raysim.strategies.asynchronous.fedasync import FedAsync
+from raysim.strategies.asynchronous.fedbuff import FedBuff
+from raysim.strategies.one_model.fedavg import FedAvg
+from raysim.strategies.selections.sampling import All, Uniform
+from tests.conftest import MakeFederation, play
+from tests.strategies.asynchronous.event_loop import simulated
+from tests.strategies.asynchronous.test_fedasync import SPEEDS, speeds
+from tests.strategies.hospital_clusters.test_clust_psi import hospital, view_of
+from tests.strategies.test_identities import SIZES, assert_different, assert_same
+
+
+@pytest.fixture
+def federation(federate: MakeFederation) -> Federation:
+    return federate(SIZES, [5, 6, 0, 8, 4, 3])
+
+
+@pytest.mark.parametrize("system", [None, SystemSection(latency=2.0)])
+def test_a_buffer_of_all_equally_fast_hospitals_is_federated_averaging(system, federation):
+    run = {"rounds": 4, "epochs": 2, "system": system}
+    averaged = play(federation, FedAvg(weights="uniform"), **run)
+    for size in (6, 50):
+        outcome = play(federation, FedBuff(buffer=size, concurrency=size), **run)
+        assert_same(outcome.bank, averaged.bank)
+        assert [row.cohort_size for row in outcome.rounds] == [6] * 4
+        assert [row.virtual_seconds for row in outcome.rounds] == [row.virtual_seconds for row in averaged.rounds]
+    assert_different(play(federation, FedBuff(buffer=3, concurrency=6), **run).bank, averaged.bank)
+    slower = play(federation, FedBuff(buffer=6, server_learning_rate=0.5), **run)
+    assert_different(slower.bank, averaged.bank)
+
+
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_the_first_to_start_are_those_that_federated_averaging_would_select(seed, federation):
+    run = {"rounds": 1, "epochs": 2, "seed": seed}
+    averaged = play(federation, FedAvg(weights="uniform"), selection=Uniform(0.1, 3), **run)
+    # Its size is that of the room there is, whatever the selection says of a round's.
+    outcome = play(federation, FedBuff(buffer=3, concurrency=3), selection=Uniform(0.9, 1), **run)
+    assert_same(outcome.bank, averaged.bank)
+
+
+def test_a_buffer_of_one_without_staleness_is_fedasync_with_whole_mixing(federation):
+    run = {"rounds": 5, "selection": Uniform(0.5, 2)}
+    one = play(federation, FedBuff(buffer=1, concurrency=1), **run)
+    assert_same(one.bank, play(federation, FedAsync(mixing=1.0, rho=0.0, concurrency=1), **run).bank)
+
+
+@pytest.mark.parametrize("buffer", [1, 2, 4])
+def test_it_is_the_papers_algorithm_on_a_simulation_of_events(buffer, federation):
+    seconds = 2 * np.array(SIZES) / np.array(list(SPEEDS.values()))
+
+    def step(model, ready):
+        return model + 0.8 / buffer * sum((new - old) / np.sqrt(1 + age) for old, new, age in ready)
+
+    expected, times, ages = simulated(federation, seconds, 9, buffer, step, rate=0.3, epochs=2)
+    run = {"rounds": 9, "epochs": 2, "batch_size": 0, "learning_rate": 0.3, "selection": All(), "system": speeds()}
+    outcome = play(federation, FedBuff(buffer=buffer, server_learning_rate=0.8), **run)
+    assert_same(outcome.bank[0], expected)
+    assert [row.virtual_seconds for row in outcome.rounds] == pytest.approx(times)
+    assert [row.staleness for row in outcome.rounds] == pytest.approx([np.mean(age) for age in ages])
+    assert max(max(age) for age in ages) > 0, "the example has stale updates"
+
+
+def test_weights_by_hand():
+    view = view_of([hospital([n, 0]) for n in (2, 3, 5)])
+    ids, buff = np.arange(3), FedBuff(server_learning_rate=3.0)
+    assert buff.problem(view, buff.setup(view), ids).upload.weight == pytest.approx([1, 1, 1])
+    object.__setattr__(view, "staleness", np.array([0, 3, 8]))
+    assert buff.problem(view, buff.setup(view), ids).upload.weight == pytest.approx([1, 1 / 2, 1 / 3])
+    constant = FedBuff(server_learning_rate=3.0, exponent=0.0)
+    assert constant.problem(view, constant.setup(view), ids).upload.weight == pytest.approx([1, 1, 1])
+
+
+@pytest.mark.parametrize("bad", [{"buffer": 0}, {"server_learning_rate": -1}, {"exponent": -1}, {"concurrency": 0}])
+def test_impossible_settings_are_refused_by_name(bad):
+    with pytest.raises(ValueError, match=f"^{next(iter(bad))}: "):
+        FedBuff(**bad)

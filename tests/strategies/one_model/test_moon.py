@@ -1,0 +1,113 @@
+"""MOON: identity 6, and a round of two by autograd."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from raysim.core.errors import ConfigError
+from raysim.data.federation import Federation
+from raysim.engine.checks.job_checks import check_job
+from raysim.engine.messages import ModelSpec
+from raysim.strategies.one_model.fedavg import FedAvg
+from raysim.strategies.one_model.moon import Moon
+from raysim.strategies.selections.sampling import Uniform
+from tests.conftest import MakeFederation, job_of, play
+from tests.strategies.personal.test_ditto import cohorts
+from tests.strategies.test_identities import SIZES, assert_different, assert_same
+
+MLP = ModelSpec("mlp", None, {"hidden": [5]}, "default")
+RUN = {"epochs": 2, "model": MLP}
+
+
+@pytest.fixture
+def federation(federate: MakeFederation) -> Federation:
+    return federate(SIZES, [5, 6, 0, 8, 4, 3])
+
+
+@pytest.mark.parametrize("weights", ["samples", "uniform"])
+def test_06_without_mu_it_is_fedavg(weights, federation):
+    run = RUN | {"rounds": 4, "selection": Uniform(0.5, 2)}
+    fedavg = play(federation, FedAvg(weights=weights), **run)
+    assert_same(play(federation, Moon(mu=0.0, weights=weights), **run).bank, fedavg.bank)
+    assert_different(play(federation, Moon(mu=5.0, weights=weights), **run).bank, fedavg.bank)
+
+
+@pytest.mark.parametrize(
+    "model", [MLP, ModelSpec(None, "tests.strategies.personal.test_shared_body.Deep", {}, "default")]
+)
+def test_06_the_first_participation_is_that_of_fedavg(model, federation):
+    """Not the first round alone: who is drawn for the first time later has no model of its own either."""
+    run = RUN | {"selection": Uniform(0.3, 2), "model": model}
+    rounds = next(t for t in range(1, 20) if repeats(play(federation, FedAvg(), rounds=t, **run)))
+    assert rounds > 1
+    fresh = {"rounds": rounds - 1, **run}
+    assert_same(play(federation, Moon(mu=5.0), **fresh).bank, play(federation, FedAvg(), **fresh).bank)
+    again = {"rounds": rounds, **run}
+    assert_different(play(federation, Moon(mu=5.0), **again).bank, play(federation, FedAvg(), **again).bank)
+
+
+def repeats(outcome) -> bool:
+    seen = [h for _, ids in cohorts(outcome) for h in ids]
+    return len(set(seen)) < len(seen)
+
+
+def test_two_rounds_by_autograd(federation):
+    """Full batches of everybody, two steps a round, with the loss as the paper writes it."""
+    mu, tau, rate = 3.0, 0.4, 0.2
+    run = RUN | {"batch_size": 0, "learning_rate": rate}
+    start = play(federation, FedAvg(), rounds=0, **run)
+    shapes, theta = start.layout, start.bank[0]
+    previous = {}
+    for _ in range(2):
+        received, ends = theta, []
+        for h in range(len(SIZES)):
+            rows = federation.rows(h, "train")
+            X, y = torch.from_numpy(federation.X[rows].astype(np.float64)), torch.from_numpy(federation.y[rows].copy())
+
+            def below(vector, X=X):
+                parts = shapes.split(vector)
+                return (X @ parts["layers.0.weight"].T + parts["layers.0.bias"]).relu(), parts
+
+            with torch.no_grad():
+                z_glob, z_prev = (below(torch.from_numpy(v))[0] for v in (received, previous.get(h, received)))
+            y_theta = torch.from_numpy(received.copy())
+            for _ in range(2):
+                y_theta.requires_grad_(True)
+                z, parts = below(y_theta)
+                entropy = torch.nn.functional.cross_entropy(z @ parts["layers.1.weight"].T + parts["layers.1.bias"], y)
+                alike = torch.cosine_similarity(z, z_glob, dim=1, eps=1e-8) / tau
+                unlike = torch.cosine_similarity(z, z_prev, dim=1, eps=1e-8) / tau
+                con = torch.nn.functional.cross_entropy(torch.stack([alike, unlike], 1), torch.zeros(len(y)).long())
+                (slope,) = torch.autograd.grad(entropy + mu * con, y_theta)
+                y_theta = (y_theta - rate * slope).detach()
+            previous[h] = y_theta.numpy()
+            ends.append(previous[h])
+        theta = np.average(ends, axis=0, weights=SIZES)
+    outcome = play(federation, Moon(mu=mu, temperature=tau), rounds=2, **run)
+    assert_same(outcome.bank[0], theta)
+    assert_different(outcome.bank[0], play(federation, FedAvg(), rounds=2, **run).bank[0])
+    for h, kept in previous.items():
+        assert_same(outcome.kept[h], kept)
+
+
+def test_only_the_global_model_serves_and_travels(federation):
+    run = RUN | {"rounds": 3, "selection": Uniform(0.5, 2)}
+    outcome, fedavg = play(federation, Moon(), **run), play(federation, FedAvg(), **run)
+    assert set(outcome.serve) == {"global"}
+    for name in ("bytes_down", "bytes_up"):
+        assert [getattr(row, name) for row in outcome.rounds] == [getattr(row, name) for row in fedavg.rounds]
+
+
+@pytest.mark.parametrize("model", [None, ModelSpec("mlp", None, {"hidden": []}, "default")])
+def test_a_model_of_one_layer_is_refused_before_anything_starts(model, federation):
+    with pytest.raises(ConfigError, match=r"^model: .*single layer"):
+        check_job(job_of(federation, Moon(), model=model), federation)
+    check_job(job_of(federation, Moon(), model=MLP), federation)
+
+
+@pytest.mark.parametrize("bad", [{"mu": -1.0}, {"temperature": 0.0}, {"temperature": -1.0}, {"weights": "rows"}])
+def test_impossible_settings_are_refused_by_name(bad):
+    with pytest.raises(ValueError, match=f"^{next(iter(bad))}: "):
+        Moon(**bad)

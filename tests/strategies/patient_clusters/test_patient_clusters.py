@@ -1,0 +1,410 @@
+"""FedGMC, CBFL and k-FED: identity 17, small cases by hand, clusters that are there to be found, and bad input."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.stats import multivariate_normal
+from sklearn.cluster import kmeans_plusplus
+
+from raysim.core.errors import ConfigError
+from raysim.core.streams import stream
+from raysim.data.federation import Federation
+from raysim.engine.job import Outcome
+from raysim.strategies.base import own_state
+from raysim.strategies.one_model.fedavg import FedAvg
+from raysim.strategies.one_model.fedprox import FedProx
+from raysim.strategies.patient_clusters.cbfl import Cbfl, MeanPatient
+from raysim.strategies.patient_clusters.cluster_models import (
+    PatientState,
+    most_likely_components,
+    nearest_centres,
+    numbers_to_try,
+)
+from raysim.strategies.patient_clusters.continuous import MoreThanTwoValues, ask_columns
+from raysim.strategies.patient_clusters.fedgmc import FedGmc
+from raysim.strategies.patient_clusters.gaussian_mixtures import LocalMixture, Mixture
+from raysim.strategies.patient_clusters.kfed import KFed, farthest_first, local_centres, server_centres
+from raysim.strategies.selections.sampling import All, Uniform
+from tests.conftest import MakeFederation, play, store
+from tests.strategies.hospital_clusters.test_clust_psi import hospital, view_of
+from tests.strategies.test_identities import SIZES, assert_different, assert_same
+
+METHODS = [FedGmc, Cbfl, KFed]
+RUN = {"rounds": 3, "epochs": 2, "batch_size": 4}
+CENTRES = np.array([[0.0, 0.0], [9.0, 0.0], [0.0, 9.0]])
+
+
+@pytest.fixture
+def federation(federate: MakeFederation) -> Federation:
+    return federate(SIZES, [5, 6, 0, 8, 4, 3])
+
+
+def type_of(X: np.ndarray) -> np.ndarray:
+    """The nearest of ``CENTRES``, by the first two columns."""
+    return np.linalg.norm(X[:, None, :2] - CENTRES, axis=2).argmin(axis=1)
+
+
+def typed(folder: Path, shares: list[list[float]], train: int = 60, test: int = 40) -> Federation:
+    """Hospitals with these shares of three types of patients, told by two features; for each type another of two
+    further features decides the label, or the first of them the other way round. The last feature is binary.
+    """
+    rng = np.random.default_rng(3)
+    X, y = [], []
+    for share in shares:
+        n = train + test
+        kind = rng.choice(3, n, p=share)
+        rows = np.column_stack([CENTRES[kind] + rng.normal(size=(n, 2)), rng.normal(size=(n, 2)), rng.random(n) < 0.5])
+        score = np.choose(kind, [rows[:, 2], rows[:, 3], -rows[:, 2]])
+        X.append(rows)
+        y.append(score + 0.3 * rng.normal(size=n) > 0)
+    starts = np.arange(len(shares)) * (train + test)
+    bounds = np.column_stack([starts, starts + train, starts + train, starts + train + test])
+    folder.mkdir()
+    return store(folder, np.concatenate(X), np.concatenate(y).astype(int), bounds)
+
+
+MIXED = [[0.8, 0.1, 0.1], [0.1, 0.8, 0.1], [0.1, 0.1, 0.8], [0.4, 0.3, 0.3], [1.0, 0.0, 0.0], [0.0, 0.5, 0.5]]
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_17_one_cluster_is_fedavg_to_the_last_bit(method, federation):
+    for selection in (All(), Uniform(0.5, 2)):
+        run = RUN | {"selection": selection}
+        one, fedavg = play(federation, method(clusters=1), **run), play(federation, FedAvg(), **run)
+        np.testing.assert_array_equal(one.bank, np.repeat(fedavg.bank, 2, axis=0))
+        np.testing.assert_array_equal(one.figures["cluster"], fedavg.figures["global"])
+    assert_different(play(federation, method(clusters=2), **run).bank[1], fedavg.bank[0])
+
+
+def test_one_cluster_that_shares_is_fedprox(federation):
+    run = RUN | {"rounds": 4, "selection": Uniform(0.5, 2)}
+    one = play(federation, FedGmc(clusters=1, lam=0.4, mu=0.3, alpha=0.6), **run)
+    assert_same(one.bank[1], play(federation, FedProx(mu=2 * (0.4 + 0.3)), **run).bank[0])
+
+
+@pytest.mark.parametrize("alpha", [0.0, 0.7, 1.0])
+def test_row_0_is_the_mean_of_all_clusters_and_alpha_draws_them_to_it(alpha, federation):
+    outcome = play(federation, FedGmc(clusters=3, alpha=alpha), **RUN)
+    assert outcome.clusters_of_patients is not None
+    rows = outcome.clusters_of_patients.sum(axis=0)
+    assert_same(rows @ outcome.bank[1:] / rows.sum(), outcome.bank[0])
+    spread = np.abs(outcome.bank[1:] - outcome.bank[0]).max()
+    assert spread == 0 if alpha == 0 else spread > 1e-3
+    plain = play(federation, FedGmc(clusters=3), **RUN)
+    if alpha == 1:
+        np.testing.assert_array_equal(outcome.bank, plain.bank)
+
+
+def test_a_pull_to_the_mean_of_all_costs_each_hospital_one_more_model_down(federation):
+    plain, sharing = (play(federation, FedGmc(clusters=2, mu=mu), **RUN) for mu in (0.0, 0.5))
+    assert plain.rounds[0].bytes_down + 4 * 4 * len(SIZES) == sharing.rounds[0].bytes_down
+    assert plain.clusters_of_patients is not None
+    assert plain.rounds[0].bytes_down == 4 * 4 * np.count_nonzero(plain.clusters_of_patients)
+    assert plain.rounds[0].bytes_up == sharing.rounds[0].bytes_up
+    assert_different(plain.bank[1], sharing.bank[1])
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_patient_clusters_that_matter_are_found_and_pay(method, tmp_path):
+    """Labels contradict each other between types of patients, who are told apart by other features."""
+    federation = typed(tmp_path / "typed", MIXED)
+    run = {"rounds": 15, "epochs": 2, "batch_size": 16, "learning_rate": 0.3}
+    outcome, fedavg = play(federation, method(), **run), play(federation, FedAvg(), **run)
+    if method is not Cbfl:  # the means of hospitals do not tell types apart
+        assert outcome.facts == {"patient_clusters": 3, "patient_clusters_found": 3}
+        kinds = type_of(federation.X)
+        for h, rows in enumerate(outcome.clusters_of_patients):
+            there = np.bincount(kinds[federation.rows(h, "train")], minlength=3)
+            assert sorted(rows) == sorted(there)
+    gain = outcome.metrics["cluster"]["auroc"] - fedavg.metrics["global"]["auroc"]
+    assert gain > (0.1 if method is not Cbfl else 0.0)
+    assert fedavg.metrics["global"]["auroc"] < 0.85
+    if method is not Cbfl:
+        assert outcome.metrics["cluster"]["auroc"] > 0.9
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("precision", ["float32", "float64"])
+def test_placement_changes_nothing(method, precision, tmp_path):
+    federation = typed(tmp_path / "typed", MIXED, train=20, test=8)
+    run = RUN | {"precision": precision, "selection": Uniform(0.5, 2)}
+    alone = play(federation, method(), **run)
+    for actors in (2, 6):
+        other = play(federation, method(), actors=actors, **run)
+        np.testing.assert_array_equal(alone.bank, other.bank)
+        np.testing.assert_array_equal(alone.figures["cluster"], other.figures["cluster"])
+
+
+@pytest.mark.parametrize(
+    ("strategy", "kind", "scalars"),
+    [
+        (FedGmc(clusters=2), "local_mixture", lambda k: k * (1 + 4 + 4 * 5 // 2)),
+        (Cbfl(clusters=2), "mean_patient", lambda k: 4),
+        (KFed(clusters=2), "local_centres", lambda k: k * 4),
+    ],
+)
+def test_what_is_told_once(strategy, kind, scalars, tmp_path):
+    """One bit of each column, the summary of the four continuous ones, and how many rows are in each cluster."""
+    federation = typed(tmp_path / "typed", MIXED, train=20, test=5)
+    outcome = play(federation, strategy, rounds=1)
+    scalars_by_kind = {name: sent // 4 for t, name, _, sent in outcome.ledger.entries if t == 0}
+    assert list(scalars_by_kind) == ["size", "continuous_features", kind, "group_sizes", "metrics"]
+    assert set(scalars_by_kind["continuous_features"].tolist()) == {5}
+    assert set(scalars_by_kind["group_sizes"].tolist()) == {2}
+    assert set(scalars_by_kind[kind].tolist()) <= {scalars(k) for k in (1, 2, 3, 4)}
+
+
+def test_features_all_with_values_need_one_hospital_to_tell_how_many(tmp_path):
+    federation = typed(tmp_path / "typed", MIXED, train=20, test=5)
+    outcome = play(federation, FedGmc(features="values", clusters=2), rounds=1)
+    ((ids, sent),) = [(i, s) for _, kind, i, s in outcome.ledger.entries if kind == "continuous_features"]
+    assert (ids.tolist(), sent.tolist()) == ([0], [20])
+
+
+def test_more_than_two_values_are_counted_where_they_were_recorded():
+    X = np.array([[0, 0, 1, 5, 0], [1, 0, 1, 6, 0], [1, 3, 1, 7, 0], [0, 1, 1, 8, 1.0]])
+    observed = np.ones((4, 4), dtype=bool)
+    observed[1:3, 3] = False
+    rows = hospital([2, 2], X, observed)
+    assert MoreThanTwoValues().answer(rows).tolist() == [0, 1, 0, 0], "the fifth column is a flag"
+    nobody = hospital([0, 0], np.empty((0, 5)), np.empty((0, 4), dtype=bool))
+    assert MoreThanTwoValues().answer(nobody).tolist() == [0, 0, 0, 0]
+
+
+# --- Virtual patients -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("how", ["per_component", "per_hospital", "proportional"])
+def test_virtual_patients_are_shared_out(how):
+    mixtures = [
+        Mixture(np.array([0.75, 0.25]), np.array([[0.0], [100.0]]), np.ones((2, 1, 1))),
+        Mixture(np.ones(1), np.array([[200.0]]), np.ones((1, 1, 1))),
+    ]
+    view = view_of([hospital([15, 15]), hospital([0, 0]), hospital([5, 5])])
+    points = FedGmc(virtual=how, samples=8)._patients(view, mixtures)
+    counts = {"per_component": [8, 8, 8], "per_hospital": [6, 2, 8], "proportional": [14, 4, 6]}[how]
+    assert np.bincount((points[:, 0] / 100).round().astype(int)).tolist() == counts
+    expected = [
+        mean + stream(1, "virtual", i, c).normal(size=n)
+        for (i, c, mean), n in zip([(0, 0, 0.0), (0, 1, 100.0), (2, 0, 200.0)], counts, strict=True)
+    ]
+    np.testing.assert_allclose(points[:, 0], np.concatenate(expected))
+
+
+# --- Centres --------------------------------------------------------------------------------------------------------
+
+
+def test_cbfl_by_hand():
+    """Hospitals' means are 0, 1, 10, 11, 20, 21: three clusters with centres .5, 10.5, 20.5."""
+    rows = [[m - 1.0, m, m + 1.0] for m in (0, 1, 10, 11, 20, 21)]
+    view = view_of([hospital([2, 1], np.array(values)[:, None]) for values in rows])
+    state = own_state(Cbfl().setup(view), PatientState)
+    assert state.clusters.means[:, 0].tolist() == [0.5, 10.5, 20.5]
+    expected = np.zeros((6, 3), dtype=int)
+    expected[np.arange(6), [0, 0, 1, 1, 2, 2]] = 3
+    assert state.rows.tolist() == expected.tolist()
+    assert state.clusters.assign(np.array([[5.4], [5.6], [99]]), np.ones((3, 1), dtype=bool), 0).tolist() == [0, 1, 2]
+
+
+def test_farthest_first_by_hand():
+    points = np.array([[0.0], [1.0], [9.0], [10.0], [4.0]])
+    assert farthest_first(points, points[1:2], 4)[:, 0].tolist() == [1, 10, 4, 0]
+
+
+def test_kfed_starts_from_the_first_hospital_that_told_enough():
+    """Centres 0, 10 of hospital 1 and the farthest point, 30: Lloyd's means of {0, 1}, {10, 11}, {30}."""
+    by_hospital = [np.array([[30.0]]), np.array([[0.0], [10.0]]), np.array([[1.0], [11.0]])]
+    labels, centres = server_centres(by_hospital, 3)
+    assert centres[:, 0].tolist() == [0.5, 10.5, 30.0]
+    assert labels.tolist() == [2, 0, 1, 0, 1]
+    assert server_centres(by_hospital, 1)[1].tolist() == [[52 / 5]]
+    assert len(server_centres(by_hospital, 9)[1]) == 5, "no more clusters than centres"
+
+
+def test_kfed_local_centres_of_far_groups_are_their_means():
+    rng = np.random.default_rng(4)
+    middles = 100 * np.eye(4, 6)
+    rows = np.repeat(middles, 7, axis=0) + rng.normal(size=(28, 6))
+    centres = local_centres(rows, 4, np.random.default_rng(0))
+    expected = rows.reshape(4, 7, 6).mean(axis=1)
+    np.testing.assert_allclose(centres[centres.argmax(axis=1).argsort()], expected, rtol=1e-9, atol=1e-9)
+
+
+def local_centres_by_hand(rows: np.ndarray, clusters: int, seed: int) -> np.ndarray:
+    """Algorithm 1 in loops; the seeds of k-means++ are scikit-learn's, chosen among the projected rows."""
+    directions = np.linalg.eigh(rows.T @ rows)[1][:, ::-1][:, :clusters]
+    # The sign of a direction is free, and changes no distance; k-means++ draws by distances.
+    projected = rows @ directions
+    number = int(np.random.default_rng(seed).integers(2**31))
+    chosen = kmeans_plusplus(projected, clusters, random_state=number)[1]
+    centres = []
+    for r in chosen:
+        apart = {s: np.linalg.norm(projected - projected[s], axis=1) for s in chosen}
+        near = [i for i in range(len(rows)) if all(3 * apart[r][i] <= apart[s][i] for s in chosen if s != r)]
+        centres.append(rows[near].mean(axis=0) if near else rows[r])
+    now = np.stack(centres)
+    for _ in range(100):
+        nearest = np.linalg.norm(rows[:, None] - now, axis=2).argmin(axis=1)
+        now = np.stack([rows[nearest == k].mean(axis=0) if (nearest == k).any() else now[k] for k in range(clusters)])
+    return now
+
+
+def test_kfed_local_centres_by_hand():
+    """Rows without groups, where Lloyd's iterations end somewhere else for another start.
+
+    The scales of columns make the first two singular vectors no two columns, and not all that matters.
+    """
+    ends = set()
+    for seed in range(12):
+        rows = np.random.default_rng(seed).normal(size=(24, 4)) @ np.diag([2.0, 1.5, 1.3, 1.0]) + 0.5
+        expected = local_centres_by_hand(rows, 3, seed)
+        centres = local_centres(rows, 3, np.random.default_rng(seed))
+        np.testing.assert_allclose(centres, expected, atol=1e-9, err_msg=f"seed {seed}")
+        ends.add(centres.tobytes())
+    assert len(ends) == 12
+
+
+@given(st.integers(0, 9), st.integers(1, 4), st.integers(1, 5), st.integers(0, 10**6))
+@settings(deadline=None, max_examples=30)
+def test_kfed_local_centres_of_any_rows(n, d, clusters, seed):
+    rows = np.random.default_rng(seed).integers(0, 3, size=(n, d)).astype(float)
+    centres = local_centres(rows, clusters, np.random.default_rng(seed))
+    assert centres.shape[1] == d
+    assert len(centres) == (n if n <= clusters else min(clusters, len(np.unique(rows, axis=0))))
+    assert np.isfinite(centres).all()
+
+
+# --- Patients of clusters without training rows -----------------------------------------------------------------------
+
+
+def test_patients_of_an_untrained_cluster_go_to_the_next_most_likely():
+    centres = nearest_centres(np.arange(1), np.array([[0.0], [10.0], [14.0]]))
+    X, observed = np.array([[1.0], [11.0], [13.5], [4.0]]), np.ones((4, 1), dtype=bool)
+    assert centres.assign(X, observed, 0).tolist() == [0, 1, 2, 0]
+    left = centres.only(np.array([0, 2]))
+    assert left.assign(X, observed, 0).tolist() == [0, 1, 1, 0]
+    mixture = Mixture(np.array([0.5, 0.3, 0.2]), np.array([[0.0], [5.0], [9.0]]), np.array([[[1.0]], [[4.0]], [[9.0]]]))
+    likely = most_likely_components(np.arange(1), mixture)
+    densities = [w * multivariate_normal(m, c).pdf(X[:, 0]) for w, m, c in zip(
+        mixture.weights, mixture.means, mixture.covariances, strict=True)]  # fmt: skip
+    assert likely.assign(X, observed, 0).tolist() == np.stack(densities).argmax(axis=0).tolist()
+    left = likely.only(np.array([1, 2]))
+    assert left.assign(X, observed, 0).tolist() == np.stack(densities[1:]).argmax(axis=0).tolist()
+
+
+def test_a_cluster_without_training_rows_is_left_out(tmp_path):
+    """CBFL's centre at the mean of hospitals with patients on both sides has no patient near it."""
+    X = np.concatenate([np.tile([[-10.0], [10.0]], (10, 1)), np.full((20, 1), -10.0), np.full((20, 1), 10.0)])
+    X += np.random.default_rng(0).normal(scale=0.1, size=X.shape)
+    y = np.arange(60) % 2
+    bounds = [[0, 12, 12, 20], [20, 32, 32, 40], [40, 52, 52, 60]]
+    (tmp_path / "sides").mkdir()
+    federation = store(tmp_path / "sides", X, y, np.array(bounds))
+    outcome = play(federation, Cbfl(clusters=3), rounds=2)
+    assert outcome.facts == {"patient_clusters": 2, "patient_clusters_found": 3}
+    assert outcome.bank.shape[0] == 3
+    assert outcome.clusters_of_patients is not None
+    assert outcome.clusters_of_patients.tolist() == [[6, 6], [12, 0], [0, 12]]
+    assert np.isfinite(outcome.figures["cluster"][:, 4]).all(), "every test patient is served"
+
+
+# --- Bad input --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_fewer_patients_than_components_constant_features_and_one_class(method, tmp_path):
+    """Hospitals of 1, 2, 3 and 5 rows, one whose rows are all alike, one of one class; a feature that never varies."""
+    rng = np.random.default_rng(7)
+    train, test = [1, 2, 3, 5, 8, 12, 0], [2, 2, 2, 2, 2, 4, 3]
+    stops = np.cumsum([[a, 0, b] for a, b in zip(train, test, strict=True)])
+    bounds = np.column_stack([np.concatenate([[0], stops.reshape(-1, 3)[:-1, 2]]), stops.reshape(-1, 3)])
+    X = rng.normal(size=(stops[-1], 4))
+    X[:, 1] = 0.0
+    X[bounds[4, 0] : bounds[4, 1]] = X[bounds[4, 0]]
+    y = (rng.random(len(X)) < 0.5).astype(int)
+    y[bounds[5, 0] : bounds[5, 1]] = 1
+    (tmp_path / "odd").mkdir()
+    federation = store(tmp_path / "odd", X, y, bounds)
+    for features in ("continuous", "values"):
+        outcome: Outcome = play(federation, method(features=features), **RUN)
+        assert np.isfinite(outcome.bank).all()
+        assert outcome.clusters_of_patients is not None
+        assert outcome.clusters_of_patients.sum(axis=1).tolist() == train
+        assert (outcome.figures["cluster"][:, 0] == test).all()
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_without_a_continuous_feature_there_is_a_remedy(method, federate, tmp_path):
+    drawn = federate([20, 15, 18], [5, 5, 5])
+    (tmp_path / "binary").mkdir()
+    federation = store(tmp_path / "binary", drawn.X > 0, drawn.y, drawn.bounds)
+    with pytest.raises(ConfigError, match=r"^strategy\.features: continuous, but no feature .* use values"):
+        play(federation, method(), rounds=1)
+    assert play(federation, method(features="values"), rounds=1).metrics
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("sizes", [[12], [12, 9], [12, 9, 11]])
+def test_few_hospitals(method, sizes, federate):
+    assert np.isfinite(play(federate(sizes), method(), rounds=1).bank).all()
+
+
+@pytest.mark.parametrize(
+    ("method", "bad"),
+    [
+        *((method, bad) for method in METHODS for bad in ({"clusters": 0}, {"features": "all"})),
+        *((FedGmc, bad) for bad in ({"virtual": "many"}, {"samples": 0}, {"lam": -1}, {"mu": -1}, {"alpha": 1.5})),
+        (KFed, {"local_clusters": 0}),
+    ],
+)
+def test_impossible_settings_are_refused_by_name(method, bad):
+    with pytest.raises(ValueError, match=f"^{next(iter(bad))}: "):
+        method(**bad)
+
+
+def test_the_server_searches_among_three_to_eight_clusters_and_fewer_than_points():
+    tried = {points: list(numbers_to_try(None, points)) for points in (1, 2, 3, 4, 5, 9, 10)}
+    assert tried == {
+        1: [1],
+        2: [1],
+        3: [2],
+        4: [3],
+        5: [3, 4],
+        9: [3, 4, 5, 6, 7, 8],
+        10: [3, 4, 5, 6, 7, 8],
+    }
+    assert list(numbers_to_try(7, 3)) == [7]
+
+
+def test_rows_that_are_alike_are_centres_once():
+    rows = np.array([[0.0, 1.0, 5.0], [2.0, 3.0, 4.0], [0.0, 1.0, 5.0], [1.0, 0.0, 0.0]] * 2)
+    sent = local_centres(rows, 4, np.random.default_rng(0))
+    assert sent.tolist() == [[0.0, 1.0, 5.0], [1.0, 0.0, 0.0], [2.0, 3.0, 4.0]]
+    assert local_centres(rows[:3], 3, np.random.default_rng(0)).tolist() == rows[:3].tolist()
+    labels, centres = server_centres([sent[:2], sent[:2], sent[1:]], 4)
+    assert (labels[:4].tolist(), len(centres)) == ([*labels[:2].tolist()] * 2, 3)
+    np.testing.assert_allclose(centres[np.lexsort(centres.round(9).T[::-1])], sent, rtol=0, atol=1e-12)
+
+
+def test_all_columns_that_hold_values_or_those_of_more_than_two():
+    """Four columns at two hospitals: the second takes three values at the first alone, the fourth is a flag."""
+    X = np.array([[0.0, 1.0, 5.0, 1.0], [1.0, 2.0, 5.0, 0.0], [1.0, 3.0, 5.0, 1.0]])
+    view = view_of([hospital([2, 1], X, np.ones((3, 3), bool)), hospital([1, 1], X[:2], np.ones((2, 3), bool))])
+    assert ask_columns(view, "values").tolist() == [0, 1, 2]
+    assert ask_columns(view, "continuous").tolist() == [1]
+    with pytest.raises(ValueError, match=r"^features: continuous, but no feature takes more than two values"):
+        ask_columns(view_of([hospital([1, 1], X[:2], np.ones((2, 3), bool))]), "continuous")
+
+
+def test_a_hospital_without_rows_has_no_mean_patient_and_no_mixture():
+    nobody = hospital([0, 0], np.zeros((0, 3)), np.zeros((0, 3), bool))
+    assert MeanPatient(np.array([0, 1])).answer(nobody).tolist() == []
+    assert LocalMixture(np.array([0, 1])).answer(nobody).tolist() == []
+    two = hospital([1, 1], np.array([[1.0, 2.0, 9.0], [3.0, 6.0, 9.0]]))
+    assert MeanPatient(np.array([0, 1])).answer(two).tolist() == [2.0, 4.0]
+    assert MeanPatient(np.array([0, 1])).scalars == 2

@@ -1,0 +1,130 @@
+"""Ditto: identity 21, and hospitals' own models by hand."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from raysim.core.streams import stream
+from raysim.data.federation import Federation
+from raysim.strategies.base import OWN
+from raysim.strategies.one_model.fedavg import FedAvg
+from raysim.strategies.personal.ditto import Ditto
+from raysim.strategies.selections.sampling import Uniform
+from tests.conftest import MakeFederation, play, store
+from tests.strategies.one_model.test_scaffold import gradient
+from tests.strategies.test_identities import SIZES, assert_different, assert_same
+
+
+@pytest.fixture
+def federation(federate: MakeFederation) -> Federation:
+    return federate(SIZES, [5, 6, 0, 8, 4, 3])
+
+
+@pytest.mark.parametrize("lam", [0.0, 1.0, 30.0])
+def test_21_the_federated_model_is_that_of_fedavg(lam, federation):
+    run = {"rounds": 4, "epochs": 2, "selection": Uniform(0.5, 2)}
+    outcome = play(federation, Ditto(lam=lam, epochs=3, learning_rate=0.02), **run)
+    assert_same(outcome.bank[0], play(federation, FedAvg(), **run).bank[0])
+    assert_same(outcome.bank[1], np.zeros(4))
+    assert set(outcome.metrics) == {"global", "personal"}
+
+
+def test_models_of_their_own_by_hand(federation):
+    """``v <- v - eta (grad L_i(v) + lam (v - w))`` with full batches, in the rounds in which a hospital takes part."""
+    lam, rate, steps = 0.7, 0.2, 3
+    run = {"batch_size": 0, "selection": Uniform(0.5, 2)}
+    w = [np.zeros(4)] + [play(federation, FedAvg(), rounds=t, **run).bank[0] for t in (1, 2, 3)]
+    personal = {}
+    outcome = play(federation, Ditto(lam=lam, epochs=steps, learning_rate=rate), rounds=4, **run)
+    for t, ids in cohorts(outcome):
+        for h in ids:
+            v = personal.get(h, np.zeros(4))
+            for _ in range(steps):
+                v = v - rate * (gradient(federation, h, v) + lam * (v - w[t - 1]))
+            personal[h] = v
+    assert outcome.kept.keys() == personal.keys()
+    for h, v in personal.items():
+        assert_same(outcome.kept[h], v)
+        assert_different(outcome.kept[h], outcome.bank[0])
+
+
+def cohorts(outcome):
+    """Who took part, by round, as the ledger says."""
+    return [(t, ids.tolist()) for t, kind, ids, _ in outcome.ledger.entries if kind == "update"]
+
+
+def test_21_without_pull_it_is_local_training_with_batches_of_its_own(federation):
+    outcome = play(federation, Ditto(lam=0.0), rounds=3, selection=Uniform(0.5, 2))
+    personal = {}
+    for t, ids in cohorts(outcome):
+        for h in ids:
+            v = personal.get(h, np.zeros(4))
+            rows = federation.rows(h, "train")
+            n = rows.stop - rows.start
+            order = np.arange(n) if n <= 4 else stream(1, "batch 1", t, h, 0).permutation(n)
+            for low in range(0, n, 4):
+                batch = rows.start + order[low : low + 4]
+                X = np.column_stack([federation.X[batch].astype(np.float64), np.ones(len(batch))])
+                v = v - 0.1 * X.T @ (1 / (1 + np.exp(-X @ v)) - federation.y[batch]) / len(batch)
+            personal[h] = v
+    assert outcome.kept.keys() == personal.keys()
+    for h, v in personal.items():
+        assert_same(outcome.kept[h], v)
+
+
+def test_one_step_from_the_received_model_is_not_pulled(federation):
+    """In round 1 a hospital's own model starts where the received one is."""
+    run = {"rounds": 1, "batch_size": 0}
+    ends = [play(federation, Ditto(lam=lam), **run).kept for lam in (0.0, 5.0)]
+    assert ends[0].keys() == ends[1].keys() == set(range(len(SIZES)))
+    for h, v in ends[0].items():
+        assert_same(v, ends[1][h])
+    two = [play(federation, Ditto(lam=lam), **run | {"rounds": 2}).kept for lam in (0.0, 5.0)]
+    assert_different(two[0][0], two[1][0])
+
+
+def test_the_pull_alone_reaches_its_quadratics_closed_form(tmp_path):
+    """Rows of zeros with as many events as not have no gradient at bias 0, so ``v_E = w + (1 - eta lam)^E (v - w)``.
+
+    The other hospital moves w in round 1, in its weight alone: it has a row of each class at opposite places.
+    """
+    X = np.array([[0.0], [0.0], [0.0], [0.0], [2.0], [-2.0], [0.0]])
+    y = np.array([0, 1, 0, 1, 1, 0, 0])
+    federation = store(tmp_path, X, y, [[0, 4, 4, 4], [4, 6, 6, 7]])
+    lam, rate, steps = 0.8, 0.3, 5
+    outcome = play(federation, Ditto(lam=lam, epochs=steps, learning_rate=rate), rounds=2, batch_size=0)
+    w = play(federation, FedAvg(), rounds=1, batch_size=0).bank[0]
+    assert w[0] > 0.01
+    assert w[1] == 0.0
+    assert outcome.kept[0] == pytest.approx(w - (1 - rate * lam) ** steps * w, abs=1e-12)
+
+
+def test_who_never_took_part_has_the_common_start_and_who_has_no_rows_the_federated_model(federate):
+    federation = federate([9, 8, 0, 7], [5, 6, 4, 8])
+    outcome = play(federation, Ditto(), rounds=1, selection=Uniform(0.1, 1))
+    (took_part,) = outcome.kept
+    assert outcome.serve["personal"].tolist() == [OWN, OWN, 0, OWN]
+    for h in {0, 1, 3} - {took_part}:
+        # From zeros every row's loss is log 2.
+        assert outcome.figures["personal"][h][log_loss()] == pytest.approx(np.log(2))
+    assert outcome.figures["personal"][2].tolist() == outcome.figures["global"][2].tolist()
+
+
+def log_loss() -> int:
+    from raysim.metrics.measures import FIGURES
+
+    return FIGURES.index("log_loss")
+
+
+def test_a_model_of_ones_own_costs_no_traffic(federation):
+    run = {"rounds": 2, "selection": Uniform(0.5, 2)}
+    outcome, fedavg = play(federation, Ditto(), **run), play(federation, FedAvg(), **run)
+    for name in ("bytes_down", "bytes_up"):
+        assert [getattr(row, name) for row in outcome.rounds] == [getattr(row, name) for row in fedavg.rounds]
+
+
+@pytest.mark.parametrize("bad", [{"lam": -1.0}, {"epochs": -1}, {"learning_rate": -0.1}, {"weights": "rows"}])
+def test_impossible_settings_are_refused_by_name(bad):
+    with pytest.raises(ValueError, match=f"^{next(iter(bad))}: "):
+        Ditto(**bad)
