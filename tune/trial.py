@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from raysim.engine.coordinator import JobRun
 from raysim.engine.job import Job, Outcome, Round, RunState
-from raysim.engine.job_run import JobRun
 from raysim.engine.pool import Pool
 from raysim.tune.settings import TRAFFIC
 

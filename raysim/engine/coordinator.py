@@ -1,17 +1,40 @@
-"""The server of the simulation: runs jobs over a pool of hospitals."""
+"""The coordinator of the simulation: plays a strategy's rounds over a pool of hospitals, and tells what came of them.
+
+A round is one message down and one up. The plan of round ``t`` first lets everybody evaluate the models that round
+``t - 1`` made, then train from them; so evaluation costs no message of its own.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 
+import numpy as np
+
+from raysim.core.packing import pack_memory, pack_state
+from raysim.data.federation import pooled_rows
 from raysim.engine.cadence import Cadence, Every
-from raysim.engine.job import Event, Job, RunState
-from raysim.engine.job_run import JobRun
+from raysim.engine.job import Event, History, Job, Outcome, Round, RunState
+from raysim.engine.measuring.evaluation import Measured, existing
+from raysim.engine.measuring.losses import constant_loss
+from raysim.engine.messages import PartialResult
 from raysim.engine.pool import Pool
+from raysim.engine.remote import RemoteState
+from raysim.engine.server import JobServer
+from raysim.engine.stopping import Stopped, Stopping
+from raysim.strategies.base import POOLED, Ids
+from raysim.traffic.ledger import Bytes
+from raysim.virtual_time.clock import NOBODY
+from raysim.virtual_time.scheduling import ScheduledCohort
+from raysim.virtual_time.unreliable import check_progress
+
+NOTHING = Measured()
+"""Hospitals only train."""
 
 
 class Coordinator:
-    """Runs jobs over ``pool``, one at a time."""
+    """Plays jobs over ``pool``, one at a time."""
 
     def __init__(self, pool: Pool) -> None:
         self._pool = pool
@@ -22,3 +45,244 @@ class Coordinator:
         Between them come checkpoints, see :class:`Cadence`; a run ``since`` one of them tells only what comes after it.
         """
         yield from JobRun(self._pool, job, since).events(Cadence(every))
+
+
+class JobRun(JobServer):
+    """One job while it is played, from its beginning or ``since`` an earlier standing."""
+
+    def __init__(self, pool: Pool, job: Job, since: RunState | None = None) -> None:
+        super().__init__(pool, job, since)
+        self._stopping = None if job.stop is None else Stopping(job.stop)
+        self._best: RemoteState | None = None
+        self._validated = np.flatnonzero(self._federation.sizes("validation"))
+        self._standing: RemoteState | None = None
+
+    def standing(self) -> RunState | None:
+        """After the last round that was yielded; None before the first."""
+        return None if self._standing is None else self._standing.fetched(self._hospitals)
+
+    def play(self) -> Iterator[Round | Outcome]:
+        """See :meth:`Coordinator.run`; without checkpoints."""
+        for event in self.events(Cadence(0)):
+            if not isinstance(event, RunState):
+                yield event
+
+    def events(self, cadence: Cadence) -> Iterator[Event]:
+        """See :meth:`Coordinator.run`."""
+        self._begin()
+        if cadence.on:
+            # What cannot be kept is said now, not after hours.
+            pack_state(self._state, {}, self._job.strategy)
+            pack_memory(self._view.memory, {})
+        while not self._stops() and self._round < self._job.rounds:
+            yield from self._play_round(self._round + 1)
+            # That of a private run's last round would not be gone on from.
+            if cadence.due(self._round) and (self._job.privacy is None or self._round < self._job.rounds):
+                yield self._checkpoint()
+                cadence.made()
+        yield from self._conclude()
+
+    def _begin(self) -> None:
+        self._began = time.perf_counter()
+        if self._since is None:
+            self._register()
+            self._set_up()
+        else:
+            self._check_standing(self._since)
+            self._go_on_from(self._since)
+
+    def _set_up(self) -> None:
+        """What comes before the first round: selection and strategy may ask hospitals, and losses may be measured."""
+        if self._strategy.uses_selection():
+            self._view = replace(self._view, memory=self._job.selection.setup(self._view))
+        self._state = self._between.setup(self._strategy, self._view, self._measure)
+        self._evaluation.check_served(self._serve(), self._job.name, private=self._private is not None)
+        if self._job.rounds:
+            self._measure_the_start()
+
+    def _go_on_from(self, since: RunState) -> None:
+        """Take over all that was remembered; without a history, what has been told of rounds begins anew."""
+        if since.history is None:
+            self._register()
+        else:
+            self._restore(since.history.copy())
+        self._round, self._state = since.round, since.state
+        self._view = replace(self._view, memory=since.memory)
+        self._traffic.begin(self._round)
+        self._between.resume(since.attacks)
+        self._reception.resume(since.reception)
+        if self._stopping is not None and since.stopping is not None:
+            self._stopping = replace(since.stopping, section=self._stopping.section)
+        if since.best is not None:
+            remembered = self._hospitals.dealt(since.best.kept)
+            self._best = RemoteState(since.best.round, since.best.state, remembered)
+
+    def _restore(self, history: History) -> None:
+        self._rounds, self._began = history.rounds, self._began - history.seconds
+        self._traffic.ledger, self._traffic.setup_down = history.ledger, history.setup_down
+        self._traffic.models_held = history.models_held
+        self._evaluation.losses = history.losses
+
+    def _measure_the_start(self) -> None:
+        """Losses of the models that all begins with."""
+        serve = self._serve()
+        if self._job.evaluation.loss_points and self._evaluation.takes_losses:
+            partials = self._send(0, self._state, NOBODY, None, Measured(losses_of=serve))
+            labels = self._federation.y[pooled_rows(self._federation)]
+            constant = constant_loss(labels, self._view.classes, self._job.work.class_weights)
+            self._evaluation.begin(partials, constant)
+        if self._stopping is not None:
+            self._stopping = replace(self._stopping, before=self._check(serve)[0])
+
+    def _check(self, serve: Mapping[str, Ids]) -> tuple[dict[str, float], Bytes]:
+        """The losses of models that ``serve`` on validation rows, and what was exchanged for them."""
+        asked = Measured(losses_of=serve, loss_part="validation")
+        losses = self._evaluation.mean_losses(self._send(self._round, self._state, NOBODY, None, asked))
+        down, up = self._traffic.checked(self._validated, serve, self._private is not None, self._state)
+        self._scheduler.questions_answered(self._validated, down, up)
+        return losses, Bytes(int(down.sum()), int(up.sum()))
+
+    def _stops(self) -> bool:
+        """Whether the loss on validation rows, which is taken after each round, falls no more."""
+        stopping = self._stopping
+        if stopping is None or not self._round:
+            return False
+        if self._round not in stopping.rounds:
+            serve = existing(self._serve(), self._hospitals.remembered)
+            model = stopping.watched(serve)
+            losses, exchanged = self._check({model: serve[model]})
+            self._stopping = stopping = stopping.after(self._round, model, losses[model])
+            if self._rounds:  # one that goes on from another's standing has no row of its last round
+                row = self._rounds[-1]
+                row.validation_loss = losses[model]
+                row.bytes_down, row.bytes_up = row.bytes_down + exchanged.down, row.bytes_up + exchanged.up
+            if stopping.best == self._round:
+                self._best = RemoteState(self._round, self._state, self._hospitals.remembered)
+        return stopping.over
+
+    def _play_round(self, t: int) -> Iterator[Round]:
+        """Hospitals evaluate the models of the round before, which is yielded, and the cohort trains from them."""
+        began = time.perf_counter()
+        self._enter(t)
+        cohort = self._reception.fitted(self._view, self._scheduler.schedule(self._view, self._state, t))
+        asked = self._between.asked(t, cohort)
+        measured = NOTHING
+        if self._rounds and self._evaluation.due(t - 1):
+            measured = self._evaluation.after(t - 1, existing(self._serve(), self._hospitals.remembered))
+        partials = self._send(t, cohort.state, cohort.ids, asked.problem, measured)
+        if self._rounds:
+            self._evaluation.enter(self._rounds[-1], partials)
+            yield self._rounds[-1]
+        self._account(cohort, asked, partials)
+        if cohort.problem is not None:
+            self._learn(cohort, asked, partials)
+        self._rounds.append(self._row(t, cohort, began))
+
+    def _enter(self, t: int) -> None:
+        """Note where the run stands; from now on everything belongs to round ``t``."""
+        self._standing = self._stands()
+        self._round = t
+        self._view = replace(self._view, round=t)
+        self._traffic.begin(t)
+
+    def _account(self, cohort: ScheduledCohort, asked: ScheduledCohort, partials: Sequence[PartialResult]) -> None:
+        """Enter what the cohort exchanges, and what was sent to others in vain; ``asked`` as in :meth:`_learn`."""
+        self._traffic.in_vain(cohort.in_vain, cohort.unused, cohort.state)
+        if self._round == 1 and POOLED in cohort.ids:
+            scalars = self._view.sizes * (self._federation.X.shape[1] + 1)
+            self._traffic.ledger.add(0, "rows", self._everyone, scalars)
+        if cohort.problem is not None and asked.problem is not None:
+            bits, down = self._between.sent(partials, asked.problem, cohort.ids)
+            self._traffic.down += down
+            self._traffic.trained(cohort.ids, cohort.problem, cohort.state, bits)
+
+    def _learn(self, cohort: ScheduledCohort, asked: ScheduledCohort, partials: Sequence[PartialResult]) -> None:
+        """Let the strategy make the next models of what came back, and the selection remember it.
+
+        ``asked`` is the ``cohort`` with its problem as hospitals were sent it.
+        """
+        if cohort.problem is None or asked.problem is None:
+            return
+        opening = self._between.opening(asked.problem, cohort.ids)
+        received = self._reception.update(self._round, partials, asked.problem, cohort.ids, opening)
+        further = self._between.further(self._round, asked, received)
+        if further is not None:
+            partials = self._send(self._round, cohort.state, cohort.ids, further.problem, NOTHING)
+            self._account(replace(cohort, in_vain=0, unused=()), further, partials)
+            self._learn(cohort, further, partials)
+            return
+        update = self._between.learned(self._round, received, cohort.problem, opening)
+        if update is None:
+            return
+        self._state = self._strategy.aggregate(self._view, self._state, update)
+        if self._strategy.uses_selection():
+            self._view = replace(self._view, memory=self._job.selection.observe(self._view.memory, update))
+
+    def _row(self, t: int, cohort: ScheduledCohort, began: float) -> Round:
+        """The round's row, with the virtual time where some passes."""
+        size = len(self._view.trainable) if POOLED in cohort.ids else len(cohort.ids)
+        row = Round(t, time.perf_counter() - began, size, self._traffic.down, self._traffic.up)
+        return self._dated(row, cohort)
+
+    def _dated(self, row: Round, cohort: ScheduledCohort) -> Round:
+        if self._job.system is None or self._scheduler.clock is None:
+            return row
+        return replace(row, virtual_seconds=self._scheduler.clock.now, asked=cohort.asked, staleness=cohort.staleness)
+
+    def _checkpoint(self) -> RunState:
+        """All that the run needs to go on after this round."""
+        seconds, traffic = time.perf_counter() - self._began, self._traffic
+        losses = self._evaluation.losses
+        history = History(self._rounds, traffic.ledger, seconds, traffic.setup_down, traffic.models_held, losses)
+        return replace(self._stands().fetched(self._hospitals), history=history.copy())
+
+    def _stands(self) -> RemoteState:
+        """Where the run stands now."""
+        remembered, memory, clock = self._hospitals.remembered, self._view.memory, self._scheduler.clock
+        stopping, received, carried = self._stopping, self._reception.memory, self._between.memory
+        return RemoteState(self._round, self._state, remembered, memory, clock, stopping, received, self._best, carried)
+
+    def _conclude(self) -> Iterator[Event]:
+        """After the last round: hospitals' own models, the last evaluation, and the outcome."""
+        if self._job.system is not None:
+            check_progress([row.cohort_size for row in self._rounds], self._scheduler.clock, self._job.system)
+        last = self._round
+        if self._best is not None and self._best.round < last:
+            yield from self._return_to(self._best)
+        self._personalize(last)
+        serve = self._serve()
+        measured = self._evaluation.at_the_end(serve)
+        partials = self._send(self._round + 1, self._state, NOBODY, None, measured)
+        if not self._job.rounds:
+            # A strategy without rounds has done all its work, and sent all it sends, while it was set up.
+            setup = self._traffic.setup
+            row = Round(0, time.perf_counter() - self._began, 0, setup.down, setup.up)
+            self._rounds.append(self._dated(row, ScheduledCohort(NOBODY, None, self._state)))
+        # One that goes on from its last round has no row of it.
+        row = next((row for row in self._rounds if row.round == self._round), Round(self._round, 0.0, 0, 0, 0))
+        figures = self._evaluation.enter(row, partials, ledger_round=last)
+        if self._rounds and self._round == last:
+            yield row
+        stopped = None if self._stopping is None else Stopped.of(self._stopping)
+        yield self._outcome(figures, row.metrics, serve, partials, last, stopped)
+
+    def _return_to(self, best: RemoteState) -> Iterator[Round]:
+        """Evaluate the last models, which do not serve, and go back to those that do."""
+        if self._rounds:
+            if self._evaluation.due(self._round):
+                measured = self._evaluation.after(self._round, existing(self._serve(), self._hospitals.remembered))
+                self._evaluation.enter(self._rounds[-1], self._send(self._round, self._state, NOBODY, None, measured))
+            yield self._rounds[-1]
+        self._round, self._state, self._hospitals.remembered = best.round, best.state, best.remembered
+        self._view = replace(self._view, round=best.round)
+
+    def _personalize(self, last: int) -> None:
+        """Let hospitals train what is their own and nobody else's, where the strategy has such a problem.
+
+        It is entered as what follows the ``last`` round that was played, whichever models they train from.
+        """
+        problem = self._strategy.personalize(self._view, self._state)
+        if problem is not None:
+            self._send(self._round + 1, self._state, self._everyone, problem, NOTHING)
+            self._traffic.begin(last + 1)
+            self._traffic.trained(self._everyone, problem, self._state)

@@ -1,4 +1,4 @@
-"""The server of one job: its parts, the models it holds, and how it speaks to hospitals."""
+"""The server of one job: its parts, the models it holds, how it speaks to hospitals, and whether it may go on."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from raysim.core.streams import stream
 from raysim.data.federation import Federation, pooled_rows
 from raysim.engine.checks.checked import CheckedStrategy
+from raysim.engine.checks.standing_checks import check_promise, check_remembered, check_residuals
 from raysim.engine.job import Job, Outcome, Round, RunState
 from raysim.engine.measuring.evaluation import Evaluation, Measured
 from raysim.engine.messages import PartialResult, RoundPlan, Work
@@ -26,6 +27,7 @@ from raysim.engine.reception.receiver import Reception
 from raysim.engine.remote import RemoteHospitals
 from raysim.engine.stopping import Stopped
 from raysim.strategies.base import FederationView, Floats, GroupSizes, Ids, LocalProblem, Question, State
+from raysim.strategies.checks.answers import check_state
 from raysim.strategies.shared.label_counts import LabelCounts
 from raysim.traffic.exchange import Traffic
 from raysim.traffic.ledger import PREDICTIONS, Ledger
@@ -36,7 +38,8 @@ from raysim.virtual_time.unreliable import scheduler
 class JobServer:
     """Of a ``job`` from its beginning, or ``since`` an earlier state.
 
-    It holds the parts and sends what it is told to; :class:`raysim.engine.job_run.JobRun` says what comes after what.
+    It holds the parts and sends what it is told to; :class:`raysim.engine.coordinator.JobRun` says what comes after
+    what.
     """
 
     _state: State
@@ -100,6 +103,51 @@ class JobServer:
             self._traffic.ledger.add(0, "preprocessing", self._everyone, self._federation.preprocessing_scalars)
         if self._balanced:
             self._traffic.ledger.add(0, LabelCounts.kind, self._everyone, len(self._federation.classes))
+
+    def _check_standing(self, since: RunState) -> None:
+        """Raise ``ValueError`` for a standing that is none of this job's, or from which something was taken out."""
+        check_state(since.state, self._view)
+        hospitals, size, history = len(self._everyone), self._layout.size, since.history
+        travels = size if self._private is None else int(size - self._private.sum())
+        for kept in (since.kept, None if since.best is None else since.best.kept):
+            check_remembered(kept or {}, hospitals, size, travels)
+        if history is None:
+            return
+        if history.models_held.shape != (hospitals,):
+            raise ValueError(f"it is of {len(history.models_held)} hospitals, and there are {hospitals}")
+        in_rounds = self._job.system is None and self._strategy.asynchrony() is None
+        if self._between.owes:
+            check_residuals(since.kept, history, all_trained=in_rounds)
+        if self._job.privacy is None:
+            return
+        if since.round >= self._job.rounds:
+            raise ValueError("no round is left to be played after it, by which its ledger could be judged")
+        cohorts = partial(self._cohort_of, since) if in_rounds else lambda round: None
+        always = self._job.privacy.unit == "hospital" or self._job.privacy.way == "pooled"
+        check_promise(history, self._setup_again(), cohorts, always=always)
+
+    def _cohort_of(self, since: RunState, round: int) -> Ids | None:
+        """Who takes part in a round where nothing but the round decides it; None where more does."""
+        if since.memory is not None:
+            return None
+        return self._strategy.select(replace(self._view, round=round), since.state, round)
+
+    def _setup_again(self) -> Ledger:
+        """What hospitals tell before the first round: they are asked, as a measurement, what they have answered."""
+
+        def ask(question: Question, *, models: Floats | None = None, ids: Ids | None = None) -> Sequence[Floats]:
+            asked = self._everyone if ids is None else ids
+            answers = self._between.answers(self._measure(question, models=models, ids=ids), asked)
+            self._traffic.asked(question, asked, np.array([answer.size for answer in answers]), models)
+            return answers
+
+        self._register()
+        view = replace(self._view, ask=ask)
+        if self._strategy.uses_selection():
+            view = replace(view, memory=self._job.selection.setup(view))
+        self._between.setup(self._strategy, view, self._measure)
+        ledger, self._traffic.ledger = self._traffic.ledger, Ledger()
+        return ledger
 
     def _serve(self) -> dict[str, Ids]:
         """Which models serve hospitals now; what these are asked for it is a measurement and no traffic."""

@@ -15,9 +15,8 @@ from raysim.core import registry
 from raysim.core.errors import ConfigError
 from raysim.data.federation import Federation
 from raysim.engine.checks.job_checks import check_job
-from raysim.engine.coordinator import Coordinator
+from raysim.engine.coordinator import Coordinator, JobRun
 from raysim.engine.job import Job, Outcome, RunState
-from raysim.engine.job_run import JobRun
 from raysim.engine.stopping import Stopped, Stopping
 from raysim.storage.encoding import decode, encode
 from raysim.storage.results import egress_table, rounds_table, summary

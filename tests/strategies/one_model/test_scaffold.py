@@ -10,8 +10,8 @@ from raysim.cluster.pool import LocalPool
 from raysim.core.errors import ConfigError
 from raysim.data.federation import Federation
 from raysim.engine.checks.job_checks import check_job
+from raysim.engine.coordinator import JobRun
 from raysim.engine.job import Outcome
-from raysim.engine.job_run import JobRun
 from raysim.engine.messages import VARIATE, ModelSpec
 from raysim.strategies.one_model.fedavg import FedAvg
 from raysim.strategies.one_model.scaffold import Scaffold, VariateState
