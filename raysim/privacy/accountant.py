@@ -2,7 +2,7 @@
 
 The numbers are those of the library dp-accounting (Google), which is imported only here and only when it is asked.
 Normal noise alone has a closed form; all else is composed by privacy loss distributions, and by Rényi divergences where
-the library has no distribution for an event or where there are many different ones.
+there are many different events or very little Laplace noise.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from functools import lru_cache
 from typing import Any
 
 from raysim.core.errors import ConfigError
-from raysim.privacy import quick
+from raysim.privacy import quick, sampled
 from raysim.privacy.events import Event, Gaussian, Laplace, Repeated
 
 TOLERANCE = 1e-5
@@ -91,23 +91,36 @@ def rough(event: Repeated, delta: float, beside: tuple[Event, ...] = ()) -> floa
 
 
 def by_distributions(events: Sequence[Event], delta: float, interval: float | None = None) -> float:
-    """Epsilon by privacy loss distributions, or by Rényi divergences where an event has none.
-
-    ``interval``: of privacy loss; None: a fine one.
-    """
-    dp = library()
-    from dp_accounting import pld
+    """Epsilon by privacy loss distributions; ``interval``: of privacy loss; None: a fine one."""
+    library()
+    from dp_accounting.pld.privacy_loss_distribution import identity
 
     if interval is None:
         interval = COARSE_INTERVAL if any(isinstance(event, Repeated) for event in events) else INTERVAL
-    relation = dp.NeighboringRelation.ADD_OR_REMOVE_ONE
-    accountant = pld.PLDAccountant(relation, value_discretization_interval=interval)
-    try:
-        for event in events:
-            accountant.compose(_of_library(event), event.count)
-    except dp.UnsupportedEventError:
-        return by_divergences(events, delta)
-    return float(accountant.get_epsilon(delta))
+    together = identity(interval)
+    for event in events:
+        together = together.compose(_distribution(event, interval))
+    return float(together.get_epsilon_for_delta(delta))
+
+
+def _distribution(event: Event, interval: float) -> Any:
+    """The ``PrivacyLossDistribution`` of an event."""
+    from dp_accounting.pld import privacy_loss_distribution as of
+
+    if isinstance(event, Laplace):
+        once = of.from_laplace_mechanism(event.multiplier, value_discretization_interval=interval)
+    elif isinstance(event, Repeated):
+        places, chances = _places(event)
+        once = of.from_mixture_gaussian_mechanism(
+            event.multiplier, places, chances, value_discretization_interval=interval
+        )
+    elif event.rate >= 1:
+        return of.from_gaussian_mechanism(
+            event.multiplier / math.sqrt(event.count), value_discretization_interval=interval
+        )
+    else:
+        once = sampled.distribution(event.multiplier, event.rate, interval)
+    return once.self_compose(event.count)
 
 
 def by_divergences(events: Sequence[Event], delta: float) -> float:
@@ -157,10 +170,14 @@ def _of_library(event: Event) -> Any:
     if isinstance(event, Laplace):
         return dp.LaplaceDpEvent(event.multiplier)
     if isinstance(event, Repeated):
-        from scipy.stats import binom
-
-        places = range(event.places + 1)
-        chances = [float(binom.pmf(place, event.places, event.rate)) for place in places]
-        return dp.dp_event.MixtureOfGaussiansDpEvent(event.multiplier, [float(place) for place in places], chances)
+        return dp.dp_event.MixtureOfGaussiansDpEvent(event.multiplier, *_places(event))
     plain = dp.GaussianDpEvent(event.multiplier)
     return plain if event.rate >= 1 else dp.PoissonSampledDpEvent(event.rate, plain)
+
+
+def _places(event: Repeated) -> tuple[list[float], list[float]]:
+    """At how many places a unit's coin may fall so, and the chance of each number."""
+    from scipy.stats import binom
+
+    places = range(event.places + 1)
+    return [float(place) for place in places], [float(binom.pmf(n, event.places, event.rate)) for n in places]
