@@ -248,6 +248,11 @@ def test_feature_psi_by_hand():
     assert psi.hospital == pytest.approx(psi.terms[:, 0])
 
 
+def test_without_rows_feature_psi_is_of_no_hospital():
+    psi = feature_psi(np.zeros((0, 2)), np.ones((0, 2), dtype=np.bool_), np.zeros(0, dtype=np.int64), bins=2)
+    assert (psi.terms.shape, psi.hospital.shape) == ((0, 2), (0,))
+
+
 def test_feature_psi_rises_with_the_shift_of_one_hospital_and_ignores_constants():
     rng = np.random.default_rng(0)
     home = np.repeat(np.arange(4), 200)

@@ -118,6 +118,8 @@ class _Edits:
                     continue
                 if isinstance(child, ast.If) and ast.unparse(child.test) == "TYPE_CHECKING":
                     continue
+                if isinstance(child, ast.FunctionDef) and "overload" in map(ast.unparse, child.decorator_list):
+                    continue
                 if isinstance(child, ast.AST) and not (isinstance(node, ast.keyword) and node.arg == "axis"):
                     yield child
 

@@ -181,7 +181,7 @@ TESTS: dict[str, tuple[str, ...]] = {
     ),
     "raysim/data/split.py": ("data/test_split", "data/test_build"),
     "raysim/data/folds.py": ("data/test_folds",),
-    "raysim/data/preprocessing.py": ("data/test_preprocessing", "data/test_build"),
+    "raysim/data/preprocessing.py": ("data/test_preprocessing", "data/test_declared", "data/test_build"),
     "raysim/data/heterogeneity.py": (
         "data/test_heterogeneity",
         "data/sources/test_partition",

@@ -68,6 +68,7 @@ def test_mutants_of_a_line(line: str, expected: list[str]) -> None:
         "x = zip(a, b, strict=True)",
         "if TYPE_CHECKING: import a",
         "class A(B[1]): pass",
+        "@overload\ndef f(a: int, b: bool = True) -> int: ...",
     ],
 )
 def test_what_computes_nothing_has_no_mutants(source: str) -> None:

@@ -6,12 +6,15 @@ equality is ``max|a - b| <= 1e-10 (1 + max|a|)``, which the rounding of exact su
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from typing import ClassVar
+
 import numpy as np
 import pytest
 
 from raysim.core.streams import stream
 from raysim.data.federation import Federation
-from raysim.strategies.base import State
+from raysim.strategies.base import State, Strategy
 from raysim.strategies.hospital_clusters.chip import Chip
 from raysim.strategies.hospital_clusters.clustered import Clustered
 from raysim.strategies.hospital_clusters.hierarchical import Hierarchical
@@ -57,6 +60,15 @@ def gradient_descent(federation: Federation, steps: int, rate: float) -> np.ndar
         residual = 1 / (1 + np.exp(-(X @ w + b))) - y
         w, b = w - rate * X.T @ residual / len(y), b - rate * residual.mean()
     return np.append(w, b)
+
+
+def test_a_strategy_that_overrides_nothing_is_fedavg(federation):
+    @dataclass(frozen=True)
+    class Plain(Strategy):
+        title: ClassVar[str] = "plain"
+
+    run = {"rounds": 3, "selection": Uniform(0.5, 2)}
+    assert_same(play(federation, Plain(), **run).bank, play(federation, FedAvg(), **run).bank)
 
 
 def test_02_fedprox_with_mu_zero_or_one_full_batch_step_is_fedavg(federation):
