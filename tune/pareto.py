@@ -27,7 +27,7 @@ def signed(values: ArrayLike, larger: Sequence[bool]) -> Floats:
 def front(values: ArrayLike, larger: Sequence[bool]) -> NDArray[np.bool_]:
     """Which trials no other dominates, ``[n]``; equal trials do not dominate each other."""
     points = signed(values, larger)
-    return pareto_front(points) if len(points) else np.zeros(0, dtype=np.bool_)
+    return pareto_front(points) if len(points) else np.empty(0, dtype=np.bool_)
 
 
 def crowding(values: ArrayLike) -> Floats:

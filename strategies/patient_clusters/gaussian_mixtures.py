@@ -45,7 +45,7 @@ class Mixture:
         """What :meth:`packed` packed, of ``d`` features."""
         table = flat.reshape(-1, 1 + d + d * (d + 1) // 2)
         lower = np.tril_indices(d)
-        covariances = np.zeros((len(table), d, d))
+        covariances = np.empty((len(table), d, d))
         covariances[:, *lower] = table[:, 1 + d :]
         covariances[:, lower[1], lower[0]] = table[:, 1 + d :]
         return Mixture(table[:, 0], table[:, 1 : 1 + d], covariances)

@@ -215,6 +215,7 @@ def test_weights_of_hospitals_and_of_those_of_a_group_by_hand():
     assert hospital_weights(sizes, "floor").tolist() == pytest.approx([6 / 12, 2 / 12, 3 / 12, 1 / 12])
     assert hospital_weights(sizes, "floor", 0.2) == pytest.approx(np.array([0.5, 0.2, 0.25, 0.2]) / 1.15)
     assert hospital_weights(sizes, "floor", 1.0).tolist() == [0.25] * 4
+    assert hospital_weights(sizes[:1], "uniform").tolist() == [1.0]
     assert hospital_weights(sizes[:0], "uniform").tolist() == []
     assert group_weights(sizes, group).tolist() == [0.75, 0.25, 0.75, 0.25]
     assert group_weights(sizes, group, "uniform").tolist() == [0.5] * 4

@@ -80,6 +80,24 @@ def test_copies_of_two_rows_are_two_clusters():
     assert search(np.array([[0.0], [1.0]])[[0, 1, 1, 0, 1]]) == [0, 1, 1, 0, 1]
 
 
+def test_numbers_are_tried_up_to_one_below_the_rows_and_to_the_distinct_rows():
+    def asked(rows: np.ndarray) -> list[int]:
+        numbers = []
+
+        def rng(clusters: int) -> np.random.Generator:
+            numbers.append(clusters)
+            return np.random.default_rng(clusters)
+
+        best_clusters(rows, rng, allow_one=False, search_sample=200)
+        return numbers
+
+    distinct = np.array([[0.0, 9.0], [1.0, 9.0], [5.0, 9.0]])
+    assert asked(distinct) == [2]
+    assert asked(distinct[[0, 0, 1, 2, 2, 2]]) == [2, 3]
+    assert asked(distinct[[0, 0, 1, 1, 1, 1]]) == [2]
+    assert asked(distinct[[0, 0, 0]]) == asked(distinct[:2]) == []
+
+
 def test_one_cluster_wins_only_where_it_may_and_nothing_is_better():
     """Three corners of a triangle: two clusters are one pair (s = 0 each) and one point alone: silhouette 0."""
     corners = np.array([[0.0, 0.0], [1.0, 0.0], [0.5, np.sqrt(0.75)]])

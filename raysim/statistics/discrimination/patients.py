@@ -28,7 +28,7 @@ def patient_covariance(seeds: Sequence[Placements], rows: Sequence[ArrayLike]) -
     models, hospitals = seeds[0].auroc.shape
     patients, position = np.unique(np.concatenate([np.asarray(r) for r in rows]), return_inverse=True)
     total = np.zeros((models, len(patients)))
-    hospital = np.zeros(len(patients), dtype=np.int64)
+    hospital = np.empty(len(patients), dtype=np.int64)
     first = 0
     for placed in seeds:
         ids = np.repeat(np.arange(hospitals), np.diff(placed.offsets))

@@ -159,7 +159,7 @@ class RowFactors:
     def __init__(self, private: PrivateSteps, dtype: np.dtype[Any]) -> None:
         self._clip, self._dtype, self._patient = private.clip, dtype, private.patient
         self._planted = private.planted
-        shared = np.zeros(0, np.bool_)
+        shared = np.empty(0, np.bool_)
         if private.patient is not None:
             shared = (np.bincount(private.patient) > 1)[private.patient]
         self._shared = shared if shared.any() else None

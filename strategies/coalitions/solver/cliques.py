@@ -39,7 +39,7 @@ class Cliques:
     @staticmethod
     def none(size: int, hospitals: int) -> Cliques:
         """No inequality yet on ``size`` hospitals each."""
-        return Cliques(np.zeros((0, size), np.int64), np.zeros(0), hospitals)
+        return Cliques(np.empty((0, size), np.int64), np.empty(0), hospitals)
 
     def move(self, Z: Floats) -> None:
         """A step of the multipliers along what ``Z [N, N]`` violates, and not below 0."""
@@ -79,7 +79,7 @@ def pace(all_cliques: Sequence[Cliques], penalty: float) -> None:
 
 def violated_triangles(Z: Floats, least: float, most: int) -> tuple[Ids, Floats]:
     """``(i, j, k) [m, 3]`` that ``Z [N, N]`` violates by more than ``least``, at most ``most`` for each i; how much."""
-    violated, amounts = [np.zeros((0, 3), np.int64)], [np.zeros(0)]
+    violated, amounts = [np.empty((0, 3), np.int64)], [np.empty(0)]
     for i in range(len(Z)):
         amount = _triangles_of(Z, i)
         j, k = np.nonzero(amount > least)
@@ -98,7 +98,7 @@ def violated_fours(Z: Floats, least: float, most: int) -> tuple[Ids, Floats]:
     For each i, the ``most`` triangles that are violated most, or nearest to it, are extended by their best l.
     """
     n = len(Z)
-    violated, amounts = [np.zeros((0, 4), np.int64)], [np.zeros(0)]
+    violated, amounts = [np.empty((0, 4), np.int64)], [np.empty(0)]
     for i in range(n):
         amount = _triangles_of(Z, i)
         pairs = np.argpartition(-amount, most, axis=None)[:most] if most < n * n else np.arange(n * n)

@@ -38,7 +38,7 @@ def enumerate_coalitions(losses: Floats, coalitions: int, *, seconds: float = np
             lower, upper = slice(0, 2**h), slice(2**h, 2 ** (h + 1))
             if not _convolve(tables[a][upper], tables[b][lower], tables[k][upper], deadline):
                 return None
-    labels = np.zeros(n, np.int64)
+    labels = np.empty(n, np.int64)
     first, rest = _split(tables, 2**n - 1, 1, coalitions - 1)
     _assign(tables, labels, first, 1, 0)
     _assign(tables, labels, rest, coalitions - 1, 1)

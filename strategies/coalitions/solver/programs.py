@@ -40,13 +40,13 @@ def lp_bound(losses: Floats, coalitions: int, *, seconds: float = np.inf) -> flo
     deadline = time.perf_counter() + seconds
     n = len(losses)
     first, second = np.triu_indices(n)
-    column = np.zeros((n, n), np.int64)
+    column = np.empty((n, n), np.int64)
     column[first, second] = column[second, first] = np.arange(len(first))
     cost = np.where(first == second, losses[first, second], losses[first, second] + losses[second, first])
     sums = np.concatenate([np.repeat(np.arange(n), n), np.full(n, n)])
     equal = csr_array((np.ones(n * n + n), (sums, np.r_[column.ravel(), column.diagonal()])), shape=(n + 1, len(first)))
     right = np.r_[np.ones(n), float(coalitions)]
-    cuts = np.zeros((0, 3), np.int64)
+    cuts = np.empty((0, 3), np.int64)
     code = n ** np.arange(3)
     bound = -np.inf
     while True:
@@ -113,7 +113,7 @@ def size_indexed(losses: Floats, coalitions: int, *, seconds: float = np.inf) ->
     m = len(sizes)
     first, second = np.triu_indices(n, 1)
     pairs = len(first)
-    pair = np.zeros((n, n), np.int64)
+    pair = np.empty((n, n), np.int64)
     pair[first, second] = pair[second, first] = np.arange(pairs)
     # Columns: b [N, m], e [pairs, m], h [m].
     b = np.arange(n * m).reshape(n, m)
