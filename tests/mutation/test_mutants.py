@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.mutation.__main__ import is_excused, sample
+from tests.mutation.__main__ import excused, is_excused, sample
 from tests.mutation.mutants import Mutant, mutants
 from tests.mutation.rooms import ROOT, TESTS, core, files_judging
 from tests.mutation.trials import _Recorder
@@ -120,6 +120,19 @@ def test_an_excuse_is_for_one_mutant_or_for_a_line() -> None:
     assert is_excused(one, by_line)
     assert is_excused(other, by_line)
     assert not is_excused(Mutant("n.py", 1, "x = 5", "x = 6", ""), by_line)
+
+
+def test_every_excuse_is_for_a_mutant_that_there_is() -> None:
+    """A line that has changed since is judged again."""
+    excuses = excused()
+    made = {
+        (mutant.file, mutant.before, after)
+        for file in {file for file, _, _ in excuses}
+        if (ROOT / file).exists()
+        for mutant in mutants(file, (ROOT / file).read_text())
+        for after in (mutant.after, None)
+    }
+    assert excuses - made == set()
 
 
 def test_lines_that_are_run_as_a_module_is_imported_are_no_test_s_own(tmp_path: Path) -> None:
