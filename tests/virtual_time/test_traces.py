@@ -49,6 +49,19 @@ def test_the_server_waits_until_enough_are_there_and_traces_repeat(federation, t
             play(federation, strategy, rounds=300, system=system(**here))
 
 
+def test_no_strategy_is_asked_for_a_cohort_while_nobody_with_rows_is_there(federate, tmp_path):
+    """At first the hospital without rows is there alone; the other comes at 10 and takes 5 rows at 1 a second."""
+
+    class Watched(FedAsync):
+        def select(self, view, state, round):
+            assert (view.available & (view.sizes > 0)).any()
+            return super().select(view, state, round)
+
+    path = trace(tmp_path, "h0,10,99", "h1,0,99")
+    outcome = play(federate([5, 0]), Watched(), rounds=2, system=system(trace=str(path), rows_per_second=1.0))
+    assert moments(outcome) == pytest.approx([15, 20])
+
+
 @settings(max_examples=40, deadline=None)
 @given(
     st.lists(
