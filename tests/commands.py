@@ -1,11 +1,13 @@
-"""Commands of raysim as processes of their own, which need not import again what all of them import."""
+"""Commands of raysim as processes of their own, which need not import again what all of them import: forks."""
 
 from __future__ import annotations
 
 import atexit
-import multiprocessing
 import os
+import pickle
+import select
 import signal
+import socket
 import sys
 import tempfile
 import warnings
@@ -13,32 +15,9 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from tests import shared
+
 Environment = Mapping[str, str]
-
-FORKS = multiprocessing.get_context("forkserver")
-"""For each command one process is forked from another that has imported what commands need and started nothing."""
-
-FORKS.set_forkserver_preload(
-    [
-        "matplotlib.backends.backend_agg",
-        "mlflow.store.tracking.sqlalchemy_store",
-        "mlflow.tracking",
-        "pandas",
-        "ray",
-        "ray.tune",
-        "raysim.cli.main",
-        "raysim.experiment.comparison",
-        "raysim.experiment.runs",
-        "raysim.experiment.session",
-        "raysim.report.pages.page",
-        "raysim.report.plots.models",
-        "raysim.tune.sweep",
-        "scipy.optimize",
-        "scipy.stats",
-        "sklearn.cluster",
-        "torch",
-    ]
-)
 
 OUTPUTS = ("out", "err")
 """Files that take what a command writes to its standard streams."""
@@ -47,7 +26,7 @@ OUTPUTS = ("out", "err")
 class Done(NamedTuple):
     """What a command left: its exit code, and what it wrote to stdout and stderr."""
 
-    code: int | None
+    code: int
     out: str
     err: str
 
@@ -59,19 +38,20 @@ class Running:
         self._outputs = tempfile.TemporaryDirectory()
         inherited = {name: value for name, value in os.environ.items() if not name.startswith("RAY_")}
         call = (function, list(arguments), str(folder), inherited | {**environment}, self._outputs.name)
-        self._process = FORKS.Process(target=_run, args=call)
-        self._process.start()
-        self.pid: int = self._process.pid or 0
+        self._answers = _asked(_run, call)
+        self._code: int | None = None
+        self.pid = int(self._answers.readline())
 
     def ended(self) -> bool:
         """Whether it has."""
-        return self._process.exitcode is not None
+        return self._code is not None or bool(select.select([self._answers], [], [], 0)[0])
 
     def wait(self) -> Done:
         """Until it has ended."""
-        self._process.join()
+        with self._answers:
+            self._code = int(self._answers.readline())
         with self._outputs as folder:
-            return Done(self._process.exitcode, *(Path(folder, name).read_text() for name in OUTPUTS))
+            return Done(self._code, *(Path(folder, name).read_text() for name in OUTPUTS))
 
 
 def raysim(arguments: Sequence[str], folder: Path, environment: Environment) -> Done:
@@ -92,6 +72,16 @@ def in_a_process(
 ) -> Done:
     """As :func:`raysim`, of a ``function`` of some module with ``arguments``."""
     return Running(function, arguments, folder, environment).wait()
+
+
+def _asked(function: Callable[..., None], arguments: Sequence[object]) -> socket.SocketIO:
+    """The lines with which :mod:`tests.forking` answers, none read ahead."""
+    with socket.socket(socket.AF_UNIX) as line:
+        line.connect(str(shared.folder() / shared.SOCKET))
+        # By parts: with the path come the modules that the call names.
+        line.sendall(pickle.dumps((sys.path, pickle.dumps((function, arguments)))))
+        line.shutdown(socket.SHUT_WR)
+        return line.makefile("rb", buffering=0)
 
 
 def _run(

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-import functools
 import gc
 import os
+import shutil
 import signal
 import sqlite3
-import tempfile
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
@@ -38,6 +37,7 @@ from raysim.strategies.base import Selection, Strategy
 from raysim.strategies.selections.sampling import All
 from raysim.training.base import Optimizer
 from raysim.tune.running.places import OF_TRIALS
+from tests import shared
 
 IN_CI = os.environ.get("CI", "").lower() in ("1", "true")
 """Whether this is continuous integration: the same examples each time, and nothing missing that should be there."""
@@ -130,6 +130,8 @@ def pytest_configure(config: pytest.Config) -> None:
         there = os.statvfs(MEMORY)
         if there.f_bavail * there.f_frsize >= ROOM and not there.f_flag & getattr(os, "ST_NOEXEC", 0):
             os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(MEMORY))
+    if config.getoption("dist", "no") != "no":
+        shared.folder()  # of the processes that this one will start too
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -195,25 +197,22 @@ def data_folder() -> Path:
     return Path(folder)
 
 
-@functools.cache
-def _empty_store() -> bytes:
-    """The file of an MLflow store that holds nothing yet; MLflow takes seconds to make one."""
-    from mlflow.tracking import MlflowClient
-
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "mlflow.db"
-        MlflowClient(f"sqlite:///{path}").search_experiments()
-        with sqlite3.connect(path) as store:
-            store.execute("pragma wal_checkpoint(truncate)")
-        store.close()
-        return path.read_bytes()
-
-
 def empty_store(folder: Path) -> Path:
-    """``folder``, with an MLflow store in which nothing is recorded yet, where there is none."""
-    path = folder / "mlflow.db"
-    if not path.exists():
-        path.write_bytes(_empty_store())
+    """``folder``, with an MLflow store in which nothing is recorded yet, where there is none.
+
+    It is a copy of one that MLflow has made, which takes it seconds.
+    """
+    if (folder / "mlflow.db").exists():
+        return folder
+    with shared.locked("mlflow.db") as made:
+        if not made.exists():
+            from mlflow.tracking import MlflowClient
+
+            MlflowClient(f"sqlite:///{made}").search_experiments()
+            with sqlite3.connect(made) as store:
+                store.execute("pragma wal_checkpoint(truncate)")
+            store.close()
+        shutil.copy(made, folder / "mlflow.db")
     return folder
 
 

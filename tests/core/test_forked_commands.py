@@ -5,11 +5,14 @@ from __future__ import annotations
 import atexit
 import os
 import signal
+import subprocess
 import sys
 from pathlib import Path
 
+import psutil
 import pytest
 
+from tests import shared
 from tests.commands import Running, in_a_process, raysim
 
 
@@ -52,3 +55,27 @@ def test_a_command_runs_there_as_from_a_shell(tmp_path: Path):
     done = raysim(["run", "missing.yaml"], tmp_path, {})
     assert (done.code, done.out) == (2, "")
     assert done.err.startswith("raysim: missing.yaml")
+
+
+def parent_of(name: str) -> None:
+    Path(name).write_text(f"{os.getppid()}")
+
+
+def first_of_a_session() -> None:
+    """Commands of a session that begins here, and of a process that it starts."""
+    del os.environ[shared.VARIABLE]
+    shared.PRELOADED = ()
+    in_a_process(parent_of, ["first"], Path.cwd(), {})
+    code = "from pathlib import Path; from tests.core.test_forked_commands import *; "
+    code += "in_a_process(parent_of, ['second'], Path.cwd(), {})"
+    subprocess.run([sys.executable, "-c", code], check=True)
+    Path("shared").write_text(str(shared.folder()))
+
+
+def test_the_processes_of_a_session_share_one_that_is_forked_and_ends_with_it(tmp_path: Path):
+    assert in_a_process(first_of_a_session, [], tmp_path, {"PYTHONPATH": os.pathsep.join(sys.path)}).code == 0
+    first, second, folder = ((tmp_path / name).read_text() for name in ("first", "second", "shared"))
+    assert first == second
+    assert not psutil.pid_exists(int(first))
+    assert not Path(folder).exists()
+    assert folder != str(shared.folder())

@@ -1,0 +1,102 @@
+"""A process of which others are forked: ``forking.py SOCKET MODULES``.
+
+It imports ``MODULES`` at the first request. A request is a pickled function with its arguments and the search path to
+find it by; the answer is the number of the process that runs it, and once that has ended its exit code, as
+:mod:`subprocess` has it. The server ends when its input does, and removes the folder that its socket is in.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import importlib
+import os
+import pickle
+import select
+import shutil
+import signal
+import socket
+import sys
+import threading
+import traceback
+from collections.abc import Sequence
+from pathlib import Path
+
+
+def serve(listening: socket.socket, modules: Sequence[str]) -> bytes | None:
+    """Returns in each fork, with the request; else where the input has ended."""
+    running: dict[int, socket.socket] = {}
+
+    def reap(*_: object) -> None:
+        for pid in list(running):
+            ended, status = os.waitpid(pid, os.WNOHANG)
+            if ended:
+                with running.pop(pid) as line:
+                    answer(line, os.waitstatus_to_exitcode(status))
+
+    signal.signal(signal.SIGCHLD, reap)
+    while True:
+        ready, _, _ = select.select([listening, sys.stdin], [], [])
+        if sys.stdin in ready:
+            return None
+        line, _ = listening.accept()
+        request = received(line)
+        for name in modules:
+            importlib.import_module(name)
+        modules = ()
+        gc.freeze()
+        signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGCHLD])
+        if pid := os.fork():
+            running[pid] = line
+            answer(line, pid)
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGCHLD])
+            continue
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGCHLD])
+        for each in (listening, line, *running.values()):
+            each.close()
+        return request
+
+
+def received(line: socket.socket) -> bytes:
+    """What the other side sends before it closes its half."""
+    return b"".join(iter(lambda: line.recv(1 << 16), b""))
+
+
+def answer(line: socket.socket, number: int) -> None:
+    """Tell a number, where there is still somebody who wants it."""
+    with contextlib.suppress(OSError):
+        line.sendall(f"{number}\n".encode())
+
+
+def code_of(request: bytes) -> int:
+    """Do what is asked for and wait for threads; the exit code that Python would end with."""
+    code = 0
+    try:
+        sys.path[:], call = pickle.loads(request)
+        function, arguments = pickle.loads(call)
+        function(*arguments)
+        threading._shutdown()  # type: ignore[attr-defined]
+    except SystemExit as end:
+        if isinstance(end.code, str):
+            print(end.code, file=sys.stderr)
+        code = end.code if isinstance(end.code, int) else 0 if end.code is None else 1
+    except BaseException:
+        traceback.print_exc()
+        code = 1
+    for stream in (sys.stdout, sys.stderr):
+        stream.flush()
+    return code
+
+
+if __name__ == "__main__":
+    with socket.socket(fileno=int(sys.argv[1])) as place:
+        folder, request = Path(place.getsockname()).parent, None
+        try:
+            request = serve(place, sys.argv[2:])
+        finally:
+            if request is None:
+                shutil.rmtree(folder)
+    if request is not None:
+        os._exit(code_of(request))

@@ -1,0 +1,79 @@
+"""What all processes of a test session share: a folder, and a process of which they fork commands.
+
+The first process that asks makes them, and they are gone with it. Where several processes run tests, that is the one
+that started the others, which find the folder in their environment.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import fcntl
+import os
+import socket
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+from raysim.cluster.forked import ONE_THREAD
+
+VARIABLE = "RAYSIM_TESTS_SHARED"
+"""Names the folder."""
+
+SOCKET = "forks"
+"""Where in it :mod:`tests.forking` listens."""
+
+PRELOADED: tuple[str, ...] = (
+    "matplotlib.backends.backend_agg",
+    "mlflow.store.tracking.sqlalchemy_store",
+    "mlflow.tracking",
+    "pandas",
+    "ray",
+    "ray.tune",
+    "raysim.cli.main",
+    "raysim.experiment.comparison",
+    "raysim.experiment.runs",
+    "raysim.experiment.session",
+    "raysim.report.pages.page",
+    "raysim.report.plots.models",
+    "raysim.tune.sweep",
+    "scipy.optimize",
+    "scipy.stats",
+    "sklearn.cluster",
+    "torch._dynamo",
+)
+"""What commands need, which the process that is forked imports before the first of them. It starts nothing."""
+
+
+def folder() -> Path:
+    """The folder."""
+    if VARIABLE not in os.environ:
+        os.environ[VARIABLE] = _begin()
+    return Path(os.environ[VARIABLE])
+
+
+@contextlib.contextmanager
+def locked(name: str) -> Iterator[Path]:
+    """The file ``name`` in the folder, which no other process makes meanwhile."""
+    path = folder() / name
+    with path.with_suffix(".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield path
+
+
+def _begin() -> str:
+    made = tempfile.mkdtemp(prefix="raysim-tests-")
+    with socket.socket(socket.AF_UNIX) as listening:
+        listening.bind(os.path.join(made, SOCKET))
+        listening.listen()
+        program = [sys.executable, "-P", str(Path(__file__).with_name("forking.py"))]
+        server = subprocess.Popen(
+            [*program, str(listening.fileno()), *PRELOADED],
+            stdin=subprocess.PIPE,
+            pass_fds=[listening.fileno()],
+            env=os.environ | ONE_THREAD | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+        )
+    atexit.register(server.communicate)  # closes its input, which ends it
+    return made
