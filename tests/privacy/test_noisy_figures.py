@@ -200,7 +200,10 @@ def test_a_run_of_a_real_label_with_noisy_figures_says_what_is_covered(tmp_path)
     assert set(result.summary["privacy"]["covers"]) == {"update", "metrics"}
     assert result.summary["privacy"]["not_private"] == []
     assert 0 < result.summary["mae"] < 15
-    # The floor of errors is made of the errors of all rows, which nobody has told.
-    assert not (tmp_path / "run" / "noise.csv").exists()
+    # A comparison says no floor of errors: that is made of the errors of all rows, which nobody has told.
+    strategies = {name: value for name, value in config.items() if name != "strategy"}
+    raysim.compare(strategies | {"strategies": ["fedavg", "fedprox"]}, out=tmp_path / "both", in_process=True)
+    assert (tmp_path / "both" / "report.html").exists()
+    assert not list((tmp_path / "both").rglob("noise.csv"))
     written = yaml.safe_load((tmp_path / "run" / "config.yaml").read_text())
     assert written["privacy"]["statistics"]["metrics"]["range"] == [0.0, 15.0]
