@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import ceil
 from typing import Literal
 
@@ -10,6 +10,7 @@ import numpy as np
 
 from raysim.compression import compressors
 from raysim.compression.compressors import Floats
+from raysim.core.exact import exact_multiple
 
 BIASED = ("top_k", "sign")
 """What loses something on average; error feedback is their default."""
@@ -42,6 +43,14 @@ class Compression:
     def count(self, p: int) -> int:
         """How many of ``p`` entries are sent: at least one, and the whole of ``ratio * p`` that is not below it."""
         return max(1, min(p, ceil(self.ratio * p - 1e-9)))
+
+    def whole(self, weight: float) -> tuple[Compression, float]:
+        """The grid whose multiples, times ``weight``, are added up without rounding, and what one step then counts.
+
+        A sum of messages then tells the sum of their multiples and no more.
+        """
+        counts = exact_multiple(weight * self.step)
+        return replace(self, step=counts / weight), counts
 
     def compress(self, u: Floats, rng: np.random.Generator) -> tuple[Floats, int]:
         """What the server reads of ``u [P]``, and the bits of the message."""

@@ -74,6 +74,16 @@ class ExactSum:
             self.units[group, columns] += total
 
 
+def exact_multiple(value: float) -> float:
+    """The number nearest to ``value`` of which all multiples by whole numbers up to 2^31 are terms without rounding.
+
+    It is a multiple of 2^-44 (of 0 none is), and has at most 22 binary digits.
+    """
+    units = abs(value) * 2.0**FRACTION_BITS
+    digit = 2.0 ** max(0, int(np.floor(np.log2(max(units, 1.0)))) - 21)
+    return float(np.copysign(max(np.rint(units / digit), 1.0) * digit * 2.0**-FRACTION_BITS, value))
+
+
 def decode(units: NDArray[np.int64]) -> NDArray[np.float64]:
     """The value of merged sums, float64."""
     return np.multiply(units, 2.0**-FRACTION_BITS, dtype=np.float64)

@@ -241,7 +241,7 @@ class LocalTraining:
                 delta[private] = 0.0
             change = changes[0] if changes else None
         if upload is not None and self._plan.compressing is not None:
-            delta = self._sending.compressed(j, delta)
+            delta = self._sending.compressed(upload, j, delta)
         self._sending.check(delta, limit, j, task.learning_rate)
         if upload is not None:
             self._sending.send(upload, j, delta, theta, task)

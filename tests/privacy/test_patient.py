@@ -379,5 +379,5 @@ def test_the_same_entries_of_all_noisy_messages_are_those_of_their_sum(federate,
     own_indices = replace(half, compression=CompressionSection(name="random_k", ratio=0.5, indices="own"))
     with pytest.raises(ConfigError, match=r"compression.name: 'random_k'"):
         check_job(own_indices, federation)
-    with pytest.raises(ConfigError, match=r"compression.name: 'grid' .*random_k with common indices is"):
-        check_job(replace(half, compression=CompressionSection(name="grid")), federation)
+    with pytest.raises(ConfigError, match=r"compression.name: 'grid' .*random_k with common indices, and grid without"):
+        check_job(replace(half, compression=CompressionSection(name="grid", feedback="ef")), federation)

@@ -38,6 +38,11 @@ class CompressionSection(Section):
         return self.name == "random_k" and self.indices == "common" and self.remembers == "none"
 
     @property
+    def on_common_grid(self) -> bool:
+        """Whether all hospitals round to multiples of the same step, which nothing is carried over of."""
+        return self.name == "grid" and self.remembers == "none"
+
+    @property
     def linear(self) -> bool:
         """Whether a sum of what hospitals send is what the server would make of the messages one by one."""
         common = self.name in ("none", "grid") or (self.name == "random_k" and self.indices == "common")

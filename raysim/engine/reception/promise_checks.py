@@ -60,7 +60,13 @@ def check_privacy(job: Job, federation: Federation) -> None:
         )
     if section.unit != "hospital":
         _check_descent(job, federation)
-    _check_size(settled(section, terms), terms)
+    in_full = settled(section, terms)
+    _check_size(in_full, terms)
+    if job.compression is not None and job.compression.on_common_grid and section.way in ("pooled", "distributed"):
+        # Only now: a run without it does without its code.
+        from raysim.engine.reception.grid_checks import check_grid
+
+        check_grid(job.compression, in_full, terms)
 
 
 def _check_attacks(job: Job) -> None:
@@ -78,10 +84,15 @@ def _check_attacks(job: Job) -> None:
             "sum of gradients; leave one of the two out"
         )
     compression = job.compression
-    # Of noisy sums the same entries for all are what the server could choose itself.
-    after = section.way in ("pooled", "distributed") and compression is not None and compression.of_common_entries
+    # Of noisy sums the same entries for all are what the server could choose itself, and so is a fine grid.
+    after = (
+        section.way in ("pooled", "distributed")
+        and compression is not None
+        and (compression.of_common_entries or compression.on_common_grid)
+    )
     if compression is not None and compression.name != "none" and section.way != "local" and not after:
-        which = "; random_k with common indices is" if section.way in ("pooled", "distributed") else ""
+        shared = "; random_k with common indices, and grid without feedback, are"
+        which = shared if section.way in ("pooled", "distributed") else ""
         raise ConfigError(
             f"compression.name: '{compression.name}' makes updates longer than privacy.clip, or takes away from "
             f"the noise, so it is not for privacy.mode: {section.way}{which}; leave one of the two out"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -33,6 +33,11 @@ class Compressing:
     def remembers(self) -> bool:
         """Whether hospitals remember something of it."""
         return self.compression.feedback != "none"
+
+    def exactly(self, weight: float) -> tuple[Compressing, float]:
+        """As :meth:`Compression.whole`."""
+        compression, counts = self.compression.whole(weight)
+        return replace(self, compression=compression), counts
 
     def sent(self, hospital: int, group: int, update: Floats, before: Floats | None) -> tuple[Floats, Floats, int]:
         """What the server adds up of a hospital's ``update [p]``, what is remembered after ``before``, and the bits.

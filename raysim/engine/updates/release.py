@@ -41,6 +41,11 @@ class Release:
     patients: PatientRelease | None = None
     """What is done for a hospital's patients; None: nothing."""
 
+    @property
+    def in_shares(self) -> bool:
+        """Whether the noise that hides a unit is in sums alone, of which each hospital adds a share."""
+        return self.among is not None or (self.patients is not None and self.patients.pooled)
+
     def short(self, vectors: Sequence[Floats], seed: int, round: int, hospital: int) -> float:
         """What a ``hospital`` tells of its ``vectors``, with its own noise: 1/2 where they are at most the clip long
         together, else -1/2.

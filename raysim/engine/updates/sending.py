@@ -12,6 +12,7 @@ from raysim.core.errors import TrainingDiverged
 from raysim.core.exact import ExactSum, largest_entry
 from raysim.data.federation import Federation
 from raysim.engine.messages import VARIATE, HospitalStates, RoundPlan
+from raysim.engine.updates.compressing import Compressing
 from raysim.engine.updates.release import Release
 from raysim.engine.updates.sums import heaviest, number_rows, sum_count
 from raysim.engine.visits.starts import Parameters
@@ -150,7 +151,12 @@ class Sending:
             vector = theta if self._plan.private is None else np.where(self._plan.private, 0.0, theta)
             self.check(vector, self.limit, j, task.learning_rate)
         if upload.weight.ndim == 1:
-            self._add(j, 0 if upload.into is None else int(upload.into[j]), float(upload.weight[j]), vector)
+            weight = float(upload.weight[j])
+            on_grid = self._after_noise(upload, j)
+            if on_grid is not None:
+                compressing, weight = on_grid
+                vector = np.rint(vector / compressing.compression.step)
+            self._add(j, 0 if upload.into is None else int(upload.into[j]), weight, vector)
             return
         for group in np.flatnonzero(upload.weight[j]):
             self._add(j, int(group), float(upload.weight[j, group]), vector)
@@ -168,11 +174,14 @@ class Sending:
         bit[0] = short
         self._sums.add(len(self._sums.units) - 1, 1.0, bit)
 
-    def compressed(self, j: int, delta: Floats) -> Floats:
+    def compressed(self, upload: Upload, j: int, delta: Floats) -> Floats:
         """What is added up of entry ``j``'s update, which is compressed as far as it travels."""
         compressing, private, groups = self._plan.compressing, self._plan.private, self._problem.groups
         if compressing is None:
             return delta
+        on_grid = self._after_noise(upload, j)
+        if on_grid is not None:
+            compressing = on_grid[0]
         hospital, group = int(self._plan.ids[j]), 0 if groups is None else int(groups.group[j])
         name = f"residual of {group}"
         travels = slice(None) if private is None else ~private
@@ -184,6 +193,16 @@ class Sending:
         whole = np.zeros_like(delta)
         whole[travels] = sent
         return whole
+
+    def _after_noise(self, upload: Upload, j: int) -> tuple[Compressing, float] | None:
+        """How entry ``j``'s noisy message is put on the common grid, and what a step of it counts in the sum.
+
+        None where it is not: elsewhere nothing rests on what rounding tells beside the sum.
+        """
+        compressing, weight, release = self._plan.compressing, upload.weight, self._plan.release
+        if compressing is None or compressing.compression.name != "grid" or release is None or not release.in_shares:
+            return None
+        return None if weight is None or not weight[j] else compressing.exactly(float(weight[j]))
 
     def vary(self, variates: Variates, j: int, variate: Parameters, change: Floats, task: Task) -> None:
         """Add the ``change [P]`` of entry ``j``'s control variate to its sum, and remember the ``variate`` after it."""
