@@ -21,7 +21,7 @@ A module whose features are all numbers of entries of one of its parameters may 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import nullcontext
 from typing import Any
 
@@ -30,15 +30,15 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from raysim.core.errors import ConfigError
 from raysim.training.base import Layout, Model, Optimizer, Task, Vector
 from raysim.training.kernels.clipped import Patients
 from raysim.training.kernels.descent import rows_per_batch
-from raysim.training.kernels.modules.batch_norms import BATCH_NORMS, running
+from raysim.training.kernels.modules.batch_norms import running
 from raysim.training.kernels.modules.by_row import RowGradients, descend
-from raysim.training.kernels.modules.checks import check_autocast, check_module, parameter_count
+from raysim.training.kernels.modules.checks import check_autocast
 from raysim.training.kernels.modules.contrast import Contrasting
 from raysim.training.kernels.modules.exported import Margins, margins
+from raysim.training.kernels.modules.flat import FlatModule
 from raysim.training.kernels.modules.lookup import condense
 from raysim.training.kernels.modules.losses import TORCH_LOSSES
 from raysim.training.kernels.modules.optimizers import make_solver
@@ -46,7 +46,6 @@ from raysim.training.kernels.modules.pulls import Pulls
 from raysim.training.kernels.modules.vmapped import Vmapped
 from raysim.training.losses import LOG_LOSS, choose, row_losses
 from raysim.training.networks.dense import by_numpy
-from raysim.training.size import check_size
 
 EVALUATED = 1024
 """Rows that are evaluated at once: a network's activations may take a hundred times as much memory as its rows."""
@@ -81,7 +80,7 @@ def bind_module(
 
 
 class ModuleModel:
-    """A module's parameters as one vector, in the order of ``named_parameters``, and its buffers of real numbers.
+    """A module's loss, minimised over its parameters by autograd; see :class:`FlatModule` for how these are a vector.
 
     ``batches``: whether hospitals may train at once, for it has no buffers, draws no random numbers, looks up no table.
     ``halves``: whether the products of a visit's steps are taken in bfloat16, as ``torch.autocast`` chooses them.
@@ -100,63 +99,31 @@ class ModuleModel:
         loss: str = LOG_LOSS,
         halves: bool = False,
     ) -> None:
-        self._halves = halves
-        self._make: Callable[[], nn.Module] = lambda: cls(n_features, n_outputs, **options)
-        self._loss = loss
-        self._init, self._device = init, torch.device(device)
-        self._gpus = [] if device == "cpu" else [self._device]
-        self._dtype, self._torch_dtype = np.dtype(precision), getattr(torch, precision)
-        try:
-            check_size(parameter_count(self._make), options)
-            module = self._seeded(0).to(self._torch_dtype)
-        except (TypeError, RuntimeError) as error:
-            raise ConfigError(f"model.options: {options!r} does not construct {cls.__qualname__}: {error}") from error
-        except ValueError as error:
-            raise ConfigError(f"model.{error}") from error
-        named, buffers = dict(module.named_parameters()), dict(module.named_buffers())
-        carried = [name for name in module.state_dict() if name in buffers and buffers[name].is_floating_point()]
-        self._carried = {name: buffers[name].clone() for name in carried}
-        self._constant = {name: b.clone().to(self._device) for name, b in buffers.items() if name not in carried}
-        shapes = [tuple(tensor.shape) for tensor in (*named.values(), *self._carried.values())]
-        self.layout = Layout((*named, *carried), tuple(shapes), len(carried))
-        self._draws = check_module(module, cls.__qualname__, n_features, n_outputs)
-        self._lookup: str | None = getattr(module, "lookup", None)
-        self.batches = not (buffers or self._draws or self._lookup)
-        self.module = module.to(self._device)
-        self._parameters = list(self.module.parameters())
-        self._normed = [part for part in self.module.modules() if isinstance(part, BATCH_NORMS)]
-        self._variances = [name for name in carried if name.rpartition(".")[2] == "running_var"]
+        self._flat = FlatModule(cls, n_features, n_outputs, options, init, device, precision)
+        self._loss, self._halves = loss, halves
+        self.layout, self.module = self._flat.layout, self._flat.module
+        self._gpus = [] if device == "cpu" else [self._flat.device]
+        self._on_cpu = self._flat.device.type == "cpu"
+        self.batches = not (self.layout.buffers or self._flat.constant or self._flat.draws or self._flat.lookup)
 
     def initial(self, rng: np.random.Generator) -> NDArray[np.float64]:
-        """The module's own initialisation under a torch seed drawn from ``rng``, or zeros; ``[P]``.
-
-        Buffers begin as the module makes them.
-        """
-        fresh = self._seeded(0 if self._init == "zeros" else int(rng.integers(2**63 - 1)))
-        buffers = dict(fresh.named_buffers())
-        parts = [p.detach() for p in fresh.parameters()]
-        if self._init == "zeros":
-            parts = [torch.zeros_like(p) for p in parts]
-        parts += [buffers[name] for name in self._carried]
-        return torch.cat([part.double().reshape(-1) for part in parts]).numpy()
+        """See :meth:`FlatModule.initial`; ``[P]``."""
+        return self._flat.initial(rng)
 
     def logits(self, theta: Vector, X: NDArray[Any]) -> NDArray[Any]:
         """``[n]`` margins ``z_1 - z_0`` for two classes or predictions of a real label, else ``[n, C]`` logits."""
         with torch.no_grad():
-            self._become(self.layout.split(self._send(theta)))
+            self._flat.become(self._flat.views(theta))
             self.module.eval()
-            with by_numpy(self.module, self._device.type == "cpu"):
-                outputs = [self.module(part) for part in torch.split(self._send(X), EVALUATED)]
+            with by_numpy(self.module, self._on_cpu):
+                outputs = [self.module(part) for part in torch.split(self._flat.send(X), EVALUATED)]
             z = margins(torch.cat(outputs), self._loss)
             out: NDArray[Any] = z.cpu().numpy()
             return out
 
     def as_module(self, theta: Vector) -> nn.Module:
         """See :class:`raysim.training.base.Exportable`."""
-        named = self._checked(self.layout.split(self._send(theta))) | self._constant
-        module = self._seeded(0).to(self._torch_dtype)
-        module.load_state_dict({name: named[name] for name in module.state_dict()})
-        return Margins(module, self._loss).eval()
+        return Margins(self._flat.copy(theta), self._loss).eval()
 
     def row_losses(self, outputs: NDArray[Any], y: NDArray[Any]) -> NDArray[np.float64]:
         """The loss of each row ``[n]``."""
@@ -164,7 +131,7 @@ class ModuleModel:
 
     def train(self, tasks: Sequence[Task], optimizer: Optimizer) -> NDArray[Any]:
         """LocalSGD for each task in turn, ``[len(tasks), P]``."""
-        thetas = np.empty((len(tasks), self.layout.size), self._dtype)
+        thetas = np.empty((len(tasks), self.layout.size), self._flat.dtype)
         for task, theta in zip(tasks, thetas, strict=True):
             theta[:] = task.start
             if not task.works:
@@ -173,7 +140,7 @@ class ModuleModel:
                 with np.errstate(all="ignore"):
                     descend(self, self.layout, task, optimizer, theta)
             else:
-                small = condense(task, self.layout, self._lookup, optimizer) if self._lookup else None
+                small = condense(task, self.layout, self._flat.lookup, optimizer) if self._flat.lookup else None
                 if small is None:
                     theta[:] = self._visit(task, optimizer, self.layout)
                 else:
@@ -183,11 +150,11 @@ class ModuleModel:
     @property
     def unclippable(self) -> str | None:
         """See :class:`raysim.training.kernels.clipped.Clippable`."""
-        if self._normed:
+        if self._flat.normed:
             return "normalises by the rows of a batch"
-        if self._carried:
+        if self.layout.buffers:
             return "measures rows as it trains"
-        return "draws random numbers when it trains" if self._draws else None
+        return "draws random numbers when it trains" if self._flat.draws else None
 
     def clipped_sum(
         self,
@@ -200,42 +167,42 @@ class ModuleModel:
     ) -> Vector:
         """See :class:`raysim.training.kernels.clipped.Clippable`. Computed in the run's precision."""
         self.module.train()
-        labels = self._indices(y) if self._loss == LOG_LOSS else self._send(y)
-        counts = self._send(np.ones(len(y)) if weights is None else weights)
-        total = RowGradients(self.module, self.layout, self._constant, self._loss).clipped_sum(
-            self._send(theta), self._send(X), labels, counts, patient, clip
+        labels = self._flat.indices(y) if self._loss == LOG_LOSS else self._flat.send(y)
+        counts = self._flat.send(np.ones(len(y)) if weights is None else weights)
+        total = RowGradients(self.module, self.layout, self._flat.constant, self._loss).clipped_sum(
+            self._flat.send(theta), self._flat.send(X), labels, counts, patient, clip
         )
         return total.astype(theta.dtype)
 
     def _visit(self, task: Task, optimizer: Optimizer, layout: Layout) -> NDArray[Any]:
         """LocalSGD, ``[P]`` in the terms of ``layout``."""
-        flat = self._send(task.start)
+        theta = self._flat.send(task.start)
         with (
-            torch.random.fork_rng(devices=self._gpus, enabled=self._draws),
+            torch.random.fork_rng(devices=self._gpus, enabled=self._flat.draws),
             self._contrasting(task) or nullcontext() as contrast,
-            by_numpy(self.module, self._device.type == "cpu"),
+            by_numpy(self.module, self._on_cpu),
         ):
-            self._descend(task, optimizer, layout, flat, contrast)
-        result: NDArray[Any] = flat.cpu().numpy()
+            self._descend(task, optimizer, layout, theta, contrast)
+        result: NDArray[Any] = theta.cpu().numpy()
         return result
 
     def _contrasting(self, task: Task) -> Contrasting | None:
         term = task.contrast
         if term is None:
             return None
-        local, received = (self.layout.split(self._send(theta)) | self._constant for theta in (term.own, term.received))
+        local, received = (self._flat.views(vector) | self._flat.constant for vector in (term.own, term.received))
         return Contrasting(self.module, term.weight, term.temperature, local, received)
 
     def _descend(
-        self, task: Task, optimizer: Optimizer, layout: Layout, flat: Tensor, contrast: Contrasting | None
+        self, task: Task, optimizer: Optimizer, layout: Layout, theta: Tensor, contrast: Contrasting | None
     ) -> None:
-        """LocalSGD on ``flat [P]``, in place: the module's parameters and buffers are views of it for the while."""
-        self._become(layout.split(flat))
+        """LocalSGD on ``theta [P]``, in place: the module's parameters and buffers are views of it for the while."""
+        self._flat.become(layout.split(theta))
         self.module.train()
-        parameters = self._parameters
+        parameters = self._flat.parameters
         pulls = Pulls(task, optimizer, parameters, layout)
-        held = None if task.frozen is None else self._indices(np.flatnonzero(task.frozen))
-        kept = None if held is None else flat[held]
+        held = None if task.frozen is None else self._flat.indices(np.flatnonzero(task.frozen))
+        kept = None if held is None else theta[held]
         solver = make_solver(optimizer.name, parameters, task.learning_rate)
         if task.moments is not None:
             solver.resume(layout, task.moments)
@@ -247,11 +214,11 @@ class ModuleModel:
                 for parameter in parameters:
                     parameter.grad = None
                 with (
-                    running(self._normed) if min(size, n - low) == 1 else nullcontext(),
+                    running(self._flat.normed) if min(size, n - low) == 1 else nullcontext(),
                     torch.autocast("cpu", torch.bfloat16) if self._halves else nullcontext(),
                 ):
                     outputs = self.module(X[low : low + size])
-                losses = row_loss(outputs.to(self._torch_dtype), y[low : low + size])
+                losses = row_loss(outputs.to(self._flat.torch_dtype), y[low : low + size])
                 loss = (losses if weights is None else losses * weights[low : low + size]).mean()
                 if contrast is not None:
                     loss = loss + contrast.term(X[low : low + size])
@@ -259,24 +226,9 @@ class ModuleModel:
                 pulls.add_gradient()
                 solver.step()
                 if held is not None and kept is not None:
-                    flat[held] = kept
+                    theta[held] = kept
         if task.moments is not None:
             solver.leave(layout, task.moments)
-
-    def _become(self, views: dict[str, Tensor]) -> None:
-        """Give the module ``views`` as its parameters and buffers."""
-        buffers = dict(self.module.named_buffers())
-        held = [*self._parameters, *(buffers[name] for name in self._carried)]
-        for tensor, view in zip(held, self._checked(views).values(), strict=True):
-            tensor.data = view
-        for name, made in self._constant.items():
-            buffers[name].copy_(made)
-
-    def _checked(self, views: dict[str, Tensor]) -> dict[str, Tensor]:
-        """``views``, with variances that a server's optimiser has pushed below zero put back to it."""
-        for name in self._variances:
-            views[name].clamp_(min=0.0)
-        return views
 
     def _ordered(self, task: Task, epoch: int, size: int) -> tuple[Tensor, Tensor, Tensor | None]:
         """The task's rows, labels and rows' weights in the order of an epoch; seeds what the epoch draws.
@@ -284,28 +236,17 @@ class ModuleModel:
         Its batches have ``size`` rows.
         """
         X, y, weights = task.X, task.y, task.weights
-        if size < len(y) or self._draws:
+        if size < len(y) or self._flat.draws:
             rng = task.batches(epoch)
             if size < len(y):
                 order = rng.permutation(len(y))
                 X, y, weights = X[order], y[order], None if weights is None else weights[order]
-            if self._draws:
+            if self._flat.draws:
                 self._seed(int(rng.integers(2**63 - 1)))
-        labels = self._indices(y) if self._loss == LOG_LOSS else self._send(y)
-        return self._send(X), labels, None if weights is None else self._send(weights)
-
-    def _seeded(self, seed: int) -> nn.Module:
-        with torch.random.fork_rng(devices=[]):
-            torch.default_generator.manual_seed(seed)
-            return self._make()
+        labels = self._flat.indices(y) if self._loss == LOG_LOSS else self._flat.send(y)
+        return self._flat.send(X), labels, None if weights is None else self._flat.send(weights)
 
     def _seed(self, seed: int) -> None:
         """Seed what the module draws from. ``torch.manual_seed`` takes 2 ms where there is no GPU."""
-        seeded = torch.default_generator.manual_seed if self._device.type == "cpu" else torch.manual_seed
+        seeded = torch.default_generator.manual_seed if self._on_cpu else torch.manual_seed
         seeded(seed)
-
-    def _send(self, array: NDArray[Any]) -> Tensor:
-        return torch.from_numpy(np.array(array, self._dtype)).to(self._device)
-
-    def _indices(self, array: NDArray[Any]) -> Tensor:
-        return torch.from_numpy(np.array(array, np.int64)).to(self._device)

@@ -1,0 +1,125 @@
+"""A module whose parameters, and buffers of real numbers, are one vector."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from raysim.core.errors import ConfigError
+from raysim.training.base import Layout, Vector
+from raysim.training.kernels.modules.batch_norms import BATCH_NORMS
+from raysim.training.kernels.modules.checks import check_module, parameter_count
+from raysim.training.size import check_size
+
+
+class FlatModule:
+    """``cls(n_features, n_outputs, **options)`` on a device, as a vector ``[P]``.
+
+    The vector has the parameters in the order of ``named_parameters``, then the buffers of real numbers. Raises
+    ``ConfigError`` where the module cannot be constructed, or gives outputs of another shape.
+    """
+
+    layout: Layout
+    """How the vector is cut into tensors."""
+    module: nn.Module
+    """On the device; its parameters are those that it became last."""
+    parameters: list[nn.Parameter]
+    """The module's."""
+    constant: dict[str, Tensor]
+    """The buffers that are not in the vector, as the module was made with them."""
+    normed: list[nn.Module]
+    """Its layers that normalise by the rows of a batch."""
+    draws: bool
+    """Whether it draws random numbers when it trains."""
+    lookup: str | None
+    """The parameter of which all its features are numbers of entries; None: it has none."""
+
+    def __init__(
+        self,
+        cls: type[nn.Module],
+        n_features: int,
+        n_outputs: int,
+        options: dict[str, Any],
+        init: str,
+        device: str,
+        precision: str,
+    ) -> None:
+        self._make: Callable[[], nn.Module] = lambda: cls(n_features, n_outputs, **options)
+        self._init, self.device = init, torch.device(device)
+        self.dtype, self.torch_dtype = np.dtype(precision), getattr(torch, precision)
+        try:
+            check_size(parameter_count(self._make), options)
+            module = self._seeded(0).to(self.torch_dtype)
+        except (TypeError, RuntimeError) as error:
+            raise ConfigError(f"model.options: {options!r} does not construct {cls.__qualname__}: {error}") from error
+        except ValueError as error:
+            raise ConfigError(f"model.{error}") from error
+        named, buffers = dict(module.named_parameters()), dict(module.named_buffers())
+        carried = [name for name in module.state_dict() if name in buffers and buffers[name].is_floating_point()]
+        self._carried = {name: buffers[name].clone() for name in carried}
+        self.constant = {name: b.clone().to(self.device) for name, b in buffers.items() if name not in carried}
+        shapes = [tuple(tensor.shape) for tensor in (*named.values(), *self._carried.values())]
+        self.layout = Layout((*named, *carried), tuple(shapes), len(carried))
+        self.draws = check_module(module, cls.__qualname__, n_features, n_outputs)
+        self.lookup = getattr(module, "lookup", None)
+        self.module = module.to(self.device)
+        self.parameters = list(self.module.parameters())
+        self.normed = [part for part in self.module.modules() if isinstance(part, BATCH_NORMS)]
+        self._variances = [name for name in carried if name.rpartition(".")[2] == "running_var"]
+
+    def initial(self, rng: np.random.Generator) -> NDArray[np.float64]:
+        """The module's own initialisation under a torch seed drawn from ``rng``, or zeros; ``[P]``.
+
+        Buffers begin as the module makes them.
+        """
+        fresh = self._seeded(0 if self._init == "zeros" else int(rng.integers(2**63 - 1)))
+        buffers = dict(fresh.named_buffers())
+        parts = [p.detach() for p in fresh.parameters()]
+        if self._init == "zeros":
+            parts = [torch.zeros_like(p) for p in parts]
+        parts += [buffers[name] for name in self._carried]
+        return torch.cat([part.double().reshape(-1) for part in parts]).numpy()
+
+    def copy(self, theta: Vector) -> nn.Module:
+        """A new module with ``theta [P]``."""
+        named = self._checked(self.views(theta)) | self.constant
+        module = self._seeded(0).to(self.torch_dtype)
+        module.load_state_dict({name: named[name] for name in module.state_dict()})
+        return module
+
+    def views(self, theta: Vector) -> dict[str, Tensor]:
+        """A copy of ``theta [P]`` on the device, by the names of its tensors."""
+        return self.layout.split(self.send(theta))
+
+    def become(self, views: dict[str, Tensor]) -> None:
+        """Give the module ``views`` as its parameters and buffers."""
+        buffers = dict(self.module.named_buffers())
+        held = [*self.parameters, *(buffers[name] for name in self._carried)]
+        for tensor, view in zip(held, self._checked(views).values(), strict=True):
+            tensor.data = view
+        for name, made in self.constant.items():
+            buffers[name].copy_(made)
+
+    def send(self, array: NDArray[Any]) -> Tensor:
+        """A copy of ``array`` on the device, in the run's precision."""
+        return torch.from_numpy(np.array(array, self.dtype)).to(self.device)
+
+    def indices(self, array: NDArray[Any]) -> Tensor:
+        """A copy of ``array`` on the device, as int64."""
+        return torch.from_numpy(np.array(array, np.int64)).to(self.device)
+
+    def _checked(self, views: dict[str, Tensor]) -> dict[str, Tensor]:
+        """``views``, with variances that a server's optimiser has pushed below zero put back to it."""
+        for name in self._variances:
+            views[name].clamp_(min=0.0)
+        return views
+
+    def _seeded(self, seed: int) -> nn.Module:
+        with torch.random.fork_rng(devices=[]):
+            torch.default_generator.manual_seed(seed)
+            return self._make()
