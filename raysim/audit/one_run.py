@@ -85,7 +85,7 @@ def _numbers(canaries: int) -> list[int]:
     return sorted({canaries, *np.linspace(1, canaries, min(canaries, 200)).astype(int).tolist()})
 
 
-def told(guesses: Guesses, delta: float) -> dict[str, int | float]:
+def figures(guesses: Guesses, delta: float) -> dict[str, int | float]:
     """What an audit says of its guesses: how many were right, and how large epsilon is at least."""
     return {
         "canaries": guesses.canaries,

@@ -33,7 +33,7 @@ def run_one(
 
     result = run(config, out=out, in_process=in_process, verbose=verbose, console=console)
     if json:
-        print_json(_told(result) | {"strategy": result.strategy, "seed": result.seed, "models": result.models})
+        print_json(_named(result) | {"strategy": result.strategy, "seed": result.seed, "models": result.models})
     else:
         _show_run(result, console)
     show_end(result.folder, console, out, open_)
@@ -55,7 +55,7 @@ def compare_all(
     result = compare(config, out=out, in_process=in_process, verbose=verbose, console=console)
     if json:
         rows = result.comparison.to_dict("records")
-        print_json(_told(result) | {"answer": result.answer, "reference": result.config.reference, "rows": rows})
+        print_json(_named(result) | {"answer": result.answer, "reference": result.config.reference, "rows": rows})
     else:
         _show_comparison(result, console)
     show_end(result.folder, console, out, open_)
@@ -79,7 +79,7 @@ def resume_run(folder: Path, console: Console, *, in_process: bool, verbose: boo
     show_end(result.folder, console, folder, open_=False)
 
 
-def _told(result: Results) -> dict[str, Any]:
+def _named(result: Results) -> dict[str, Any]:
     """What JSON has of a run or comparison."""
     return {"name": result.config.name, **places_of(result.folder)}
 

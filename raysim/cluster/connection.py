@@ -257,7 +257,7 @@ def reserve(placement: Placement, nodes: Sequence[Node]) -> Any:
 
     Raises ``ResourceError`` where other work keeps holding what is needed, or no node is started.
     """
-    if len(set(placement.nodes)) < 2 and not placement.own and all(nodes[i].started for i in placement.nodes):
+    if len(set(placement.nodes)) < 2 and not placement.overrides and all(nodes[i].started for i in placement.nodes):
         return None
     import ray
     from ray.util.placement_group import placement_group, remove_placement_group

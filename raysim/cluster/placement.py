@@ -24,19 +24,19 @@ UNIT = 10_000
 class Placement:
     """``served``: the hospital ids of each actor, ascending; ``cpus`` and ``gpus`` that each actor holds.
 
-    ``own``: other ``(cpus, gpus)`` of single actors, by actor. ``nodes``: the machine of each actor as an index into
-    those that were to be had; empty where it does not matter.
+    ``overrides``: other ``(cpus, gpus)`` of single actors, by actor. ``nodes``: the machine of each actor as an index
+    into those that were to be had; empty where it does not matter.
     """
 
     served: tuple[Ids, ...]
     cpus: float
     gpus: float
-    own: Mapping[int, tuple[float, float]] = field(default_factory=dict)
+    overrides: Mapping[int, tuple[float, float]] = field(default_factory=dict)
     nodes: tuple[int, ...] = ()
 
     def share(self, actor: int) -> tuple[float, float]:
         """CPUs and GPUs that one actor holds."""
-        return self.own.get(actor, (self.cpus, self.gpus))
+        return self.overrides.get(actor, (self.cpus, self.gpus))
 
     def bundles(self) -> list[dict[str, float]]:
         """What each machine has to hold for its actors, in the order of the machines that have any."""
@@ -63,7 +63,7 @@ def place(
     """
     _check_shares(resources)
     rooms = [_Room(node) for node in nodes]
-    single = _place_own(rows, resources, nodes, rooms, names)
+    single = _place_single(rows, resources, nodes, rooms, names)
     rest = np.setdiff1d(np.arange(len(rows)), [hospital for hospital, _, _ in single])
     count = actor_count(len(rest), resources, rooms)
     gpus = _units(resources.gpus_per_actor)
@@ -80,7 +80,7 @@ def place(
         served=tuple(ids for ids, _, _ in actors),
         cpus=cpus / UNIT,
         gpus=gpus / UNIT,
-        own={i: (c / UNIT, g / UNIT) for i, (_, (c, g), _) in enumerate(actors) if (c, g) != (cpus, gpus)},
+        overrides={i: (c / UNIT, g / UNIT) for i, (_, (c, g), _) in enumerate(actors) if (c, g) != (cpus, gpus)},
         nodes=tuple(node for _, _, node in actors),
     )
 
@@ -144,7 +144,7 @@ class _Room:
             self.devices[best] -= gpus
 
 
-def _place_own(
+def _place_single(
     rows: Ids, resources: ResourcesSection, nodes: Sequence[Node], rooms: Sequence[_Room], names: Sequence[str] | None
 ) -> list[tuple[int, tuple[int, int], int]]:
     """Hospitals with requests of their own: ``(hospital, share, machine)``, the largest requests first."""

@@ -105,7 +105,7 @@ class RayPool:
             options: dict[str, Any] = {"num_cpus": cpus, "num_gpus": gpus}
             if group is not None:
                 options["scheduling_strategy"] = PlacementGroupSchedulingStrategy(group, placement.bundle(i))
-            threads = max(1, int(cpus)) if i in placement.own else 1
+            threads = max(1, int(cpus)) if i in placement.overrides else 1
             pieces = np.array_split(ids, -(-len(ids) // PIECE) or 1)
             self.actors.append(actor.options(**options).remote(folders, code, i == 0, device, threads, *pieces))
 

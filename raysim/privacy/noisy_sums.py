@@ -59,7 +59,7 @@ class Mechanism:
         return lengths
 
 
-def told(
+def noisy_sum(
     rows: Floats, unit: NDArray[np.int64], how: Mechanism, bounds: Bounds, seed: int, purpose: str, *key: int
 ) -> Floats:
     """The noisy sum ``[K]`` of what ``rows [n, K]`` add, those of one ``unit [n]`` clipped together.

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from raysim.privacy.events import Gaussian, Laplace
-from raysim.privacy.noisy_sums import Bounds, Mechanism, told
+from raysim.privacy.noisy_sums import Bounds, Mechanism, noisy_sum
 
 Floats = NDArray[np.float64]
 
@@ -43,7 +43,7 @@ class ScalerNoise:
         length of one row. ``hospitals``: how many tell such sums; ``seed`` and ``hospital`` name the noise's stream.
         """
         bounds = _of_a_row(rows.shape[1])
-        return told(rows, unit, self._at_each(hospitals), bounds, seed, "dp preprocessing", hospital)
+        return noisy_sum(rows, unit, self._at_each(hospitals), bounds, seed, "dp preprocessing", hospital)
 
     def deviation(self, width: int, hospitals: int) -> float:
         """That of one hospital's noise on each of ``width`` sums."""

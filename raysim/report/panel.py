@@ -31,14 +31,14 @@ class Panel:
 
     - ``place``: where each model stands along ``K``. ``kind``: of the headline figure.
     - ``figure [K, S, H]``: the headline figure, NaN where it is undefined, as an error that is not finite is.
-    - ``rows [K, S, H]``: test rows. ``there [K, S, H]``: whether the table has the model, seed and hospital at all.
+    - ``rows [K, S, H]``: test rows. ``present [K, S, H]``: whether the table has the model, seed and hospital at all.
     """
 
     kind: TaskKind
     place: Mapping[Key, int]
     figure: Floats
     rows: Floats
-    there: NDArray[np.bool_]
+    present: NDArray[np.bool_]
 
     @staticmethod
     def of(hospitals: pd.DataFrame) -> Panel:
@@ -53,23 +53,23 @@ class Panel:
         seed, all_seeds = pd.factorize(np.asarray(seeds), sort=True)
         hospital, names = pd.factorize(hospitals["hospital"], sort=True)
         shape = len(keys), len(all_seeds), len(names)
-        there = np.zeros(shape, dtype=bool)
-        there[model, seed, hospital] = True
-        if there.sum() < count:
+        present = np.zeros(shape, dtype=bool)
+        present[model, seed, hospital] = True
+        if present.sum() < count:
             raise ValueError("hospitals: a model has two rows of one hospital and seed")
         figure, rows = np.full((2, *shape), np.nan)
         values = hospitals[kind.headline].to_numpy(float)
         figure[model, seed, hospital] = np.where(np.isfinite(values), values, np.nan)
         rows[model, seed, hospital] = hospitals["n_test"].to_numpy(float)
         place = {(str(strategy), str(served)): k for k, (strategy, served) in enumerate(keys)}
-        return Panel(kind, place, figure, rows, there)
+        return Panel(kind, place, figure, rows, present)
 
     def sides(self, first: Key, second: Key) -> tuple[Floats, Floats, Floats]:
         """The figure of both and the test rows, ``[S, H]`` each: of the seeds and hospitals that both have."""
         if first not in self.place or second not in self.place:
             return np.empty((0, 0)), np.empty((0, 0)), np.empty((0, 0))
         one, other = self.place[first], self.place[second]
-        both = self.there[one] & self.there[other]
+        both = self.present[one] & self.present[other]
         of = np.ix_(both.any(axis=1), both.any(axis=0))
         ours, theirs, rows = (
             np.where(both, values, np.nan)[of] for values in (self.figure[one], self.figure[other], self.rows[one])

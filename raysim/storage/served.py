@@ -128,7 +128,7 @@ def to_store(served: Served, layout: Layout) -> tuple[dict[str, NDArray[Any]], d
     tree = {
         "format": FORMAT,
         "hospitals": list(served.owners[served.headline]),
-        "models": {model: _told(theirs) for model, theirs in served.owners.items()},
+        "models": {model: _written(theirs) for model, theirs in served.owners.items()},
         "other_hospitals": served.others,
         "division": _packed(served.division, arrays),
     }
@@ -213,7 +213,7 @@ def coefficients(federation: Federation, vectors: Mapping[str, NDArray[Any]], la
     )
 
 
-def _told(theirs: Mapping[str, Owners]) -> Any:
+def _written(theirs: Mapping[str, Owners]) -> Any:
     """One owner for all hospitals stands by itself."""
     owners = set(theirs.values())
     return owners.pop() if len(owners) == 1 else dict(theirs)

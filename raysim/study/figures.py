@@ -95,7 +95,7 @@ def clusters(table: pd.DataFrame) -> Figure:
     )
     texts = [["–" if np.isnan(mean) else f"{mean:.3g}" for mean in row] for row in means]
     cells = [
-        f"{size} clients, alpha {alpha:g}: {_told(means[i, j], lows[i, j], highs[i, j])}"
+        f"{size} clients, alpha {alpha:g}: {_with_limits(means[i, j], lows[i, j], highs[i, j])}"
         for i, size in enumerate(sizes)
         for j, alpha in enumerate(alphas)
     ]
@@ -117,7 +117,7 @@ def clusters(table: pd.DataFrame) -> Figure:
     return svg.figure("clusters", "Clusters chosen", [chart], caption)
 
 
-def _told(mean: float, low: float, high: float) -> str:
+def _with_limits(mean: float, low: float, high: float) -> str:
     if np.isnan(mean):
         return "–"
     return f"{mean:.3g}" + (f" ({low:.0f}–{high:.0f})" if high > low else "")

@@ -96,7 +96,7 @@ class Tracker:
 
     def go_on(self, name: str, params: Mapping[str, Any], tags: Mapping[str, str], parent: str | None = None) -> str:
         """Open the run again that has the same ``RUN_TAG``, or :meth:`start` it. No step will be in it twice."""
-        run_id = self.known(tags[RUN_TAG])
+        run_id = self.run_of(tags[RUN_TAG])
         if run_id is None:
             return self.start(name, params, tags, parent)
         run = self._client.get_run(run_id)
@@ -112,7 +112,7 @@ class Tracker:
         self.reopen(run_id)
         return run_id
 
-    def known(self, tag: str) -> str | None:
+    def run_of(self, tag: str) -> str | None:
         """The run that has this ``RUN_TAG``, if there is one."""
         runs = self._client.search_runs([self._experiment], f"tags.`{RUN_TAG}` = '{tag}'", max_results=1)
         return str(runs[0].info.run_id) if runs else None
@@ -206,7 +206,7 @@ class Tracker:
 
     def nested(self, run_id: str) -> list[str]:
         """The runs nested in a run."""
-        return self._found(f"tags.`mlflow.parentRunId` = '{run_id}'")
+        return self._search(f"tags.`mlflow.parentRunId` = '{run_id}'")
 
     def discard(self, run_id: str) -> None:
         """Delete a run and those nested in it."""
@@ -214,7 +214,7 @@ class Tracker:
             self.discard(nested)
         self._client.delete_run(run_id)
 
-    def _found(self, filter_string: str) -> list[str]:
+    def _search(self, filter_string: str) -> list[str]:
         runs: list[str] = []
         token: str | None = None
         while True:

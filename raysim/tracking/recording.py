@@ -289,6 +289,6 @@ def send(unsent: Iterable[Unsent], tracking: TrackingSection) -> None:
         with host.quiet(*LOGGERS):
             tracker = Tracker(tracking.uri, tracking.experiment)
             for run in unsent:
-                above = tracker.known(run.parent) if run.parent is not None else None
+                above = tracker.run_of(run.parent) if run.parent is not None else None
                 run_id = tracker.go_on(run.name, run.params, run.tags, above)
                 tracker.finish(run_id, run.summary, run.files, "FINISHED", note=run.note, rounds=run.rounds)

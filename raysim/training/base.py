@@ -151,12 +151,16 @@ class Task:
 
 @dataclass(frozen=True, eq=False)
 class ContrastTerm:
-    """A task's contrastive term: alike is what ``received [P]`` makes of a row, unlike what ``own [P]`` makes of it."""
+    """A task's contrastive term (MOON, eq. 3): a row is to look as to the received model, not as to the last."""
 
     weight: float
+    """Of the term in the objective (mu)."""
     temperature: float
+    """By which similarities are divided (tau)."""
     received: Vector
-    own: Vector
+    """Parameters ``[P]`` of the model that the hospital received, to be like."""
+    previous: Vector
+    """Parameters ``[P]`` of the hospital's last local model, to be unlike."""
 
 
 class Model(Protocol):

@@ -147,11 +147,14 @@ class ClustersLeft:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class PatientState(State):
-    """``clusters`` with training rows out of ``found`` that the server found, and ``rows [N, G]`` in each of them."""
+    """What is remembered of the clusters."""
 
     clusters: PatientClusters
+    """Those in which some hospital has training rows."""
     rows: Ids
-    found: int
+    """Each hospital's training rows in each of them, ``[N, G]``."""
+    formed: int
+    """How many clusters the server formed, those without training rows included."""
 
 
 def nearest_centres(columns: Ids, centres: Floats, encoder: str | None = None) -> PatientClusters:
@@ -190,7 +193,7 @@ def patient_state(view: FederationView, clusters: PatientClusters) -> PatientSta
         bank=np.repeat(view.initial[None, :], 1 + len(trained), axis=0),
         clusters=clusters.only(trained),
         rows=rows[:, trained],
-        found=clusters.count,
+        formed=clusters.count,
     )
 
 
@@ -237,4 +240,4 @@ class PatientClustering(Strategy):
     def facts(self, view: FederationView, state: State) -> dict[str, float]:
         """How many clusters of patients have training rows, and how many were found."""
         state = own_state(state, PatientState)
-        return {"patient_clusters": state.clusters.count, "patient_clusters_found": state.found}
+        return {"patient_clusters": state.clusters.count, "patient_clusters_found": state.formed}

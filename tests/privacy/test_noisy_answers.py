@@ -16,7 +16,7 @@ from raysim.engine.hospitals import HospitalGroup
 from raysim.engine.messages import Inquiry, StatisticNoise
 from raysim.engine.updates.noisy_answers import noisy_answer, without_rows
 from raysim.privacy.events import Event, Gaussian, Laplace
-from raysim.privacy.noisy_sums import Bounds, Mechanism, clipped_sum, told
+from raysim.privacy.noisy_sums import Bounds, Mechanism, clipped_sum, noisy_sum
 from raysim.strategies.base import GroupSizes, HospitalRows, MeanLoss, Size
 from raysim.strategies.one_model.fedavg import FedAvg
 from raysim.strategies.patient_clusters.cluster_models import nearest_centres
@@ -62,7 +62,7 @@ def test_whatever_a_unit_adds_the_sum_moves_by_at_most_the_bound(entries):
 @pytest.mark.parametrize("origin", ["seeded", "system"])
 def test_noise_has_the_deviation_of_its_multiplier_times_the_bound(event: Event, deviation, origin):
     rows, unit = np.zeros((1, 40_000)), np.zeros(1, dtype=np.int64)
-    drawn = told(rows, unit, Mechanism(event, origin), Bounds(3.0, 2.0), 7, "dp test", 0)
+    drawn = noisy_sum(rows, unit, Mechanism(event, origin), Bounds(3.0, 2.0), 7, "dp test", 0)
     assert drawn.std() == pytest.approx(deviation, rel=0.03)
     assert drawn.mean() == pytest.approx(0.0, abs=5 * deviation / 200)
 

@@ -64,7 +64,7 @@ class History:
     def outcome(self, federation: Federation, job: Job, monkeypatch: pytest.MonkeyPatch) -> Outcome:
         """Play the job."""
         pool: Any = LocalPool(Placement(balance(federation.totals, 1), 1, 0), "cpu")
-        play, really = pool.round, noisy_sums.told
+        play, really = pool.round, noisy_sums.noisy_sum
 
         def told(*arguments: Any) -> np.ndarray:
             with monkeypatch.context() as patched:
@@ -99,7 +99,7 @@ class History:
             return answered
 
         with monkeypatch.context() as patched:
-            patched.setattr(noisy_answers, "told", told)
+            patched.setattr(noisy_answers, "noisy_sum", told)
             patched.setattr(RemoteHospitals, "answers", answers)
             pool.round = spied
             *_, outcome = Coordinator(pool).run(job)

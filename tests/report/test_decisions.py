@@ -72,9 +72,9 @@ def test_the_card_recommends_what_is_shown_and_says_its_price() -> None:
     card, (forest,) = shown_of(0.02)
     assert card.recommended == "The other"
     first, price = card.lines[0], next(line for line in card.lines if line.heading == "Price")
-    assert re.fullmatch(r"\+0\.02\d \(\+0\.0\d+ to \+0\.0\d+\): better", first.says)
+    assert re.fullmatch(r"\+0\.02\d \(\+0\.0\d+ to \+0\.0\d+\): better", first.text)
     assert first.kind == "good"
-    assert price.says == "twice the download, the same upload, the same computing time of FedAvg"
+    assert price.text == "twice the download, the same upload, the same computing time of FedAvg"
     assert forest.charts[0].said.startswith("The other +0.02")
     assert card.lines[-1].heading == "Runner-up: FedAvg"
     text = str(forest.charts[0].markup())
@@ -85,10 +85,10 @@ def test_the_card_recommends_what_is_shown_and_says_its_price() -> None:
 
 def test_without_a_shown_difference_the_card_claims_none() -> None:
     card, _ = shown_of(0.0)
-    assert card.lines[0].says.endswith("no difference shown")
-    assert card.lines[-1].says.endswith("; nothing here tells the two apart, and it moves as many bytes")
+    assert card.lines[0].text.endswith("no difference shown")
+    assert card.lines[-1].text.endswith("; nothing here tells the two apart, and it moves as many bytes")
     assert all(line.kind == "open" for line in card.lines)
-    assert not any(word in line.says for line in card.lines for word in ("better", "worse"))
+    assert not any(word in line.text for line in card.lines for word in ("better", "worse"))
 
 
 def test_gains_are_counted_by_hand() -> None:
@@ -248,4 +248,4 @@ def test_the_card_says_no_difference_of_aurocs_beyond_one() -> None:
     assert shown is not None
     assert shown.between(0, 1)[1].high > 1
     card = decision.card(shown, answer_from(shown, "AUROC"), frame, tables.differences(frame, "fedavg", hospitals))
-    assert "(-1.000 to +1.000)" in naming.minus(card.lines[0].says).replace("\N{MINUS SIGN}", "-")
+    assert "(-1.000 to +1.000)" in naming.minus(card.lines[0].text).replace("\N{MINUS SIGN}", "-")

@@ -86,7 +86,7 @@ def test_a_step_of_the_mlp_follows_the_whole_losss_differences(C: int) -> None:
             a = np.maximum(a @ parts[f"layers.{k}.weight"].T + parts[f"layers.{k}.bias"], 0)
         return a
 
-    previous, received = below(kept.own), below(kept.received)
+    previous, received = below(kept.previous), below(kept.received)
 
     def loss(theta: np.ndarray) -> float:
         z = below(theta)

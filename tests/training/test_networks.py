@@ -208,7 +208,7 @@ def test_looking_up_a_part_equals_training_the_whole(optimizer: str, name: str, 
     part, whole = (build_model(name, 6, 3, options=TEXT, precision="float64") for _ in range(2))
     assert isinstance(part, ModuleModel)
     assert isinstance(whole, ModuleModel)
-    whole._lookup = None
+    whole._flat.lookup = None
     task = text_task(part, 9)
     other = task.start + 0.1
     task = {

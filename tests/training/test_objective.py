@@ -220,7 +220,7 @@ def test_entries_that_no_row_looks_up_decay_and_go_on_too(name: str, optimizer: 
     text = {"vocabulary": 30, "dimension": 4}
     part, whole = (build_model(name, 6, 3, options=text, precision="float64") for _ in range(2))
     assert isinstance(whole, ModuleModel)
-    whole._lookup = None
+    whole._flat.lookup = None
     rng = np.random.default_rng(3)
     first, second = (
         Task(

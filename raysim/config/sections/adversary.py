@@ -52,14 +52,14 @@ class AdversarySection(Section):
     baseline: bool = default("adversary.baseline")
 
     @property
-    def known(self) -> Knowledge:
-        """What bad hospitals know."""
+    def effective_knowledge(self) -> Knowledge:
+        """What bad hospitals know: as configured, or the least that the attack needs."""
         return LEVELS[self.attack][0] if self.knowledge is None else self.knowledge
 
     @model_validator(mode="after")
     def _fitting(self) -> AdversarySection:
         allowed = LEVELS[self.attack]
-        if self.known not in allowed:
+        if self.effective_knowledge not in allowed:
             raise ConfigError(
                 f"adversary.knowledge: '{self.knowledge}' is not what attack '{self.attack}' works with; "
                 f"write {' or '.join(allowed)}, or leave it out"

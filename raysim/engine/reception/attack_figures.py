@@ -57,7 +57,7 @@ def attack_figures(
         success -= NAN if clean is None else trigger_rate(job, clean, data, ~bad)
     return AttackFigures(
         attack=section.attack,
-        knowledge=section.known,
+        knowledge=section.effective_knowledge,
         bad=tuple(data.hospitals[i] for i in outcome.bad.tolist()),
         honest=attacked,
         change={name: attacked[name] - without[name] for name in names},

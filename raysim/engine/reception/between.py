@@ -161,7 +161,7 @@ class Between:
         """What some hospitals do to rows and updates of a round: an attack, or what an audit asks for."""
         if self._watch is not None:
             return self._watch.canaries
-        return None if self._byzantine is None else self._byzantine.own(round)
+        return None if self._byzantine is None else self._byzantine.own_attack(round)
 
     def sent(
         self, partials: Sequence[PartialResult], problem: LocalProblem, ids: Ids

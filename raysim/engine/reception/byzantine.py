@@ -91,7 +91,7 @@ class Byzantine:
         """Whether bad hospitals lie about their data before training."""
         return len(self.bad) > 0 and self._adversary is not None and self._adversary.attack == "signature_lie"
 
-    def own(self, round: int) -> OwnAttack | None:
+    def own_attack(self, round: int) -> OwnAttack | None:
         """What bad hospitals do on their own in a round, or None."""
         section = self._adversary
         if section is None or not len(self.bad) or section.attack not in (*ON_ROWS, *ON_UPDATES, "signature_lie"):
@@ -206,7 +206,7 @@ class Byzantine:
     ) -> None:
         """Replace the ``deltas`` of bad hospitals by what they send together, in each sum by itself."""
         honest = deltas.copy()
-        everybody = self._adversary is not None and self._adversary.known == "all"
+        everybody = self._adversary is not None and self._adversary.effective_knowledge == "all"
         for g, members in enumerate(groups):
             theirs = members[bad[members]]
             observed = members[~bad[members]] if everybody else theirs

@@ -84,14 +84,14 @@ class MedianPasses:
         even = (weight != 0) * mass[:, None]
         each = (even / np.maximum(even.sum(axis=0), 1e-300)).sum(axis=1)
         self.number, self._problem = 0, weighed(problem, each)
-        return told(self._problem, np.zeros((sent.sums, size)))
+        return pass_from(self._problem, np.zeros((sent.sums, size)))
 
     def next(self, update: Update) -> LocalProblem | None:
         """The problem of the next pass after one gave an ``update``; None after the last."""
         self.number += 1
         if self.number >= PASSES or self._problem is None:
             return None
-        return told(self._problem, points(update))
+        return pass_from(self._problem, points(update))
 
     def median(self, update: Update, problem: LocalProblem) -> Update:
         """The update as the strategy is to have it, which asked for ``problem``: the medians, by all of its weights."""
@@ -111,8 +111,8 @@ def points(update: Update) -> Floats:
     return means
 
 
-def told(problem: LocalProblem, centres: Floats) -> LocalProblem:
+def pass_from(problem: LocalProblem, centres: Floats) -> LocalProblem:
     """The problem whose upload is a pass from ``centres [G, P]``."""
     if problem.upload is not None:
         return replace(problem, upload=replace(problem.upload, message=Weiszfeld(centres)))
-    return problem if problem.then is None else replace(problem, then=told(problem.then, centres))
+    return problem if problem.then is None else replace(problem, then=pass_from(problem.then, centres))

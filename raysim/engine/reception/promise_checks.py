@@ -97,10 +97,10 @@ def _check_attacks(job: Job) -> None:
             f"compression.name: '{compression.name}' makes updates longer than privacy.clip, or takes away from "
             f"the noise, so it is not for privacy.mode: {section.way}{which}; leave one of the two out"
         )
-    if adversary is not None and adversary.known != "own":
+    if adversary is not None and adversary.effective_knowledge != "own":
         raise ConfigError(
-            f"adversary.knowledge: '{adversary.known}' puts single updates together, and privacy.unit: {section.unit} "
-            "is kept for their sums alone; choose an attack with knowledge own"
+            f"adversary.knowledge: '{adversary.effective_knowledge}' puts single updates together, and privacy.unit: "
+            f"{section.unit} is kept for their sums alone; choose an attack with knowledge own"
         )
 
 

@@ -15,7 +15,7 @@ from raysim.data.federation import Federation
 from raysim.engine.measuring.scoring import PartRows
 from raysim.engine.messages import FigureNoise, RoundPlan, StatisticNoise
 from raysim.engine.updates.contributions import Contributions
-from raysim.privacy.noisy_sums import Bounds, told
+from raysim.privacy.noisy_sums import Bounds, noisy_sum
 from raysim.strategies.base import Floats, HospitalRows, Question, Summed
 
 
@@ -30,7 +30,9 @@ def noisy_answer(
         bounds = Bounds(*question.bounds(nobody))
     except ValueError as error:
         raise ConfigError(f"privacy.statistics.{question.kind}: {error}") from None
-    sums = told(question.added(rows), contribution.patient, noise.mechanism, bounds, seed, f"dp {question.kind}", *key)
+    sums = noisy_sum(
+        question.added(rows), contribution.patient, noise.mechanism, bounds, seed, f"dp {question.kind}", *key
+    )
     return question.from_sums(sums, nobody)
 
 
@@ -66,5 +68,5 @@ def noisy_figures(
         # Of one hospital's rows at a time: what a row adds may be long.
         theirs = rows.offsets[i] + contribution.rows
         added, key = asked.sums.added(outputs[theirs], rows.y[theirs]), (noise.turn, hospital)
-        sums.append(told(added, contribution.patient, noise.mechanism, bounds, plan.work.seed, "dp metrics", *key))
+        sums.append(noisy_sum(added, contribution.patient, noise.mechanism, bounds, plan.work.seed, "dp metrics", *key))
     return np.array(sums)

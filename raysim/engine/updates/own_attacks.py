@@ -40,7 +40,7 @@ class Measured:
             return Measured(mean, gap, federation.features.index(flag))
         return Measured(mean, None if bool(federation.observed[:, feature].all()) else gap)
 
-    def there(self, X: NDArray[Any], feature: int) -> NDArray[np.bool_] | None:
+    def recorded(self, X: NDArray[Any], feature: int) -> NDArray[np.bool_] | None:
         """Which of the rows ``X [n, d]`` have a value of that ``feature``, ``[n]``; None: all."""
         if self.flag is not None:
             present: NDArray[np.bool_] = X[:, self.flag] == 0
@@ -96,7 +96,7 @@ class OwnAttack:
         factor = UNITS if section.factor is None else section.factor
         # The value was in the wrong unit before it was scaled: (factor v - mean) / scale.
         offset = (factor - 1.0) * self.measured.mean
-        return rows.units(X, y, self.feature, factor, offset, self.measured.there(X, self.feature))
+        return rows.units(X, y, self.feature, factor, offset, self.measured.recorded(X, self.feature))
 
     def update(self, hospital: int, delta: Floats, limit: float) -> Floats:
         """What ``hospital`` sends in place of ``delta [P]``, all entries below the ``limit`` of what can be."""

@@ -31,7 +31,7 @@ class Masking:
     """By sum; None where there are too few to mask."""
     execute: bool
     """Whether masks are made."""
-    told: SecureSum | None = None
+    number_sum: SecureSum | None = None
     """Of a number of each hospital, which is held in the first place of a sum behind all others; None: too few."""
 
     def add(self, sums: ExactSum, group: int, weight: float, vector: NDArray[np.float64], hospital: int) -> None:
@@ -53,12 +53,12 @@ class Masking:
 
     def tell(self, sums: ExactSum, number: float, hospital: int) -> None:
         """Add the ``number`` that ``hospital`` tells, likewise."""
-        if self.told is None or not self.told.opens or hospital not in self.told.in_sum:
+        if self.number_sum is None or not self.number_sum.opens or hospital not in self.number_sum.in_sum:
             return
         unit = ExactSum(1, 1)
         unit.add(0, 1.0, np.array([number]))
         if self.execute:
-            unit.units[0] = self.told.masked(hospital, unit.units[0]).view(np.int64)
+            unit.units[0] = self.number_sum.masked(hospital, unit.units[0]).view(np.int64)
         sums.units[-1, :1] += unit.units[0]
 
 
@@ -79,9 +79,9 @@ class Opening:
                 opened[g] = 0
             elif self.masking.execute:
                 opened[g] = secure.unmasked(units[g].view(np.uint64))
-        of_number = self.masking.told
-        if of_number is not None and of_number.opens and self.masking.execute:
-            opened[-1, :1] = of_number.unmasked(units[-1, :1].view(np.uint64))
+        number_sum = self.masking.number_sum
+        if number_sum is not None and number_sum.opens and self.masking.execute:
+            opened[-1, :1] = number_sum.unmasked(units[-1, :1].view(np.uint64))
         return opened
 
     def scaled(self, update: Update) -> Update:
@@ -185,13 +185,13 @@ class SecureSums:
             p = self._size if beside is None or not first <= g < len(masking.sums) - varies else beside.numbers
             sent[at] += traffic.up(p, secure.degree, shares=shares, masked=masked, reveals=reveals)
             down += int(np.sum(traffic.down(secure.degree, shares=shares)))
-        if masking.told is not None:
-            of_number = masking.told
+        if masking.number_sum is not None:
+            number_sum = masking.number_sum
             shares, masked, reveals = (
-                np.isin(ids, left) for left in (of_number.sharing, of_number.masking, of_number.revealing)
+                np.isin(ids, left) for left in (number_sum.sharing, number_sum.masking, number_sum.revealing)
             )
-            sent += traffic.up(1, of_number.degree, shares=shares, masked=masked, reveals=reveals)
-            down += int(np.sum(traffic.down(of_number.degree, shares=shares)))
+            sent += traffic.up(1, number_sum.degree, shares=shares, masked=masked, reveals=reveals)
+            down += int(np.sum(traffic.down(number_sum.degree, shares=shares)))
         if problem.objective.variates is not None:
             sent -= 4 * self._size  # counted as the change of a control variate
         return np.maximum(sent - 4, 0), down

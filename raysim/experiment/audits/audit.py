@@ -224,7 +224,7 @@ class _Auditor:
             "sees": "the last model",
             "against": "outsider",
             "unit": "example",
-            **one_run.told(guesses, delta),
+            **one_run.figures(guesses, delta),
             "epsilon_claimed": None if promised is None else promised.covered["outsider"],
         }
 

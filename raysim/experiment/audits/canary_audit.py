@@ -75,7 +75,7 @@ def watched(job: Job, federation: Federation, opened: Opened, folder: Path, coun
         "sees": f"each {'update' if single else 'sum'} of every round",
         "against": against,
         "unit": section.unit,
-        **one_run.told(guesses, section.delta),
+        **one_run.figures(guesses, section.delta),
         "epsilon_claimed": outcome.privacy.covered[against],
     }
 

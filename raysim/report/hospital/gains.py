@@ -67,13 +67,13 @@ class Gains:
 
     def gaining(self) -> NDArray[np.bool_]:
         """Who is shown to gain: the interval by itself excludes 0, ``[H]``."""
-        return self._told() & (self.low > 0 if self.sign > 0 else self.high < 0)
+        return self._judged() & (self.low > 0 if self.sign > 0 else self.high < 0)
 
     def losing(self) -> NDArray[np.bool_]:
         """Who is shown to lose, ``[H]``."""
-        return self._told() & (self.high < 0 if self.sign > 0 else self.low > 0)
+        return self._judged() & (self.high < 0 if self.sign > 0 else self.low > 0)
 
-    def _told(self) -> NDArray[np.bool_]:
+    def _judged(self) -> NDArray[np.bool_]:
         """Where an interval has all seeds' part: of several seeds one alone says nothing of the others."""
         return (self.seeds > 1) | (self.trained == 1)
 
@@ -88,7 +88,7 @@ class Gains:
             f"Of {len(up)} judged hospitals, {gain} gain over {self.against}, {lose} lose{much}, and "
             f"{len(up) - gain - lose} stay as they are."
         )
-        judged = int((np.isfinite(self.low) & self._told()).sum())
+        judged = int((np.isfinite(self.low) & self._judged()).sum())
         if not judged:
             return [first]
         of = (

@@ -86,7 +86,7 @@ def cards(
                 "name": hospital,
                 "facts": facts,
                 "rows": [_row(names[key], figures[key], gains, key, h, kind) for key in keys],
-                "sent": _told(left, called, h),
+                "sent": _by_kind(left, called, h),
             }
         )
     heading = [f"{kind.title} (95 % interval)"] + ([f"Gain over {against}"] if gains else [])
@@ -189,7 +189,9 @@ def _strategies(first: Sequence[Result], names: Mapping[Key, str]) -> dict[str, 
     }
 
 
-def _told(left: Mapping[str, Mapping[str, NDArray[np.float64]]], called: Mapping[str, str], h: int) -> list[list[str]]:
+def _by_kind(
+    left: Mapping[str, Mapping[str, NDArray[np.float64]]], called: Mapping[str, str], h: int
+) -> list[list[str]]:
     """For each strategy, what left this hospital by kind."""
     lines = []
     for label, kinds in left.items():

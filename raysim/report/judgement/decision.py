@@ -23,10 +23,10 @@ NONE = Limits(float("nan"), float("nan"))
 
 @dataclass(frozen=True)
 class Line:
-    """A line of the card: ``heading``, what it ``says``, and its kind for the eye (``good``, ``bad``, ``open``)."""
+    """A line of the card: ``heading``, what it ``text``, and its kind for the eye (``good``, ``bad``, ``open``)."""
 
     heading: str
-    says: str
+    text: str
     kind: str = "open"
 
 

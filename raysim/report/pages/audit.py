@@ -37,7 +37,7 @@ def audit_page(
         "audit.html.j2",
         title=title,
         lead=lead(summary),
-        found=[_found(attack, summary[attack]) for attack in TITLES if attack in summary],
+        found=[_attack_row(attack, summary[attack]) for attack in TITLES if attack in summary],
         pictures=pictures,
         provenance=provenance,
     )
@@ -150,7 +150,7 @@ def _deviation(inverted: pd.DataFrame) -> str:
     return f"All {len(inverted) - 1} features and the label are read out; the largest deviation is {most:.1g}."
 
 
-def _found(attack: str, figures: Mapping[str, Any]) -> list[str]:
+def _attack_row(attack: str, figures: Mapping[str, Any]) -> list[str]:
     shares = [f"{100 * figures[key]:.1f} %" for key in ("found_at_0.01", "found_at_0.001")]
     interval = f"{figures['auroc']:.3f} ({figures['auroc_low']:.3f} to {figures['auroc_high']:.3f})"
     return [TITLES[attack], interval, *shares]

@@ -194,12 +194,13 @@ class MlpModel(DenseLayers):
         """The rows' directions of a contrastive term, ``[n, width]``; None where both its models are one."""
         if len(self._pairs) < 2:
             raise ValueError("a contrastive term needs a hidden layer, whose output is compared")
-        if term.own is term.received:
+        if term.previous is term.received:
             return None
-        local, received = (
-            self._below(self._layers(theta.astype(self._dtype, copy=False)), X) for theta in (term.own, term.received)
+        previous, received = (
+            self._below(self._layers(theta.astype(self._dtype, copy=False)), X)
+            for theta in (term.previous, term.received)
         )
-        return directions(local, received)
+        return directions(previous, received)
 
     def _layers(self, vector: Vector) -> Layers:
         """Views of ``vector [P]``; ``Layout.split`` would do, at ten times the cost for each hospital."""

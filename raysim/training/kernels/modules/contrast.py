@@ -27,14 +27,15 @@ class Contrasting:
         module: nn.Module,
         weight: float,
         temperature: float,
-        local: Mapping[str, Tensor],
+        previous: Mapping[str, Tensor],
         received: Mapping[str, Tensor],
     ) -> None:
         linear = [part for part in module.modules() if isinstance(part, nn.Linear)]
         if not linear:
             raise ValueError("a contrastive term needs a module with a linear layer, whose input is compared")
         self._module, self._last = module, linear[-1]
-        self._weight, self._temperature, self._own, self._received = weight, temperature, dict(local), dict(received)
+        self._weight, self._temperature = weight, temperature
+        self._previous, self._received = dict(previous), dict(received)
         self._noted = torch.empty(0)
 
     def __enter__(self) -> Contrasting:
@@ -52,7 +53,7 @@ class Contrasting:
         z = self._noted
         with torch.no_grad():
             self._module.eval()
-            functional_call(self._module, self._own, (X,))
+            functional_call(self._module, self._previous, (X,))
             v = _unit(self._noted)
             functional_call(self._module, self._received, (X,))
             v = v - _unit(self._noted)

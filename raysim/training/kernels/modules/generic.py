@@ -190,8 +190,10 @@ class ModuleModel:
         term = task.contrast
         if term is None:
             return None
-        local, received = (self._flat.views(vector) | self._flat.constant for vector in (term.own, term.received))
-        return Contrasting(self.module, term.weight, term.temperature, local, received)
+        previous, received = (
+            self._flat.views(vector) | self._flat.constant for vector in (term.previous, term.received)
+        )
+        return Contrasting(self.module, term.weight, term.temperature, previous, received)
 
     def _descend(
         self, task: Task, optimizer: Optimizer, layout: Layout, theta: Tensor, contrast: Contrasting | None
