@@ -9,6 +9,8 @@ from typing import Any
 
 import pytest
 
+from tests.commands import in_a_process
+
 ROOT = Path(__file__).parents[2]
 
 
@@ -40,3 +42,46 @@ def test_files_that_are_named_are_there(page: str) -> None:
     examples = ("alike.py", "registry.py")
     assert [path for path in named if not path.endswith(examples) and not (ROOT / path).exists()] == []
     assert len(named) > 5
+
+
+def first_step(*arguments: str) -> None:
+    """The command ``raysim``, which writes the files that are on the stack at its first step into ``stack``."""
+    import sys
+    import traceback
+
+    from raysim.cli.main import main
+    from raysim.training.kernels import linear
+
+    begin = linear.begin
+
+    def seen(*task: Any, **options: Any) -> Any:
+        if not Path("stack").exists():
+            frames = [Path(frame.filename) for frame in traceback.extract_stack()]
+            inside = [frame.relative_to(ROOT).as_posix() for frame in frames if frame.is_relative_to(ROOT / "raysim")]
+            descent = begin.__code__.co_filename
+            Path("stack").write_text("\n".join([*inside, Path(descent).relative_to(ROOT).as_posix()]))
+        return begin(*task, **options)
+
+    linear.begin = seen
+    sys.argv = list(arguments)
+    main()
+
+
+def test_the_files_on_the_way_to_the_first_step(tmp_path: Path) -> None:
+    page = (ROOT / "docs" / "architecture.md").read_text()
+    (example,) = re.findall(r"```yaml title=first.yaml\n(.*?)```", (ROOT / "docs/getting-started.md").read_text(), re.S)
+    (tmp_path / "first.yaml").write_text(example)
+    command = ["raysim", "run", "first.yaml", "--in-process", "--out", "out", "--set", "training.rounds=1"]
+    environment = {"RAYSIM_CACHE": str(tmp_path / "cache"), "PATH": "/usr/bin", "HOME": str(tmp_path)}
+    done = in_a_process(first_step, command, tmp_path, environment)
+    assert done.code == 0, done.err
+    stack = list(dict.fromkeys((tmp_path / "stack").read_text().split()))
+    table = page.partition("on the call stack")[2].partition("**A hospital's rows**")[0]
+    assert re.findall(r"^\| `([\w/.]+)` \|", table, re.M) == stack
+
+
+def test_the_learning_rate_is_named_where_its_journey_says() -> None:
+    table = (ROOT / "docs" / "architecture.md").read_text().partition("is named in five files")[2].partition("When ")[0]
+    named = re.findall(r"^\| `([\w/.]+)` \|", table, re.M)
+    assert [path for path in named if "learning_rate" not in (ROOT / path).read_text()] == []
+    assert len(named) == 5
