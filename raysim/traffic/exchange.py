@@ -198,6 +198,8 @@ class Traffic:
         """
         hospitals, entry = np.unique(ids, return_inverse=True)
         held = np.zeros(len(hospitals), dtype=np.int64)
+        if not self._shown:
+            return hospitals, held
         # A mixture is of many, and names none by itself; nor do its pulls, which are to models that it is of.
         named = np.where(problem.start[:, None] == MIXTURE, -1, np.maximum(named_rows(problem), -1))
         for model, holders in self._shown:

@@ -99,11 +99,13 @@ def downlink(problem: LocalProblem, size: int, models: int) -> NDArray[np.int64]
     The server's control variate is one vector more.
     """
     rows = named_rows(problem)
-    owners = problem.entries(np.arange(len(rows)))
-    low, high = rows.min(initial=0), rows.max(initial=0)
-    _, first = np.unique(owners[:, None] * (high - low + 1) + rows - low, return_index=True)
-    fresh = np.zeros(rows.shape, dtype=np.bool_)
-    fresh.ravel()[first] = True
+    fresh = np.ones(rows.shape, dtype=np.bool_)
+    if rows.shape[1] > 1 or problem.groups is not None:  # else each entry is a hospital's only one, and names one row
+        owners = problem.entries(np.arange(len(rows)))
+        low, high = rows.min(initial=0), rows.max(initial=0)
+        _, first = np.unique(owners[:, None] * (high - low + 1) + rows - low, return_index=True)
+        fresh[:] = False
+        fresh.ravel()[first] = True
     distinct: NDArray[np.int64] = (fresh & (rows >= 0)).sum(axis=1)
     named = np.where(problem.start == MIXTURE, models, distinct)
     if problem.chosen and problem.sent is not None:

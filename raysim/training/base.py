@@ -117,9 +117,9 @@ class Task:
 
     ``X [n, F]`` and ``y [n]`` (class indices, or real labels) are its training rows; ``n`` may be 0: the result is
     ``start``. ``start [P]`` are the parameters it begins from, ``pulls`` the pairs ``(weight_j, towards_j [P])``.
-    ``batches(epoch)`` is a fresh generator for that epoch's permutation; kernels call it once an epoch, in order, and
-    not at all for a full batch (``batch_size`` 0, or one that holds all ``n`` rows), unless the model draws random
-    numbers, which come after the permutation.
+    ``batches(epoch)`` is a generator for that epoch's permutation, at its beginning; kernels call it once an epoch, in
+    order, and not at all for a full batch (``batch_size`` 0, or one that holds all ``n`` rows), unless the model draws
+    random numbers, which come after the permutation. The next call, of any task, may set the same generator anew.
 
     ``linear [P]`` is added to every gradient (the term ``linear . theta``), and the parameters in ``frozen [P]`` stay
     what they are. With ``moments`` the optimiser goes on from there, else its state is fresh. ``contrast`` is a further

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -18,7 +19,7 @@ from torch import Tensor, nn
 
 from raysim.core.streams import stream
 from raysim.training.base import Model, Optimizer, Task
-from raysim.training.kernels import batched
+from raysim.training.kernels import batched, linear
 from raysim.training.kernels.batched import Cohort, Dense
 from raysim.training.kernels.modules.generic import ModuleModel
 from raysim.training.kernels.modules.vmapped import Vmapped
@@ -104,6 +105,25 @@ def close(a: np.ndarray, b: np.ndarray, tolerance: float) -> None:
 
 
 FAMILIES = [("logistic_regression", 2), ("logistic_regression", 3), ("mlp", 2), ("mlp", 3)]
+
+
+@pytest.mark.parametrize("remembered", [1, 4096])
+@pytest.mark.parametrize("family", ["logistic_regression", "mlp"])
+@pytest.mark.parametrize("C", [2, 3])
+def test_a_model_that_has_trained_others_trains_as_a_new_one_does(
+    family: str, C: int, remembered: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(linear, "REMEMBERED", remembered)
+    used = kernel("numpy", family, 3, C, "float32")
+    for sizes, batch_size in (([9, 20, 1], 4), ([5], 2), ([6, 0, 6], 0), ([30, 7], 8), ([20], 4)):
+        tasks, optimizer = (
+            make_tasks(sizes, 3, C, used.layout.size, dtype=np.float32),
+            Optimizer("sgd", 0.1, batch_size),
+        )
+        fresh = kernel("numpy", family, 3, C, "float32").train(tasks, optimizer)
+        assert used.train(tasks, optimizer).tobytes() == fresh.tobytes()
+    copied = pickle.loads(pickle.dumps(used))
+    assert copied.train(tasks, optimizer).tobytes() == fresh.tobytes()
 
 
 @pytest.mark.parametrize("optimizer", ["sgd", "momentum", "adam"])

@@ -108,6 +108,17 @@ def test_a_kernel_takes_the_steps_of_clipped_sums(
 
 
 @pytest.mark.parametrize(("name", "classes", "options"), MODELS)
+def test_private_steps_leave_nothing_behind_in_a_model(name, classes, options):
+    """Rows of theirs are turned and shortened in memory that later visits use."""
+    used, solver = model(name, classes, **options), Optimizer("sgd", 0.2, 2)
+    private = task_of(used, classes, [1] * 7, clip=0.05)
+    plain = replace(private, private=None, batches=lambda epoch: stream(1, "batch", epoch))
+    used.train([private], solver)
+    fresh = model(name, classes, **options).train([plain], solver)
+    assert used.train([plain], solver).tobytes() == fresh.tobytes()
+
+
+@pytest.mark.parametrize(("name", "classes", "options"), MODELS)
 @pytest.mark.parametrize("patients", [[1] * 6, [2, 1, 1, 2]])
 def test_a_kernel_takes_the_steps_of_clipped_sums_with_planted_rows(name, classes, options, patients):
     """The first row and the last but one are canaries."""

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from raysim.core.streams import stream
+from raysim.core.streams import Streams
 from raysim.data.federation import Federation, pooled_rows
 from raysim.engine.measuring.divisions import Groups
 from raysim.engine.messages import FIRST, MODEL, SECOND, STEPS, VARIATE, HospitalStates, RoundPlan
@@ -36,6 +36,7 @@ class Tasks:
         groups: Groups,
     ) -> None:
         self._plan, self._problem, self._open, self._kept, self._groups = plan, problem, open, kept, groups
+        self._bank, self._streams = dict[int, Parameters](), dict[str, Streams]()
         self.chosen: dict[int, int] = {}
         """The bank row that an entry has chosen, where hospitals choose where they start."""
 
@@ -46,7 +47,12 @@ class Tasks:
         row = int(phase.start[j])  # numpy compares its own integers with those of an enumeration ten times slower
         if row == NEAREST:
             row = self.chosen[j]
-        start = last if row == LAST and last is not None else parameters(plan, row, hospital, self._kept)
+        if row == LAST and last is not None:
+            start = last
+        elif row >= 0 and plan.private is None:
+            start = self._shared(row)
+        else:
+            start = parameters(plan, row, hospital, self._kept)
         objective = phase.objective
         weights = [(float(of_entry(pull.weight, j)), pull.towards[j]) for pull in objective.pulls]
         contrast = None
@@ -63,7 +69,7 @@ class Tasks:
             pulls=[(weight, plan.bank[row]) for weight, row in weights if weight],
             epochs=plan.work.epochs if phase.visit.epochs is None else int(of_entry(phase.visit.epochs, j)),
             learning_rate=self.rate(phase.visit),
-            batches=partial(stream, plan.work.seed, self._purpose(step, j), plan.round, hospital),
+            batches=partial(self._stream(self._purpose(step, j)).at, hospital),
             linear=linear,
             frozen=objective.frozen,
             contrast=contrast,
@@ -93,6 +99,18 @@ class Tasks:
             return federation.X[everything], federation.y[everything]
         training = federation.rows(hospital, "train")
         return federation.X[training], federation.y[training]
+
+    def _shared(self, row: int) -> Parameters:
+        """A row of the bank: one object for all that start there, by which their sum knows them."""
+        if row not in self._bank:
+            self._bank[row] = self._plan.bank[row]
+        return self._bank[row]
+
+    def _stream(self, purpose: str) -> Streams:
+        """What the round's batches are drawn from, by hospital and epoch."""
+        if purpose not in self._streams:
+            self._streams[purpose] = Streams(self._plan.work.seed, purpose, self._plan.round)
+        return self._streams[purpose]
 
     def _purpose(self, step: int, j: int) -> str:
         """What a stream of batches is for: no two phases or groups share one, and the first are those of all rows."""

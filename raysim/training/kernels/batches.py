@@ -6,7 +6,8 @@ its size varies; as many batches are gathered together as fit the memory of the 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
@@ -22,7 +23,7 @@ class Gathered(NamedTuple):
 
     rows: NDArray[np.int64]
     """The rows that they use, one batch after another, ``[m]``."""
-    cuts: list[tuple[int, int]]
+    cuts: Sequence[tuple[int, int]]
     """Where each batch lies in those."""
     step: int
     """The number of the first step."""
@@ -37,11 +38,18 @@ def visits(task: Task, optimizer: Optimizer) -> Iterator[Gathered]:
         return
     n = len(task.y)
     size = rows_per_batch(optimizer.batch_size, n)
-    cuts = [(low, min(low + size, n)) for low in range(0, n, size)]
-    whole = np.arange(n)
+    cuts = regular(n, size)
     for epoch in range(task.epochs):
-        order = whole if size == n else task.batches(epoch).permutation(n)
+        order = np.arange(n)
+        if size < n:
+            task.batches(epoch).shuffle(order)  # as permutation(n) does, without its looking at what n is
         yield Gathered(order, cuts, epoch * len(cuts), size == n)
+
+
+@lru_cache(maxsize=1024)
+def regular(n: int, size: int) -> tuple[tuple[int, int], ...]:
+    """Where batches of ``size`` of ``n`` rows begin and end; the last one may be shorter."""
+    return tuple((low, min(low + size, n)) for low in range(0, n, size))
 
 
 def of_private(private: PrivateSteps, n: int) -> Iterator[Gathered]:
