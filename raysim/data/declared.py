@@ -78,6 +78,9 @@ class SumNoise(Protocol):
         length of one row. ``hospitals``: how many tell such sums; ``seed`` and ``hospital`` name the noise's stream.
         """
 
+    def total(self, sums: Sequence[Floats], seed: int) -> Floats:
+        """What is learned of hospitals' noisy ``sums [K]`` that are added up; ``seed`` names the streams of masks."""
+
     def deviation(self, width: int, hospitals: int) -> float:
         """That of one hospital's noise on each of ``width`` sums."""
 
@@ -134,12 +137,12 @@ def with_noise(
     ranges = [each for name in table.numeric if isinstance(each := described[name], Range)]
     middle, half = np.array([r.middle for r in ranges]), np.array([r.half for r in ranges])
     width = 3 * len(ranges)
-    total = np.zeros(width)
+    sums = []
     for hospital, (at, who) in enumerate(zip(rows, people, strict=True)):
         contribution = drawn(who, stream(seed, "contribution", hospital).permutation(len(at)), noise.rows)
         added = moments(table.values[at[contribution.rows]], middle, half)
-        total += noise.sum_of(added, contribution.patient, len(rows), seed, hospital)
-    count, first, second = total.reshape(3, -1)
+        sums.append(noise.sum_of(added, contribution.patient, len(rows), seed, hospital))
+    count, first, second = noise.total(sums, seed).reshape(3, -1)
     enough = count > noise.deviation(width, len(rows)) * math.sqrt(len(rows))
     n = np.where(enough, count, 1.0)
     mean = np.where(enough, np.clip(first / n, -1.0, 1.0), 0.0)

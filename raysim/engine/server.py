@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from raysim.config.sections.privacy import PREPROCESSING
 from raysim.core.streams import stream
 from raysim.data.federation import Federation, pooled_rows
 from raysim.engine.checks.checked import CheckedStrategy
@@ -99,8 +100,13 @@ class JobServer:
     def _register(self) -> None:
         """Enter what the server knows of hospitals before anything begins."""
         self._traffic.ledger.add(0, "size", self._everyone, 1)
-        if self._federation.preprocessing_scalars:
-            self._traffic.ledger.add(0, "preprocessing", self._everyone, self._federation.preprocessing_scalars)
+        scalars, everyone = self._federation.preprocessing_scalars, self._everyone
+        noisy = bool(self._federation.preprocessing_noise)
+        hidden = self._between.of_setup(len(everyone), scalars) if noisy and scalars else None
+        if hidden is not None:
+            self._traffic.summed(PREPROCESSING, everyone, *hidden)
+        elif scalars:
+            self._traffic.ledger.add(0, PREPROCESSING, everyone, scalars)
         if self._balanced:
             self._traffic.ledger.add(0, LabelCounts.kind, self._everyone, len(self._federation.classes))
 

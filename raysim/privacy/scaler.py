@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Literal, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,6 +14,17 @@ from raysim.privacy.events import Gaussian, Laplace
 from raysim.privacy.noisy_sums import Bounds, Mechanism, noisy_sum
 
 Floats = NDArray[np.float64]
+
+
+SUM_BITS = 30
+"""Behind the point of sums that are secure: they are integers of 64 bits, and hold up to four thousand million rows."""
+
+
+class Hidden(Protocol):
+    """How only the sum of what hospitals tell is learned; ``raysim.secure`` has it."""
+
+    def total(self, vectors: Sequence[NDArray[np.int64]], seed: int) -> NDArray[np.int64]:
+        """The sum of ``vectors [K]``, one of each hospital."""
 
 
 @dataclass(frozen=True)
@@ -27,6 +39,8 @@ class ScalerNoise:
     """The most rows of a unit."""
     shared: bool
     """Whether hospitals' sums are secure, so that each adds a share of normal noise."""
+    hidden: Hidden | None = None
+    """How they are; None: they are added up as they are."""
 
     @property
     def named(self) -> str:
@@ -44,6 +58,15 @@ class ScalerNoise:
         """
         bounds = _of_a_row(rows.shape[1])
         return noisy_sum(rows, unit, self._at_each(hospitals), bounds, seed, "dp preprocessing", hospital)
+
+    def total(self, sums: Sequence[Floats], seed: int) -> Floats:
+        """What the server learns of hospitals' noisy ``sums [K]`` that it adds up, secure ones in fixed point."""
+        if not self.shared:
+            total: Floats = sum(sums, np.zeros(len(sums[0])))
+            return total
+        units = [np.rint(each * 2.0**SUM_BITS).astype(np.int64) for each in sums]
+        whole = np.sum(units, axis=0) if self.hidden is None else self.hidden.total(units, seed)
+        return np.multiply(whole, 2.0**-SUM_BITS, dtype=np.float64)
 
     def deviation(self, width: int, hospitals: int) -> float:
         """That of one hospital's noise on each of ``width`` sums."""

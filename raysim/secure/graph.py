@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from math import ceil, log2
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,6 +16,19 @@ Ids = NDArray[np.int64]
 def default_neighbours(m: int) -> int:
     """How many neighbours each of ``m`` hospitals has: even, 30 of 208; all others where these are fewer."""
     return min(m - 1, 2 * ceil(1.5 * log2(max(m, 2))) + 6)
+
+
+def degree(given: Literal["auto", "all"] | int, m: int) -> int:
+    """How many neighbours each of ``m`` hospitals has where so many are ``given``."""
+    if given == "all":
+        return m - 1
+    return default_neighbours(m) if given == "auto" else min(int(given), m - 1)
+
+
+def threshold(given: Literal["auto"] | int, m: int, degree: int) -> int:
+    """How many shares open a secret of a hospital with ``degree`` neighbours among ``m``, so many being ``given``."""
+    holders = m if degree >= m - 1 else degree
+    return min(default_threshold(holders) if given == "auto" else int(given), degree + 1)
 
 
 def neighbours(ids: Ids, count: int, seed: int, round: int) -> dict[int, Ids]:

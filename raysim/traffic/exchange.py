@@ -99,6 +99,13 @@ class Traffic:
             self.setup_down = self.down
         return received, sizes * SCALAR_BYTES
 
+    def summed(self, kind: str, ids: Ids, sent: int, down: int) -> None:
+        """Hospitals ``ids [h]`` have each ``sent`` so many bytes for one secure sum, and all received ``down``."""
+        self.up += self.ledger.add_bytes(self._round, kind, ids, np.full(len(ids), sent, dtype=np.int64))
+        self.down += down
+        if self._round == 0:
+            self.setup_down = self.down
+
     def checked(
         self, ids: Ids, serve: Mapping[str, Ids], shared: bool, state: State
     ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:

@@ -26,6 +26,8 @@ from raysim.experiment.jobs import make_job
 from raysim.privacy.events import Event, Gaussian, Laplace
 from raysim.privacy.noisy_sums import Bounds, Mechanism, clipped_sum
 from raysim.privacy.scaler import ScalerNoise
+from raysim.secure.protocol import SecureSum
+from raysim.secure.setup import SetupSums
 from raysim.strategies.one_model.fedavg import FedAvg
 from raysim.strategies.selections.sampling import All
 
@@ -181,6 +183,54 @@ def test_the_noise_of_all_hospitals_has_the_promised_deviation(shared):
     one = 1e-4 * math.sqrt(3 * D) / hospitals
     among = 1.0 / 19 if shared else 1.0
     assert means.std() == pytest.approx(one * math.sqrt(hospitals * among), rel=0.15)
+
+
+def secure_tree(path: Path, secure: dict[str, Any], **privacy: Any) -> dict[str, Any]:
+    statistics = {"preprocessing": {"noise_multiplier": 4.0}}
+    return tree(path, ranges=RANGES) | {"privacy": PRIVATE | {"statistics": statistics} | privacy, "secure": secure}
+
+
+def test_masked_sums_are_the_plain_ones_to_the_last_bit(path):
+    """Of three hospitals with six numbers each, and their bytes by formula."""
+    both = [path.parent / mode for mode in ("model", "execute")]
+    for out in both:
+        raysim.run(secure_tree(path, {"mode": out.name}), out=out, in_process=True)
+    written = [(out / "preprocessing.json").read_text() for out in both]
+    assert written[0] == written[1]
+    egress = [pd.read_csv(out / "egress.csv") for out in both]
+    pd.testing.assert_frame_equal(*egress)
+    told = egress[0][egress[0]["kind"] == "preprocessing"]["bytes"]
+    shares = 2 * (2 * 33 + 8 + 16 + 12)  # for two neighbours, and from them
+    assert told.tolist() == [64 + shares + 8 * (6 + 1) + 2 * 33] * 3
+    summary = json.loads((both[0] / "summary.json").read_text())
+    assert summary["bytes_setup_down"] == 3 * (2 * 64 + shares)
+    assert summary["privacy"]["not_private"] == []
+
+
+def test_the_sum_is_opened_of_what_is_masked(monkeypatch):
+    """What a hospital sends looks like chance, and the server sees nothing else."""
+    sent = []
+    masked = SecureSum.masked
+    monkeypatch.setattr(SecureSum, "masked", lambda self, *given: (sent.append(masked(self, *given)), sent[-1])[1])
+    vectors = [np.array([h, -(2**40), 2**61 - h]) for h in range(12)]
+    plain = SetupSums("auto", "auto", execute=False).total(vectors, 3)
+    assert (SetupSums("auto", "auto", execute=True).total(vectors, 3) == plain).all()
+    assert (SetupSums(4, "auto", execute=True).total(vectors, 3) == plain).all()
+    assert plain.tolist() == [66, -12 * 2**40, (12 * 2**61 - 66 + 2**63) % 2**64 - 2**63]
+    assert len(sent) == 24
+    assert all((word.view(np.int64) != vector).all() for word, vector in zip(sent, vectors + vectors, strict=True))
+
+
+def test_secure_sums_in_fixed_point_are_those_of_numbers():
+    rng = np.random.default_rng(2)
+    sums = [1e6 * rng.normal(size=5) for _ in range(40)]
+    mechanism = Mechanism(Gaussian(1.0), "seeded")
+    plain = ScalerNoise(mechanism, "example", 1, shared=False).total(sums, 0)
+    assert (plain == sum(sums, np.zeros(5))).all()
+    shared = ScalerNoise(mechanism, "example", 1, shared=True).total(sums, 0)
+    assert shared == pytest.approx(plain, abs=40 * 2.0**-31)
+    masked = ScalerNoise(mechanism, "example", 1, True, SetupSums("auto", "auto", execute=True)).total(sums, 0)
+    assert (masked == shared).all()
 
 
 def test_noisy_preprocessing_is_covered_and_paid_for(path):

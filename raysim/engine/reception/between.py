@@ -172,6 +172,12 @@ class Between:
             return 8 * sent, down
         return (None if self._compressing is None else update_bits(partials)), 0
 
+    def of_setup(self, hospitals: int, scalars: int) -> tuple[int, int] | None:
+        """Bytes that each of so many hospitals sends for a sum of ``scalars`` before the first round, and all that go
+        down; None: sums are not hidden.
+        """
+        return None if self._secure is None else self._secure.of_setup(hospitals, scalars)
+
     def opening(self, problem: LocalProblem, ids: Ids) -> Opening | None:
         """What opens the sums of a round; None where they are not hidden."""
         if self._secure is None or self._masking is None:

@@ -198,9 +198,16 @@ class SecureSums:
 
     def most_bits(self, hospitals: int) -> int:
         """The most bits that an update has among so many hospitals, the number of its rows apart."""
-        around = self._around(hospitals)
+        around = graph.degree(self._section.neighbours, hospitals)
         number_bytes = int(traffic.up(1, around)) if self._tells else 0
         return 8 * (traffic.up(self._size, around) + number_bytes - 4)
+
+    def of_setup(self, hospitals: int, scalars: int) -> tuple[int, int]:
+        """Bytes that each of so many hospitals sends for a sum of so many ``scalars`` before the first round, and all
+        that go down.
+        """
+        around = graph.degree(self._section.neighbours, hospitals)
+        return int(traffic.up(scalars, around)), hospitals * int(traffic.down(around))
 
     def facts(self) -> dict[str, float]:
         """How many sums there were, and how many of them were given up."""
@@ -235,22 +242,15 @@ class SecureSums:
             weight = np.column_stack([weight, beside])
         return weight if variates is None else np.column_stack([weight, variates.weight])
 
-    def _around(self, m: int) -> int:
-        given = self._section.neighbours
-        if given == "all":
-            return m - 1
-        return graph.default_neighbours(m) if given == "auto" else min(int(given), m - 1)
-
     def _sum(self, round: int, group: int, ids: Ids) -> SecureSum | None:
         section, m = self._section, len(ids)
         if m < section.minimum:
             return None
         least = sure_to_be_left(section, m) if self._noisy else section.minimum
-        count = self._around(m)
-        holders = m if count >= m - 1 else count
-        threshold = graph.default_threshold(holders) if section.threshold == "auto" else int(section.threshold)
+        count = graph.degree(section.neighbours, m)
+        threshold = graph.threshold(section.threshold, m, count)
         lost = Lost(*(self._lost(round, stage, chance, ids) for stage, chance in section.drop))
-        return SecureSum(ids, count, min(threshold, count + 1), least, lost, self._seed, round, group)
+        return SecureSum(ids, count, threshold, least, lost, self._seed, round, group)
 
     def _lost(self, round: int, stage: str, chance: float, ids: Ids) -> frozenset[int]:
         """Who is lost at a stage; the same in all sums of a round."""

@@ -1,0 +1,50 @@
+"""One secure sum of all hospitals before the first round. It waits for everybody: nobody is lost."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from raysim.secure import graph
+from raysim.secure.protocol import Lost, SecureSum
+
+BEFORE = 0
+"""The round of such sums: those of training are numbered from 1."""
+
+
+@dataclass(frozen=True)
+class SetupSums:
+    """How sums before the first round are hidden."""
+
+    neighbours: Literal["auto", "all"] | int
+    """With how many others each hospital masks; see :func:`raysim.secure.graph.degree`."""
+    threshold: Literal["auto"] | int
+    """How many shares open a secret; see :func:`raysim.secure.graph.threshold`."""
+    execute: bool
+    """Whether masks are made; else what hospitals send is added up as it is, which gives the same bits."""
+
+    def total(self, vectors: Sequence[NDArray[np.int64]], seed: int) -> NDArray[np.int64]:
+        """The sum of what each hospital tells, ``vectors [n]``, modulo 2^64; masks are made from ``seed``."""
+        m, total = len(vectors), np.zeros(len(vectors[0]), dtype=np.uint64)
+        if not self.execute or m < 2:
+            for vector in vectors:
+                total += vector.view(np.uint64)
+            return total.view(np.int64)
+        degree = graph.degree(self.neighbours, m)
+        secure = SecureSum(
+            ids=np.arange(m),
+            neighbours=degree,
+            threshold=graph.threshold(self.threshold, m, degree),
+            minimum=m,
+            lost=Lost(),
+            seed=seed,
+            round=BEFORE,
+            group=0,
+        )
+        for hospital, vector in enumerate(vectors):
+            total += secure.masked(hospital, vector)
+        return secure.unmasked(total)
