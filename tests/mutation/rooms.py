@@ -152,7 +152,12 @@ TESTS: dict[str, tuple[str, ...]] = {
     "raysim/privacy/noisy_sums.py": ("privacy/test_noise_math", *NOISY),
     "raysim/privacy/statement.py": ("privacy/test_runs",),
     "raysim/privacy/scaler.py": ("data/test_declared", "data/test_preprocessing"),
-    "raysim/privacy/quick.py": ("privacy/test_accountant", "privacy/test_noise_math", *NOISY),
+    "raysim/privacy/quick.py": (
+        "privacy/test_quick_math",
+        "privacy/test_accountant",
+        "privacy/test_noise_math",
+        *NOISY,
+    ),
     "raysim/privacy/*": (
         "privacy/test_*_math",
         "privacy/test_clip",
