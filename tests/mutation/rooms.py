@@ -151,6 +151,7 @@ TESTS: dict[str, tuple[str, ...]] = {
     "raysim/privacy/events.py": ("privacy/test_accountant", "privacy/test_noise_math", *NOISY),
     "raysim/privacy/noisy_sums.py": ("privacy/test_noise_math", *NOISY),
     "raysim/privacy/statement.py": ("privacy/test_runs",),
+    "raysim/privacy/sampled.py": ("privacy/test_sampled", "privacy/test_accountant"),
     "raysim/privacy/scaler.py": ("data/test_declared", "data/test_preprocessing"),
     "raysim/privacy/quick.py": (
         "privacy/test_quick_math",
@@ -183,6 +184,7 @@ TESTS: dict[str, tuple[str, ...]] = {
         "training/test_contrast",
         "training/test_networks",
         "training/test_batch_statistics",
+        "training/test_torch_optimizers",
     ),
     "raysim/data/split.py": ("data/test_split", "data/test_build"),
     "raysim/data/folds.py": ("data/test_folds",),

@@ -81,6 +81,11 @@ def test_laplace_noise_has_the_librarys_divergence():
         assert by_hand == pytest.approx(accountant.by_divergences([Laplace(multiplier)], 1e-5), abs=0.02)
 
 
+def test_an_event_is_one_release_to_all_unless_more_is_said():
+    assert (Gaussian(2.0), Laplace(2.0)) == (Gaussian(2.0, 1.0, 1), Laplace(2.0, 1))
+    assert Repeated(2.0, 0.1, 3) == Repeated(2.0, 0.1, 3, 1)
+
+
 def test_two_halves_are_one_event_of_double_count():
     halves = [Gaussian(2, 0.1, 5), Gaussian(2, 0.1, 5)]
     assert accountant.epsilon(halves, 1e-5) == accountant.epsilon([Gaussian(2, 0.1, 10)], 1e-5)
