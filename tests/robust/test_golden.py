@@ -37,6 +37,13 @@ def test_krum_and_what_is_made_of_it():
     close(selecting.bulyan(ROWS, 1).update, [1.1, 2.0333333333333333])
 
 
+def test_a_geometric_median_without_passes_is_the_weighted_mean():
+    weights = np.arange(1.0, len(ROWS) + 1)
+    begun = centres.geometric_median(ROWS, weights, passes=0)
+    close(begun.update, np.average(ROWS, axis=0, weights=weights))
+    close(begun.admitted, weights / weights.sum())
+
+
 def test_geometric_median():
     close(centres.geometric_median(ROWS).update, [0.9982302665, 2.0160609220])
     close(centres.geometric_median(ROWS, nu=0.1, passes=3).update, [0.9859773920, 2.0534070925])
