@@ -36,6 +36,8 @@ class Running:
 
     def __init__(self, function: Callable[..., None], arguments: Sequence[str], folder: Path, environment: Environment):
         self._outputs = tempfile.TemporaryDirectory()
+        for name in OUTPUTS:
+            Path(self._outputs.name, name).touch()
         inherited = {name: value for name, value in os.environ.items() if not name.startswith("RAY_")}
         call = (function, list(arguments), str(folder), inherited | {**environment}, self._outputs.name)
         self._answers = _asked(_run, call)
@@ -45,6 +47,10 @@ class Running:
     def ended(self) -> bool:
         """Whether it has."""
         return self._code is not None or bool(select.select([self._answers], [], [], 0)[0])
+
+    def printed(self) -> str:
+        """What it has written to stdout up to now."""
+        return Path(self._outputs.name, "out").read_text()
 
     def wait(self) -> Done:
         """Until it has ended."""

@@ -7,6 +7,7 @@ the view that an address names. It is what its own button "Share" writes; the la
 from __future__ import annotations
 
 import base64
+import bisect
 import json
 import zlib
 from collections.abc import Mapping, Sequence
@@ -57,11 +58,15 @@ def view_of(parent: str, params: Sequence[str], choices: Sequence[str], objectiv
         "runsHiddenMode": "SHOW_ALL",
         "isAccordionReordered": True,  # these sections stay in front of MLflow's own, of all metrics
     }
-    for shown in range(len(sections), 0, -1):
-        text = _packed(state | _charts(sections[:shown]))
-        if len(text) <= LONGEST:
-            break
-    return text
+
+    def shown(count: int) -> str:
+        return _packed(state | _charts(sections[:count]))
+
+    whole = shown(len(sections))
+    if len(whole) <= LONGEST:
+        return whole
+    # The first is shown in any case.
+    return shown(max(1, bisect.bisect_right(range(1, len(sections)), LONGEST, key=lambda count: len(shown(count)))))
 
 
 def _charts(sections: Sequence[tuple[str, Sequence[dict[str, Any]]]]) -> dict[str, Any]:

@@ -33,7 +33,6 @@ import raysim
 CONFIG = {
     "data": {"source": "synthetic", "hospitals": 4, "rows": 600},
     "training": {"rounds": 2},
-    "strategies": ["fedavg", "local"],
     "resources": {"hospitals_per_actor": 2, "cpus_per_actor": 0.5},
 }
 
@@ -76,16 +75,23 @@ def state() -> dict[str, Any]:
     }
 
 
-def work(folder: Path, in_process: bool) -> None:
-    result = raysim.compare(CONFIG, seed=0, out=folder / "compared", in_process=in_process)
-    alone = {"resources.hospitals_per_actor": 4}
-    by_object = raysim.run(
-        CONFIG, overrides=alone, strategy=Own(1.0), seed=0, out=folder / "own", in_process=in_process
-    )
-    assert by_object.config.strategy.class_path == "__main__.Own"
-    assert by_object.metrics["auroc"] == result.run("fedavg").metrics["auroc"]
-    assert len(raysim.load(folder / "compared").comparison) == 2  # type: ignore[union-attr]
-    assert all(result.figures.values())
+def work(folder: Path, how: str) -> None:
+    """A comparison but on another thread, and a run but in a loop: each on Ray once, and both in this process."""
+    options: dict[str, Any] = {"seed": 0, "in_process": how == "process"}
+    if how != "thread":
+        compared = raysim.compare(CONFIG, strategies=["fedavg", "local", Own(1.0)], out=folder / "compared", **options)
+        own = compared.run("Own")
+        assert own.config.strategy.class_path == "__main__.Own"
+        assert own.metrics["auroc"] == compared.run("fedavg").metrics["auroc"]
+        assert len(raysim.load(folder / "compared").comparison) == 3  # type: ignore[union-attr]
+        assert all(compared.figures.values())
+    if how != "loop":
+        alone = {"resources.hospitals_per_actor": 4}
+        run = raysim.run(CONFIG, overrides=alone, strategy=Own(1.0), out=folder / "own", **options)
+        assert run.config.strategy.class_path == "__main__.Own"
+        assert raysim.load(folder / "own").metrics.equals(run.metrics)  # type: ignore[union-attr]
+        assert run.metrics["auroc"] > 0.5
+        assert all(run.figures.values())
 
 
 def called(how: str, act: Callable[[], None]) -> None:
@@ -120,7 +126,7 @@ def main(how: str, folder: Path) -> None:
     if how == "thread":
         ray.init(address="local", num_cpus=2, include_dashboard=False, log_to_driver=False, logging_level="ERROR")
     before = state()
-    called(how, lambda: work(folder, in_process=how == "process"))
+    called(how, lambda: work(folder, how))
     after = state()
     changed = {name: [before[name], after[name]] for name in before if before[name] != after[name]}
     print(json.dumps({name: _differing(*pair) for name, pair in changed.items()}))

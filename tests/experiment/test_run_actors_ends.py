@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
-import time
 from collections import Counter
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +15,7 @@ from mlflow.tracking import MlflowClient
 
 from tests.commands import raysim, started
 from tests.conftest import empty_store
+from tests.waiting import until
 
 MINE = """
 import time
@@ -62,13 +61,6 @@ SMALL: dict[str, Any] = {
 }
 
 
-def until(condition: Callable[[], Any], seconds: float = 300) -> None:
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end, "not in time"
-        time.sleep(0.02)
-
-
 def configured(folder: Path, strategies: list[Any], reference: str) -> dict[str, str]:
     """A comparison in a folder, with an MLflow of its own; returns the environment of its commands."""
     (folder / "mine.py").write_text(MINE)
@@ -86,11 +78,25 @@ def statuses(folder: Path) -> Counter[str]:
     return Counter(run.info.status for run in client.search_runs([experiment.experiment_id]))
 
 
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The comparison of the next test that nobody has disturbed."""
+    folder = tmp_path_factory.mktemp("whole")
+    environment = configured(folder, [*held(folder), "fedavg"], "one")
+    done = raysim(["compare", "c.yaml", "--out", "out", "--in-process"], folder, environment)
+    assert done.code == 0, done
+    return folder / "out"
+
+
+def held(folder: Path) -> list[dict[str, str]]:
+    """Two strategies that wait while there is a file ``hold`` in the folder."""
+    return [{"class": "mine.Held", "label": label, "hold": str(folder / "hold")} for label in ("one", "two")]
+
+
 @pytest.mark.parametrize(("how", "code"), [(signal.SIGKILL, -9), (signal.SIGINT, 130), (signal.SIGTERM, 143)])
-def test_a_signal_ends_all_runs_at_work_and_they_go_on(how: signal.Signals, code: int, tmp_path: Path):
+def test_a_signal_ends_all_runs_at_work_and_they_go_on(how: signal.Signals, code: int, whole: Path, tmp_path: Path):
     hold = tmp_path / "hold"
-    held = [{"class": "mine.Held", "label": label, "hold": str(hold)} for label in ("one", "two")]
-    environment = configured(tmp_path, [*held, "fedavg"], "one")
+    environment = configured(tmp_path, [*held(tmp_path), "fedavg"], "one")
     hold.touch()
     driver = started(["compare", "c.yaml", "--out", "out"], tmp_path, environment)
     runs = tmp_path / "out" / "runs"
@@ -115,12 +121,10 @@ def test_a_signal_ends_all_runs_at_work_and_they_go_on(how: signal.Signals, code
     assert resumed.code == 0, resumed
     for label in ("one", "two"):
         assert f"{label}, seed 1 goes on from round 4 of 9" in resumed.out, resumed.out
-    whole = raysim(["compare", "c.yaml", "--out", "whole", "--in-process"], tmp_path, environment)
-    assert whole.code == 0, whole
-    models = sorted(path.relative_to(tmp_path / "whole") for path in (tmp_path / "whole").rglob("models.safetensors"))
+    models = sorted(path.relative_to(whole) for path in whole.rglob("models.safetensors"))
     assert len(models) == 3
     for name in (*models, Path("hospitals.csv")):
-        assert (tmp_path / "out" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes(), name
+        assert (tmp_path / "out" / name).read_bytes() == (whole / name).read_bytes(), name
     assert set(statuses(tmp_path)) <= {"FINISHED", "RUNNING" if how is signal.SIGKILL else "FINISHED"}
 
 

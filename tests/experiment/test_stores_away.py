@@ -8,8 +8,6 @@ import json
 import os
 import signal
 import socket
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -26,8 +24,10 @@ from raysim.engine.job import Round
 from raysim.experiment import curve
 from raysim.report.terminal.progress import RunProgress
 from raysim.tracking import recording
+from tests.commands import Running
 from tests.conftest import empty_store
 from tests.storage.test_resume import SMALL, go_on, here, start
+from tests.waiting import until
 
 __all__ = ["here"]
 
@@ -59,23 +59,19 @@ class Server:
         self.start()
 
     def start(self) -> None:
-        store = ["--backend-store-uri", f"sqlite:///{self._folder}/mlflow.db"]
-        store += ["--artifacts-destination", str(self._folder / "artifacts")]
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", "mlflow", "server", *store, "--port", str(self.port), "--workers", "1"],
-            env=os.environ | {"MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"},  # which starts five more processes
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            start_new_session=True,
-        )
-        for _ in range(1200):
-            assert self._process.poll() is None
-            try:
+        options = ["--backend-store-uri", f"sqlite:///{self._folder}/mlflow.db", "--port", str(self.port)]
+        options += ["--artifacts-destination", str(self._folder / "artifacts"), "--workers", "1"]
+        # Its queues of jobs would be five more processes.
+        self._process = Running(serve, options, self._folder, {"MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"})
+
+        def listens() -> bool:
+            assert not self._process.ended(), self._process.wait()
+            with contextlib.suppress(OSError):
                 socket.create_connection(("127.0.0.1", self.port), timeout=1).close()
-                return
-            except OSError:
-                time.sleep(0.1)
-        raise AssertionError("the server did not come up")
+                return True
+            return False
+
+        until(listens)
 
     def kill(self) -> None:
         """All of it, at once."""
@@ -83,11 +79,16 @@ class Server:
         self._process.wait()
 
 
-@pytest.fixture
-def server(tmp_path: Path) -> Iterator[Server]:
-    folder = tmp_path / "server"
-    folder.mkdir()
-    server = Server(folder)
+def serve(*options: str) -> None:
+    """``mlflow server``."""
+    from mlflow.cli import cli
+
+    cli(["server", *options])
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    server = Server(tmp_path_factory.mktemp("server"))
     yield server
     server.kill()
 
@@ -140,9 +141,9 @@ def said_by_run(tree: dict[str, Any], out: str, monkeypatch: pytest.MonkeyPatch,
     return text.getvalue()
 
 
-def recorded(uri: str) -> list[Any]:
+def recorded(uri: str, experiment_name: str = "raysim") -> list[Any]:
     client = MlflowClient(uri)
-    experiment = client.get_experiment_by_name("raysim")
+    experiment = client.get_experiment_by_name(experiment_name)
     return list(client.search_runs([experiment.experiment_id])) if experiment is not None else []
 
 
@@ -280,14 +281,15 @@ def test_no_run_stays_running_while_the_store_is_slow_to_take_files(
         threading.Timer(0.5, gate.free.set).start()  # while it waits for the store
         leaves(self, kind, raised, at)
 
-    tree = SMALL | {"tracking": {"uri": gate.uri}, "strategies": ["local", "fedavg"], "seeds": [1]}
+    tracking = {"uri": gate.uri, "experiment": f"slow, {type(error).__name__}"}
+    tree = SMALL | {"tracking": tracking, "strategies": ["local", "fedavg"], "seeds": [1]}
     with monkeypatch.context() as patch:
         patch.setattr(RunProgress, "round", fails)
         patch.setattr(RunProgress, "begin", begun)
         patch.setattr(recording.Recorder, "__exit__", leaving)
         with pytest.raises(type(error)):
             start(tree, "out", compare=True)
-    assert sorted(run.info.status for run in recorded(server.uri)) == due
+    assert sorted(run.info.status for run in recorded(server.uri, tracking["experiment"])) == due
     gate.close()
 
 

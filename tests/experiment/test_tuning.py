@@ -55,6 +55,17 @@ def compare(tree: dict[str, Any], out: str) -> None:
     running.play_comparison(config, Path(out).absolute(), console, in_process=True, verbose=False)
 
 
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A comparison that has tuned and ended."""
+    home = tmp_path_factory.mktemp("whole")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(home)
+        patch.setenv("RAYSIM_CACHE", str(home.parent / "cache"))
+        compare(SMALL, "out")
+    return home / "out"
+
+
 def section(**values: Any) -> TuneSection:
     return TuneSection.model_validate(values)
 
@@ -92,29 +103,28 @@ def test_where_all_diverge_there_is_nothing_to_take():
         tried({"a": [[math.inf], [0.5]], "b": [[0.5], [math.inf]]}, [1.0, 2.0], "comparison")
 
 
-def test_a_comparison_tunes_and_then_compares_with_what_was_best():
-    compare(SMALL, "out")
-    frame = pd.read_csv("out/tuning.csv")
+def test_a_comparison_tunes_and_then_compares_with_what_was_best(whole: Path):
+    frame = pd.read_csv(whole / "tuning.csv")
     assert frame["strategy"].tolist() == ["fedavg", "fedavg", "local", "local"]
     assert frame["training.learning_rate"].tolist() == [0.001, 0.3] * 2
     assert taken(frame) == {"fedavg": 0.3, "local": 0.3}
     for label in ("fedavg", "local"):
         for seed in (1, 2):
-            config = yaml.safe_load(Path(f"out/runs/{label}/seed-{seed}/config.yaml").read_text())
+            config = yaml.safe_load((whole / f"runs/{label}/seed-{seed}/config.yaml").read_text())
             assert config["training"]["learning_rate"] == 0.3
             assert config["evaluation"]["part"] == "test"
             assert "tune" not in config
-    compared = pd.read_csv("out/comparison.csv")
+    compared = pd.read_csv(whole / "comparison.csv")
     assert compared["strategy"].tolist() == ["fedavg", "local"]  # no trial among them
-    said = json.loads(Path("out/answer.json").read_text())["reasons"]
+    said = json.loads((whole / "answer.json").read_text())["reasons"]
     (sentence,) = (text for text in said if text.startswith("Tuned on validation rows, 2 trials a strategy: "))
     assert "fedavg learning_rate 0.3; local learning_rate 0.3." in sentence
-    assert sentence in html.unescape(Path("out/report.html").read_text())
+    assert sentence in html.unescape((whole / "report.html").read_text())
     # A run that is told the rate has the same files: tuning leaves nothing behind.
     plain = {key: value for key, value in SMALL.items() if key != "tune"}
     compare(plain | {"training": SMALL["training"] | {"learning_rate": 0.3}}, "plain")
     for name in ("hospitals.csv", "runs/fedavg/seed-1/models.safetensors"):
-        assert Path("out", name).read_bytes() == Path("plain", name).read_bytes()
+        assert (whole / name).read_bytes() == Path("plain", name).read_bytes()
     assert not Path("plain/tuning.csv").exists()
 
 
@@ -128,8 +138,7 @@ def test_a_trial_is_judged_by_the_log_loss_over_validation_rows():
     assert frame["bytes_up"][1] == rounds["bytes_up"].sum()
 
 
-def test_one_that_is_stopped_repeats_no_finished_trial(monkeypatch: pytest.MonkeyPatch):
-    compare(SMALL, "whole")
+def test_one_that_is_stopped_repeats_no_finished_trial(whole: Path, monkeypatch: pytest.MonkeyPatch):
     begun: list[str] = []
     begin, show = RunProgress.begin, RunProgress.round
 
@@ -152,7 +161,7 @@ def test_one_that_is_stopped_repeats_no_finished_trial(monkeypatch: pytest.Monke
     running.resume(Path("out"), in_process=True)
     assert first.stat().st_mtime_ns == made
     for name in ("tuning.csv", "hospitals.csv"):
-        assert Path("out", name).read_bytes() == Path("whole", name).read_bytes()
+        assert Path("out", name).read_bytes() == (whole / name).read_bytes()
     assert not list(Path("out").rglob("finished.safetensors"))
 
 

@@ -6,10 +6,9 @@ import base64
 import contextlib
 import hashlib
 import json
+import os
 import signal
 import socket
-import subprocess
-import sys
 import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -26,7 +25,9 @@ from raysim.engine.job import Round
 from raysim.tracking.charts import LONGEST, charts_page, view_of
 from raysim.tracking.client import Tracker
 from tests.browser import CHROMIUM, Page, browser
+from tests.commands import raysim, started
 from tests.conftest import empty_store
+from tests.waiting import until
 
 
 @dataclass(frozen=True)
@@ -126,14 +127,9 @@ def test_every_searched_key_is_drawn_against_the_worst_decile_without_a_click(se
 )
 def test_a_folder_whose_charts_mlflow_does_not_have_is_one_line(served, tmp_path, held, said):
     (tmp_path / "mlflow.json").write_text(held)
-    done = subprocess.run(
-        [sys.executable, "-m", "raysim", "ui", str(tmp_path), "--uri", served.store, "--port", "0", "--no-open"],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert (done.returncode, done.stderr.count("\n")) == (2, 1), done.stderr
-    assert said in done.stderr
+    done = raysim(["ui", ".", "--uri", served.store, "--port", "0", "--no-open"], tmp_path, {})
+    assert (done.code, done.err.count("\n")) == (2, 1), done.err
+    assert said in done.err
 
 
 def test_a_view_of_very_many_keys_is_cut_to_what_mlflow_takes():
@@ -155,25 +151,18 @@ def ui(folder, store, *sweep):
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
-    server = subprocess.Popen(
-        [sys.executable, "-m", "raysim", "ui", *sweep, "--uri", store, "--port", str(port)],
-        cwd=folder,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
+    server = started(["ui", *sweep, "--uri", store, "--port", str(port)], folder, {})
     family = []
     try:
-        assert server.stdout is not None
-        line = server.stdout.readline()
-        assert line.startswith(f"MLflow: http://127.0.0.1:{port}/#/experiments/"), (line, server.poll())
+        until(lambda: server.printed().endswith("\n") or server.ended())
+        line = server.printed()
+        assert line.startswith(f"MLflow: http://127.0.0.1:{port}/#/experiments/"), (line, server.ended())
         family = psutil.Process(server.pid).children(recursive=True)
         assert sum("uvicorn" in " ".join(each.cmdline()) for each in family) <= 2, "one worker, and who started it"
         yield f"http://127.0.0.1:{port}", line
     finally:
-        server.send_signal(signal.SIGINT)
-        server.communicate(timeout=60)
-        assert server.returncode == 130
+        os.kill(server.pid, signal.SIGINT)
+        assert server.wait().code == 130
         assert not any(each.is_running() and each.status() != psutil.STATUS_ZOMBIE for each in family)
 
 

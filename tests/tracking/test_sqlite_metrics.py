@@ -11,6 +11,7 @@ from mlflow.tracking import MlflowClient
 
 from raysim.tracking.client import Tracker
 from raysim.tracking.sqlite_metrics import COLUMNS, SqliteMetrics
+from tests.conftest import empty_store
 
 POINTS = [
     Metric("a/x", 0.5, 1000, 1),
@@ -26,7 +27,7 @@ POINTS = [
 @pytest.fixture(scope="module")
 def store(tmp_path_factory) -> tuple[str, Path]:
     """A store that MLflow has made: the id of an experiment in it, and its file."""
-    path = tmp_path_factory.mktemp("store") / "runs.db"
+    path = empty_store(tmp_path_factory.mktemp("store")) / "mlflow.db"
     return Tracker(f"sqlite:///{path}", "here").experiment, path
 
 

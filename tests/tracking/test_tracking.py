@@ -15,11 +15,12 @@ from mlflow.tracking import MlflowClient
 from raysim.config.reading import resolve
 from raysim.tracking.client import Tracker, parameter_name
 from raysim.tracking.recording import joined
+from tests.conftest import empty_store
 
 
 def test_names_of_hospitals_that_mlflow_refuses_are_recorded_apart(tmp_path: Path) -> None:
     """With characters that it does not take, at any depth, and again when the run goes on."""
-    store = f"sqlite:///{tmp_path}/mlflow.db"
+    store = f"sqlite:///{empty_store(tmp_path)}/mlflow.db"
     tracker = Tracker(store, "raysim")
     names = ["St. Mary's", "St. Mary(s", "St. Mary\u2019s", "Ward [1/2]", "1/10", "a//b", "Z\u00fcrich: 1", "x" * 300]
     params = {
@@ -41,7 +42,7 @@ def test_products_in_bfloat16_are_said_where_a_run_is_recorded(tmp_path: Path) -
     """In the parameters and in ``config.yaml``, whose tree is the same."""
     frozen = resolve({"model": {"name": "fashion_cnn", "autocast": "bfloat16"}}).of_run(3).frozen_run()
     assert frozen["model"]["autocast"] == "bfloat16"
-    tracker = Tracker(store := f"sqlite:///{tmp_path / 'mlflow.db'}", "e")
+    tracker = Tracker(store := f"sqlite:///{empty_store(tmp_path) / 'mlflow.db'}", "e")
     run = tracker.start("r", frozen, {"raysim.run": "1"})
     assert MlflowClient(tracking_uri=store).get_run(run).data.params["model.autocast"] == "bfloat16"
 
@@ -58,7 +59,7 @@ def test_each_file_that_arrives_shows_that_a_store_answers(tmp_path: Path) -> No
         (tmp_path / name).write_text(name)
         files[name] = tmp_path / name
     answers: list[None] = []
-    tracker = Tracker(f"sqlite:///{tmp_path}/mlflow.db", "raysim", lambda: answers.append(None))
+    tracker = Tracker(f"sqlite:///{empty_store(tmp_path)}/mlflow.db", "raysim", lambda: answers.append(None))
     run = tracker.start("r", {}, {})
     before = len(answers)
     tracker.finish(run, {}, files, "FINISHED")
@@ -101,6 +102,6 @@ with Recorder(TrackingSection(uri=f"sqlite:///{sys.argv[1]}")) as recorder:
 def test_mlflow_tells_its_makers_nothing(tmp_path: Path) -> None:
     signs = ("CI", "PYTEST", "GITHUB", "BUILD", "JENKINS", "TELEMETRY", "DO_NOT_TRACK")
     environment = {name: value for name, value in os.environ.items() if not any(sign in name for sign in signs)}
-    command = [sys.executable, "-c", ASKED, str(tmp_path / "mlflow.db")]
+    command = [sys.executable, "-c", ASKED, str(empty_store(tmp_path) / "mlflow.db")]
     done = subprocess.run(command, capture_output=True, text=True, env=environment, cwd=tmp_path, check=True)
     assert done.stdout.strip() == "True None False"
