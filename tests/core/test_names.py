@@ -49,7 +49,7 @@ OTHER_MEANINGS = {
             "raysim/engine/reception/byzantine.py",
             "raysim/report/sections/attacks.py",
         ),  # what attackers know
-        *("raysim/config/sections/secure.py", "raysim/engine/updates/secure_sums.py"),  # whom masks join
+        *("raysim/config/sections/secure.py", "raysim/secure/graph.py", "raysim/secure/setup.py"),  # whom masks join
     ],
 }
 """Where a whole text is such a word in another sense."""
