@@ -19,11 +19,11 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from raysim.cluster import ray_private
-from raysim.cluster.connection import LOCAL, QUIET
-from raysim.cluster.forked import OF_RUNS, fork_server
+from raysim.cluster.forked import OF_RUNS, OF_TRIALS, fork_server
 from raysim.cluster.placement import Placement, balance
 from raysim.cluster.pool import LocalPool
 from raysim.cluster.token_file import private_token
+from raysim.cluster.variables import LOCAL, QUIET
 from raysim.config.sections.evaluation import EvaluationSection
 from raysim.config.sections.system import SystemSection
 from raysim.core import host
@@ -36,7 +36,6 @@ from raysim.engine.messages import ModelSpec, Work
 from raysim.strategies.base import Selection, Strategy
 from raysim.strategies.selections.sampling import All
 from raysim.training.base import Optimizer
-from raysim.tune.running.places import OF_TRIALS
 from tests import shared
 
 IN_CI = os.environ.get("CI", "").lower() in ("1", "true")

@@ -6,6 +6,7 @@ Figures are made and saved as in :mod:`raysim.report.plots.models`: nothing glob
 from __future__ import annotations
 
 from collections.abc import Iterator
+from io import BytesIO
 from itertools import combinations
 from typing import Any
 
@@ -15,7 +16,7 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
 from raysim.metrics.equity import pareto_front
-from raysim.report.plots.models import FAINT, GREY, INK, MUTED, PALETTE, WORST
+from raysim.report.plots.models import FAINT, GREY, INK, MUTED, PALETTE, WORST, save
 from raysim.tune.choice import Choice
 from raysim.tune.pareto import signed
 
@@ -39,6 +40,12 @@ def all_figures(choice: Choice) -> Iterator[tuple[str, Figure]]:
         yield "_".join(names[j] for j in pair), pair_figure(choice, *pair)
     for three in combinations(range(len(names)), 3):
         yield "_".join(names[j] for j in three), frontier_figure(choice, three)
+
+
+def png(figure: Figure) -> bytes:
+    """A picture as a file."""
+    save(figure, written := BytesIO())
+    return written.getvalue()
 
 
 def pair_figure(choice: Choice, x: int, y: int) -> Figure:

@@ -14,6 +14,7 @@ from raysim.core import bounded
 from raysim.data.federation import Federation
 from raysim.storage.manifest import Manifest
 from raysim.tune.choice import Choice, reason
+from raysim.tune.drawn import Importances, Pictures
 from raysim.tune.journal import Finished
 from raysim.tune.plan import SweepPlan
 
@@ -63,16 +64,11 @@ def write_tables(out: Manifest, finished: Mapping[int, Finished], choice: Choice
     out.csv("pareto.csv", on.drop(columns=["status", "error", "pareto"], errors="ignore"))
 
 
-def write_plots(out: Manifest, choice: Choice) -> None:
-    """Every pair of objectives, and three of them in 3-D, in ``plots/``; nothing of one objective or an empty set."""
-    if len(choice.sweep.names) < 2 or not choice.front.any():
-        return
-    from raysim.report.plots.models import save
-    from raysim.tune import plots
-
-    for name, figure in plots.all_figures(choice):
+def write_plots(out: Manifest, pictures: Pictures) -> None:
+    """Pictures of the trials, in ``plots/``."""
+    for name, picture in pictures.items():
         with out.writing(f"plots/{name}.png") as path:
-            save(figure, path)
+            path.write_bytes(picture)
 
 
 def write_page(
@@ -82,6 +78,7 @@ def write_page(
     choice: Choice,
     finished: Mapping[int, Finished],
     tested: Mapping[str, tuple[float, float]] | None,
+    importances: Importances | None,
     *,
     counted: bool,
     events: int | None,
@@ -106,7 +103,7 @@ def write_page(
     )
     counts = {state: _count(finished, state) for state in ("completed", "stopped", "failed")}
     counts["total"] = plan.trials()
-    out.text("report.html", sweep_page(name, choice, plan.space, setting, tested, counts))
+    out.text("report.html", sweep_page(name, choice, plan.space, setting, tested, counts, importances))
 
 
 def write_recommended(out: Manifest, plan: SweepPlan, choice: Choice) -> None:

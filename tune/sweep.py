@@ -29,6 +29,7 @@ from raysim.strategies.shared.importing import standing_here
 from raysim.tracking.stores import check_reachable
 from raysim.tune import results
 from raysim.tune.choice import Choice, choose, reason
+from raysim.tune.drawn import Drawing, drawn
 from raysim.tune.journal import JOURNAL, Journal, digest, working
 from raysim.tune.plan import SweepPlan, make_plan
 from raysim.tune.promised import cost
@@ -37,6 +38,9 @@ from raysim.tune.running.places import Places, open_places
 from raysim.tune.running.progress import SweepProgress
 from raysim.tune.tracking import SweepTracker
 from raysim.tune.trial import figures, headline
+
+DRAWING = "drawing pictures"
+"""The phase in which pictures are drawn."""
 
 DONE, FAILED, INTERRUPTED = 0, 3, 130
 """Exit codes: all trials ended well, some failed, stopped before all had ended."""
@@ -121,7 +125,7 @@ class SweepRun:
         with SweepTracker(self._folder, plan, config, first.fingerprint) as tracker:
             tracker.catch_up(journal.trials.values())
             choice = choose(journal.trials, plan.sweep)
-            tested = self._tested_before(choice)
+            tested, shown = self._tested_before(choice), None
             if tested is None:
                 with contextlib.ExitStack() as standing:
                     with phase(self._console, STARTING):
@@ -136,8 +140,12 @@ class SweepRun:
                         choice = choose(journal.trials, plan.sweep)
                         results.write_tables(self._out, journal.trials, choice)
                     if self._ended:
+                        # What is drawn of trials needs neither hospitals nor test rows.
+                        drawing = Drawing(choice, plan.space)
                         with phase(self._console, "testing the recommended trial"):
                             tested = self._test(places.session, choice)
+                        with phase(self._console, DRAWING):
+                            shown = drawing.end()
             tree = results.summary(choice, journal.trials, self._total, tested, self._events)
             promised = cost(
                 plan, [trial.params for trial in journal.trials.values()], [*self._federations.values()], self._finals
@@ -146,10 +154,12 @@ class SweepRun:
                 tree["privacy"] = promised
                 self._line(f"privacy: {promised['statement']}")
             self._out.json("summary.json", tree)
-            with phase(self._console, "drawing pictures"):
-                results.write_plots(self._out, choice)
+            if shown is None:
+                with phase(self._console, DRAWING):
+                    shown = drawn(choice, plan.space)
+            results.write_plots(self._out, shown.pictures)
             results.write_recommended(self._out, plan, choice)
-            of = (config.name, plan, choice, journal.trials, tested)
+            of = (config.name, plan, choice, journal.trials, tested, shown.importances)
             counted = not config.hides_sizes
             results.write_page(self._out, *of, counted=counted, events=self._events, mlflow=tracker.address)
             if self._ended:

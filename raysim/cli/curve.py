@@ -21,6 +21,7 @@ from raysim.cli.options import (
     print_json,
     show_end,
     with_dashboard,
+    workers_begun,
 )
 
 CurvePath = Annotated[Path, typer.Argument(metavar="CONFIG", help="YAML: a comparison with a section 'curve'.")]
@@ -43,14 +44,17 @@ def curve(
     Mean and variance over hospitals at each value are drawn.
     """
     greet(json)
-    from raysim.api import running
-    from raysim.experiment.curve import FILE, PICTURE
+    from raysim.cluster.forked import OF_RUNS
 
-    console = console_of(json)
-    settings = with_dashboard(set_, dashboard, in_process)
-    result = running.curve(
-        config, overrides=settings, of=of, out=out, in_process=in_process, verbose=verbose, console=console
-    )
+    with workers_begun(OF_RUNS, in_process or of is not None):
+        from raysim.api import running
+        from raysim.experiment.curve import FILE, PICTURE
+
+        console = console_of(json)
+        settings = with_dashboard(set_, dashboard, in_process)
+        result = running.curve(
+            config, overrides=settings, of=of, out=out, in_process=in_process, verbose=verbose, console=console
+        )
     if json:
         print_json(places_of(result.folder) | {"rows": result.curve.to_dict("records")})
     if of is None:

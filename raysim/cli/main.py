@@ -19,7 +19,19 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from raysim.cli.options import Dashboard, InProcess, Json, Open, Out, Set, Verbose, console_of, greet, with_dashboard
+from raysim.cli.options import (
+    Dashboard,
+    InProcess,
+    Json,
+    Open,
+    Out,
+    Set,
+    Verbose,
+    console_of,
+    greet,
+    with_dashboard,
+    workers_begun,
+)
 
 if TYPE_CHECKING:
     from raysim.config.schema import Config
@@ -108,11 +120,14 @@ def run(
 ) -> None:
     """Train one strategy, and record and report it."""
     greet(json)
-    from raysim.cli.commands import run_one
+    from raysim.cluster.forked import MODULES
 
-    settings = with_dashboard(set_, dashboard, in_process)
-    asked, manner = _configuration(config, settings, seed), {"in_process": in_process, "verbose": verbose}
-    run_one(asked, console_of(json), out, **manner, json=json, open_=open_)
+    with workers_begun(MODULES, in_process):
+        from raysim.cli.commands import run_one
+
+        settings = with_dashboard(set_, dashboard, in_process)
+        asked, manner = _configuration(config, settings, seed), {"in_process": in_process, "verbose": verbose}
+        run_one(asked, console_of(json), out, **manner, json=json, open_=open_)
 
 
 @app.command()
@@ -129,11 +144,14 @@ def compare(
 ) -> None:
     """Compare strategies over seeds: tables, plots and one page."""
     greet(json)
-    from raysim.cli.commands import compare_all
+    from raysim.cluster.forked import OF_RUNS
 
-    settings = with_dashboard(set_, dashboard, in_process)
-    asked, manner = _configuration(config, settings, seed), {"in_process": in_process, "verbose": verbose}
-    compare_all(asked, console_of(json), out, **manner, json=json, open_=open_)
+    with workers_begun(OF_RUNS, in_process):
+        from raysim.cli.commands import compare_all
+
+        settings = with_dashboard(set_, dashboard, in_process)
+        asked, manner = _configuration(config, settings, seed), {"in_process": in_process, "verbose": verbose}
+        compare_all(asked, console_of(json), out, **manner, json=json, open_=open_)
 
 
 @app.command()

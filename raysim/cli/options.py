@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -26,6 +28,13 @@ REPORT = "report.html"
 def greet(json: bool = False) -> None:
     """Show in a terminal at once that the command was heard; the next line is written over it."""
     _write("starting raysim\r", json)
+
+
+def workers_begun(modules: Sequence[str], in_process: bool = False) -> contextlib.AbstractContextManager[None]:
+    """Ray's workers begin to import ``modules`` while this process reads its configuration and data."""
+    from raysim.cluster.forked import begun
+
+    return contextlib.nullcontext() if in_process else begun(modules)
 
 
 def ungreet(json: bool = False) -> None:

@@ -24,6 +24,7 @@ from raysim.cli.options import (
     print_json,
     show_end,
     with_dashboard,
+    workers_begun,
 )
 
 if TYPE_CHECKING:
@@ -57,10 +58,13 @@ def sweep(
     Many trials, a Pareto set, one recommendation.
     """
     greet(json)
-    from raysim.api import running
+    from raysim.cluster.forked import OF_TRIALS
 
-    console, settings = console_of(json), with_dashboard(set_, dashboard)
-    result = running.sweep(config, overrides=settings, out=out, verbose=verbose, console=console)
+    with workers_begun(OF_TRIALS):
+        from raysim.api import running
+
+        console, settings = console_of(json), with_dashboard(set_, dashboard)
+        result = running.sweep(config, overrides=settings, out=out, verbose=verbose, console=console)
     if json:
         print_json(places_of(result.folder) | dict(result.summary))
     show_end(result.folder, console, out, open_)

@@ -22,6 +22,7 @@ from raysim.cluster.forked import MODULES, fork_server
 from raysim.cluster.greeting import SLOW, check_answers, greeted, remedy, short
 from raysim.cluster.placement import Placement
 from raysim.cluster.token_file import private_token
+from raysim.cluster.variables import LOCAL, QUIET
 from raysim.config.nodes import Node, amount, standing_nodes
 from raysim.core import host
 from raysim.core.errors import HangingError, ResourceError
@@ -35,28 +36,6 @@ RESERVE_SECONDS = 25.0
 
 GROW_SECONDS = 900.0
 """How long an autoscaler may take to start nodes."""
-
-QUIET = {
-    "RAY_USAGE_STATS_ENABLED": "0",
-    # Ray's announced default, which also silences the announcement.
-    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
-}
-"""Environment variables of a Ray that is started here, where they are not set."""
-
-NO_PORT = "65536"
-"""Where Ray's processes cannot listen: two of them show metrics at a port that can be named and not switched off."""
-
-LOCAL = {
-    "RAY_AUTH_MODE": "token",
-    "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",
-    "RAY_enable_metrics_collection": "0",
-    "RAY_prestart_worker_first_driver": "0",
-    "AUTOSCALER_METRIC_PORT": NO_PORT,
-    "DASHBOARD_METRIC_PORT": NO_PORT,
-}
-"""The same where it is not somebody's cluster that is joined: nobody gets in without the token, in any version, no
-other machine reaches it, as is Ray's way on Windows and macOS, and no port shows metrics to who has no token. Nobody
-waits until Ray has started a worker for every core, of which a run may need two."""
 
 CHANGED = ("PYTHONBREAKPOINT", "RAY_AUTH_MODE", "RAY_CLIENT_MODE")
 """Environment variables that Ray sets in the process that connects to it."""

@@ -25,6 +25,7 @@ from raysim.engine.measuring.scoring import PartRows, joined
 from raysim.engine.messages import MODEL, HospitalStates, Inquiry, PartialResult, RoundPlan, Work
 from raysim.engine.updates.contributions import Contributions
 from raysim.engine.updates.noisy_answers import noisy_answer, noisy_figures
+from raysim.engine.visits.answers import Answers
 from raysim.engine.visits.naming import named
 from raysim.engine.visits.starts import parameters, with_private
 from raysim.metrics import measures as metrics
@@ -64,7 +65,7 @@ class HospitalGroup:
         self._device = device
         self._serves = set(served.tolist())
         self._models: dict[str, Model] = {}
-        self._groups, self._contributions = Groups(), Contributions()
+        self._groups, self._contributions, self._answers = Groups(), Contributions(), Answers()
         self._federation = lru_cache(maxsize=16)(open)
         self._part_rows = lru_cache(maxsize=4)(self._gathered)
 
@@ -90,6 +91,9 @@ class HospitalGroup:
 
         Of the models the private parameters are those that a hospital has ``kept``, if it has kept some.
         """
+        return self._answers.to(inquiry, partial(self._asked, inquiry, kept))
+
+    def _asked(self, inquiry: Inquiry, kept: HospitalStates | None) -> list[Floats]:
         work, question, ids = inquiry.work, inquiry.question, inquiry.ids
         federation = self._federation(work.federation, False)
         theirs = self._serves if ids is None else self._serves & set(ids.tolist())

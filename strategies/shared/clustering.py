@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from hashlib import blake2b
 from typing import Literal
 
 import numpy as np
@@ -102,11 +103,33 @@ def kmeans(rows: Floats, clusters: int, rng: np.random.Generator) -> Ids:
 
     Clusters are numbered by their smallest member. More clusters than distinct rows are reduced to these.
     """
+    seed = int(rng.integers(2**31))
+    if len(rows) > KEPT_ROWS:
+        return _fit(rows, clusters, seed)
+    key = (blake2b(rows.tobytes()).digest(), rows.shape, str(rows.dtype), clusters, seed)
+    labels = _fitted.get(key)
+    if labels is None:
+        labels = _fit(rows, clusters, seed)
+        while len(_fitted) >= KEPT_FITS:
+            _fitted.pop(next(iter(_fitted)), None)
+        _fitted[key] = labels
+    return labels.copy()
+
+
+KEPT_FITS = 64
+"""How many results of k-means are kept: runs and trials of one seed cluster the same signatures again and again."""
+
+KEPT_ROWS = 10_000
+"""Rows up to which a result is kept."""
+
+_fitted: dict[tuple[bytes, tuple[int, ...], str, int, int], Ids] = {}
+
+
+def _fit(rows: Floats, clusters: int, seed: int) -> Ids:
     from sklearn.cluster import KMeans  # a second to import, and only clustered strategies need it
     from threadpoolctl import threadpool_limits
 
     clusters = min(clusters, len(np.unique(rows, axis=0)))
-    seed = int(rng.integers(2**31))
     # One thread: sums then do not depend on the number of cores, and few hospitals are done sooner.
     with threadpool_limits(1, user_api="openmp"):
         fitted = KMeans(clusters, init="k-means++", n_init=10, max_iter=300, tol=1e-4, random_state=seed).fit(rows)

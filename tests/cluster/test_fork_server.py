@@ -16,7 +16,6 @@ import pytest
 from raysim.cluster import forked
 from raysim.cluster.connection import connected
 from raysim.core.package import FOLDER
-from raysim.tune.running.places import OF_TRIALS
 
 pytestmark = [pytest.mark.skipif(sys.platform != "linux", reason="forks and sockets of Linux")]
 
@@ -66,7 +65,7 @@ def test_a_fork_is_like_a_worker_of_rays_own_and_takes_its_place(monkeypatch):
     import ray
 
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
-    with connected(False, False, tuple(dict.fromkeys([*forked.OF_RUNS, *OF_TRIALS]))):
+    with connected(False, False, tuple(dict.fromkeys([*forked.OF_RUNS, *forked.OF_TRIALS]))):
         (server,) = servers(psutil.Process())
         kind = ray.remote(num_cpus=0, max_restarts=1, max_task_retries=1)(Worker)
         one, other = kind.remote(), kind.remote()
@@ -191,3 +190,33 @@ def test_of_a_raysim_elsewhere_nothing_is_imported(tmp_path):
             [sys.executable, "-c", code, str(START.parent), str(folder)], capture_output=True, text=True, check=True
         )
         assert said.stdout.strip() == expected
+
+
+def test_a_server_that_was_begun_is_taken_and_ends_with_its_ray(monkeypatch):
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    here = psutil.Process()
+    with forked.begun(("colorsys",)):
+        (server,) = servers(here)
+        with forked.fork_server(("string",)) as start:
+            assert servers(here) == [server]
+            assert Path(start[-1]).is_socket()
+        assert not server.is_running()
+        assert not Path(start[-1]).parent.exists()
+        with forked.fork_server(("string",)):  # the one that was begun has ended: another one
+            assert servers(here) != [server]
+    assert servers(here) == []
+
+
+def test_a_server_that_nobody_took_is_ended_at_once_also_where_it_imports_for_long(monkeypatch, tmp_path):
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    (tmp_path / "endless.py").write_text("import time\nwhile True: time.sleep(1)\n")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    with forked.begun(("endless",)):
+        (server,) = servers(psutil.Process())
+    assert not server.is_running()
+
+
+def test_no_server_is_begun_where_a_cluster_is_joined(monkeypatch):
+    monkeypatch.setenv("RAY_ADDRESS", "127.0.0.1:6379")
+    with forked.begun(forked.MODULES):
+        assert servers(psutil.Process()) == []

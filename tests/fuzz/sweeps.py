@@ -38,6 +38,11 @@ def ended(folder: Path) -> None:
     shutil.copytree(folder / "out" / "recommended", folder / "whole" / "recommended")
 
 
+def undrawn(choice: object) -> dict[str, bytes]:
+    """No pictures."""
+    return {}
+
+
 @contextlib.contextmanager
 def up_to_trials() -> Iterator[None]:
     """Sweeps that go on without Ray, and are interrupted before their next trial."""
@@ -46,8 +51,12 @@ def up_to_trials() -> Iterator[None]:
     def here(*arguments: Any, **options: Any) -> contextlib.AbstractContextManager[Any]:
         return open_session(*arguments, **options | {"in_process": True})
 
-    undrawn = mock.patch("raysim.tune.results.write_plots")  # pictures take most of the time, and read nothing
-    with undrawn, mock.patch("raysim.tune.running.places.open_session", here), mock.patch("raysim.tune.sweep.drive"):
+    # Pictures take most of the time, and read nothing.
+    with (
+        mock.patch("raysim.tune.drawn.pictures", undrawn),
+        mock.patch("raysim.tune.running.places.open_session", here),
+        mock.patch("raysim.tune.sweep.drive"),
+    ):
         yield
 
 

@@ -66,7 +66,8 @@ def setting() -> Setting:
 
 
 def page(choice: Choice, tested: dict[str, tuple[float, float]] | None = None) -> str:
-    return sweep_page("a sweep", choice, parse(SPACE), setting(), tested, COUNTS)
+    shares = importances(choice, parse(SPACE))
+    return sweep_page("a sweep", choice, parse(SPACE), setting(), tested, COUNTS, shares)
 
 
 def test_the_recommendation_and_what_it_gives_up_in_plain_sentences():
@@ -125,8 +126,8 @@ def test_keys_have_the_axis_of_their_values():
 
 
 def test_every_mark_of_a_trial_has_its_number():
-    choice = searched(25)
-    drawn = {figure.name: str(figure.markup) for figure in figures(choice, parse(SPACE))}
+    choice, space = searched(25), parse(SPACE)
+    drawn = {figure.name: str(figure.markup) for figure in figures(choice, space, importances(choice, space))}
     assert list(drawn) == [
         *("pareto", "slices-auroc", "slices-worst_decile", "slices-size_bias_abs", "parallel"),
         *("importances", "hypervolume"),
@@ -134,9 +135,9 @@ def test_every_mark_of_a_trial_has_its_number():
     for name in ("pareto", "slices-auroc", "parallel"):
         assert {int(n) for n in re.findall(r'data-h="(\d+)"', drawn[name])} == set(range(25)), name
     assert len(re.findall(r'class="chart"', drawn["pareto"])) == 3, "a panel a pair"
-    assert [figure.name for figure in figures(choose({}, choice.sweep), parse(SPACE))] == []
+    assert [figure.name for figure in figures(choose({}, choice.sweep), space, None)] == []
     alone = searched(3, objectives={"auroc": "max"})
-    assert "pareto" not in [figure.name for figure in figures(alone, parse(SPACE))]
+    assert "pareto" not in [figure.name for figure in figures(alone, space, None)]
 
 
 def test_the_hypervolume_grows_to_that_of_all_trials():
@@ -155,6 +156,7 @@ def test_importances_find_the_key_that_decides():
     assert of[0] > 0.9
     assert shares.sum(axis=0) == pytest.approx(np.ones(3))
     assert importances(searched(ENOUGH - 1), parse(SPACE)) is None
+    assert importances(choose({}, choice.sweep), parse(SPACE)) is None
     assert varied(choice, parse(SPACE)) == list(SPACE)
 
 

@@ -15,6 +15,7 @@ from raysim.engine.job import Round
 from raysim.storage.manifest import Manifest
 from raysim.tune import plots, results
 from raysim.tune.choice import choose, reason
+from raysim.tune.drawn import pictures
 from raysim.tune.journal import Finished, Journal, working
 from raysim.tune.plan import make_plan
 from raysim.tune.settings import Sweep
@@ -149,11 +150,11 @@ def test_pictures_of_every_pair_and_every_three(tmp_path):
         "auroc_size_bias_abs_worst_decile",
     ]
     out = Manifest.begin(tmp_path, "sweep")
-    results.write_plots(out, choose({}, sweep))
-    assert not out.files
-    results.write_plots(out, choice)
+    assert pictures(choose({}, sweep)) == {}
+    results.write_plots(out, pictures(choice))
     assert sorted(path.stem for path in (tmp_path / "plots").iterdir()) == sorted(names)
     assert set(out.files) == {f"plots/{name}.png" for name in names}
+    assert all(path.read_bytes().startswith(b"\x89PNG") for path in (tmp_path / "plots").iterdir())
     grey, _, coloured, *_ = plots.pair_figure(choice, 0, 1).axes[0].lines
     assert grey.get_xdata().tolist() == [0.7]  # type: ignore[union-attr]  # trial 4; trial 7 is undefined
     assert coloured.get_xdata() == pytest.approx([0.9, 0.88, 0.8])

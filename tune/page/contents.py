@@ -14,6 +14,7 @@ from raysim.report import svg
 from raysim.report.pages.contents import Cell, Row
 from raysim.report.pages.page import render
 from raysim.tune.choice import Choice
+from raysim.tune.drawn import Importances
 from raysim.tune.page.figures import figures, student, title
 from raysim.tune.pareto import signed
 from raysim.tune.spaces import Space
@@ -61,9 +62,10 @@ def sweep_page(
     setting: Setting,
     tested: Tested | None,
     counts: Mapping[str, int],
+    importances: Importances | None,
 ) -> str:
     """The page, as HTML text. ``tested``: the recommended trial on test rows, None where it was not; ``counts``: trials
-    by state, and how many there are to be in ``total``.
+    by state, and how many there are to be in ``total``; ``importances`` of keys, where there are some.
     """
     keys = [dimension.key for dimension in space]
     recommended = choice.recommended
@@ -80,7 +82,7 @@ def sweep_page(
         objectives=objective_rows(choice, tested),
         several=len(setting.seeds) > 1,
         tested=tested is not None,
-        figures=figures(choice, space),
+        figures=figures(choice, space, importances),
         trial_columns=[*(title(choice, j) for j in range(len(choice.sweep.names))), *keys],
         trials=trial_rows(choice, keys),
         unlisted=max(len(choice.trials) - MOST_ROWS, 0),

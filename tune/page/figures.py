@@ -17,8 +17,9 @@ from raysim.report import svg
 from raysim.report.svg import PANEL, WIDTH, Axis, Chart, Figure, Style
 from raysim.tune import pareto
 from raysim.tune.choice import Choice
+from raysim.tune.drawn import Importances
 from raysim.tune.journal import Finished
-from raysim.tune.page.importance import importances, varied
+from raysim.tune.page.importance import varied
 from raysim.tune.pareto import signed
 from raysim.tune.plots import LABELS
 from raysim.tune.spaces import Space
@@ -37,15 +38,16 @@ STEPS = 300
 Floats = NDArray[np.float64]
 
 
-def figures(choice: Choice, space: Space) -> list[Figure]:
-    """All figures of the page, in its order, as far as there are objectives, keys and trials enough."""
+def figures(choice: Choice, space: Space, shares: Importances | None) -> list[Figure]:
+    """All figures of the page, in its order, as far as there are objectives, keys and trials enough. ``shares``: what
+    :func:`raysim.tune.page.importance.importances` gives.
+    """
     if not choice.front.any():
         return []
     keys = varied(choice, space)
     drawn = [*([pareto_figure(choice)] if len(choice.sweep.names) > 1 else []), *slices(choice, keys, space)]
     if keys:
         drawn.append(parallel(choice, keys, space))
-    shares = importances(choice, space)
     if shares is not None:
         drawn.append(_importances(choice, *shares))
     if len(choice.trials) > 1:

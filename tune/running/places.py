@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from raysim.cluster.connection import connected, live_nodes
-from raysim.cluster.forked import MODULES
+from raysim.cluster.forked import OF_TRIALS
 from raysim.config.sections.resources import ResourcesSection
 from raysim.data.federation import Federation
 from raysim.engine.pool import Pool
@@ -18,9 +18,6 @@ from raysim.experiment.run_placement import Load, at_once
 from raysim.experiment.session import InProcess, Session, open_session
 from raysim.strategies.base import Ids
 from raysim.tune.plan import SweepPlan
-
-OF_TRIALS = (*MODULES, "raysim.tune.running.trainable")
-"""What the workers of a sweep need."""
 
 
 @dataclass(frozen=True, eq=False)

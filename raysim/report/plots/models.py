@@ -10,7 +10,7 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 import pandas as pd
@@ -37,8 +37,8 @@ WORST = "#D55E00"
 DPI = 160
 
 
-def save(figure: Figure, path: Path | str, dpi: int = DPI) -> None:
-    """Write ``figure`` to ``path`` (PNG, PDF or SVG by its suffix) on white."""
+def save(figure: Figure, path: Path | str | BinaryIO, dpi: int = DPI) -> None:
+    """Write ``figure`` to ``path`` (PNG, PDF or SVG by its suffix; PNG to an open file) on white."""
     FigureCanvasAgg(figure)
     figure.savefig(path, dpi=dpi, facecolor="white")
 

@@ -1,0 +1,43 @@
+"""Answers that hospitals have given before, kept for other runs that ask the same."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from raysim.engine.messages import Inquiry
+from raysim.strategies.base import Floats
+
+MOST_SCALARS = 2**20
+"""Of the answers to one question: more are not kept."""
+
+MOST_QUESTIONS = 8
+"""To how many questions answers are kept."""
+
+
+class Answers:
+    """What everybody answers before the first round, from rows alone, is the same in all runs of one seed."""
+
+    def __init__(self) -> None:
+        self._kept: dict[Any, list[Floats]] = {}
+
+    def to(self, inquiry: Inquiry, ask: Callable[[], list[Floats]]) -> list[Floats]:
+        """What ``ask()`` gives, or has given to an equal inquiry."""
+        if inquiry.round or inquiry.ids is not None or inquiry.models is not None or inquiry.noise is not None:
+            return ask()
+        key = (inquiry.work.federation, inquiry.work.seed, type(inquiry.question), inquiry.question)
+        try:
+            answers = self._kept.get(key)
+        except TypeError:  # a question that has no hash
+            return ask()
+        if answers is None:
+            answers = ask()
+            arrays = all(isinstance(answer, np.ndarray) for answer in answers)  # what is none is refused later
+            if not arrays or sum(answer.size for answer in answers) > MOST_SCALARS:
+                return answers
+            while len(self._kept) >= MOST_QUESTIONS:
+                del self._kept[next(iter(self._kept))]
+            self._kept[key] = answers
+        return [answer.copy() for answer in answers]

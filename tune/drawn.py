@@ -1,0 +1,95 @@
+"""What the end of a sweep computes from its trials alone, and takes seconds: pictures, and the importance of keys.
+
+Where Ray still stands, workers that have no trials any more do it while the driver tests the recommended trial.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from raysim.core import blas
+from raysim.core.compute import settle
+from raysim.strategies.shared.importing import search_only, search_path
+from raysim.tune.choice import Choice
+from raysim.tune.spaces import Space
+
+T = TypeVar("T")
+
+Pictures = Mapping[str, bytes]
+"""PNG by name."""
+
+Importances = tuple[list[str], NDArray[np.float64]]
+"""See :func:`raysim.tune.page.importance.importances`."""
+
+
+def pictures(choice: Choice) -> Pictures:
+    """Every pair of objectives, and three of them in 3-D; nothing of one objective or an empty set."""
+    if len(choice.sweep.names) < 2 or not choice.front.any():
+        return {}
+    from raysim.tune import plots
+
+    return {name: plots.png(figure) for name, figure in plots.all_figures(choice)}
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """What is drawn of a choice."""
+
+    pictures: Pictures
+    importances: Importances | None
+
+
+class Drawing:
+    """Draws a ``choice`` in workers of the Ray that this process is connected to, on its node."""
+
+    def __init__(self, choice: Choice, space: Space) -> None:
+        import ray
+        from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+        self._choice, self._space = choice, space
+        here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
+        worker = ray.remote(num_cpus=0, max_retries=0, scheduling_strategy=here)(_computed)
+        shared, manner = ray.put(choice), (search_path(), blas.code())
+        self._importances = worker.remote(*manner, _importances, shared, space)
+        self._pictures = worker.remote(*manner, pictures, shared)
+
+    def end(self) -> Drawn:
+        """What has been drawn; what a worker could not do is done here."""
+        return Drawn(
+            _or_here(self._pictures, lambda: pictures(self._choice)),
+            _or_here(self._importances, lambda: _importances(self._choice, self._space)),
+        )
+
+
+def drawn(choice: Choice, space: Space) -> Drawn:
+    """The same in this process."""
+    return Drawn(pictures(choice), _importances(choice, space))
+
+
+def _importances(choice: Choice, space: Space) -> Importances | None:
+    from raysim.tune.page.importance import importances
+
+    return importances(choice, space)
+
+
+def _or_here(ref: Any, again: Callable[[], T]) -> T:
+    """What a worker has computed, or else this process does."""
+    import ray
+
+    try:
+        computed: T = ray.get(ref)
+    except ray.exceptions.RayError:
+        return again()
+    return computed
+
+
+def _computed(folders: Sequence[str], code: str | None, what: Any, *of: Any) -> Any:
+    """In a worker: what this process would compute, to the last bit."""
+    search_only(folders)
+    settle(1, code)
+    return what(*of)
