@@ -47,7 +47,12 @@ class Guarantee:
     weights: str = "samples"
     """How hospitals count in the average."""
     against: tuple[str, ...] = ()
-    """What without noise it is compared with, the same training first; empty: itself."""
+    """What without noise it is compared with, that of the first tables first; empty: itself."""
+
+    @property
+    def priced(self) -> bool:
+        """Whether it has an epsilon."""
+        return bool(self.privacy) and "noise_multiplier" not in self.privacy
 
 
 def guarantees(data: str) -> dict[str, Guarantee]:
@@ -60,7 +65,7 @@ def guarantees(data: str) -> dict[str, Guarantee]:
     """
     small = data == "eicu"
     averaged = {"rounds": 20, "local_epochs": 1, "batch_size": 32, "learning_rate": 0.2}
-    few = averaged | {"rounds": 2, "learning_rate": 1.0}
+    rounds = averaged | ({"rounds": 2, "learning_rate": 1.0} if small else {})
     pooled = {"rounds": 2, "learning_rate": 1.0} if small else {"rounds": 200, "learning_rate": 3.0}
     patient = {"unit": "patient", "delta": 1e-5, "clip": 1.0, "declared_public": PUBLIC}
     sums = patient | {"mode": "pooled"} | ({"rate": 1.0, "clip": 2.0} if small else {"rate": 0.05})
@@ -70,7 +75,8 @@ def guarantees(data: str) -> dict[str, Guarantee]:
         "by rows": Guarantee(averaged),
         "uniform": Guarantee(averaged, weights="uniform"),
         "pooled, no noise": Guarantee(pooled, sums | {"noise_multiplier": 0.0}),
-        "hospital": Guarantee(few if small else averaged, hospital, "uniform", ("uniform",)),
+        "hospital, no noise": Guarantee(rounds, hospital | {"noise_multiplier": 0.0}, "uniform", ("uniform",)),
+        "hospital": Guarantee(rounds, hospital, "uniform", ("uniform", "hospital, no noise")),
         "patient, pooled": Guarantee(pooled, sums, against=("pooled, no noise", "uniform")),
         "patient, local": Guarantee(steps, patient | {"mode": "local"}, against=("by rows",)),
     }
@@ -107,7 +113,7 @@ def played(
         for name, guarantee in guarantees(data).items():
             if not name.startswith(only):
                 continue
-            for epsilon in epsilons if guarantee.against else (np.inf,):
+            for epsilon in epsilons if guarantee.priced else (np.inf,):
                 if (data, name, epsilon, seed) in present:
                     continue
                 began = time.perf_counter()
@@ -138,7 +144,7 @@ def summary_of(guarantee: Guarantee, epsilon: float, data: str, eicu: str, seed:
     }
     if guarantee.privacy:
         config["privacy"] = copy.deepcopy(dict(guarantee.privacy))
-        if guarantee.against:
+        if guarantee.priced:
             config["privacy"]["epsilon"] = epsilon
         if guarantee.privacy["unit"] == "patient":
             config["strategy"] = {"name": "fedavg"}
@@ -185,7 +191,7 @@ def draw(table: pd.DataFrame, path: Path) -> None:
         of_data = table[table["data"] == data]
         for j, (column, title) in enumerate(shown.items()):
             axis = axes[i, j]
-            for name, part in of_data[of_data["guarantee"] != of_data["against"]].groupby("guarantee", sort=False):
+            for name, part in of_data[of_data["guarantee"].isin(PROMISED)].groupby("guarantee", sort=False):
                 part = part[part["against"] == part["against"].iloc[0]].sort_values("epsilon")
                 level = part[column] - part[f"{column}_change"]
                 ends = [part[column] - level - part[f"{column}_low"], part[f"{column}_high"] - part[column] + level]
