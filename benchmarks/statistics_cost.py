@@ -17,7 +17,7 @@ from typing import Any
 
 PARTS = {
     "sums over pairs of rows, at hospitals": ("raysim.engine.hospitals", "pair_sums"),
-    "hospitals' intervals and shrunken estimates": ("raysim.storage.results", "_intervals"),
+    "hospitals' intervals and shrunken estimates": ("raysim.storage.run_tables", "_intervals"),
     "calibration, decisions and net benefit of every hospital": ("raysim.storage.clinical_tables", "tables"),
     "noise floors, slopes on size and gaps": ("raysim.report.judgement.noise", "noise"),
     "differences of all pairs": ("raysim.experiment.comparison", "evidence"),

@@ -23,8 +23,9 @@ from raysim.experiment.services import STARTING
 from raysim.experiment.session import Session, longest_silence
 from raysim.report.terminal.progress import phase, say, size_said
 from raysim.storage.manifest import Manifest
-from raysim.storage.results import SPLIT, choose_folder, split_table, write_run
+from raysim.storage.results import SPLIT, choose_folder, write_run
 from raysim.storage.resume import held
+from raysim.storage.run_tables import split_table
 from raysim.strategies.shared.importing import standing_here
 from raysim.tracking.stores import check_reachable
 from raysim.tune import results
@@ -215,7 +216,7 @@ class SweepRun:
         if choice.recommended is None:
             return None
         # Only now: pages and plots take a second to import.
-        from raysim.experiment.comparison import write_run_page
+        from raysim.experiment.run_page import write_run_page
 
         params = choice.recommended.params
         config = self._plan.config(params, "test")

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 import pandas as pd
 from matplotlib.figure import Figure
 
-from raysim.experiment.comparison import for_plots
+from raysim.experiment.stacked_tables import for_plots
 from raysim.metrics.labels import reporting
 from raysim.report.plots import models as plots
 

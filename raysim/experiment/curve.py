@@ -112,8 +112,9 @@ def _play(
     verbose: bool,
     again: bool = False,
 ) -> Path:
-    from raysim.experiment import comparison
+    from raysim.experiment.comparison import write_comparison
     from raysim.experiment.runs import Experiment
+    from raysim.experiment.stacked_tables import per_hospital
 
     with phase(console, "reading data"):
         experiment = Experiment.comparing(config, out, again=again)
@@ -127,10 +128,10 @@ def _play(
         out.json(SECTION, {"curve": curve.model_dump(mode="json"), "lines": lines})
 
     def conclude(results: Sequence[Result], out: Manifest) -> None:
-        hospitals = comparison.per_hospital(results, config.evaluation.part)
+        hospitals = per_hospital(results, config.evaluation.part)
         titles = {result.label: result.title or result.label for result in results}
         drawn = write_curve(out, hospitals, curve, lines, config.evaluation.part, titles)
-        comparison.write_comparison(out, config, results, [drawn])
+        write_comparison(out, config, results, [drawn])
 
     experiment.play(console, in_process=in_process, verbose=verbose, begin=begin, conclude=conclude, kind="curve")
     return experiment.folder

@@ -18,8 +18,9 @@ from raysim.experiment.jobs import learning_rate, make_job
 from raysim.experiment.session import Session
 from raysim.storage import resume
 from raysim.storage.checkpoints import Checkpoints, Writer
-from raysim.storage.results import SPLIT, split_pieces, write_run
+from raysim.storage.results import SPLIT, write_run
 from raysim.storage.resume import Opened
+from raysim.storage.run_tables import split_pieces
 from raysim.strategies.shared.weights import Weighted
 
 if TYPE_CHECKING:
@@ -73,7 +74,7 @@ class Run:
         Yields each round once it has been evaluated, and at last the result. One that is finished is not played again.
         """
         # Only now: it takes half a second to import.
-        from raysim.experiment.comparison import write_run_page
+        from raysim.experiment.run_page import write_run_page
 
         config, finished = self.entry.config, opened.finished()
         if finished is None:

@@ -1,4 +1,4 @@
-"""The files that a run leaves. Tables are CSV, models safetensors: nothing that executes when it is opened."""
+"""The files that a run leaves, and its summary: CSV, JSON, safetensors; nothing that executes when it is opened."""
 
 from __future__ import annotations
 
@@ -8,37 +8,24 @@ import platform
 import tempfile
 import time
 import uuid
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Mapping
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
-from weakref import WeakKeyDictionary
-
-import numpy as np
+from typing import Any
 
 from raysim.config.sections.evaluation import EvaluationSection
 from raysim.config.sections.system import SystemSection
 from raysim.core.errors import ConfigError
 from raysim.core.package import __version__
 from raysim.core.plain_yaml import dumped
-from raysim.data.federation import PARTS, Federation
-from raysim.data.fitted import slices
+from raysim.data.federation import Federation
 from raysim.engine import timing
-from raysim.engine.job import Outcome, Round
+from raysim.engine.job import Outcome
 from raysim.engine.measuring import subgroups
-from raysim.metrics.predictions import predictions
-from raysim.statistics.discrimination.auroc import delong_of_sums
-from raysim.statistics.discrimination.common_curve import common_curve
-from raysim.statistics.intervals import auroc_interval
-from raysim.statistics.meta_analysis.between_hospitals import between_hospitals
 from raysim.storage import attack_tables, clinical_tables, patient_tables, served
 from raysim.storage.manifest import NAME, Manifest
-from raysim.strategies.base import Floats
-
-if TYPE_CHECKING:
-    import pandas as pd
-
+from raysim.storage.run_tables import egress_table, hospitals_table, predictions_table, rounds_table
 
 SPLIT = "split.csv"
 """Which part each row of the source is in."""
@@ -48,9 +35,6 @@ PREDICTIONS = "predictions.csv"
 
 LONGEST_PART = 255
 """Bytes of the name of a file or folder, on all usual file systems."""
-
-VIRTUAL = ("virtual_seconds", "asked", "staleness")
-"""What a round has to say where virtual time passes."""
 
 
 def choose_folder(out: Path | None, name: str, *, again: bool = False) -> Path:
@@ -78,129 +62,6 @@ def choose_folder(out: Path | None, name: str, *, again: bool = False) -> Path:
                 "it; name another folder"
             )
     return folder
-
-
-def rounds_table(rounds: Iterable[Round]) -> pd.DataFrame:
-    """A row a round: time, cohort, traffic, training loss, and ``<model>_<metric>`` for every model evaluated in it.
-
-    Of runs that may stop early also ``validation_loss``, of unreliable hospitals the columns ``VIRTUAL``; see
-    :class:`Round`.
-    """
-    import pandas as pd
-
-    return pd.DataFrame(
-        {
-            "round": row.round,
-            "seconds": row.seconds,
-            "cohort_size": row.cohort_size,
-            "bytes_down": row.bytes_down,
-            "bytes_up": row.bytes_up,
-            "training_loss": math.nan if row.training_loss is None else row.training_loss,
-        }
-        | ({} if row.validation_loss is None else {"validation_loss": row.validation_loss})
-        | ({} if row.virtual_seconds is None else {name: getattr(row, name) for name in VIRTUAL})
-        | {f"{model}_{name}": value for model, metrics in row.metrics.items() for name, value in metrics.items()}
-        for row in rounds
-    )
-
-
-def hospitals_table(federation: Federation, outcome: Outcome, part: str) -> pd.DataFrame:
-    """A row a hospital and model served. Undefined figures are empty; ``cluster`` is empty without clusters."""
-    import pandas as pd
-
-    task, tables = federation.task, []
-    for model, figures in outcome.figures.items():
-        columns = dict(zip(task.figures, figures.T, strict=True))
-        intervals = _intervals(outcome, model)
-        trained, stays = federation.sizes("train"), federation.totals
-        if outcome.told_sizes is not None:  # what they have told in place of it
-            trained, stays = outcome.told_sizes, outcome.stays(federation, model)
-        head = {
-            "hospital": federation.hospitals,
-            "n_train": trained,
-            f"n_{part}": columns.pop("n").astype(np.int64),
-            **{f"{name}_{part}": pd.array(columns.pop(name), dtype="Int64") for name in task.counts},
-            # Who is served the global model (row 0) in a strategy of clusters belongs to none.
-            "cluster": None
-            if outcome.cluster is None
-            else pd.array([row - 1 if row > 0 else None for row in outcome.cluster.tolist()], dtype="Int64"),
-            "model": model,
-        }
-        tables.append(pd.DataFrame(head | columns | intervals | {"n_total": stays}))
-    return pd.concat(tables, ignore_index=True)
-
-
-def split_table(federation: Federation) -> pd.DataFrame:
-    """A row a row of the source, in its order: ``row`` (from 0), ``hospital`` and ``part``."""
-    import pandas as pd
-
-    return pd.concat(split_pieces(federation), ignore_index=True)
-
-
-def split_pieces(federation: Federation) -> Iterator[pd.DataFrame]:
-    """:func:`split_table` in pieces, so that memory stays small."""
-    import pandas as pd
-
-    names, parts = np.array(federation.hospitals, dtype=object), np.array(PARTS, dtype=object)
-    order, bounds = np.argsort(federation.source_rows, kind="stable"), federation.bounds
-    for at in slices(len(order)):
-        rows = order[at]
-        home = np.searchsorted(bounds[:, 3], rows, side="right")  # the first that ends after the row
-        part = (rows >= bounds[home, 1]).astype(np.int64) + (rows >= bounds[home, 2])
-        yield pd.DataFrame({"row": federation.source_rows[rows], "hospital": names[home], "part": parts[part]})
-
-
-def predictions_table(federation: Federation, outcome: Outcome) -> pd.DataFrame:
-    """A row a model served and row of the source: ``row, hospital, part, model`` and what :func:`predictions` names."""
-    import pandas as pd
-
-    order = np.argsort(federation.source_rows, kind="stable")
-    split, blocks = split_table(federation), []
-    for model, outputs in outcome.predictions.items():
-        said = predictions(outputs[order], federation.classes)
-        blocks.append(split.assign(model=model, **said))
-    return pd.concat(blocks, ignore_index=True)
-
-
-_INTERVALS: WeakKeyDictionary[Outcome, dict[str, dict[str, Floats]]] = WeakKeyDictionary()
-"""Those of outcomes that still are looked at: a run's table, its page and its comparison's table need the same."""
-
-
-def _intervals(outcome: Outcome, model: str) -> dict[str, Floats]:
-    """``auroc_low`` and ``auroc_high``, the 95 % interval of each AUROC over patients, and ``auroc_shrunken`` with its
-    own: the estimate drawn towards the hospitals' mean as far as chance explains it. NaN where there is none.
-    """
-    sums = outcome.pairs.get(model)
-    if sums is None:
-        return {}
-    of_models = _INTERVALS.setdefault(outcome, {})
-    if model not in of_models:
-        auroc, variance = delong_of_sums(sums)
-        interval = auroc_interval(auroc, variance, sums.events, sums.non_events)
-        between = between_hospitals(common_curve(sums))
-        of_models[model] = {
-            "auroc_low": interval.low,
-            "auroc_high": interval.high,
-            "auroc_shrunken": between.shrunken,
-            "auroc_shrunken_low": between.shrunken_low,
-            "auroc_shrunken_high": between.shrunken_high,
-        }
-    return of_models[model]
-
-
-def egress_table(federation: Federation, outcome: Outcome) -> pd.DataFrame:
-    """Everything that left a hospital: round, hospital, kind, bytes."""
-    import pandas as pd
-
-    names = np.array(federation.hospitals, dtype=object)
-    return pd.DataFrame(
-        {
-            "round": np.concatenate([np.full(len(ids), t) for t, _, ids, _ in outcome.ledger.entries]),
-            "hospital": np.concatenate([names[ids] for _, _, ids, _ in outcome.ledger.entries]),
-            "kind": np.concatenate([np.full(len(ids), kind) for _, kind, ids, _ in outcome.ledger.entries]),
-            "bytes": np.concatenate([sent for _, _, _, sent in outcome.ledger.entries]),
-        }
-    )
 
 
 def write_run(

@@ -11,7 +11,7 @@ import pandas as pd
 
 from raysim.report.naming import number, signed
 from raysim.report.pages.contents import Cell, Row
-from raysim.report.pages.page import render
+from raysim.report.pages.rendering import render
 from raysim.study.figures import figures
 from raysim.study.plots import MODELS, NAMES
 from raysim.study.predictors import ALL

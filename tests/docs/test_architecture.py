@@ -52,7 +52,8 @@ def first_step(*arguments: str) -> None:
     from raysim.cli.main import main
     from raysim.training.kernels import linear
 
-    begin = linear.begin
+    names = vars(linear)
+    begin = names["begin"]
 
     def seen(*task: Any, **options: Any) -> Any:
         if not Path("stack").exists():
@@ -62,7 +63,7 @@ def first_step(*arguments: str) -> None:
             Path("stack").write_text("\n".join([*inside, Path(descent).relative_to(ROOT).as_posix()]))
         return begin(*task, **options)
 
-    linear.begin = seen
+    names["begin"] = seen
     sys.argv = list(arguments)
     main()
 

@@ -19,7 +19,8 @@ from raysim.engine.coordinator import Coordinator, JobRun
 from raysim.engine.job import Job, Outcome, RunState
 from raysim.engine.stopping import Stopped, Stopping
 from raysim.storage.encoding import decode, encode
-from raysim.storage.results import egress_table, rounds_table, summary
+from raysim.storage.results import summary
+from raysim.storage.run_tables import egress_table, rounds_table
 from raysim.strategies.one_model.fedavg import FedAvg
 from raysim.strategies.personal.fedper import FedPer
 from raysim.strategies.personal.fine_tuning import FineTuning

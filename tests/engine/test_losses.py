@@ -16,7 +16,7 @@ from raysim.engine.coordinator import Coordinator
 from raysim.engine.job import Outcome, RunState
 from raysim.engine.measuring.losses import TrainingLosses, constant_loss
 from raysim.statistics.convergence import convergence
-from raysim.storage.results import rounds_table
+from raysim.storage.run_tables import rounds_table
 from raysim.strategies.base import OWN, FederationView, Ids, State
 from raysim.strategies.hospital_clusters.chip import Chip
 from raysim.strategies.one_model.fedavg import FedAvg

@@ -17,7 +17,7 @@ from raysim.config.plugins import label
 from raysim.core.errors import ConfigError
 from raysim.experiment.curve import Curve, begin, curve_table, figures_of, read
 from raysim.report.plots.curve import curves
-from raysim.storage.results import hospitals_table
+from raysim.storage.run_tables import hospitals_table
 from raysim.strategies.one_model.fedavg import FedAvg
 from tests.conftest import MakeFederation, play
 

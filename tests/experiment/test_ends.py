@@ -128,7 +128,7 @@ def program(folder: Path, text: str) -> Done:
         ("run", "raysim.config.reading"),
         ("run", "pandas._libs.lib"),
         ("run", "raysim.experiment.runs"),
-        ("run", "raysim.experiment.comparison"),
+        ("run", "raysim.experiment.run_page"),
         ("curve", "matplotlib.figure"),
         ("curve", "raysim.report.plots.curve"),
     ],

@@ -20,7 +20,7 @@ from mlflow.tracking import MlflowClient
 from safetensors.numpy import load_file
 
 from raysim.experiment.entries import folder_of
-from raysim.storage.results import hospitals_table
+from raysim.storage.run_tables import hospitals_table
 from raysim.strategies.hospital_clusters.fedsoft import FedSoft
 from raysim.strategies.one_model.fedavg import FedAvg
 from raysim.strategies.references.local import Local

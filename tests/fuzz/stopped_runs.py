@@ -20,7 +20,7 @@ from tests.fuzz.command import answer
 
 def stopped(folder: Path, *, compare: bool) -> None:
     """A run (or comparison) in ``folder / "out"`` that was stopped before it wrote its last results, and ``whole``."""
-    from raysim.experiment import comparison
+    from raysim.experiment import run_page
 
     tree = copy.deepcopy(TREE) | {"checkpoint": {"every": 1}, "strategy": {"name": "chip", "clusters": 2}}
     tree["training"]["rounds"] = 3
@@ -29,7 +29,7 @@ def stopped(folder: Path, *, compare: bool) -> None:
     command = "compare" if compare else "run"
     ended = answer([command, "c.yaml", "--in-process", "--out", "whole"], folder)
     assert ended.code == 0, ended
-    write, pages = comparison.write_run_page, []
+    write, pages = run_page.write_run_page, []
 
     def interrupted(*arguments: Any, **keywords: Any) -> Any:
         pages.append(None)
@@ -37,11 +37,11 @@ def stopped(folder: Path, *, compare: bool) -> None:
             raise KeyboardInterrupt
         return write(*arguments, **keywords)
 
-    comparison.write_run_page = interrupted  # type: ignore[assignment]
+    run_page.write_run_page = interrupted  # type: ignore[assignment]
     try:
         ended = answer([command, "c.yaml", "--in-process", "--out", "out"], folder)
     finally:
-        comparison.write_run_page = write
+        run_page.write_run_page = write
     assert ended.code == 130, ended
 
 

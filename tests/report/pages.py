@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 
 from raysim.metrics.equity import equity
-from raysim.report.pages import page
+from raysim.report.pages.rendering import Provenance
 
 HOSTILE = "St. <b>Bold</b> & \"Sons\" <script>alert('x')</script>"
 SERVED = {
@@ -48,7 +48,7 @@ def frames(seeds: int = 3, hospitals: int = 40) -> tuple[pd.DataFrame, pd.DataFr
     return pd.DataFrame(per_seed), pd.concat(by_hospital, ignore_index=True), pd.concat(by_round, ignore_index=True)
 
 
-PROVENANCE = page.Provenance(
+PROVENANCE = Provenance(
     data="synthetic <mortality>",
     fingerprint="8c1f6a0b2d93",
     hospitals=40,

@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from raysim.experiment import comparison
+from raysim.experiment.run_page import tracked_at
 from raysim.metrics.labels import CLASSIFICATION
 from raysim.report import naming, svg, tables
 from raysim.report.figures import models as figures
@@ -121,12 +121,10 @@ def test_gains_are_counted_by_hand() -> None:
 
 
 def test_where_runs_are_looked_at_in_mlflow() -> None:
-    assert comparison._tracked({"uri": "http://host:5000"}) == [("MLflow", "http://host:5000")]
-    assert comparison._tracked({"uri": "sqlite:///my runs.db"}) == [
-        ("MLflow: raysim ui --uri 'sqlite:///my runs.db'", "")
-    ]
+    assert tracked_at({"uri": "http://host:5000"}) == [("MLflow", "http://host:5000")]
+    assert tracked_at({"uri": "sqlite:///my runs.db"}) == [("MLflow: raysim ui --uri 'sqlite:///my runs.db'", "")]
     for nowhere in ("none", "http://me:secret@host", ""):
-        assert comparison._tracked({"uri": nowhere}) == []
+        assert tracked_at({"uri": nowhere}) == []
 
 
 def test_the_evidence_says_how_few_events_there_are() -> None:

@@ -17,7 +17,8 @@ from raysim.data import fitted
 from raysim.engine.job import Job, Outcome
 from raysim.serving.predictor import Predictor
 from raysim.storage.manifest import Manifest
-from raysim.storage.results import predictions_table, split_pieces, split_table, write_run
+from raysim.storage.results import write_run
+from raysim.storage.run_tables import predictions_table, split_pieces, split_table
 from raysim.storage.served import coefficients, read_served, served
 from raysim.strategies.base import OWN, Strategy
 from raysim.strategies.hospital_clusters.fedsoft import FedSoft

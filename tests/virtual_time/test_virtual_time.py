@@ -18,7 +18,7 @@ from raysim.engine.job import Round
 from raysim.engine.timing import Reached, figures, reached
 from raysim.metrics.labels import CLASSIFICATION
 from raysim.report.sections.virtual_time import averaged
-from raysim.storage.results import rounds_table
+from raysim.storage.run_tables import rounds_table
 from raysim.strategies.one_model.fedavg import FedAvg
 from tests.conftest import MakeFederation, play
 from tests.virtual_time.unreliable import CONFIG, SIZES, system

@@ -12,7 +12,7 @@ import numpy as np
 
 from raysim.report import svg
 from raysim.report.pages.contents import Cell, Row
-from raysim.report.pages.page import render
+from raysim.report.pages.rendering import render
 from raysim.tune.choice import Choice
 from raysim.tune.drawn import Importances
 from raysim.tune.page.figures import figures, student, title

@@ -316,7 +316,7 @@ def _federation_figures(rows: pd.DataFrame) -> dict[str, Any]:
 
 
 def _write(experiment: Experiment, result: Audit) -> Path:
-    from raysim.experiment.comparison import page_provenance
+    from raysim.experiment.run_page import page_provenance
     from raysim.report.pages.audit import audit_page
     from raysim.storage.manifest import Manifest
     from raysim.storage.results import write_config

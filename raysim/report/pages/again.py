@@ -12,7 +12,8 @@ from jinja2 import TemplateError
 from raysim.core import bounded
 from raysim.core.errors import ConfigError, nearest
 from raysim.core.package import __version__
-from raysim.report.pages.page import Page, hospital_page
+from raysim.report.pages.page import hospital_page
+from raysim.report.pages.rendering import Page
 from raysim.storage.atomic import replacing
 
 FILE = "report.json"

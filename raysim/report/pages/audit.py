@@ -10,7 +10,7 @@ import pandas as pd
 
 from raysim.report import svg
 from raysim.report.naming import minus
-from raysim.report.pages.page import Provenance, render
+from raysim.report.pages.rendering import Provenance, render
 from raysim.report.svg import PANEL, Style
 
 TITLES = {"loss_threshold": "Loss threshold", "lira": "LiRA"}

@@ -26,7 +26,7 @@ ROW = 11.0
 
 def attributes(per_seed: pd.DataFrame) -> list[str]:
     """The attributes by which patients were grouped, from the columns of
-    :func:`raysim.experiment.comparison.per_seed`."""
+    :func:`raysim.experiment.stacked_tables.per_seed`."""
     return [name.removesuffix("_gap_within") for name in per_seed.columns if name.endswith("_gap_within")]
 
 

@@ -14,7 +14,7 @@ from raysim.data.federation import Federation, write
 from raysim.engine.checks.job_checks import check_job
 from raysim.engine.job import Outcome
 from raysim.engine.messages import ModelSpec
-from raysim.storage.results import hospitals_table
+from raysim.storage.run_tables import hospitals_table
 from raysim.strategies.base import Strategy
 from raysim.strategies.coalitions.cs_rcfl import CsRcfl
 from raysim.strategies.coalitions.robust.questions import RadiusRule

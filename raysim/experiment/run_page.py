@@ -1,0 +1,105 @@
+"""The page of a run, and what every page of an experiment has: where it is written, what was run, where MLflow is."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from urllib.parse import quote
+
+import numpy as np
+
+from raysim.config import plugins
+from raysim.config.schema import Config
+from raysim.core.plain_yaml import dumped
+from raysim.data.federation import PARTS, Federation
+from raysim.engine.job import Result
+from raysim.experiment.stacked_tables import for_plots, per_hospital, per_round, per_seed
+from raysim.report.hospital import clinical
+from raysim.report.judgement import noise
+from raysim.report.pages.page import run_page
+from raysim.report.pages.rendering import Page, Provenance
+from raysim.report.sections import attacks, privacy, training
+from raysim.storage.manifest import Manifest
+from raysim.storage.results import provenance
+from raysim.tracking.stores import NOWHERE
+
+PAGE = "report.html"
+
+
+def write_run_page(
+    out: Manifest, result: Result, frozen: Mapping[str, object], config: Config, whole: Path | None = None
+) -> None:
+    """Write the ``report.html`` of a run of ``config``, which is written as ``frozen``; ``whole`` is the folder of the
+    experiment that it is a part of, if it is one.
+    """
+    part, counted = config.evaluation.part, not config.hides_sizes
+    back = [("all runs together", quote(Path(os.path.relpath(whole / PAGE, out.folder)).as_posix()))] if whole else []
+    page = run_page(
+        f"{result.title or result.label}, seed {result.seed}",
+        per_seed([result]),
+        page_provenance(frozen, {result.seed: result.federation}, "raysim run config.yaml", counted=counted),
+        hospitals=for_plots(per_hospital([result], part), part),
+        rounds=per_round([result]),
+        further=[*training.drawn([result]), *clinical.drawn(clinical.of_run(result.label, result.folder), part)],
+        training=training.of_run(result),
+        privacy=privacy.of_run(result),
+        attack=attacks.of_run(result),
+        sizes=sizes_said(result),
+        part=part,
+        result=result,
+        links=[*back, *tracked_at(frozen.get("tracking"))],
+    )
+    write_page(out, page)
+
+
+def write_page(out: Manifest, page: Page) -> None:
+    """``report.html``, and in ``report.json`` what ``raysim report`` writes it from again."""
+    out.text(PAGE, page.html())
+    out.text("report.json", page.json())
+
+
+def sizes_said(result: Result) -> dict[str, str]:
+    """For each model whose dependence on hospitals' size has an interval, what is to be said of it."""
+    slopes = {
+        model: noise.slope_of(sums, result.outcome.stays(result.federation, model).tolist())
+        for model, sums in result.outcome.pairs.items()
+    }
+    return {model: noise.size_sentence(slope) for model, slope in slopes.items() if np.isfinite(slope.low)}
+
+
+def page_provenance(
+    frozen: Mapping[str, object], federations: Mapping[int, Federation], command: str, *, counted: bool
+) -> Provenance:
+    """From the data of each seed: what is told of it is that of the first seed, and named so where others differ.
+
+    Where rows are not to be ``counted``, nothing is said of how many there are.
+    """
+    data, (first, federation) = frozen["data"], next(iter(federations.items()))
+    one = len({federation.fingerprint for federation in federations.values()}) == 1
+    return Provenance(
+        data=str(data["source"]) if isinstance(data, Mapping) else "",
+        fingerprint=federation.fingerprint,
+        hospitals=len(federation.hospitals),
+        rows={part: int(federation.sizes(part).sum()) for part in PARTS if counted},
+        seeds=sorted(federations),
+        versions=provenance(federation)["versions"],
+        config=dumped(frozen),
+        command=command,
+        notes=federation.notes if counted else (),
+        of_seed=None if one else first,
+        date=time.strftime("%Y-%m-%d"),
+        origin=plugins.origin(str(data["source"])) if isinstance(data, Mapping) and data.get("source") else "",
+    )
+
+
+def tracked_at(tracking: object) -> list[tuple[str, str]]:
+    """How runs are looked at in MLflow: the address of a server, or without one the command, which has no address."""
+    uri = str(tracking.get("uri") or "") if isinstance(tracking, Mapping) else ""
+    if uri in ("", NOWHERE) or "@" in uri:  # a password stays with whoever gave it
+        return []
+    if uri.startswith(("http:", "https:")):
+        return [("MLflow", uri)]
+    return [(f"MLflow: raysim ui --uri {shlex.quote(uri)}", "")]

@@ -1,0 +1,103 @@
+"""The tables of a comparison: those of its runs, one below another, and the row of each strategy and model."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pandas as pd
+
+from raysim.engine.job import Result
+from raysim.report import tables
+from raysim.storage.manifest import Manifest
+from raysim.storage.results import traffic
+from raysim.storage.run_tables import hospitals_table, split_table
+
+DIFFERENCES = {"mean": "difference", "std": "difference_std", "low": "low", "high": "high"}
+"""How ``comparison.csv`` calls a column of :func:`tables.differences`, behind the name of its figure."""
+
+
+def per_seed(results: Sequence[Result]) -> pd.DataFrame:
+    """A row a strategy, model served and seed: every federation-level metric, seconds, bytes of set-up and rounds."""
+    return pd.DataFrame(
+        {
+            "strategy": result.label,
+            "model": model,
+            "seed": result.seed,
+            "yardstick": result.yardstick,
+            **metrics,
+            "seconds": result.outcome.seconds,
+            **traffic(result.outcome),
+        }
+        for result in results
+        for model, metrics in result.outcome.metrics.items()
+    )
+
+
+def per_round(results: Sequence[Result]) -> pd.DataFrame:
+    """A row a strategy, model served, seed and round that was evaluated: its federation-level metrics."""
+    return pd.DataFrame(
+        {"strategy": result.label, "model": model, "seed": result.seed, "round": row.round, **metrics}
+        for result in results
+        for row in result.outcome.rounds
+        for model, metrics in row.metrics.items()
+    )
+
+
+def per_hospital(results: Sequence[Result], part: str) -> pd.DataFrame:
+    """The hospitals' tables of all runs, with ``strategy`` and ``seed`` in front."""
+    stacked = []
+    for result in results:
+        table = hospitals_table(result.federation, result.outcome, part)
+        table.insert(0, "strategy", result.label)
+        table.insert(1, "seed", result.seed)
+        stacked.append(table)
+    return pd.concat(stacked, ignore_index=True)
+
+
+def splits(results: Sequence[Result]) -> pd.DataFrame:
+    """``split.csv`` of a comparison: the split of each seed, which stands in front."""
+    stacked = []
+    for seed, federation in {result.seed: result.federation for result in results}.items():
+        table = split_table(federation)
+        table.insert(0, "seed", seed)
+        stacked.append(table)
+    return pd.concat(stacked, ignore_index=True)
+
+
+def stacked_files(results: Sequence[Result], name: str) -> pd.DataFrame | None:
+    """The tables ``name`` in the folders of all runs, with ``strategy`` and ``seed`` in front; None where none has."""
+    stacked = []
+    for result in results:
+        if name in Manifest.read(result.folder):
+            table = tables.read_csv(result.folder / name)
+            table.insert(0, "strategy", result.label)
+            table.insert(1, "seed", result.seed)
+            stacked.append(table)
+    return pd.concat(stacked, ignore_index=True) if stacked else None
+
+
+def comparison_table(frame: pd.DataFrame, differences: pd.DataFrame, *, folds: bool = False) -> pd.DataFrame:
+    """``comparison.csv``: a row a strategy and model, from :func:`per_seed` and the ``differences`` in it.
+
+    Each metric has its mean over seeds and ``_std`` (ddof 1). ``<metric>_difference`` (and its ``_std``) is the paired
+    difference against the reference, ``_low`` and ``_high`` its 95 % interval (:func:`tables.differences`).
+    Where seeds are ``folds`` of a cross-validation, ``_margin`` is half the width of a mean's 95 % interval over them.
+    """
+    table = tables.comparison(frame)
+    others = frame.columns.difference([*table.columns, "seed", "yardstick"], sort=False)
+    groups = frame.groupby(tables.KEYS, sort=False)[list(others)]
+    wide = differences.pivot(index=tables.KEYS, columns="figure", values=list(DIFFERENCES))
+    pairs = [(str(name), str(figure)) for name, figure in wide.columns.to_frame(index=False).to_numpy()]
+    wide.columns = pd.Index([f"{figure}_{DIFFERENCES[name]}" for name, figure in pairs])
+    wide = wide.dropna(axis=1, how="all")
+    table = (
+        table.join(groups.mean(), on=tables.KEYS)
+        .join(groups.std(ddof=1).add_suffix("_std"), on=tables.KEYS)
+        .join(wide, on=tables.KEYS)
+    )
+    return table.join(tables.margins(frame).add_suffix("_margin"), on=tables.KEYS) if folds else table
+
+
+def for_plots(hospitals: pd.DataFrame, part: str) -> pd.DataFrame:
+    """With the columns that plots and intervals read, whichever part was evaluated."""
+    return hospitals.rename(columns={"n_total": "stays", f"n_{part}": "n_test", f"events_{part}": "events_test"})
