@@ -77,6 +77,17 @@ def test_worked_figures_at_thresholds():
     assert by_name["observed_over_expected", None].value[0] == pytest.approx(0.8620689655, abs=2e-3)
 
 
+@pytest.mark.parametrize("probability", [0.2, 0.5, 0.9])
+def test_the_interval_of_net_benefit_is_that_of_a_mean_of_rows(probability):
+    """A true positive brings 1, a false one costs the odds, another row brings nothing."""
+    odds = probability / (1 - probability)
+    of_rows = np.repeat([1.0, -odds, 0.0], [3, 2, 5])
+    reach = 1.959963984540054 * of_rows.std() / np.sqrt(10)
+    gain = net_benefit(Counts(3, 2, 1, 4), probability)
+    expected = (of_rows.mean(), of_rows.mean() - reach, of_rows.mean() + reach, 0.4 - 0.6 * odds)
+    assert gain == pytest.approx(expected, rel=1e-12)
+
+
 def test_the_thresholds_of_curves():
     assert CURVE.tolist() == [k / 100 for k in range(1, 100)]
     assert HOSPITAL_CURVE.tolist() == [k / 100 for k in range(5, 100, 5)]
@@ -177,6 +188,17 @@ def test_sensitivity_at_a_specificity_and_the_reverse_by_hand():
     assert by_name["sensitivity_at_specificity"].undefined.tolist() == ["no event", ""]
     assert by_name["specificity_at_sensitivity"].value.tolist() == pytest.approx([2 / 4, 0 / 2])
     assert by_name["sensitivity_at_specificity"].high[1] == pytest.approx(float(clopper_pearson(3, 5).high))
+
+
+def test_a_threshold_is_chosen_on_validation_rows_where_there_are_any():
+    """On five rows of each class: by validation from 3 and 1 on, by the rows themselves from 0 and -2 on."""
+    y = np.repeat([0, 1], 5)
+    z = np.array([-4.0, -3, -2, -1, 0, -3, -2, -1, 0, 1])
+    counts, validation = score_counts(z, y, [0, 10]), score_counts(z + 3, y, [0, 10])
+    for given, first, second, same in ((None, 0, -2, True), (validation, 3, 1, False)):
+        points = operating_points(counts, given, 0.8, 0.8)
+        assert [point.threshold for point in points] == pytest.approx(expit([first, second]), abs=0.002)
+        assert [point.same_rows for point in points] == [same, same]
 
 
 @pytest.mark.parametrize("wanted", [0.5, 0.8, 0.95])

@@ -24,14 +24,17 @@ def test_of_one_seed_it_is_the_bootstrap_of_hospitals():
     assert worst_decile_difference(a, b, ROWS, np.random.default_rng(3), draws=500) == pytest.approx(alone)
 
 
-def test_seeds_that_move_all_hospitals_widen_it_by_their_own_variance():
-    """Shifts of 0, .03 and .06: their mean has the variance .0009 / 3, t with 2 degrees of freedom is 4.302653."""
-    a, b = values(1), values(2)
-    shifts = np.array([0.0, 0.03, 0.06])[:, None]
-    low, high = worst_decile_difference(a + shifts, [b] * 3, [ROWS] * 3, np.random.default_rng(3), draws=500)
+@pytest.mark.parametrize(
+    ("shifts", "t", "variance"), [([0.0, 0.03, 0.06], 4.302653, 0.0009 / 3), ([0.0, 0.06], 12.706205, 0.0018 / 2)]
+)
+def test_seeds_that_move_all_hospitals_widen_it_by_their_own_variance(shifts, t, variance):
+    """The variance is that of the shifts' mean, and t has a degree of freedom less than there are seeds."""
+    a, b, seeds = values(1), values(2), len(shifts)
+    moved = a + np.array(shifts)[:, None]
+    low, high = worst_decile_difference(moved, [b] * seeds, [ROWS] * seeds, np.random.default_rng(3), draws=500)
     still = paired_interval(a, b, ROWS, np.random.default_rng(3), figure="worst_decile", draws=500)
     point = float(np.sort(a)[:4].mean() - np.sort(b)[:4].mean())
-    reach = 4.302653**2 * 0.0009 / 3
+    reach = t**2 * variance
     assert low == pytest.approx(point + 0.03 - np.sqrt((point - still[0]) ** 2 + reach), abs=1e-6)
     assert high == pytest.approx(point + 0.03 + np.sqrt((still[1] - point) ** 2 + reach), abs=1e-6)
 

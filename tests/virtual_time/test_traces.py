@@ -49,6 +49,15 @@ def test_the_server_waits_until_enough_are_there_and_traces_repeat(federation, t
             play(federation, strategy, rounds=300, system=system(**here))
 
 
+def test_a_server_waits_in_vain_once_more_for_each_moment_at_which_somebody_comes(federation, tmp_path, monkeypatch):
+    """Three come each 40 s, one after the other, and never are two there: the sixth wait begins as h1 has come again."""
+    monkeypatch.setattr("raysim.virtual_time.scheduling.WAITS", 2)
+    path = trace(tmp_path, "h0,5,10", "h1,15,20", "h2,25,30", "h3,,", "h4,,", "h5,,")
+    here = system(trace=str(path), trace_period=40, rows_per_second=1000.0, rounds={"minimum_cohort": 2})
+    with pytest.raises(ConfigError, match=r"^system: fewer than 2 hospitals are there, 6 times in a row until 55 s; "):
+        play(federation, FedAvg(), rounds=1, system=here)
+
+
 def test_no_strategy_is_asked_for_a_cohort_while_nobody_with_rows_is_there(federate, tmp_path):
     """At first the hospital without rows is there alone; the other comes at 10 and takes 5 rows at 1 a second."""
 
