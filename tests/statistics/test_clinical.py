@@ -330,6 +330,22 @@ def test_the_floor_of_shares_is_that_of_equally_served_hospitals():
     assert equity.p == 1 / 201
 
 
+def test_chance_is_counted_in_units_of_each_hospitals_own_variance():
+    """Draw by draw, of hospitals of 5 to 40 rows: how often they differ from what is expected as much as these do."""
+    p, y, offsets = federation([30] * 4)
+    counts, by_name = measured(p, y, offsets)
+    of, right = np.array([5.0, 8, 20, 40]), np.array([2.0, 6, 15, 35])
+    figure = by_name["specificity", 0.5]._replace(value=right / of, of=of)
+    (equity,) = clinical_equity(counts, [figure], np.full(4, 30), rng())
+    common = 58 / 73
+    draws = rng().binomial(of.astype(int)[:, None], common, (4, 200)).T
+    distance = [((x - of * common) ** 2 / of).sum() for x in (right, *draws)]
+    assert equity.p == (1 + sum(other >= distance[0] for other in distance[1:])) / 201
+    assert 0.05 < equity.p < 0.5
+    assert equity.floor_std == pytest.approx(np.mean([np.std(x / of) for x in draws]))
+    assert equity.floor_worst_decile == pytest.approx(np.mean([(x / of).min() for x in draws]))
+
+
 def test_few_hospitals_have_no_floor():
     p, y, offsets = federation([30, 30])
     counts, by_name = measured(p, y, offsets)
