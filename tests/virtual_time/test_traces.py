@@ -50,7 +50,7 @@ def test_the_server_waits_until_enough_are_there_and_traces_repeat(federation, t
 
 
 def test_a_server_waits_in_vain_once_more_for_each_moment_at_which_somebody_comes(federation, tmp_path, monkeypatch):
-    """Three come each 40 s, one after the other, and never are two there: the sixth wait begins as h1 has come again."""
+    """Three come each 40 s, one after the other, never two at a time: the sixth wait begins with h1."""
     monkeypatch.setattr("raysim.virtual_time.scheduling.WAITS", 2)
     path = trace(tmp_path, "h0,5,10", "h1,15,20", "h2,25,30", "h3,,", "h4,,", "h5,,")
     here = system(trace=str(path), trace_period=40, rows_per_second=1000.0, rounds={"minimum_cohort": 2})
