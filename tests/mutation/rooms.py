@@ -25,6 +25,7 @@ EVERY_STATISTIC = ("statistics/test_numbers",)
 IDENTITIES = ("strategies/test_identities",)
 VIRTUAL_TIME = ("virtual_time/*", "strategies/asynchronous/test_fedasync", "strategies/asynchronous/test_fedbuff")
 PATIENT_CLUSTERS = (
+    "strategies/patient_clusters/test_centres",
     "strategies/patient_clusters/test_patient_clusters",
     "strategies/patient_clusters/test_patient_divisions",
     "strategies/patient_clusters/test_gaussian_mixtures",

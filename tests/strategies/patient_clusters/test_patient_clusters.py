@@ -1,4 +1,4 @@
-"""FedGMC, CBFL and k-FED: identity 17, small cases by hand, clusters that are there to be found, and bad input."""
+"""FedGMC, CBFL and k-FED: identity 17, clusters that are there to be found, what is told, and bad input."""
 
 from __future__ import annotations
 
@@ -6,29 +6,18 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
-from scipy.stats import multivariate_normal
-from sklearn.cluster import kmeans_plusplus
 
 from raysim.core.errors import ConfigError
 from raysim.core.streams import stream
 from raysim.data.federation import Federation
 from raysim.engine.job import Outcome
-from raysim.strategies.base import own_state
 from raysim.strategies.one_model.fedavg import FedAvg
 from raysim.strategies.one_model.fedprox import FedProx
 from raysim.strategies.patient_clusters.cbfl import Cbfl, MeanPatient
-from raysim.strategies.patient_clusters.cluster_models import (
-    PatientState,
-    most_likely_components,
-    nearest_centres,
-    numbers_to_try,
-)
 from raysim.strategies.patient_clusters.continuous import MoreThanTwoValues, ask_columns
 from raysim.strategies.patient_clusters.fedgmc import FedGmc
 from raysim.strategies.patient_clusters.gaussian_mixtures import LocalMixture, Mixture
-from raysim.strategies.patient_clusters.kfed import KFed, farthest_first, local_centres, server_centres
+from raysim.strategies.patient_clusters.kfed import KFed
 from raysim.strategies.selections.sampling import All, Uniform
 from tests.conftest import MakeFederation, play, store
 from tests.strategies.hospital_clusters.test_clust_psi import hospital, view_of
@@ -196,105 +185,7 @@ def test_virtual_patients_are_shared_out(how):
     np.testing.assert_allclose(points[:, 0], np.concatenate(expected))
 
 
-# --- Centres --------------------------------------------------------------------------------------------------------
-
-
-def test_cbfl_by_hand():
-    """Hospitals' means are 0, 1, 10, 11, 20, 21: three clusters with centres .5, 10.5, 20.5."""
-    rows = [[m - 1.0, m, m + 1.0] for m in (0, 1, 10, 11, 20, 21)]
-    view = view_of([hospital([2, 1], np.array(values)[:, None]) for values in rows])
-    state = own_state(Cbfl().setup(view), PatientState)
-    assert state.clusters.means[:, 0].tolist() == [0.5, 10.5, 20.5]
-    expected = np.zeros((6, 3), dtype=int)
-    expected[np.arange(6), [0, 0, 1, 1, 2, 2]] = 3
-    assert state.rows.tolist() == expected.tolist()
-    assert state.clusters.assign(np.array([[5.4], [5.6], [99]]), np.ones((3, 1), dtype=bool), 0).tolist() == [0, 1, 2]
-
-
-def test_farthest_first_by_hand():
-    points = np.array([[0.0], [1.0], [9.0], [10.0], [4.0]])
-    assert farthest_first(points, points[1:2], 4)[:, 0].tolist() == [1, 10, 4, 0]
-
-
-def test_kfed_starts_from_the_first_hospital_that_told_enough():
-    """Centres 0, 10 of hospital 1 and the farthest point, 30: Lloyd's means of {0, 1}, {10, 11}, {30}."""
-    by_hospital = [np.array([[30.0]]), np.array([[0.0], [10.0]]), np.array([[1.0], [11.0]])]
-    labels, centres = server_centres(by_hospital, 3)
-    assert centres[:, 0].tolist() == [0.5, 10.5, 30.0]
-    assert labels.tolist() == [2, 0, 1, 0, 1]
-    assert server_centres(by_hospital, 1)[1].tolist() == [[52 / 5]]
-    assert len(server_centres(by_hospital, 9)[1]) == 5, "no more clusters than centres"
-
-
-def test_kfed_local_centres_of_far_groups_are_their_means():
-    rng = np.random.default_rng(4)
-    middles = 100 * np.eye(4, 6)
-    rows = np.repeat(middles, 7, axis=0) + rng.normal(size=(28, 6))
-    centres = local_centres(rows, 4, np.random.default_rng(0))
-    expected = rows.reshape(4, 7, 6).mean(axis=1)
-    np.testing.assert_allclose(centres[centres.argmax(axis=1).argsort()], expected, rtol=1e-9, atol=1e-9)
-
-
-def local_centres_by_hand(rows: np.ndarray, clusters: int, seed: int) -> np.ndarray:
-    """Algorithm 1 in loops; the seeds of k-means++ are scikit-learn's, chosen among the projected rows."""
-    directions = np.linalg.eigh(rows.T @ rows)[1][:, ::-1][:, :clusters]
-    # The sign of a direction is free, and changes no distance; k-means++ draws by distances.
-    projected = rows @ directions
-    number = int(np.random.default_rng(seed).integers(2**31))
-    chosen = kmeans_plusplus(projected, clusters, random_state=number)[1]
-    centres = []
-    for r in chosen:
-        apart = {s: np.linalg.norm(projected - projected[s], axis=1) for s in chosen}
-        near = [i for i in range(len(rows)) if all(3 * apart[r][i] <= apart[s][i] for s in chosen if s != r)]
-        centres.append(rows[near].mean(axis=0) if near else rows[r])
-    now = np.stack(centres)
-    for _ in range(100):
-        nearest = np.linalg.norm(rows[:, None] - now, axis=2).argmin(axis=1)
-        now = np.stack([rows[nearest == k].mean(axis=0) if (nearest == k).any() else now[k] for k in range(clusters)])
-    return now
-
-
-def test_kfed_local_centres_by_hand():
-    """Rows without groups, where Lloyd's iterations end somewhere else for another start.
-
-    The scales of columns make the first two singular vectors no two columns, and not all that matters.
-    """
-    ends = set()
-    for seed in range(12):
-        rows = np.random.default_rng(seed).normal(size=(24, 4)) @ np.diag([2.0, 1.5, 1.3, 1.0]) + 0.5
-        expected = local_centres_by_hand(rows, 3, seed)
-        centres = local_centres(rows, 3, np.random.default_rng(seed))
-        np.testing.assert_allclose(centres, expected, atol=1e-9, err_msg=f"seed {seed}")
-        ends.add(centres.tobytes())
-    assert len(ends) == 12
-
-
-@given(st.integers(0, 9), st.integers(1, 4), st.integers(1, 5), st.integers(0, 10**6))
-@settings(deadline=None, max_examples=30)
-def test_kfed_local_centres_of_any_rows(n, d, clusters, seed):
-    rows = np.random.default_rng(seed).integers(0, 3, size=(n, d)).astype(float)
-    centres = local_centres(rows, clusters, np.random.default_rng(seed))
-    assert centres.shape[1] == d
-    assert len(centres) == (n if n <= clusters else min(clusters, len(np.unique(rows, axis=0))))
-    assert np.isfinite(centres).all()
-
-
 # --- Patients of clusters without training rows -----------------------------------------------------------------------
-
-
-def test_patients_of_an_untrained_cluster_go_to_the_next_most_likely():
-    centres = nearest_centres(np.arange(1), np.array([[0.0], [10.0], [14.0]]))
-    X, observed = np.array([[1.0], [11.0], [13.5], [4.0]]), np.ones((4, 1), dtype=bool)
-    assert centres.assign(X, observed, 0).tolist() == [0, 1, 2, 0]
-    left = centres.only(np.array([0, 2]))
-    assert left.assign(X, observed, 0).tolist() == [0, 1, 1, 0]
-    mixture = Mixture(np.array([0.5, 0.3, 0.2]), np.array([[0.0], [5.0], [9.0]]), np.array([[[1.0]], [[4.0]], [[9.0]]]))
-    likely = most_likely_components(np.arange(1), mixture)
-    densities = [w * multivariate_normal(m, c).pdf(X[:, 0]) for w, m, c in zip(
-        mixture.weights, mixture.means, mixture.covariances, strict=True)]  # fmt: skip
-    assert likely.assign(X, observed, 0).tolist() == np.stack(densities).argmax(axis=0).tolist()
-    left = likely.only(np.array([1, 2]))
-    assert left.assign(X, observed, 0).tolist() == np.stack(densities[1:]).argmax(axis=0).tolist()
 
 
 def test_a_cluster_without_training_rows_is_left_out(tmp_path):
@@ -365,30 +256,6 @@ def test_few_hospitals(method, sizes, federate):
 def test_impossible_settings_are_refused_by_name(method, bad):
     with pytest.raises(ValueError, match=f"^{next(iter(bad))}: "):
         method(**bad)
-
-
-def test_the_server_searches_among_three_to_eight_clusters_and_fewer_than_points():
-    tried = {points: list(numbers_to_try(None, points)) for points in (1, 2, 3, 4, 5, 9, 10)}
-    assert tried == {
-        1: [1],
-        2: [1],
-        3: [2],
-        4: [3],
-        5: [3, 4],
-        9: [3, 4, 5, 6, 7, 8],
-        10: [3, 4, 5, 6, 7, 8],
-    }
-    assert list(numbers_to_try(7, 3)) == [7]
-
-
-def test_rows_that_are_alike_are_centres_once():
-    rows = np.array([[0.0, 1.0, 5.0], [2.0, 3.0, 4.0], [0.0, 1.0, 5.0], [1.0, 0.0, 0.0]] * 2)
-    sent = local_centres(rows, 4, np.random.default_rng(0))
-    assert sent.tolist() == [[0.0, 1.0, 5.0], [1.0, 0.0, 0.0], [2.0, 3.0, 4.0]]
-    assert local_centres(rows[:3], 3, np.random.default_rng(0)).tolist() == rows[:3].tolist()
-    labels, centres = server_centres([sent[:2], sent[:2], sent[1:]], 4)
-    assert (labels[:4].tolist(), len(centres)) == ([*labels[:2].tolist()] * 2, 3)
-    np.testing.assert_allclose(centres[np.lexsort(centres.round(9).T[::-1])], sent, rtol=0, atol=1e-12)
 
 
 def test_all_columns_that_hold_values_or_those_of_more_than_two():
