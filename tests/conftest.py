@@ -60,8 +60,8 @@ MLP = ModelSpec("mlp", None, {"hidden": [6]}, "default")
 RAY = contextlib.ExitStack()
 """What ends with the shared Ray."""
 
-WORKERS = tuple(dict.fromkeys([*OF_RUNS, *OF_TRIALS]))
-"""What workers of the shared Ray need, which are forks of one process."""
+WORKERS = tuple(dict.fromkeys([*OF_RUNS, *OF_TRIALS, "sklearn.cluster"]))
+"""What workers of the shared Ray need, which are forks of one process: with what strategies need that cluster."""
 
 
 def shared_ray(group: str) -> list[pytest.MarkDecorator]:

@@ -6,6 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from raysim.study import predictors as study_predictors
 from raysim.study.predictors import ALL, held_out, importances, predictors, r_squared
 
 ALPHAS = np.geomspace(0.05, 50, 8)
@@ -84,6 +85,14 @@ def test_the_linear_figures_are_those_of_ridge_regression_written_out(study_rows
     assert figures["r2_alone"] == pytest.approx(expected, rel=1e-9)
 
 
+@pytest.fixture
+def linear_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of all models the one that is fitted at once."""
+    linear = predictors()["linear"]
+    monkeypatch.setattr(study_predictors, "predictors", lambda: {"linear": linear})
+
+
+@pytest.mark.usefixtures("linear_alone")
 def test_the_target_may_be_alpha_itself(study_rows):
     """``telling`` is linear in ln alpha, so that a line tells alpha itself worse."""
     ten = study_rows[study_rows["clients"] == 10]
@@ -93,6 +102,7 @@ def test_the_target_may_be_alpha_itself(study_rows):
     assert log["linear"] > 0.95 > plain["linear"]
 
 
+@pytest.mark.usefixtures("linear_alone")
 def test_a_number_of_clients_with_one_feasible_alpha_is_only_part_of_all(study_rows):
     few = study_rows[(study_rows["clients"] == 10) & (study_rows["alpha"] < 1) | (study_rows["alpha"] == ALPHAS[-1])]
     assert set(importances(few, ["telling"], "log_alpha")["clients"]) == {ALL, 10}
