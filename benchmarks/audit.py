@@ -68,7 +68,7 @@ def no_clip() -> Iterator[None]:
 @contextlib.contextmanager
 def noise_times(factor: float) -> Iterator[None]:
     """All noise is so many times as strong."""
-    drawn, of_steps = noise.normals, noise.Normals
+    drawn, of_steps = noise.normals, noise.StepNormals
 
     def weak(*where: Any) -> Callable[[int, int], Any]:
         strong = of_steps(*where)

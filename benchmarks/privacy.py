@@ -24,7 +24,8 @@ from typing import Any
 import numpy as np
 from threadpoolctl import threadpool_limits
 
-from raysim.core.streams import Streams, stream
+from raysim.core.streams import stream
+from raysim.privacy.noise import StepNormals
 from raysim.training.base import Optimizer, Task
 from raysim.training.models import build_model
 from raysim.training.private import Coins, PrivateSteps
@@ -61,25 +62,26 @@ def own(name: str, options: dict[str, Any], X: np.ndarray, y: np.ndarray) -> dic
     task = Task(X, y, start, (), 1, 0.1, lambda epoch: stream(0, "batch", epoch))
     optimizer = Optimizer("sgd", 0.1, BATCH)
 
-    normals = Streams(0, "dp_noise")
-
     def draw() -> Coins:
         return Coins(stream(0, "dp_batch"), ROWS, BATCH / ROWS, STEPS, None)
 
-    coins = draw()
+    coins, order = draw(), stream(0, "batch", 0).permutation(ROWS).reshape(STEPS, BATCH)
     batches = [coins(step) for step in range(STEPS)]
-    clip = PrivateSteps(
+    normals = StepNormals("seeded", STEPS, 0, "dp_noise")
+    same = PrivateSteps(
         patient=None,
         divisor=BATCH,
         steps=STEPS,
         clip=1.0,
         multiplier=0.0,
-        batch=lambda step: batches[step],
-        noise=lambda step, size: normals.at(step).standard_normal(size),
+        batch=lambda step: order[step],
+        noise=normals,
     )
+    clip = replace(same, batch=lambda step: batches[step])
     noise = replace(clip, multiplier=1.0)
     return {
         "plain": lambda: model.train([task], optimizer),
+        "clip, same batches": lambda: model.train([replace(task, private=same)], optimizer),
         "clip": lambda: model.train([replace(task, private=clip)], optimizer),
         "clip and noise": lambda: model.train([replace(task, private=noise)], optimizer),
         "coins": draw,

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 
 class _Key(ISeedSequence):
-    """Gives Philox its key as it is: ``Philox(key=...)`` would first ask the system for entropy that it never uses."""
+    """Gives a bit generator its key as it is: ``key=...`` would first ask the system for entropy that it never uses."""
 
     __slots__ = ("_words",)
 
@@ -25,7 +25,7 @@ class _Key(ISeedSequence):
         self._words = np.frombuffer(digest, "<u8")
 
     def generate_state(self, n_words: int, dtype: Any = np.uint32) -> NDArray[Any]:
-        """The 128 bits, as the two words of 64 bits that Philox asks for."""
+        """All bits, as the words of 64 bits that the generator asks for."""
         return self._words
 
 
@@ -36,6 +36,11 @@ def stream(seed: int, purpose: str, *key: int) -> np.random.Generator:
     """
     # Its stub knows no seed sequences but numpy's own.
     return np.random.Generator(np.random.Philox(_Key(_digest(seed, purpose, key))))  # type: ignore[arg-type]
+
+
+def quick_stream(seed: int, purpose: str, *key: int) -> np.random.Generator:
+    """Likewise (SFC64, keyed by 192 bits), for many numbers: it makes them in half the time."""
+    return np.random.Generator(np.random.SFC64(_Key(_digest(seed, purpose, key, 24))))  # type: ignore[arg-type]
 
 
 class Streams:
@@ -57,10 +62,10 @@ class Streams:
         return self._generator
 
 
-def _digest(seed: int, purpose: str, key: tuple[int, ...]) -> bytes:
-    """The 128 bits of a stream."""
+def _digest(seed: int, purpose: str, key: tuple[int, ...], size: int = 16) -> bytes:
+    """The key of a stream, so many bytes."""
     packed = struct.pack(f"<{len(key) + 1}q", seed, *key)
     keyed = purpose.encode()
     if len(keyed) > hashlib.blake2b.MAX_KEY_SIZE:
         keyed = hashlib.blake2b(keyed).digest()
-    return hashlib.blake2b(packed, digest_size=16, key=keyed).digest()
+    return hashlib.blake2b(packed, digest_size=size, key=keyed).digest()

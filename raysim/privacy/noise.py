@@ -9,12 +9,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from raysim.core.exact import FRACTION_BITS
-from raysim.core.streams import Streams, stream
+from raysim.core.streams import quick_stream, stream
 
 Floats = NDArray[np.float64]
 
 Origin = Literal["seeded", "system"]
 """Where noise comes from."""
+
+TOGETHER = 2**13
+"""Numbers for several steps are drawn at once, up to so many."""
 
 
 def normals(origin: Origin, size: tuple[int, ...], seed: int, purpose: str, *key: int) -> Floats:
@@ -28,20 +31,48 @@ def normals(origin: Origin, size: tuple[int, ...], seed: int, purpose: str, *key
     return normal
 
 
-class Normals:
-    """``Normals(origin, seed, purpose, *key)(step, size)`` is ``normals(origin, (size,), seed, purpose, *key, step)``,
-    quicker where it is asked for many steps.
+class StepNormals:
+    """Standard normal numbers for each of so many ``steps`` of a visit, from the same origins.
+
+    Seeded ones are in float32, by the polar form of G. E. P. Box, M. E. Muller: *A Note on the Generation of Random
+    Normal Deviates*, Ann. Math. Statist. 29, 1958. A pair of them is a point whose direction is uniform and whose
+    squared distance from 0 is twice an exponential number, and many points at once take numpy a third of the time that
+    as many ``standard_normal`` take.
     """
 
-    def __init__(self, origin: Origin, seed: int, purpose: str, *key: int) -> None:
+    def __init__(self, origin: Origin, steps: int, seed: int, purpose: str, *key: int) -> None:
         self._origin: Origin = origin
-        self._streams = Streams(seed, purpose, *key)
+        self._steps, self._seed, self._purpose, self._key = steps, seed, purpose, key
+        self._at: tuple[int, int] | None = None
+        self._squares, self._numbers = np.empty(0), np.empty((0, 0), np.float32)
 
-    def __call__(self, step: int, size: int) -> Floats:
-        """Standard normal numbers ``[size]``."""
-        if self._origin == "seeded":
-            return self._streams.at(step).standard_normal(size)
-        return normals(self._origin, (size,), 0, "")
+    def __call__(self, step: int, size: int) -> NDArray[np.floating]:
+        """Those of a step, ``[size]``: the same whichever steps were asked for before, and gone with the next call."""
+        if self._origin == "system":
+            return normals("system", (size,), self._seed, self._purpose)
+        together = max(1, min(self._steps, TOGETHER // size))
+        block, place = divmod(step, together)
+        if self._at != (block, size):
+            self._draw(quick_stream(self._seed, self._purpose, *self._key, block), together * size)
+            self._at = block, size
+        return self._numbers.reshape(-1)[place * size : (place + 1) * size]
+
+    def _draw(self, generator: np.random.Generator, count: int) -> None:
+        """Put ``count`` numbers into memory that is used again: new memory of this size would cost more than they."""
+        pairs = (count + 1) // 2
+        if len(self._squares) != pairs:
+            self._squares, self._numbers = np.empty(pairs), np.empty((2, pairs), np.float32)
+        squares, (x, y) = self._squares, self._numbers
+        generator.standard_exponential(out=squares)
+        generator.random(out=y, dtype=np.float32)
+        np.add(squares, squares, x, casting="same_kind")
+        np.sqrt(x, x)
+        np.multiply(y, np.float32(2 * np.pi), y)
+        cosines = squares.view(np.float32)[:pairs]
+        np.cos(y, cosines)
+        np.sin(y, y)
+        np.multiply(y, x, y)
+        np.multiply(x, cosines, x)
 
 
 def laplaces(origin: Origin, size: int, seed: int, purpose: str, *key: int) -> Floats:

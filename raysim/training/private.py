@@ -33,8 +33,8 @@ class PrivateSteps:
     """The deviation of the noise in clips."""
     batch: Callable[[int], NDArray[np.int64]]
     """``batch(step)``: the rows of the patients that a step has drawn, ascending."""
-    noise: Callable[[int, int], NDArray[np.float64]]
-    """``noise(step, P)``: a step's standard normal numbers ``[P]``."""
+    noise: Callable[[int, int], NDArray[np.floating]]
+    """``noise(step, P)``: a step's standard normal numbers ``[P]``, which may be gone when another's are asked for."""
     planted: NDArray[np.bool_] | None = None
     """An auditor's rows ``[n]``: what comes back to the first layer of them is a unit vector, and to others 0."""
 

@@ -6,7 +6,7 @@ from scipy import stats
 
 from raysim.core.exact import FRACTION_BITS
 from raysim.privacy import counting
-from raysim.privacy.noise import Normals, grid_units, laplaces, normals, with_rounding
+from raysim.privacy.noise import StepNormals, grid_units, laplaces, normals, with_rounding
 
 DRAWS = 100_000
 
@@ -48,10 +48,37 @@ def test_noise_is_rounded_to_the_nearest_step_of_the_grid():
     assert with_rounding(1.0, 9, 0.25) == 1.0 + 3 * step / 2 / 0.25
 
 
-def test_noise_step_by_step_is_that_of_each_step():
-    seeded = Normals("seeded", 7, "a purpose", 3)
-    for step in (0, 5, 2):
-        assert (seeded(step, 4) == normals("seeded", (4,), 7, "a purpose", 3, step)).all()
-    system = Normals("system", 7, "a purpose", 3)
+@pytest.mark.parametrize(("steps", "size"), [(1, 50_001), (5, 3), (9, 2000)])
+def test_noise_of_a_step_is_the_same_whichever_steps_were_asked_for_before(steps, size):
+    seeded, each = StepNormals("seeded", steps, 7, "a purpose", 3), {}
+    for step in range(steps):
+        each[step] = StepNormals("seeded", steps, 7, "a purpose", 3)(step, size).copy()
+    for step in [*reversed(range(steps)), *range(steps)]:
+        assert (seeded(step, size) == each[step]).all()
+        assert seeded(step, size).shape == (size,)
+    assert len({drawn.tobytes() for drawn in each.values()}) == steps
+    assert (StepNormals("seeded", steps, 7, "a purpose", 4)(0, size) != each[0]).any()
+    assert (StepNormals("seeded", steps, 8, "a purpose", 3)(0, size) != each[0]).any()
+
+
+def test_the_systems_noise_is_never_the_same():
+    system = StepNormals("system", 2, 7, "a purpose", 3)
     assert system(0, 4).shape == (4,)
     assert (system(0, 4) != system(0, 4)).all()
+
+
+def test_noise_of_steps_is_normal_far_out_and_its_numbers_know_nothing_of_each_other():
+    """A million of a large model's, and as many of a small one's: quantiles, moments and neighbours."""
+    large = np.concatenate([StepNormals("seeded", 20, 7, "a purpose")(step, 50_001).copy() for step in range(20)])
+    small = StepNormals("seeded", 10_000, 7, "another purpose")
+    for x in (large, np.concatenate([small(step, 100).copy() for step in range(10_000)])):
+        x = x.astype(np.float64)
+        chances = np.array([1e-5, 1e-4, 0.001, 0.01, 0.1, 0.25, 0.5])
+        for part in (x, -x):
+            below = (part[:, None] <= stats.norm.ppf(chances)).mean(axis=0)
+            assert (np.abs(below - chances) <= 5 * np.sqrt(chances * (1 - chances) / len(x))).all()
+        for power, (mean, variance) in {1: (0, 1), 2: (1, 2), 3: (0, 15), 4: (3, 96)}.items():
+            assert abs((x**power).mean() - mean) <= 5 * np.sqrt(variance / len(x))
+        for apart in (1, 2, 50, 100, 4050, 25_001):  # the two of a pair are half of what is drawn at once apart
+            for of in (lambda v: v, np.square):
+                assert abs(np.corrcoef(of(x[:-apart]), of(x[apart:]))[0, 1]) <= 5 / np.sqrt(len(x))

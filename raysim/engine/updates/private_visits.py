@@ -9,7 +9,7 @@ import numpy as np
 from raysim.config.sections.privacy import RowUnit
 from raysim.core.streams import stream
 from raysim.data.contribution import Contribution
-from raysim.privacy.noise import Normals, Origin, normals
+from raysim.privacy.noise import Origin, StepNormals, normals
 from raysim.strategies.base import Floats
 from raysim.training.base import Model, Task
 from raysim.training.kernels.clipped import Clippable, numbered
@@ -75,7 +75,7 @@ def with_private_steps(
         clip=release.clip,
         multiplier=float(release.multiplier[hospital]),
         batch=Coins(stream(seed, "dp_batch", round, hospital), contribution.patients, rate, count, patient),
-        noise=Normals(release.noise, seed, "dp_noise", round, hospital),
+        noise=StepNormals(release.noise, count, seed, "dp_noise", round, hospital),
     )
     if contribution.everything:
         return replace(task, private=steps)

@@ -104,8 +104,8 @@ def patient_lengths(layers: Sequence[Traced], patient: Patients) -> NDArray[Any]
 
 def factors(lengths: NDArray[Any], clip: float, dtype: np.dtype[Any]) -> NDArray[Any]:
     """What gradients of ``lengths [U]`` are multiplied by: 1 where they are short, 0 where they are not finite."""
-    shorter: NDArray[Any] = np.minimum(1.0, clip * (1.0 - MARGIN[dtype]) / lengths)  # the bits of short ones stay
-    shorter[~np.isfinite(lengths)] = 0.0
+    # The bits of short ones stay. What is not a number becomes 0.
+    shorter: NDArray[Any] = np.fmax(np.minimum(1.0, clip * (1.0 - MARGIN[dtype]) / lengths), 0.0)
     return shorter
 
 
@@ -169,6 +169,11 @@ class RowFactors:
         """Whether some patient has several rows."""
         return self._shared is not None
 
+    @property
+    def need_traces(self) -> bool:
+        """Whether more than the lengths of rows is needed."""
+        return self._shared is not None or self._planted is not None
+
     def shared(self, rows: NDArray[np.int64], low: int, high: int) -> NDArray[np.int64] | None:
         """The places in the batch ``rows[low:high]`` of those whose patient has others; None without any."""
         if self._shared is None:
@@ -184,13 +189,17 @@ class RowFactors:
         theirs = [Traced(layer.received[places], layer.returned[places]) for layer in layers]
         return factors(patient_lengths(theirs, patient), self._clip, self._dtype)[patient]
 
-    def __call__(self, layers: Sequence[Traced], rows: NDArray[np.int64]) -> NDArray[Any]:
-        """The factors ``[b]`` of a batch, from the trace of each layer, in which planted rows are put."""
-        if self._planted is not None:
-            planted = self._planted[rows]
-            for k, (_, returned) in enumerate(layers):
-                returned[planted] = 0.0 if k else returned.shape[1] ** -0.5
-        each = factors(np.sqrt(row_squares(layers)), self._clip, self._dtype)
+    def plant(self, layers: Sequence[Traced], rows: NDArray[np.int64]) -> None:
+        """Put an auditor's rows into the traces of a batch that begins with ``rows [b]``."""
+        if self._planted is None:
+            return
+        planted = np.flatnonzero(self._planted[rows])
+        for k, (_, returned) in enumerate(layers):
+            returned[planted] = 0.0 if k else returned.shape[1] ** -0.5
+
+    def __call__(self, squares: NDArray[Any], layers: Sequence[Traced], rows: NDArray[np.int64]) -> NDArray[Any]:
+        """The factors of a batch that begins with ``rows [b]``, from its traces and its rows' ``squares`` of norms."""
+        each = factors(np.sqrt(squares), self._clip, self._dtype)
         places = self.shared(rows, 0, len(rows))
         if places is not None:
             each[places] = self.of_shared(layers, rows, places)

@@ -10,22 +10,22 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from raysim.training.base import ContrastTerm, Layout, Model, Optimizer, Task, Vector
 from raysim.training.kernels.batches import visits
-from raysim.training.kernels.clipped import DenseLayers, RowFactors, Traced
-from raysim.training.kernels.contrast import add_gradient, directions
-from raysim.training.kernels.descent import BLAS, begin, end, largest, noise_of, one_by_one, softmax_residual
+from raysim.training.kernels.clipped import DenseLayers, Traced
+from raysim.training.kernels.contrast import directions
+from raysim.training.kernels.descent import begin, end, largest, noise_of, one_by_one, softmax_residual
+from raysim.training.kernels.mlp_clip import MlpClip, filled
+from raysim.training.kernels.mlp_passes import Layers, Passes
 from raysim.training.losses import LOG_LOSS, choose, residual, row_losses
 
 if TYPE_CHECKING:
     from torch import nn
-
-Layers = list[tuple[NDArray[Any], NDArray[Any]]]  # (weight [out, in], bias [out]) for each layer, the first one first
 
 
 @dataclass(frozen=True)
@@ -142,16 +142,16 @@ class MlpModel(DenseLayers):
 
     def train(self, tasks: Sequence[Task], optimizer: Optimizer) -> NDArray[Any]:
         """LocalSGD for each task in turn, ``[len(tasks), P]``."""
-        n, batch = largest(tasks, optimizer.batch_size)
-        buffer = np.empty((n, self._pairs[0][0]), self._dtype)
-        passes = _Passes([fan_out for _, fan_out in self._pairs], batch, self._dtype, self._loss)
+        n, _ = largest(tasks, optimizer.batch_size)
+        buffer = np.empty((filled(n), self._pairs[0][0]), self._dtype)
+        passes = Passes([fan_out for _, fan_out in self._pairs], self._dtype, self._loss)
 
         def descend(task: Task, theta: Vector) -> None:
             self._descend(task, optimizer, theta, buffer, passes)
 
         return one_by_one(tasks, self.layout.size, self._dtype, descend)
 
-    def _descend(self, task: Task, optimizer: Optimizer, theta: Vector, buffer: NDArray[Any], passes: _Passes) -> None:
+    def _descend(self, task: Task, optimizer: Optimizer, theta: Vector, buffer: NDArray[Any], passes: Passes) -> None:
         X = np.ascontiguousarray(task.X, self._dtype)
         y = task.y if self._loss == LOG_LOSS else task.y.astype(self._dtype)
         if self._pairs[-1][1] == 2:
@@ -162,28 +162,30 @@ class MlpModel(DenseLayers):
         weights = None if task.weights is None else task.weights.astype(self._dtype, copy=False)
         ordered = weights
         apart = None if task.contrast is None else self._apart(task.contrast, X)
-        v, private, factors, noise = apart, task.private, None, None
+        v, private, clip, noise = apart, task.private, None, None
         if private is not None:
-            factors, noise = RowFactors(private, self._dtype), noise_of(private, update)
+            clip, noise = MlpClip(private, X, buffer, passes), noise_of(private, update)
         keep = update.keep, update.keep + update.lift
         for gathered in visits(task, optimizer):
             order = gathered.rows
             if not gathered.whole:
-                # mode="clip" only because "raise" makes numpy copy `out` first; an order is never out of range
-                rows, labels = X.take(order, 0, buffer[: len(order)], "clip"), y.take(order)
+                if clip is None:
+                    # mode="clip" only because "raise" makes numpy copy `out` first; an order is never out of range
+                    rows = X.take(order, 0, buffer[: len(order)], "clip")
+                labels = y.take(order)
                 ordered = None if weights is None else weights.take(order)
                 v = None if apart is None else apart.take(order, 0)
             for step, (low, high) in enumerate(gathered.cuts, gathered.step):
-                batch = rows[low:high]
+                batch = rows[low:high] if clip is None else clip.gather(order[low:high])
                 row_weights = None if ordered is None else ordered[low:high]
                 contrast = None
                 if task.contrast is not None and v is not None:
                     contrast = task.contrast, v[low:high]
                 if high > low:
                     passes.forward(layers, batch, labels[low:high], row_weights)
-                    passes.backward(layers, contrast, high - low)
-                if factors is not None and high > low:
-                    passes.shorten(batch, factors, order[low:high])
+                    passes.backward(layers, contrast, len(batch))
+                    if clip is not None:
+                        clip.shorten(batch, order[low:high])
                 passes.step(batch, targets, update.scale / (private.divisor if private else high - low), keep)
                 if noise is not None:
                     noise(step)
@@ -210,122 +212,3 @@ class MlpModel(DenseLayers):
             views.append((vector[at:cut].reshape(fan_out, fan_in), vector[cut : cut + fan_out]))
             at = cut + fan_out
         return views
-
-
-class _Batch(NamedTuple):
-    """Memory for a batch of ``b`` rows: views ``[b, width]``, a column of which is one piece."""
-
-    outputs: list[NDArray[Any]]
-    residuals: list[NDArray[Any]]
-    zeros: list[NDArray[Any]]
-    masks: list[NDArray[Any]]
-    ones: NDArray[Any]
-
-
-class _Passes:
-    """Forward and backward over one batch, in memory that all batches of a call use in turn.
-
-    ``widths``: the outputs of each layer; ``batch``: the most rows of a batch. Rows are the last axis in memory: each
-    product is then one whose left factor is a layer's matrix as it lies, which OpenBLAS's code for AVX-512 does at up
-    to twice the pace of the others.
-    """
-
-    def __init__(self, widths: Sequence[int], batch: int, dtype: np.dtype[Any], loss: str) -> None:
-        self._loss, self._widths = loss, tuple(widths)
-        self._bits = np.dtype(f"i{dtype.itemsize}")
-        self._sign_bit = np.array(8 * dtype.itemsize - 1, self._bits)
-        hidden = self._widths[:-1]
-        self._outputs, self._residuals = ([np.empty(batch * n, dtype) for n in widths] for _ in range(2))
-        self._zeros = [np.zeros(batch * n, dtype) for n in hidden]
-        self._masks = [np.empty(batch * n, self._bits) for n in hidden]
-        self._ones, self._blas = np.ones(batch, dtype), BLAS[dtype]
-        self._batches: dict[int, _Batch] = {}
-
-    def _batch(self, b: int) -> _Batch:
-        if b not in self._batches:
-            outputs, residuals, zeros, masks = (
-                [flat[: b * n].reshape(n, b).T for flat, n in zip(some, self._widths, strict=False)]
-                for some in (self._outputs, self._residuals, self._zeros, self._masks)
-            )
-            self._batches[b] = _Batch(outputs, residuals, zeros, masks, self._ones[:b])
-        return self._batches[b]
-
-    def forward(
-        self, layers: Layers, rows: NDArray[Any], labels: NDArray[Any], weights: NDArray[Any] | None = None
-    ) -> None:
-        """Fill the activations and the last residual, the gradient of the summed loss by the outputs ``[b, C]``.
-
-        Each row's loss counts ``weights [b]`` times; once where None.
-        """
-        a, memory = rows, self._batch(len(rows))
-        for k, (weight, bias) in enumerate(layers):
-            z = memory.outputs[k]
-            np.matmul(a, weight.T, z)
-            self._blas.ger(1.0, memory.ones, bias, 1, 1, z, 1, 1, 1)
-            if k < len(memory.zeros):
-                a = np.maximum(z, memory.zeros[k], out=z)  # with a scalar zero numpy is three times slower
-        last = memory.residuals[-1]
-        if self._loss != LOG_LOSS:
-            last[:] = z
-            residual(self._loss, last[:, 0], labels)
-        elif z.shape[1] == 2:
-            margin = z[:, 1] - z[:, 0]
-            np.multiply(margin, 0.5, margin)
-            np.tanh(margin, margin)  # sigmoid(m) = (1 + tanh(m/2))/2, which cannot overflow
-            np.subtract(margin, labels, margin)
-            np.multiply(margin, 0.5, last[:, 1])
-            np.multiply(margin, -0.5, last[:, 0])
-        else:
-            last[:] = z
-            softmax_residual(last, labels)
-        if weights is not None:
-            np.multiply(last, weights[:, None], last)
-
-    def backward(self, layers: Layers, contrast: tuple[ContrastTerm, NDArray[Any]] | None, b: int) -> None:
-        """Fill the residuals of all layers below the last, for a batch of ``b`` rows.
-
-        ``contrast``: a further term of the loss, and its rows' directions ``[b, width]``.
-        """
-        memory = self._batch(b)
-        for k in range(len(layers) - 1, 0, -1):
-            a, below, mask = memory.outputs[k - 1], memory.residuals[k - 1], memory.masks[k - 1]
-            np.matmul(memory.residuals[k], layers[k][0], below)
-            if contrast is not None and k == len(layers) - 1:
-                add_gradient(a, contrast[1], contrast[0].weight, contrast[0].temperature, below)
-            # a >= 0 after ReLU, so the sign of -a as an integer is all ones where a > 0: a mask without booleans,
-            # which numpy would convert to floats at twice the price
-            np.negative(a.view(self._bits), mask)
-            np.right_shift(mask, self._sign_bit, mask)
-            bits = below.view(self._bits)
-            np.bitwise_and(bits, mask, bits)
-
-    def shorten(self, rows: NDArray[Any], factors: RowFactors, places: NDArray[np.int64]) -> None:
-        """Shorten the gradient of each of a batch's ``rows``, which are the kernel's own copies.
-
-        ``places``: where they are among the task's.
-        """
-        memory = self._batch(len(rows))
-        received = [rows, *memory.outputs[:-1]]
-        traces = [Traced(a, residuals) for a, residuals in zip(received, memory.residuals, strict=True)]
-        each = factors(traces, places)
-        lost = np.flatnonzero(each == 0)
-        for a, residuals in traces:
-            np.multiply(residuals, each[:, None], residuals)
-            if len(lost):  # zero times what is not finite is not zero
-                residuals[lost] = 0
-                a[lost] = 0
-
-    def step(self, rows: NDArray[Any], targets: Layers, scale: float, keep: tuple[float, float]) -> None:
-        """``target <- keep * target + scale * gradient`` of the summed loss; ``keep`` of weights, and of biases."""
-        b = len(rows)
-        memory = self._batch(b)
-        for k in range(len(targets) - 1, -1, -1):
-            weight, bias = targets[k]
-            if not b:
-                np.multiply(weight, keep[0], weight)
-                np.multiply(bias, keep[1], bias)
-                continue
-            residuals = memory.residuals[k]
-            a, transposed = (memory.outputs[k - 1], 1) if k else (rows.T, 0)
-            self._blas.gemm(scale, a, residuals, keep[0], weight.T, transposed, 0, 1)
-            self._blas.gemv(scale, residuals, memory.ones, keep[1], bias, 0, 1, 0, 1, 1, 1)
