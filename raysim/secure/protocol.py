@@ -23,6 +23,7 @@ from raysim.secure import graph, masks, shamir
 
 Ids = NDArray[np.int64]
 Words = NDArray[np.uint64]
+Flags = NDArray[np.bool_]
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,6 +36,11 @@ class Lost:
     """Sent shares, and no masked vector."""
     before_unmask: frozenset[int] = frozenset()
     """Sent its vector, and reveals nothing."""
+
+    @property
+    def anybody(self) -> bool:
+        """Whether any hospital is lost at any stage."""
+        return bool(self.before_shares or self.before_mask or self.before_unmask)
 
 
 @dataclass(frozen=True, eq=False)
@@ -94,9 +100,18 @@ class SecureSum:
         """U3 as a set."""
         return frozenset(self.masking)
 
+    def stages(self, ids: Ids) -> tuple[Flags, Flags, Flags]:
+        """Whether each of some hospitals ``ids [h]`` sends shares, sends its vector, and reveals shares."""
+        if not self.lost.anybody and np.array_equal(ids, self.ids):
+            everybody = np.ones(len(ids), dtype=np.bool_)
+            return everybody, everybody, everybody
+        return np.isin(ids, self.sharing), np.isin(ids, self.masking), np.isin(ids, self.revealing)
+
     @cached_property
     def opens(self) -> bool:
         """Whether enough hospitals stay: if not, the sum is given up and nothing of it is learned."""
+        if not self.lost.anybody:
+            return len(self.ids) >= self.minimum and self.degree + 1 >= self.threshold
         sharing, masking, revealing = set(self.sharing), self.masking, set(self.revealing)
         if len(masking) < self.minimum:
             return False

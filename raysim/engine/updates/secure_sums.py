@@ -51,6 +51,15 @@ class Masking:
         secure = self.sums[group]
         return secure is not None and secure.opens and hospital in secure.in_sum
 
+    def admitted(self, groups: Ids, hospitals: Ids) -> NDArray[np.bool_]:
+        """The same of ``hospitals [h]`` that have a weight in the sums ``groups [h]``."""
+        admitted = np.zeros(len(groups), dtype=np.bool_)
+        for group in set(groups.tolist()):
+            secure, there = self.sums[group], groups == group
+            if secure is not None and secure.opens:
+                admitted[there] = np.isin(hospitals[there], secure.masking) if secure.lost.anybody else True
+        return admitted
+
     def tell(self, sums: ExactSum, number: float, hospital: int) -> None:
         """Add the ``number`` that ``hospital`` tells, likewise."""
         if self.number_sum is None or not self.number_sum.opens or hospital not in self.number_sum.in_sum:
@@ -110,6 +119,8 @@ class SecureSums:
         self._noisy, self._tells = noisy, tells
         self._tried = 0
         self._given_up = 0
+        self._loses = section.loses
+        self._weighed: tuple[LocalProblem, Floats] | None = None
 
     def check_clusters(self, state: State, ids: Ids) -> None:
         """Raise ``ConfigError`` for a cluster of the hospitals ``ids`` that is too small to sum."""
@@ -161,6 +172,9 @@ class SecureSums:
             if secure is None or not secure.opens:
                 self._given_up += used
                 continue
+            if not secure.lost.anybody:
+                scale[g] = 1.0
+                continue
             left = np.isin(ids, secure.masking)
             whole, those = weights[:, g].sum(), weights[left, g].sum()
             scale[g] = 1.0 if left[weights[:, g] != 0].all() or those == 0 else whole / those
@@ -179,19 +193,14 @@ class SecureSums:
             if secure is None:
                 continue
             at = np.flatnonzero(weights[:, g])
-            shares, masked, reveals = (
-                np.isin(ids[at], left) for left in (secure.sharing, secure.masking, secure.revealing)
-            )
             p = self._size if beside is None or not first <= g < len(masking.sums) - varies else beside.numbers
-            sent[at] += traffic.up(p, secure.degree, shares=shares, masked=masked, reveals=reveals)
-            down += int(np.sum(traffic.down(secure.degree, shares=shares)))
+            of_sum = _bytes_of(secure, ids[at], p)
+            sent[at] += of_sum[0]
+            down += of_sum[1]
         if masking.number_sum is not None:
-            number_sum = masking.number_sum
-            shares, masked, reveals = (
-                np.isin(ids, left) for left in (number_sum.sharing, number_sum.masking, number_sum.revealing)
-            )
-            sent += traffic.up(1, number_sum.degree, shares=shares, masked=masked, reveals=reveals)
-            down += int(np.sum(traffic.down(number_sum.degree, shares=shares)))
+            of_number = _bytes_of(masking.number_sum, ids, 1)
+            sent += of_number[0]
+            down += of_number[1]
         if problem.objective.variates is not None:
             sent -= 4 * self._size  # counted as the change of a control variate
         return np.maximum(sent - 4, 0), down
@@ -227,6 +236,11 @@ class SecureSums:
 
     def _weights(self, problem: LocalProblem, entries: int) -> Floats:
         """The weights of each entry in each sum, ``[H, G]``, that of control variates behind."""
+        if self._weighed is None or self._weighed[0] is not problem:
+            self._weighed = problem, self._weights_of(problem, entries)
+        return self._weighed[1]
+
+    def _weights_of(self, problem: LocalProblem, entries: int) -> Floats:
         sent, variates = problem.sent, problem.objective.variates
         if sent is None or sent.weight is None:
             raise ValueError("nothing is summed")
@@ -249,7 +263,8 @@ class SecureSums:
         least = sure_to_be_left(section, m) if self._noisy else section.minimum
         count = graph.degree(section.neighbours, m)
         threshold = graph.threshold(section.threshold, m, count)
-        lost = Lost(*(self._lost(round, stage, chance, ids) for stage, chance in section.drop))
+        stages = section.drop if self._loses else ()
+        lost = Lost(*(self._lost(round, stage, chance, ids) for stage, chance in stages))
         return SecureSum(ids, count, threshold, least, lost, self._seed, round, group)
 
     def _lost(self, round: int, stage: str, chance: float, ids: Ids) -> frozenset[int]:
@@ -257,3 +272,10 @@ class SecureSums:
         if not chance:
             return frozenset()
         return frozenset(i for i in ids.tolist() if stream(self._seed, f"lost {stage}", round, i).random() < chance)
+
+
+def _bytes_of(secure: SecureSum, ids: Ids, p: int) -> tuple[NDArray[np.int64], int]:
+    """What each of the hospitals ``ids [h]`` of a sum of ``p`` numbers sends, and what all are sent beside models."""
+    shares, masked, reveals = secure.stages(ids)
+    up = traffic.up(p, secure.degree, shares=shares, masked=masked, reveals=reveals)
+    return up, int(np.sum(traffic.down(secure.degree, shares=shares)))

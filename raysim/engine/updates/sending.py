@@ -93,8 +93,7 @@ class Sending:
             groups = np.zeros(len(entries), np.int64) if upload.into is None else upload.into[entries]
             weights = upload.weight[entries].astype(np.float64)
             if masking is not None:
-                those = zip(groups.tolist(), entries, strict=True)
-                weights *= [masking.admits(group, int(self._plan.ids[j])) for group, j in those]
+                weights *= masking.admitted(groups, self._plan.ids[entries])
             alike = len(set(places[part])) == 1
             width = max(1, TOGETHER // len(entries))
             for low in range(0, size, width):

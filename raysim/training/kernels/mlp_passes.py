@@ -145,13 +145,13 @@ class Passes:
         total: NDArray[Any] | None = None
         received = of_rows
         for a, d, scratch in zip(memory.outputs, memory.residuals, memory.scratch, strict=False):
-            squares = self._column_squares(d, scratch)
-            np.multiply(squares, received, squares)
-            total = squares if total is None else np.add(total, squares, total)
+            of_layer = self._column_squares(d, scratch)
+            np.multiply(of_layer, received, of_layer)
+            total = of_layer if total is None else np.add(total, of_layer, total)
             received = self._column_squares(a, scratch)
             np.add(received, 1, received)
         last = memory.residuals[-1]
-        squares = np.vecdot(last, last) * received
+        squares: NDArray[Any] = np.vecdot(last, last) * received
         if total is not None:
             np.add(total, squares, squares)
         return squares
