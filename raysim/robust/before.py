@@ -39,5 +39,6 @@ def buckets(order: Ids, size: int) -> Floats:
 def mixed(means: Floats, updates: Floats) -> Floats:
     """The means ``[k, P]`` of the updates; of equal ones they are these to the last bit."""
     first = updates[0]
-    made: Floats = first + means @ (updates - first)
+    made: Floats = means @ (updates - first)
+    made += first
     return made

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from raysim.robust.rule import Aggregate, Floats, uniform
+from raysim.robust.rule import Aggregate, Floats, distances_to, uniform
 
 PASSES, MOVE = 1000, 1e-10
 """The geometric median is looked for in so many passes at most, until it moves by this share of the middle distance."""
@@ -22,14 +22,17 @@ def geometric_median(
     ``start [P]``. ``nu`` is the distance below which an update pulls no more strongly.
     """
     mass = np.ones(len(updates)) if weights is None else weights
-    point = _weighted_mean(updates, mass) if start is None else start
-    shares = mass / mass.sum()
+    first = updates[0]
+    apart, shares = updates - first, mass / mass.sum()
+    point: Floats = first + shares @ apart if start is None else start
+    distances = distances_to(point, updates)
     for _ in range(passes):
-        pull = mass / np.maximum(nu, np.linalg.norm(updates - point, axis=1))
+        pull = mass / np.maximum(nu, distances)
         shares = pull / pull.sum()
-        reached = _weighted_mean(updates, pull)
+        reached = first + shares @ apart
+        distances = distances_to(reached, updates)
         # Against the middle distance: neither the origin nor an update far away may end the search early.
-        moved, scale = np.linalg.norm(reached - point), np.median(np.linalg.norm(updates - reached, axis=1))
+        moved, scale = np.linalg.norm(reached - point), np.median(distances)
         point = reached
         if moved <= MOVE * scale:
             break
@@ -70,9 +73,3 @@ def clipping(norms: Floats, bound: float) -> Floats:
 
 def _shares(count: int, weights: Floats | None) -> Floats:
     return np.full(count, 1.0 / count) if weights is None else weights / weights.sum()
-
-
-def _weighted_mean(updates: Floats, mass: Floats) -> Floats:
-    first = updates[0]
-    mean: Floats = first + (mass / mass.sum()) @ (updates - first)
-    return mean

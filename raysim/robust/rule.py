@@ -27,8 +27,36 @@ class Aggregate:
     """Whether an update with a share of 0 was rejected by the rule, rather than weighed."""
 
 
+PIECE = 2**17
+"""So many entries are worked on at once: they and what is made of them fit the second-level cache."""
+
 Rule = Callable[[Floats, int], Aggregate]
 """``rule(updates [m, P], f)``."""
+
+
+def by_columns(of: Callable[[Floats], Floats], updates: Floats) -> Floats:
+    """``of(updates) [P]``, some columns ``[m, w]`` at a time, for what makes each column by itself."""
+    columns = updates.shape[1]
+    # Never one alone: numpy adds up a single column in another order.
+    parts = np.array_split(updates, max(1, min(updates.size // PIECE, columns // 2)), axis=1)
+    return np.concatenate([of(part) for part in parts])
+
+
+def middle(updates: Floats) -> Floats:
+    """The median of each column, ``[P]``; NaN where an entry is NaN."""
+
+    def of(part: Floats) -> Floats:
+        ordered, m = np.sort(part, axis=0), len(part)  # to sort all is quicker than numpy's median
+        between: Floats = ordered[m // 2] if m % 2 else (ordered[m // 2 - 1] + ordered[m // 2]) / 2
+        return np.where(np.isnan(ordered[-1]), np.nan, between)
+
+    return by_columns(of, updates)
+
+
+def distances_to(point: Floats, updates: Floats) -> Floats:
+    """The distance of each update from ``point [P]``, ``[m]``."""
+    parts = np.array_split(updates, max(1, min(updates.size // PIECE, len(updates))))
+    return np.concatenate([np.linalg.norm(part - point, axis=1) for part in parts])
 
 
 def squared_distances(updates: Floats) -> Floats:
@@ -37,7 +65,7 @@ def squared_distances(updates: Floats) -> Floats:
     Updates are taken from their median first: of nearly equal vectors far from the origin the product would keep no
     digit of the difference.
     """
-    centred = updates - np.median(updates, axis=0)
+    centred = updates - middle(updates)
     squares = np.einsum("ip,ip->i", centred, centred)
     distances: Floats = np.maximum(squares[:, None] + squares[None, :] - 2.0 * (centred @ centred.T), 0.0)
     np.fill_diagonal(distances, 0.0)
@@ -46,6 +74,4 @@ def squared_distances(updates: Floats) -> Floats:
 
 def uniform(updates: Floats) -> Floats:
     """The mean, ``[P]``; equal updates are returned to the last bit."""
-    first = updates[0]
-    mean: Floats = first + (updates - first).mean(axis=0)
-    return mean
+    return by_columns(lambda part: part[0] + (part - part[0]).mean(axis=0), updates)

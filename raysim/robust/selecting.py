@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from raysim.robust.rule import Aggregate, Floats, Ids, squared_distances, uniform
+from raysim.robust.rule import Aggregate, Floats, Ids, by_columns, middle, squared_distances, uniform
 
 
 def krum_scores(distances: Floats, f: int) -> Floats:
@@ -36,12 +36,16 @@ def bulyan(updates: Floats, f: int) -> Aggregate:
     """
     chosen = bulyan_selection(updates, f)
     selected = updates[chosen]
-    middle = np.median(selected, axis=0)
-    nearest = np.argsort(np.abs(selected - middle), axis=0, kind="stable")[: len(chosen) - 2 * f]
-    admitted = np.zeros(len(updates))
-    counts = np.bincount(nearest.ravel(), minlength=len(chosen))
+    counts = np.zeros(len(chosen), np.int64)
+
+    def mean_of_nearest(part: Floats) -> Floats:
+        nearest = np.argsort(np.abs(part - middle(part)), axis=0, kind="stable")[: len(chosen) - 2 * f]
+        counts[:] += np.bincount(nearest.ravel(), minlength=len(chosen))
+        return uniform(np.take_along_axis(part, nearest, axis=0))
+
+    made, admitted = by_columns(mean_of_nearest, selected), np.zeros(len(updates))
     admitted[chosen] = counts / counts.sum()
-    return Aggregate(uniform(np.take_along_axis(selected, nearest, axis=0)), admitted, selects=True)
+    return Aggregate(made, admitted, selects=True)
 
 
 def bulyan_selection(updates: Floats, f: int) -> Ids:
