@@ -8,8 +8,8 @@ them, all those of a visit at once, and ``noise`` is its draw alone.
 ``FOLDER`` is where Opacus was installed aside (``pip install --no-deps --target FOLDER opacus opt_einsum``); without it
 its lines are left out. It is given the batches of ``clip and noise``, the same clip and noise, and the layers with two
 outputs; by its hooks, which are its default, and by its ghost clipping. What its own loader adds is not counted.
-Times are the least of the repeats, in which the ways take turns, in microseconds a step, all in one process with one
-thread.
+Times are the least of the repeats, in which our ways take turns, and then those of Opacus, in microseconds a step, all
+in one process with one thread.
 """
 
 from __future__ import annotations
@@ -51,10 +51,9 @@ def main() -> None:
     with threadpool_limits(1):
         for name, options in MODELS.items():
             coins = by_coins()
-            ways = own(name, options, X, y, coins)
+            times = least(own(name, options, X, y, coins), given.repeats)
             if given.opacus:
-                ways |= of_opacus(options, X, y, coins)
-            times = least(ways, given.repeats)
+                times |= least(of_opacus(options, X, y, coins), given.repeats)
             for way, microseconds in times.items():
                 ratio = microseconds / times["plain"]
                 print(f"{name:20} {way:18} {microseconds:10.1f} us a step {ratio:8.2f} x plain", flush=True)
@@ -139,18 +138,15 @@ def of_opacus(options: dict[str, Any], X: np.ndarray, y: np.ndarray, coins: Coin
 
 
 def least(ways: dict[str, Callable[[], object]], repeats: int) -> dict[str, float]:
-    """Microseconds of a step of each way, the least of ``repeats``; the ways take turns.
-
-    Each is run once more before it is timed, so that none pays for what another has left in the caches.
-    """
+    """Microseconds of a step of each way, the least of ``repeats`` of which the first is left out; they take turns."""
     times: dict[str, list[float]] = {way: [] for way in ways}
-    for _ in range(repeats):
+    for _ in range(repeats + 1):
         for way, run in ways.items():
-            run()
+            run()  # once unmeasured: none pays for what another has left in the caches
             began = time.perf_counter()
             run()
             times[way].append(time.perf_counter() - began)
-    return {way: min(each) / STEPS * 1e6 for way, each in times.items()}
+    return {way: min(each[1:]) / STEPS * 1e6 for way, each in times.items()}
 
 
 if __name__ == "__main__":

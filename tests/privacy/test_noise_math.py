@@ -70,8 +70,12 @@ def test_the_systems_noise_is_never_the_same():
 def test_noise_of_steps_is_normal_far_out_and_its_numbers_know_nothing_of_each_other():
     """A million of a large model's, and as many of a small one's: quantiles, moments and neighbours."""
     large = np.concatenate([StepNormals("seeded", 20, 7, "a purpose")(step, 50_001).copy() for step in range(20)])
-    small = StepNormals("seeded", 10_000, 7, "another purpose")
-    for x in (large, np.concatenate([small(step, 100).copy() for step in range(10_000)])):
+    drawn = StepNormals("seeded", 10_000, 7, "another purpose")
+    small = np.array([drawn(step, 100).copy() for step in range(10_000)])
+    for sums in (small.sum(axis=0), small.sum(axis=1), small.reshape(20, 500, 100).sum(axis=1).ravel()):
+        variance = small.size / len(sums)
+        assert abs((sums.astype(np.float64) ** 2).mean() / variance - 1) <= 5 * np.sqrt(2 / len(sums))
+    for x in (large, small.ravel()):
         x = x.astype(np.float64)
         chances = np.array([1e-5, 1e-4, 0.001, 0.01, 0.1, 0.25, 0.5])
         for part in (x, -x):

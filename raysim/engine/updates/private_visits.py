@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import cast
 
 import numpy as np
 
@@ -85,6 +86,7 @@ def with_private_steps(
 
 def clippable(model: Model) -> Clippable:
     """The model, whose gradients :mod:`raysim.engine.reception.promise_checks` has seen that they can be clipped."""
-    if not isinstance(model, Clippable) or model.unclippable is not None:
+    # To ask isinstance would take longer than a small hospital's gradients do.
+    if getattr(model, "unclippable", "") is not None:
         raise TypeError(f"the gradients of {type(model).__name__} cannot be clipped")
-    return model
+    return cast(Clippable, model)
