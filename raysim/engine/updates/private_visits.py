@@ -50,17 +50,18 @@ def pooled_gradient(
         None if contribution.single else contribution.patient,
     )
     kept = drawn(coins, contribution.patients, float(release.rate[hospital]), patients)
-    total = np.zeros(len(task.start))
+    total: Floats | None = None
     if len(kept):
         rows = contribution.rows[kept]
         patient = None if patients is None else numbered(patients[kept])
         weights = None if task.weights is None else task.weights[rows]
         start = task.start.astype(np.float64)
-        total += clippable(model).clipped_sum(start, task.X[rows], task.y[rows], weights, patient, release.clip)
-    if release.multiplier[hospital]:
-        noise = normals(release.noise, total.shape, seed, "dp_share", round, hospital)
-        total += release.multiplier[hospital] * release.clip * noise
-    return total
+        total = clippable(model).clipped_sum(start, task.X[rows], task.y[rows], weights, patient, release.clip)
+    if not release.multiplier[hospital]:
+        return np.zeros(len(task.start)) if total is None else total
+    noise = normals(release.noise, task.start.shape, seed, "dp_share", round, hospital)
+    noise *= release.multiplier[hospital] * release.clip
+    return noise if total is None else np.add(total, noise, noise)
 
 
 def with_private_steps(

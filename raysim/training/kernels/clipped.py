@@ -119,11 +119,14 @@ def clipped_sum(layers: Sequence[Traced], patient: Patients, clip: float) -> NDA
         if not kept.all():
             layers, by_row = [Traced(layer.received[kept], layer.returned[kept]) for layer in layers], by_row[kept]
         by_row = by_row.astype(dtype, copy=False)[:, None]
-        parts = []
+        total, at = np.empty(sum((a.shape[1] + 1) * d.shape[1] for a, d in layers), dtype), 0
         for received, returned in layers:
-            scaled = returned * by_row
-            parts += [(scaled.T @ received).ravel(), scaled.sum(axis=0)]
-    return np.concatenate(parts)
+            scaled, (fan_in, fan_out) = returned * by_row, (received.shape[1], returned.shape[1])
+            biases = at + fan_in * fan_out
+            np.matmul(scaled.T, received, total[at:biases].reshape(fan_out, fan_in))
+            at = biases + fan_out
+            total[biases:at] = scaled.sum(axis=0)
+    return total
 
 
 class DenseLayers:
