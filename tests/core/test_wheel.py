@@ -176,9 +176,8 @@ def test_folders_with_the_names_of_ours_are_not_taken_for_ours(programs: Path, h
     assert answer.count(str(programs.parent)) == 2
 
 
-def test_a_strategy_of_the_working_directory_runs_and_nothing_else_of_it_is_taken(programs: Path, here: Path):
+def test_an_encoder_of_the_working_directory_is_taken_and_nothing_else_of_it(programs: Path, here: Path):
     add(here, *OTHERS)
-    assert "files:" in run(programs, here, "--in-process")
     assert "files:" in run(programs, here, "--in-process", strategy="{name: cbfl, clusters: 2, encoder: good.encode}")
 
 
@@ -190,7 +189,7 @@ def test_python_dash_m_raysim_puts_the_working_directory_last(programs: Path, he
     assert "chip" in said(here, programs / "python", "-P", "-m", "raysim", "list", "strategies")
 
 
-def test_actors_find_the_strategy_and_take_nothing_else(programs: Path, here: Path):
+def test_this_process_and_actors_find_the_strategy_and_take_nothing_else(programs: Path, here: Path):
     add(here, *OTHERS)
     alone = run(programs, here, "--in-process", "--out", "alone")
     assert "files:" in alone

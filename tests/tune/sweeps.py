@@ -9,8 +9,16 @@ from rich.console import Console
 
 from raysim.tune import sweep as sweeps
 
-PLAIN = {"strategy": {"name": "fedprox"}, "resources": {"hospitals_per_actor": 12}}
-"""For sweeps in which it does not matter what is trained, nor where: little to import, and one process of hospitals."""
+PLAIN = {
+    "strategy": {"name": "fedprox"},
+    "resources": {"hospitals_per_actor": 12},
+    "sweep__objectives": {"auroc": "max"},
+}
+"""For sweeps in which it does not matter what is trained, where and for what: little to import, one process of
+hospitals, and no picture of every pair and every three objectives."""
+
+TWO = {"auroc": "max", "gini": "min"}
+"""Objectives that give one picture."""
 
 
 def begin(path: Path, out: Path) -> tuple[int, str]:

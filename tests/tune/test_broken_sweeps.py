@@ -18,7 +18,7 @@ from raysim.tune import sweep as sweeps
 from tests.commands import started
 from tests.conftest import shared_ray
 from tests.fuzz.command import answer, limited
-from tests.tune.sweeps import PLAIN, begin, go_on
+from tests.tune.sweeps import PLAIN, TWO, begin, go_on
 
 pytestmark = shared_ray("sweeps")
 
@@ -66,6 +66,7 @@ def test_a_trial_that_stands_still_is_ended_and_tried_again(sweep_file, tmp_path
     path = sweep_file(
         strategy={"class": "stopping_trials.Stops", "once": str(once)},
         sweep__space={"strategy.mu": {"uniform": [0, 1]}},
+        sweep__objectives=TWO,
         sweep__trials=2,
         sweep__retries=5,
     )
@@ -108,6 +109,7 @@ def test_a_full_disk_ends_a_sweep_in_one_line(sweep_file, tmp_path, monkeypatch)
     path = sweep_file(
         strategy={"class": "filling_trials.Fills", "journal": str(journal)},
         sweep__space={"strategy.mu": {"uniform": [0, 1]}},
+        sweep__objectives=TWO,
         sweep__trials=2,
         sweep__concurrent=1,
     )
@@ -155,6 +157,7 @@ def in_mid_sweep(sweep_file, out, concurrent=1):
         strategy={"class": "held_trials.Held", "hold": str(hold)},
         resources__hospitals_per_actor=12,
         sweep__space={"strategy.mu": {"uniform": [0, 1]}},
+        sweep__objectives=TWO,
         sweep__trials=10,
         sweep__concurrent=concurrent,
     )

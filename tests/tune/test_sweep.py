@@ -33,7 +33,7 @@ from raysim.tune.running import places
 from raysim.tune.schedulers import make_scheduler
 from tests.conftest import shared_ray
 from tests.tune.conftest import small_tree
-from tests.tune.sweeps import PLAIN, begin, go_on
+from tests.tune.sweeps import PLAIN, TWO, begin, go_on
 
 pytestmark = shared_ray("sweeps")
 
@@ -43,7 +43,14 @@ FILES = {
 }
 
 
-SAME = {"strategy.label": {"grid": ["a", "b"]}, "strategy.lam": {"grid": [0.1, 0.9]}}
+SAME = {
+    "seeds": [3, 4],
+    "sweep__space": {"strategy.label": {"grid": ["a", "b"]}, "strategy.lam": {"grid": [0.1, 0.9]}},
+    "sweep__searcher": "grid",
+    "sweep__trials": None,
+    "sweep__concurrent": 2,
+    "sweep__objectives": TWO,
+}
 
 
 @pytest.fixture(scope="module")
@@ -53,7 +60,7 @@ def ended(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, int, str, int
     The label changes nothing but the name, so that trials of one ``lam`` are the same configuration.
     """
     folder = tmp_path_factory.mktemp("ended")
-    tree = small_tree(seeds=[3, 4], sweep__space=SAME, sweep__searcher="grid", sweep__trials=None, sweep__concurrent=2)
+    tree = small_tree(**SAME)
     (folder / "sweep.yaml").write_text(yaml.safe_dump(tree))
     starts = []
     with pytest.MonkeyPatch.context() as patch:
@@ -93,14 +100,7 @@ def test_trials_that_are_each_whole_in_a_process_have_the_figures_of_trials_that
 ):
     """Bit for bit, their rounds and the recommended one's figures on test rows among them."""
     shared, _, said_of_shared, _ = ended
-    tree = small_tree(
-        seeds=[3, 4],
-        resources={"runs_at_once": 2},
-        sweep__space=SAME,
-        sweep__searcher="grid",
-        sweep__trials=None,
-        sweep__concurrent=2,
-    )
+    tree = small_tree(**SAME, resources={"runs_at_once": 2})
     (tmp_path / "sweep.yaml").write_text(yaml.safe_dump(tree))
     started: list[Any] = []
     monkeypatch.setattr(session, "RayPool", lambda *a: started.append(a))
@@ -229,10 +229,9 @@ def test_a_scheduler_stops_trials_that_fall_behind(sweep_file, tmp_path):
     space = {"training.learning_rate": {"grid": [0.2, 1e-7, 1e-8, 0.1]}}
     scheduler = {"name": "asha", "grace": 1, "reduction": 2}
     path = sweep_file(
-        **PLAIN,
+        **PLAIN | {"sweep__objectives": {"log_loss": "min"}},
         sweep__space=space,
         sweep__scheduler=scheduler,
-        sweep__objectives={"log_loss": "min"},
         sweep__concurrent=1,
         training__rounds=4,
     )
@@ -252,6 +251,7 @@ def test_population_based_training_runs_every_trial_to_its_end(sweep_file, tmp_p
     path = sweep_file(
         sweep__space=RATES,
         sweep__scheduler=scheduler,
+        sweep__objectives=TWO,
         sweep__concurrent=2,
         training__rounds=4,
         resources__hospitals_per_actor=12,
