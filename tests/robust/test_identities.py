@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from raysim.robust import centres, coordinates, selecting
 from raysim.robust.aggregation import RULES, Aggregation
+from raysim.robust.rule import middle
 
 ROOTLESS = [name for name in RULES if name != "fltrust"]
 SELECTING = ("krum", "multi_krum", "bulyan")
@@ -115,3 +116,28 @@ def test_a_weight_of_two_is_that_of_two_hospitals(rows):
 def test_nothing_to_aggregate_is_an_error():
     with pytest.raises(ValueError, match="no update"):
         Aggregation("median").aggregate(np.empty((0, 3)))
+
+
+@pytest.mark.parametrize("before", ["none", "nnm", "bucketing"])
+@pytest.mark.parametrize("name", ROOTLESS)
+def test_some_columns_at_a_time_give_the_bits_of_all_at_once(monkeypatch, name, before):
+    rng = np.random.default_rng(len(name))
+    of_all, weights = Aggregation(name, 0.2, before), rng.uniform(1, 9, 12)
+    for size in (1, 2, 3, 5, 64, 101):
+        rows = rng.standard_normal((12, size))
+        for given_weights in (None, weights) if before == "none" else (None,):
+            made = []
+            for piece in (2**40, 1, 50, 300):
+                monkeypatch.setattr("raysim.robust.rule.PIECE", piece)
+                made.append(of_all.aggregate(rows, weights=given_weights))
+            for other in made[1:]:
+                assert other.update.tobytes() == made[0].update.tobytes()
+                assert (other.admitted is None) == (made[0].admitted is None)
+                assert other.admitted is None or (other.admitted == made[0].admitted).all()
+
+
+@pytest.mark.parametrize("m", [1, 2, 5, 8])
+def test_the_middle_is_numpys_median(m):
+    rows = np.random.default_rng(m).standard_normal((m, 9))
+    rows[0, 3], rows[-1, 4], rows[0, 5] = np.nan, np.inf, -np.inf
+    assert np.array_equal(middle(rows), np.median(rows, axis=0), equal_nan=True)
