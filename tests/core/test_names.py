@@ -43,7 +43,7 @@ OTHER_MEANINGS = {
     ],
     "all": [
         "raysim/report/pages/audit.py",  # all hospitals
-        *("raysim/experiment/comparison.py", "raysim/study/plots.py", "raysim/study/predictors.py"),  # every one
+        *("raysim/experiment/stacked_tables.py", "raysim/study/plots.py", "raysim/study/predictors.py"),  # every one
         *(
             "raysim/adversaries/who.py",
             "raysim/engine/reception/byzantine.py",
