@@ -248,6 +248,15 @@ def test_feature_psi_by_hand():
     assert psi.hospital == pytest.approx(psi.terms[:, 0])
 
 
+def test_unless_said_otherwise_there_are_ten_bins(federate):
+    X, home = np.random.default_rng(1).normal(size=(200, 2)), np.arange(200) % 2
+    observed = np.ones((200, 2), dtype=np.bool_)
+    assert feature_psi(X, observed, home).hospital == pytest.approx(feature_psi(X, observed, home, bins=10).hospital)
+    federation = federate([40, 50])
+    ten = federation_feature_psi(federation, bins=10)
+    assert federation_feature_psi(federation).hospital == pytest.approx(ten.hospital)
+
+
 def test_without_rows_feature_psi_is_of_no_hospital():
     psi = feature_psi(np.zeros((0, 2)), np.ones((0, 2), dtype=np.bool_), np.zeros(0, dtype=np.int64), bins=2)
     assert (psi.terms.shape, psi.hospital.shape) == ((0, 2), (0,))

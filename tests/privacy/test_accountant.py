@@ -75,6 +75,13 @@ def test_many_different_events_are_bounded_by_divergences_from_above():
     assert math.isinf(accountant.epsilon([*many, Gaussian(0.0)], 1e-5))
 
 
+def test_laplace_noise_too_small_for_a_distribution_is_bounded_by_divergences(monkeypatch):
+    monkeypatch.setattr(accountant, "by_distributions", lambda events, delta: -1.0)
+    epsilon = accountant._epsilon.__wrapped__
+    assert epsilon((Laplace(0.05),), 1e-5) == -1.0
+    assert epsilon((Laplace(0.0499),), 1e-5) == quick.epsilon_of([Laplace(0.0499)], 1e-5) > 19
+
+
 def test_laplace_noise_has_the_librarys_divergence():
     for multiplier in (0.5, 2.0, 20.0):
         by_hand = quick.epsilon_of([Laplace(multiplier)], 1e-5)
