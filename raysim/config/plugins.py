@@ -16,13 +16,13 @@ from raysim.config.paths import anchored, shown
 from raysim.config.schema import Config
 from raysim.config.sections.plugin_sections import DataSection, ModelSection, PlugIn, SelectionSection, StrategySection
 from raysim.config.sections.privacy import PREPROCESSING, RowUnit
-from raysim.config.sections.secure import SecureSection
+from raysim.config.sections.secure import OF_PREPROCESSING
 from raysim.config.sizes import SIZE_KEYS
 from raysim.config.written import fields_of
 from raysim.core import registry
 from raysim.core.errors import ConfigError, nearest
 from raysim.data.federation import Federation
-from raysim.privacy.scaler import Hidden, ScalerNoise
+from raysim.privacy.scaler import ScalerNoise
 from raysim.strategies.base import Selection, Strategy
 from raysim.strategies.shared import exits
 from raysim.strategies.shared.weights import Weighted
@@ -105,19 +105,8 @@ def _scaler_noise(config: Config) -> ScalerNoise | None:
         return None
     unit: RowUnit = "example" if privacy.unit == "example" else "patient"
     rows = 1 if unit == "example" else privacy.rows_per_patient
-    hidden = None if config.secure is None else _hidden(config.secure)
+    hidden = None if config.secure is None else config.secure.of_setup(OF_PREPROCESSING)
     return ScalerNoise(statistic.mechanism(privacy.noise), unit, rows, hidden is not None, hidden)
-
-
-def _hidden(secure: SecureSection) -> Hidden:
-    # Only now: a run without secure sums does without their code.
-    from raysim.secure import masks
-    from raysim.secure.setup import SetupSums
-
-    execute = secure.mode == "execute"
-    if execute:
-        masks.check_installed()
-    return SetupSums(secure.neighbours, secure.threshold, execute)
 
 
 def completed(config: Config, sections: Collection[str], where: str = "strategy") -> Config:

@@ -22,7 +22,7 @@ from raysim.engine.messages import PartialResult, RoundPlan, Work
 from raysim.engine.pool import Pool
 from raysim.engine.reception.between import Between
 from raysim.engine.reception.merging import in_precision
-from raysim.engine.reception.noisy_statistics import FirstAnswers, figure_noise, statistic_noise
+from raysim.engine.reception.noisy_statistics import FirstAnswers, figure_noise, first_noise, statistic_noise
 from raysim.engine.reception.privacy_ledger import statement
 from raysim.engine.reception.receiver import Reception
 from raysim.engine.remote import RemoteHospitals
@@ -49,7 +49,8 @@ class JobServer:
     def __init__(self, pool: Pool, job: Job, since: RunState | None = None) -> None:
         self._federation = Federation.open(job.work.federation)
         noise, kept = partial(statistic_noise, job.privacy), None if since is None else since.kept
-        hospitals = RemoteHospitals(pool, job.work, None, None, noise)
+        first_noises = partial(first_noise, job.privacy, len(self._federation.hospitals))
+        hospitals = RemoteHospitals(pool, job.work, None, None, first_noises)
         first_answers = None if since is None or since.reception is None else since.reception["first"]
         self._first = FirstAnswers.of(job, lambda question: hospitals.answers(question, 0, None, None), first_answers)
         work, strategy = weighted(job.work, self._federation, self._first), CheckedStrategy(job.strategy, job.name)
@@ -100,15 +101,19 @@ class JobServer:
     def _register(self) -> None:
         """Enter what the server knows of hospitals before anything begins."""
         self._traffic.ledger.add(0, "size", self._everyone, 1)
-        scalars, everyone = self._federation.preprocessing_scalars, self._everyone
-        noisy = bool(self._federation.preprocessing_noise)
-        hidden = self._between.of_setup(len(everyone), scalars) if noisy and scalars else None
-        if hidden is not None:
-            self._traffic.summed(PREPROCESSING, everyone, *hidden)
-        elif scalars:
-            self._traffic.ledger.add(0, PREPROCESSING, everyone, scalars)
+        if self._federation.preprocessing_scalars:
+            noisy = bool(self._federation.preprocessing_noise)
+            self._sum_told(PREPROCESSING, self._federation.preprocessing_scalars, noisy)
         if self._balanced:
-            self._traffic.ledger.add(0, LabelCounts.kind, self._everyone, len(self._federation.classes))
+            self._sum_told(LabelCounts.kind, len(self._federation.classes), self._first.labels is not None)
+
+    def _sum_told(self, kind: str, scalars: int, noisy: bool) -> None:
+        """Enter that every hospital has told ``scalars`` that are added up; ``noisy`` ones where that is hidden are."""
+        hidden = self._between.of_setup(len(self._everyone), scalars) if noisy else None
+        if hidden is None:
+            self._traffic.ledger.add(0, kind, self._everyone, scalars)
+        else:
+            self._traffic.summed(kind, self._everyone, *hidden)
 
     def _check_standing(self, since: RunState) -> None:
         """Raise ``ValueError`` for a standing that is none of this job's, or from which something was taken out."""

@@ -6,16 +6,30 @@ sum by at most the bound, whatever the statistic is made of.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from raysim.privacy.clip import BELOW
-from raysim.privacy.events import Event, Laplace
+from raysim.privacy.events import Event, Gaussian, Laplace
 from raysim.privacy.noise import Origin, laplaces, normals
 
 Floats = NDArray[np.float64]
+
+
+SUM_BITS = 30
+"""Behind the point of sums that are secure: they are integers of 64 bits, and hold up to four thousand million rows."""
+
+
+class Hidden(Protocol):
+    """How only the sum of what hospitals tell is learned; ``raysim.secure`` has it."""
+
+    def total(self, vectors: Sequence[NDArray[np.int64]], seed: int) -> NDArray[np.int64]:
+        """The sum of ``vectors [K]``, one of each hospital."""
 
 
 @dataclass(frozen=True)
@@ -36,6 +50,17 @@ class Mechanism:
     """What one release costs: Laplace noise, or normal noise without sampling. The ledger composes the same."""
     origin: Origin
     """Where the noise comes from."""
+
+    def in_shares(self, hospitals: int) -> Mechanism:
+        """The noise that each of so many hospitals adds to a secure sum.
+
+        Two thirds of all shares but one, which a hospital knows of itself, hold the whole noise. Shares of Laplace
+        noise do not add up to such noise, so that each hospital adds all of it.
+        """
+        if not isinstance(self.event, Gaussian):
+            return self
+        share = math.sqrt(max(2 * hospitals // 3 - 1, 1))
+        return replace(self, event=replace(self.event, multiplier=self.event.multiplier / share))
 
     def bound(self, bounds: Bounds) -> float:
         """Those of ``bounds`` that the noise is for."""
@@ -68,6 +93,16 @@ def noisy_sum(
     """
     sums = clipped_sum(rows, unit, how, bounds)
     return sums + how.bound(bounds) * how.noise(len(sums), seed, purpose, *key)
+
+
+def total_of(sums: Sequence[Floats], hidden: Hidden | None, seed: int) -> Floats:
+    """What is learned of hospitals' noisy ``sums [K]`` where that is their sum alone, in fixed point.
+
+    ``hidden``: how they are masked, by streams of ``seed``; None: they are added up as they are, which is the same.
+    """
+    units = [np.rint(each * 2.0**SUM_BITS).astype(np.int64) for each in sums]
+    whole = np.sum(units, axis=0) if hidden is None else hidden.total(units, seed)
+    return np.multiply(whole, 2.0**-SUM_BITS, dtype=np.float64)
 
 
 def clipped_sum(rows: Floats, unit: NDArray[np.int64], how: Mechanism, bounds: Bounds) -> Floats:

@@ -4,27 +4,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from typing import Literal, Protocol
+from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from raysim.privacy.events import Gaussian, Laplace
-from raysim.privacy.noisy_sums import Bounds, Mechanism, noisy_sum
+from raysim.privacy.events import Laplace
+from raysim.privacy.noisy_sums import Bounds, Hidden, Mechanism, noisy_sum, total_of
 
 Floats = NDArray[np.float64]
-
-
-SUM_BITS = 30
-"""Behind the point of sums that are secure: they are integers of 64 bits, and hold up to four thousand million rows."""
-
-
-class Hidden(Protocol):
-    """How only the sum of what hospitals tell is learned; ``raysim.secure`` has it."""
-
-    def total(self, vectors: Sequence[NDArray[np.int64]], seed: int) -> NDArray[np.int64]:
-        """The sum of ``vectors [K]``, one of each hospital."""
 
 
 @dataclass(frozen=True)
@@ -64,9 +53,7 @@ class ScalerNoise:
         if not self.shared:
             total: Floats = sum(sums, np.zeros(len(sums[0])))
             return total
-        units = [np.rint(each * 2.0**SUM_BITS).astype(np.int64) for each in sums]
-        whole = np.sum(units, axis=0) if self.hidden is None else self.hidden.total(units, seed)
-        return np.multiply(whole, 2.0**-SUM_BITS, dtype=np.float64)
+        return total_of(sums, self.hidden, seed)
 
     def deviation(self, width: int, hospitals: int) -> float:
         """That of one hospital's noise on each of ``width`` sums."""
@@ -75,16 +62,8 @@ class ScalerNoise:
         return spread * how.event.multiplier * how.bound(_of_a_row(width))
 
     def _at_each(self, hospitals: int) -> Mechanism:
-        """The noise that each of so many hospitals adds.
-
-        Two thirds of all shares but one, which a hospital knows of itself, hold the whole noise. Shares of Laplace
-        noise do not add up to such noise, so that each hospital adds all of it.
-        """
-        event = self.mechanism.event
-        if not self.shared or not isinstance(event, Gaussian):
-            return self.mechanism
-        share = math.sqrt(max(2 * hospitals // 3 - 1, 1))
-        return Mechanism(replace(event, multiplier=event.multiplier / share), self.mechanism.origin)
+        """The noise that each of so many hospitals adds."""
+        return self.mechanism.in_shares(hospitals) if self.shared else self.mechanism
 
 
 def _of_a_row(width: int) -> Bounds:

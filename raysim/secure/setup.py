@@ -24,6 +24,8 @@ class SetupSums:
     """With how many others each hospital masks; see :func:`raysim.secure.graph.degree`."""
     threshold: Literal["auto"] | int
     """How many shares open a secret; see :func:`raysim.secure.graph.threshold`."""
+    group: int
+    """Which of such sums it is: no two have a mask in common."""
     execute: bool
     """Whether masks are made; else what hospitals send is added up as it is, which gives the same bits."""
 
@@ -43,7 +45,7 @@ class SetupSums:
             lost=Lost(),
             seed=seed,
             round=BEFORE,
-            group=0,
+            group=self.group,
         )
         for hospital, vector in enumerate(vectors):
             total += secure.masked(hospital, vector)

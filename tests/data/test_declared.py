@@ -213,9 +213,9 @@ def test_the_sum_is_opened_of_what_is_masked(monkeypatch):
     masked = SecureSum.masked
     monkeypatch.setattr(SecureSum, "masked", lambda self, *given: (sent.append(masked(self, *given)), sent[-1])[1])
     vectors = [np.array([h, -(2**40), 2**61 - h]) for h in range(12)]
-    plain = SetupSums("auto", "auto", execute=False).total(vectors, 3)
-    assert (SetupSums("auto", "auto", execute=True).total(vectors, 3) == plain).all()
-    assert (SetupSums(4, "auto", execute=True).total(vectors, 3) == plain).all()
+    plain = SetupSums("auto", "auto", 0, execute=False).total(vectors, 3)
+    assert (SetupSums("auto", "auto", 0, execute=True).total(vectors, 3) == plain).all()
+    assert (SetupSums(4, "auto", 0, execute=True).total(vectors, 3) == plain).all()
     assert plain.tolist() == [66, -12 * 2**40, (12 * 2**61 - 66 + 2**63) % 2**64 - 2**63]
     assert len(sent) == 24
     assert all((word.view(np.int64) != vector).all() for word, vector in zip(sent, vectors + vectors, strict=True))
@@ -229,7 +229,7 @@ def test_secure_sums_in_fixed_point_are_those_of_numbers():
     assert (plain == sum(sums, np.zeros(5))).all()
     shared = ScalerNoise(mechanism, "example", 1, shared=True).total(sums, 0)
     assert shared == pytest.approx(plain, abs=40 * 2.0**-31)
-    masked = ScalerNoise(mechanism, "example", 1, True, SetupSums("auto", "auto", execute=True)).total(sums, 0)
+    masked = ScalerNoise(mechanism, "example", 1, True, SetupSums("auto", "auto", 0, execute=True)).total(sums, 0)
     assert (masked == shared).all()
 
 

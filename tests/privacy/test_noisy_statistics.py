@@ -12,17 +12,21 @@ from raysim.cluster.pool import LocalPool
 from raysim.config.plugins import completed
 from raysim.config.reading import checked
 from raysim.config.sections.privacy import PrivacySection
+from raysim.config.sections.secure import SecureSection
 from raysim.core.errors import ConfigError
 from raysim.data.federation import Federation
 from raysim.engine.coordinator import Coordinator
 from raysim.engine.job import Outcome, RunState
+from raysim.engine.reception.noisy_statistics import first_noise
 from raysim.privacy import accountant, quick
 from raysim.privacy.events import Event, Gaussian, Laplace
+from raysim.privacy.noisy_sums import Mechanism
+from raysim.secure import traffic
 from raysim.storage.encoding import decode, encode
 from raysim.strategies.hospital_clusters.clust_psi import ClustPsi
 from raysim.strategies.hospital_clusters.clustered import Clustered
 from raysim.strategies.one_model.fedavg import FedAvg
-from raysim.strategies.shared.label_counts import LabelCounts
+from raysim.strategies.shared.label_counts import LabelCounts, LabelSums
 from tests.conftest import MakeFederation, job_of, run
 from tests.privacy.test_patient import of_patients, private, section
 
@@ -160,6 +164,37 @@ def test_balanced_classes_are_weighed_by_noisy_counts(federation):
     outcome = run(federation, told_noisily, 1)
     assert outcome.privacy.covers == ("update", "label_counts")
     assert not (outcome.bank == run(federation, job, 1).bank).all()
+
+
+@pytest.mark.parametrize("noise", [{"epsilon": 1e9}, {"noise_multiplier": 2.0}], ids=["laplace", "normal"])
+def test_counts_that_weigh_classes_are_masked_where_sums_are(federation, noise):
+    """To the same bits, by shares of normal noise, and with the bytes of the protocol."""
+    private_section = section(mode="local", noise_multiplier=5.0, statistics={"label_counts": noise})
+    job = replace(job_of(federation, FedAvg(), rounds=1), privacy=private_section)
+    job = replace(job, work=replace(job.work, class_weights="balanced"))
+    plain = run(federation, job, 1)
+    model, execute = (run(federation, replace(job, secure=SecureSection(mode=m)), 2) for m in ("model", "execute"))
+    np.testing.assert_array_equal(model.bank, execute.bank)
+    assert model.setup == execute.setup
+    (sent,) = [each for _, kind, _, each in model.ledger.entries if kind == "label_counts"]
+    assert (np.asarray(sent) == traffic.up(2, 5)).all()
+    assert model.setup.down == 6 * traffic.down(5)
+    assert model.privacy.covers == plain.privacy.covers
+    if "epsilon" in noise:  # hardly any, so that plain counts are the same
+        np.testing.assert_array_equal(model.bank, plain.bank)
+
+
+def test_shares_of_normal_noise_hold_it_all():
+    """Two thirds of seven hospitals but one are three; Laplace noise has no shares."""
+    shares = Mechanism(Gaussian(6.0), "seeded").in_shares(7)
+    assert shares.event == Gaussian(6.0 / 3**0.5)
+    assert Mechanism(Gaussian(6.0), "seeded").in_shares(2).event == Gaussian(6.0)
+    assert Mechanism(Laplace(6.0), "seeded").in_shares(7).event == Laplace(6.0)
+    promised = section(statistics={"label_counts": {"noise_multiplier": 6.0}})
+    told_alone, summed = (first_noise(promised, 7, question) for question in (LabelCounts(), LabelSums()))
+    assert told_alone is not None
+    assert summed is not None
+    assert (told_alone.mechanism.event, summed.mechanism.event) == (Gaussian(6.0), shares.event)
 
 
 @pytest.mark.parametrize("mode", ["pooled", "local"])

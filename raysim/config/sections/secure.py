@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field, field_validator
 
 from raysim.core.defaults import default
 from raysim.core.section import Section
+
+if TYPE_CHECKING:
+    from raysim.secure.setup import SetupSums
+
+OF_PREPROCESSING, OF_LABELS = 0, 1
+"""The secure sums before the first round, by number."""
 
 
 class DropSection(Section):
@@ -37,6 +43,16 @@ class SecureSection(Section):
     def least_members(self) -> int:
         """How many hospitals a cluster is to have; 1 where small ones are refused."""
         return self.minimum if self.small_clusters == "merge" else 1
+
+    def of_setup(self, group: int) -> SetupSums:
+        """How sum ``group`` of those before the first round is hidden. Raises ``ConfigError`` where masks cannot be."""
+        # Only now: a run without secure sums does without their code.
+        from raysim.secure import masks
+        from raysim.secure.setup import SetupSums
+
+        if self.mode == "execute":
+            masks.check_installed()
+        return SetupSums(self.neighbours, self.threshold, group, self.mode == "execute")
 
     @property
     def loses(self) -> bool:

@@ -9,12 +9,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from raysim.config.sections.privacy import PrivacySection
+from raysim.config.sections.secure import OF_LABELS
 from raysim.core.errors import ConfigError
 from raysim.engine.messages import FigureNoise, StatisticNoise
 from raysim.metrics.summed import Classes, Errors, TwoClasses
 from raysim.privacy.events import Event
+from raysim.privacy.noisy_sums import total_of
 from raysim.strategies.base import Floats, Ids, Question, Size, Summed
-from raysim.strategies.shared.label_counts import LabelCounts
+from raysim.strategies.shared.label_counts import LabelCounts, LabelSums
 from raysim.traffic.ledger import MEASURED, Ledger
 
 if TYPE_CHECKING:
@@ -40,6 +42,14 @@ def statistic_noise(section: PrivacySection | None, question: Question) -> Stati
             "the two"
         )
     return noise
+
+
+def first_noise(section: PrivacySection | None, hospitals: int, question: Question) -> StatisticNoise | None:
+    """The same before anything else: each of so many ``hospitals`` adds a share where only their sum is learned."""
+    noise = statistic_noise(section, question)
+    if noise is None or not isinstance(question, LabelSums):
+        return noise
+    return replace(noise, mechanism=noise.mechanism.in_shares(hospitals))
 
 
 def noise_on(section: PrivacySection | None, kind: str) -> StatisticNoise | None:
@@ -102,7 +112,11 @@ class FirstAnswers:
         if section is not None and section.sizes == "noisy":
             sizes = np.maximum(np.rint(np.concatenate(ask(Size()))), 1.0).astype(np.int64)
         if job.work.class_weights == "balanced" and noise_on(section, LabelCounts.kind) is not None:
-            labels = np.maximum(np.rint(np.stack(ask(LabelCounts())).sum(axis=0)), 1.0)
+            if job.secure is None:
+                counts = np.stack(ask(LabelCounts())).sum(axis=0)
+            else:
+                counts = total_of(ask(LabelSums()), job.secure.of_setup(OF_LABELS), job.work.seed)
+            labels = np.maximum(np.rint(counts), 1.0)
         return FirstAnswers(sizes, labels)
 
     @property
