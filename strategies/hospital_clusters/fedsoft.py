@@ -139,7 +139,7 @@ class FedSoft(Strategy):
 
     def aggregate(self, view: FederationView, state: State, update: Update) -> SoftState:
         weight = sent_weights(update)
-        state, trained = own_state(state, SoftState), (weight > 0).any(axis=0)
+        state, trained = own_state(state, SoftState), np.asarray((weight > 0).any(axis=0))
         centres = np.where(trained[:, None], update.sums, state.bank[1:])
         rounds, importance = state.rounds + 1, state.importance
         if rounds % self.every == 0:
