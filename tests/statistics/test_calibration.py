@@ -273,8 +273,8 @@ def test_the_interval_of_the_spread_holds_it():
 
 
 def test_the_spread_of_certain_hospitals_is_that_of_their_intercepts():
-    """Of 20 hospitals with 100,000 rows each events say the intercepts; chi-square on 19 df bounds their spread."""
-    rows, intercepts = 100_000.0, 0.6 * ndtri((np.arange(20) + 0.5) / 20)
+    """Of 20 hospitals with 10,000 rows each events say the intercepts; chi-square on 19 df bounds their spread."""
+    rows, intercepts = 10_000.0, 0.6 * ndtri((np.arange(20) + 0.5) / 20)
     groups = [Groups(np.zeros(1), np.array([rows]), np.array([np.round(rows * expit(a))])) for a in intercepts]
     tau = calibration_spread(groups, np.random.default_rng(1), draws=100).tau
     sd = intercepts.std(ddof=1)
