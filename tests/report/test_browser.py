@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import html
 import json
 import re
-import shutil
-import subprocess
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
 
 import pytest
 from rich.console import Console
@@ -22,8 +18,7 @@ from raysim.experiment import comparison
 from raysim.experiment.runs import Experiment
 from raysim.report.pages.again import rewritten
 from raysim.storage.manifest import Manifest
-
-CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome")
+from tests.browser import CHROMIUM, Page, browser
 
 
 @pytest.fixture(scope="module")
@@ -48,38 +43,24 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return out
 
 
-def in_browser(page: Path, script: str, folder: Path) -> Any:
-    """What an expression comes to after a page has loaded; it may be a promise."""
-    copy = folder / f"probe-{page.stem}.html"
-    end = f"""<script>
-      Promise.resolve().then(async () => ({script})).catch((error) => String(error)).then((found) => {{
-        const text = document.createElement("textarea");
-        text.textContent = JSON.stringify(found);
-        document.body.replaceChildren(text);
-      }});
-    </script>"""
-    # The page's policy lets no other script run than its own.
-    text = re.sub(r"<meta http-equiv=[^>]*>", "", page.read_text(encoding="utf-8"))
-    copy.write_text(text.replace("</body>", f"{end}</body>"), encoding="utf-8")
-    text = dom(copy, folder).split("<textarea>", 1)[1].split("</textarea>", 1)[0]
-    return json.loads(html.unescape(text))
+@pytest.fixture(scope="module")
+def narrow(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Page]:
+    """A browser as wide as a phone."""
+    if CHROMIUM is None:
+        pytest.skip("no Chromium on this machine")
+    with browser(tmp_path_factory.mktemp("narrow"), 400, 900) as page:
+        yield page
 
 
-def dom(page: Path, folder: Path) -> str:
-    """A page as it is after it has loaded."""
-    assert CHROMIUM is not None
-    flags = ["--headless", "--no-sandbox", "--disable-gpu", "--virtual-time-budget=20000", "--dump-dom"]
-    return subprocess.run(
-        [CHROMIUM, *flags, "--window-size=400,900", f"--user-data-dir={folder / 'profile'}", page.as_uri()],
-        capture_output=True,
-        text=True,
-        timeout=120,
-    ).stdout
+def opened(page: Page, file: Path) -> Page:
+    """The page once it shows a file and has run its scripts."""
+    page.open(file.as_uri())
+    page.until(f"location.href === {json.dumps(file.as_uri())} && document.readyState === 'complete'")
+    return page
 
 
-def test_a_hospital_that_is_chosen_fills_its_card_and_is_marked_in_every_figure(written: Path, tmp_path: Path) -> None:
-    shown = in_browser(
-        written / "report.html",
+def test_a_hospital_that_is_chosen_fills_its_card_and_is_marked_in_every_figure(written: Path, narrow: Page) -> None:
+    shown = opened(narrow, written / "report.html").run(
         """(() => {
           const select = document.getElementById("hospital");
           const before = document.getElementById("card").textContent;
@@ -107,8 +88,7 @@ def test_a_hospital_that_is_chosen_fills_its_card_and_is_marked_in_every_figure(
               return Math.max(...shown.map((part) => part.getBoundingClientRect().right));
             })(),
           };
-        })()""",
-        tmp_path,
+        })()"""
     )
     tree = json.loads((written / "report.json").read_text())
     cards = tree["values"]["cards"]["hospitals"]
@@ -123,23 +103,23 @@ def test_a_hospital_that_is_chosen_fills_its_card_and_is_marked_in_every_figure(
     assert shown["wide"] <= 400, "a phone shows it without scrolling sideways"
 
 
-def test_a_script_that_came_in_with_a_drawing_does_not_run_and_that_of_the_page_does(written: Path, tmp_path: Path):
+def test_a_script_that_came_in_with_a_drawing_does_not_run_and_that_of_the_page_does(
+    written: Path, narrow: Page, tmp_path: Path
+):
     tree = json.loads((written / "report.json").read_text())
     tree["values"]["pictures"][0]["markup"] += """<script>document.body.dataset.taken = "script"</script>
       <svg onload="document.body.dataset.taken = 'handler'"></svg>"""
     (tmp_path / "report.json").write_text(json.dumps(tree))
     page = rewritten(tmp_path, None, None)
-    loaded = dom(page, tmp_path)
-    assert "data-taken" not in loaded.partition("<body")[2].partition(">")[0]
-    assert 'id="chooser" class="chooser">' in loaded, "our own script has shown it"
+    opened(narrow, page)
+    assert narrow.run("document.body.dataset.taken") is None
+    assert not narrow.run("document.getElementById('chooser').hidden"), "our own script has shown it"
     open_to_all = tmp_path / "open.html"
     open_to_all.write_text(re.sub(r"<meta http-equiv=[^>]*>", "", page.read_text()))
-    assert "data-taken" in dom(open_to_all, tmp_path).partition("<body")[2].partition(">")[0], (
-        "without the policy it runs"
-    )
+    assert opened(narrow, open_to_all).run("document.body.dataset.taken"), "without the policy it runs"
 
 
-def test_axe_finds_nothing_serious(written: Path, tmp_path: Path) -> None:
+def test_axe_finds_nothing_serious(written: Path, narrow: Page) -> None:
     axe = find_spec("axe_core_python")
     if axe is None or axe.origin is None:
         pytest.skip("axe-core-python is not installed")
@@ -147,12 +127,9 @@ def test_axe_finds_nothing_serious(written: Path, tmp_path: Path) -> None:
     cards = json.loads((written / "report.json").read_text())["values"]["cards"]
     one = rewritten(written, cards["hospitals"][0]["name"], None)
     for page in (written / "report.html", written / "runs" / "chip" / "seed-0" / "report.html", one):
-        with_axe = tmp_path / page.name
-        with_axe.write_text(page.read_text(encoding="utf-8").replace("</body>", f"<script>{code}</script></body>"))
-        violations = in_browser(
-            with_axe,
-            "axe.run().then((r) => r.violations.map((v) => [v.impact, v.id, v.nodes.map((n) => n.html.slice(0, 99))]))",
-            tmp_path,
+        opened(narrow, page).run(f"{code}; undefined")
+        violations = narrow.run(
+            "axe.run().then((r) => r.violations.map((v) => [v.impact, v.id, v.nodes.map((n) => n.html.slice(0, 99))]))"
         )
         assert [each for each in violations if each[0] in ("serious", "critical")] == []
 
