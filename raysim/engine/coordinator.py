@@ -83,6 +83,7 @@ class JobRun(JobServer):
         yield from self._conclude()
 
     def _begin(self) -> None:
+        """From the start, or from where an earlier run stood."""
         self._began = time.perf_counter()
         if self._since is None:
             self._register()
@@ -165,17 +166,17 @@ class JobRun(JobServer):
         began = time.perf_counter()
         self._enter(t)
         cohort = self._reception.fitted(self._view, self._scheduler.schedule(self._view, self._state, t))
-        asked = self._between.asked(t, cohort)
+        sent = self._between.asked(t, cohort)
         measured = NOTHING
         if self._rounds and self._evaluation.due(t - 1):
             measured = self._evaluation.after(t - 1, existing(self._serve(), self._hospitals.remembered))
-        partials = self._send(t, cohort.state, cohort.ids, asked.problem, measured)
+        partials = self._send(t, cohort.state, cohort.ids, sent.problem, measured)
         if self._rounds:
             self._evaluation.enter(self._rounds[-1], partials)
             yield self._rounds[-1]
-        self._account(cohort, asked, partials)
+        self._account(cohort, sent, partials)
         if cohort.problem is not None:
-            self._learn(cohort, asked, partials)
+            self._learn(cohort, sent, partials)
         self._rounds.append(self._row(t, cohort, began))
 
     def _enter(self, t: int) -> None:
@@ -185,27 +186,27 @@ class JobRun(JobServer):
         self._view = replace(self._view, round=t)
         self._traffic.begin(t)
 
-    def _account(self, cohort: ScheduledCohort, asked: ScheduledCohort, partials: Sequence[PartialResult]) -> None:
-        """Enter what the cohort exchanges, and what was sent to others in vain; ``asked`` as in :meth:`_learn`."""
+    def _account(self, cohort: ScheduledCohort, sent: ScheduledCohort, partials: Sequence[PartialResult]) -> None:
+        """Enter what the cohort exchanges, and what was sent to others in vain; ``sent`` as in :meth:`_learn`."""
         self._traffic.in_vain(cohort.in_vain, cohort.unused, cohort.state)
         if self._round == 1 and POOLED in cohort.ids:
             scalars = self._view.sizes * (self._federation.X.shape[1] + 1)
             self._traffic.ledger.add(0, "rows", self._everyone, scalars)
-        if cohort.problem is not None and asked.problem is not None:
-            bits, down = self._between.sent(partials, asked.problem, cohort.ids)
+        if cohort.problem is not None and sent.problem is not None:
+            bits, down = self._between.sent(partials, sent.problem, cohort.ids)
             self._traffic.down += down
             self._traffic.trained(cohort.ids, cohort.problem, cohort.state, bits)
 
-    def _learn(self, cohort: ScheduledCohort, asked: ScheduledCohort, partials: Sequence[PartialResult]) -> None:
+    def _learn(self, cohort: ScheduledCohort, sent: ScheduledCohort, partials: Sequence[PartialResult]) -> None:
         """Let the strategy make the next models of what came back, and the selection remember it.
 
-        ``asked`` is the ``cohort`` with its problem as hospitals were sent it.
+        ``sent`` is the ``cohort`` with its problem as hospitals were sent it.
         """
-        if cohort.problem is None or asked.problem is None:
+        if cohort.problem is None or sent.problem is None:
             return
-        opening = self._between.opening(asked.problem, cohort.ids)
-        received = self._reception.update(self._round, partials, asked.problem, cohort.ids, opening)
-        further = self._between.further(self._round, asked, received)
+        opening = self._between.opening(sent.problem, cohort.ids)
+        received = self._reception.update(self._round, partials, sent.problem, cohort.ids, opening)
+        further = self._between.further(self._round, sent, received)
         if further is not None:
             partials = self._send(self._round, cohort.state, cohort.ids, further.problem, NOTHING)
             self._account(replace(cohort, in_vain=0, unused=()), further, partials)

@@ -18,7 +18,8 @@ from hypothesis import strategies as st
 
 from raysim.core.errors import DataError
 from raysim.data import cache
-from raysim.data.build import _plain, build, fingerprint
+from raysim.data.assembly import _plain
+from raysim.data.build import build, fingerprint
 from raysim.data.federation import Coded, Federation, write
 from raysim.data.records import natural
 from raysim.data.sources.synthetic import Synthetic

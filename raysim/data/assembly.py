@@ -1,0 +1,250 @@
+"""A federation of a source's records: whose rows are in it, in which order and part, with which features."""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from raysim.core.errors import DataError
+from raysim.data.columns import columns_of, warnings_of
+from raysim.data.declared import Declared, SumNoise
+from raysim.data.federation import Coded
+from raysim.data.folds import deal
+from raysim.data.preprocessing import Prepared, prepare, prepare_declared
+from raysim.data.records import natural
+from raysim.data.split import Split, assign, groups
+
+if TYPE_CHECKING:
+    from raysim.data.records import Records
+
+_log = logging.getLogger("raysim.data")
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """What is made of a source's records; see :func:`raysim.data.build.build`."""
+
+    split: Split
+    """Which rows are for training, validation and test."""
+    preprocessing: str
+    """How features are prepared: one of ``METHODS``."""
+    seed: int
+    """The run's, used where ``split`` has none of its own."""
+    minimum: int | None
+    """The fewest rows of a hospital that is kept; None: any number."""
+    largest: int | None
+    """How many hospitals are kept, the largest; None: all."""
+    ranges: Declared | None
+    """What is declared of features; None where all is fitted on training rows."""
+    noise: SumNoise | None
+    """On means and deviations; None: they are exact."""
+    missing_flags: bool
+    """Whether features say where values are missing."""
+
+
+@dataclass(frozen=True, eq=False)
+class _Rows:
+    """The rows that are kept, ``N`` of the source's, in the source's order; ``H`` hospitals."""
+
+    kept: NDArray[np.int64]
+    """Which of the source's rows these are, ``[N]``."""
+    home: NDArray[np.int64]
+    """Each row's hospital, ``[N]``."""
+    names: tuple[str, ...]
+    """The hospitals, in natural order."""
+
+
+def assemble(records: Records, recipe: Recipe, source: str, into: Path) -> dict[str, Any]:
+    """What :func:`raysim.data.federation.write` takes, the fingerprint apart; features lie in the folder ``into``.
+
+    Raises ``DataError`` for records that cannot be federated; ``source`` is what it calls their source.
+    """
+    split, notes = recipe.split, list(records.notes)
+    by, group = ("column", None) if split.column is not None else groups(split.by, records.group, source)
+    rows = _Rows(np.arange(len(records.silo)), *_hospitals(records.silo))
+    if recipe.minimum is not None or recipe.largest is not None:
+        rows, note = _large(rows, recipe.minimum or 0, recipe.largest)
+        notes.append(note)
+    _check_labels(records, rows.kept)
+    part = _parts(records, recipe, rows, group, source)
+    counts = np.bincount(rows.home * 3 + part, minlength=3 * len(rows.names)).reshape(-1, 3)
+    _check_parts(counts)
+
+    inside = np.argsort(rows.home * 3 + part, kind="stable")
+    stops = np.cumsum(counts).reshape(-1, 3)
+    bounds = np.column_stack([stops[:, 2] - counts.sum(1), stops])
+    order = rows.kept[inside]
+    people = _people(split, records.group, order, source)
+    prepared = _prepared(records, recipe, order, part[inside] == 0, bounds, people, into)
+    columns = columns_of(records.features if len(rows.kept) == len(records.y) else records.features.iloc[rows.kept])
+    suspect = warnings_of(columns)
+    if len(rows.names) == 1:
+        suspect = (
+            *suspect,
+            f"all rows are of one hospital ('{rows.names[0]}'): there is nothing to federate; see data.silo",
+        )
+    for warning in suspect:
+        _log.warning(warning)
+    attributes = sorted({attribute for name in rows.names for attribute in records.attributes.get(name, {})})
+    return {
+        "X": prepared.X,
+        "y": records.y[order].astype(np.int64 if records.classes else np.float64),
+        "observed": prepared.observed,
+        "bounds": bounds.astype(np.int64),
+        "source_rows": order if records.row is None else records.row[order],
+        "preprocessing": dataclasses.replace(
+            prepared.preprocessing,
+            hospital=records.hospital_column,
+            label=records.label_column,
+            classes=tuple(records.classes),
+            na_values=records.na_values,
+        ),
+        "people": people,
+        "patients": {name: _plain(values, order) for name, values in records.patients.items()},
+        "meta": {
+            "hospitals": rows.names,
+            "features": prepared.names,
+            "classes": records.classes,
+            "attributes": {a: [records.attributes.get(name, {}).get(a, "") for name in rows.names] for a in attributes},
+            "notes": [*notes, split.described(by, recipe.seed), prepared.note],
+            "warnings": [*records.warnings, *suspect],
+            "columns": [dataclasses.asdict(column) for column in columns],
+            "preprocessing_scalars": prepared.scalars,
+            "preprocessing_noise": "" if recipe.noise is None else recipe.noise.named,
+        },
+    }
+
+
+def _check_labels(records: Records, kept: NDArray[np.int64]) -> None:
+    """Raise ``DataError`` where all rows have one label."""
+    y = records.y[kept]
+    if len(present := np.unique(y)) < 2:
+        one = f"are of one class ('{records.classes[present[0]]}')" if records.classes else f"have label {present[0]:g}"
+        which = "one class" if records.classes else "one label"
+        raise DataError(f"data: all {len(y):,} rows {one}; check the label, nothing can be learned from {which}")
+
+
+def _parts(
+    records: Records, recipe: Recipe, rows: _Rows, group: NDArray[np.int64] | None, source: str
+) -> NDArray[np.int8]:
+    """The part of each row, ``[N]``: 0 train, 1 validation, 2 test; drawn, dealt into folds, or the source's own."""
+    split, drawn = recipe.split, recipe.split.effective_seed(recipe.seed)
+    if drawn is None:
+        if records.part is None:
+            raise DataError(f"data.split.column: source {source} did not read '{split.column}'; use fractions")
+        return records.part[rows.kept]
+    undivided = None if group is None else group[rows.kept]
+    if split.folds is None:
+        return assign(split, rows.home, rows.names, undivided, drawn)
+    fold = deal(split.folds, rows.home, rows.names, undivided, records.y[rows.kept], drawn)
+    return np.where(fold == split.fold(recipe.seed), 2, 0).astype(np.int8)
+
+
+def _check_parts(counts: NDArray[np.int64]) -> None:
+    """Raise ``DataError`` where no hospital has training rows, or none has test rows; ``counts [H, 3]``."""
+    for k, missing in ((0, "train"), (2, "test")):
+        if not counts[:, k].any():
+            raise DataError(
+                f"data.split: no hospital has a row to {missing} on (largest hospital: {counts.sum(1).max()} rows); "
+                "use other fractions, or larger hospitals"
+            )
+
+
+def _prepared(
+    records: Records,
+    recipe: Recipe,
+    order: NDArray[np.int64],
+    train: NDArray[np.bool_],
+    bounds: NDArray[np.int64],
+    people: NDArray[np.int64] | Literal["rows"] | None,
+    into: Path,
+) -> Prepared:
+    """The features of the rows ``order [N]``, fitted on those in ``train [N]`` or by what is declared of them."""
+    flags = recipe.missing_flags
+    if recipe.ranges is None:
+        trained = int(np.count_nonzero(bounds[:, 1] > bounds[:, 0]))
+        return prepare(records.features, order, train, recipe.preprocessing, trained, into, flags=flags)
+    rows = [np.arange(first, last) for first, last in bounds[:, :2].tolist()]
+    units = _units(people, recipe.noise, len(order))
+    return prepare_declared(
+        records.features, order, recipe.ranges, recipe.noise, rows, units, recipe.seed, into, flags=flags
+    )
+
+
+def _units(people: NDArray[np.int64] | Literal["rows"] | None, noise: SumNoise | None, rows: int) -> NDArray[np.int64]:
+    """Whose each row is, ``[N]``, as far as ``noise`` hides them."""
+    if noise is None or noise.unit == "example" or isinstance(people, str):
+        return np.arange(rows)
+    if people is None:
+        raise DataError(
+            "privacy.unit: patient, but data.split.by divides rows by a column that is not the patient; leave "
+            "data.split.by out, or set privacy.unit: example"
+        )
+    return people
+
+
+def _people(
+    split: Split, group: NDArray[Any] | None, order: NDArray[np.int64], source: str
+) -> NDArray[np.int64] | Literal["rows"] | None:
+    """The patient of each row; None where ``split.by`` has put another column in their place."""
+    if split.by not in (None, "row", "patient"):
+        return None
+    _, codes = groups("patient", group, source) if group is not None else ("row", None)
+    return "rows" if codes is None else codes[order]
+
+
+def _hospitals(silo: NDArray[Any]) -> tuple[NDArray[np.int64], tuple[str, ...]]:
+    """The hospital of each row, ``[N]``, and their names in natural order, ``[H]``."""
+    import pandas as pd
+
+    codes, labels = pd.factorize(silo)
+    if (codes < 0).any():
+        raise DataError(f"data.silo: {int((codes < 0).sum()):,} rows name no hospital; fill them or remove the rows")
+    names = natural(str(name) for name in labels)
+    position = {name: h for h, name in enumerate(names)}
+    new = np.array([position[str(name)] for name in labels], np.int64)
+    return new[codes], tuple(names)
+
+
+def _large(rows: _Rows, minimum: int, largest: int | None) -> tuple[_Rows, str]:
+    """The rows of the hospitals that are kept, and a note.
+
+    Kept are the ``largest`` so many (None: all) of those with at least ``minimum`` rows; of two equally large ones the
+    first.
+    """
+    home, names = rows.home, rows.names
+    sizes = np.bincount(home, minlength=len(names))
+    enough = np.flatnonzero(sizes >= minimum)
+    if not len(enough):
+        raise DataError(
+            f"data.minimum: {minimum} rows are more than any hospital has (the largest: {sizes.max()}); lower it"
+        )
+    if largest is not None and largest > len(enough):
+        those = f"{len(enough)} hospitals" + (f" with at least {minimum} rows" if minimum else "")
+        raise DataError(f"data.largest: {largest}, but there are {those}; lower it")
+    keep = np.zeros(len(names), np.bool_)
+    keep[enough[np.argsort(-sizes[enough], kind="stable")[:largest]]] = True
+    kept = np.flatnonzero(keep[home])
+    renumbered = np.cumsum(keep) - 1
+    remaining = tuple(name for name, stays in zip(names, keep, strict=True) if stays)
+    gone = [f"{len(names) - len(enough):,} hospitals with fewer than {minimum} rows"] if minimum else []
+    gone += [f"{len(enough) - largest:,} hospitals that are not among the {largest} largest"] if largest else []
+    return _Rows(rows.kept[kept], renumbered[home[kept]], remaining), f"left out: {', '.join(gone)}"
+
+
+def _plain(values: NDArray[Any], order: NDArray[np.int64]) -> NDArray[Any] | Coded:
+    """Values in their new order, objects as texts: these would be pickled."""
+    if values.dtype.kind != "O":
+        return values[order] if values.dtype.kind in "fiub" else values[order].astype(str)
+    import pandas as pd
+
+    if pd.api.types.infer_dtype(values, skipna=False) != "string":
+        return values[order].astype(str)
+    codes, texts = pd.factorize(values[order])
+    return Coded(codes.astype(np.min_scalar_type(len(texts))), texts.astype(str))
