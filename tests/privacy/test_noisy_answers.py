@@ -26,6 +26,7 @@ from raysim.strategies.shared.label_counts import LabelCounts
 from raysim.strategies.shared.signatures import Signature
 from tests.conftest import job_of
 from tests.privacy.test_patient import of_patients
+from tests.strategies.hospital_clusters.test_clust_psi import hospital
 
 # --- clipped sums
 
@@ -140,6 +141,14 @@ def test_sums_without_noise_give_the_answer(question, classes):
     there = ~np.isnan(summed)  # what the blocks of a signature do not need is not asked
     assert summed[there] == pytest.approx(exact[there], abs=1e-7)
     assert there.sum() >= 1 + (len(exact) - 1) * (question in (Signature(), Size()) or not hasattr(question, "blocks"))
+
+
+def test_values_beyond_the_outermost_fixed_bins_are_counted_in_these():
+    X = np.array([[-99.0], [-5.0], [4.999], [5.0], [99.0], [0.0]])
+    rows = hospital([6], X, np.array([[True]] * 5 + [[False]]))
+    told = FeatureQuantiles(10).added(rows)
+    assert told.sum(axis=1).tolist() == [1.0] * 6
+    assert told.argmax(axis=1).tolist() == [0, 0, 63, 63, 63, 64]
 
 
 def test_quantiles_out_of_fixed_bins_are_near_the_exact_ones():

@@ -1,0 +1,91 @@
+"""What is said of a run's privacy, and of several runs together: by hand, and by the accountant."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import pytest
+
+from raysim.privacy import accountant
+from raysim.privacy.events import Gaussian
+from raysim.privacy.statement import Statement, together
+
+ONE = Statement(
+    unit="patient",
+    mode="local",
+    against="server",
+    delta=1e-5,
+    epsilons={"server": 2.34567, "outsider": 1.5},
+    covered={"server": 2.34567, "outsider": 1.5},
+    covers=("update", "loss"),
+    declared_public=("sizes",),
+    not_private=("metrics",),
+    noise_multiplier=4.0,
+    clip=0.5,
+    events={"server": [(4.0, 1.0, 3)], "outsider": [(6.0, 0.5, 3)]},
+)
+
+
+def test_a_promise_in_a_sentence():
+    assert ONE.sentence() == (
+        "epsilon = 2.346, delta = 1e-05 for one patient against the server; covers update, loss; "
+        "declared public: sizes; not private: metrics"
+    )
+    bare = replace(ONE, covers=(), declared_public=(), not_private=())
+    assert bare.sentence().endswith("against the server; covers nothing; not private: nothing else")
+
+
+def test_what_is_infinite_is_said_beside_what_noise_covers():
+    whole = replace(ONE, epsilons={"server": math.inf})
+    assert whole.sentence().startswith(
+        "epsilon = infinite, delta = 1e-05 for one patient against the server (2.346 for what noise covers); covers"
+    )
+    none = replace(whole, covered={"server": math.inf}, clip=math.inf)
+    assert none.sentence().startswith("epsilon = infinite, delta = 1e-05 for one patient against the server; covers")
+    told = none.as_json()
+    assert (told["epsilon"], told["epsilon_of_covered"], told["epsilons"], told["clip"]) == (
+        "inf",
+        "inf",
+        {"server": "inf"},
+        "inf",
+    )
+
+
+def test_a_promise_as_values():
+    assert ONE.as_json() == {
+        "unit": "patient",
+        "mode": "local",
+        "against": "server",
+        "epsilon": 2.34567,
+        "delta": 1e-5,
+        "epsilon_of_covered": 2.34567,
+        "epsilons": {"server": 2.34567, "outsider": 1.5},
+        "covers": ["update", "loss"],
+        "declared_public": ["sizes"],
+        "not_private": ["metrics"],
+        "noise_multiplier": 4.0,
+        "clip": 0.5,
+        "statement": ONE.sentence(),
+    }
+    own = replace(ONE, by_hospital={"least": (1.0, 9.0), "most": (math.inf, 0.0)}, twice=math.inf).as_json()
+    assert own["by_hospital"] == {
+        "least": {"epsilon": 1.0, "noise_multiplier": 9.0},
+        "most": {"epsilon": "inf", "noise_multiplier": 0.0},
+    }
+    assert own["epsilon_at_two_hospitals"] == "inf"
+
+
+def test_runs_of_known_events_are_composed_and_others_add_up():
+    other = replace(ONE, events={"server": [(5.0, 1.0, 2), (7.0, 1.0, 1)]}, delta=1e-6)
+    composed = accountant.epsilon([Gaussian(4.0, 1.0, 3), Gaussian(5.0, 1.0, 2), Gaussian(7.0)], 1e-5)
+    assert together([ONE, other]) == (composed, 1e-5, "server")
+    for unknown in (replace(other, events=None), replace(other, unit="hospital")):
+        assert together([ONE, unknown]) == pytest.approx((2 * 2.34567, 1.1e-5, "server"))
+    assert together([ONE, replace(other, epsilons={"server": math.inf})]) == (math.inf, 1e-5, "server")
+
+
+def test_runs_against_one_adversary_are_against_it_and_else_against_the_server():
+    outside = replace(ONE, against="outsider", events=None)
+    assert together([outside, outside]) == pytest.approx((3.0, 2e-5, "outsider"))
+    assert together([outside, ONE])[2] == together([ONE, outside])[2] == "server"
