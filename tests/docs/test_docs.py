@@ -1,7 +1,7 @@
 """The documentation does what it says: its files are written and its commands run, in the order of each page.
 
 A fenced block with ``title=NAME`` is a file; ``console`` blocks are commands, a line each after ``$``. Commands run
-without Ray where they can, which gives the same results sooner, and comparisons with two seeds.
+without Ray where they can, which gives the same results sooner, and comparisons and studies with two seeds.
 """
 
 from __future__ import annotations
@@ -66,6 +66,8 @@ def try_out(line: str, folder: Path) -> None:
         command.append("--in-process")
     if command[1] == "compare" and "folds:" not in (folder / command[2]).read_text():  # which need a seed each
         command += ["--set", "seeds=[1, 2]"]  # a third one does what the second does
+    if command[1] == "study":
+        command += ["--set", "study.seeds=[0, 1]"]
     if command[1] == "sweep":  # with fewer processes, each of which first imports for seconds
         command += ["--set", "sweep.concurrent=1", "--set", "resources.hospitals_per_actor=20"]
     empty_store(folder)
