@@ -1,8 +1,8 @@
 # make run                the main job on the synthetic federation
 # make run DATA=FOLDER    the same on the eICU tables in FOLDER (demo or full); SILO=hospital for the full database
 # make test               the tests; OPTIONS="tests/data -k folds" runs some of them
-# make docs               the documentation's commands, which make test leaves out
-# make suite              both, as in continuous integration
+# make docs faults surroundings    the documentation's commands, faults and strange surroundings, which make test leaves out
+# make suite              all tests, as in continuous integration
 # make site               the documentation as a site, in site/
 # make check              lint, types and the suite, as in continuous integration
 PYTHON ?= python3
@@ -23,16 +23,19 @@ else
 JOB := experiments/main.yaml
 endif
 
-.PHONY: run test docs suite lint types site check bench
+.PHONY: run test docs faults surroundings suite lint types site check bench
 
 run: $(VENV)/.installed
 	$(BIN)/raysim compare $(JOB) $(OPTIONS)
 
 test: $(VENV)/.installed-dev
-	$(PYTEST) -m "not documentation" $(OPTIONS)
+	$(PYTEST) -m "not documentation and not faults and not surroundings" $(OPTIONS)
 
 docs: $(VENV)/.installed-dev
 	$(PYTEST) -m documentation $(OPTIONS)
+
+faults surroundings: $(VENV)/.installed-dev
+	$(PYTEST) -m $@ $(OPTIONS)
 
 suite: $(VENV)/.installed-dev
 	$(PYTEST) $(OPTIONS)

@@ -14,6 +14,8 @@ import pytest
 from tests.commands import in_a_process
 from tests.conftest import empty_store
 
+pytestmark = pytest.mark.surroundings
+
 ROOT = Path(__file__).parents[2]
 
 

@@ -13,6 +13,8 @@ import yaml
 
 from tests.commands import Done, in_a_process
 
+pytestmark = pytest.mark.faults
+
 SMALL = {
     "name": "small",
     "data": {"source": "table", "path": "rows.csv", "silo": "site", "label": "died"},

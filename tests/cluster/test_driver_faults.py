@@ -14,6 +14,8 @@ import yaml
 from tests.commands import Running, in_a_process, raysim, started
 from tests.waiting import until
 
+pytestmark = pytest.mark.faults
+
 HELD = """
 import itertools, pathlib, time
 from dataclasses import dataclass

@@ -38,7 +38,7 @@ SIZES = [12, 8, 21, 0, 14, 9]
 ROUNDS = 24
 TWO = ResourcesSection(hospitals_per_actor=3)
 
-pytestmark = shared_ray("faults")
+pytestmark = [*shared_ray("faults"), pytest.mark.faults]
 
 ROUND = 10
 """The round after which something happens."""

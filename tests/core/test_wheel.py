@@ -17,6 +17,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.surroundings
+
 ROOT = Path(__file__).parents[2]
 
 OURS = ("strategies/__init__.py", "tune/__init__.py")

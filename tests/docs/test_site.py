@@ -16,6 +16,8 @@ import yaml
 from raysim.core import registry
 from tests.docs.test_docs import PAGES, ROOT
 
+pytestmark = pytest.mark.surroundings
+
 FOREIGN = re.compile(r"""<(?:script|img|iframe|link)\b[^>]*?\b(?:src|href)=["']?((?:https?:)?//[^"' >]+)""")
 """What a page would load from elsewhere; links that a reader follows are no such thing."""
 

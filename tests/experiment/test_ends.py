@@ -14,6 +14,8 @@ from mlflow.tracking import MlflowClient
 from tests.commands import Done, raysim
 from tests.conftest import empty_store
 
+pytestmark = pytest.mark.faults
+
 AT = """
 import os, signal, sys
 import importlib.abc

@@ -17,6 +17,8 @@ from tests.commands import raysim, started
 from tests.conftest import empty_store
 from tests.waiting import until
 
+pytestmark = pytest.mark.faults
+
 MINE = """
 import time
 from dataclasses import dataclass

@@ -29,6 +29,8 @@ from tests.conftest import empty_store
 from tests.storage.test_resume import SMALL, go_on, here, start
 from tests.waiting import until
 
+pytestmark = pytest.mark.faults
+
 __all__ = ["here"]
 
 ROUNDS = SMALL["training"]["rounds"]

@@ -12,6 +12,8 @@ from raysim.core import host
 from tests.fuzz import cases, finished_runs, stopped_runs, sweeps
 from tests.fuzz.command import Answer, Hangs, limited
 
+pytestmark = pytest.mark.faults
+
 SAMPLE = settings(
     max_examples=12,
     derandomize=True,

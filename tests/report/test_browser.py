@@ -20,6 +20,8 @@ from raysim.report.pages.again import rewritten
 from raysim.storage.manifest import Manifest
 from tests.browser import CHROMIUM, Page, browser
 
+pytestmark = pytest.mark.surroundings
+
 
 @pytest.fixture(scope="module")
 def written(tmp_path_factory: pytest.TempPathFactory) -> Path:

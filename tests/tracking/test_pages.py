@@ -29,6 +29,8 @@ from tests.commands import raysim, started
 from tests.conftest import empty_store
 from tests.waiting import until
 
+pytestmark = pytest.mark.surroundings
+
 
 @dataclass(frozen=True)
 class Served:

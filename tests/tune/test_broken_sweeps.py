@@ -20,7 +20,7 @@ from tests.conftest import shared_ray
 from tests.fuzz.command import answer, limited
 from tests.tune.sweeps import PLAIN, TWO, begin, go_on
 
-pytestmark = shared_ray("sweeps")
+pytestmark = [*shared_ray("sweeps"), pytest.mark.faults]
 
 FAILING = {"training.learning_rate": {"grid": [1e30, 0.1]}, "strategy.mu": {"uniform": [0, 1]}}
 
