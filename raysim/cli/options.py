@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -31,10 +32,14 @@ def greet(json: bool = False) -> None:
 
 
 def workers_begun(modules: Sequence[str], in_process: bool = False) -> contextlib.AbstractContextManager[None]:
-    """Ray's workers begin to import ``modules`` while this process reads its configuration and data."""
-    from raysim.cluster.forked import begun
+    """Ray's workers begin to import ``modules`` while this process reads its configuration and data; where a cluster is
+    to be joined, whose workers are its own, it is asked whether it is there."""
+    from raysim.cluster import forked, greeting
 
-    return contextlib.nullcontext() if in_process else begun(modules)
+    address = os.environ.get("RAY_ADDRESS")
+    if in_process:
+        return contextlib.nullcontext()
+    return greeting.begun(address) if address else forked.begun(modules)
 
 
 def ungreet(json: bool = False) -> None:

@@ -1,8 +1,9 @@
 """A process of which Ray's workers are forks, where Ray is started here: importing Ray and raysim takes a second of
 processor time and 70 MB, which each worker would take for itself.
 
-``fork_server.py SOCKET FOLDER MODULES`` imports ``MODULES``, those of raysim only where it is the raysim in ``FOLDER``,
-and then serves ``worker_start.py``, which Ray runs in place of a worker. It ends with the process that holds the other
+``fork_server.py SOCKET FOLDER MODULES -- MORE`` imports ``MODULES``, those of raysim only where it is the raysim in
+``FOLDER``, then as many of ``MORE`` as it can until somebody asks for a worker, and then serves ``worker_start.py``,
+which Ray runs in place of a worker. It ends with the process that holds the other
 end of its input or with Ray's node, and its workers with it. It runs alone, and must not import raysim before that.
 """
 
@@ -127,6 +128,12 @@ def _received(line: socket.socket, length: int) -> bytes:
     return text
 
 
+def split(modules: list[str]) -> tuple[list[str], list[str]]:
+    """Those before ``--``, and those behind it."""
+    at = modules.index("--") if "--" in modules else len(modules)
+    return modules[:at], modules[at + 1 :]
+
+
 def preload(folder: Path, modules: list[str]) -> None:
     """Import ``modules``, those of raysim where it is the one in ``folder``; what cannot be imported is left out."""
     spec = importlib.util.find_spec("raysim")
@@ -215,9 +222,14 @@ def main() -> None:
     signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGINT,))  # as Ray does in its processes
     # Ray reads both when it is imported. A worker ends when its node has: here, when this process has.
     os.environ["RAY_JOB_ID"], os.environ["RAY_RAYLET_PID"] = FIRST_JOB, str(os.getpid())
-    searched = sys.path[0]
-    preload(Path(sys.argv[2]), sys.argv[3:])
-    become(Server(socket.socket(fileno=int(sys.argv[1])), forks=forks_differ()).serve(), searched)
+    searched, listening, folder = sys.path[0], socket.socket(fileno=int(sys.argv[1])), Path(sys.argv[2])
+    needed, more = split(sys.argv[3:])
+    preload(folder, needed)
+    for name in more:
+        if select.select([listening.fileno(), 0], [], [], 0)[0]:
+            break
+        preload(folder, [name])
+    become(Server(listening, forks=forks_differ()).serve(), searched)
 
 
 if __name__ == "__main__":

@@ -32,8 +32,18 @@ as torch, each imports for itself."""
 OF_RUNS = (*MODULES, "raysim.experiment.run_actors", "raysim.experiment.comparison")
 """The same of workers that play whole runs."""
 
-OF_TRIALS = (*MODULES, "raysim.tune.running.trainable")
-"""The same of workers that play trials of a sweep."""
+OF_TRIALS = (
+    *MODULES,
+    "raysim.tune.running.trainable",
+    "--",
+    "scipy.stats",
+    "sklearn.cluster",
+    "sklearn.ensemble",
+    "raysim.tune.plots",
+    "raysim.tune.page.importance",
+)
+"""The same of workers that play trials of a sweep, and draw it at its end. What stands behind ``--`` is needed later or
+only sometimes: it is imported while nobody asks for a worker."""
 
 WAITING = 1024
 """Workers that may ask before one is answered."""
@@ -86,10 +96,8 @@ _begun: list[ForkServer] = []
 def begun(modules: Sequence[str]) -> Iterator[None]:
     """A fork server begins at once, while configuration and data are read: it imports as long as they are read and
     Ray starts. The first :func:`fork_server` meanwhile takes it; where nobody does, it is ended.
-
-    Nothing is begun where a cluster is joined, whose workers are its own.
     """
-    if sys.platform == "linux" and not os.environ.get("RAY_ADDRESS"):
+    if sys.platform == "linux":
         _begun.append(ForkServer(modules))
     try:
         yield

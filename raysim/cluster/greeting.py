@@ -49,18 +49,45 @@ def check_answers(address: str, asked: subprocess.Popen[str] | None) -> None:
         check_greets(address, asked)
 
 
+_begun: dict[str, subprocess.Popen[str]] = {}
+"""Processes that greet an address already, until they are taken."""
+
+
+@contextlib.contextmanager
+def begun(address: str) -> Iterator[None]:
+    """The Ray at an address is greeted at once, while configuration and data are read. The first :func:`greeted` of the
+    address meanwhile takes the process; where nobody does, it is ended.
+    """
+    _begun[address] = _greeting(address)
+    try:
+        yield
+    finally:
+        if (process := _begun.pop(address, None)) is not None:
+            _end(process)
+
+
 @contextlib.contextmanager
 def greeted(address: str) -> Iterator[subprocess.Popen[str]]:
     """A process that greets the Ray at an address, and is ended afterwards.
 
     A process of its own, as the call takes no limit, writes to stderr, and can end the process it is made in.
     """
+    process = _begun.pop(address, None) or _greeting(address)
+    try:
+        yield process
+    finally:
+        _end(process)
+
+
+def _greeting(address: str) -> subprocess.Popen[str]:
     command = [sys.executable, "-P", ray_private.__file__, address]
-    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as process:
-        try:
-            yield process
-        finally:
-            process.kill()
+    return subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+
+
+def _end(process: subprocess.Popen[str]) -> None:
+    process.kill()
+    with process:  # closes its streams, and waits
+        pass
 
 
 def check_greets(address: str, asked: subprocess.Popen[str]) -> None:

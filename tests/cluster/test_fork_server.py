@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 import threading
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import psutil
 import pytest
 
-from raysim.cluster import forked
+from raysim.cli.options import workers_begun
+from raysim.cluster import forked, greeting
 from raysim.cluster.connection import connected
 from raysim.core.package import FOLDER
+from tests.waiting import until
 
 pytestmark = [pytest.mark.skipif(sys.platform != "linux", reason="forks and sockets of Linux")]
 
@@ -216,7 +220,46 @@ def test_a_server_that_nobody_took_is_ended_at_once_also_where_it_imports_for_lo
     assert not server.is_running()
 
 
-def test_no_server_is_begun_where_a_cluster_is_joined(monkeypatch):
-    monkeypatch.setenv("RAY_ADDRESS", "127.0.0.1:6379")
-    with forked.begun(forked.MODULES):
-        assert servers(psutil.Process()) == []
+def test_a_cluster_that_is_to_be_joined_is_greeted_at_once_and_no_server_begun(monkeypatch):
+    monkeypatch.setenv("RAY_ADDRESS", "127.0.0.1:1")
+    here = psutil.Process()
+    with workers_begun(forked.MODULES):
+        (asked,) = here.children()
+        assert asked.cmdline()[-1] == "127.0.0.1:1"
+        with greeting.greeted("127.0.0.1:1") as taken:
+            assert taken.pid == asked.pid
+        assert not asked.is_running()
+    with workers_begun(forked.MODULES):
+        (asked,) = here.children()
+    assert not asked.is_running()
+    with workers_begun(forked.MODULES, in_process=True):
+        assert not here.children()
+
+
+def _reads(path: Path, text: str) -> bool:
+    return path.exists() and path.read_text() == text
+
+
+def test_what_is_needed_later_is_imported_until_somebody_asks(monkeypatch, tmp_path):
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    written = tmp_path / "imported"
+    says = f"import os, time\ndef say(word): open({str(written)!r}, 'a').write(word)\n"
+    waits = f"say('begun ')\nwhile not os.path.exists({str(tmp_path / 'go')!r}): time.sleep(.01)\n"
+    for name, first in (("needed", ""), ("later", waits), ("last", "")):
+        (tmp_path / f"its_{name}.py").write_text(f"{says}{first}say('{name} ')\n")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    for asks, expected in ((False, "needed begun later last "), (True, "needed begun later ")):
+        written.unlink(missing_ok=True)
+        (tmp_path / "go").unlink(missing_ok=True)
+        with forked.fork_server(("its_needed", "--", "its_later", "its_last")) as start:
+            until(partial(_reads, written, "needed begun "))
+            line = socket.socket(socket.AF_UNIX)
+            if asks:
+                line.connect(start[-1])
+            (tmp_path / "go").touch()
+            if asks:  # it answers a request that it cannot read by hanging up
+                line.shutdown(socket.SHUT_WR)
+                assert line.recv(1) == b""
+            until(partial(_reads, written, expected))
+            line.close()
+        assert written.read_text() == expected
