@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import MISSING, dataclass, fields
 from types import SimpleNamespace
 from typing import Any
 
@@ -184,6 +184,19 @@ def test_all_that_an_author_needs_is_in_the_package():
     needed = {"Strategy", "LocalProblem", "Objective", "Visit", "Upload", "Pull", "Variates", "Contrast", "RowGroups"}
     needed |= {"State", "Update", "FederationView", "Selection", "Draw", "Question", "HospitalRows", "Division"}
     assert needed | {"OWN", "MIXTURE", "LAST", "POOLED"} <= set(raysim.__all__)
+
+
+def test_a_view_is_of_before_the_first_round_and_hides_nothing_unless_it_says_so():
+    left_out = {field.name: field.default for field in fields(base.FederationView) if field.default is not MISSING}
+    assert left_out == {
+        "measured": frozenset(),
+        "available": None,
+        "staleness": None,
+        "round_seconds": None,
+        "round": 0,
+        "hides": False,
+        "least_members": 1,
+    }
 
 
 def test_rows_of_a_bank():
