@@ -7,7 +7,7 @@ that memory traffic decides, and one hospital's rows fit the cache.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
@@ -15,11 +15,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from raysim.training.base import Layout, Model, Optimizer, Task, Vector
-from raysim.training.kernels.batches import Gathered, visits
+from raysim.training.kernels.batches import Gathered, of_private, visits
 from raysim.training.kernels.clipped import DenseLayers, Traced
-from raysim.training.kernels.descent import BLAS, begin, end, largest, noise_of, one_by_one, softmax_residual
+from raysim.training.kernels.descent import BLAS, StepRule, begin, end, largest, noise_of, one_by_one, softmax_residual
 from raysim.training.kernels.linear_clip import LinearClip
 from raysim.training.losses import LOG_LOSS, REGRESSION, choose, residual, row_losses
+from raysim.training.private import PrivateSteps
 
 if TYPE_CHECKING:
     from torch import nn
@@ -177,12 +178,10 @@ class _Buffers:
         self,
         gathered: Gathered,
         columns: Sequence[tuple[NDArray[Any], NDArray[Any]]],
-        units: NDArray[Any] | None = None,
+        unit: float,
     ) -> None:
-        """Put some steps' rows into the first of ``rows [n, F+1]``, and into each second of ``columns`` its first.
-
-        Those are pairs ``[n]``: of labels, and of rows' weights and bounds where they have some. ``units [n]``, one of
-        the second ones, are what rows are multiplied by; None: all by the same.
+        """Put some steps' rows, ``unit`` times, into the first of ``rows [n, F+1]``, and into each second of
+        ``columns`` its first. Those are pairs ``[n]``: of labels, and of rows' weights and bounds where they have some.
         """
         order, m = gathered.rows, len(gathered.rows)
         rows = self._rows[:m]
@@ -191,16 +190,14 @@ class _Buffers:
                 return
             for values, into in columns:
                 into[:] = values
-            np.multiply(self._copied[:m], self._unit, rows)
+            np.multiply(self._copied[:m], unit, rows)
             return
         # mode="clip" only because "raise" makes numpy copy `out` first; an order is never out of range
         for values, into in columns:
             values.take(order, 0, into[:m], "clip")
         self._copied.take(order, 0, rows, "clip")
-        if units is not None:
-            np.multiply(rows, units[:m, None], rows)
-        elif self._unit != 1.0:
-            np.multiply(rows, self._unit, rows)
+        if unit != 1.0:
+            np.multiply(rows, unit, rows)
 
     def _columns(
         self, task: Task, targets: NDArray[Any]
@@ -218,7 +215,7 @@ class _Buffers:
         n = len(task.y)
         update = begin(optimizer, task, theta, self._unpenalised)
         target, scale, keep, finish = update.target, update.scale, update.keep, update.finish
-        gemv, lift, one = self._blas.gemv, update.lift, self._one
+        gemv, lift = self._blas.gemv, update.lift
         logistic, loss, targets = self._logistic, self._loss, self._targets[:n]
         if logistic:
             self._signs.take(task.y, 0, targets, "clip")
@@ -228,18 +225,18 @@ class _Buffers:
         X = task.X.astype(self._dtype, copy=False)
         clip = noise = None
         if task.private is not None:
-            signed = logistic and weights is None
+            signed = logistic and weights is None and not lift
             clip, noise = LinearClip(task.private, X, self._unit, signed=signed), noise_of(task.private, update)
+            if clip.signed:
+                self._descend_turned(task, task.private, clip, noise, update, theta)
+                end(update, task)
+                return
             X, columns = clip.X, [*columns, *clip.columns]
         np.copyto(self._copied[:n, :-1], X)
-        units = self._labels if clip is not None and clip.signed else None
-        if units is not None:
-            # Rows turned by their labels' signs are all of class 1; products of two signs change no bit.
-            targets *= self._unit
         divisor = None if task.private is None else task.private.divisor
         plain = logistic and weights is None and clip is None and not lift
         for gathered in visits(task, optimizer):
-            self._fill(gathered, columns, units)
+            self._fill(gathered, columns, self._unit)
             if plain:
                 for rows, turned, labels, z, b in map(self._batch, gathered.cuts):
                     rows.dot(theta, z)
@@ -253,7 +250,7 @@ class _Buffers:
                 rows.dot(theta, z)
                 if logistic:
                     np.tanh(z, z)
-                    np.subtract(z, labels if units is None else one, z)
+                    np.subtract(z, labels, z)
                 else:
                     residual(loss, z, labels)
                 if weights is not None:
@@ -271,6 +268,43 @@ class _Buffers:
                     noise(step)
                 finish()
         end(update, task)
+
+    def _descend_turned(
+        self,
+        task: Task,
+        private: PrivateSteps,
+        clip: LinearClip,
+        noise: Callable[[int], None] | None,
+        update: StepRule,
+        theta: Vector,
+    ) -> None:
+        """Private steps on rows that are turned by their labels' signs, so that all are of class 1.
+
+        Products of two signs change no bit.
+        """
+        n, target, keep, scale = len(task.y), update.target, update.keep, update.scale / private.divisor
+        signs = self._targets[:n]
+        signs *= self._unit
+        np.multiply(clip.X, signs[:, None], self._copied[:n, :-1])
+        self._copied[:n, -1] = signs
+        gemv, one = self._blas.gemv, self._one
+        columns = [(clip.bounds, self._labels[:n])]  # the place of labels, which nothing asks for
+        for gathered in of_private(private, n):
+            self._fill(gathered, columns, 1.0)
+            for step, cut in enumerate(gathered.cuts, gathered.step):
+                rows, turned, least, z, b = self._batch(cut)
+                if b:
+                    rows.dot(theta, z)
+                    np.tanh(z, z)
+                    np.subtract(z, one, z)
+                    np.fmax(z, least, z)  # what is not a number becomes the bound
+                    gemv(scale, turned, z, keep, target, 0, 1, 0, 1, 0, 1)
+                else:
+                    np.multiply(target, keep, target)
+                if noise is not None:
+                    noise(step)
+                update.finish()
+        self._copied[:n, -1] = 1.0
 
     def descend_softmax(self, task: Task, optimizer: Optimizer, theta: Vector) -> None:
         """LocalSGD on ``theta [P]``, in place, through an augmented ``[C, F+1]`` copy."""
@@ -297,7 +331,7 @@ class _Buffers:
         np.copyto(self._copied[:n, :-1], X)
         divisor = None if task.private is None else task.private.divisor
         for gathered in visits(task, optimizer):
-            self._fill(gathered, columns)
+            self._fill(gathered, columns, self._unit)
             for step, cut in enumerate(gathered.cuts, gathered.step):
                 rows, turned, labels, z, b = self._batch(cut)
                 if b:

@@ -37,21 +37,22 @@ class LinearClip:
         self.X = X
         """The rows, those that are not finite as zeros, which count nothing."""
         bounds = bounds.astype(X.dtype, copy=False)
-        self._upper, self._lower = np.empty_like(bounds), np.empty_like(bounds)
         self._plain = self._sound and self._planted is None and not self._factors.any_shared
         self.signed = signed and self._plain
         """Whether the kernel must turn rows so."""
-        self.columns = [(-bounds, self._lower)] if self.signed else [(bounds, self._upper), (-bounds, self._lower)]
-        """The least residual of each row ``[n]``, and the largest where rows are not turned, and where the kernel puts
+        self.bounds = -bounds
+        """The least residual of each row ``[n]``."""
+        self.columns: list[tuple[NDArray[Any], NDArray[Any]]] = []
+        """Where rows are not turned: the largest and the least residual of each row ``[n]``, and where the kernel puts
         those of the rows it has gathered."""
+        if not self.signed:
+            self._upper, self._lower = np.empty_like(bounds), np.empty_like(bounds)
+            self.columns = [(bounds, self._upper), (self.bounds, self._lower)]
 
     def shorten(self, z: NDArray[Any], batch: NDArray[Any], low: int, high: int, gathered: NDArray[np.int64]) -> None:
         """Shorten the residuals ``z [b]`` of a ``batch [b, F+1]``, the gathered rows from ``low`` to ``high``."""
-        # What is not a number becomes the bound, so that no row passes it.
-        if self.signed:
-            np.fmax(z, self._lower[low:high], z)
-            return
         if self._plain:
+            # What is not a number becomes the bound, so that no row passes it.
             np.fmin(z, self._upper[low:high], z)
             np.fmax(z, self._lower[low:high], z)
             return
