@@ -23,7 +23,6 @@ from raysim.secure import graph, masks, shamir
 
 Ids = NDArray[np.int64]
 Words = NDArray[np.uint64]
-Flags = NDArray[np.bool_]
 
 
 @dataclass(frozen=True, eq=False)
@@ -99,13 +98,6 @@ class SecureSum:
     def in_sum(self) -> frozenset[int]:
         """U3 as a set."""
         return frozenset(self.masking)
-
-    def stages(self, ids: Ids) -> tuple[Flags, Flags, Flags]:
-        """Whether each of some hospitals ``ids [h]`` sends shares, sends its vector, and reveals shares."""
-        if not self.lost.anybody and np.array_equal(ids, self.ids):
-            everybody = np.ones(len(ids), dtype=np.bool_)
-            return everybody, everybody, everybody
-        return np.isin(ids, self.sharing), np.isin(ids, self.masking), np.isin(ids, self.revealing)
 
     @cached_property
     def opens(self) -> bool:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -51,13 +52,18 @@ class Masking:
         secure = self.sums[group]
         return secure is not None and secure.opens and hospital in secure.in_sum
 
+    @cached_property
+    def everybody(self) -> bool:
+        """Whether what any hospital sends gets into its sum."""
+        return all(secure is not None and secure.opens and not secure.lost.anybody for secure in self.sums)
+
     def admitted(self, groups: Ids, hospitals: Ids) -> NDArray[np.bool_]:
-        """The same of ``hospitals [h]`` that have a weight in the sums ``groups [h]``."""
+        """Whether what ``hospitals [h]``, who have a weight in the sums ``groups [h]``, send gets into these."""
         admitted = np.zeros(len(groups), dtype=np.bool_)
         for group in set(groups.tolist()):
             secure, there = self.sums[group], groups == group
             if secure is not None and secure.opens:
-                admitted[there] = np.isin(hospitals[there], secure.masking) if secure.lost.anybody else True
+                admitted[there] = np.isin(hospitals[there], secure.masking)
         return admitted
 
     def tell(self, sums: ExactSum, number: float, hospital: int) -> None:
@@ -274,8 +280,10 @@ class SecureSums:
         return frozenset(i for i in ids.tolist() if stream(self._seed, f"lost {stage}", round, i).random() < chance)
 
 
-def _bytes_of(secure: SecureSum, ids: Ids, p: int) -> tuple[NDArray[np.int64], int]:
+def _bytes_of(secure: SecureSum, ids: Ids, p: int) -> tuple[int | NDArray[np.int64], int]:
     """What each of the hospitals ``ids [h]`` of a sum of ``p`` numbers sends, and what all are sent beside models."""
-    shares, masked, reveals = secure.stages(ids)
+    if not secure.lost.anybody:
+        return traffic.up(p, secure.degree), len(ids) * traffic.down(secure.degree)
+    shares, masked, reveals = (np.isin(ids, left) for left in (secure.sharing, secure.masking, secure.revealing))
     up = traffic.up(p, secure.degree, shares=shares, masked=masked, reveals=reveals)
     return up, int(np.sum(traffic.down(secure.degree, shares=shares)))

@@ -92,7 +92,7 @@ class Sending:
             entries = list(some[part])
             groups = np.zeros(len(entries), np.int64) if upload.into is None else upload.into[entries]
             weights = upload.weight[entries].astype(np.float64)
-            if masking is not None:
+            if masking is not None and not masking.everybody:
                 weights *= masking.admitted(groups, self._plan.ids[entries])
             alike = len(set(places[part])) == 1
             width = max(1, TOGETHER // len(entries))
