@@ -20,7 +20,7 @@ from raysim.engine.visits.tasks import Tasks
 from raysim.strategies.base import POOLED, Floats, LocalProblem, Upload, Variates
 from raysim.training.base import Task
 
-TOGETHER = 2**15
+TOGETHER = 2**16
 """Scalars of deltas that are added up in one go, so that they stay within a core's caches."""
 
 LEAST_COLUMNS = 512
@@ -94,12 +94,12 @@ class Sending:
             weights = upload.weight[entries].astype(np.float64)
             if masking is not None and not masking.everybody:
                 weights *= masking.admitted(groups, self._plan.ids[entries])
-            alike = len(set(places[part])) == 1
+            alike = starts[first].astype(np.float64) if len(set(places[part])) == 1 else None
             width = max(1, TOGETHER // len(entries))
             for low in range(0, size, width):
                 columns = slice(low, low + width)
                 deltas = trained[part, columns].astype(np.float64)
-                deltas -= starts[first][columns] if alike else np.stack([start[columns] for start in starts[part]])
+                deltas -= np.stack([start[columns] for start in starts[part]]) if alike is None else alike[columns]
                 self._sums.add_rows(groups, weights, deltas, columns, most)
 
     def send_made(self, upload: Upload, j: int, delta: Floats, loss: float, rate: float) -> None:
