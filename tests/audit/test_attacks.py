@@ -56,6 +56,9 @@ def test_lira_is_the_log_ratio_of_two_normal_densities():
     # Of one row, in twice and out twice of the others: one degree of freedom either way.
     few = lira(np.array([[5.0], [2.0], [4.0], [1.0], [-1.0]]), members[[0, 1, 2, 3, 4], :1], 0)
     np.testing.assert_allclose(few, [np.log(density(5, 3, 2) / density(5, 0, 2))], rtol=1e-9)
+    # In three times and out twice: 2, 4 and 6 have the mean 4 and the variance 4.
+    uneven = lira(np.array([[9.0], [2], [4], [6], [1], [-1]]), np.array([[1], [1], [1], [1], [0], [0]]), 0)
+    np.testing.assert_allclose(uneven, [np.log(density(9, 4, 4) / density(9, 0, 2))], rtol=1e-9)
 
 
 def test_how_well_members_are_found():
