@@ -1,0 +1,25 @@
+"""Sums before training: of which masks are made, and that they are the same without."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from raysim.secure import setup
+from raysim.secure.setup import SetupSums
+
+
+@pytest.mark.parametrize(("hospitals", "execute", "masked"), [(1, True, 0), (2, True, 1), (4, True, 1), (4, False, 0)])
+def test_masks_are_made_where_they_are_executed_and_there_are_two(monkeypatch, hospitals, execute, masked):
+    made = []
+
+    class Noted(setup.SecureSum):
+        def __init__(self, **arguments):
+            made.append(self)
+            super().__init__(**arguments)
+
+    monkeypatch.setattr(setup, "SecureSum", Noted)
+    vectors = [np.array([3, -7, 2**62]) * (k + 1) for k in range(hospitals)]
+    total = SetupSums("auto", "auto", 0, execute=execute).total(vectors, seed=5)
+    assert total.tolist() == np.sum(vectors, axis=0).tolist()
+    assert len(made) == masked
