@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from raysim.secure import setup
+from raysim.secure.protocol import SecureSum
 from raysim.secure.setup import SetupSums
 
 
@@ -13,7 +14,7 @@ from raysim.secure.setup import SetupSums
 def test_masks_are_made_where_they_are_executed_and_there_are_two(monkeypatch, hospitals, execute, masked):
     made = []
 
-    class Noted(setup.SecureSum):
+    class Noted(SecureSum):
         def __init__(self, **arguments):
             made.append(self)
             super().__init__(**arguments)
