@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,13 +12,15 @@ from raysim.core.errors import TrainingDiverged
 from raysim.core.exact import ExactSum, largest_entry
 from raysim.data.federation import Federation
 from raysim.engine.messages import VARIATE, HospitalStates, RoundPlan
-from raysim.engine.updates.compressing import Compressing
 from raysim.engine.updates.release import Release
 from raysim.engine.updates.sums import heaviest, number_rows, sum_count
 from raysim.engine.visits.starts import Parameters
 from raysim.engine.visits.tasks import Tasks
 from raysim.strategies.base import POOLED, Floats, LocalProblem, Upload, Variates
 from raysim.training.base import Task
+
+if TYPE_CHECKING:
+    from raysim.engine.updates.compressing import Compressing
 
 TOGETHER = 2**16
 """Scalars of deltas that are added up in one go, so that they stay within a core's caches."""
