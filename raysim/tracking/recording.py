@@ -79,6 +79,10 @@ def joined(threads: Sequence[threading.Thread], calls: Callable[[], int], second
     return not alive
 
 
+class _LeftBehind(Exception):
+    """Nobody waits for what is still to be sent."""
+
+
 class Recorder:
     """Hands out records of runs; MLflow's work happens on a thread of its own, runs in their order.
 
@@ -94,7 +98,7 @@ class Recorder:
         self._news = threading.Condition()
         self._records: list[Record] = []
         self._closing = threading.Event()
-        self._stopped = False
+        self._stopped = self._left_behind = False
         self._ending = threading.Lock()
         self._calls = 0
         self._tracker: Tracker | None = None
@@ -123,6 +127,7 @@ class Recorder:
             seconds = CLOSING_SECONDS if error is None or isinstance(error, Exception) else KILLED_SECONDS
             if not joined(threads, lambda: self._calls, seconds):
                 self.error = self.error or f"it did not answer within {seconds:g} s"
+                self._left_behind = True
         self._host.close()
         if error is None and self._thread is not None:
             self.unsent = [record.unsent() for record in self._records if not record.over]
@@ -210,8 +215,10 @@ class Recorder:
         return self._tracker
 
     def _answered(self) -> None:
-        """A call of MLflow has come back."""
+        """A call of MLflow has come back. Too late, nothing follows: a later command may have sent all of it."""
         self._calls += 1
+        if self._left_behind:
+            raise _LeftBehind
 
     def _end_all(self) -> None:
         """Set how all runs have ended, while what is left of them is sent."""

@@ -24,6 +24,7 @@ from raysim.engine.job import Round
 from raysim.experiment import curve
 from raysim.report.terminal.progress import RunProgress
 from raysim.tracking import recording
+from raysim.tracking.client import Tracker
 from tests.commands import Running
 from tests.conftest import empty_store
 from tests.storage.test_resume import SMALL, go_on, here, start
@@ -216,7 +217,8 @@ def test_a_call_that_never_comes_back_is_left_behind(here: Path, monkeypatch: py
 
 
 def unwritable(here: Path) -> None:
-    """Nothing can be written where the store is, not even by root."""
+    """Nothing can be written where the store is, not even by root. It is in use: MLflow tries for long to open one."""
+    until(lambda: bool(recorded(f"sqlite:///{here / 'mlflow.db'}")))
     (here / "mlflow.db").rename(here / "aside.db")
     (here / "mlflow.db").mkdir()
 
@@ -224,6 +226,29 @@ def unwritable(here: Path) -> None:
 def writable(here: Path) -> None:
     (here / "mlflow.db").rmdir()
     (here / "aside.db").rename(here / "mlflow.db")
+
+
+def test_what_comes_back_after_its_command_sends_nothing(here: Path, monkeypatch: pytest.MonkeyPatch):
+    """A store that opens when the run has ended, and has been sent by another command of the same process."""
+    uri = f"sqlite:///{empty_store(here) / 'mlflow.db'}"
+    opens = threading.Event()
+
+    class Late(Tracker):
+        def __init__(self, *arguments: Any) -> None:
+            opens.wait()
+            super().__init__(*arguments)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(recording, "CLOSING_SECONDS", 0.5)
+        patch.setattr(recording, "Tracker", Late)
+        said = said_by_run(SMALL | {"strategy": "local", "tracking": {"uri": uri}}, "run", patch)
+    assert "did not take 1 run: it did not answer within 0.5 s; all is kept" in said
+    (late,) = [thread for thread in threading.enumerate() if thread.name == "mlflow"]
+    assert "finished, sent 1 run to MLflow" in go_on("run")
+    opens.set()
+    late.join()
+    assert len(recorded(uri)) == 1
+    whole(uri)
 
 
 @pytest.mark.parametrize("kind", ["compare", "curve"])
