@@ -3,8 +3,8 @@ processor time and 70 MB, which each worker would take for itself.
 
 ``fork_server.py SOCKET FOLDER MODULES -- MORE`` imports ``MODULES``, those of raysim only where it is the raysim in
 ``FOLDER``, then as many of ``MORE`` as it can until somebody asks for a worker, and then serves ``worker_start.py``,
-which Ray runs in place of a worker. It ends with the process that holds the other
-end of its input or with Ray's node, and its workers with it. It runs alone, and must not import raysim before that.
+which Ray runs in place of a worker. It ends with the process that holds the other end of its input or with Ray's node,
+and its workers with it. It runs alone, and must not import raysim before that.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Sums over units that are told with noise: what each unit adds is clipped, and the noise is in units of that clip.
 
-All that leaves a hospital with noise beside updates goes through :func:`told`: one unit more or less then changes the
-sum by at most the bound, whatever the statistic is made of.
+All that leaves a hospital with noise beside updates goes through :func:`noisy_sum`: one unit more or less then changes
+the sum by at most the bound, whatever the statistic is made of.
 """
 
 from __future__ import annotations

@@ -9,7 +9,6 @@ import os
 import signal
 import socket
 import threading
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -168,12 +167,12 @@ def test_a_server_that_is_killed_in_mid_run(server: Server, here: Path, monkeypa
     monkeypatch.setattr(recording, "FLUSH_SECONDS", 0.0)
     seen = []
 
+    def has_a_round() -> bool:
+        seen[:] = [run for run in recorded(server.uri) if "traffic/cohort_size" in run.data.metrics]
+        return bool(seen)
+
     def killed() -> None:
-        for _ in range(1200):  # until it has the run and a round of it
-            seen[:] = [run for run in recorded(server.uri) if "traffic/cohort_size" in run.data.metrics]
-            if seen:
-                break
-            time.sleep(0.1)
+        until(has_a_round)
         server.kill()
 
     with monkeypatch.context() as patch:

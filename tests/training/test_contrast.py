@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from raysim.training.base import ContrastTerm, Model, Optimizer, Task
 from raysim.training.kernels.batched import Cohort, Dense
 from raysim.training.kernels.contrast import add_gradient, directions
+from raysim.training.kernels.modules.flat import FlatModule
 from raysim.training.kernels.modules.generic import ModuleModel
 from raysim.training.models import build_model
 from tests.training.test_kernels import HIDDEN, close, kernel, make_tasks, plain_loop
@@ -169,7 +170,7 @@ class Convolved(nn.Module):
 
 
 def test_any_module_is_contrasted_at_its_last_linear_layer_and_nothing_is_left_behind() -> None:
-    model = ModuleModel(Convolved, 5, 2, {}, "default", "cpu", "float64")
+    model = ModuleModel(FlatModule(Convolved, 5, 2, {}, "default", "cpu", "float64"))
     tasks = make_tasks([8, 1, 6], 5, 2, model.layout.size)
     start = model.initial(np.random.default_rng(0))
     tasks = [replace(task, start=start) for task in tasks]
@@ -199,7 +200,7 @@ def test_models_without_a_layer_below_the_last_raise() -> None:
         build_model("logistic_regression", 3, 4, options={}, precision="float64"),
         build_model("linear_regression", 3, 0, options={}, precision="float64"),
         build_model("mlp", 3, 2, options={"hidden": []}, precision="float64"),
-        ModuleModel(NoLinear, 3, 2, {}, "default", "cpu", "float64"),
+        ModuleModel(FlatModule(NoLinear, 3, 2, {}, "default", "cpu", "float64")),
     ]
     for model in models:
         for device in ("alone", "cohort"):

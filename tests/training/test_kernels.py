@@ -21,6 +21,7 @@ from raysim.core.streams import stream
 from raysim.training.base import Model, Optimizer, Task
 from raysim.training.kernels import batched, linear
 from raysim.training.kernels.batched import Cohort, Dense
+from raysim.training.kernels.modules.flat import FlatModule
 from raysim.training.kernels.modules.generic import ModuleModel
 from raysim.training.kernels.modules.vmapped import Vmapped
 from raysim.training.models import build_model
@@ -53,7 +54,7 @@ class Perceptron(nn.Module):
 
 def plain_loop(family: str, F: int, C: int, precision: str) -> ModuleModel:
     cls = Linear if family == "logistic_regression" else Perceptron
-    return ModuleModel(cls, F, C, {}, "default", "cpu", precision)
+    return ModuleModel(FlatModule(cls, F, C, {}, "default", "cpu", precision))
 
 
 def kernel(kind: str, family: str, F: int, C: int, precision: str, device: str = "cpu") -> Model:

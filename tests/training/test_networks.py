@@ -18,6 +18,7 @@ from raysim.core.streams import stream
 from raysim.training.base import Optimizer, Task
 from raysim.training.kernels.batched import Cohort
 from raysim.training.kernels.modules import generic
+from raysim.training.kernels.modules.flat import FlatModule
 from raysim.training.kernels.modules.generic import ModuleModel
 from raysim.training.kernels.modules.lookup import condense
 from raysim.training.kernels.modules.vmapped import Vmapped
@@ -107,7 +108,7 @@ def test_images_of_another_size_are_refused(name: str, F: int) -> None:
 
 
 def test_a_cohort_of_cnns_at_once_equals_the_loop() -> None:
-    loop = ModuleModel(FashionCnn, 784, 10, {"dense": 6}, "default", "cpu", "float64")
+    loop = ModuleModel(FlatModule(FashionCnn, 784, 10, {"dense": 6}, "default", "cpu", "float64"))
     together = Cohort(loop, Vmapped(loop.module, loop.layout), device="cpu", precision="float64")
     tasks = [image_task(loop, 784, n, h) for h, n in enumerate((5, 1, 0, 4))]
     for terms in (Optimizer("sgd", 0.01, 3), Optimizer("adam", 0.01, 0)):

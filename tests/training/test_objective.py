@@ -18,6 +18,7 @@ from torch.func import functional_call
 
 from raysim.training.base import Moments, Optimizer, Task
 from raysim.training.kernels.batched import Cohort, Dense
+from raysim.training.kernels.modules.flat import FlatModule
 from raysim.training.kernels.modules.generic import ModuleModel
 from raysim.training.models import build_model
 from tests.training.test_kernels import FAMILIES, Linear, Perceptron, close, kernel, make_tasks, plain_loop
@@ -176,7 +177,8 @@ def test_a_real_label(kind: str, loss: str, family: str) -> None:
     widths = (3, 5, 4, 1) if family == "mlp" else (3, 1)
     host = build_model(family, 3, 0, options=options, precision="float64")
     model = host if kind == "numpy" else Cohort(host, Dense(widths, loss), device="cpu", precision="float64")
-    plain = ModuleModel(Perceptron if family == "mlp" else nn.Linear, 3, 1, {}, "default", "cpu", "float64", loss)
+    module = Perceptron if family == "mlp" else nn.Linear
+    plain = ModuleModel(FlatModule(module, 3, 1, {}, "default", "cpu", "float64"), loss)
     tasks = weighted(make_tasks([7, 0, 5], 3, 2, model.layout.size, pulls=1))
     tasks = [replace(task, y=task.y + np.linspace(0.1, 0.3, len(task.y))) for task in tasks]
     how = Optimizer("momentum", 0.1, 3, 0.2)
@@ -199,7 +201,7 @@ class Normed(nn.Module):
 
 def test_decay_is_on_weights_and_on_no_bias_scale_or_buffer() -> None:
     """Labels whose gradient is 0 (weights of rows 0): what moves is what decays."""
-    model = ModuleModel(Normed, 3, 2, {}, "default", "cpu", "float64")
+    model = ModuleModel(FlatModule(Normed, 3, 2, {}, "default", "cpu", "float64"))
     assert {name for name in model.layout.names if model.layout.penalised(name)} == {"conv.weight", "out.weight"}
     start = model.initial(np.random.default_rng(0)) + 0.5
     rng = np.random.default_rng(1)

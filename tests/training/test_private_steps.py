@@ -17,6 +17,7 @@ from raysim.training.base import ContrastTerm, Moments, Optimizer, Task
 from raysim.training.canaries import CanaryModel
 from raysim.training.kernels.batches import of_private
 from raysim.training.kernels.modules.by_row import chunks, descend
+from raysim.training.kernels.modules.flat import FlatModule
 from raysim.training.kernels.modules.generic import ModuleModel
 from raysim.training.models import build_model
 from raysim.training.private import Coins, PrivateSteps, drawn, heads
@@ -50,7 +51,7 @@ def model(name: str, classes: int, precision: str = "float64", **options) -> Any
 
 
 def module(cls: type[nn.Module], classes: int = 2) -> ModuleModel:
-    return ModuleModel(cls, FEATURES, classes, {}, "default", "cpu", "float64")
+    return ModuleModel(FlatModule(cls, FEATURES, classes, {}, "default", "cpu", "float64"))
 
 
 def task_of(built: Any, classes: int, patients: list[int], *, steps: int = 4, weighted: bool = False, **keys) -> Task:

@@ -13,7 +13,6 @@ def sure_to_be_left(section: SecureSection, hospitals: int) -> int:
     if not section.loses:
         return hospitals
     # Only now: a run without secure sums does without their code.
-    from raysim.secure.graph import default_threshold
+    from raysim.secure.graph import threshold
 
-    threshold = default_threshold(hospitals) if section.threshold == "auto" else int(section.threshold)
-    return min(max(section.minimum, threshold), hospitals)
+    return min(max(section.minimum, threshold(section.threshold, hospitals, hospitals - 1)), hospitals)

@@ -71,7 +71,8 @@ def bind_module(
     loss = choose(options.pop("loss", None), n_classes)
     autocast = options.pop("autocast", None)
     check_autocast(autocast, device, precision)
-    host = ModuleModel(cls, n_features, n_classes or 1, options, init, device, precision, loss, autocast is not None)
+    flat = FlatModule(cls, n_features, n_classes or 1, options, init, device, precision)
+    host = ModuleModel(flat, loss, halves=autocast is not None)
     if device == "cpu" or not host.batches:
         return host
     from raysim.training.kernels.batched import Cohort
@@ -80,30 +81,19 @@ def bind_module(
 
 
 class ModuleModel:
-    """A module's loss, minimised over its parameters by autograd; see :class:`FlatModule` for how these are a vector.
+    """The loss of the module of ``flat``, minimised over its parameters by autograd.
 
+    ``loss``: one of ``raysim.training.losses``.
     ``batches``: whether hospitals may train at once, for it has no buffers, draws no random numbers, looks up no table.
     ``halves``: whether the products of a visit's steps are taken in bfloat16, as ``torch.autocast`` chooses them.
     Parameters, losses and the optimiser keep the precision; evaluation and private steps know nothing of it.
     """
 
-    def __init__(
-        self,
-        cls: type[nn.Module],
-        n_features: int,
-        n_outputs: int,
-        options: dict[str, Any],
-        init: str,
-        device: str,
-        precision: str,
-        loss: str = LOG_LOSS,
-        halves: bool = False,
-    ) -> None:
-        self._flat = FlatModule(cls, n_features, n_outputs, options, init, device, precision)
-        self._loss, self._halves = loss, halves
+    def __init__(self, flat: FlatModule, loss: str = LOG_LOSS, halves: bool = False) -> None:
+        self._flat, self._loss, self._halves = flat, loss, halves
         self.layout, self.module = self._flat.layout, self._flat.module
-        self._gpus = [] if device == "cpu" else [self._flat.device]
-        self._on_cpu = self._flat.device.type == "cpu"
+        self._on_cpu = flat.device.type == "cpu"
+        self._gpus = [] if self._on_cpu else [flat.device]
         self.batches = not (self.layout.buffers or self._flat.constant or self._flat.draws or self._flat.lookup)
 
     def initial(self, rng: np.random.Generator) -> NDArray[np.float64]:
