@@ -2,7 +2,8 @@
 
 Each mutant of the modules asked for meets the tests that run its line, in a copy of the tree; those that no test
 notices are listed. A mutant that changes nothing can be excused, with the reason, in ``equivalent.yaml``; a line that
-only says how much is held at once, as a whole.
+only says how much is held at once, as a whole. ``--keep FILE`` keeps what each test file was measured to run, and
+measures a file again only where something that it read has changed.
 """
 
 from __future__ import annotations
@@ -20,8 +21,9 @@ from queue import SimpleQueue
 
 import yaml
 
+from tests.mutation.kept import Kept
 from tests.mutation.mutants import Mutant, mutants
-from tests.mutation.rooms import ROOT, core, files_judging
+from tests.mutation.rooms import ROOT, core, files_judging, modules_judged
 from tests.mutation.trials import FORKS, HEAVY, Copy, MeasuredTest, Trial
 
 EXCUSED = Path(__file__).with_name("equivalent.yaml")
@@ -47,6 +49,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         options.sample,
         options.seed,
     )
+    kept = Kept(options.keep, ROOT)
     survivors, counts = [], Counter[str]()
     with tempfile.TemporaryDirectory(prefix="mutants-") as folder:
         copies: SimpleQueue[Copy] = SimpleQueue()
@@ -54,7 +57,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             (Path(folder) / str(number)).mkdir()
             copies.put(Copy(Path(folder).resolve() / str(number)))
         with ThreadPoolExecutor(options.processes) as pool:
-            tests = _measured(pool, copies, sorted({test for m in chosen for test in wanted[m.file]}), modules)
+            tests = _measured(pool, copies, sorted({test for m in chosen for test in wanted[m.file]}), kept)
             for mutant, trial in pool.map(
                 lambda m: _tried(copies, m, [t for file in wanted[m.file] for t in tests[file]]), chosen
             ):
@@ -103,16 +106,22 @@ def sample(made: dict[str, list[Mutant]], count: int | None, seed: int) -> list[
 
 
 def _measured(
-    pool: ThreadPoolExecutor, copies: SimpleQueue[Copy], files: Sequence[str], modules: Sequence[str]
+    pool: ThreadPoolExecutor, copies: SimpleQueue[Copy], files: Sequence[str], kept: Kept
 ) -> dict[str, list[MeasuredTest]]:
     """The tests of each file that pass without a mutation; the others are named and left out."""
 
     def one(file: str) -> list[MeasuredTest]:
+        if (tests := kept.get(file, judged[file])) is not None:
+            return tests
         copy = copies.get()
         try:
-            return copy.measured(file, modules)
+            measured = copy.measured(file, judged[file])
         finally:
             copies.put(copy)
+        kept.put(file, judged[file], measured)
+        return measured.tests
+
+    judged = modules_judged()
 
     tests = {}
     for file, of_file in zip(files, pool.map(one, files), strict=True):
@@ -144,6 +153,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--sample", type=int, help="how many mutants; all")
     parser.add_argument("--seed", type=int, default=0, help="of the sample")
     parser.add_argument("--processes", type=int, default=1, help="trials at a time, each in a copy of its own")
+    parser.add_argument("--keep", type=Path, help="a file that keeps measurements of tests; none")
     parser.add_argument("--goal", type=float, default=0.0, help="the share that must be killed, 0 to 1")
     return parser
 

@@ -218,5 +218,14 @@ def files_judging(module: str) -> list[str]:
     return sorted(file for file in files if Path(file).name.startswith("test_"))
 
 
+def modules_judged() -> dict[str, list[str]]:
+    """The modules of the core that each test file judges."""
+    judged: dict[str, list[str]] = {}
+    for module in core():
+        for file in files_judging(module):
+            judged.setdefault(file, []).append(module)
+    return judged
+
+
 def _pattern(module: str) -> str | None:
     return next((pattern for pattern in TESTS if fnmatch(module, pattern)), None)

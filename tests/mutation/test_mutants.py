@@ -11,9 +11,10 @@ from typing import Any
 import pytest
 
 from tests.mutation.__main__ import excused, is_excused, sample
+from tests.mutation.kept import Kept
 from tests.mutation.mutants import Mutant, mutants
-from tests.mutation.rooms import ROOT, TESTS, core, files_judging
-from tests.mutation.trials import _Recorder
+from tests.mutation.rooms import ROOT, TESTS, core, files_judging, modules_judged
+from tests.mutation.trials import Measured, MeasuredTest, _Recorder, digests
 
 
 def afters(source: str) -> list[str]:
@@ -105,6 +106,46 @@ def test_every_module_of_the_core_has_tests_and_every_name_is_of_some() -> None:
     assert missing == set()
     with pytest.raises(ValueError, match=r"^--files: raysim/cli/main\.py is not of the core"):
         files_judging("raysim/cli/main.py")
+
+
+def test_a_test_file_is_measured_for_all_that_it_judges() -> None:
+    judged = modules_judged()
+    assert judged["tests/tune/test_pareto.py"] == ["tune/pareto.py"]
+    assert "raysim/metrics/labels.py" in judged["tests/tune/test_results.py"]
+    assert {module for modules in judged.values() for module in modules} == set(core())
+
+
+def test_a_measurement_is_kept_until_something_that_was_read_changes(tmp_path: Path) -> None:
+    (tmp_path / "test_m.py").write_text("1")
+    (tmp_path / "m.py").write_text("2")
+    one = MeasuredTest("test_m.py::test_one", 0.5, "passed", {"m.py": {3, 1}})
+    other = MeasuredTest("test_m.py::test_other", 0.25, "skipped", {})
+    measured = Measured([one, other], digests(["test_m.py", "m.py"], tmp_path))
+    kept = Kept(tmp_path / "kept.json", tmp_path)
+    assert kept.get("test_m.py", ["m.py"]) is None
+    kept.put("test_m.py", ["m.py"], measured)
+    kept.put("test_n.py", ["n.py"], Measured([], {}))
+    assert Kept(tmp_path / "kept.json", tmp_path).get("test_m.py", ["m.py"]) == [one, other]
+    assert kept.get("test_n.py", ["n.py"]) == []
+    assert kept.get("test_m.py", ["m.py", "n.py"]) is None
+    (tmp_path / "m.py").write_text("3")
+    assert kept.get("test_m.py", ["m.py"]) is None
+    (tmp_path / "m.py").unlink()
+    assert kept.get("test_m.py", ["m.py"]) is None
+    (tmp_path / "m.py").write_text("2")
+    assert kept.get("test_m.py", ["m.py"]) == [one, other]
+
+
+def test_a_failure_is_not_kept_and_without_a_file_nothing_is(tmp_path: Path) -> None:
+    failed, passed = (MeasuredTest(f"test_m.py::test_{outcome}", 1.0, outcome) for outcome in ("failed", "passed"))
+    kept = Kept(tmp_path / "kept.json", tmp_path)
+    kept.put("test_m.py", [], Measured([passed, failed], {}))
+    assert kept.get("test_m.py", []) is None
+    assert not (tmp_path / "kept.json").exists()
+    nowhere = Kept(None, tmp_path)
+    nowhere.put("test_m.py", [], Measured([passed], {}))
+    assert nowhere.get("test_m.py", []) is None
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_an_excuse_is_for_one_mutant_or_for_a_line() -> None:

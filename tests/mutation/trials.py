@@ -18,8 +18,9 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from hashlib import sha256
 from multiprocessing.connection import Connection
 from pathlib import Path
 from types import CodeType, FrameType
@@ -70,6 +71,14 @@ class MeasuredTest:
 
 
 @dataclass(frozen=True)
+class Measured:
+    """The tests of a file, and the digests of the ``sources`` that they read, by their path from the root."""
+
+    tests: list[MeasuredTest]
+    sources: dict[str, str]
+
+
+@dataclass(frozen=True)
 class Trial:
     """What came of running tests: the first test that failed, None if all passed; ``ended`` unless time was up."""
 
@@ -90,12 +99,13 @@ class Copy:
                 (folder / name).parent.mkdir(parents=True, exist_ok=True)
                 shutil.copy2(ROOT / name, folder / name, follow_symlinks=False)
 
-    def measured(self, file: str, modules: Sequence[str]) -> list[MeasuredTest]:
+    def measured(self, file: str, modules: Sequence[str]) -> Measured:
         """The tests of a file, run without a mutation, with the lines of ``modules`` that each ran."""
         measured = self._run(_measure, (file, tuple(modules)), None)
         if measured is None:
             raise RuntimeError(f"{file}: its tests ended the process that ran them")
-        return [MeasuredTest(*test) for test in measured]
+        tests, read = measured
+        return Measured([MeasuredTest(*test) for test in tests], digests(read, self.folder))
 
     def tried(self, module: str, source: str, tests: Sequence[MeasuredTest]) -> Trial:
         """What ``tests`` say of a module whose text is ``source``, until the first fails; the fastest come first."""
@@ -134,6 +144,12 @@ class Copy:
                 with contextlib.suppress(ProcessLookupError):
                     os.killpg(process.pid, signal.SIGKILL)
             process.join()
+
+
+def digests(names: Iterable[str], root: Path) -> dict[str, str]:
+    """The digest of each file by its path from ``root``, empty where there is none."""
+    paths = {name: root / name for name in sorted(names)}
+    return {name: sha256(path.read_bytes()).hexdigest() if path.is_file() else "" for name, path in paths.items()}
 
 
 def _in_order(tests: Sequence[MeasuredTest]) -> list[tuple[str, list[str]]]:
@@ -210,14 +226,26 @@ class _Chosen:
             self.failed.append(report.nodeid)
 
 
-def _measure(file: str, modules: Sequence[str]) -> list[tuple[str, float, str, dict[str, set[int]]]]:
-    recorder = _Recorder(Path.cwd(), frozenset(modules))
+def _measure(file: str, modules: Sequence[str]) -> tuple[list[tuple[str, float, str, dict[str, set[int]]]], list[str]]:
+    """The tests of a file, and the files of the tree that they read."""
+    recorder, folder, opened = _Recorder(Path.cwd(), frozenset(modules)), Path.cwd(), {file}
+
+    def note(event: str, arguments: tuple[Any, ...]) -> None:
+        if event == "open" and isinstance(arguments[0], str):
+            opened.add(arguments[0])
+
+    sys.addaudithook(note)
     _pytest([file], recorder)
     import raysim
 
-    if not Path(raysim.__file__).is_relative_to(Path.cwd()):
-        raise RuntimeError(f"the tests ran {raysim.__file__}, not the copy in {Path.cwd()}")
-    return [(test.name, test.seconds, test.outcome, test.lines) for test in recorder.tests.values()]
+    if not Path(raysim.__file__).is_relative_to(folder):
+        raise RuntimeError(f"the tests ran {raysim.__file__}, not the copy in {folder}")
+    # A module that is read from its bytecode opens no source.
+    opened |= {module.__file__ for module in list(sys.modules.values()) if getattr(module, "__file__", None)}
+    paths = {Path(os.path.realpath(folder / name)) for name in opened}
+    read = [p.relative_to(folder) for p in paths if p.is_relative_to(folder) and p.is_file() and p.suffix != ".pyc"]
+    tests = [(test.name, test.seconds, test.outcome, test.lines) for test in recorder.tests.values()]
+    return tests, sorted(path.as_posix() for path in read)
 
 
 class _Recorder:
