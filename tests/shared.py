@@ -51,6 +51,7 @@ PRELOADED: tuple[str, ...] = (
     "raysim.experiment.runs",
     "raysim.experiment.session",
     "raysim.report.pages.page",
+    "raysim.report.plots.frontier",
     "raysim.report.plots.models",
     "raysim.training.kernels.logistic",
     "raysim.tune.sweep",

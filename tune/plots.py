@@ -1,6 +1,6 @@
 """Pictures of a sweep: its trials by their objectives, the Pareto set in colour and dominated trials grey.
 
-Figures are made and saved as in :mod:`raysim.report.plots.models`: nothing global is touched and no display is needed.
+Figures are made and saved as :mod:`raysim.report.plots.canvas` says.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
 from raysim.metrics.equity import pareto_front
-from raysim.report.plots.models import FAINT, GREY, INK, MUTED, PALETTE, WORST, save
+from raysim.report.plots.canvas import FAINT, GREY, INK, MUTED, PALETTE, WORST, save
 from raysim.tune.choice import Choice
 from raysim.tune.pareto import signed
 

@@ -29,6 +29,7 @@ FORKS.set_forkserver_preload(
         "raysim.experiment.comparison",
         "raysim.experiment.runs",
         "raysim.report.pages.page",
+        "raysim.report.plots.frontier",
         "raysim.report.plots.models",
         "raysim.tune.sweep",
         "scipy.stats",

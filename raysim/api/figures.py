@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 
 from raysim.experiment.stacked_tables import for_plots
 from raysim.metrics.labels import reporting
-from raysim.report.plots import models as plots
+from raysim.report.plots import frontier, models
 
 
 class Figures(Mapping[str, Figure]):
@@ -57,8 +57,8 @@ def of_comparison(hospitals: pd.DataFrame, rounds: pd.DataFrame, table: pd.DataF
     return Figures(
         _of_runs(hospitals, rounds, part)
         | {
-            "worst_decile_vs_size_bias": lambda: plots.worst_decile_vs_size_bias(table),
-            "frontier_3d": lambda: plots.frontier_3d(table),
+            "worst_decile_vs_size_bias": lambda: frontier.worst_decile_vs_size_bias(table),
+            "frontier_3d": lambda: frontier.frontier_3d(table),
         }
     )
 
@@ -66,6 +66,6 @@ def of_comparison(hospitals: pd.DataFrame, rounds: pd.DataFrame, table: pd.DataF
 def _of_runs(hospitals: pd.DataFrame, rounds: pd.DataFrame, part: str) -> dict[str, Callable[[], Figure]]:
     shown = for_plots(hospitals, part)
     return {
-        f"{reporting(hospitals).headline}_by_size": lambda: plots.auroc_by_size(shown),
-        "curves": lambda: plots.curves(rounds),
+        f"{reporting(hospitals).headline}_by_size": lambda: models.auroc_by_size(shown),
+        "curves": lambda: models.curves(rounds),
     }

@@ -177,7 +177,7 @@ def write_curve(
     """Write ``curve.csv`` and its pictures; returns the figure. ``titles``: what people call each label."""
     from raysim.report.figures.curve import curve_figure
     from raysim.report.plots import curve as picture
-    from raysim.report.plots.models import save
+    from raysim.report.plots.canvas import save
 
     table = curve_table(hospitals[hospitals[f"n_{part}"] > 0], curve, lines)
     out.csv(FILE, table)

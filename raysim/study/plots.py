@@ -1,6 +1,6 @@
 """Pictures of a study, from the frames of :mod:`raysim.study.grid` and :mod:`raysim.study.predictors`.
 
-Figures are made and saved as in :mod:`raysim.report.plots.models`: nothing global is touched and no display is needed.
+Figures are made and saved as :mod:`raysim.report.plots.canvas` says.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter
 
-from raysim.report.plots.models import GREY, INK, MUTED, PALETTE, plain
+from raysim.report.plots.canvas import GREY, INK, MUTED, PALETTE, plain
 
 MARKS = ("o", "s", "^", "D", "v", "P")
 

@@ -96,8 +96,8 @@ def _source(config: Config) -> Pooled:
 
 
 def _write(folder: Path, config: Config, study: Study, table: pd.DataFrame, shares: pd.DataFrame, note: str) -> None:
-    from raysim.report.plots import models as plots
-    from raysim.study import plots as study_plots
+    from raysim.report.plots.canvas import save
+    from raysim.study import plots
     from raysim.study.page import study_page
 
     read = config.model_dump(mode="json", exclude_none=True, include={*READ}, exclude={"data": {*PASSED_OVER}})
@@ -107,9 +107,9 @@ def _write(folder: Path, config: Config, study: Study, table: pd.DataFrame, shar
     out.text("config.yaml", text)
     out.csv("study.csv", table)
     out.csv("importances.csv", shares)
-    for name, figure in study_plots.all_figures(table, shares, study.candidates):
+    for name, figure in plots.all_figures(table, shares, study.candidates):
         with out.writing(f"plots/{name}.png") as path:
-            plots.save(figure, path)
+            save(figure, path)
     out.text("report.html", study_page(config.name, table, shares, study, note, text))
 
 

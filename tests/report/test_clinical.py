@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import doctest
 import re
 from pathlib import Path
 
@@ -134,10 +133,6 @@ def test_several_seeds_are_means_with_their_seeds_in_the_interval(run: Path, tmp
     assert "by chance to" in drawing.markup
     assert len(two.calibration) == len(one.calibration)
     assert "means over 2 seeds" in calibration.caption
-
-
-def test_examples_in_docstrings():
-    assert doctest.testmod(clinical).failed == 0
 
 
 def test_of_runs_the_headline_models_and_none_where_nothing_was_left(run: Path, tmp_path: Path):

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
-import doctest
 import json
 import math
 import re
-from types import ModuleType
 
 import numpy as np
 import pandas as pd
-import pytest
 
 from raysim.experiment.run_page import tracked_at
 from raysim.metrics.labels import CLASSIFICATION
@@ -23,11 +20,6 @@ from raysim.report.judgement.answer import answer_from
 from raysim.report.judgement.evidence import evidence
 from raysim.report.judgement.judged import events_figure, in_short, sentence
 from tests.report.pages import HOSTILE, frames
-
-
-@pytest.mark.parametrize("module", [naming])
-def test_examples_in_docstrings(module: ModuleType) -> None:
-    assert doctest.testmod(module).failed == 0
 
 
 def test_names_are_those_that_people_use() -> None:

@@ -17,7 +17,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
 from raysim.report import tables
-from raysim.report.plots import models as plots
+from raysim.report.plots import canvas, frontier, models
 from raysim.report.svg.chart import spread
 from tests.report.pages import frames
 
@@ -40,7 +40,7 @@ def overlapping(boxes: list[tuple[str, tuple[float, float, float, float]]]) -> l
     ]
 
 
-@pytest.mark.parametrize("draw", [plots.worst_decile_vs_size_bias, plots.frontier_3d, None])
+@pytest.mark.parametrize("draw", [frontier.worst_decile_vs_size_bias, frontier.frontier_3d, None])
 def test_labels_do_not_overlap(draw: object) -> None:
     rng = np.random.default_rng(4)
     names = [f"strategy {k}" for k in range(10)]
@@ -57,7 +57,7 @@ def test_labels_do_not_overlap(draw: object) -> None:
     )
     if draw is None:
         rounds = [pd.DataFrame({"strategy": n, "seed": 0, "round": [1, 2], "auroc": [0.5, 0.9]}) for n in names]
-        boxes = drawn_texts(plots.curves(pd.concat(rounds)))
+        boxes = drawn_texts(models.curves(pd.concat(rounds)))
     else:
         boxes = drawn_texts(draw(close))  # type: ignore[operator]
     assert sorted(text for text, _ in boxes) == names
@@ -68,7 +68,7 @@ def test_a_far_outlier_is_named_and_does_not_squeeze_the_others() -> None:
     per_seed, _, _ = frames()
     table = tables.comparison(per_seed)
     table.loc[table["strategy"] == "local", ["worst_decile", "size_bias", "size_bias_abs"]] = [0.1, 0.5, 0.5]
-    figure = plots.worst_decile_vs_size_bias(table)
+    figure = frontier.worst_decile_vs_size_bias(table)
     assert any(text.get_text() == "Beyond the axes: local (0.500, 0.100)" for text in figure.texts)
     assert figure.axes[0].get_xlim()[1] < 0.1
 
@@ -92,14 +92,14 @@ def test_no_picture_fails(case: str, tmp_path: Path) -> None:
     table = tables.comparison(per_seed)
     for k, figure in enumerate(
         (
-            plots.auroc_by_size(hospitals),
-            plots.worst_decile_vs_size_bias(table),
-            plots.frontier_3d(table),
-            plots.curves(rounds),
+            models.auroc_by_size(hospitals),
+            frontier.worst_decile_vs_size_bias(table),
+            frontier.frontier_3d(table),
+            models.curves(rounds),
         )
     ):
         target = tmp_path / f"{k}.png"
-        plots.save(figure, target, dpi=40)
+        canvas.save(figure, target, dpi=40)
         assert target.read_bytes().startswith(b"\x89PNG")
 
 
@@ -111,7 +111,7 @@ def test_pictures_leave_pyplot_alone() -> None:
 def test_the_comparison_needs_no_more_than_its_documented_columns() -> None:
     columns = ["strategy", "model", "auroc", "worst_decile", "gini", "std", "size_bias"]
     table = tables.comparison(frames()[0])[columns]
-    for draw in (plots.worst_decile_vs_size_bias, plots.frontier_3d):
+    for draw in (frontier.worst_decile_vs_size_bias, frontier.frontier_3d):
         assert isinstance(draw(table), Figure)
         assert isinstance(draw(table.drop(columns="model").drop_duplicates("strategy")), Figure)
 

@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
-import doctest
 import math
 from pathlib import Path
-from types import ModuleType
 
 import pandas as pd
 import pytest
 
 from raysim.report import tables
-from raysim.report.judgement import answer
-from raysim.report.pages import contents, page
+from raysim.report.pages import page
 from raysim.report.panel import Panel
-from raysim.report.plots import models as plots
 from tests.report.pages import PROVENANCE, SERVED, assert_sound, frames
 
 
@@ -128,11 +124,6 @@ def test_differences_are_paired_and_do_not_depend_on_other_strategies() -> None:
     assert table[table["figure"] == "gini"]["low"].isna().all()
     assert tables.differences(per_seed, "fedavg")["low"].isna().all()
     assert tables.differences(per_seed, "absent", hospitals).empty
-
-
-@pytest.mark.parametrize("module", [answer, contents, plots])
-def test_examples_in_docstrings(module: ModuleType) -> None:
-    assert doctest.testmod(module).failed == 0
 
 
 def test_names_are_read_as_they_were_written(tmp_path: Path) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import doctest
 import json
 import math
 import re
@@ -20,17 +19,11 @@ from raysim.core.registry import entries
 from raysim.report import svg
 from raysim.report.hospital.gains import GAIN, LOSS
 from raysim.report.svg import chart as charts
-from raysim.report.svg import markup, scales
 from raysim.report.svg.styles import COLOURS
 
 EXPERIMENTS = Path(__file__).parents[2] / "experiments"
 
 HOSTILE = "St. <b>Bold</b> & \"Sons\" </script><script>alert('x')</script>"
-
-
-@pytest.mark.parametrize("module", [markup, scales, charts])
-def test_examples_in_docstrings(module) -> None:
-    assert doctest.testmod(module).failed == 0
 
 
 def marks(drawn: svg.Chart, tag: str, kind: str) -> list[dict[str, str]]:

@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from raysim.report.figures.curve import UNITS
-from raysim.report.plots.models import FAINT, INK, MUTED, PALETTE
+from raysim.report.plots.canvas import FAINT, INK, MUTED, PALETTE
 from raysim.report.svg import spaced
 
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
