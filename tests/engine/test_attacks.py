@@ -158,6 +158,15 @@ def test_rejecting_is_counted(federation):
     assert facts["bad_hospitals"] == 3.0
 
 
+@pytest.mark.parametrize("attack", ["scale", "ipm", "label_flip"])
+def test_the_largest_share_of_bad_hospitals_is_known_without_a_rule(federation, attack):
+    assert run(federation, attacked(federation, FedAvg(), {"attack": attack}), 1).facts["largest_bad_share"] == 0.3
+    clusters = run(federation, attacked(federation, made("clustered"), {"attack": attack}), 1)
+    bad = np.isin(np.arange(len(federation.hospitals)), clusters.bad)
+    shares = [bad[clusters.cluster == row].mean() for row in np.unique(clusters.cluster)]
+    assert clusters.facts["largest_bad_share"] == max(shares)
+
+
 @pytest.mark.parametrize(
     ("attack", "rule"),
     [("mimic", "centred_clipping"), ("gaussian", "multi_krum"), ("label_flip", "trimmed_mean"), ("adaptive", "krum")],

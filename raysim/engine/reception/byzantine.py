@@ -50,7 +50,7 @@ class Tally:
     sums: int = 0
     """In how many sums that share is known."""
     largest: float = 0.0
-    """The largest share of bad ones among the hospitals of a sum."""
+    """The largest share of bad ones among the hospitals of a sum, with and without a rule."""
     heaviest: float = 0.0
     """The largest share of a sum's weight that one hospital had under a rule with weights."""
     kappa: float = 0.0
@@ -121,12 +121,16 @@ class Byzantine:
     def learned(self, round: int, update: Update, problem: LocalProblem) -> Update:
         """The update as the strategy is to have it; ``problem`` is the strategy's own."""
         sent = problem.sent
-        if update.deltas is None or sent is None or (self._aggregation is None and not self._together):
-            return update if sent is None or update.problem is problem else self._as_asked(update, problem)
+        if sent is None:
+            return update
         weight = None if sent.weight is None else by_sum(sent)
         bad = np.isin(update.ids, self.bad)
+        groups = [np.arange(len(bad))] if weight is None else [np.flatnonzero(column) for column in weight.T]
+        shares = [float(bad[members].mean()) for members in groups if len(members)]
+        self._tally.largest = max(self._tally.largest, *shares, 0.0)
+        if update.deltas is None or (self._aggregation is None and not self._together):
+            return update if update.problem is problem else self._as_asked(update, problem)
         deltas, sums = update.deltas.copy(), update.sums
-        groups = [np.arange(len(deltas))] if weight is None else [np.flatnonzero(column) for column in weight.T]
         if self._together:
             self._attack(round, update.ids, deltas, bad, groups, largest_entry(heaviest(problem)))
         if weight is not None:
@@ -304,7 +308,6 @@ class Byzantine:
 
     def _count(self, made: Aggregate, bad: Mask) -> None:
         tally = self._tally
-        tally.largest = max(tally.largest, float(bad.mean()))
         if made.admitted is None:
             return
         total = made.admitted.sum()
