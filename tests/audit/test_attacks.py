@@ -28,6 +28,7 @@ def test_the_row_is_in_the_update():
     assert label == 0
     assert np.isnan(invert_layer([[0.0, 0.0]], [0.0])).all()
     assert invert_label([-0.3, 0.5, -0.2]) == 1
+    assert [invert_label([-0.3, 0.5]), invert_label([0.5, -0.3]), invert_label([0.0])] == [1, 0, 0]
 
 
 def test_confidence_is_the_logit_of_the_true_class():
@@ -70,7 +71,10 @@ def test_how_well_members_are_found():
     for share, caught in detected.at.items():
         cuts = [s for s in np.unique(scores) if (scores[~members] >= s).mean() <= share]
         assert caught == max(((scores[members] >= s).mean() for s in cuts), default=0.0)
-    assert np.isnan(detection([1.0], [True]).auroc)
+    assert set(detected.at) == {0.01, 0.001}
+    for inside in (True, False):
+        nothing = detection([1.0], [inside])
+        assert np.isnan([nothing.auroc, *nothing.at.values()]).all()
 
 
 def test_units_that_one_row_alone_activates_tell_it():

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from scipy.stats import binom
 
-from raysim.audit.one_run import Guesses, ceiling, chance, guessed, lower_bound
+from raysim.audit.one_run import Guesses, _numbers, ceiling, chance, guessed, lower_bound
 
 
 @pytest.mark.parametrize(
@@ -35,6 +35,19 @@ def test_the_chance_is_the_sum_that_the_theorem_names():
     assert chance(0.7, Guesses(M, G, v), delta) == pytest.approx(expected, abs=1e-12)
 
 
+@pytest.mark.parametrize(
+    ("made", "right", "delta", "expected"),
+    [
+        (4, 1, 0.0, 15 / 16),
+        (2, 2, 0.01, 1 / 4 + 2 * 3 * 0.01 * 1 / 2),  # one of two with a half, none of two with a quarter: the first
+        (2, 1, 0.01, 3 / 4 + 2 * 3 * 0.01 * 1 / 4),
+        (2, 1, 0.5, 1.0),
+    ],
+)
+def test_the_chance_of_few_fair_guesses_by_hand(made, right, delta, expected):
+    assert chance(0.0, Guesses(3, made, right), delta) == pytest.approx(expected, abs=1e-15)
+
+
 def test_guesses_that_chance_makes_show_nothing():
     assert lower_bound(Guesses(100, 100, 55), 0.0) == 0.0
     assert lower_bound(Guesses(10, 0, 0), 1e-5) == 0.0
@@ -46,6 +59,9 @@ def test_guesses_that_chance_makes_show_nothing():
 def test_so_many_canaries_can_show_no_more():
     assert ceiling(208, 1e-3) == pytest.approx(3.575198, abs=2e-6)
     assert ceiling(208, 1e-3) >= lower_bound(Guesses(208, 100, 100), 1e-3)
+    assert _numbers(3) == [1, 2, 3]
+    many = _numbers(1000)
+    assert (len(many), many[:3], many[-2:]) == (200, [1, 6, 11], [994, 1000])
 
 
 def test_the_highest_are_guessed_in_and_the_lowest_out():

@@ -71,6 +71,12 @@ def test_random_k_error():
     assert ((draws != 0).sum(axis=1) <= 2).all()
 
 
+def test_all_entries_are_sent_without_a_draw():
+    drawn = rng()
+    assert compressors.random_k(U, len(U), drawn).tolist() == U.tolist()
+    assert drawn.random() == rng().random()
+
+
 def test_grid_rounds_by_chance_and_saturates():
     sent = compressors.grid(np.array([0.25, -0.26, 9.0, -9.0]), 0.1, 4, Chances(0.5))
     np.testing.assert_allclose(sent, [0.3, -0.3, 0.7, -0.8], atol=1e-12)
@@ -84,7 +90,7 @@ def test_bits():
     assert compressors.random_k_bits(p, 10) == 320
     assert compressors.sign_bits(np.ones(p)) == 32 + p
     assert compressors.sign_bits(U) == 32 + 12
-    assert compressors.qsgd_bits(p, 4) == 32 + p * (1 + 3)
+    assert [compressors.qsgd_bits(p, levels) for levels in (3, 4)] == [32 + p * (1 + 2), 32 + p * (1 + 3)]
     assert compressors.grid_bits(p, 8) == 8 * p
 
 

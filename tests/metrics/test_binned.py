@@ -64,3 +64,39 @@ def test_what_is_undefined_is_nan():
     assert np.isnan(of["accuracy"]).tolist() == [True, False, False]
     assert of["auroc"][2] == 1.0
     assert of["n"].tolist() == [0, 3, 2]
+
+
+def test_counts_that_are_not_whole_by_hand():
+    """Rows of class 0 in bin 10 (called 0), and of class 1 in bin 70 (called 1)."""
+    counts = np.zeros((5, 2 * BINS))
+    counts[:, 10], counts[:, BINS + 70] = [0.5, 0.25, 3.4, -3.0, 0.2], [0.5, 0.5, 1.6, 1.0, 0.25]
+    of = dict(zip(FIGURES, figures_of_counts(counts).T, strict=True))
+    assert of["n"].tolist() == [1, 1, 5, 0, 0]
+    assert of["events"].tolist() == [0, 0, 2, 0, 0]
+    assert np.isnan(of["auroc"]).tolist() == [False, True, False, True, True]
+    assert np.isnan(of["auprc"]).tolist() == np.isnan(of["recall"]).tolist() == [False, False, False, False, True]
+    assert np.isnan(of["log_loss"]).tolist() == np.isnan(of["brier"]).tolist() == [False, False, False, True, True]
+    assert of["accuracy"][:3].tolist() == [1, 1, 1]
+    halves = np.zeros((1, 2 * BINS))
+    halves[0, 10] = 0.5
+    assert dict(zip(FIGURES, figures_of_counts(halves)[0], strict=True))["accuracy"] == 1.0
+
+
+def test_figures_beyond_their_range_are_brought_to_it():
+    """Six rows of class 0 and one of class 1 in one bin, minus five and minus a half in another: 1.5 in all."""
+    counts = np.zeros((2, 2 * BINS))
+    counts[:, 0], counts[:, 127], counts[:, BINS], counts[:, BINS + 127] = (
+        *([-5.0, 6.0], [6.0, -5.0], [1.0, -0.5], [-0.5, 1.0]),
+    )
+    of = dict(zip(FIGURES, figures_of_counts(counts).T, strict=True))
+    assert of["log_loss"].tolist() == [np.logaddexp(0.0, 8.0), 0.0]
+    assert of["brier"].tolist() == [1.0, 0.0]
+    assert of["accuracy"].tolist() == [0.0, 1.0]
+    assert of["recall"].tolist() == [0.0, 1.0]
+
+
+def test_the_precision_of_no_rows_counts_nothing():
+    """From the top: 2 events of -1 rows, then 3 of 2: a precision of 0 for two events, and of 1 for the third."""
+    counts = np.zeros((1, 2 * BINS))
+    counts[0, [100, 90]], counts[0, [BINS + 100, BINS + 90]] = [-3.0, 2.0], [2.0, 1.0]
+    assert figures_of_counts(counts)[0, FIGURES.index("auprc")] == pytest.approx(1 / 3)

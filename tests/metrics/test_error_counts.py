@@ -11,7 +11,7 @@ from raysim.metrics.error_counts import error_counts, merged
 def test_by_hand():
     """1 and 1.004 share a bin that is 1/128 wide; 1.01 does not; a hospital with a NaN sends nothing."""
     z = np.array([1.0, -1.004, 0.0, 1.01, 2.0, np.nan, 5.0])
-    counts = error_counts(z, np.zeros(7), [0, 3, 5, 7, 7])
+    counts = error_counts(z + 4.0, np.full(7, 4.0), [0, 3, 5, 7, 7])
     assert counts.filled.tolist() == [2, 2, 0, 0]
     assert counts.scalars.tolist() == [4, 4, 0, 0]
     assert counts.rows.tolist() == [1, 2, 1, 1]

@@ -25,6 +25,7 @@ from raysim.metrics.measures import (
     pooled_auroc,
     score_histogram,
 )
+from raysim.metrics.segments import sortable
 from raysim.metrics.summary import federation_metrics, weighted_mean
 
 DTYPES = (np.float32, np.float64)
@@ -261,6 +262,13 @@ def test_the_bound_of_the_pooled_auroc_is_attained() -> None:
     value, bound = pooled_auroc([score_histogram(np.array([1.001, 1.0, 0.5], dtype=np.float32), y)])
     assert (value, bound) == (0.75, 0.25)  # truly 1: the pair 1.001, 1 shares a bin
     assert pooled_auroc([score_histogram(np.array([1.5, 1.0, -0.5]), y)]) == (1.0, 0.0)
+
+
+def test_integers_are_in_the_order_of_numbers_however_near_0() -> None:
+    numbers = np.array([-np.inf, -2.0, -1.0, -1e-30, -0.0, 0.0, 1e-30, 1.0, 2.0, np.inf], dtype=np.float32)
+    keys = sortable(numbers)
+    assert (np.diff(keys.astype(np.int64)) > 0).tolist() == [True] * 4 + [False] + [True] * 4
+    assert keys[4] == keys[5] == 1 << 31
 
 
 def test_histograms_add_up_exactly_and_sparsely() -> None:

@@ -137,6 +137,15 @@ def test_a_table_tells_its_kind() -> None:
     assert CLASSIFICATION.reported()[-1] == "pooled_auroc"
 
 
+def test_upwards_is_better_and_objectives_are_measured_from_no_better_than_chance() -> None:
+    values = np.array([0.25, -1.0])
+    assert CLASSIFICATION.upwards(values).tolist() == [0.25, -1.0]
+    assert REGRESSION.upwards(values).tolist() == [-0.25, 1.0]
+    chance = {"auroc": 0.5, "pooled_auroc": 0.5, "worst_decile": 0.0}
+    assert CLASSIFICATION.reference == chance | {"size_bias_abs": 0.1, "gini": 0.5, "std": 0.5}
+    assert REGRESSION.reference == {}
+
+
 @pytest.mark.parametrize(
     ("values", "decimals"),
     [
@@ -145,6 +154,8 @@ def test_a_table_tells_its_kind() -> None:
         ([24.0, 1.0], 1),
         ([51_000.0], 0),
         ([2e-5], 7),
+        ([2e-7], 9),
+        ([2e-8], 9),
         ([0.0], 3),
         ([math.nan], 3),
         ([], 3),

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -36,9 +38,10 @@ from raysim.strategies.selections.haccs import Haccs
 from raysim.strategies.selections.power_of_choice import PowerOfChoice
 from raysim.strategies.selections.sampling import Uniform
 from raysim.strategies.selections.superquantile import Superquantile
-from raysim.virtual_time.clock import Answers, Clock, answers
+from raysim.virtual_time.clock import Answers, Clock, answers, checked, trained_rows
 from raysim.virtual_time.hospitals import resolve
-from raysim.virtual_time.unreliable import check_progress
+from raysim.virtual_time.scheduling import check_one_model
+from raysim.virtual_time.unreliable import check_progress, check_system, usual_seconds
 from tests.conftest import MakeFederation, job_of, play, with_patients
 from tests.storage.test_checkpoint import same
 from tests.strategies.asynchronous.event_loop import trained
@@ -140,6 +143,61 @@ def test_haccs_knows_how_long_rounds_take(federation):
     assert len(outcome.rounds) == 4
 
 
+def test_a_usual_round_is_two_messages_and_all_epochs():
+    """A byte a second down and half of one up, and two rows a second."""
+    speed = resolve(system(downlink=8e-6, uplink=4e-6, rows_per_second=2.0, latency=0.25), ("a", "b"), 1)
+    view: Any = SimpleNamespace(sizes=np.array([5, 0]), initial=np.zeros(4), local_epochs=3)
+    usual = 2 * 0.25 + MODEL + 2 * (MODEL + 4)
+    assert usual_seconds(speed, view) == pytest.approx([usual + 15 / 2, usual])
+
+
+def test_a_hospital_without_a_group_behind_those_that_have_some_trains_nothing():
+    """Hospital 0 has two groups of its 5 rows, hospital 1 one of 4 rows, for 3 and 2 epochs."""
+    visit = SimpleNamespace(visit=SimpleNamespace(epochs=np.array([3, 3, 2])))
+    problem: Any = SimpleNamespace(groups=SimpleNamespace(hospital=np.array([0, 0, 1])), chain=(visit,))
+    view: Any = SimpleNamespace(sizes=np.array([5, 4, 0]), local_epochs=1)
+    assert trained_rows(view, np.array([0, 1, 2]), problem).tolist() == [15, 8, 0]
+
+
+def test_old_models_are_for_strategies_with_one_model_alone():
+    def problem(**given: Any) -> Any:
+        objective = SimpleNamespace(variates=given.pop("variates", None))
+        return SimpleNamespace(
+            **{"sent": SimpleNamespace(sums=1), "then": None, "groups": None} | given, objective=objective
+        )
+
+    one: Any = SimpleNamespace(bank=np.zeros((1, 3)))
+    two: Any = SimpleNamespace(bank=np.zeros((2, 3)))
+    check_one_model(one, problem(), "this")
+    check_one_model(one, problem(sent=None), "this")
+    for state, unlike in (
+        (two, {}),
+        *((one, {name: object()}) for name in ("then", "groups", "variates")),
+        (one, {"sent": SimpleNamespace(sums=2)}),
+    ):
+        with pytest.raises(ConfigError, match=r"^this is for strategies whose only model is the global one"):
+            check_one_model(state, problem(**unlike), "this")
+
+
+def test_a_clock_that_no_server_can_have_is_refused():
+    sound = Clock.zero(2).started(np.array([3, 5]), 1, np.zeros(2), np.array([1.0, 2.0]), np.array([False, True]))
+    assert checked(sound) is sound
+    assert checked(None) is None
+    for wrong, message in (
+        ({"now": 1}, "shows no time"),
+        ({"waits": -1}, "has waited -1 times"),
+        ({"waits": 0.0}, "has waited 0.0 times"),
+        ({"ends": np.zeros(1)}, "does not say of all hospitals"),
+        ({"models": np.zeros((2, 2))}, "does not say of all hospitals"),
+        ({"version": np.array([1, 2])}, "lacks a model"),
+        ({"models": np.array([[0.0, np.inf]])}, "lacks a model"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            checked(replace(sound, **wrong))
+    with pytest.raises(ValueError, match="shows no time"):
+        checked(7.0)
+
+
 # Who is late, lost or superfluous
 
 
@@ -183,6 +241,47 @@ def test_late_updates_count_less_in_the_round_in_which_they_arrive(federation):
     assert [row.staleness for row in outcome.rounds] == pytest.approx([0, 0, 2 / 6, 0, 0, 2 / 6])
     assert moments(outcome) == pytest.approx([5, 6, 7, 12, 13, 14])
     assert_different(outcome.bank, play(federation, FedAvg(), **(run | {"system": None})).bank)
+
+
+def test_a_late_update_that_comes_as_the_round_ends_is_in_it(federation):
+    """Hospital 2 starts in rounds 1 and 3, which end at the deadline, and the next ones end when it does."""
+    late = seconds(1, 1, 6, 1, 1, 1, rounds={"deadline": 5, "late": "discount"})
+    outcome = play(federation, FedAvg(), rounds=4, system=late)
+    assert [row.cohort_size for row in outcome.rounds] == [5, 6, 5, 6]
+    assert [row.asked for row in outcome.rounds] == [6, 5, 6, 5]
+    assert moments(outcome) == pytest.approx([5, 6, 11, 12])
+
+
+def test_a_deadline_that_nobody_can_meet_is_refused_and_one_that_others_met_is_not(federation):
+    by_hospital, two = (1, 2, 3, 4, 5, 6), {"minimum_cohort": 2}
+    short = r"^system\.rounds\.deadline: 1\.5 s are over before 2 of the hospitals .* that takes 2 s, so raise it"
+    with pytest.raises(ConfigError, match=short):
+        play(federation, FedAvg(), rounds=1, system=seconds(*by_hospital, rounds={"deadline": 1.5} | two))
+    met = play(federation, FedAvg(), rounds=2, system=seconds(*by_hospital, rounds={"deadline": 2} | two))
+    assert [row.cohort_size for row in met.rounds] == [2, 2]
+    slower = seconds(*by_hospital, rounds={"deadline": 2} | two)
+    with pytest.raises(ConfigError, match=r"^system\.rounds: none of 2 rounds brought 2 updates"):
+        play(federation, FedAvg(), rounds=2, selection=These((2, 3)), system=slower)
+
+
+@pytest.mark.parametrize(("fraction", "more", "needed"), [(0.5, 0.0, 4), (0.5, 0.5, 4), (0.01, 0.0, 3), (1.0, 0.0, 7)])
+def test_a_selection_that_is_never_large_enough_is_refused(federation, fraction, more, needed):
+    """Half of six hospitals are three, also where half as many more are called; two are the least."""
+    most = {0.5: 3, 0.01: 2, 1.0: 6}[fraction]
+    rules = system(rounds={"minimum_cohort": needed, "over_selection": more})
+    message = rf"^system\.rounds\.minimum_cohort: {needed} is more than the {most} hospitals whose updates"
+    with pytest.raises(ConfigError, match=message):
+        play(federation, FedAvg(), rounds=1, selection=Uniform(fraction, 2), system=rules)
+    enough = system(rounds={"minimum_cohort": most, "over_selection": more})
+    outcome = play(federation, FedAvg(), rounds=1, selection=Uniform(fraction, 2), system=enough)
+    assert outcome.rounds[0].cohort_size == most
+
+
+def test_no_more_are_needed_than_have_rows():
+    rows, names = np.array([5, 0, 1, 2]), tuple("abcd")
+    check_system(system(rounds={"minimum_cohort": 3}), Uniform(1.0, 1), names, rows, 1)
+    with pytest.raises(ConfigError, match=r"^system\.rounds\.minimum_cohort: 4 is more than the 3 hospitals that have"):
+        check_system(system(rounds={"minimum_cohort": 4}), Uniform(1.0, 1), names, rows, 1)
 
 
 def test_late_hospitals_are_asked_again_and_that_is_counted(federation):
@@ -239,6 +338,11 @@ def test_where_too_few_are_there_nobody_is_called_and_the_server_tries_again(fed
     assert again
     for row, before in zip(outcome.rounds[1:], outcome.rounds, strict=False):
         assert row.cohort_size or row.metrics == before.metrics
+
+
+def test_a_single_hospital_may_be_hardly_ever_there(federation):
+    rarely = system(hospitals={"h1": {"availability": 1e-9}})
+    assert [row.asked for row in play(federation, FedAvg(), system=rarely).rounds] == [5, 5, 5]
 
 
 def test_without_rounds_who_is_there_is_drawn_anew_at_each_try(federation):

@@ -71,6 +71,32 @@ def test_no_strategy_is_asked_for_a_cohort_while_nobody_with_rows_is_there(feder
     assert moments(outcome) == pytest.approx([15, 20])
 
 
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("h0,5,", r"line 2, to"),
+        ("h0,,5", r"line 2, from"),
+        ("h0,5,5", r"line 2: from 5 to 5 is no time"),
+        ("h0,-1,5", r"line 2: from -1 to 5 is no time"),
+        ("h0,5,41", r"line 2: to 41 is beyond system\.trace_period 40; raise that"),
+        ("h1,5,6", r"line 2: no hospital is called 'h1'"),
+        ("h0,,", r"has nobody there at any time; give intervals"),
+    ],
+)
+def test_lines_of_no_use_are_refused(tmp_path, line, message):
+    with pytest.raises(ConfigError, match=rf"^system\.trace: .*{message}"):
+        read_trace(trace(tmp_path, line), 40, ("h0",))
+
+
+def test_a_trace_may_begin_at_0_and_end_with_its_period(tmp_path):
+    whole = read_trace(trace(tmp_path, "h0,0,40", "h1,0,5", "h1,30,40", "h2,1,40"), 40, ("h0", "h1", "h2"))
+    assert whole.carry.tolist() == [np.inf, 5, 0]
+    assert whole.moments == 3
+    assert whole.until(35.0).tolist() == [np.inf, 45, 40]
+    with pytest.raises(ConfigError, match="has no line for hospital 'h1'; add one"):
+        read_trace(trace(tmp_path, "h0,0,40"), None, ("h0", "h1"))
+
+
 @settings(max_examples=40, deadline=None)
 @given(
     st.lists(
