@@ -46,7 +46,7 @@ OTHER_MEANINGS = {
         *("raysim/experiment/stacked_tables.py", "raysim/study/plots.py", "raysim/study/predictors.py"),  # every one
         *(
             "raysim/adversaries/who.py",
-            "raysim/engine/reception/byzantine.py",
+            "raysim/engine/reception/colluding.py",
             "raysim/report/sections/attacks.py",
         ),  # what attackers know
         *("raysim/config/sections/secure.py", "raysim/secure/graph.py", "raysim/secure/setup.py"),  # whom masks join

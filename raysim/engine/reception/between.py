@@ -144,7 +144,7 @@ class Between:
         problem = cohort.problem
         if problem is None or problem.sent is None:
             return cohort
-        from raysim.engine.reception.byzantine import check_ruled
+        from raysim.engine.reception.ruling import check_ruled
 
         check_ruled(problem, self._job.name)
         privacy, weight = self._job.privacy, problem.sent.weight

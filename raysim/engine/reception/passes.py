@@ -18,7 +18,7 @@ import numpy as np
 from raysim.config.sections.aggregation import AggregationSection
 from raysim.core.errors import ConfigError
 from raysim.engine.messages import Pass
-from raysim.engine.reception.byzantine import by_sum, check_ruled
+from raysim.engine.reception.ruling import by_sum, check_ruled
 from raysim.engine.updates.release import weighed
 from raysim.strategies.base import Floats, Ids, LocalProblem, Update
 
