@@ -18,7 +18,7 @@ from raysim.experiment.run_actors import Begun, Failed, RunActors, Spared
 from raysim.experiment.services import RunServices
 from raysim.report.sections import privacy
 from raysim.statistics.differences.paired import FEW_HOSPITALS
-from raysim.storage import resume
+from raysim.storage.finished import load_finished
 from raysim.storage.manifest import Manifest
 from raysim.tracking.client import DATA_TAGS, RUN_TAG
 from raysim.tracking.recording import Record
@@ -72,7 +72,7 @@ class Listener:
 
     def ended(self) -> Result:
         """It has ended in another process, which has left in its folder what it came to."""
-        outcome = resume.load_finished(self.run.folder)
+        outcome = load_finished(self.run.folder)
         if outcome is None:
             raise ResourceError(f"{self.run.folder}: what its run wrote cannot be read; see that the disk is well")
         result = self.run.result(self._federation, outcome)

@@ -36,6 +36,7 @@ from raysim.experiment.run_placement import Load
 from raysim.experiment.services import RunServices
 from raysim.storage import resume
 from raysim.storage.file_store import check as check_file_store
+from raysim.storage.finished import FINISHED
 from raysim.storage.manifest import Kind, Manifest
 from raysim.storage.results import choose_folder
 from raysim.storage.resume import Opened
@@ -215,7 +216,7 @@ class Experiment:
                 parent.done(headlines(results), whole.manifest.paths(), note(whole.manifest, kind))
             whole.finish()
             for folder in (*tried, *(result.folder for result in results)):
-                (folder / resume.FINISHED).unlink(missing_ok=True)
+                (folder / FINISHED).unlink(missing_ok=True)
         return results
 
     def _try(self, services: RunServices, out: Manifest, parent: Record) -> list[Path]:

@@ -9,7 +9,7 @@ import pytest
 from raysim.config.sections.evaluation import ClinicalSection, EvaluationSection
 from raysim.engine.job import Outcome
 from raysim.storage.clinical_tables import tables
-from raysim.storage.resume import load_finished, save_finished
+from raysim.storage.finished import load_finished, save_finished
 from raysim.strategies.one_model.fedavg import FedAvg
 from raysim.strategies.personal.ditto import Ditto
 from raysim.traffic.ledger import MEASURED

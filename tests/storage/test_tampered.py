@@ -14,8 +14,9 @@ from raysim.core.errors import ConfigError
 from raysim.engine.job import RunState
 from raysim.storage.checkpoints import Checkpoints
 from raysim.storage.encoding import Damaged, decode, encode, read_tensors
+from raysim.storage.finished import load_finished
 from raysim.storage.manifest import Manifest
-from raysim.storage.resume import FILE, Ticket, load_finished, read_ticket
+from raysim.storage.resume import FILE, Ticket, read_ticket
 from raysim.strategies.one_model.fedavg import FedAvg
 from raysim.strategies.selections.sampling import All
 from tests.conftest import MakeFederation

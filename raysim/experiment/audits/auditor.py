@@ -1,0 +1,234 @@
+"""One job, played on variants of its federation, and the attacks on what comes of it.
+
+What they ask is told in :mod:`raysim.experiment.audits.audit`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from raysim.audit import inversion, one_run
+from raysim.audit.membership import FALSE_POSITIVES, confidence, detection, lira
+from raysim.core.streams import stream
+from raysim.data.federation import Federation
+from raysim.data.rearranged import Added, halves, rearranged, trained_on
+from raysim.engine.job import Job, Outcome
+from raysim.experiment.audits.shadows import Opened, outputs_of_shadows
+from raysim.statistics.discrimination.auroc import delong, placements
+from raysim.statistics.intervals import auroc_interval
+from raysim.statistics.meta_analysis.size_slope import size_slope
+from raysim.statistics.meta_analysis.spread import paule_mandel
+from raysim.training.base import Model, Optimizer, Task
+from raysim.training.kernels.clipped import DenseLayers
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+DELTA = 1e-5
+"""Of the bound, where the run promises nothing of its own."""
+
+CANARY = 3.0
+"""Magnitude of every feature of a canary, in standard deviations."""
+
+
+@dataclass(frozen=True, eq=False)
+class Audit:
+    """What was found."""
+
+    membership: pd.DataFrame
+    """A row an attack and hospital, and one for all together: see ``docs/audit.md``."""
+    inverted: pd.DataFrame | None
+    """A row a feature: the patient's value and what the update says; None for models that are not linear."""
+    summary: dict[str, Any]
+    """The figures of the federation."""
+
+
+class Auditor:
+    """Plays one job on variants of its federation."""
+
+    def __init__(
+        self, job: Job, federation: Federation, opened: Opened, folder: Path, say: Callable[[str], None]
+    ) -> None:
+        evaluation = job.evaluation.model_copy(update={"every": 0, "predictions": True, "groups": ()})
+        self._job = replace(job, evaluation=evaluation, adversary=None)
+        self._federation, self._opened, self._folder, self._say = federation, opened, folder, say
+
+    def audit(self, shadows: int, canaries: int) -> Audit:
+        """All attacks."""
+        federation, none = self._federation, Added.none(self._federation)
+        members = trained_on(federation)
+        margins, labels = self._margins(members, none, "target", self._job.work.seed)
+        tables = [self._table("loss_threshold", confidence(margins, labels), members, self._tested(members))]
+        summary: dict[str, Any] = {"rows": int(members.sum()), "shadows": shadows}
+        if shadows:
+            scores, inside = self._shadows(shadows)
+            tables.append(self._table("lira", scores, inside, np.isfinite(scores)))
+        if canaries:
+            summary["one_run"] = self._canaries(canaries)
+        import pandas as pd
+
+        membership = pd.concat(tables, ignore_index=True)
+        for attack, rows in membership.groupby("attack", sort=False):
+            summary[str(attack)] = _federation_figures(rows)
+        return Audit(membership, self._inverted(), summary)
+
+    def _margins(
+        self, trained: NDArray[np.bool_], added: Added, name: str, seed: int
+    ) -> tuple[NDArray[Any], NDArray[Any]]:
+        """What the headline model says of all rows ``[N + k]`` after training on those ``trained``, and labels."""
+        margins, labels, _ = self._played(trained, added, name, seed)
+        return margins, labels
+
+    def _played(
+        self, trained: NDArray[np.bool_], added: Added, name: str, seed: int
+    ) -> tuple[NDArray[Any], NDArray[Any], Outcome]:
+        """The same, and the outcome of that run."""
+        folder = self._folder / name
+        folder.mkdir()
+        federation = rearranged(self._federation, trained, added, folder)
+        job = replace(self._job, work=replace(self._job.work, federation=str(folder), seed=seed))
+        with self._opened(federation) as session:
+            *_, outcome = session.run(job)
+        if not isinstance(outcome, Outcome):
+            raise AssertionError("a job ends with its outcome")
+        said = list(outcome.predictions.values())[-1]
+        outputs, labels = np.empty_like(said), np.empty_like(federation.y)
+        outputs[federation.source_rows], labels[federation.source_rows] = said, federation.y
+        return outputs, labels, outcome
+
+    def _shadows(self, count: int) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
+        """LiRA's scores of all shadow models and rows, and who was in, each ``[count * N]`` rows by model."""
+        federation = self._federation
+        members = np.stack([halves(federation, stream(self._job.work.seed, "shadow", j)) for j in range(count)])
+        outputs = outputs_of_shadows(self._job, federation, members, self._opened, self._folder, self._say)
+        confidences = np.stack([confidence(margins, federation.y) for margins in outputs])
+        scores = np.stack([lira(confidences, members, j) for j in range(count)])
+        scores[:, ~self._tested(trained_on(self._federation))] = np.nan
+        return scores, members
+
+    def _tested(self, members: NDArray[np.bool_]) -> NDArray[np.bool_]:
+        """Rows that a membership attack is judged on: all but those of validation, ``[N]``."""
+        judged = members.copy()
+        for _, _, validation, stop in self._federation.bounds.tolist():
+            judged[validation:stop] = True
+        return judged
+
+    def _canaries(self, count: int) -> dict[str, Any]:
+        """The lower bound of epsilon from ``count`` canaries and the last model alone."""
+        federation, seed = self._federation, self._job.work.seed
+        rng = stream(seed, "canary")
+        there = np.flatnonzero(federation.sizes("train"))
+        added = Added(
+            X=(CANARY * rng.choice([-1.0, 1.0], (count, federation.X.shape[1]))).astype(np.float32),
+            y=rng.integers(len(federation.classes), size=count).astype(federation.y.dtype),
+            hospital=np.resize(there, count).astype(np.int64),
+        )
+        coins = rng.random(count) < 0.5
+        members = trained_on(federation)
+        # The reference has draws of its own: with the same, the noise of a private run would cancel.
+        reference, labels = self._margins(np.append(members, np.zeros(count, bool)), added, "without", seed + 1)
+        margins, _, outcome = self._played(np.append(members, coins), added, "canaries", seed)
+        scores = (confidence(margins, labels) - confidence(reference, labels))[len(members) :]
+        guesses = one_run.guessed(scores, coins)
+        # The auditor sees the last model; what noise does not cover, the canaries do not test.
+        promised = outcome.privacy if outcome.privacy is not None and outcome.privacy.unit != "hospital" else None
+        delta = DELTA if promised is None else promised.delta
+        return {
+            "sees": "the last model",
+            "against": "outsider",
+            "unit": "example",
+            **one_run.figures(guesses, delta),
+            "epsilon_claimed": None if promised is None else promised.covered["outsider"],
+        }
+
+    def _table(
+        self, attack: str, scores: NDArray[np.float64], members: NDArray[np.bool_], judged: NDArray[np.bool_]
+    ) -> pd.DataFrame:
+        """A row a hospital, then one for all: how well ``scores [..., N]`` tell members among the rows ``judged``."""
+        import pandas as pd
+
+        federation = self._federation
+        rows = []
+        stacked, inside, use = np.atleast_2d(scores), np.atleast_2d(members), np.atleast_2d(judged)
+        for h, name in enumerate(federation.hospitals):
+            cut = slice(int(federation.bounds[h, 0]), int(federation.bounds[h, 3]))
+            there = use[:, cut]
+            rows.append(self._figures(attack, name, stacked[:, cut][there], inside[:, cut][there], h))
+        rows.append(self._figures(attack, "", stacked[use], inside[use], None))
+        return pd.DataFrame(rows)
+
+    def _figures(
+        self, attack: str, name: str, scores: NDArray[np.float64], members: NDArray[np.bool_], hospital: int | None
+    ) -> dict[str, Any]:
+        detected = detection(scores, members)
+        placed = delong(placements(scores, members.astype(np.int64), np.array([0, len(scores)])))
+        interval = auroc_interval(placed.auroc[0], placed.variance[0], placed.events, placed.non_events)
+        sizes = self._federation.sizes("train")
+        return {
+            "attack": attack,
+            "hospital": name or "(all)",
+            "n_train": int(sizes.sum() if hospital is None else sizes[hospital]),
+            "members": int(members.sum()),
+            "others": int((~members).sum()),
+            "auroc": detected.auroc,
+            "auroc_low": float(interval.low[0]),
+            "auroc_high": float(interval.high[0]),
+            "variance": float(placed.variance[0, 0]),
+        } | {f"found_at_{share:g}": caught for share, caught in detected.at.items()}
+
+    def _inverted(self) -> pd.DataFrame | None:
+        """One patient's row out of the update of a hospital that trains on nobody else."""
+        import pandas as pd
+
+        work, federation = self._job.work, self._federation
+        model: Model = work.model.bind(federation, "cpu", "float64")
+        if not isinstance(model, DenseLayers):
+            return None
+        row = int(federation.bounds[np.flatnonzero(federation.sizes("train"))[0], 0])
+        X, y = federation.X[row : row + 1].astype(np.float64), federation.y[row : row + 1]
+        start = model.initial(stream(0, "inversion start"))
+        task = Task(X, y, start, (), max(work.epochs, 1), 0.1, lambda epoch: stream(0, "inversion", epoch))
+        change = model.train([task], Optimizer("sgd", 0.1, 0))[0] - start
+        layers = list(model.layout.split(change).values())
+        # Of all units the one that moved most, which rounding disturbs least.
+        unit = int(np.abs(layers[1]).argmax())
+        read = inversion.invert_layer(layers[0], layers[1])[unit]
+        label = inversion.invert_label(layers[-1])
+        return pd.DataFrame(
+            {
+                "feature": [*federation.features, "(label)"],
+                "patient": [*X[0], float(y[0])],
+                "read_from_update": [*read, float(label)],
+            }
+        )
+
+
+def _federation_figures(rows: pd.DataFrame) -> dict[str, Any]:
+    """All rows together, and whether the attack does better at small hospitals."""
+    everywhere, each = rows.iloc[-1], rows.iloc[:-1]
+    # A hospital's own variance is small where its AUROC is high, which would bend the slope: counts give chance's.
+    chance = (each["members"] + each["others"] + 1.0) / (12.0 * each["members"] * each["others"])
+    there = each["auroc"].notna()
+    spread = paule_mandel(each["auroc"][there], chance[there]) if there.any() else 0.0
+    slope = size_slope(each["auroc"], chance.where(there), each["n_train"], spread if np.isfinite(spread) else 0.0)
+    middle = float(np.log2(each["n_train"][there & (each["n_train"] > 0)]).mean())
+    return {
+        "auroc": everywhere["auroc"],
+        "auroc_low": everywhere["auroc_low"],
+        "auroc_high": everywhere["auroc_high"],
+        **{f"found_at_{share:g}": everywhere[f"found_at_{share:g}"] for share in FALSE_POSITIVES},
+        "hospitals": int(each["auroc"].notna().sum()),
+        "log2_middle": middle,
+        "auroc_at_middle": slope.intercept + slope.doubling * middle,
+        "slope_per_doubling": slope.doubling,
+        "slope_low": slope.low * float(np.log(2.0)),
+        "slope_high": slope.high * float(np.log(2.0)),
+        "smaller_leak_more": bool(slope.high < 0),
+        "larger_leak_more": bool(slope.low > 0),
+    }

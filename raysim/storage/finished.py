@@ -1,0 +1,104 @@
+"""What a comparison needs of a run that is finished, until all its runs are."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from raysim.adversaries.figures import AttackFigures
+from raysim.config.checking import validated
+from raysim.core.errors import ConfigError
+from raysim.core.packing import Arrays, pack, unpack
+from raysim.engine.job import Outcome
+from raysim.engine.measuring.losses import TrainingLosses
+from raysim.engine.measuring.subgroups import Grouping
+from raysim.engine.stopping import Stopped
+from raysim.metrics.error_counts import ErrorCounts
+from raysim.metrics.score_counts import ScoreCounts
+from raysim.privacy.statement import Statement
+from raysim.statistics.discrimination.auroc import PairSums
+from raysim.storage.atomic import replacing
+from raysim.storage.encoding import UNREADABLE, pack_ledger, pack_rounds, read_tensors, unpack_ledger, unpack_rounds
+from raysim.traffic.ledger import Bytes
+from raysim.training.base import Layout
+
+FINISHED = "finished.safetensors"
+
+
+def save_finished(folder: Path, outcome: Outcome) -> None:
+    """Keep what a comparison needs of a finished run, until all are finished."""
+    from safetensors.numpy import save
+
+    arrays: Arrays = {}
+    header = {
+        "columns": pack_rounds(outcome.rounds, arrays),
+        "figures": pack(outcome.figures, "figures", arrays),
+        "pairs": pack({model: np.stack(sums) for model, sums in outcome.pairs.items()}, "pairs", arrays),
+        "sketches": pack(outcome.sketches, "sketches", arrays),
+        "groups": pack(outcome.groups, "groups", arrays),
+        "grouping": None if outcome.grouping is None else pack(dataclasses.astuple(outcome.grouping), "", arrays),
+        "ledger": pack_ledger(outcome.ledger, arrays),
+        "errors": pack(_as_tuples(outcome.errors), "errors", arrays),
+        "scores": pack(_as_tuples(outcome.scores), "scores", arrays),
+        "validation_scores": pack(_as_tuples(outcome.validation_scores), "validation_scores", arrays),
+        "metrics": outcome.metrics,
+        "cluster": pack(outcome.cluster, "cluster", arrays),
+        "seconds": outcome.seconds,
+        "setup": dataclasses.astuple(outcome.setup),
+        "losses": dataclasses.asdict(outcome.losses),
+        "stopped": None if outcome.stopped is None else dataclasses.asdict(outcome.stopped),
+        **({} if outcome.attack is None else {"attack": dataclasses.asdict(outcome.attack)}),
+        "told_sizes": pack(outcome.told_sizes, "told_sizes", arrays),
+        "privacy": None if outcome.privacy is None else dataclasses.asdict(outcome.privacy),
+    }
+    with replacing(folder / FINISHED) as path:
+        path.write_bytes(save(arrays, {"raysim": json.dumps(header)}))
+
+
+def _as_tuples(counted: Mapping[str, ScoreCounts] | Mapping[str, ErrorCounts]) -> dict[str, tuple[Any, ...]]:
+    return {model: tuple(counts) for model, counts in counted.items()}
+
+
+def _as_counts(scores: Mapping[str, tuple[Any, ...]]) -> dict[str, ScoreCounts]:
+    return {model: ScoreCounts(*counts) for model, counts in scores.items()}
+
+
+def load_finished(folder: Path) -> Outcome | None:
+    """What :func:`save_finished` kept, without the models, which are in their file; None where it is not whole."""
+    try:
+        arrays, header = read_tensors((folder / FINISHED).read_bytes())
+        metrics = validated(dict[str, dict[str, float]], header["metrics"], "metrics")
+        figures = unpack(header["figures"], arrays)
+        hospitals = len(next(iter(figures.values())))
+        return Outcome(
+            rounds=unpack_rounds(header["columns"], arrays),
+            figures=figures,
+            groups=unpack(header["groups"], arrays),
+            grouping=None if header["grouping"] is None else Grouping(*unpack(header["grouping"], arrays)),
+            pairs={model: PairSums(*sums) for model, sums in unpack(header["pairs"], arrays).items()},
+            sketches=unpack(header["sketches"], arrays),
+            errors={model: ErrorCounts(*counts) for model, counts in unpack(header["errors"], arrays).items()},
+            scores=_as_counts(unpack(header["scores"], arrays)),
+            validation_scores=_as_counts(unpack(header["validation_scores"], arrays)),
+            metrics=metrics,
+            serve={},
+            bank=np.empty((0, 0)),
+            cluster=unpack(header["cluster"], arrays),
+            kept={},
+            layout=Layout((), ()),
+            ledger=unpack_ledger(header["ledger"], arrays, hospitals),
+            seconds=validated(float, header["seconds"], "seconds"),
+            setup=validated(Bytes, Bytes(*header["setup"]), "setup"),
+            losses=TrainingLosses(**header["losses"]),
+            stopped=None if header["stopped"] is None else Stopped(**header["stopped"]),
+            attack=AttackFigures(**header["attack"]) if "attack" in header else None,
+            told_sizes=unpack(header["told_sizes"], arrays),
+            privacy=None if header["privacy"] is None else validated(Statement, header["privacy"], "privacy"),
+        )
+    except (OSError, ConfigError, *UNREADABLE):
+        return None
