@@ -100,7 +100,6 @@ class _Stairs:
         right = self._y[at] if at < len(self._x) else 0.0
         if at < len(self._x) and self._x[at] == x:
             at += 1
-            right = self._y[at] if at < len(self._x) else 0.0
         while first > 0 and self._y[first - 1] <= y:
             first -= 1
         # What the steps from first to at covered right of x_(first - 1) is replaced by one step of height y.

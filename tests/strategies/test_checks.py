@@ -27,6 +27,7 @@ from raysim.strategies.base import (
 from raysim.strategies.checks import answers
 from raysim.strategies.checks.problem import check_personal
 from raysim.strategies.checks.values import check_rows
+from tests.strategies.hospital_clusters.test_clust_psi import hospital
 from tests.strategies.test_problem_checks import IDS, KEPT, RIGHT, VIEW, problem
 
 
@@ -197,6 +198,13 @@ def test_a_view_is_of_before_the_first_round_and_hides_nothing_unless_it_says_so
         "hides": False,
         "least_members": 1,
     }
+
+
+def test_a_label_has_two_classes_and_rows_are_of_the_first_hospital_unless_they_say_so():
+    assert base.Training({}, "sgd").classes == 2
+    rows = hospital([1, 1])
+    plain = base.HospitalRows(rows.X, rows.y, rows.observed, rows.classes, rows.losses, rows.rng)
+    assert (plain.hospital, plain.outputs, plain.patients()) == (0, (), {})
 
 
 def test_rows_of_a_bank():

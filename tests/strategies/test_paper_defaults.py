@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import importlib
+import inspect
 from itertools import combinations
 from typing import Any
 
@@ -13,6 +14,7 @@ from raysim.core import registry
 from raysim.strategies.base import Upload, Visit
 from raysim.strategies.checks.problem import Frame
 from raysim.strategies.coalitions.solver.cliques import PATTERNS
+from raysim.strategies.coalitions.solver.solve import find_coalitions
 
 WEIGHTED = {"weights": "samples", "minimum_weight": 0.01}
 COHORT = {"fraction": 0.1, "minimum": 10}
@@ -59,6 +61,7 @@ SELECTIONS: dict[str, dict[str, Any]] = {
     "fedcls": COHORT | {"tau": 0.1},
     "haccs": COHORT | {"rho": 0.95, "loss_power": 1.0, "metric": "hellinger", "privacy_epsilon": None},
     "inverse_sqrt": COHORT,
+    "poisson": {"fraction": 0.1},
     "power_of_choice": {"candidates": 8, "fraction": 0.1, "minimum": 1},
     "superquantile": COHORT | {"level": 0.5},
     "uniform": COHORT,
@@ -88,9 +91,14 @@ def test_what_strategies_and_selections_say_of_themselves():
             for flag, names in said.items():
                 if getattr(cls, flag, False):
                     names.add(name)
-    ours = {*STRATEGIES, *SELECTIONS, "centralized", "local", "all", "poisson"}
+    ours = {*STRATEGIES, *SELECTIONS, "centralized", "local", "all"}
     strategies = [name for name in registry.entries("strategies") if name in ours]
-    by_themselves = {n for n in strategies if not registry.load("strategies", n, "strategy")().uses_selection()}
+    classes = {name: registry.load("strategies", name, "strategy") for name in strategies}
+    assert {name for name, cls in classes.items() if cls.needs.own_steps} == {"fedsoft"}
+    for name, cls in classes.items():
+        named = [field.name for field in dataclasses.fields(cls) if field.kw_only]
+        assert {"weights", "minimum_weight"} & vars(cls()).keys() <= {*named}, name
+    by_themselves = {n for n in strategies if not classes[n]().uses_selection()}
     assert by_themselves == {"afl", "centralized", "cs_rcfl", "fairfed", "fedsoft", "local"}
     assert {flag: names & ours for flag, names in said.items()} == {
         "yardstick": {"centralized", "local"},
@@ -147,6 +155,11 @@ NUMBERS: dict[str, dict[str, Any]] = {
 def test_the_numbers_of_methods(module: str):
     has = vars(importlib.import_module(f"raysim.strategies.{module}"))
     assert {name: has[name] for name in NUMBERS[module]} == NUMBERS[module]
+
+
+def test_the_time_that_finding_coalitions_takes_at_most():
+    defaults = {name: given.default for name, given in inspect.signature(find_coalitions).parameters.items()}
+    assert (defaults["seconds"], defaults["tolerance"]) == (60.0, 1e-6)
 
 
 @pytest.mark.parametrize("size", [3, 4])

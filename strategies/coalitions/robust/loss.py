@@ -54,7 +54,7 @@ def logistic_losses(X: NDArray[Any], y: NDArray[Any], models: Floats, radius: fl
     return logistic_of(*_predicted(X, models), y, radius, kappa)
 
 
-def logistic_of(predicted: NDArray[Any], norms: Floats, y: NDArray[Any], radius: float, kappa: float = 1.0) -> Floats:
+def logistic_of(predicted: NDArray[Any], norms: Floats, y: NDArray[Any], radius: float, kappa: float) -> Floats:
     """:func:`logistic_losses` from predictions ``[n, M]`` and norms ``[M]``."""
     check_radius(radius)
     check_kappa(kappa)

@@ -15,7 +15,7 @@ from raysim.core.errors import ConfigError
 from raysim.data.federation import Federation
 from raysim.engine.checks.job_checks import check_job
 from raysim.strategies.fairness.fairfed import FairFed, FairState, GroupCounts, renewed_weights
-from raysim.strategies.fairness.patient_groups import OTHERS, PRIVILEGED, UNKNOWN, patient_groups
+from raysim.strategies.fairness.patient_groups import OTHERS, PRIVILEGED, UNKNOWN, check_patients, patient_groups
 from raysim.strategies.one_model.fedavg import FedAvg
 from raysim.strategies.selections.sampling import Uniform
 from tests.conftest import MakeFederation, job_of, play
@@ -155,6 +155,11 @@ def test_groups_of_patients():
     ]  # fmt: skip
 
 
+def test_ages_that_nobody_recorded_are_no_range():
+    with pytest.raises(ValueError, match=r"^privileged: no patient's age is '\(18, 65\)'; there are no ages$"):
+        check_patients({"age": np.full(3, np.nan)}, "age", (18, 65))
+
+
 def test_everybody_takes_part_and_sends_six_counts(federation):
     outcome = play(federation, FairFed(attribute="age", privileged=(30, 60)), rounds=2, selection=Uniform(0.3, 1))
     size = outcome.layout.size
@@ -210,6 +215,7 @@ def test_data_that_know_nothing_of_patients_are_refused(federate):
         ("privileged", {"privileged": (18, 65)}),
         ("privileged", {"attribute": "age"}),
         ("privileged", {"attribute": "age", "privileged": (65, 18)}),
+        ("privileged", {"attribute": "age", "privileged": (65, 65)}),
         ("beta", {"beta": -1.0}),
         ("positive", {"positive": -1}),
     ],
