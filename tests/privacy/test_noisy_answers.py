@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from typing import Any
 
@@ -20,6 +21,7 @@ from raysim.privacy.noisy_sums import Bounds, Mechanism, clipped_sum, noisy_sum
 from raysim.strategies.base import GroupSizes, HospitalRows, MeanLoss, Size
 from raysim.strategies.one_model.fedavg import FedAvg
 from raysim.strategies.patient_clusters.cluster_models import nearest_centres
+from raysim.strategies.questions import one_of_each
 from raysim.strategies.selections.fedcls import LabelPresence
 from raysim.strategies.shared.feature_bins import FeatureCounts, FeatureQuantiles
 from raysim.strategies.shared.label_counts import LabelCounts
@@ -141,6 +143,19 @@ def test_sums_without_noise_give_the_answer(question, classes):
     there = ~np.isnan(summed)  # what the blocks of a signature do not need is not asked
     assert summed[there] == pytest.approx(exact[there], abs=1e-7)
     assert there.sum() >= 1 + (len(exact) - 1) * (question in (Signature(), Size()) or not hasattr(question, "blocks"))
+
+
+def test_mean_losses_by_hand():
+    """A row adds its loss in units of 8, at most 1 and as much where there is none; means are of one row at least."""
+    rows = replace(hospital([3]), losses=np.array([[4.0, 16.0, np.nan], [0.0, 8.0, 2.0]]))
+    assert MeanLoss().added(rows).tolist() == [[0.5, 0.0, 1.0], [1.0, 1.0, 1.0], [1.0, 0.25, 1.0]]
+    assert MeanLoss().bounds(rows) == (3.0, pytest.approx(math.sqrt(3)))
+    for sums, means in (([0.75, 0.3, 1.5], [4.0, 1.6]), ([0.5, -1.0, 0.25], [4.0, 0.0]), ([3.0, 1.0, 2.0], [8.0, 4.0])):
+        assert MeanLoss().from_sums(np.array(sums), rows) == pytest.approx(means)
+
+
+def test_rows_are_ones_in_the_columns_of_their_numbers():
+    assert one_of_each(np.array([2, 0]), 3).tolist() == [[0, 0, 1], [1, 0, 0]]
 
 
 def test_values_beyond_the_outermost_fixed_bins_are_counted_in_these():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -17,9 +18,10 @@ from raysim.engine.messages import ModelSpec
 from raysim.storage.run_tables import hospitals_table
 from raysim.strategies.base import Strategy
 from raysim.strategies.coalitions.cs_rcfl import CsRcfl
-from raysim.strategies.coalitions.robust.questions import RadiusRule
+from raysim.strategies.coalitions.robust.questions import RadiusRule, RobustTransferLoss
 from raysim.traffic.ledger import TOLD, Bytes
 from tests.conftest import MakeFederation, job_of, play, store
+from tests.strategies.hospital_clusters.test_clust_psi import hospital
 
 SIZES = [14, 9, 0, 21, 12, 1, 17]
 LINEAR = ModelSpec("linear_regression", None, {"loss": "absolute"}, "default")
@@ -209,6 +211,19 @@ def test_the_radius_follows_the_rows():
     assert rule.of(X, np.zeros(101), 2) == 0.5
     assert rule.of(X[:100], np.zeros(100), 2) == 1.0
     assert RadiusRule(0.5, None, 100, (), 5, 1.0).of(X[:1], np.zeros(1), 2) == 0.5
+
+
+def test_without_a_rule_losses_are_plain():
+    """Margins 2 and 1 of the rows' own classes; as real labels 0 and 1 are 2 and 0 away from what is predicted."""
+    rows = replace(hospital([1, 1]), outputs=[np.array([-2.0, 1.0])])
+    norms = np.array([3.0])
+    plain = (np.log1p(np.exp(-2.0)) + np.log1p(np.exp(-1.0))) / 2
+    assert RobustTransferLoss(None, norms).answer(rows) == pytest.approx([plain])
+    real = replace(rows, y=np.array([0.0, 1.0]), classes=0)
+    assert RobustTransferLoss(None, norms).answer(real) == pytest.approx([1.0])
+    # With a radius of .5, the same as for certain labels.
+    certain = RadiusRule(0.5, None, 0, (), 5, np.inf)
+    assert RobustTransferLoss(certain, norms).answer(rows) == pytest.approx([plain + 1.5])
 
 
 def test_two_rows_are_enough_to_choose_a_radius_by_and_one_is_not():

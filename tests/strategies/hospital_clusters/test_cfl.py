@@ -173,6 +173,12 @@ def test_a_late_delta_stands_until_the_next_split():
     assert third.bank[3] == pytest.approx(second.bank[1] - V)
 
 
+def test_a_cluster_that_waits_for_deltas_does_not_keep_others_from_their_tests():
+    """Of the first part hospital 0 alone is heard after the split, of the second all are: u = g = 5."""
+    after = rounds(EAGER, [4] * 6, {i: V * (-1) ** i for i in range(6)}, {0: V, 1: -V, 3: -V, 5: -V})[-1]
+    assert after.log == pytest.approx(np.array([[1, 1, 0, 5], [2, 3, 5, 5]]))
+
+
 def test_a_cluster_without_participants_stays():
     before, after = rounds(EAGER, [4] * 6, {i: V * (-1) ** i for i in range(6)}, {0: V, 2: V})
     assert after.bank[3].tolist() == before.bank[3].tolist()
