@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from scipy.spatial.distance import cdist
 from sklearn.metrics import silhouette_score
 
+from raysim.strategies.shared.clustering import kmeans
 from raysim.strategies.shared.silhouette import best_clusters, best_labels, mean_silhouette
 
 
@@ -109,6 +110,25 @@ def test_one_cluster_wins_only_where_it_may_and_nothing_is_better():
 def test_above_the_limit_the_number_is_found_on_a_sample_and_everybody_is_clustered():
     rows = groups(30, 20, 15)
     assert search(rows, search_sample=25) == search(rows) == [0] * 30 + [1] * 20 + [2] * 15
+
+
+def test_a_sample_is_drawn_by_a_stream_of_its_own_and_stays_in_order(monkeypatch):
+    rows = np.arange(9.0)[:, None] ** 2
+    fits = []
+
+    def fit(rows: np.ndarray, clusters: int, rng: np.random.Generator) -> np.ndarray:
+        fits.append((np.sqrt(rows).ravel().tolist(), clusters))
+        return kmeans(rows, clusters, rng)
+
+    monkeypatch.setattr("raysim.strategies.shared.silhouette.kmeans", fit)
+    labels = best_clusters(rows, np.random.default_rng, allow_one=False, search_sample=5)
+    sample = np.sort(np.random.default_rng(0).permutation(9)[:5])
+    assert sample.tolist() != np.random.default_rng(0).permutation(9)[:5].tolist()
+    found = 1 + max(search(rows[sample]))
+    assert found > 1
+    assert fits[:3] == [(sample.tolist(), number) for number in (2, 3, 4)]
+    assert fits[3] == (list(range(9)), found)
+    assert labels.tolist() == kmeans(rows, found, np.random.default_rng(found)).tolist()
 
 
 def test_the_first_of_equally_good_labels_is_taken():

@@ -126,6 +126,11 @@ def test_the_spectral_bound_is_not_below_that_of_the_linear_program():
         assert program - 1e-4 <= spectral <= least + 1e-9
 
 
+def test_where_all_partitions_tie_their_cost_is_the_bound():
+    for losses, cost in ((np.zeros((5, 5)), 0.0), (np.ones((5, 5)), 5.0)):
+        assert spectral_bound(losses, 2, cost, tolerance=1e-6, seconds=1.0) == pytest.approx(cost, abs=1e-12)
+
+
 def whole_program(losses: np.ndarray, coalitions: int) -> float:
     """The linear program with each of its inequalities from the start, on the entries of Z as they stand."""
     n = len(losses)

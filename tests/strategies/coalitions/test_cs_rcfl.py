@@ -16,12 +16,12 @@ from raysim.engine.checks.job_checks import check_job
 from raysim.engine.job import Outcome
 from raysim.engine.messages import ModelSpec
 from raysim.storage.run_tables import hospitals_table
-from raysim.strategies.base import Strategy
-from raysim.strategies.coalitions.cs_rcfl import CsRcfl
+from raysim.strategies.base import State, Strategy
+from raysim.strategies.coalitions.cs_rcfl import CoalitionState, CsRcfl
 from raysim.strategies.coalitions.robust.questions import RadiusRule, RobustTransferLoss
 from raysim.traffic.ledger import TOLD, Bytes
 from tests.conftest import MakeFederation, job_of, play, store
-from tests.strategies.hospital_clusters.test_clust_psi import hospital
+from tests.strategies.hospital_clusters.test_clust_psi import hospital, view_of
 
 SIZES = [14, 9, 0, 21, 12, 1, 17]
 LINEAR = ModelSpec("linear_regression", None, {"loss": "absolute"}, "default")
@@ -211,6 +211,17 @@ def test_the_radius_follows_the_rows():
     assert rule.of(X, np.zeros(101), 2) == 0.5
     assert rule.of(X[:100], np.zeros(100), 2) == 1.0
     assert RadiusRule(0.5, None, 100, (), 5, 1.0).of(X[:1], np.zeros(1), 2) == 0.5
+
+
+def test_a_state_that_was_not_sought_has_no_facts():
+    view, bank = view_of([hospital([1, 1])]), np.zeros((2, 2))
+    assert CsRcfl().facts(view, State(bank)) == CsRcfl().facts(view, CoalitionState(bank)) == {}
+    assert CsRcfl().facts(view, CoalitionState(bank, np.array([1]), 2.0, 1.5, 3.0)) == {
+        "coalition_cost": 2.0,
+        "coalition_bound": 1.5,
+        "coalition_gap": 0.25,
+        "coalition_seconds": 3.0,
+    }
 
 
 def test_without_a_rule_losses_are_plain():

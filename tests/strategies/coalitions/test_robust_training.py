@@ -85,6 +85,12 @@ def test_zero_is_learned_from_exactly_the_radius_of_its_test_on():
     assert below.value < np.log(2)
 
 
+def test_zero_is_optimal_up_to_the_edge():
+    """|X'y| / (2n) = 2 / 4."""
+    X, y = np.array([[1.0], [-1.0]]), np.array([1.0, -1.0])
+    assert [zero_is_optimal(X, y, radius) for radius in (np.nextafter(0.5, 0), 0.5)] == [False, True]
+
+
 def test_with_an_intercept_a_large_radius_leaves_the_prevalence():
     X, _, y = rows(2)
     fit = train_logistic(X, y, 10.0, intercept=True)

@@ -185,6 +185,13 @@ def test_noise_on_label_counts_is_the_hospitals_and_never_negative():
     assert np.abs(many).mean() == pytest.approx(2.0, rel=0.05), "Laplace noise of scale 1/0.5 has this mean deviation"
 
 
+def test_noise_on_label_counts_by_hand():
+    rows = replace(hospital([5, 0, 3]), rng=np.random.default_rng(4))
+    noise = np.random.default_rng(4).laplace(scale=2.0, size=3)
+    assert noise.min() < 0 < noise.max()
+    assert LabelCounts(0.5).answer(rows).tolist() == np.maximum(np.array([5.0, 0, 3]) + noise, 0.0).tolist()
+
+
 def test_sizes_alone_part_small_from_large():
     label_counts = [[3, 3], [4, 3], [3, 4], [300, 310], [290, 300], [310, 300]]
     assert clusters([hospital(counts) for counts in label_counts], ClustPsi(by=("sizes",))) == [1, 1, 1, 2, 2, 2]

@@ -87,6 +87,7 @@ def test_centres_start_apart_and_one_alone_at_the_initial_model():
     assert np.abs(centres - 3.0).mean() == pytest.approx(0.1 * np.sqrt(2 / np.pi), rel=0.05)
     assert len(np.unique(centres)) == 6000
     assert (initial_centres(view, 2, 0.1) == centres[:2]).all()
+    assert centres[1] == pytest.approx(3.0 + 0.1 * view.rng("centre", 1).normal(size=2000), abs=1e-15)
     assert (initial_centres(view, 1, 0.1) == 3.0).all()
 
 

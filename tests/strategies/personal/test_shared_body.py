@@ -285,6 +285,22 @@ def test_layers_go_by_all_but_the_last_part_of_a_name():
     assert np.flatnonzero(head_mask(view, ("norm",))).tolist() == [4, 5, 6, 7, 11, 12]
 
 
+@pytest.mark.parametrize(
+    ("names", "head"),
+    [
+        (("out.scale", "out.weight", "out.bias"), [2]),
+        (("first.weight", "second.weight", "second.bias"), [1, 2]),
+        (("first.weight", "second.weight", "third.weight", "third.bias"), [2, 3]),
+    ],
+)
+def test_the_head_is_the_last_tensor_of_one_layer_or_the_last_layer_of_several(names, head):
+    layout = Layout(names, ((1,),) * len(names))
+    view = view_of([hospital([1, 1])])
+    object.__setattr__(view, "initial", np.zeros(layout.size))
+    object.__setattr__(view, "parameters", layout.slices)
+    assert np.flatnonzero(head_mask(view, None)).tolist() == head
+
+
 @pytest.mark.parametrize("strategy", [FedPer, FedRep])
 @pytest.mark.parametrize("bad", [{"final_head_epochs": -1}, {"weights": "rows"}, {"minimum_weight": -1.0}])
 def test_impossible_settings_are_refused_by_name(strategy, bad):

@@ -158,6 +158,20 @@ def test_fedcls_visits_clusters_in_turn():
     assert first == set(IDS.tolist()), "the order is fresh every round"
 
 
+def test_fedcls_by_hand():
+    """Hospitals in a drawn order, their clusters in another: the first of each cluster, then the second of each."""
+    clusters = {2: 0, 3: 0, 5: 0, 7: 1, 11: 1, 13: 2}
+    memory = {"clusters": np.array([clusters.get(i, -1) for i in range(14)])}
+    for seed in range(20):
+        rng = np.random.default_rng(seed)
+        order, turn = rng.permutation(IDS).tolist(), rng.permutation(3).tolist()
+        queues = [[i for i in order if clusters[i] == turn.index(at)] for at in range(3)]
+        taken = [queue[place] for place in range(3) for queue in queues if place < len(queue)]
+        for count in range(1, 7):
+            how = FedCls(fraction=0.01, minimum=count)
+            assert how.pick(draw(memory=memory, seed=seed)).tolist() == sorted(taken[:count])
+
+
 def test_hospitals_without_rows_are_in_no_cluster():
     view = view_of([hospital([3, 0]), hospital([0, 0]), hospital([1, 0])])
     assert FedCls().setup(view)["clusters"].tolist() == [0, -1, 0]
