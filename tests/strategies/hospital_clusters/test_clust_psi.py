@@ -17,7 +17,7 @@ from raysim.strategies.selections.sampling import All, Uniform
 from raysim.strategies.shared.clustering import kmeans, members
 from raysim.strategies.shared.feature_bins import FeatureCounts, FeatureQuantiles, ask_feature_counts, common_edges
 from raysim.strategies.shared.label_counts import LabelCounts, ask_label_counts
-from raysim.strategies.shared.psi import feature_terms
+from raysim.strategies.shared.psi import feature_terms, psi_terms
 from raysim.traffic.ledger import TOLD
 from tests.conftest import MakeFederation, play, store
 from tests.strategies.test_identities import assert_different, assert_same
@@ -190,6 +190,17 @@ def test_noise_on_label_counts_by_hand():
     noise = np.random.default_rng(4).laplace(scale=2.0, size=3)
     assert noise.min() < 0 < noise.max()
     assert LabelCounts(0.5).answer(rows).tolist() == np.maximum(np.array([5.0, 0, 3]) + noise, 0.0).tolist()
+
+
+def test_single_rows_and_a_single_class_count_like_any_other():
+    """Of two rows .55 against 1.05 and .05; where half a row is added to each class, .5 against 1.5 and .5 of 2."""
+    one, other = -0.5 * np.log(0.55 / 1.05), 0.5 * np.log(0.55 / 0.05)
+    counts = np.array([[1, 0], [0, 1]])
+    assert psi_terms(counts) == pytest.approx(np.array([[one, other], [other, one]]))
+    one, other = -0.25 * np.log(0.5 / 0.75), 0.25 * np.log(0.5 / 0.25)
+    assert psi_terms(counts, epsilon="counts") == pytest.approx(np.array([[one, other], [other, one]]))
+    assert psi_terms(np.array([[3, 0], [5, 0]]), epsilon="counts").tolist() == [[0, 0], [0, 0]]
+    assert psi_terms(np.array([[0.125, 0.375], [1.0, 3.0]])).tolist() == [[0, 0], [0, 0]], "noise makes parts of rows"
 
 
 def test_sizes_alone_part_small_from_large():

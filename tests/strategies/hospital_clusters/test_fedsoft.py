@@ -53,6 +53,8 @@ def test_shares_are_of_rows_and_ties_go_to_the_first():
     rows = hospital([4, 0])
     object.__setattr__(rows, "losses", np.array([[1.0, 2, 3, 1], [1, 1, 3, 2], [5, 0, 3, 0]]))
     assert NearestShares().answer(rows).tolist() == [0.5, 0.0, 0.5]
+    single = replace(hospital([1, 0]), losses=np.array([[2.0], [1.0]]))
+    assert NearestShares().answer(single).tolist() == [0, 1]
     nobody = hospital([0, 0])
     object.__setattr__(nobody, "losses", np.empty((2, 0)))
     assert NearestShares().answer(nobody).tolist() == [0, 0]
@@ -82,6 +84,14 @@ def test_what_goes_into_a_centre_without_draws():
     assert [pull.towards.tolist() for pull in problem.objective.pulls] == [[1, 1], [2, 2]]
     assert problem.start.tolist() == [OWN, OWN]
     assert replace(how, start="mixture").problem(view, how.setup(view), np.array([2])).start.tolist() == [MIXTURE]
+
+
+def test_a_single_row_and_little_importance_count_like_any_other():
+    view = told([[1.0, 0.0]], [1])
+    how = FedSoft(clusters=2, floor=0.01, selection="configured")
+    state = how.setup(view)
+    assert how.problem(view, state, np.array([0])).upload.weight == pytest.approx(np.array([[1, 1]]))
+    assert how.mixture(view, state) == pytest.approx(np.array([[0, 1 / 1.01, 0.01 / 1.01]]))
 
 
 def test_each_centre_draws_by_importance_and_takes_the_plain_mean():
