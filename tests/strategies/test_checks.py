@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import MISSING, dataclass, fields
+from dataclasses import MISSING, dataclass, fields, replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -18,17 +18,22 @@ from raysim.strategies.base import (
     Asynchrony,
     Draw,
     Invalid,
+    LocalProblem,
+    Objective,
     Selection,
     State,
     Strategy,
     Update,
+    Upload,
+    Variates,
+    Visit,
     choose,
 )
 from raysim.strategies.checks import answers
 from raysim.strategies.checks.problem import check_personal
-from raysim.strategies.checks.values import check_rows
-from tests.strategies.hospital_clusters.test_clust_psi import hospital
-from tests.strategies.test_problem_checks import IDS, KEPT, RIGHT, VIEW, problem
+from raysim.strategies.checks.values import check_rows, shown
+from tests.strategies.hospital_clusters.test_clust_psi import hospital, view_of
+from tests.strategies.test_problem_checks import IDS, KEPT, RIGHT, START, VIEW, problem
 
 
 @pytest.mark.parametrize(
@@ -38,6 +43,7 @@ from tests.strategies.test_problem_checks import IDS, KEPT, RIGHT, VIEW, problem
         (np.array([True, False]), "select: an array [2] of bool is no array of ids"),
         (np.array([[0, 1]]), "select: an array [1, 2] of int64 is no array of ids"),
         (np.array([1, 0]), "select: ids are not ascending, or name one twice"),
+        (np.array([0, 3, 2]), "select: ids are not ascending, or name one twice"),
         (np.array([1, 1]), "select: ids are not ascending, or name one twice"),
         (np.array([1, 5]), "select: 5 is no hospital's id; there are 0 to 4"),
         (np.array([POOLED, 1]), "select: -1 is no hospital's id; there are 0 to 4"),
@@ -64,6 +70,7 @@ BANK = np.zeros((2, 4))
         (State(BANK[:0]), "bank: no model; row 0 is the global one"),
         (State(BANK[:, 1:]), "bank: rows of 3 parameters; a model has 4"),
         (State(BANK + np.array([[0.0], [np.nan]])), "bank: row 1 is not finite; take smaller steps at the server"),
+        (State(BANK + np.array([[0, 0, 0, 0], [0, np.inf, 0, 0]])), "bank: row 1 is not finite"),
         (State(BANK, cluster=np.array([0, 1])), "cluster: 2 values for 5 hospitals"),
         (State(BANK, cluster=np.array([0, 1, 2, 1, 1])), "cluster: 2 is no row of the bank; there are 0 to 1"),
         (State(BANK, cluster=np.array([0, 1, OWN, 1, 1])), "cluster: -2 is no row of the bank; there are 0 to 1"),
@@ -113,6 +120,8 @@ def test_what_else_a_strategy_returns():
     answers.check_mixture(np.ones((5, 2)), 5, 2)
     with pytest.raises(Invalid, match=r"^mixture: shape \[5, 3\] for 5 hospitals; give one for each of 2$"):
         answers.check_mixture(np.ones((5, 3)), 5, 2)
+    with pytest.raises(Invalid, match=r"^mixture: 0\.5 for 5 hospitals; .* of numbers, one for each and column of 2$"):
+        answers.check_mixture(0.5, 5, 2)
     answers.check_private(None, 4)
     answers.check_private(np.ones(4, np.bool_), 4)
     with pytest.raises(Invalid, match=r"^private: 3 values for 4 parameters"):
@@ -127,10 +136,12 @@ def test_what_else_a_strategy_returns():
     answers.check_facts({"gap": np.float64(0.5), "n": 3})
     with pytest.raises(Invalid, match=r"^facts\.gap: 'none' is no number$"):
         answers.check_facts({"gap": "none"})
-    with pytest.raises(Invalid, match=r"^facts: None is no mapping"):
-        answers.check_facts(None)
+    for wrong in (None, {0: 1.0, "gap": 1.0}):
+        with pytest.raises(Invalid, match=r"^facts: .* is no mapping"):
+            answers.check_facts(wrong)
     assert answers.check_division(None) is None
-    assert answers.check_division(SimpleNamespace(count=3)) == 3  # type: ignore[arg-type]
+    for count in (1, 3):
+        assert answers.check_division(SimpleNamespace(count=count)) == count  # type: ignore[arg-type]
     for count in (0, None, 1.5):
         with pytest.raises(Invalid, match=r"^division\.count: .* is no number of groups; give at least 1$"):
             answers.check_division(SimpleNamespace(count=count))  # type: ignore[arg-type]
@@ -147,17 +158,20 @@ class Picks(Selection):
         return None if self.ids is None else np.array(self.ids, dtype=np.int64)
 
 
-def test_a_selection_picks_ascending_ids_out_of_its_candidates():
-    def view(selection: Selection) -> Any:
-        rng = np.random.default_rng(0)
-        return SimpleNamespace(
-            available=None, sizes=VIEW.sizes, selection=selection, memory=None, rng=lambda *key: rng, ask=None
-        )
+def view(selection: Selection, **parts: Any) -> Any:
+    rng = np.random.default_rng(0)
+    plain = SimpleNamespace(
+        available=None, sizes=VIEW.sizes, selection=selection, memory=None, rng=lambda *key: rng, ask=None
+    )
+    return SimpleNamespace(**vars(plain) | parts)
 
+
+def test_a_selection_picks_ascending_ids_out_of_its_candidates():
     state = State(BANK)
+    assert choose(view(Picks((2, 3))), state, IDS, "sample", 1).tolist() == [2, 3]
     assert choose(view(Picks((0, 3))), state, IDS, "sample", 1).tolist() == [0, 3]
     assert choose(view(Picks(())), state, IDS, "sample", 1).tolist() == []
-    for wrong in (Picks((0, 1)), Picks((3, 0)), Picks((2, 2)), Picks()):
+    for wrong in (Picks((0, 1)), Picks((3, 0)), Picks((0, 3, 2)), Picks((2, 2)), Picks((4,)), Picks()):
         with pytest.raises(
             Invalid, match=r"^select: selection Picks picks .*; pick ascending ids out of the candidates"
         ):
@@ -169,6 +183,64 @@ def test_a_selection_picks_ascending_ids_out_of_its_candidates():
 
     with pytest.raises(Invalid, match=r"^select: selection Halves picks array\(\[0\., 3\.\]\)"):
         choose(view(Halves()), state, IDS, "sample", 1)
+
+
+def test_a_draw_is_among_those_who_are_there_with_their_rows_and_their_losses():
+    """Hospitals 0 and 3 start from row 0 and 2 from row 1; where others start does not matter."""
+    state, start = State(np.array([[0.0] * 4, [7.0] * 4])), np.array([0, OWN, 1, 0, OWN])
+    draws: list[Draw] = []
+
+    class Listens(Selection):
+        def pick(self, draw: Draw) -> Any:
+            draws.append(draw)
+            return draw.candidates
+
+    def ask(question: Any, *, models: Any, ids: Any) -> list[Any]:
+        return [10 * models[0, :1] + i for i in ids]
+
+    listening = view(Listens(), ask=ask)
+    assert choose(listening, state, IDS, "sample", 1, start=start).tolist() == [0, 2, 3]
+    choose(listening, state, IDS, "sample", 1)
+    assert [draw.losses(IDS).tolist() for draw in draws] == [[0, 72, 3], [0, 2, 3]]
+    assert draws[0].losses(IDS[1:2]).tolist() == [72]
+    assert draws[0].sizes.tolist() == [5, 3, 9]
+    there = view(Listens(), available=np.array([False, False, True, False, True]))
+    assert choose(there, state, IDS, "sample", 1).tolist() == [2]
+    with pytest.raises(Invalid, match=r"^start: a selection needs rows of the bank, not OWN or MIXTURE$"):
+        choose(listening, state, IDS, "sample", 1, start=np.array([0, 0, OWN, 0, 0]))
+
+
+def test_weights_and_states_are_told_from_what_has_none():
+    assert base.shares(np.array([1])).tolist() == [1]
+    assert base.shares(np.array([0, 0])).tolist() == [0, 0]
+    sums = np.zeros((1, 4))
+    assert base.sent_weights(Update(IDS, sums, problem=RIGHT)) is RIGHT.upload.weight
+    for nothing in (None, problem(upload=None, visit=KEPT), problem(upload=Upload(single=True))):
+        with pytest.raises(TypeError, match="does not say how it was weighted"):
+            base.sent_weights(Update(IDS, sums, problem=nothing))
+    with pytest.raises(TypeError, match="State is not the state that this strategy set up"):
+        base.own_state(State(BANK), Other)
+    assert base.own_state(Other(BANK), State).bank is BANK
+
+
+class Other(State):
+    """That of another strategy."""
+
+
+def test_who_can_train_and_who_is_there():
+    some = view_of([hospital([1, 0]), hospital([0, 0]), hospital([2, 0]), hospital([0, 1])])
+    assert some.trainable.tolist() == some.present.tolist() == [0, 2, 3]
+    assert replace(some, available=np.array([True, True, False, True])).present.tolist() == [0, 3]
+
+
+def test_a_hospital_remembers_what_any_problem_of_a_chain_keeps():
+    kept = LocalProblem(START, visit=KEPT)
+    carried, corrected = Visit(carry=True), Objective(variates=Variates(np.zeros(4), np.ones(3)))
+    assert [problem(visit=visit).keeps for visit in (Visit(), KEPT, carried)] == [False, True, True]
+    assert problem(objective=corrected).keeps
+    assert problem(then=kept).keeps
+    assert problem(then=kept).sent is RIGHT.upload
+    assert problem(upload=None, then=problem(then=kept)).sent is RIGHT.upload
 
 
 def test_the_usual_aggregation_adds_a_sum_to_each_model_and_not_one_to_all():
@@ -205,6 +277,11 @@ def test_a_label_has_two_classes_and_rows_are_of_the_first_hospital_unless_they_
     rows = hospital([1, 1])
     plain = base.HospitalRows(rows.X, rows.y, rows.observed, rows.classes, rows.losses, rows.rng)
     assert (plain.hospital, plain.outputs, plain.patients()) == (0, (), {})
+
+
+def test_what_is_wrong_is_shown_up_to_forty_characters():
+    assert shown("x" * 38) == repr("x" * 38)
+    assert shown("x" * 39) == "a str"
 
 
 def test_rows_of_a_bank():

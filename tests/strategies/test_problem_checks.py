@@ -116,6 +116,10 @@ def test_what_is_right_only_for_some_passes_for_these():
         ),
         (problem(upload=Upload(np.ones((2, 3)), sums=3)), "upload.weight: shape [2, 3] for 3 hospitals"),
         (problem(upload=Upload(np.array([[1.0], [np.nan], [1.0]]))), "upload.weight: not finite at place 1"),
+        (
+            problem(upload=Upload(np.array([[1.0, 1.0], [1.0, np.nan], [np.inf, 1.0]]), sums=2)),
+            "upload.weight: not finite at place 1",
+        ),
         (problem(upload=Upload(np.ones((3, 2)), into=START, sums=2)), "upload.into: there is a weight for each sum"),
         (problem(upload=Upload(WEIGHT, into=START)), "upload.into: 1 is no sum; there are 0 to 0, so raise sums"),
         (problem(upload=Upload(WEIGHT, into=-START, sums=2)), "upload.into: -1 is no sum; there are 0 to 1"),
