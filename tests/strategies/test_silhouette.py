@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+
 import numpy as np
 import pytest
+import sklearn.cluster
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.spatial.distance import cdist
@@ -129,6 +132,31 @@ def test_a_sample_is_drawn_by_a_stream_of_its_own_and_stays_in_order(monkeypatch
     assert fits[:3] == [(sample.tolist(), number) for number in (2, 3, 4)]
     assert fits[3] == (list(range(9)), found)
     assert labels.tolist() == kmeans(rows, found, np.random.default_rng(found)).tolist()
+
+
+def test_k_means_is_that_of_scikit_learn_with_ten_starts_of_one_thread(monkeypatch):
+    fits, threads = [], []
+
+    class Recorded(sklearn.cluster.KMeans):
+        def __init__(self, n_clusters=8, **settings):
+            fits.append({"n_clusters": n_clusters, **settings})
+            super().__init__(n_clusters, **settings)
+
+    def limits(number: int, user_api: str) -> contextlib.AbstractContextManager[None]:
+        threads.append((number, user_api))
+        return contextlib.nullcontext()
+
+    monkeypatch.setattr("sklearn.cluster.KMeans", Recorded)
+    monkeypatch.setattr("threadpoolctl.threadpool_limits", limits)
+    rows = np.array([[8.125], [0.5], [8.25], [0.75]])
+    for clusters in (2, 9):
+        assert kmeans(rows, clusters, np.random.default_rng(3)).tolist() == (
+            [0, 1, 0, 1] if clusters == 2 else [0, 1, 2, 3]
+        )
+    how = {"init": "k-means++", "n_init": 10, "max_iter": 300, "tol": 1e-4}
+    seed = int(np.random.default_rng(3).integers(2**31))
+    assert fits == [{"n_clusters": clusters, "random_state": seed, **how} for clusters in (2, 4)]
+    assert threads == [(1, "openmp")] * 2
 
 
 def test_the_first_of_equally_good_labels_is_taken():

@@ -106,6 +106,8 @@ def test_rows_that_are_alike_are_centres_once():
     sent = local_centres(rows, 4, np.random.default_rng(0))
     assert sent.tolist() == [[0.0, 1.0, 5.0], [1.0, 0.0, 0.0], [2.0, 3.0, 4.0]]
     assert local_centres(rows[:3], 3, np.random.default_rng(0)).tolist() == rows[:3].tolist()
+    assert local_centres(rows[1:3], 2, np.random.default_rng(0)).tolist() == rows[1:3].tolist()
+    assert local_centres(rows, 3, np.random.default_rng(0)).tolist() == sent.tolist()
     labels, centres = server_centres([sent[:2], sent[:2], sent[1:]], 4)
     assert (labels[:4].tolist(), len(centres)) == ([*labels[:2].tolist()] * 2, 3)
     np.testing.assert_allclose(centres[np.lexsort(centres.round(9).T[::-1])], sent, rtol=0, atol=1e-12)

@@ -204,6 +204,12 @@ def test_scores_by_hand():
     assert shares == pytest.approx([0.8 * 0.75 + 0.2 * 0.125, 0.2 * 0.5, 0.8 * 0.5 + 0.2 * 0.375])
 
 
+def test_scores_do_not_depend_on_the_units_of_latencies_or_losses():
+    cluster, losses, latencies = np.array([0, 0, 1, 2]), np.array([0.2, 0.3, 1.0, 0.75]), np.array([0.5, 1.5, 4.0, 2.0])
+    expected = scores(cluster, losses, latencies, rho=0.8)
+    assert scores(cluster, losses / 64, latencies / 64, rho=0.8).tolist() == expected.tolist()
+
+
 def test_clusters_are_drawn_by_their_scores():
     """Equal latencies leave losses: sums of .1 and .3 make chances 1/4 and 3/4; squared, 1/10 and 9/10."""
     remembered = memory([0, 0, 0, 1, 1, 1], [0.1] * 3 + [0.3] * 3, [1.0] * 6)
@@ -220,6 +226,20 @@ def test_the_slowest_cluster_waits_until_the_others_are_used_up():
     how = Haccs(rho=1.0, fraction=0.01, minimum=4)
     assert how.pick(draw(memory=remembered)).tolist() == [2, 3, 5, 11]
     assert replace(how, minimum=2).pick(draw(memory=remembered, ids=IDS[1:])).tolist() == [3, 5]
+
+
+def test_of_three_clusters_each_gives_its_fastest_first():
+    """All losses but those of one cluster are 0, and latency does not count: it is used up before any other is."""
+    for full in range(3):
+        losses = [float(c == full) for c in (0, 0, 1, 1, 2, 2)]
+        remembered = memory([0, 0, 1, 1, 2, 2], losses, [2.0, 1.0] * 3)
+        first, second = IDS[2 * full + 1], IDS[2 * full]
+        for seed in range(4):
+            picked = [
+                Haccs(rho=0.0, fraction=0.01, minimum=count).pick(draw(memory=remembered, seed=seed)).tolist()
+                for count in (1, 2, 6)
+            ]
+            assert picked == [[first], [second, first], IDS.tolist()]
 
 
 def test_haccs_learns_losses_of_participants_only(federation):
@@ -291,6 +311,13 @@ def test_hospitals_at_a_quarter_of_euclids_distance_are_one_cluster_and_beyond_i
     for moved, labels in ((17, [0, 0, 1]), (18, [0, 1, 2])):
         counts = np.array([[50, 50], [50 - moved, 50 + moved], [100, 0]], dtype=np.float64)
         assert label_clusters(counts, "euclidean").tolist() == labels
+
+
+def test_two_hospitals_and_parts_of_rows_are_clustered_like_any_others():
+    counts = np.array([[9.0, 0.0], [0.0, 9.0]])
+    assert label_clusters(counts, "euclidean").tolist() == [0, 1]
+    noisy = np.array([[0.25, 0.25], [50, 50], [0, 100.0]])
+    assert label_clusters(noisy, "euclidean").tolist() == [0, 0, 1]
 
 
 @pytest.mark.parametrize("privacy_epsilon", [None, 0.25])
