@@ -149,10 +149,8 @@ def test_k_means_is_that_of_scikit_learn_with_ten_starts_of_one_thread(monkeypat
     monkeypatch.setattr("sklearn.cluster.KMeans", Recorded)
     monkeypatch.setattr("threadpoolctl.threadpool_limits", limits)
     rows = np.array([[8.125], [0.5], [8.25], [0.75]])
-    for clusters in (2, 9):
-        assert kmeans(rows, clusters, np.random.default_rng(3)).tolist() == (
-            [0, 1, 0, 1] if clusters == 2 else [0, 1, 2, 3]
-        )
+    for clusters, labels in ((2, [0, 1, 0, 1]), (9, [0, 1, 2, 3])):
+        assert kmeans(rows, clusters, np.random.default_rng(3)).tolist() == labels
     how = {"init": "k-means++", "n_init": 10, "max_iter": 300, "tol": 1e-4}
     seed = int(np.random.default_rng(3).integers(2**31))
     assert fits == [{"n_clusters": clusters, "random_state": seed, **how} for clusters in (2, 4)]
