@@ -89,7 +89,7 @@ def best_mixture(rows: Floats, numbers: Iterable[int], rng: np.random.Generator)
         fits = [fit for k in tried if (fit := fitted(rows, k, seed)) is not None]
     if not fits:
         return one_component(rows)
-    mixture, _ = fits[best_labels(rows, [labels for _, labels in fits], rng)] if len(fits) > 1 else fits[0]
+    mixture, _ = fits[best_labels(rows, [labels for _, labels in fits], rng)]
     return mixture
 
 

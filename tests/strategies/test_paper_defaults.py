@@ -8,13 +8,17 @@ import inspect
 from itertools import combinations
 from typing import Any
 
+import numpy as np
 import pytest
 
 from raysim.core import registry
-from raysim.strategies.base import Upload, Visit
+from raysim.strategies.base import POOLED, Upload, Visit
 from raysim.strategies.checks.problem import Frame
 from raysim.strategies.coalitions.solver.cliques import PATTERNS
 from raysim.strategies.coalitions.solver.solve import find_coalitions
+from raysim.strategies.references.centralized import Centralized
+from raysim.strategies.references.local import Local
+from tests.strategies.hospital_clusters.test_clust_psi import hospital, view_of
 
 WEIGHTED = {"weights": "samples", "minimum_weight": 0.01}
 COHORT = {"fraction": 0.1, "minimum": 10}
@@ -170,6 +174,13 @@ def test_an_inequality_says_that_neighbours_of_one_are_neighbours_of_each_other(
     expected = {(0, j): 1.0 for j in others} | {(0, 0): -1.0} | dict.fromkeys(combinations(others, 2), -1.0)
     assert dict(zip(pairs, coefficients, strict=True)) == expected
     assert sorted(PATTERNS) == [3, 4]
+
+
+def test_who_trains_alone_or_on_all_rows_goes_on_with_its_optimiser():
+    view = view_of([hospital([1, 1])] * 2)
+    for cls, cohort in ((Centralized, [POOLED]), (Local, [0, 1])):
+        problem = cls().problem(view, cls().setup(view), np.array(cohort))
+        assert (problem.visit.carry, problem.visit.keep) == (True, cls is Local)
 
 
 def test_what_a_problem_leaves_out():

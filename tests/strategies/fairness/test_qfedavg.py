@@ -47,6 +47,17 @@ def test_a_step_by_hand(q):
     assert after.bank[0, 0] == pytest.approx(0.7 - numerator / denominator, rel=1e-8)
 
 
+def test_what_was_not_sent_makes_no_step():
+    view, how = view_of([hospital([1, 0])] * 2), QFedAvg()
+    state, one = how.setup(view), np.ones((1, 2))
+    for steepness, step in ((0.0, 0.0), (-1.0, 0.0), (0.5, 2.0)):
+        hidden = Update(np.arange(2), one, numbers=np.array([steepness]))
+        assert how.aggregate(view, state, hidden).bank.tolist() == (state.bank + step).tolist()
+    for parts in ({"deltas": np.ones((2, 2))}, {"losses": np.ones(2)}, {}):
+        with pytest.raises(TypeError, match=r"^the update has no single deltas and losses$"):
+            how.aggregate(view, state, Update(np.arange(2), one, **parts))
+
+
 def test_what_is_hidden_is_summed_as_the_mean_over_the_cohort():
     """Secure and noisy sums take it for one of at most 1: each of n hospitals weighs 1/n, whoever else there is."""
     view = replace(view_of([hospital([1, 0])] * 5), hides=True)

@@ -134,6 +134,13 @@ def test_parts_at_right_angles_are_split_below_the_root_of_a_half():
         assert len(rounds(Cfl(eps1=9.0, eps2=0.1, gamma=gamma), [1] * 3, deltas)[0].bank) == models
 
 
+def test_deltas_of_one_direction_are_not_parted_even_without_a_threshold():
+    """Of this length their cosine is 1 to the last bit, and how far they are apart 0."""
+    deltas = {0: 1e6 * V, 1: 1e6 * V, 2: 1e6 * V}
+    assert cosines(np.stack(list(deltas.values()))).tolist() == np.ones((3, 3)).tolist()
+    assert len(rounds(Cfl(eps1=np.inf, eps2=0.0, gamma=0.0), [1] * 3, deltas)[0].bank) == 2
+
+
 def test_warm_up_is_over_after_its_rounds():
     deltas = {0: V, 1: -V, 2: V, 3: -V}
     after = rounds(replace(EAGER, warmup=2), [4] * 4, deltas, deltas, deltas)

@@ -200,6 +200,7 @@ def test_single_rows_and_a_single_class_count_like_any_other():
     one, other = -0.25 * np.log(0.5 / 0.75), 0.25 * np.log(0.5 / 0.25)
     assert psi_terms(counts, epsilon="counts") == pytest.approx(np.array([[one, other], [other, one]]))
     assert psi_terms(np.array([[3, 0], [5, 0]]), epsilon="counts").tolist() == [[0, 0], [0, 0]]
+    assert psi_terms(np.array([[0, 0], [1, 3]])).tolist() == [[0, 0], [0, 0]], "nor has nobody any skew"
     assert psi_terms(np.array([[0.125, 0.375], [1.0, 3.0]])).tolist() == [[0, 0], [0, 0]], "noise makes parts of rows"
 
 

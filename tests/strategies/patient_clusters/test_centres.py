@@ -15,6 +15,7 @@ from raysim.strategies.patient_clusters.cluster_models import (
     most_likely_components,
     nearest_centres,
     numbers_to_try,
+    patient_state,
 )
 from raysim.strategies.patient_clusters.gaussian_mixtures import Mixture
 from raysim.strategies.patient_clusters.kfed import farthest_first, local_centres, server_centres
@@ -99,6 +100,18 @@ def test_kfed_local_centres_of_any_rows(n, d, clusters, seed):
     assert centres.shape[1] == d
     assert len(centres) == (n if n <= clusters else min(clusters, len(np.unique(rows, axis=0))))
     assert np.isfinite(centres).all()
+
+
+def test_hospitals_are_told_which_clusters_are_left_only_where_one_is_not():
+    asked: list[str] = []
+    view = view_of([hospital([1, 1], np.array([[0.0], [1.0]]))])
+    answers = view.ask
+    object.__setattr__(view, "ask", lambda question, **how: asked.append(question.kind) or answers(question, **how))
+    for centres, kinds in (([0.0, 1.0], ["group_sizes"]), ([0.0, 5.0, 1.0], ["group_sizes", "clusters_left"])):
+        asked.clear()
+        state = patient_state(view, nearest_centres(np.array([0]), np.array(centres)[:, None]))
+        assert asked == kinds
+        assert (state.rows.tolist(), state.formed, len(state.bank)) == ([[1, 1]], len(centres), 3)
 
 
 def test_rows_that_are_alike_are_centres_once():

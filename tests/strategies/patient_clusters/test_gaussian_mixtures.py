@@ -14,7 +14,15 @@ from sklearn.mixture import GaussianMixture
 
 from raysim.strategies.patient_clusters.cluster_models import PatientClusters, most_likely_components
 from raysim.strategies.patient_clusters.continuous import chosen
-from raysim.strategies.patient_clusters.gaussian_mixtures import ITERATIONS, Mixture, best_mixture, fitted, shared_out
+from raysim.strategies.patient_clusters.gaussian_mixtures import (
+    ITERATIONS,
+    LocalMixture,
+    Mixture,
+    best_mixture,
+    fitted,
+    shared_out,
+)
+from tests.strategies.hospital_clusters.test_clust_psi import hospital
 
 
 @given(st.integers(1, 4), st.integers(1, 5), st.integers(0, 2**31))
@@ -155,6 +163,12 @@ def test_rows_all_alike_or_too_few_are_one_component(rows):
     np.testing.assert_allclose(mixture.means, rows.mean(axis=0)[None])
     np.testing.assert_allclose(mixture.covariances[0], np.diag(rows.var(axis=0) + 1e-6))
     assert len(best_mixture(np.zeros((9, 3)), (2, 3, 4), np.random.default_rng(0)).weights) == 1
+
+
+@pytest.mark.parametrize(("count", "components"), [(3, 1), (4, 2)])
+def test_a_hospital_looks_for_components_among_four_rows_or_more(count, components):
+    rows = hospital([count, 0], np.array([[0.0], [9.0], [0.125], [9.125]])[:count])
+    assert len(Mixture.unpacked(LocalMixture(np.array([0])).answer(rows), 1).weights) == components
 
 
 def test_silhouettes_of_many_rows_are_over_some(monkeypatch):
