@@ -140,8 +140,8 @@ def test_what_else_a_strategy_returns():
         with pytest.raises(Invalid, match=r"^facts: .* is no mapping"):
             answers.check_facts(wrong)
     assert answers.check_division(None) is None
-    for count in (1, 3):
-        assert answers.check_division(SimpleNamespace(count=count)) == count  # type: ignore[arg-type]
+    for groups in (1, 3):
+        assert answers.check_division(SimpleNamespace(count=groups)) == groups  # type: ignore[arg-type]
     for count in (0, None, 1.5):
         with pytest.raises(Invalid, match=r"^division\.count: .* is no number of groups; give at least 1$"):
             answers.check_division(SimpleNamespace(count=count))  # type: ignore[arg-type]
