@@ -100,8 +100,8 @@ def test_a_comparison_leaves_the_protocol(tmp_path: Path, monkeypatch):
         margin = table[f"{figure}_std"] / np.sqrt(3) * t.ppf(0.975, 2)
         assert protocol[f"{figure}_margin"].to_numpy() == pytest.approx(margin.to_numpy())
         assert protocol[f"{figure}_margin"].to_numpy() == pytest.approx(table[f"{figure}_margin"].to_numpy())
-        means = pd.read_csv(out / "hospitals.csv").groupby(["strategy", "hospital"])[figure].mean().unstack()
-        assert protocol.loc["fedgmc", f"{figure}_improved"] == (means.loc["fedgmc"] > means.loc["local"]).sum()
+        means = pd.read_csv(out / "hospitals.csv").groupby(["strategy", "hospital"])[figure].mean().unstack("strategy")
+        assert protocol.loc["fedgmc", f"{figure}_improved"] == (means["fedgmc"] > means["local"]).sum()
         assert protocol.loc["local", f"{figure}_improved"] == 0
     text = console.export_text()
     assert "hospitals improved over local" in text

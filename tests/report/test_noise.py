@@ -42,8 +42,9 @@ def test_the_table_has_floors_excesses_the_slope_and_the_gap(result: Result) -> 
     assert {"std", "gini", "lowest", "worst_decile", "p10", "size_bias", "size_slope", "sex_gap"} <= set(table.index)
     measured = result.outcome.metrics["global"]
     for figure in ("std", "gini", "worst_decile", "p10", "sex_gap"):
-        assert table.loc[figure, "value"] == pytest.approx(measured[figure])
-        assert table.loc[figure, "floor_low"] <= table.loc[figure, "floor"] <= table.loc[figure, "floor_high"]
+        row = table.loc[figure]
+        assert row["value"] == pytest.approx(measured[figure])
+        assert row["floor_low"] <= row["floor"] <= row["floor_high"]
     for figure in ("std", "gini", "worst_decile", "p10"):
         row = table.loc[figure]
         assert row["excess_low"] <= row["excess"] <= row["excess_high"]

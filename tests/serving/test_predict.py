@@ -81,7 +81,7 @@ def check_figures(folder: Path, label: str, model: str, tested: pd.DataFrame) ->
     y = stays()[label].loc[tested.index]
     assert set(figures.index) == set(tested["hospital"])
     for hospital, rows in tested.groupby("hospital"):
-        truth, row = y.loc[rows.index], figures.loc[hospital]
+        truth, row = y.loc[rows.index], figures.loc[str(hospital)]
         if label == "cost":
             assert row["rmse"] == pytest.approx(math.sqrt(((rows["prediction"] - truth) ** 2).mean()), rel=1e-5)
             continue
