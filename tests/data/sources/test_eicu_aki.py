@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
@@ -19,7 +18,17 @@ from raysim.data.sources.eicu.features import DOMAINS, FLAGS
 from raysim.data.sources.eicu.source import Eicu
 from raysim.data.sources.eicu.tables import database
 from raysim.data.split import Split
-from tests.data.sources.test_eicu_folder import OUT, Rows, everything, patient, row, write
+from tests.data.sources.test_eicu_folder import (
+    OUT,
+    Rows,
+    copied,
+    everything,
+    features_of_copies,
+    of_copy,
+    patient,
+    row,
+    write,
+)
 from tests.data.sources.test_eicu_leaks import ENTERED, POISON, TIMELESS
 
 Series = Sequence[tuple[int, float]]  # minute after unit admission, mg/dl or ml
@@ -250,18 +259,22 @@ def test_measurements_are_values_and_flags_categories(clean: Records) -> None:
     assert clean.features["history_copd"].tolist() == ["yes"] * 3
 
 
-@pytest.mark.parametrize("table", POISON)
-def test_a_row_after_the_prediction_time(tmp_path: Path, clean: Records, table: str) -> None:
-    late = [row(stay, minute, table, **POISON[table]) for stay, minute in ((1, 1441), (2, 2000), (3, 9999))]
-    if table in ENTERED:
-        late.append(row(1, 10, table, **POISON[table], **{ENTERED[table]: 1441}))
-    if table not in TIMELESS:
-        late.append(row(1, -1441, table, **POISON[table]))
-    tables = followed()
-    tables[table] = tables[table] + copy.deepcopy(late)
-    assert read(tmp_path / "late", tables).features.equals(clean.features)
-    tables[table].append(row(1, 1440, table, **POISON[table]))
-    assert not read(tmp_path / "in time", tables).features.equals(clean.features)
+def test_a_row_after_the_prediction_time(tmp_path: Path, clean: Records) -> None:
+    """Each table with a time has a copy of all stays, in which it has such rows."""
+    tables = copied(followed(), len(POISON))
+    for copy, (table, poison) in enumerate(POISON.items()):
+        late = [row(stay, minute, table, **poison) for stay, minute in ((1, 1441), (2, 2000), (3, 9999))]
+        if table in ENTERED:
+            late.append(row(1, 10, table, **poison, **{ENTERED[table]: 1441}))
+        if table not in TIMELESS:
+            late.append(row(1, -1441, table, **poison))
+        tables[table] += [of_copy(copy, fields) for fields in late]
+    features = features_of_copies(read(tmp_path / "late", tables), list(POISON))
+    assert [table for table in POISON if not features[table].equals(clean.features)] == []
+    for copy, (table, poison) in enumerate(POISON.items()):
+        tables[table].append(of_copy(copy, row(1, 1440, table, **poison)))
+    seen = features_of_copies(read(tmp_path / "in time", tables), list(POISON))
+    assert [table for table in POISON if seen[table].equals(clean.features)] == []
 
 
 def test_what_comes_later_decides_the_label_and_no_feature(tmp_path: Path, clean: Records) -> None:

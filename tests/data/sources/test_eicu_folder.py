@@ -5,13 +5,15 @@ from __future__ import annotations
 import csv
 import gzip
 import io
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import pytest
 
 from raysim.core.errors import DataError
+from raysim.data.records import Records
 from raysim.data.sources.eicu.features import TABLES
 from raysim.data.sources.eicu.source import Eicu
 
@@ -84,6 +86,34 @@ def everything() -> dict[str, Rows]:
         for table, fields in ROWS:
             tables.setdefault(table, []).append(row(stay, 10, table, **fields))
     return tables
+
+
+def stay_of(copy: int, stay: int) -> int:
+    """The number of a stay of ``everything`` in a copy of :func:`copied`; numbers are all of one length."""
+    return 1000 + 10 * copy + stay
+
+
+def copied(tables: Mapping[str, Rows], count: int) -> dict[str, Rows]:
+    """``tables`` in which all stays, and patients, are there ``count`` times, numbered by :func:`stay_of`."""
+    return {
+        table: rows if table == "hospital" else [of_copy(copy, row) for copy in range(count) for row in rows]
+        for table, rows in tables.items()
+    }
+
+
+def of_copy(copy: int, row: Mapping[str, Any]) -> dict[str, Any]:
+    """The row, of another stay and patient."""
+    stay = stay_of(copy, row["patientunitstayid"])
+    return {**row, "patientunitstayid": stay, **({"uniquepid": f"001-{stay}"} if "uniquepid" in row else {})}
+
+
+def features_of_copies(records: Records, names: Sequence[str]) -> dict[str, pd.DataFrame]:
+    """The features of the stays of each copy, which have these names."""
+    count, rest = divmod(len(records.features), len(names))
+    assert rest == 0
+    return {
+        name: records.features.iloc[k * count : (k + 1) * count].reset_index(drop=True) for k, name in enumerate(names)
+    }
 
 
 EXAM = "notes/Progress Notes/Physical Exam/Physical Exam"

@@ -6,29 +6,43 @@ planted too and must be seen, so that no test passes because its row says nothin
 
 from __future__ import annotations
 
-import copy
 import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from raysim.data.records import Records
 from raysim.data.sources.eicu.features import DOMAINS, TABLES
 from raysim.data.sources.eicu.source import Eicu
 from raysim.data.sources.eicu.tables import sql
-from tests.data.sources.test_eicu_folder import BESIDES, DX, GCS, OUT, PAST, Rows, everything, patient, row, write
+from tests.data.sources.test_eicu_folder import (
+    BESIDES,
+    DX,
+    GCS,
+    OUT,
+    PAST,
+    Rows,
+    copied,
+    everything,
+    features_of_copies,
+    of_copy,
+    patient,
+    row,
+    stay_of,
+    write,
+)
 
 
 def read(folder: Path, tables: dict[str, Rows], **fields: Any) -> Records:
     return Eicu(path=write(folder, tables), **fields).read()
 
 
-def same_bytes(one: Records, other: Records) -> bool:
-    return list(one.features) == list(other.features) and (
-        one.features.to_numpy().tobytes() == other.features.to_numpy().tobytes()
-    )
+def same_bytes(one: pd.DataFrame, other: pd.DataFrame) -> bool:
+    return list(one) == list(other) and one.to_numpy().tobytes() == other.to_numpy().tobytes()
 
 
 @pytest.fixture(scope="module")
@@ -69,16 +83,22 @@ FIELDS: list[tuple[str, str, Any]] = [
 ]
 
 
-@pytest.mark.parametrize(("table", "column", "value"), FIELDS)
-def test_a_field_of_discharge_or_outcome(tmp_path: Path, clean: Records, table: str, column: str, value: Any) -> None:
-    tables = everything()
-    for changed in tables[table][:2]:
-        assert changed.get(column) != value or column == "hospitaldischargestatus"
-        changed[column] = value
+def test_a_field_of_discharge_or_outcome(tmp_path: Path, clean: Records) -> None:
+    """Each is changed in a copy of all stays of its own."""
+    tables = copied(everything(), len(FIELDS))
+    for copy, (table, column, value) in enumerate(FIELDS):
+        stays = {stay_of(copy, 1), stay_of(copy, 2)}
+        rows = [each for each in tables[table] if each["patientunitstayid"] in stays]
+        assert len(rows) == 2
+        for changed in rows:
+            assert changed.get(column) != value or column == "hospitaldischargestatus"
+            changed[column] = value
     records = read(tmp_path, tables)
-    assert same_bytes(records, clean)
-    if column == "hospitaldischargestatus":
-        assert records.y.tolist() == [1, 1, 1] != clean.y.tolist()
+    fields = [f"{table}.{column}" for table, column, _ in FIELDS]
+    features = features_of_copies(records, fields)
+    assert [field for field in fields if not same_bytes(features[field], clean.features)] == []
+    labels = dict(zip(fields, records.y.reshape(len(fields), 3).tolist(), strict=True))
+    assert labels["patient.hospitaldischargestatus"] == [1, 1, 1] != clean.y.tolist()
 
 
 def test_actual_and_predicted_outcomes_of_apache(tmp_path: Path, clean: Records) -> None:
@@ -87,14 +107,14 @@ def test_actual_and_predicted_outcomes_of_apache(tmp_path: Path, clean: Records)
     assert any(name.startswith("actual") for name in outcomes)
     assert any(name.startswith("predicted") for name in outcomes)
     tables["apachePatientResult"] = [{**result, **outcomes} for result in tables["apachePatientResult"]]
-    assert same_bytes(read(tmp_path, tables), clean)
+    assert same_bytes(read(tmp_path, tables).features, clean.features)
 
 
 @pytest.mark.parametrize("table", ["apachePatientResult", "carePlanEOL"])
 def test_a_table_of_outcomes_is_not_even_opened(tmp_path: Path, clean: Records, table: str) -> None:
     write(tmp_path, everything())
     (tmp_path / f"{table}.csv").write_bytes(b"\xff not a table")
-    assert same_bytes(Eicu(path=tmp_path).read(), clean)
+    assert same_bytes(Eicu(path=tmp_path).read().features, clean.features)
 
 
 def test_comfort_care_in_the_care_plan(tmp_path: Path, clean: Records) -> None:
@@ -103,7 +123,7 @@ def test_comfort_care_in_the_care_plan(tmp_path: Path, clean: Records) -> None:
         plan = row(1, 10, "carePlanGeneral", cplgroup="Care Limitation", cplitemvalue=item)
         tables["carePlanGeneral"].append(plan)
     tables["carePlanGeneral"].append(row(1, 10, "carePlanGeneral", cplgroup="Prognosis", cplitemvalue="Terminal"))
-    assert same_bytes(read(tmp_path, tables), clean)
+    assert same_bytes(read(tmp_path, tables).features, clean.features)
 
 
 # A row of every table with a time, which changes a feature of a stay of ``everything`` where it is known in time.
@@ -151,35 +171,45 @@ def test_every_table_with_a_time_is_poisoned() -> None:
     assert several == set(ENTERED)
 
 
-def poisoned(*rows: dict[str, Any], table: str) -> dict[str, Rows]:
-    tables = everything()
-    tables[table] = tables[table] + copy.deepcopy(list(rows))
+def poisoned(rows: Callable[[str], Rows]) -> dict[str, Rows]:
+    """:func:`everything` once for each table of ``POISON``, in whose copy the table has ``rows`` of it more."""
+    tables = copied(everything(), len(POISON))
+    for copy, table in enumerate(POISON):
+        tables[table] += [of_copy(copy, fields) for fields in rows(table)]
     return tables
 
 
-@pytest.mark.parametrize("table", POISON)
-def test_a_row_after_the_prediction_time(tmp_path: Path, clean: Records, table: str) -> None:
+def late(table: str) -> Rows:
     poison = POISON[table]
-    late = [row(1, 1441, table, **poison), row(2, 1500, table, **poison), row(1, 9999, table, **poison)]
+    rows = [row(1, 1441, table, **poison), row(2, 1500, table, **poison), row(1, 9999, table, **poison)]
     # Stay 3 ended after 300 minutes: what is charted at its end, or later, was not known before it.
-    late += [row(3, 300, table, **poison), row(3, 301, table, **poison), row(3, 1440, table, **poison)]
+    rows += [row(3, 300, table, **poison), row(3, 301, table, **poison), row(3, 1440, table, **poison)]
     if table in ENTERED:
-        late += [row(1, 10, table, **poison, **{ENTERED[table]: 1441})]
-        late += [row(3, 10, table, **poison, **{ENTERED[table]: 300})]
+        rows += [row(1, 10, table, **poison, **{ENTERED[table]: 1441})]
+        rows += [row(3, 10, table, **poison, **{ENTERED[table]: 300})]
     if table not in TIMELESS:
-        late += [row(1, -1441, table, **poison)]
-    assert same_bytes(read(tmp_path / "late", poisoned(*late, table=table)), clean)
-
-    in_time = [row(1, 1440, table, **poison), row(3, 299, table, **poison)]
-    seen = read(tmp_path / "in time", poisoned(*in_time, table=table))
-    changed = (seen.features.fillna(-1) != clean.features.fillna(-1)).any(axis=1)
-    assert changed.tolist() == [True, False, True]
+        rows += [row(1, -1441, table, **poison)]
+    return rows
 
 
-@pytest.mark.parametrize("table", POISON)
-def test_a_row_after_six_hours_of_the_task_los(tmp_path: Path, clean_los: Records, table: str) -> None:
-    late = [row(1, 361, table, **POISON[table]), row(2, 1440, table, **POISON[table])]
-    assert same_bytes(read(tmp_path / "late", poisoned(*late, table=table), task="los"), clean_los)
+def test_a_row_after_the_prediction_time(tmp_path: Path, clean: Records) -> None:
+    features = features_of_copies(read(tmp_path / "late", poisoned(late)), list(POISON))
+    assert [table for table in POISON if not same_bytes(features[table], clean.features)] == []
+
+    def in_time(table: str) -> Rows:
+        return [row(1, 1440, table, **POISON[table]), row(3, 299, table, **POISON[table])]
+
+    seen = features_of_copies(read(tmp_path / "in time", poisoned(in_time)), list(POISON))
+    changed = {table: (seen[table].fillna(-1) != clean.features.fillna(-1)).any(axis=1).tolist() for table in POISON}
+    assert changed == {table: [True, False, True] for table in POISON}
+
+
+def test_a_row_after_six_hours_of_the_task_los(tmp_path: Path, clean_los: Records) -> None:
+    def late(table: str) -> Rows:
+        return [row(1, 361, table, **POISON[table]), row(2, 1440, table, **POISON[table])]
+
+    features = features_of_copies(read(tmp_path / "late", poisoned(late), task="los"), list(POISON))
+    assert [table for table in POISON if not same_bytes(features[table], clean_los.features)] == []
 
 
 def test_apache_before_its_24_hours_are_over(tmp_path: Path, clean: Records, clean_los: Records) -> None:
@@ -188,11 +218,11 @@ def test_apache_before_its_24_hours_are_over(tmp_path: Path, clean: Records, cle
     for table in ("apacheApsVar", "apachePredVar"):
         of_table = {name: 1 for name in worst if name in TABLES[table]}
         tables[table] = [{**old, **of_table, **({"sodium": 180} if "sodium" in old else {})} for old in tables[table]]
-    assert same_bytes(read(tmp_path, tables, task="los"), clean_los)
+    assert same_bytes(read(tmp_path, tables, task="los").features, clean_los.features)
     before = read(tmp_path, tables, hours=23.9)
     assert not [name for name in before.features if str(name).startswith("apache")]
     assert not before.features[["intubation", "ventilation", "dialysis", "history_diabetes", "surgery"]].any(axis=None)
-    assert not same_bytes(read(tmp_path, tables), clean)
+    assert not same_bytes(read(tmp_path, tables).features, clean.features)
 
 
 def test_the_length_of_a_longer_stay_does_not_show_in_los(tmp_path: Path) -> None:
