@@ -36,7 +36,7 @@ from raysim.tune.journal import Finished
 from raysim.tune.plan import make_plan
 from raysim.tune.plots import axis_label
 from raysim.tune.settings import read_sweep
-from tests.conftest import job_of, play, store
+from tests.conftest import empty_store, job_of, play, store
 from tests.tune.conftest import small_tree
 
 LINEAR = ModelSpec("linear_regression", None, {}, "default")
@@ -220,7 +220,7 @@ def test_a_comparison_on_a_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         "selection": {"name": "all"},
         "strategies": ["fedavg", "local"],
         "seeds": [1, 2],
-        "tracking": {"uri": f"sqlite:///{tmp_path / 'mlflow.db'}"},
+        "tracking": {"uri": f"sqlite:///{empty_store(tmp_path) / 'mlflow.db'}"},
     }
     tree["data"]["task"] = "regression"
     (tmp_path / "c.yaml").write_text(yaml.safe_dump(tree))

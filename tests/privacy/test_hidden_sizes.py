@@ -16,6 +16,7 @@ import raysim
 from raysim.config.reading import checked
 from raysim.core.errors import ConfigError
 from raysim.data.federation import PARTS, Federation
+from tests.conftest import empty_store
 
 ROWS = (1307, 1511, 1823, 2029)
 """Of each hospital, so that no other number is likely to be one of theirs."""
@@ -100,7 +101,7 @@ def stored(path: Path) -> dict[str, set[int]]:
 @pytest.mark.parametrize("sizes", ["noisy", "public"])
 def test_mlflow_holds_no_exact_size_either(tree, tmp_path, sizes):
     """Neither its data base nor the files that it keeps; where sizes are public both do."""
-    tree["tracking"] = {"uri": f"sqlite:///{tmp_path}/mlflow.db"}
+    tree["tracking"] = {"uri": f"sqlite:///{empty_store(tmp_path) / 'mlflow.db'}"}
     if sizes == "public":
         tree["privacy"] |= {"sizes": "public", "declared_public": ["metrics", "sizes"], "statistics": {}}
     raysim.run(tree, out=tmp_path / "out", in_process=True)

@@ -40,7 +40,7 @@ from raysim.strategies.selections.haccs import Haccs
 from raysim.strategies.selections.power_of_choice import PowerOfChoice
 from raysim.strategies.selections.sampling import Uniform
 from raysim.traffic.ledger import TOLD, Bytes, Ledger
-from tests.conftest import MakeFederation, job_of, play, store, with_patients
+from tests.conftest import MakeFederation, empty_store, job_of, play, store, with_patients
 from tests.strategies.hospital_clusters.test_clust_psi import hospital, view_of
 
 SIZES = [3, 2, 0, 3, 1]
@@ -321,12 +321,12 @@ training: {rounds: 2}
 selection: all
 strategies: [fedavg, {name: cbfl, clusters: 2}, {name: cs_rcfl, clusters: 2}]
 reference: fedavg
-tracking: {uri: "sqlite:///m.db"}
+tracking: {uri: "sqlite:///mlflow.db"}
 """
 
 
 def test_tables_summaries_and_mlflow_tell_both_apart(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+    monkeypatch.chdir(empty_store(tmp_path))
     (tmp_path / "c.yaml").write_text(CONFIG)
     commands.compare_all(resolve(tmp_path / "c.yaml"), Console(), tmp_path / "out", in_process=True, verbose=False)
     table = pd.read_csv(tmp_path / "out" / "comparison.csv").set_index("strategy")
@@ -347,7 +347,7 @@ def test_tables_summaries_and_mlflow_tell_both_apart(tmp_path, monkeypatch):
 
     from mlflow.tracking import MlflowClient
 
-    client = MlflowClient(f"sqlite:///{tmp_path / 'm.db'}")
+    client = MlflowClient(f"sqlite:///{tmp_path / 'mlflow.db'}")
     experiments = [experiment.experiment_id for experiment in client.search_experiments()]
     kept = {
         run.data.tags["strategy"]: run.data.metrics

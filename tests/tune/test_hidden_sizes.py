@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import raysim
-from tests.conftest import shared_ray
+from tests.conftest import empty_store, shared_ray
 from tests.privacy.test_hidden_sizes import exact, hidden_tree, stored, written
+from tests.tune.sweeps import TWO
 
 pytestmark = shared_ray("sweeps")
 
 
 def test_no_file_of_a_sweep_holds_an_exact_size(tmp_path, monkeypatch, capsys):
-    tree = hidden_tree(tmp_path, monkeypatch) | {"tracking": {"uri": f"sqlite:///{tmp_path}/mlflow.db"}}
+    store = f"sqlite:///{empty_store(tmp_path) / 'mlflow.db'}"
+    tree = hidden_tree(tmp_path, monkeypatch) | {"tracking": {"uri": store}}
     tree["data"]["split"] = {"train": 0.7, "validation": 0.1, "test": 0.2}
-    tree["sweep"] = {"searcher": "grid", "space": {"training.learning_rate": {"grid": [0.2]}}}
+    space = {"training.learning_rate": {"grid": [0.2]}}
+    tree["sweep"] = {"searcher": "grid", "space": space, "objectives": TWO}
     raysim.sweep(tree, out=tmp_path / "out")
     hidden, files = exact(tmp_path), written(tmp_path / "out") | written(tmp_path / "mlartifacts")
     assert {"trials.csv", "journal.jsonl", "report.html", "recommended/seed-42/hospitals.csv"} <= files.keys()

@@ -15,13 +15,14 @@ from raysim.tracking.charts import VIEW_TAG, charts_page, view_of
 from raysim.tune import tracking as trackings
 from raysim.tune.plan import make_plan
 from raysim.tune.tracking import SweepTracker
+from tests.conftest import empty_store
 from tests.tune.conftest import small_tree
 from tests.tune.test_results import trial
 
 
 @pytest.fixture
 def sweep(tmp_path):
-    plan, config = make_plan(small_tree(seeds=[1, 2], tracking__uri=f"sqlite:///{tmp_path}/mlflow.db"))
+    plan, config = make_plan(small_tree(seeds=[1, 2], tracking__uri=f"sqlite:///{empty_store(tmp_path)}/mlflow.db"))
 
     def courier():
         return SweepTracker(tmp_path, plan, config, "fingerprint")

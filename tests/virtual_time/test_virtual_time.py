@@ -20,7 +20,7 @@ from raysim.metrics.labels import CLASSIFICATION
 from raysim.report.sections.virtual_time import averaged
 from raysim.storage.run_tables import rounds_table
 from raysim.strategies.one_model.fedavg import FedAvg
-from tests.conftest import MakeFederation, play
+from tests.conftest import MakeFederation, empty_store, play
 from tests.virtual_time.unreliable import CONFIG, SIZES, system
 
 
@@ -61,7 +61,7 @@ def test_curves_of_several_seeds_stand_between_evaluations():
 
 
 def test_a_comparison_shows_time_and_targets(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+    monkeypatch.chdir(empty_store(tmp_path))
     (tmp_path / "c.yaml").write_text(CONFIG)
     commands.compare_all(
         reading.resolve(tmp_path / "c.yaml"), Console(), tmp_path / "out", in_process=True, verbose=False
@@ -83,7 +83,7 @@ def test_a_comparison_shows_time_and_targets(tmp_path, monkeypatch):
     assert summary["targets"]["log_loss"] == {"value": 0.0001, "round": None, "virtual_seconds": None, "bytes": None}
     frozen = yaml.safe_load((folder / "config.yaml").read_text())
     assert frozen["system"]["rows_per_second"] == {"lognormal": [50.0, 1.0]}
-    client = MlflowClient("sqlite:///m.db")
+    client = MlflowClient("sqlite:///mlflow.db")
     runs = client.search_runs([client.get_experiment_by_name("raysim").experiment_id])
     fedbuff = next(run for run in runs if run.data.tags["mlflow.runName"] == "fedbuff, seed 1")
     history = client.get_metric_history(fedbuff.info.run_id, "time/virtual_seconds")

@@ -40,7 +40,7 @@ data: {source: synthetic, hospitals: 8, rows: 800}
 training: {rounds: 4, learning_rate: 0.5}
 selection: {fraction: 0.5, minimum: 3}
 strategies: [fedavg, {name: fedbuff, buffer: 2, concurrency: 3}, centralized]
-tracking: {uri: "sqlite:///m.db"}
+tracking: {uri: "sqlite:///mlflow.db"}
 system:
   rows_per_second: {lognormal: [50, 1]}
   latency: 0.1
