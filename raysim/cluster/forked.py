@@ -25,6 +25,7 @@ MODULES = (
     "raysim.cluster.pool",
     "raysim.cluster.coordinator",
     "raysim.training.kernels.logistic",
+    "raysim.statistics.clinical.figures",
 )
 """What Ray imports in a worker once it is connected, and what hospitals and coordinators import; what few need, such
 as torch, each imports for itself."""

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from raysim.config.sections.privacy import RowUnit
 from raysim.data.federation import Federation
 from raysim.engine.measuring.subgroups import GroupFigures, Grouping
 from raysim.engine.updates.release import Release
@@ -24,6 +23,7 @@ from raysim.training.models import build_model
 
 if TYPE_CHECKING:
     from raysim.config.sections.plugin_sections import ModelSection
+    from raysim.config.sections.privacy import RowUnit
     from raysim.engine.updates.compressing import Compressing
     from raysim.engine.updates.secure_sums import Masking
 

@@ -17,7 +17,6 @@ from raysim.experiment.one_run import Run
 from raysim.experiment.run_actors import Begun, Failed, RunActors, Spared
 from raysim.experiment.services import RunServices
 from raysim.report.sections import privacy
-from raysim.statistics.differences.paired import FEW_HOSPITALS
 from raysim.storage.finished import load_finished
 from raysim.storage.manifest import Manifest
 from raysim.tracking.client import DATA_TAGS, RUN_TAG
@@ -81,6 +80,8 @@ class Listener:
 
     def end(self, result: Result, manifest: Manifest) -> None:
         """It has ended, and its files are those in the ``manifest``."""
+        from raysim.statistics.differences.paired import FEW_HOSPITALS  # a fifth of a second to import
+
         outcome, kind, config = result.outcome, self._federation.task, self.run.entry.config
         model, headline = list(outcome.metrics.items())[-1]
         timed = timing.figures(outcome, config.system, kind)

@@ -20,7 +20,6 @@ from raysim.storage import resume
 from raysim.storage.checkpoints import Checkpoints, Writer
 from raysim.storage.results import SPLIT, write_run
 from raysim.storage.resume import Opened
-from raysim.storage.run_tables import split_pieces
 from raysim.strategies.shared.weights import Weighted
 
 if TYPE_CHECKING:
@@ -73,8 +72,9 @@ class Run:
 
         Yields each round once it has been evaluated, and at last the result. One that is finished is not played again.
         """
-        # Only now: it takes half a second to import.
+        # Only now: they take half a second to import.
         from raysim.experiment.run_page import write_run_page
+        from raysim.storage.run_tables import split_pieces
 
         config, finished = self.entry.config, opened.finished()
         if finished is None:

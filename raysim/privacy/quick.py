@@ -8,11 +8,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from functools import lru_cache
+from functools import cache, lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import gammaln, logsumexp
 
 from raysim.privacy.events import Gaussian, Laplace
 
@@ -23,9 +22,6 @@ ORDERS = np.concatenate([np.arange(2, 65), np.arange(72, 257, 8)])
 
 _K = np.arange(ORDERS[-1] + 1)
 _LEFT = np.maximum(ORDERS[:, None] - _K, 0)
-_BINOMIALS = np.where(
-    ORDERS[:, None] >= _K, gammaln(ORDERS[:, None] + 1) - gammaln(_K + 1) - gammaln(_LEFT + 1), -np.inf
-)
 
 TOLERANCE = 1e-4
 """Relative, of a multiplier that is sought; what is found lies on the side of more noise."""
@@ -35,9 +31,20 @@ def divergences(multiplier: float, rate: float) -> Floats:
     """Of one step with Poisson sampling of ``rate``, at each of ``ORDERS``."""
     if rate >= 1:
         return ORDERS / (2.0 * multiplier**2)
-    terms = _BINOMIALS + _LEFT * math.log1p(-rate) + _K * math.log(rate) + (_K * _K - _K) / (2.0 * multiplier**2)
+    from scipy.special import logsumexp  # a tenth of a second to import
+
+    terms = _binomials() + _LEFT * math.log1p(-rate) + _K * math.log(rate) + (_K * _K - _K) / (2.0 * multiplier**2)
     each: Floats = logsumexp(terms, axis=1) / (ORDERS - 1)
     return each
+
+
+@cache
+def _binomials() -> Floats:
+    """Logarithms of each order's binomial coefficients, ``[orders, K]``."""
+    from scipy.special import gammaln
+
+    logs: Floats = gammaln(ORDERS[:, None] + 1) - gammaln(_K + 1) - gammaln(_LEFT + 1)
+    return np.where(ORDERS[:, None] >= _K, logs, -np.inf)
 
 
 def epsilon(multiplier: float, rate: float, steps: int, delta: float, beside: float = 0.0) -> float:

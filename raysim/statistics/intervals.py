@@ -12,7 +12,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.special import betaincinv, expit, logit
 
 from raysim.statistics.levels import LEVEL, Z
 
@@ -45,6 +44,8 @@ class Interval(NamedTuple):
 
 def logit_interval(auroc: ArrayLike, variance: ArrayLike) -> Interval:
     """Of an AUROC by its ``variance`` (DeLong's), on the logit scale; NaN for an AUROC of 0 or 1, or no variance."""
+    from scipy.special import expit, logit  # a tenth of a second to import
+
     a, v = np.broadcast_arrays(_floats(auroc), _floats(variance))
     usable = (a > 0) & (a < 1) & (v > 0)
     a, v = np.where(usable, a, np.nan), np.where(usable, v, np.nan)
@@ -135,6 +136,8 @@ def wilson(successes: ArrayLike, rows: ArrayLike) -> Interval:
 
 def clopper_pearson(successes: ArrayLike, rows: ArrayLike) -> Interval:
     """Of a share, by inverting the binomial test: never covers less than 95 %. NaN without rows."""
+    from scipy.special import betaincinv
+
     x, n = np.broadcast_arrays(_floats(successes), _floats(rows))
     n = np.where(n > 0, n, np.nan)
     tail = (1 - LEVEL) / 2

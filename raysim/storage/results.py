@@ -23,9 +23,8 @@ from raysim.data.federation import Federation
 from raysim.engine import timing
 from raysim.engine.job import Outcome
 from raysim.engine.measuring import subgroups
-from raysim.storage import attack_tables, clinical_tables, patient_tables, served
+from raysim.storage import attack_tables, patient_tables, served
 from raysim.storage.manifest import NAME, Manifest
-from raysim.storage.run_tables import egress_table, hospitals_table, predictions_table, rounds_table
 
 SPLIT = "split.csv"
 """Which part each row of the source is in."""
@@ -75,6 +74,10 @@ def write_run(
 ) -> None:
     """Write a run's files, each complete or not at all."""
     from safetensors.numpy import save_file
+
+    # Only now: they take a fifth of a second to import.
+    from raysim.storage import clinical_tables
+    from raysim.storage.run_tables import egress_table, hospitals_table, predictions_table, rounds_table
 
     write_config(out, frozen, federation)
     out.csv("rounds.csv", rounds_table(outcome.rounds))

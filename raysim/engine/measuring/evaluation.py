@@ -20,7 +20,6 @@ from raysim.metrics.error_counts import ErrorCounts, merged
 from raysim.metrics.measures import pooled_auroc
 from raysim.metrics.score_counts import ScoreCounts, in_order
 from raysim.metrics.segments import ranges
-from raysim.statistics.clinical.figures import calibration_metrics
 from raysim.statistics.discrimination.auroc import PairSums
 from raysim.statistics.discrimination.sketches import SUMS
 from raysim.strategies.base import OWN, Floats, Ids
@@ -239,6 +238,9 @@ class Evaluation:
                 self._traffic.ledger.add(ledger_round, MEASURED, np.arange(len(self._totals)), counts.scalars)
                 kept[model] = counts
         if model in self.scores:
+            # Only now: it takes a fifth of a second to import.
+            from raysim.statistics.clinical.figures import calibration_metrics
+
             row.metrics[model] |= calibration_metrics(self.scores[model], self._bins)
 
     def _by_group(self, model: str, partials: Sequence[PartialResult]) -> dict[str, float]:

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from raysim.compression.compression import Compression, ef21, with_error_feedback
-from raysim.config.sections.compression import CompressionSection
 from raysim.core.errors import ConfigError
 from raysim.core.streams import stream
 from raysim.strategies.base import Floats, LocalProblem
+
+if TYPE_CHECKING:
+    from raysim.config.sections.compression import CompressionSection
 
 
 @dataclass(frozen=True)

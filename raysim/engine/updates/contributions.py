@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import numpy as np
 from numpy.typing import NDArray
 
-from raysim.config.sections.privacy import RowUnit
 from raysim.core.errors import ConfigError
 from raysim.core.streams import stream
 from raysim.data.contribution import Contribution, drawn
 from raysim.data.federation import Federation
+
+if TYPE_CHECKING:
+    from raysim.config.sections.privacy import RowUnit
 
 
 class Contributions:

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from raysim.adversaries import rows, updates
 from raysim.adversaries.who import ON_ROWS, ON_UPDATES
-from raysim.config.sections.adversary import AdversarySection
 from raysim.core.streams import stream
 from raysim.data.federation import Federation
 from raysim.data.fitted import Numeric
 from raysim.strategies.base import Floats
+
+if TYPE_CHECKING:
+    from raysim.config.sections.adversary import AdversarySection
 
 
 @dataclass(frozen=True)

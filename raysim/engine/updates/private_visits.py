@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
 import numpy as np
 
-from raysim.config.sections.privacy import RowUnit
 from raysim.core.streams import stream
 from raysim.data.contribution import Contribution
 from raysim.privacy.noise import Origin, StepNormals, normals
@@ -15,6 +14,9 @@ from raysim.strategies.base import Floats
 from raysim.training.base import Model, Task
 from raysim.training.kernels.clipped import Clippable, numbered
 from raysim.training.private import Coins, PrivateSteps, drawn
+
+if TYPE_CHECKING:
+    from raysim.config.sections.privacy import RowUnit
 
 
 @dataclass(frozen=True, eq=False)

@@ -9,15 +9,18 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from raysim.config.sections.privacy import PrivacySection
 from raysim.core.errors import ConfigError
 from raysim.engine.updates.private_visits import PatientRelease
 from raysim.privacy.clip import clipped, norm
 from raysim.privacy.noise import Origin, normals
 from raysim.strategies.base import Floats, Ids, LocalProblem
+
+if TYPE_CHECKING:
+    from raysim.config.sections.privacy import PrivacySection
 
 
 @dataclass(frozen=True, eq=False)

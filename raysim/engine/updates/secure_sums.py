@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
-from raysim.config.sections.secure import SecureSection
 from raysim.core.errors import ConfigError
 from raysim.core.exact import ExactSum
 from raysim.core.plain_checks import whole_number
@@ -22,6 +22,9 @@ from raysim.engine.updates.shares import sure_to_be_left
 from raysim.secure import graph, traffic
 from raysim.secure.protocol import Lost, SecureSum
 from raysim.strategies.base import POOLED, Floats, Ids, LocalProblem, State, Update
+
+if TYPE_CHECKING:
+    from raysim.config.sections.secure import SecureSection
 
 
 @dataclass(frozen=True, eq=False)

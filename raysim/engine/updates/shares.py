@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from raysim.config.sections.secure import SecureSection
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from raysim.config.sections.secure import SecureSection
 
 
 def sure_to_be_left(section: SecureSection, hospitals: int) -> int:
