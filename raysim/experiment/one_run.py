@@ -72,10 +72,6 @@ class Run:
 
         Yields each round once it has been evaluated, and at last the result. One that is finished is not played again.
         """
-        # Only now: they take half a second to import.
-        from raysim.experiment.run_page import write_run_page
-        from raysim.storage.run_tables import split_pieces
-
         config, finished = self.entry.config, opened.finished()
         if finished is None:
             outcome = yield from self._played(federation, opened, session, say)
@@ -86,6 +82,10 @@ class Run:
             outcome.attack = self._attacked(federation, session, outcome, say)
         result = self.result(federation, outcome)
         if finished is None:
+            # Only now: they take half a second to import.
+            from raysim.experiment.run_page import write_run_page
+            from raysim.storage.run_tables import split_pieces
+
             frozen, evaluation = self.frozen(federation), config.evaluation
             with resume.writing(self.folder):
                 write_run(
@@ -155,6 +155,7 @@ class Run:
                     goes_on = True
                     if isinstance(event, Round):
                         yield event
+                        import raysim.experiment.run_page  # noqa: F401  # while hospitals are at the next round
                     elif isinstance(event, RunState):
                         writer.offer(event)
                     else:

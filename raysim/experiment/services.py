@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -27,6 +28,10 @@ STARTING = "starting Ray"
 def _import_pages() -> None:
     """What draws pages takes half a second to import, which somebody would wait for later."""
     import raysim.experiment.comparison  # noqa: F401
+
+
+def _nothing() -> None:
+    """Workers of a cluster import meanwhile, and take all cores."""
 
 
 class RunServices:
@@ -81,7 +86,7 @@ class RunServices:
             in_process=in_process,
             verbose=verbose,
             names=federation.hospitals,
-            meanwhile=_import_pages,
+            meanwhile=_nothing if os.environ.get("RAY_ADDRESS") else _import_pages,
         )
         self.session = standing.enter_context(opened)
 

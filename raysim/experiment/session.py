@@ -10,20 +10,19 @@ import numpy as np
 
 from raysim.cluster.answers import cause_of
 from raysim.cluster.connection import connected, dashboard_address, live_nodes, reserve
-from raysim.cluster.coordinator import CoordinatorActor
+from raysim.cluster.coordinator import coordinate
 from raysim.cluster.forked import MODULES
 from raysim.cluster.placement import Placement, balance, describe, place
 from raysim.cluster.pool import LocalPool, RayPool
 from raysim.config.nodes import Node, parse_nodes
 from raysim.config.sections.resources import ResourcesSection
-from raysim.core import blas, host
+from raysim.core import host
 from raysim.core.errors import ResourceError
 from raysim.engine.cadence import Every
 from raysim.engine.coordinator import Coordinator
 from raysim.engine.job import Event, Job, Round, RunState
 from raysim.engine.pool import Pool
 from raysim.strategies.base import Ids
-from raysim.strategies.shared.importing import search_path
 
 ACTOR_START_SECONDS = 120.0
 """How long hospital actors may take to come up before the run ends with an error instead of waiting on."""
@@ -207,15 +206,7 @@ class _OnRay:
             ray.util.remove_placement_group(self._group)
 
     def _coordinate(self) -> Any:
-        import ray
-        from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
-
-        # The coordinator only adds up; it must be able to run beside actors that hold every core. It ships rows to
-        # nodes that cannot read them, so it must be where this process has built the federation.
-        here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
-        return ray.remote(num_cpus=0, scheduling_strategy=here)(CoordinatorActor).remote(
-            search_path(), blas.code(), self.pool
-        )
+        return coordinate(self.pool)
 
     def _restart(self, lost: str, say: Callable[[str], None]) -> int:
         """Start a new coordinator, and returns how many of them were lost while they started: one at most."""

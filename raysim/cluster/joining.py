@@ -1,0 +1,37 @@
+"""A standing Ray that is joined while configuration and data are read."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from concurrent.futures import Future
+from typing import Any
+
+
+class Joining:
+    """Enters ``connection`` at once, and holds it, on a thread of its own."""
+
+    def __init__(self, connection: contextlib.AbstractContextManager[Any]) -> None:
+        self._connection = connection
+        self._up: Future[None] = Future()
+        self._leave = threading.Event()
+        self._thread = threading.Thread(target=self._stay, name="joining Ray", daemon=True)
+        self._thread.start()
+
+    def wait(self) -> None:
+        """Return when this process is connected. Raises what connecting raises."""
+        self._up.result()
+
+    def end(self) -> None:
+        """Let the connection go, if there is one."""
+        self._leave.set()
+        self._thread.join()
+
+    def _stay(self) -> None:
+        try:
+            with self._connection:
+                self._up.set_result(None)
+                self._leave.wait()
+        except BaseException as error:  # raised again by wait
+            if not self._up.done():
+                self._up.set_exception(error)
