@@ -24,6 +24,9 @@ def rng(seed=0):
         (7, 1, 0),
         (4, 4, 0),
         (5, 4, 0),
+        (8, 5, 0),
+        (6, 3, 0.430727),
+        (2, 0, 0),
     ],
 )
 def test_the_factor_of_a_little_is_enough(m, f, factor):
@@ -94,6 +97,22 @@ def test_who_is_mimicked():
     assert abs(direction[1]) > 0.3
 
 
+def test_a_direction_is_renewed_by_a_share_of_the_round():
+    """A quarter of (2 x 0.6, 0) / 2 and three quarters of what was before; of equal updates nothing is learned."""
+    before = np.array([0.6, 0.8])
+    renewed = collusion.principal_direction(np.array([[4.0, 3.0], [2.0, 3.0]]), before, 4)
+    np.testing.assert_allclose(renewed, [np.sqrt(0.5), np.sqrt(0.5)])
+    np.testing.assert_allclose(collusion.principal_direction(np.ones((2, 2)), before, 4), before)
+    assert not collusion.principal_direction(np.ones((2, 2)), None, 1).any()
+    for sign in (1.0, -1.0):
+        far = np.array([[10.0, 0.0], [11.0, 0.0], [6.0, 0.0], [13.0, 0.0]])
+        assert collusion.mimicked(far, np.array([sign, 0.0])) == 2
+
+
+def test_twenty_attacks_are_tried():
+    assert pytest.approx(0.1 * 200.0 ** (np.arange(10) / 9)) == collusion.STEPS
+
+
 def test_attacks_on_ones_own_update():
     update = HONEST[0]
     assert updates.sign_flip(update, 3.0).tolist() == [-3, -6]
@@ -110,6 +129,9 @@ def test_attacks_on_rows():
     assert rows.label_flip(X, y, 3, 1.0, rng())[1].tolist() == [2, 1, 0, 2, 1, 0]
     assert (rows.label_flip(X, y, 3, 1 / 3, rng(1))[1] != y).sum() <= 2
     assert rows.units(X, y, 1, 88.4, 1.0)[0][:, 1] == pytest.approx(X[:, 1] * 88.4 + 1)
+    assert rows.units(X, y, 1, 2.0)[0].tolist() == [[x, 2 * z] for x, z in before.tolist()]
+    there = np.array([True, False, True, False, False, False])
+    assert rows.units(X, y, 1, 2.0, 1.0, there)[0][:, 1].tolist() == [3, 3, 11, 7, 9, 11]
     assert rows.stuck(X, y, 0)[0][:, 0].tolist() == [5.0] * 6
     changed, labels = rows.backdoor(X, y, 1, -7.0, 2, 0.5, rng())
     assert (changed[:, 1] == -7).sum() == 3

@@ -62,6 +62,15 @@ def test_lira_is_the_log_ratio_of_two_normal_densities():
     np.testing.assert_allclose(uneven, [np.log(density(9, 4, 4) / density(9, 0, 2))], rtol=1e-9)
 
 
+def test_rows_that_are_in_all_others_take_no_freedom_from_those_that_are_out():
+    """Row 1 is in all others: out of them is row 0 alone, twice, and in them are both, twice and four times."""
+    confidences = np.array([[9.0, 9.0], [2.0, 3.0], [4.0, 5.0], [1.0, 3.0], [-1.0, 5.0]])
+    members = np.array([[1, 1], [1, 1], [1, 1], [0, 1], [0, 1]], dtype=bool)
+    variance_in, variance_out = (2 + 4) / 4, 2 / 1
+    score = 81 / (2 * variance_out) - 36 / (2 * variance_in) + np.log(variance_out / variance_in) / 2
+    np.testing.assert_allclose(lira(confidences, members, 0), [score, np.nan], rtol=1e-12)
+
+
 def test_how_well_members_are_found():
     rng = np.random.default_rng(0)
     members = rng.random(3000) < 0.5

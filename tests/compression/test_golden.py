@@ -107,6 +107,12 @@ def test_no_message_is_longer_than_the_most():
         assert made.compress(U, rng())[1] <= most
 
 
+def test_a_step_of_the_whole_grid_times_the_weight_is_what_it_counts():
+    made, counts = Compression("grid", step=1e-3).whole(4.0)
+    assert counts == pytest.approx(4e-3, rel=1e-6)
+    assert made == Compression("grid", step=counts / 4.0)
+
+
 def test_counts():
     assert Compression("top_k", ratio=0.1).count(102) == 11
     assert Compression("top_k", ratio=0.1).count(10) == 1

@@ -323,3 +323,24 @@ def test_a_hospitals_noise_on_four_sums_by_hand(event: Event, shared: bool, hosp
     noise = ScalerNoise(Mechanism(event, "seeded"), "patient", 3, shared)
     assert noise.deviation(4, hospitals) == pytest.approx(expected)
     assert noise.key == (f"{event!r}, patient, 3", shared, "seeded")
+
+
+@pytest.mark.parametrize(
+    ("event", "shared", "expected"),
+    [
+        (Laplace(0.5), False, math.sqrt(2) * 0.5 * 4),
+        (Laplace(0.5), True, math.sqrt(2) * 0.5 * 4),
+        (Gaussian(0.5), False, 0.5 * 2),
+        (Gaussian(0.5), True, 0.5 * 2 / math.sqrt(5)),
+    ],
+)
+def test_the_deviation_of_a_hospitals_noise(event: Event, shared: bool, expected: float) -> None:
+    """A row of four entries from -1 to 1, at each of ten hospitals."""
+    noise = ScalerNoise(Mechanism(event, "seeded"), "patient", 1, shared)
+    assert noise.deviation(4, 10) == pytest.approx(expected, rel=1e-12)
+
+
+def test_noisy_sums_add_up() -> None:
+    for shared in (False, True):
+        noise = ScalerNoise(Mechanism(Gaussian(0.5), "seeded"), "patient", 1, shared)
+        assert noise.total([np.array([1.0, 2.5]), np.array([0.25, -4.0])], 1).tolist() == [1.25, -1.5]

@@ -248,3 +248,9 @@ def test_paired_interval_equals_resampling_by_hand() -> None:
         expected = np.quantile(by_hand[figure], [0.025, 0.975])
         interval = paired_interval(a, b, v, np.random.default_rng(8), figure=figure, draws=50)
         assert interval == pytest.approx(tuple(expected), abs=1e-12)
+
+
+def test_a_gini_and_a_slope_of_two_hospitals_by_hand() -> None:
+    assert gini(np.array([0.25, 0.75])) == 0.25
+    assert size_slope(np.array([0.5, 0.7]), np.array([1.0, math.e])) == pytest.approx(0.2)
+    assert accuracy_equity([0.5, 0.25, 0.0], [1, 1, 0]) == {"accuracy": 0.375, "ad": 0.625, "sdad": 0.125}

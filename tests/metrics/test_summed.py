@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from raysim.metrics.binned import BINS, figures_of_counts
+from raysim.metrics.binned import BINS, CENTRES, figures_of_counts
 from raysim.metrics.measures import ERRORS, FIGURES, multiclass_figures, regression_figures
 from raysim.metrics.summed import Classes, Errors, SummedFigures, TwoClasses
 
@@ -158,3 +158,60 @@ def test_widths_of_all_kinds():
     assert (TwoClasses().width, Classes(3).width, Errors(0.0, 1.0).width) == (2 * BINS, 3 * (2 * BINS + 2), 6)
     for sums, shape in ((TwoClasses(), (0,)), (Classes(3), (0, 3)), (Errors(0.0, 1.0), (0,))):
         assert sums.added(np.zeros(shape), np.zeros(0)).shape == (0, sums.width)
+
+
+def counts_of_three(own, others, called) -> dict[str, float]:
+    """The figures of three classes: per class, rows of it in bin 100, others in bin 20, and those wrong and right."""
+    bins = np.zeros((3, 2, BINS))
+    bins[:, 1, 100], bins[:, 0, 20] = own, others
+    sums = np.concatenate([bins.ravel(), np.array(called, dtype=np.float64).ravel()])
+    return dict(zip(FIGURES, Classes(3).figures(sums[None])[0], strict=True))
+
+
+def test_half_a_row_of_a_class_counts_and_less_does_not():
+    p, q = 1 / (1 + np.exp(-CENTRES[[100, 20]]))
+    halves = counts_of_three([0.5, 0.5, 0.0], [0.5, 0.5, 1.0], [[0.0, 0.5], [0.0, 0.5], [0.0, 0.0]])
+    assert [halves[name] for name in ("n", "auroc", "auprc", "accuracy", "recall")] == pytest.approx([1] * 5)
+    assert halves["log_loss"] == pytest.approx(np.logaddexp(0.0, -CENTRES[100]))
+    assert halves["brier"] == pytest.approx((1 - p) ** 2 + 2 * q**2)
+    fewer = counts_of_three([0.5, 0.4, 0.0], [0.4, 0.5, 0.9], [[0.0, 0.5], [0.4, 0.0], [0.0, 0.0]])
+    assert (fewer["n"], fewer["recall"]) == (1.0, 1.0)
+    assert np.isnan([fewer["auroc"], fewer["auprc"]]).all()
+    assert fewer["accuracy"] == pytest.approx(5 / 9)
+    one = counts_of_three([0.5, 0.0, 0.0], [0.0, 0.5, 0.5], [[0.0, 0.5], [0.0, 0.0], [0.0, 0.0]])
+    assert (one["n"], one["accuracy"]) == (0.0, 1.0)
+    least = counts_of_three([0.4, 0.0, 0.0], [0.0, 0.4, 0.4], [[0.0, 0.4], [0.0, 0.0], [0.0, 0.0]])
+    assert np.isnan([least["accuracy"], least["log_loss"], least["brier"]]).all()
+    assert counts_of_three([0] * 3, [0] * 3, [[-3.0, 0.0], [0.0, 0.0], [0.0, 0.0]])["n"] == 0.0
+
+
+def test_figures_of_several_classes_beyond_their_range_are_brought_to_it():
+    """A row in all; fifty rows more, or less, than that in the bins, and two called right, or wrong, of each class."""
+    bins = np.zeros((2, 3, 2, BINS))
+    bins[0, :, 1, 0], bins[1, :, 1, 0] = 50.0, -50.0
+    called = np.array([[[-1.0, 2.0], [-1.0, 2.0], [-1.0, 0.0]], [[2.0, -1.0], [2.0, -1.0], [0.0, -1.0]]])
+    sums = np.concatenate([bins.reshape(2, -1), called.reshape(2, -1)], axis=1)
+    of = dict(zip(FIGURES, Classes(3).figures(sums).T, strict=True))
+    assert of["n"].tolist() == [1, 1]
+    assert of["log_loss"].tolist() == pytest.approx([np.logaddexp(0.0, -CENTRES[0]), 0.0])
+    assert of["brier"].tolist() == [2.0, 0.0]
+    assert of["accuracy"].tolist() == [1.0, 0.0]
+    assert of["recall"].tolist() == [1.0, 0.0]
+
+
+def test_figures_of_a_real_label_from_sums_that_noise_has_moved():
+    """A range of 10; counts of a half, less, two, and two with errors beyond what they can be."""
+    sums = [
+        [0.5, 0.1, -0.1, 0.02, 0.0, 0.5],
+        [0.4, 0.1, -0.1, 0.02, 0.0, 0.5],
+        [2.0, 0.4, 0.2, 0.08, 0.0, 0.0],
+        [2.0, 3.0, 3.0, 4.0, 1.0, 1.0],
+        [2.0, -1.0, -3.0, -1.0, 1.0, 1.0],
+        [-3.0, 1.0, 1.0, 1.0, 1.0, 1.0],
+    ]
+    of = dict(zip(ERRORS, Errors(-4.0, 6.0).figures(sums).T, strict=True))
+    assert of["n"].tolist() == [0, 0, 2, 2, 2, 0]
+    np.testing.assert_allclose(of["mae"], [2.0, np.nan, 2.0, 10.0, 0.0, np.nan])
+    np.testing.assert_allclose(of["rmse"], [2.0, np.nan, 2.0, 10.0, 0.0, np.nan])
+    np.testing.assert_allclose(of["r2"], [1 - 0.08 / 0.5, np.nan, np.nan, 1 - 16 / 0.5, 1.0, np.nan])
+    np.testing.assert_allclose(of["bias"], [-2.0, np.nan, 1.0, 10.0, -10.0, np.nan])

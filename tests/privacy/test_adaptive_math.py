@@ -17,8 +17,14 @@ def test_updates_and_bits_together_cost_the_multiplier(multiplier, bits, updates
 
 def test_bits_without_any_limit_cost_nothing():
     assert update_multiplier(1.5, math.inf) == 1.5
+    assert update_multiplier(0.0, 3.0) == update_multiplier(0.0, math.inf) == 0.0
     with pytest.raises(ValueError, match="above half"):
         update_multiplier(2.0, 1.0)
+
+
+def test_a_clip_without_a_rate_stays():
+    assert next_clip(0.1, 0.2, 0.5, 0.0) == 0.1
+    assert next_clip(0.1, 0.2, 0.5, 1.0) == pytest.approx(0.1 * math.exp(0.3), rel=1e-12)
 
 
 def test_the_clip_follows_the_share_of_short_updates():

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from raysim.privacy.clip import clipped, norm
+from raysim.privacy.clip import clip_factor, clipped, norm
 
 entries = st.lists(st.floats(-1e300, 1e300), min_size=0, max_size=6)
 
@@ -26,6 +26,19 @@ def test_direction_stays_and_length_becomes_the_clip():
     (shortened,) = clipped([np.array([3.0, 4.0])], 1.0)
     assert shortened == pytest.approx([0.6, 0.8], rel=1e-11)
     assert norm([shortened]) < 1.0
+
+
+def test_what_is_as_long_as_the_clip_keeps_its_bits():
+    assert clipped([np.array([3.0, 4.0])], 5.0)[0].tolist() == [3.0, 4.0]
+    assert clip_factor(5.0, 5.0) == 1.0
+    assert 1.0 - 2e-12 < clip_factor(5.0, 4.0) / 0.8 < 1.0
+
+
+def test_what_is_too_long_to_be_squared_is_clipped_too():
+    first, second, none = clipped([np.array([0.0, -3e300]), np.array([-4e300, 0.0]), np.array([])], 1.0)
+    assert first == pytest.approx([0.0, -0.6], rel=1e-11)
+    assert second == pytest.approx([-0.8, 0.0], rel=1e-11)
+    assert none.shape == (0,)
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])

@@ -5,8 +5,11 @@ import pytest
 from scipy import stats
 
 from raysim.core.exact import FRACTION_BITS
+from raysim.core.streams import quick_stream
 from raysim.privacy import counting
+from raysim.privacy.events import Gaussian, Laplace, Repeated
 from raysim.privacy.noise import StepNormals, grid_units, laplaces, normals, with_rounding
+from raysim.privacy.noisy_sums import Bounds, Mechanism, clipped_sum, total_of
 
 DRAWS = 100_000
 
@@ -61,6 +64,18 @@ def test_noise_of_a_step_is_the_same_whichever_steps_were_asked_for_before(steps
     assert (StepNormals("seeded", steps, 8, "a purpose", 3)(0, size) != each[0]).any()
 
 
+@pytest.mark.parametrize(
+    ("steps", "size", "step", "block", "together"),
+    [(10_000, 100, 80, 0, 81), (10_000, 100, 81, 1, 81), (5, 3, 4, 0, 5), (3, 50_001, 2, 2, 1)],
+)
+def test_steps_together_draw_some_eight_thousand_numbers(steps, size, step, block, together):
+    drawn = StepNormals("seeded", steps, 7, "a purpose")(step, size)
+    whole = StepNormals("seeded", steps, 7, "a purpose")
+    whole._draw(quick_stream(7, "a purpose", block), together * size)
+    assert whole._numbers.shape == (2, (together * size + 1) // 2)
+    assert (drawn == whole._numbers.ravel()[(step % together) * size :][:size]).all()
+
+
 def test_the_systems_noise_is_never_the_same():
     system = StepNormals("system", 2, 7, "a purpose", 3)
     assert system(0, 4).shape == (4,)
@@ -86,3 +101,34 @@ def test_noise_of_steps_is_normal_far_out_and_its_numbers_know_nothing_of_each_o
         for apart in (1, 2, 50, 100, 4050, 25_001):  # the two of a pair are half of what is drawn at once apart
             for of in (lambda v: v, np.square):
                 assert abs(np.corrcoef(of(x[:-apart]), of(x[apart:]))[0, 1]) <= 5 / np.sqrt(len(x))
+
+
+def test_an_event_is_one_release_of_all_unless_more_is_said():
+    assert Gaussian(2.0) == Gaussian(2.0, 1.0, 1)
+    assert Laplace(2.0) == Laplace(2.0, 1)
+    assert Repeated(2.0, 0.5, 3) == Repeated(2.0, 0.5, 3, 1)
+
+
+@pytest.mark.parametrize(("hospitals", "shares"), [(1, 1), (3, 1), (4, 1), (5, 2), (6, 3), (10, 5), (208, 137)])
+def test_two_thirds_of_the_shares_but_one_hold_the_whole_of_normal_noise(hospitals, shares):
+    normal, laplace = (Mechanism(event, "seeded") for event in (Gaussian(2.0, 0.5, 3), Laplace(2.0)))
+    assert normal.in_shares(hospitals).event == Gaussian(2.0 / np.sqrt(shares), 0.5, 3)
+    assert laplace.in_shares(hospitals) == laplace
+
+
+@pytest.mark.parametrize(("event", "bound"), [(Laplace(1.0), 7.0), (Gaussian(1.0), 5.0)])
+def test_what_a_unit_adds_is_clipped_beyond_the_bound_alone(event, bound):
+    """Unit 0 is as long as the bound, unit 1 twice as long in two rows, and unit 2 is not finite."""
+    rows, unit = np.array([[3.0, 4.0], [3.0, 4.0], [3.0, 4.0], [np.nan, 1.0]]), np.array([0, 1, 1, 2])
+    how, bounds = Mechanism(event, "seeded"), Bounds(7.0, 5.0)
+    assert how.bound(bounds) == bound
+    assert clipped_sum(rows[:1], unit[:1], how, bounds).tolist() == [3.0, 4.0]
+    both = clipped_sum(rows, unit, how, bounds)
+    assert both == pytest.approx([6.0, 8.0], rel=1e-11)
+    assert (both < [6.0, 8.0]).all()
+    assert clipped_sum(rows[:0], unit[:0], how, bounds).tolist() == [0.0, 0.0]
+
+
+def test_a_secure_sum_is_in_fixed_point_of_thirty_bits():
+    step = 2.0**-30
+    assert total_of([np.array([0.6 * step, 1.0]), np.array([0.6 * step, -2.25])], None, 0).tolist() == [2 * step, -1.25]

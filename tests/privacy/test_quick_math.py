@@ -111,3 +111,17 @@ def test_what_no_noise_keeps_is_refused():
     assert quick.epsilon(1e9, 0.1, 5, DELTA, beside=0.25) > 1.0
     with pytest.raises(ValueError, match=r"^the bound cannot be brought to 1$"):
         quick.calibrated(1.0, 0.1, 5, DELTA, 0.25)
+
+
+def test_nothing_told_costs_nothing_and_no_noise_costs_all():
+    steps = [(3.0, 0.05, 60), (2.0, 0.01, 30)]
+    each = {a: [count * normal(a, z, q) for z, q, count in steps] for a in ORDERS}
+    for places, of in ((1, max), (2, sum), (3, sum)):
+        expected, _ = best({a: of(terms) for a, terms in each.items()})
+        assert quick.epsilon_at_several(steps, places, DELTA) == pytest.approx(expected, rel=1e-9)
+    assert quick.epsilon_at_several([(3.0, 0.05, 0)], 2, DELTA) == quick.epsilon_at_several([], 2, DELTA) == 0.0
+    beside, _ = best({a: 2 * a * 0.5 / 2 for a in ORDERS})
+    assert quick.epsilon_at_several([], 2, DELTA, beside=0.5) == pytest.approx(beside, rel=1e-9)
+    assert quick.epsilon_at_several([*steps, (0.0, 0.5, 1)], 2, DELTA) == math.inf
+    assert quick.epsilon_of([Gaussian(2.0), Laplace(0.0)], DELTA) == math.inf
+    assert quick.epsilon_of([], DELTA) == pytest.approx(best(dict.fromkeys(ORDERS, 0.0))[0], abs=1e-12)

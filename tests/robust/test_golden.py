@@ -5,7 +5,7 @@ import pytest
 
 from raysim.robust import before, breakdown, centres, coordinates, selecting, trust
 from raysim.robust.aggregation import RULES, Aggregation
-from raysim.robust.rule import squared_distances
+from raysim.robust.rule import squared_distances, uniform
 
 ROWS = np.array([[1, 2], [1.2, 1.8], [0.9, 2.1], [1.1, 2.2], [0.8, 1.9], [1.3, 2], [-5, 9]], dtype=float)
 
@@ -33,6 +33,7 @@ def test_krum_and_what_is_made_of_it():
     close(selecting.multi_krum(ROWS, 1, kept=4).update, [1.075, 2.075])
     close(selecting.multi_krum(ROWS, 1).update, [1.05, 2])
     assert selecting.krum_scores(squared_distances(ROWS[:1]), 0).tolist() == [0]  # it has no others
+    close(selecting.krum_scores(squared_distances(ROWS[:2]), 0), [0.08, 0.08])
     assert selecting.bulyan_selection(ROWS, 1).tolist() == [0, 2, 5, 1, 3]
     close(selecting.bulyan(ROWS, 1).update, [1.1, 2.0333333333333333])
 
@@ -86,6 +87,20 @@ def test_mixing_with_neighbours_and_buckets():
     bucketed = Aggregation("median", assumed=1 / 7, before="bucketing")
     shuffled = bucketed.aggregate(ROWS, order=np.array([3, 0, 6, 1, 5, 2, 4]))
     assert (shuffled.update != bucketed.aggregate(ROWS).update).any()
+
+
+def test_of_two_updates_one_of_which_is_wrong_each_has_no_neighbour_but_itself():
+    for f in (1, 2):
+        assert before.nearest_neighbours(ROWS[:2], f).tolist() == [[1, 0], [0, 1]]
+
+
+def test_three_updates_are_enough_for_bulyan_to_choose():
+    assert [Aggregation("bulyan").aggregate(ROWS[:m]).selects for m in (2, 3)] == [False, True]
+
+
+def test_the_updates_that_are_kept_are_averaged_in_their_order():
+    rows = np.random.default_rng(0).normal(size=(15, 3))
+    assert (selecting.multi_krum(rows, 1, kept=15).update == uniform(rows)).all()
 
 
 def test_the_shares_of_updates_in_the_aggregate():

@@ -13,7 +13,9 @@ def test_shares_of_a_small_secret():
     assert shares == {2: 1942, 4: 3402, 5: 4414}
     assert shamir.combine(shares) == 1234
     with pytest.raises(ValueError, match="share at 0"):
-        shamir.split(1, [2], [0])
+        shamir.split(1, [2], [3, 0])
+    with pytest.raises(ValueError, match="share at 0"):
+        shamir.split(1, [2], [11], prime=11)
 
 
 def test_the_field_is_the_smallest_prime_above_all_keys():
@@ -74,6 +76,16 @@ def test_neighbours():
     with pytest.raises(ValueError, match="not an even number"):
         graph.neighbours(ids, 7, 1, 1)
     assert [graph.default_threshold(m) for m in (3, 20, 30, 208)] == [3, 14, 21, 139]
+    assert graph.neighbours(ids[:4], 3, 1, 1)[40].tolist() == [41, 42, 43]
+    assert {len(others) for others in graph.neighbours(ids, 2, 1, 1).values()} == {2}
+    with pytest.raises(ValueError, match="not an even number"):
+        graph.neighbours(ids, 0, 1, 1)
+
+
+def test_how_many_neighbours_and_shares_there_are():
+    assert [graph.degree("all", 9), graph.degree("auto", 208), graph.degree(4, 9), graph.degree(20, 9)] == [8, 30, 4, 8]
+    assert [graph.threshold("auto", m, k) for m, k in ((11, 10), (11, 8), (208, 30), (3, 2))] == [8, 6, 21, 3]
+    assert [graph.threshold(5, 10, 9), graph.threshold(50, 10, 9)] == [5, 10]
 
 
 def test_bytes():

@@ -113,6 +113,14 @@ def test_no_two_key_pairs_are_the_same_in_whatever_order_they_are_made():
     assert {pair: other._pair(*pair)[1] for pair in reversed(pairs)} == public
 
 
+def test_each_direction_between_two_hospitals_has_a_channel_of_its_own():
+    secure = made(range(4), Lost())
+    channels = {pair: secure._channel(*pair) for pair in itertools.permutations(range(4), 2)}
+    assert len(set(channels.values())) == 12
+    other = made(range(4), Lost())
+    assert {pair: other._channel(*pair) for pair in reversed(channels)} == channels
+
+
 def test_shares_are_of_a_polynomial_with_40_bytes_of_the_stream_for_each_coefficient():
     secure = made(range(4), Lost(), threshold=3)
     drawn_bytes = stream(1, "secagg own shares", 4, 0, 2).bytes(80)

@@ -12,7 +12,7 @@ from scipy.special import expit, ndtri
 from raysim.metrics.equity import equity
 from raysim.statistics.chance.dispersion import Dispersion
 from raysim.statistics.chance.drawn import Chance, centres, federations
-from raysim.statistics.chance.inversion import TAUS, invert, visible
+from raysim.statistics.chance.inversion import TAUS, _crossing, invert, visible
 from raysim.statistics.chance.noise_floor import (
     STAGE,
     noise_floor,
@@ -340,3 +340,18 @@ def test_larger_spreads_are_drawn_only_while_they_matter():
     assert floor.tau == invert(floor.q, whole, TAUS)
     assert floor.visible == visible(whole, TAUS)
     assert len(asked) < len(TAUS) / STAGE
+
+
+@pytest.mark.parametrize(
+    ("share", "reached"),
+    [
+        ([0.5, 0.7, 0.9], 0.0),
+        ([0.6, 0.7, 0.9], 0.0),
+        ([0.2, 0.5, 0.9], 1.0),
+        ([0.2, 0.4, 0.5], 3.0),
+        ([0.2, 0.4, 0.8], 1.5),
+        ([0.2, 0.4, 0.49], np.inf),
+    ],
+)
+def test_where_a_share_reaches_a_half(share, reached):
+    assert _crossing(np.array(share), (0, 1, 3), 0.5) == pytest.approx(reached)

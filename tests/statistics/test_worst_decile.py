@@ -50,6 +50,15 @@ def test_a_seed_without_any_hospital_is_none_and_smaller_may_be_better():
     assert np.isnan(worst_decile_difference([0.5], [0.6], [3], np.random.default_rng(0))).all()
 
 
+def test_hospitals_of_a_single_row_count_and_those_of_none_do_not():
+    a, b = np.stack([values(1), values(3)]), np.stack([values(2), values(4)])
+    ones = np.ones((2, H))
+    limits = worst_decile_difference(a, b, ones, np.random.default_rng(3), draws=200)
+    assert limits == worst_decile_difference(a, b, 10 * ones, np.random.default_rng(3), draws=200)
+    more = [np.hstack([x, np.full((2, 1), low)]) for x, low in ((a, 0.0), (b, 0.4), (ones, 0.0))]
+    assert worst_decile_difference(*more, np.random.default_rng(3), draws=200) == limits
+
+
 def test_a_claim_of_a_comparison_counts_seeds():
     """All hospitals are .02 to .08 apart in the seeds: drawing hospitals again would show it, three seeds do not."""
     _, hospitals = frames({"fedavg": 0.8, "chip": 0.8}, hospitals=40, noise=0.0)

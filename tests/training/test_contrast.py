@@ -209,3 +209,14 @@ def test_models_without_a_layer_below_the_last_raise() -> None:
             task = make_tasks([4], 3, 2, len(theta))[0]
             with pytest.raises(ValueError, match="contrastive term needs a"):
                 kind.train([replace(task, contrast=ContrastTerm(1.0, 0.5, theta, theta))], Optimizer("sgd", 0.1, 0))
+
+
+def test_of_a_representation_that_is_almost_nothing_the_length_is_the_least_denominator():
+    """Its own direction has no part in the gradient then."""
+    z, v, into = np.array([[1e-9, 0.0], [1e-9, 0.0]]), np.array([[0.0, 1.0], [1.0, 0.0]]), np.zeros((2, 2))
+    add_gradient(z, v, 2.0, 0.5, into)
+    slopes = 2.0 / 0.5 / (1.0 + np.exp(-np.array([0.0, 0.1]) / 0.5)) / 1e-8
+    assert into[0].tolist() == [0.0, pytest.approx(slopes[0], rel=1e-12)]
+    assert into[1].tolist() == [pytest.approx(slopes[1], rel=1e-12), 0.0]
+    local, received = np.array([[3.0, 4.0], [0.0, 5e-9]]), np.array([[0.0, 2.0], [0.0, 0.0]])
+    assert directions(local, received) == pytest.approx(np.array([[0.6, -0.2], [0.0, 0.5]]))
