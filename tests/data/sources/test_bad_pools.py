@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from raysim.data.sources import partition
 from raysim.data.sources.amazon_reviews import CATEGORIES, FILES
 from raysim.data.sources.images import CIFAR_FILES, IDX_FILES, NPZ
 from raysim.data.sources.sent140 import TRAINING
@@ -36,7 +37,8 @@ def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     [
         (
             {"data.clients": 100, "data.partition": "{alpha: 0.01, min_size: 17}"},
-            "data.partition.alpha: 0.01 over 100 hospitals and 10 classes left a hospital with fewer than 17 rows",
+            "data.partition.alpha: 0.01 over 100 hospitals and 10 classes left a hospital with fewer than 17 rows "
+            "in each of 50 draws",
         ),
         ({"data.clients": 200}, "data.clients: 200 with at least 10 rows each need 2,000 rows, there are 1,797"),
         (
@@ -68,6 +70,7 @@ def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     ids=lambda value: str(value)[:60] if isinstance(value, dict) else "",
 )
 def test_a_pool_that_cannot_be_divided(changes, message, capsys, monkeypatch):
+    monkeypatch.setattr(partition, "TRIES", 50)  # a thousand draws take seconds
     assert refused(["run", *settings(DIGITS | changes)], capsys, monkeypatch).startswith(message)
 
 
