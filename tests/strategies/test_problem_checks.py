@@ -87,6 +87,7 @@ def test_what_is_right_only_for_some_passes_for_these():
     check_problem(problem(start=np.array([MIXTURE, 0, OWN])), IDS, replace(FRAME, mixes=True))
     check_problem(problem(upload=None), IDS, replace(FRAME, keeps=True))
     check_problem(groups(), IDS, replace(FRAME, groups=3))
+    check_problem(groups(rows=np.array([0, 3, 4, 5])), IDS, replace(FRAME, groups=3))
     check_problem(LocalProblem(np.zeros(1, np.int64), Upload(np.ones(1))), np.array([POOLED]), FRAME)
 
 

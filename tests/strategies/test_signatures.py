@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from raysim.strategies.base import HospitalRows
+from raysim.strategies.base import OWN, HospitalRows
 from raysim.strategies.hospital_clusters.chip import Chip
 from raysim.strategies.shared.clustering import members
 from raysim.strategies.shared.signatures import Block, Signature, signature_matrix, standardise
@@ -120,6 +120,13 @@ def test_a_rescaled_feature_makes_the_same_clusters():
     clusters = [members(Chip(clusters=3).setup(view_of(some))).tolist() for some in (rows, scaled)]
     assert clusters[0] == clusters[1]
     assert set(clusters[0]) == {1, 2, 3}
+
+
+def test_chip_serves_everybody_the_global_model_their_clusters_and_their_own():
+    view = view_of(three())
+    state = Chip(clusters=2).setup(view)
+    served = {name: rows.tolist() for name, rows in Chip().serve(view, state).items()}
+    assert served == {"global": [0] * 3, "cluster": members(state).tolist(), "personal": [OWN] * 3}
 
 
 @pytest.mark.parametrize("block", EXPECTED)

@@ -25,6 +25,7 @@ def test_four_points_by_hand():
     points = np.array([[0.0], [1.0], [4.0], [6.0]])
     by_hand = np.mean([4 / 5, 3 / 4, 1.5 / 3.5, 3.5 / 5.5])
     assert of_points(points, [0, 0, 1, 1]) == pytest.approx(by_hand, abs=1e-15)
+    assert of_points(points / 64, [0, 0, 1, 1]) == pytest.approx(by_hand, abs=1e-15)
 
 
 def test_a_point_alone_counts_nothing():

@@ -201,6 +201,11 @@ def test_hospitals_without_rows_follow_the_larger_part():
         assert members(after)[4] == members(after)[5] == members(after)[large]
 
 
+def test_of_two_parts_alike_they_follow_the_first():
+    after = rounds(replace(EAGER, eps1=9.0), [3] * 4 + [0], {i: V * (-1) ** i for i in range(4)})[0]
+    assert members(after).tolist() == [2, 3, 2, 3, 2]
+
+
 def test_a_split_part_can_be_split_again():
     e, f = np.array([1.0, 0.0]), np.array([0.0, 1.0])
     signs = {0: e, 1: e, 2: -e, 3: -e, 4: f, 5: f}

@@ -14,6 +14,7 @@ from raysim.strategies.one_model.fedavg import FedAvg
 from raysim.strategies.one_model.moon import Moon
 from raysim.strategies.selections.sampling import Uniform
 from tests.conftest import MakeFederation, job_of, play
+from tests.strategies.hospital_clusters.test_clust_psi import hospital, view_of
 from tests.strategies.personal.test_ditto import cohorts
 from tests.strategies.test_identities import SIZES, assert_different, assert_same
 
@@ -24,6 +25,13 @@ RUN = {"epochs": 2, "model": MLP}
 @pytest.fixture
 def federation(federate: MakeFederation) -> Federation:
     return federate(SIZES, [5, 6, 0, 8, 4, 3])
+
+
+def test_without_mu_there_is_no_contrast():
+    view = view_of([hospital([1, 1])])
+    contrasts = [Moon(mu=mu).problem(view, Moon().setup(view), np.array([0])).objective.contrast for mu in (0.0, 0.5)]
+    assert contrasts[0] is None
+    assert (contrasts[1].weight, contrasts[1].temperature) == (0.5, 0.5)
 
 
 @pytest.mark.parametrize("weights", ["samples", "uniform"])

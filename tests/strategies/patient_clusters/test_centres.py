@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
+
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -18,7 +20,7 @@ from raysim.strategies.patient_clusters.cluster_models import (
     patient_state,
 )
 from raysim.strategies.patient_clusters.gaussian_mixtures import Mixture
-from raysim.strategies.patient_clusters.kfed import farthest_first, local_centres, server_centres
+from raysim.strategies.patient_clusters.kfed import farthest_first, lloyd, local_centres, server_centres
 from tests.strategies.hospital_clusters.test_clust_psi import hospital, view_of
 
 
@@ -112,6 +114,14 @@ def test_hospitals_are_told_which_clusters_are_left_only_where_one_is_not():
         state = patient_state(view, nearest_centres(np.array([0]), np.array(centres)[:, None]))
         assert asked == kinds
         assert (state.rows.tolist(), state.formed, len(state.bank)) == ([[1, 1]], len(centres), 3)
+
+
+def test_lloyds_iterations_have_one_thread(monkeypatch):
+    threads = []
+    monkeypatch.setattr("threadpoolctl.threadpool_limits", lambda number: threads.append(number) or nullcontext())
+    labels, centres = lloyd(np.array([[0.0], [1.0], [8.0]]), np.array([[0.0], [9.0]]))
+    assert (labels.tolist(), centres.tolist()) == ([0, 0, 1], [[0.5], [8.0]])
+    assert threads == [1]
 
 
 def test_rows_that_are_alike_are_centres_once():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from contextlib import nullcontext
 
 import numpy as np
 import pytest
@@ -128,6 +129,13 @@ def test_a_mixture_is_that_of_scikit_learn_with_five_starts(seed):
     np.testing.assert_allclose(mixture.means, model.means_, rtol=0, atol=1e-9)
     np.testing.assert_allclose(mixture.covariances, model.covariances_, rtol=0, atol=1e-9)
     np.testing.assert_allclose(mixture.covariances[:, 2, 2], 1e-6)
+
+
+def test_a_mixture_is_fitted_by_one_thread(monkeypatch):
+    threads = []
+    monkeypatch.setattr("threadpoolctl.threadpool_limits", lambda number: threads.append(number) or nullcontext())
+    assert fitted(np.array([[0.0], [1.0], [8.0], [9.0]]), 2, 0) is not None
+    assert threads == [1]
 
 
 def test_covariances_are_diagonal_where_rows_are_few():

@@ -18,6 +18,7 @@ from raysim.storage.served import named_tensors, served
 from raysim.strategies.one_model.fedavg import FedAvg
 from raysim.strategies.personal.fedper import FedPer
 from raysim.strategies.personal.fedrep import FedRep
+from raysim.strategies.personal.fine_tuning import FineTuning
 from raysim.strategies.personal.heads import head_mask, layers
 from raysim.strategies.references.local import Local
 from raysim.strategies.selections.sampling import Uniform
@@ -272,6 +273,12 @@ def test_a_head_that_the_model_does_not_have_is_refused_with_its_layers(strategy
     with pytest.raises(ConfigError, match=r"^strategy\.head: .*; it has weight, bias$"):
         check_job(job_of(federation, replace(strategy, head=("layers.1",))), federation)
     check_job(job_of(federation, replace(strategy, head=("layers.1", "layers.0.bias")), model=MLP), federation)
+
+
+def test_fine_tuning_weighs_by_rows():
+    view = view_of([hospital([3, 0]), hospital([5, 0]), hospital([1, 0])])
+    problem = FineTuning().problem(view, FineTuning().setup(view), np.array([0, 2]))
+    assert problem.upload.weight.tolist() == [0.75, 0.25]
 
 
 def test_layers_go_by_all_but_the_last_part_of_a_name():

@@ -16,7 +16,7 @@ from raysim.cluster.pool import LocalPool
 from raysim.data.federation import Federation
 from raysim.engine.coordinator import Coordinator
 from raysim.engine.job import RunState
-from raysim.strategies.base import Draw, HospitalRows, LocalProblem, RowGroups, Update
+from raysim.strategies.base import POOLED, Draw, HospitalRows, LocalProblem, RowGroups, Update
 from raysim.strategies.one_model.fedavg import FedAvg
 from raysim.strategies.patient_clusters.kfed import KFed
 from raysim.strategies.personal.ditto import Ditto
@@ -144,6 +144,8 @@ def test_clusters_of_presence_grow_around_their_first_hospital():
     assert presence_clusters(presence, 0.0).tolist() == [0, 1, 2, 3, 1]
     assert presence_clusters(presence, 0.25).tolist() == [0, 0, 0, 1, 0]
     assert presence_clusters(presence, 1.0).tolist() == [0] * 5
+    chain = np.tri(4)  # each differs in one class from the next: the third is not near enough to the first
+    assert presence_clusters(chain, 0.25).tolist() == [0, 0, 1, 1]
     assert presence_clusters(presence[::-1], 0.25).tolist() == [0, 1, 2, 0, 0]
 
 
@@ -257,6 +259,12 @@ def test_haccs_learns_losses_of_participants_only(federation):
     later = Haccs().observe(remembered, Update(np.array([2]), np.zeros((1, 2)), losses=np.array([0.1])))
     assert later["losses"].tolist() == pytest.approx([0.25, np.nan, 0.1], nan_ok=True)
     assert remembered["losses"][2] == 0.75, "what it remembered is not written on"
+
+
+def test_haccs_remembers_nothing_new_without_losses_or_of_all_rows_together():
+    remembered = memory([0] * 6, [0.5] * 6, [1.0] * 6)
+    for update in (Update(IDS, np.zeros((1, 2))), Update(np.array([POOLED]), np.zeros((1, 2)), losses=np.ones(1))):
+        assert Haccs().observe(remembered, update) is remembered
 
 
 def test_haccs_remembers_the_mean_by_rows_of_a_hospitals_groups():
