@@ -14,7 +14,7 @@ from raysim.cluster.pool import LocalPool
 from raysim.data.federation import Federation
 from raysim.engine.coordinator import JobRun
 from raysim.engine.job import Outcome
-from raysim.strategies.base import Strategy
+from raysim.strategies.base import FederationView, Strategy
 from raysim.strategies.hospital_clusters.chip import Chip
 from raysim.strategies.hospital_clusters.clustered import Clustered
 from raysim.strategies.hospital_clusters.hierarchical import Hierarchical
@@ -125,19 +125,39 @@ def test_clusters_that_no_signature_shows_are_found_by_losses(cls, block_scale, 
     assert outcome.metrics["cluster"]["auroc"] > 0.9
 
 
-@pytest.mark.parametrize(("block_scale", "labels"), [(True, [1, 2] * 4), (False, [1, 1, 1, 1, 2, 2, 2, 2])])
-def test_scaled_losses_weigh_as_much_as_one_block_however_many_clusters_there_are(block_scale, labels):
-    """Losses under four models agree on an even spread, the signature has two clear groups that cut across it.
-
-    Unscaled, the four columns of losses decide; scaled by 1 / sqrt(4), they are one against one.
-    """
+def even_spread() -> tuple[FederationView, ReclusteringState]:
+    """Eight hospitals of two kinds by their signatures, with evenly spread losses under four models."""
     view = view_of([hospital([3, 3])] * 8)
     losses = np.linspace(0.2, 0.9, 8)
     object.__setattr__(view, "ask", lambda question, *, models, ids: [np.full(4, losses[i]) for i in ids])
     state = ReclusteringState(
         bank=np.zeros((5, 2)), cluster=np.array([1, 2, 3, 4] * 2), columns=np.tile([[-1.0], [1.0]], (4, 1))
     )
+    return view, state
+
+
+@pytest.mark.parametrize(("block_scale", "labels"), [(True, [1, 2] * 4), (False, [1, 1, 1, 1, 2, 2, 2, 2])])
+def test_scaled_losses_weigh_as_much_as_one_block_however_many_clusters_there_are(block_scale, labels):
+    """Losses under four models agree on an even spread, the signature has two clear groups that cut across it.
+
+    Unscaled, the four columns of losses decide; scaled by 1 / sqrt(4), they are one against one.
+    """
+    view, state = even_spread()
     assert members(reclustered(view, state, 2, block_scale, every=1)).tolist() == labels
+
+
+def test_losses_are_standardised_and_scaled_by_the_root_of_the_number_of_models(monkeypatch):
+    view, state = even_spread()
+    rows = []
+    halves = np.array([0, 1] * 4)
+    monkeypatch.setattr(
+        "raysim.strategies.shared.reclustering.kmeans", lambda columns, clusters, rng: rows.append(columns) or halves
+    )
+    losses = np.linspace(0.2, 0.9, 8)
+    standard = ((losses - losses.mean()) / losses.std())[:, None]
+    for block_scale, factor in ((True, 0.5), (False, 1.0)):
+        assert members(reclustered(view, state, 2, block_scale, every=1)).tolist() == (1 + halves).tolist()
+        assert rows.pop() == pytest.approx(np.hstack([state.columns, np.tile(factor * standard, 4)]))
 
 
 def test_asking_costs_k_models_down_and_k_losses_up_in_the_rounds_in_which_it_happens(federation):
