@@ -168,6 +168,26 @@ def test_the_linear_program_is_tight_for_one_coalition_for_lone_hospitals_and_fo
     assert lp_bound(groups, 2) == pytest.approx(6.0, abs=1e-6)
 
 
+def test_of_each_hospital_only_the_triangles_that_are_violated_most_are_taken():
+    """By more than .05: 6, 4, 0, 9, ... of the seven hospitals; where no more are there than may be, all are."""
+    Z = np.random.default_rng(0).uniform(size=(7, 7))
+    Z = (Z + Z.T) / 2
+    by_hand: dict[int, dict[tuple[int, int], float]] = {}
+    for i in range(7):
+        others = itertools.combinations([j for j in range(7) if j != i], 2)
+        amounts = {(j, k): Z[i, j] + Z[i, k] - Z[i, i] - Z[j, k] for j, k in others}
+        by_hand[i] = {pair: amount for pair, amount in amounts.items() if amount > 0.05}
+    assert [len(by_hand[i]) for i in range(4)] == [6, 4, 0, 9]
+    for most in (3, 4, 6, 99):
+        at, by = violated_triangles(Z, 0.05, most)
+        for i, amounts in by_hand.items():
+            taken = sorted(amounts, key=lambda pair: -amounts[pair])[:most]
+            found = {
+                (int(j), int(k)): amount for (_, j, k), amount in zip(at[at[:, 0] == i], by[at[:, 0] == i], strict=True)
+            }
+            assert found == pytest.approx({pair: amounts[pair] for pair in taken})
+
+
 def test_partitions_satisfy_all_clique_inequalities_and_violated_ones_are_found():
     draw = np.random.default_rng(16)
     labels = draw.integers(0, 3, 9)
