@@ -50,15 +50,6 @@ def test_the_end_of_a_process_is_a_plug_ins_where_it_is_plain_and_carries_nothin
     ]
 
 
-def test_a_module_that_ends_is_named_and_the_end_of_a_process_goes_on(here: Path):
-    (here / "ends_here.py").write_text("raise SystemExit(3)\n")
-    with pytest.raises(ValueError, match=r"^'ends_here.f' cannot .*'ends_here' called sys\.exit\(3\); let it end"):
-        importing.by_path("ends_here.f")
-    (here / "ended_here.py").write_text("error = SystemExit(4)\nerror.add_note('of Ray')\nraise error\n")
-    with pytest.raises(SystemExit, match=r"^4$"):
-        importing.by_path("ended_here.f")
-
-
 def test_modules_of_the_working_directory_are_looked_for_last(here: Path):
     (here / "json.py").write_text("value = 8\n")
     before = [*sys.path]
