@@ -31,65 +31,77 @@ class Recurrence(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, inputs: Tensor, matrix: Tensor, mask: Tensor | None, begun: Tensor) -> Tensor:
         """See the class."""
-        H, weights = matrix.shape[1], _array(matrix)
+        (steps, rows, _), H, weights = inputs.shape, matrix.shape[1], _array(matrix)
         # All gates are one tanh: sigmoid(x) = tanh(x/2)/2 + 1/2. Rows come last, so that a gate is one piece of memory.
-        halves = np.repeat(np.array([1.0, 0.5, 0.5, 0.5], weights.dtype), H)[:, None]
-        gates = np.ascontiguousarray(_array(inputs).transpose(0, 2, 1))
-        gates *= halves
-        weights = weights * halves
+        half = np.array(0.5, weights.dtype)  # a number of Python's is made into one at each call
+        # Of each step, the gates output, input, forget, candidate, and the cell before it: of these the second and
+        # third times the fourth and fifth make the cell after it, in one product.
+        kept = np.empty((steps + 1, 5 * H, rows), weights.dtype)
+        gates, cells = kept[:steps, : 4 * H], kept[:, 4 * H :]
+        _reorder(_array(inputs).transpose(0, 2, 1), gates)
+        kept[:steps, : 3 * H] *= half
+        cells[0] = 0.0
+        by_hidden = np.empty_like(weights)
+        _reorder(weights, by_hidden)
+        by_hidden[: 3 * H] *= half
         drop, starts = None if mask is None else np.ascontiguousarray(_array(mask).T), _array(begun).transpose(0, 2, 1)
-        steps, rows = gates.shape[0], gates.shape[2]
-        squashed = np.empty((steps, H, rows), gates.dtype)  # tanh of the cell after each step
-        cells = np.zeros((steps + 1, H, rows), gates.dtype)  # before each step, and after the last
-        hidden = np.zeros((steps + 1, H, rows), gates.dtype)  # likewise, under the mask
-        sums, product = np.empty((4 * H, rows), gates.dtype), np.empty((H, rows), gates.dtype)
-        for s in range(steps):
-            z, later, sent = gates[s], cells[s + 1], hidden[s + 1]
+        squashed = np.empty((steps, H, rows), kept.dtype)  # tanh of the cell after each step
+        hidden = np.zeros((steps + 1, H, rows), kept.dtype)  # before each step, and after the last, under the mask
+        sums, products = np.empty((4 * H, rows), kept.dtype), np.empty((2 * H, rows), kept.dtype)
+        entered, held = products[:H], products[H:]
+        # What a step works on comes from an iteration: to cut it out takes as long as to multiply it.
+        factors = kept[:, H : 3 * H], kept[:, 3 * H :]
+        pieces = gates, kept[:, : 3 * H], *factors, kept[:, :H], cells[1:], squashed, hidden, hidden[1:]
+        for s, (z, sigmoids, shares, states, output, later, t, before, sent) in enumerate(zip(*pieces, strict=False)):
             if s:
-                np.add(z, np.matmul(weights, hidden[s], sums), z)
+                np.add(z, np.matmul(by_hidden, before, sums), z)
             np.tanh(z, z)
-            g, sigmoids = z[:H], z[H:]
-            np.multiply(sigmoids, 0.5, sigmoids)
-            np.add(sigmoids, 0.5, sigmoids)
-            np.multiply(sigmoids[H : 2 * H], cells[s], later)
-            np.add(later, np.multiply(sigmoids[:H], g, product), later)
+            np.multiply(sigmoids, half, sigmoids)
+            np.add(sigmoids, half, sigmoids)
+            np.multiply(shares, states, products)
+            np.add(held, entered, later)
             if s < len(starts):
                 np.multiply(later, starts[s], later)  # and with it the hidden state, an odd function of the cell
-            t = np.tanh(later, squashed[s])
-            np.multiply(sigmoids[2 * H :], t, sent)
+            np.tanh(later, t)
+            np.multiply(output, t, sent)
             if drop is not None and s + 1 < steps:
                 np.multiply(sent, drop, sent)
-        ctx.kept = gates, squashed, cells, hidden, _array(matrix), drop, starts
+        ctx.kept = kept, squashed, hidden, _array(matrix), drop, starts
         return torch.from_numpy(hidden[steps].T.copy()).to(inputs.device)
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, Tensor, None, None]:
         """The gradients by ``inputs`` and ``matrix``."""
-        gates, squashed, cells, hidden, matrix, drop, starts = ctx.kept
+        kept, squashed, hidden, matrix, drop, starts = ctx.kept
         steps, H, rows = squashed.shape
-        g, i, f, o = (gates[:, k * H : (k + 1) * H] for k in range(4))
-        # How the gates' sums follow the cell (candidate, input, forget) and the hidden state (output).
-        slopes = np.empty_like(gates).reshape(steps, 4, H, rows)
-        np.multiply(i, 1 - g * g, slopes[:, 0])
-        np.multiply(g, i * (1 - i), slopes[:, 1])
-        np.multiply(cells[:-1], f * (1 - f), slopes[:, 2])
-        np.multiply(squashed, o * (1 - o), slopes[:, 3])
-        through = o * (1 - squashed * squashed)  # how the hidden state follows the cell
-        h, c, product = _array(gradients[0]).T.copy(), np.zeros_like(cells[0]), np.empty_like(cells[0])
+        o, i, f, g, cells = (kept[:steps, k * H : (k + 1) * H] for k in range(5))
+        # Of each step: the forget gate; how the gates' sums follow the cell (candidate, input, forget) and the hidden
+        # state (output); how the hidden state follows the cell. Four are multiplied by the cell's gradient, two by
+        # the hidden state's.
+        slopes = np.empty((steps, 6, H, rows), kept.dtype)
+        slopes[:, 0] = f
+        np.multiply(i, 1 - g * g, slopes[:, 1])
+        np.multiply(g, i * (1 - i), slopes[:, 2])
+        np.multiply(cells, f * (1 - f), slopes[:, 3])
+        np.multiply(squashed, o * (1 - o), slopes[:, 4])
+        np.multiply(o, 1 - squashed * squashed, slopes[:, 5])
+        sums = slopes[:, 1:5].reshape(steps, 4 * H, rows)  # becomes the gradient by the gates' sums
+        h, c, forgotten = _array(gradients[0]).T.copy(), np.empty_like(hidden[0]), np.zeros_like(hidden[0])
         transposed = np.ascontiguousarray(matrix.T)
-        for s in reversed(range(steps)):
-            np.add(c, np.multiply(h, through[s], product), c)
+        pieces = slopes[:, :4], slopes[:, 4:], slopes[:, 5], sums, slopes[:, 0]
+        backwards = zip(*(piece[::-1] for piece in pieces), strict=True)
+        for s, (by_cell, by_hidden, through, slope, earlier) in zip(reversed(range(steps)), backwards, strict=True):
+            np.multiply(by_hidden, h, by_hidden)
+            np.add(forgotten, through, c)
             if s < len(starts):
                 np.multiply(c, starts[s], c)
-                np.multiply(h, starts[s], h)
-            slope = slopes[s]  # becomes the gradient by the gates' sums
-            np.multiply(slope[:3], c, slope[:3])
-            np.multiply(slope[3], h, slope[3])
-            np.multiply(c, f[s], c)
-            np.matmul(transposed, slope.reshape(4 * H, rows), h)
+                np.multiply(by_hidden[0], starts[s], by_hidden[0])
+            np.multiply(by_cell, c, by_cell)
+            np.matmul(transposed, slope, h)
             if drop is not None:
                 np.multiply(h, drop, h)
-        by_inputs = np.ascontiguousarray(slopes.reshape(gates.shape).transpose(0, 2, 1))
+            forgotten = earlier
+        by_inputs = np.ascontiguousarray(sums.transpose(0, 2, 1))
         entering = hidden[:-1].transpose(0, 2, 1).reshape(steps * rows, H)
         by_matrix = by_inputs.reshape(steps * rows, 4 * H).T @ entering
         device = gradients[0].device
@@ -97,6 +109,14 @@ class Recurrence(torch.autograd.Function):
 
 
 recurrence: Callable[[Tensor, Tensor, Tensor | None, Tensor], Tensor] = Recurrence.apply
+
+
+def _reorder(gates: NDArray[Any], into: NDArray[Any]) -> None:
+    """Copy ``gates [..., 4H, n]`` in the order output, input, forget, candidate."""
+    H = gates.shape[-2] // 4
+    into[..., :H, :] = gates[..., 3 * H :, :]
+    into[..., H : 3 * H, :] = gates[..., H : 3 * H, :]
+    into[..., 3 * H :, :] = gates[..., :H, :]
 
 
 def _array(tensor: Tensor) -> NDArray[Any]:
