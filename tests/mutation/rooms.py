@@ -172,6 +172,7 @@ TESTS: dict[str, tuple[str, ...]] = {
     "raysim/core/exact.py": ("core/test_exact", *IDENTITIES),
     "raysim/core/streams.py": ("core/test_streams", "training/test_kernels", *IDENTITIES),
     "raysim/training/kernels/*": (
+        "training/test_autocast",
         "training/test_class_weights",
         "training/test_clipped",
         "training/test_dense",

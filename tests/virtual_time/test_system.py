@@ -122,6 +122,9 @@ def test_questions_take_time_and_what_a_hospital_has_is_not_sent_again(federatio
     assert moments(asked) == pytest.approx([(MODEL + 4) + (MODEL + 4)])
     everybody = play(federation, Ifca(clusters=2), rounds=1, system=speed)
     assert moments(everybody) == pytest.approx([(2 * MODEL + 4) + (MODEL + 4)])
+    slow = system(downlink=8e-6, uplink=8e-6, hospitals={"h2": {"downlink": 4e-6, "uplink": 4e-6}})
+    waiting = play(federation, Ifca(clusters=2), rounds=1, system=slow)
+    assert moments(waiting) == pytest.approx([2 * ((2 * MODEL + 4) + (MODEL + 4))]), "all wait for the slowest answer"
 
 
 def test_training_on_pooled_rows_has_no_virtual_time_and_local_training_waits_for_nobody(federation):

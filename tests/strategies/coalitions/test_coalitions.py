@@ -16,7 +16,7 @@ from raysim.data.sources.coalition_sets import coalition_sets
 from raysim.strategies.coalitions.robust.loss import l1_losses, logistic_losses, signs
 from raysim.strategies.coalitions.robust.training import train_l1, train_logistic
 from raysim.strategies.coalitions.solver import solve as module
-from raysim.strategies.coalitions.solver.bound import spectral_bound
+from raysim.strategies.coalitions.solver.bound import _Relaxation, spectral_bound
 from raysim.strategies.coalitions.solver.cliques import PATTERNS, Cliques, violated_fours, violated_triangles
 from raysim.strategies.coalitions.solver.enumeration import enumerate_coalitions, subset_costs
 from raysim.strategies.coalitions.solver.programs import lp_bound, set_partitioning, size_indexed
@@ -124,6 +124,12 @@ def test_the_spectral_bound_is_not_below_that_of_the_linear_program():
         program = lp_bound(losses, coalitions)
         spectral = spectral_bound(losses, coalitions, least, tolerance=1e-6, seconds=10)
         assert program - 1e-4 <= spectral <= least + 1e-9
+
+
+def test_the_bound_s_basis_is_orthonormal_and_across_from_the_ones():
+    across = _Relaxation(np.arange(25.0).reshape(5, 5), 2).across
+    np.testing.assert_allclose(across.T @ across, np.eye(4), rtol=0, atol=1e-15)
+    np.testing.assert_allclose(across.sum(axis=0), 0, rtol=0, atol=1e-15)
 
 
 def test_where_all_partitions_tie_their_cost_is_the_bound():

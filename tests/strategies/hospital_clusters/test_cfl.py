@@ -79,6 +79,15 @@ def test_cosines_of_one_inside_and_minus_one_across_split_exactly_there():
     assert np.isnan(after.last).all(), "the parts gather deltas of their own"
 
 
+def test_a_split_clears_the_deltas_of_its_cluster_alone():
+    """The second round splits {0, 2, 4} anew; of the other cluster hospital 1 has sent, and 3 has not."""
+    first = {0: V, 1: -V, 2: V, 3: -2 * V, 4: 0.5 * V}
+    after = rounds(EAGER, [4] * 5, first, {0: V, 1: V, 2: -V, 4: V})[-1]
+    assert members(after).tolist() == [4, 3, 5, 3, 4]
+    assert after.last[1].tolist() == V.tolist()
+    assert np.isnan(after.last[[0, 2, 3, 4]]).all()
+
+
 def test_u_and_g_are_logged():
     """By rows: u = |(1 - 2 * 3 + .5 * 4) / 8| * 5 = 1.875 and g = 2 * 5."""
     after = rounds(replace(EAGER, eps1=0.0), [1, 3, 4], {0: V, 1: -2 * V, 2: 0.5 * V})[0]
