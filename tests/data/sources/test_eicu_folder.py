@@ -142,7 +142,7 @@ ROWS: list[tuple[str, dict[str, Any]]] = [
     ("pastHistory", {"pasthistorypath": f"{PAST}/Pulmonary/COPD/COPD  - moderate"}),
     ("diagnosis", {"diagnosisstring": "renal|disorder of kidney|acute renal failure", "activeupondischarge": "True"}),
     ("admissionDx", {"admitdxpath": f"{DX}|Respiratory|Asthma", "admitdxname": "Asthma"}),
-    ("medication", {"drugname": "ASPIRIN 81 MG", "drugordercancelled": "No", "drugstopoffset": 1000}),
+    ("medication", {"drugname": "LORazepam 2 mg/ml", "drugordercancelled": "No", "drugstopoffset": 1000}),
     ("infusionDrug", {"drugname": "Heparin (ml/hr)", "drugrate": 5}),
     ("treatment", {"treatmentstring": "renal|urinary catheters|foley catheter", "activeupondischarge": "True"}),
     ("carePlanGeneral", {"cplgroup": "Activity", "cplitemvalue": "Bedrest", "activeupondischarge": "True"}),
