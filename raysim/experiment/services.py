@@ -86,7 +86,7 @@ class RunServices:
             in_process=in_process,
             verbose=verbose,
             names=federation.hospitals,
-            meanwhile=_nothing if os.environ.get("RAY_ADDRESS") else _import_pages,
+            meanwhile=_nothing if os.environ.get("RAY_ADDRESS") and not in_process else _import_pages,
         )
         self.session = standing.enter_context(opened)
 

@@ -86,10 +86,12 @@ def open_session(
     """Bring up the hospitals, which have ``rows [N]`` stays. On leaving, what was started here is shut down.
 
     ``names`` are the hospitals' own, for ``resources.per_hospital``. ``meanwhile`` is called while Ray's actors come
-    up; ``modules`` are what the workers of a Ray that is started here need. Raises ``ResourceError`` where the
-    resources asked for do not exist.
+    up, and in this process before its hospitals are there, so that no round's seconds have it in them; ``modules`` are
+    what the workers of a Ray that is started here need. Raises ``ResourceError`` where the resources asked for do not
+    exist.
     """
     if in_process:
+        meanwhile()
         with host.threads(1):  # more of them than cores was seen to be 30 times slower
             yield InProcess(rows, resources)
         return

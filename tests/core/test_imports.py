@@ -37,3 +37,19 @@ def test_what_is_heavy_is_imported_only_where_it_is_needed(statement, absent):
     code = f"import sys; {statement}; print(*sorted({absent!r} & set(sys.modules)))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)
     assert done.stdout.strip() == ""
+
+
+def test_no_round_has_the_import_of_pages_in_its_seconds(tmp_path):
+    code = (
+        "import sys, raysim\n"
+        "from raysim.experiment.one_run import Run\n"
+        "play = Run.play\n"
+        "def played(*arguments):\n"
+        "    print('raysim.experiment.run_page' in sys.modules)\n"
+        "    return play(*arguments)\n"
+        "Run.play = played\n"
+        "tree = {'training': {'rounds': 1}, 'tracking': {'uri': 'none'}}\n"
+        "raysim.run(tree, out='out', in_process=True)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=tmp_path)
+    assert done.stdout.strip() == "True"
