@@ -124,7 +124,7 @@ def _cells(column: pd.Series[Any]) -> pa.LargeStringArray | None:
         return None
     try:
         cells = pa.array(column, from_pandas=True)
-    except (pa.ArrowInvalid, pa.ArrowTypeError):  # things of several types
+    except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError):  # things of several types, or beyond 64 bits
         return None
     if isinstance(cells, pa.ChunkedArray):
         cells = cells.combine_chunks()

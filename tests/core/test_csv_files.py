@@ -81,6 +81,13 @@ def test_the_text_is_that_of_pandas(columns, names, rows):
         assert text == table.to_csv(index=False)
 
 
+def test_numbers_beyond_64_bits_are_left_to_pandas(tmp_path):
+    table = pd.DataFrame({"name": ["a", "b"], "count": pd.Series([None, 2**63], dtype=object)})
+    assert as_text(table) is None
+    write_csv(table, tmp_path / "t.csv")
+    assert (tmp_path / "t.csv").read_text() == "name,count\na,\nb,9223372036854775808\n"
+
+
 def test_numbers_have_the_digits_of_python():
     rng = np.random.default_rng(0)
     drawn = 10.0 ** rng.uniform(-12, 18, 3000) * rng.choice([-1.0, 1.0], 3000)

@@ -72,10 +72,16 @@ def exact(folder: Path) -> set[int]:
     return {*train, *federation.totals.tolist(), *together, int(federation.totals.sum())}
 
 
+DRAWN = re.compile(r"\b[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}\b|\b[0-9a-f]{16,}\b")
+"""Names of runs and digests, whose digits are drawn anew at each start, and may be anybody's."""
+
+
 def numbers(text: str) -> set[int]:
-    """The whole numbers in a text, with and without commas between thousands."""
-    plain = re.findall(r"(?<![\d.#])\d+(?![\d.%])", text)
-    parted = re.findall(r"(?<![\d.#])\d{1,3}(?:,\d{3})+(?![\d.%])", text)
+    """The whole numbers in a text, with and without commas between thousands; not those that stand among letters, as
+    in what is packed."""
+    text = DRAWN.sub("", text)
+    plain = re.findall(r"(?<![\w.#])\d+(?![\w.%])", text)
+    parted = re.findall(r"(?<![\w.#])\d{1,3}(?:,\d{3})+(?![\w.%])", text)
     return {int(each.replace(",", "")) for each in (*plain, *parted)}
 
 
