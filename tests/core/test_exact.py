@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from raysim.core.errors import TrainingDiverged
-from raysim.core.exact import FRACTION_BITS, ExactSum, decode, largest_entry
+from raysim.core.exact import FRACTION_BITS, ExactSum, decode, exact_multiple, largest_entry
 from raysim.data.federation import Federation
 from raysim.engine.messages import ModelSpec
 from raysim.engine.updates.sums import heaviest
@@ -139,3 +139,12 @@ def test_no_rows_leave_sums_as_they_are():
     sums = ExactSum(2, 3)
     sums.add_rows(np.zeros(0, np.int64), np.zeros(0), np.zeros((0, 3)), most=1.0)
     assert not sums.units.any()
+
+
+@pytest.mark.parametrize(
+    ("units", "nearest"),
+    [(2**22 - 1, 2**22 - 1), (2**22 + 2, 2**22 + 2), (2**22 + 3, 2**22 + 4), (2**30 + 2**9, 2**30 + 2**9), (0.4, 1)],
+)
+def test_a_term_keeps_twenty_two_digits_and_at_least_one_unit(units, nearest):
+    unit = 2.0**-FRACTION_BITS
+    assert [exact_multiple(sign * units * unit) for sign in (1, -1)] == [nearest * unit, -nearest * unit]

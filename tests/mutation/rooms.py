@@ -34,6 +34,7 @@ COALITIONS = (
     "strategies/coalitions/test_coalitions",
     "strategies/coalitions/test_cs_rcfl",
     "strategies/coalitions/test_robust_*",
+    "strategies/coalitions/test_solver_*",
 )
 FLOORS = ("statistics/test_noise_floor", "statistics/test_floors_of_shares_and_errors")
 NOISY = ("privacy/test_noisy_answers", "privacy/test_noisy_statistics")

@@ -125,3 +125,9 @@ def test_nothing_told_costs_nothing_and_no_noise_costs_all():
     assert quick.epsilon_at_several([*steps, (0.0, 0.5, 1)], 2, DELTA) == math.inf
     assert quick.epsilon_of([Gaussian(2.0), Laplace(0.0)], DELTA) == math.inf
     assert quick.epsilon_of([], DELTA) == pytest.approx(best(dict.fromkeys(ORDERS, 0.0))[0], abs=1e-12)
+
+
+def test_each_order_has_all_its_terms():
+    """Where little noise makes the last of them the largest."""
+    told = quick.divergences(0.7, 0.3)
+    assert told == pytest.approx([normal(order, 0.7, 0.3) for order in ORDERS])

@@ -70,6 +70,10 @@ def test_fltrust():
     assert with_nothing.selects
 
 
+def test_fltrust_brings_short_updates_to_the_root_s_length_too():
+    close(trust.fltrust(np.array([[0.5, 0.0], [4.0, 0.0]]), np.array([2.0, 0.0])).update, [2.0, 0.0])
+
+
 def test_fltrust_where_nobody_is_trusted_changes_nothing():
     nothing = trust.fltrust(np.array([[-1.0, 0.0], [-2.0, 1.0], [0.0, 3.0]]), np.array([1.0, 0.0]))
     assert nothing.update.tolist() == [0.0, 0.0]

@@ -37,6 +37,14 @@ def test_it_is_paule_mandel_with_hartung_knapp_on_the_common_variances():
     assert np.isnan([pooled.shrunken[5], pooled.shrunken_low[5], pooled.shrunken_high[5]]).all()
 
 
+def test_what_is_predicted_may_end_before_one():
+    curve = common_curve(sums(np.random.default_rng(0), [40] * 6, [80] * 6, 0.6))
+    pooled = between_hospitals(curve)
+    each = posterior(curve.auroc, curve.variance)
+    assert pooled.predicted_high == pytest.approx(each.further_mean + 1.959963984540054 * each.further_sd)
+    assert 0.6 < pooled.predicted_high < 0.95
+
+
 @pytest.mark.parametrize(
     ("hospitals", "summary", "predicts"), [(2, False, False), (3, True, False), (4, True, False), (5, True, True)]
 )

@@ -22,7 +22,7 @@ from raysim.statistics.clinical.curves import (
     calibration_bins,
     net_benefit_curve,
 )
-from raysim.statistics.clinical.equity import _groups, clinical_equity
+from raysim.statistics.clinical.equity import _binomial, _groups, clinical_equity
 from raysim.statistics.clinical.figures import calibration_metrics, figures
 from raysim.statistics.clinical.operating_points import operating_points
 from raysim.statistics.clinical.thresholds import Counts, net_benefit, threshold_at_sensitivity
@@ -344,6 +344,34 @@ def test_chance_is_counted_in_units_of_each_hospitals_own_variance():
     assert 0.05 < equity.p < 0.5
     assert equity.floor_std == pytest.approx(np.mean([np.std(x / of) for x in draws]))
     assert equity.floor_worst_decile == pytest.approx(np.mean([(x / of).min() for x in draws]))
+
+
+def test_draws_that_differ_just_as_much_count():
+    class Same:
+        def binomial(self, of, share, size):
+            return np.repeat([[2.0], [6.0], [15.0]], size[1], axis=1)
+
+    of, right = np.array([5.0, 8, 20]), np.array([2.0, 6, 15])
+    figure = clinical.Figure("ppv", 0.5, 0.5, right / of, right, right, of, np.full(3, "", object))
+    assert _binomial(figure, Same())[2] == 1.0
+
+
+def test_a_chosen_threshold_s_share_leaves_a_fortieth_of_draws_on_either_side():
+    """Draws of 0 to 300 of 10 rows, of which 0.025 and 0.975 of the way are 7.5 and 292.5."""
+
+    class Counted:
+        def beta(self, a, b, size):
+            return np.full(size, 0.5)
+
+        def binomial(self, rows, share):
+            return np.arange(301)
+
+    p, y, offsets = np.full(20, 0.5), np.repeat([0, 1], 10), np.array([0, 20])
+    point = operating.OperatingPoint("", 0.5, True, 0.0, 0.5, True)
+    interval = operating.with_the_threshold_chosen_again(
+        score_counts(logit(p), y, offsets).together(), point, Counted()
+    )
+    assert interval == pytest.approx((0.75, 29.25))
 
 
 def test_few_hospitals_have_no_floor():

@@ -12,9 +12,10 @@ from scipy.special import expit, ndtri
 from raysim.metrics.equity import equity
 from raysim.statistics.chance.dispersion import Dispersion
 from raysim.statistics.chance.drawn import Chance, centres, federations
-from raysim.statistics.chance.inversion import TAUS, _crossing, invert, visible
+from raysim.statistics.chance.inversion import TAUS, Estimate, _crossing, invert, visible
 from raysim.statistics.chance.noise_floor import (
     STAGE,
+    _figure,
     noise_floor,
     over_seeds,
     true_range,
@@ -129,6 +130,22 @@ def test_few_hospitals_have_fewer_figures(hospitals, listed, sizes, names):
     size = np.arange(hospitals) * (0.1 if sizes == "uneven" else 0.01)
     dispersion = Dispersion(np.arange(hospitals) < listed, size)
     assert set(dispersion.figures(np.linspace(0.5, 0.9, hospitals))) == names
+
+
+@pytest.mark.parametrize(("hospitals", "worst"), [(10, 0.0), (11, 0.5), (20, 0.5), (21, 1.0)])
+def test_a_tenth_of_hospitals_is_rounded_up(hospitals, worst):
+    dispersion = Dispersion(np.zeros(hospitals, bool), np.zeros(hospitals))
+    assert dispersion.figures(np.arange(float(hospitals)))["worst_decile"] == worst
+
+
+def test_of_equal_hospitals_the_middle_of_the_draws_and_the_share_as_extreme_are_shown():
+    """0 to 1000 drawn: 25 and 975 leave a fortieth on either side."""
+    equal = np.arange(1001.0)[None, :]
+    none = Estimate(0.0, 0.0, 0.0)
+    lower = _figure("p10", 100.0, equal, none, none, [0.0], worse_when_lower=True)
+    assert (lower.floor, lower.low, lower.high) == pytest.approx((500.0, 25.0, 975.0))
+    assert lower.p == (1 + 101) / 1002
+    assert _figure("std", 100.0, equal, none, none, [0.0], worse_when_lower=False).p == (1 + 901) / 1002
 
 
 def test_the_floor_is_its_definition():

@@ -34,6 +34,11 @@ def test_seeds_that_do_not_define_a_figure_take_no_part() -> None:
     np.testing.assert_allclose(mean.high[1], 0.7, atol=1e-12)
 
 
+def test_a_seed_without_a_figure_spreads_nothing() -> None:
+    two, three = (over_seeds(v, v, v) for v in ([1.0, 3.0], [1.0, NAN, 3.0]))
+    assert (three.value, three.low, three.high) == (two.value, two.low, two.high)
+
+
 def test_one_seed_keeps_its_interval_and_limits_stay_within() -> None:
     one = over_seeds([[0.9, 0.5]], [[0.7, 0.4]], [[1.0, 0.6]], within=(0.0, 1.0))
     np.testing.assert_allclose((one.low, one.high), [(0.7, 0.4), (1.0, 0.6)], atol=1e-12)

@@ -8,6 +8,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from raysim.statistics.meta_analysis.spread import (
+    Mean,
     cochran_q,
     dersimonian_laird,
     hartung_knapp,
@@ -116,6 +117,13 @@ def test_the_conservative_mean_is_never_surer_than_the_variances():
     v = [1.0, 1.0, 1.0]
     assert hartung_knapp(y, v, 0.0).se == pytest.approx(np.sqrt(1 / 3))
     assert hartung_knapp(y, v, 0.0, conservative=False).se < 0.001
+
+
+def test_three_hospitals_predict_a_further_one():
+    """By t at 2 degrees of freedom, 4.3027, and a variance of 3 + 1^2."""
+    mean = Mean(10.0, 1.0, 9.0, 11.0)
+    assert prediction(mean, 3.0, 3) == pytest.approx((10 - 2 * 4.302652730, 10 + 2 * 4.302652730))
+    assert np.isnan(prediction(mean, 3.0, 2)).all()
 
 
 def test_undefined_and_refused():

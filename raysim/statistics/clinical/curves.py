@@ -12,7 +12,6 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import expit
 
-from raysim.metrics.measures import NAN_BIN
 from raysim.metrics.score_counts import ScoreCounts
 from raysim.metrics.segments import sortable
 from raysim.statistics.clinical.calibration import Bins, Groups, bin_of, edges, from_histogram
@@ -88,9 +87,8 @@ def binned(counts: ScoreCounts, bins: int) -> Bins:
     p, hospitals = probabilities(counts), len(counts.filled)
     cell = np.repeat(np.arange(hospitals), counts.filled) * bins + bin_of(p, bins)
     rows = (counts.positives + counts.negatives).astype(np.float64)
-    usable = counts.bins != NAN_BIN
     parts = (
-        np.bincount(cell, np.where(usable, part, 0), hospitals * bins).reshape(hospitals, bins)
+        np.bincount(cell, part, hospitals * bins).reshape(hospitals, bins)
         for part in (rows, rows * p, counts.positives)
     )
     return Bins(*(np.where(counts.broken[:, None], np.nan, part) for part in parts))

@@ -71,8 +71,8 @@ def train_l1(
             return Fit(theta, value + RIDGE / 2 * float(theta @ theta), float(u @ y) - _ridge_cost(Z.T @ u))
         u = _balanced(u) if intercept else u
         norm = float(np.linalg.norm(X.T @ u))
-        u, norm = (u * (radius / norm), radius) if norm > radius else (u, norm)
-        return Fit(theta, value, float(u @ y) + float(np.sqrt(radius**2 - norm**2)))
+        left = float(np.sqrt(radius**2 - min(norm, radius) ** 2))
+        return Fit(theta, value, float(_scaled_into(radius, u, norm) @ y) + left)
 
     def smooth(delta: float) -> Objective:
         def objective(theta: Floats) -> tuple[float, Callable[[], tuple[Floats, Floats]]]:
@@ -228,10 +228,8 @@ def _robust_logistic(
         if intercept:
             s, v = _classes_balanced(y, s, v)
         needed = float(np.linalg.norm(X.T @ (y * (s / n - v)))) + (0.0 if certain else kappa * float(v.sum()))
-        if needed > radius:
-            s = s * (radius / needed)
         value = float(logistic_losses(X, y, theta[None, :], radius, kappa)[0])
-        return Fit(theta, value, _entropy(s))
+        return Fit(theta, value, _entropy(_scaled_into(radius, s, needed)))
 
     return _follow(smooth, fit, np.append(np.zeros(P), 1.0), 1.0, tolerance)
 
@@ -294,6 +292,11 @@ def _design(X: NDArray[Any], y: NDArray[Any], intercept: bool) -> tuple[Floats, 
         raise ValueError("X: a hospital without rows cannot train")
     Z = np.asarray(X, np.float64)
     return (np.column_stack([Z, np.ones(len(Z))]) if intercept else Z), np.asarray(y, np.float64)
+
+
+def _scaled_into(radius: float, dual: Floats, needed: float) -> Floats:
+    """A dual point that needs a radius of ``needed``, scaled down where that is more than it has."""
+    return dual * (radius / needed) if needed > radius else dual
 
 
 def _balanced(u: Floats) -> Floats:

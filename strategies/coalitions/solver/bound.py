@@ -125,7 +125,8 @@ class _Relaxation:
 def _capped_simplex(values: Floats, total: int) -> Floats:
     """The nearest point to ``values [m]`` with entries in [0, 1] and sum ``total``: ``clip(values - shift, 0, 1)``."""
     breaks = np.sort(np.concatenate([values, values - 1.0]))
-    # The sum falls with the shift and is linear between the breaks: bisect over these, then interpolate.
+    # The sum falls with the shift from m to 0, linear between the breaks: bisect over these, then interpolate. At
+    # ``low`` it is at least the total, at ``high`` below it.
     low, high = 0, len(breaks) - 1
     while high - low > 1:
         middle = (low + high) // 2
@@ -134,7 +135,6 @@ def _capped_simplex(values: Floats, total: int) -> Floats:
         else:
             high = middle
     sums = [float(np.clip(values - breaks[at], 0.0, 1.0).sum()) for at in (low, high)]
-    fall = sums[0] - sums[1]
-    share = 0.0 if fall <= 0 else (sums[0] - total) / fall
+    share = (sums[0] - total) / (sums[0] - sums[1])
     clipped: Floats = np.clip(values - (breaks[low] + share * (breaks[high] - breaks[low])), 0.0, 1.0)
     return clipped

@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import linprog, minimize
 
+from raysim.strategies.coalitions.robust import training
 from raysim.strategies.coalitions.robust.loss import l1_losses, logistic_losses
 from raysim.strategies.coalitions.robust.training import RIDGE, _balanced, train_l1, train_logistic, zero_is_optimal
 
@@ -105,6 +106,87 @@ def test_the_larger_side_is_scaled_down_to_balance():
     assert _balanced(np.array([2.0, 1.0])).tolist() == [0.0, 0.0]
 
 
+def test_one_class_of_labels_is_scaled_down_to_balance_or_else_the_other_ones_flips():
+    """``sum y (s/n - v) = 0``: excesses of 1/8 either way, of 7/16, and of 1/2, which all flips would just make up."""
+    y, s = np.array([1.0, 1.0, -1.0, -1.0]), np.array([0.5, 0.5, 0.25, 0.25])
+    for sign in (1, -1):
+        balanced, flips = training._classes_balanced(sign * y, s, np.zeros(4))
+        assert balanced.tolist() == [0.25, 0.25, 0.25, 0.25]
+        assert not flips.any()
+    two, flips = np.array([1.0, -1.0]), np.array([0.0, 0.5])
+    balanced, left = training._classes_balanced(two, np.array([0.125, 0.25]), flips)
+    assert (balanced.tolist(), left.tolist()) == ([0.125, 0.25], [0.0, 0.0625])
+    balanced, left = training._classes_balanced(two, np.array([0.125, 0.125]), flips)
+    assert (balanced.tolist(), left.tolist()) == ([0.0, 0.0], [0.0, 0.0])
+
+
+def test_what_certificates_are_made_of():
+    """Entropy with its limits at 0 and 1, the conjugate of the ridge, and a dual point within its radius."""
+    assert training._entropy(np.array([0.0, 1.0, 0.5])) == pytest.approx(np.log(2) / 3, rel=1e-15)
+    assert training._entropy(np.array([0.25])) == pytest.approx(2 * np.log(2) - 0.75 * np.log(3), rel=1e-15)
+    assert training._ridge_cost(np.array([3.0, 4.0])) == pytest.approx(25 / (2 * RIDGE))
+    dual = np.array([1.0, -2.0])
+    assert training._scaled_into(3.0, dual, 12.0).tolist() == [0.25, -0.5]
+    assert training._scaled_into(3.0, dual, 3.0).tolist() == training._scaled_into(3.0, dual, 1.0).tolist() == [1, -2]
+
+
+@pytest.mark.parametrize(("at", "kept"), [(0, True), (3, False)])
+def test_the_prevalence_alone_is_optimal_up_to_the_pull_of_a_feature(at, kept):
+    """Three of four are positive: the one feature pulls by 1/4 or 3/4 of 1/4, on either side of the radius."""
+    X = np.zeros((4, 1))
+    X[at] = 1.0
+    fit = train_logistic(X, np.array([1.0, 1.0, 1.0, -1.0]), 0.1, intercept=True)
+    assert (fit.theta[0] == 0) == kept
+
+
+FEW = rows(7, n=12, features=3)
+AT = (0.5, -1.0, 2.0)
+"""A model of three features: ``|AT|^2`` is 5.25."""
+
+
+@pytest.mark.parametrize(
+    ("train", "point", "scale", "value"),
+    [
+        (lambda X, real, y: train_l1(X, real, 0.3, intercept=True), (*AT, 0.25), np.abs(FEW[1]).mean(), None),
+        (lambda X, real, y: train_l1(X, real, 0.0, intercept=True), (*AT, 0.25), np.abs(FEW[1]).mean(), None),
+        (lambda X, real, y: train_l1(0 * X, 0 * real, 0.0), AT, 1e-12, 0.5 + RIDGE / 2 * 5.25),
+        (lambda X, real, y: train_logistic(0 * X, y, 0.0), AT, 1.0, np.log(2) + RIDGE / 2 * 5.25),
+        (lambda X, real, y: train_logistic(X, y, 0.0, intercept=True), (*AT, 0.25), 1.0, None),
+        (lambda X, real, y: train_logistic(X, y, 0.05, intercept=True), (*AT, 0.25, 3.0), 1.0, None),
+        (lambda X, real, y: train_logistic(X, y, 0.05, 1.0, intercept=True), (*AT, 0.25, 3.0), 1.0, None),
+        (
+            lambda X, real, y: train_logistic(0 * X, y, 0.05, 1.0),
+            (*AT, 3.0),
+            1.0,
+            0.05 * 3 + np.log(2) - 0.5 * np.log(3**2 - 5.25) + (-3 + np.sqrt(3**2 + 0.5**2)) / 2,
+        ),
+    ],
+)
+def test_smoothed_problems_have_their_own_gradient_and_hessian(monkeypatch, train, point, scale, value):
+    """Against differences of the value and of the gradient, with δ = 1/2; the first δ is the labels' scale."""
+
+    class Asked(Exception):
+        pass
+
+    def asked(*arguments):
+        raise Asked(*arguments)
+
+    monkeypatch.setattr(training, "_follow", asked)
+    with pytest.raises(Asked) as caught:
+        train(*FEW)
+    smooth, _, _, first, _ = caught.value.args
+    assert first == pytest.approx(scale, abs=0)
+    objective, here = smooth(0.5), np.array(point)
+    gradient, hessian = objective(here)[1]()
+    steps = 1e-5 * np.eye(len(here))
+    slopes = [(objective(here + h)[0] - objective(here - h)[0]) / 2e-5 for h in steps]
+    curvatures = [(objective(here + h)[1]()[0] - objective(here - h)[1]()[0]) / 2e-5 for h in steps]
+    assert gradient == pytest.approx(np.array(slopes), abs=1e-9)
+    assert hessian == pytest.approx(np.array(curvatures), abs=1e-9)
+    if value is not None:
+        assert objective(here)[0] == pytest.approx(value, rel=1e-14)
+
+
 def test_radius_zero_is_least_absolute_deviations():
     """The ridge, 1e-6, moves the loss by no more than itself: against the linear program."""
     X, real, _ = rows(4)
@@ -148,6 +230,7 @@ def test_one_class(label):
     certain = train_logistic(X, y, 0.1, intercept=True)
     assert certain.theta == pytest.approx([0, 0, 0, 0, label * np.log(19)])
     assert certain.value == pytest.approx(np.log(20 / 19))
+    assert certain.bound == 0
     assert train_logistic(X, y, 0.1, 1.0, intercept=True).gap <= 1e-5
     assert train_logistic(X, y, 0.0, intercept=True).gap <= 1e-6
 

@@ -36,7 +36,7 @@ class Contrasting:
         self._module, self._last = module, linear[-1]
         self._weight, self._temperature = weight, temperature
         self._previous, self._received = dict(previous), dict(received)
-        self._noted = torch.empty(0)
+        self._noted: Tensor
 
     def __enter__(self) -> Contrasting:
         def note(_: nn.Module, inputs: tuple[Tensor, ...]) -> None:

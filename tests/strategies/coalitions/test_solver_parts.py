@@ -1,0 +1,123 @@
+"""Parts of the solvers of program (11): the spectral bound's steps and when it ends, and the linear program's limit."""
+
+from __future__ import annotations
+
+import itertools
+import time
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import scipy.optimize
+
+from raysim.strategies.coalitions.solver import bound, programs
+
+
+@pytest.mark.parametrize(
+    ("values", "total", "nearest"),
+    [
+        ([-0.25, 0.875, 0.375], 1, [0.0, 0.75, 0.25]),  # a shift of 1/8, between breaks at -1/8 and 3/8
+        ([3.0, 0.5, 0.5], 2, [1.0, 0.5, 0.5]),
+        ([0.0, 3.0, 0.0], 1, [0.0, 1.0, 0.0]),
+        ([0.5, 0.5], 1, [0.5, 0.5]),
+        ([2.0, -5.0, 1.0], 2, [1.0, 0.0, 1.0]),
+        ([0.0, 0.0, 0.0, 0.0], 1, [0.25, 0.25, 0.25, 0.25]),
+        ([0.0, 0.0, 0.0, 0.0], 3, [0.75, 0.75, 0.75, 0.75]),
+    ],
+)
+def test_the_nearest_shares_of_a_total_by_hand(values, total, nearest):
+    assert bound._capped_simplex(np.array(values), total).tolist() == nearest
+
+
+def test_steps_project_onto_the_spectral_set_and_onto_what_is_not_negative():
+    """By the eigenvectors of the whole matrix without its ones, with shares that are found by halving a shift."""
+    rng = np.random.default_rng(3)
+    cost, pull = (m + m.T for m in rng.normal(size=(2, 6, 6)))
+    relaxation = bound._Relaxation(cost, 3)
+    centring = np.eye(6) - 1 / 6
+    assert relaxation.scale == pytest.approx(np.linalg.norm(centring @ cost @ centring) / 6)
+    assert relaxation.penalty == pytest.approx(bound.PENALTY * relaxation.scale)
+    relaxation.penalty = 2.0  # so that entries below 0 come up at once
+    relaxation.pull = pull
+    positive, negative = np.full((6, 6), 1 / 6), np.zeros((6, 6))
+    for _ in range(3):
+        relaxation.step()
+        values, vectors = np.linalg.eigh(centring @ (positive - negative - (cost + pull) / 2.0) @ centring)
+        ones = np.abs(vectors.sum(axis=0)).argmax()
+        values, vectors = np.delete(values, ones), np.delete(vectors, ones, axis=1)
+        low, high = values.min() - 1, values.max()
+        for _ in range(80):
+            middle = (low + high) / 2
+            low, high = (middle, high) if np.clip(values - middle, 0, 1).sum() >= 2 else (low, middle)
+        Z = 1 / 6 + (vectors * np.clip(values - low, 0, 1)) @ vectors.T
+        positive, negative = np.maximum(Z + negative, 0), np.minimum(Z + negative, 0)
+        assert pytest.approx(Z, abs=1e-12) == relaxation.Z
+        assert relaxation.positive == pytest.approx(positive, abs=1e-12)
+        assert relaxation.negative == pytest.approx(negative, abs=1e-12)
+    assert (negative < -0.01).any()
+    M = cost + pull + 2.0 * negative
+    values = np.sort(np.linalg.eigvalsh(centring @ M @ centring + 1e3 / 6))  # the ones' own value comes last
+    assert relaxation.bound() == pytest.approx(M.sum() / 6 + values[:2].sum())
+
+
+class Told(SimpleNamespace):
+    """A relaxation whose bound after ``i`` steps is ``rise(i)``; notes after which steps it was asked and cut."""
+
+    def __init__(self, rise, scale=1.0):
+        super().__init__(scale=scale, cost=np.full((1, 1), -2.0), steps=0, asked=[], cuts=[], rise=rise)
+
+    def step(self):
+        self.steps += 1
+
+    def bound(self):
+        self.asked.append(self.steps)
+        return self.rise(self.steps)
+
+    def cut(self):
+        self.cuts.append(self.steps)
+
+
+def test_the_bound_s_search_asks_cuts_and_ends_by_its_count_of_steps():
+    never = Told(lambda i: -1.0)
+    assert bound._ascend(never, 1.0, 0.0, np.inf) == -1.0
+    assert never.asked == list(range(50, 1001, 50))
+    assert never.cuts == list(range(400, 1000, 100))
+    # A gap of 2 to begin with, of which a sixty-fourth is closed in each 500 steps but the last, and then a 128th.
+    slow = Told(lambda i: -1.0 + (i // 500) / 32 if i < 2000 else -1.0 + 3.5 / 32)
+    assert bound._ascend(slow, 1.0, 0.0, np.inf) == -1.0 + 3.5 / 32
+    assert slow.steps == 2000
+
+
+def test_the_bound_s_search_ends_within_the_tolerance_without_time_or_where_all_partitions_tie(monkeypatch):
+    near = Told(lambda i: {50: 2.875, 100: 3.0}[i])
+    assert (bound._ascend(near, 4.0, 0.25, np.inf), near.steps) == (3.0, 100)
+    below = Told(lambda i: {50: -5.25, 100: -5.0, 150: -9.0}[i])
+    assert (bound._ascend(below, -4.0, 0.25, np.inf), below.steps) == (-5.0, 100)
+    clock = itertools.count()
+    monkeypatch.setattr(time, "perf_counter", lambda: float(next(clock)))
+    late = Told(lambda i: -float(i))
+    assert (bound._ascend(late, 4.0, 0.25, 2.5), late.steps) == (-3.0, 3)
+    tied = Told(lambda i: 7.0, scale=2e-14)
+    assert (bound._ascend(tied, 4.0, 0.25, np.inf), tied.steps) == (7.0, 0)
+    unlike = Told(lambda i: 4.0, scale=2.5e-14)
+    assert (bound._ascend(unlike, 4.0, 0.25, np.inf), unlike.steps) == (4.0, 50)
+
+
+def test_the_linear_program_has_what_is_left_of_its_time_and_ends_when_nothing_is(monkeypatch):
+    losses = np.random.default_rng(1).random((6, 6))
+    limits, solve = [], scipy.optimize.linprog
+
+    def noted(*arguments, options, **more):
+        limits.append(options)
+        return solve(*arguments, **more)
+
+    monkeypatch.setattr(scipy.optimize, "linprog", noted)
+    best = programs.lp_bound(losses, 2)
+    assert len(limits) > 1  # it takes more than one program
+    assert limits == [{}] * len(limits)
+    limits.clear()
+    clock = iter([5.0, 5.25, 6.0])
+    monkeypatch.setattr(time, "perf_counter", lambda: next(clock))
+    first = programs.lp_bound(losses, 2, seconds=1.0)
+    assert limits == [{"time_limit": 0.75}]
+    assert -np.inf < first < best
