@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from raysim.core.streams import stream
 from raysim.training.base import Optimizer, Task
-from raysim.training.kernels.modules import generic
+from raysim.training.kernels.modules import visit
 from raysim.training.models import build_model
 from raysim.training.networks import dense
 from raysim.training.networks.dense import Dense, Product, by_numpy
@@ -73,7 +73,7 @@ def test_a_network_trains_as_with_torchs_products(optimizer: str, monkeypatch: p
     monkeypatch.setattr(dense.Product, "apply", lambda *given: calls.append(1) or product(*given))
     (ours,) = model.train([task], Optimizer(optimizer, 0.01, 4))
     assert len(calls) == 2 * 3 * 2  # layers, batches, epochs
-    monkeypatch.setattr(generic, "by_numpy", lambda module, wanted: by_numpy(module, False))
+    monkeypatch.setattr(visit, "by_numpy", lambda module, wanted: by_numpy(module, False))
     (torchs,) = model.train([task], Optimizer(optimizer, 0.01, 4))
     assert len(calls) == 12
     np.testing.assert_allclose(ours, torchs, rtol=0, atol=1e-11)

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from raysim.core.errors import ConfigError
 from raysim.core.streams import stream
-from raysim.training.base import Optimizer, Task
+from raysim.training.base import Moments, Optimizer, Task
 from raysim.training.kernels.batched import Cohort
 from raysim.training.kernels.modules import generic
 from raysim.training.kernels.modules.flat import FlatModule
@@ -25,7 +25,7 @@ from raysim.training.kernels.modules.vmapped import Vmapped
 from raysim.training.models import build_model
 from raysim.training.networks.dropout import Dropout, mask
 from raysim.training.networks.images import CifarCnn, FashionCnn
-from raysim.training.networks.recurrent import recurrence
+from raysim.training.networks.recurrent import Gates, recurrences
 from raysim.training.networks.text import UNITS, TextDense, TextLstm
 
 TEXT = {"vocabulary": 30, "dimension": 4}
@@ -146,6 +146,11 @@ def reference(inputs: Tensor, matrix: Tensor, drop: Tensor | None, begun: Tensor
     return h
 
 
+def alone(*gates: Any) -> Tensor:
+    (state,) = recurrences([Gates(*gates)])
+    return state
+
+
 @settings(max_examples=30, deadline=None)
 @given(T=st.integers(0, 5), B=st.integers(1, 4), H=st.integers(1, 3), dropped=st.booleans(), seed=st.integers(0, 99))
 def test_the_recurrence_and_its_derivatives(T: int, B: int, H: int, dropped: bool, seed: int) -> None:
@@ -155,7 +160,7 @@ def test_the_recurrence_and_its_derivatives(T: int, B: int, H: int, dropped: boo
     drop = mask(torch.empty(B, H, dtype=torch.float64), 0.5) if dropped else None
     upstream = torch.randn(B, H, dtype=torch.float64)
     results = []
-    for function in (recurrence, reference):
+    for function in (alone, reference):
         torch.manual_seed(seed)
         inputs = torch.randn(T, B, 4 * H, dtype=torch.float64, requires_grad=True)
         matrix = torch.randn(4 * H, H, dtype=torch.float64, requires_grad=True)
@@ -166,6 +171,48 @@ def test_the_recurrence_and_its_derivatives(T: int, B: int, H: int, dropped: boo
         results.append((out.detach(), *by))
     for ours, theirs in zip(*results, strict=True):
         torch.testing.assert_close(ours, theirs, rtol=0, atol=1e-12)
+
+
+def some_gates(seed: int, T: int, B: int, H: int, dtype: torch.dtype, dropped: bool) -> tuple[Gates, Tensor]:
+    """Gates of ``B`` rows, of which most begin late, and the gradient of what is made of them."""
+    generator = torch.Generator().manual_seed(seed)
+    late = torch.randint(0, T + 1, (B,), generator=generator)
+    begun = (torch.arange(int(late.max()))[:, None] >= late).to(dtype).unsqueeze(2)
+    inputs, matrix, state = (
+        torch.randn(*shape, generator=generator, dtype=dtype) for shape in ((T, B, 4 * H), (4 * H, H), (B, H))
+    )
+    drop = (torch.rand(B, H, generator=generator) < 0.5).to(dtype) if dropped else None
+    return Gates(inputs.requires_grad_(), matrix.requires_grad_(), drop, begun), state
+
+
+def states_and_gradients(several: list[tuple[Gates, Tensor]]) -> list[tuple[bytes, ...]]:
+    """Of each: the state and its derivatives by inputs and matrix."""
+    states = recurrences([gates for gates, _ in several])
+    by = torch.autograd.grad(
+        states, [t for gates, _ in several for t in (gates.inputs, gates.matrix)], [upstream for _, upstream in several]
+    )
+    tensors = zip(states, by[::2], by[1::2], strict=True)
+    return [tuple(t.detach().numpy().tobytes() for t in of) for of in tensors]
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("dropped", [True, False])
+@pytest.mark.parametrize("count", [1, 2, 7])
+@pytest.mark.parametrize("H", [UNITS, 3])
+def test_who_shares_a_recurrence_changes_no_bit(count: int, dropped: bool, dtype: torch.dtype, H: int) -> None:
+    shapes = [(9, 32), (9, 32), (12, 32), (2, 7), (9, 1), (5, 1), (12, 32), (0, 32), (1, 7), (30, 32), (4, 7), (9, 32)]
+    several = [some_gates(seed, *shape, H, dtype, dropped) for seed, shape in enumerate(shapes)]
+    # one whose products are infinite, and so no numbers: it has fewer steps than some, and more than others
+    bad, upstream = some_gates(99, 10, 32, H, dtype, dropped)
+    broken = replace(bad, matrix=torch.full_like(bad.matrix, np.inf).requires_grad_()), upstream
+    with np.errstate(all="ignore"):
+        expected = [states_and_gradients([each])[0] for each in several]
+        order = np.random.default_rng(count).permutation(len(several))
+        for first in range(0, len(several), count):
+            members = order[first : first + count].tolist()
+            made = states_and_gradients([broken, *(several[k] for k in members)])
+            assert made[1:] == [expected[k] for k in members]
+            assert made[:1] == states_and_gradients([broken])
 
 
 def test_text_lstm_is_torchs_lstm_over_the_tokens() -> None:
@@ -200,6 +247,90 @@ def test_texts_of_nothing_and_a_lone_one_are_trained_on(rows: NDArray[np.float64
     (theta,) = model.train([task], Optimizer("adam", 0.1, 2))
     assert np.isfinite(theta).all()
     assert (theta[-1] != start[-1]).all()
+
+
+def text_tasks(model: Any) -> list[Task]:
+    """Hospitals of many sizes, texts of many lengths, one and two epochs, some with terms of their own."""
+    tasks = []
+    for h, (n, most) in enumerate(((9, 6), (1, 6), (0, 6), (16, 2), (8, 6), (33, 4), (7, 1), (20, 6), (12, 5))):
+        draws = np.random.default_rng(h)
+        X = draws.integers(2, 30, (n, 6)).astype(np.float32)
+        X[np.arange(6) >= draws.integers(0, most + 1, n)[:, None]] = 0
+        start = model.initial(draws).astype(np.float32)
+        tasks.append(
+            Task(
+                X,
+                draws.integers(0, 3, n),
+                start,
+                [(0.1, start)] if h % 2 else [],
+                1 + h % 2,
+                0.05 * (1 + h % 3),
+                lambda epoch, h=h: stream(1, "batch", h, epoch),  # type: ignore[misc]
+                frozen=np.arange(len(start)) % 3 == 0 if h == 4 else None,
+                weights=draws.random(n) if h == 5 else None,
+            )
+        )
+    return tasks
+
+
+@pytest.mark.parametrize("batch_size", [0, 4, 8])
+@pytest.mark.parametrize("optimizer", ["sgd", "momentum", "adam"])
+def test_hospitals_that_train_side_by_side_change_no_bit(
+    monkeypatch: pytest.MonkeyPatch, optimizer: str, batch_size: int
+) -> None:
+    model = build_model("text_lstm", 6, 3, options=TEXT)
+    terms, tasks = Optimizer(optimizer, 0.1, batch_size), text_tasks(model)
+    broken = replace(tasks[3], learning_rate=1e30)
+    expected = [model.train([task], terms)[0].tobytes() for task in tasks]
+    shared: list[int] = []
+
+    def joint(several: list[Gates]) -> list[Tensor]:
+        shared.append(len(several))
+        return recurrences(several)
+
+    monkeypatch.setattr(TextLstm, "joint", staticmethod(joint))
+    for limit in (1, 2, 7, 30):
+        monkeypatch.setattr(generic, "TOGETHER", limit)
+        shared.clear()
+        with np.errstate(all="ignore"):
+            whole = model.train([*tasks, broken], terms)
+            backwards = model.train([broken, *tasks[::-1]], terms)[:0:-1]
+            parts = [*model.train(tasks[:2], terms), *model.train(tasks[2:], terms)]
+        for thetas in (whole[:-1], backwards, parts):
+            assert [theta.tobytes() for theta in thetas] == expected
+        assert max(shared) == min(limit, 9)  # of the ten one has no rows
+
+
+def test_moments_go_on_where_hospitals_train_side_by_side() -> None:
+    model = build_model("text_lstm", 6, 3, options=TEXT)
+    results = []
+    for together in (True, False):
+        tasks = [replace(task, moments=Moments()) for task in text_tasks(model)]
+        for _ in range(2):
+            if together:
+                thetas = model.train(tasks, Optimizer("adam", 0.1, 4))
+            else:
+                thetas = np.concatenate([model.train([task], Optimizer("adam", 0.1, 4)) for task in tasks])
+            tasks = [replace(task, start=theta) for task, theta in zip(tasks, thetas, strict=True)]
+        results.append(
+            [
+                (t.start.tobytes(), t.moments and t.moments.steps, t.moments and (t.moments.first, t.moments.second))
+                for t in tasks
+            ]
+        )
+    for (a, steps, first), (b, others, second) in zip(*results, strict=True):
+        assert (a, steps) == (b, others)
+        np.testing.assert_array_equal(first, second)
+
+
+def test_one_who_cannot_train_leaves_the_others_as_they_are() -> None:
+    model = build_model("text_lstm", 6, 3, options=TEXT)
+    tasks, terms = text_tasks(model), Optimizer("adam", 0.1, 4)
+    expected, state = model.train(tasks, terms).tobytes(), torch.get_rng_state()
+    with pytest.raises(ValueError, match="not an id below"):
+        model.train([tasks[0], replace(tasks[3], X=tasks[3].X + 30), tasks[1]], terms)
+    assert torch.equal(torch.get_rng_state(), state)
+    assert model.train(tasks, terms).tobytes() == expected
 
 
 @pytest.mark.parametrize("optimizer", ["sgd", "momentum", "adam"])

@@ -6,16 +6,19 @@ zero and stays it. All hospitals have the same vocabulary, the data's.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from torch import Tensor, nn
 
 from raysim.training.base import whole
 from raysim.training.networks.dropout import Dropout, mask
-from raysim.training.networks.recurrent import recurrence
+from raysim.training.networks.joint import JointModule
+from raysim.training.networks.recurrent import Gates, recurrences
 
 UNITS, INPUT_DROP, RECURRENT_DROP = 10, 0.2, 0.2
 
 
-class TextLstm(nn.Module):
+class TextLstm(JointModule):
     """The Sent140 network of Clust-PSI-PFL: embedding, dropout .5, an LSTM of 10 units (dropout .2, recurrent .2).
 
     The classifier sees the state after the last token. Padding is skipped, wherever it stands; a row of nothing else
@@ -32,8 +35,8 @@ class TextLstm(nn.Module):
         self.recurrent = nn.Linear(UNITS, 4 * UNITS, bias=False)
         self.head = nn.Linear(UNITS, n_outputs)
 
-    def forward(self, x: Tensor) -> Tensor:
-        """Logits ``[n, n_outputs]`` of rows ``[n, L]``."""
+    def before(self, x: Tensor) -> Gates:
+        """What the tokens of rows ``[n, L]`` bring to the recurrence."""
         ids = token_ids(x, self.embedding.num_embeddings)
         # Padding in front, tokens in their order behind it, and no more steps than the longest row has tokens.
         present, order = (ids > 0).sort(dim=1, stable=True)
@@ -46,7 +49,15 @@ class TextLstm(nn.Module):
             embedded = embedded * mask(embedded.new_empty(embedded.shape[1:]), INPUT_DROP)
             recurrent = mask(embedded.new_empty(len(x), UNITS), RECURRENT_DROP)
         weight = self.recurrent.weight  # of its precision the gates are, whatever the products before them are in
-        state: Tensor = recurrence(self.inputs(embedded).to(weight.dtype), weight, recurrent, begun)
+        return Gates(self.inputs(embedded).to(weight.dtype), weight, recurrent, begun)
+
+    @staticmethod
+    def joint(several: Sequence[Gates]) -> list[Tensor]:
+        """See :func:`recurrences`."""
+        return recurrences(several)
+
+    def after(self, state: Tensor) -> Tensor:
+        """Logits ``[n, n_outputs]``."""
         logits: Tensor = self.head(state)
         return logits
 

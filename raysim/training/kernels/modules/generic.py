@@ -1,5 +1,7 @@
 """Local training of any ``torch.nn.Module``: an autograd loop on a CPU, ``vmap`` over hospitals on a GPU.
 
+The steps of the loop are in :mod:`raysim.training.kernels.modules.visit`.
+
 The loop is also what the hand-written kernels are compared with, so it uses autograd and ``torch.optim`` as anyone
 would; only the optimisers are torch's fused ones.
 
@@ -22,33 +24,30 @@ A module whose features are all numbers of entries of one of its parameters may 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import nullcontext
 from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor, nn
+from torch import nn
 
-from raysim.training.base import Layout, Model, Optimizer, Task, Vector
+from raysim.training.base import Model, Optimizer, Task, Vector
 from raysim.training.kernels.clipped import Patients
-from raysim.training.kernels.descent import rows_per_batch
-from raysim.training.kernels.modules.batch_norms import running
 from raysim.training.kernels.modules.by_row import RowGradients, descend
 from raysim.training.kernels.modules.checks import check_autocast
-from raysim.training.kernels.modules.contrast import Contrasting
 from raysim.training.kernels.modules.exported import Margins, margins
 from raysim.training.kernels.modules.flat import FlatModule
-from raysim.training.kernels.modules.lookup import condense
-from raysim.training.kernels.modules.losses import TORCH_LOSSES
-from raysim.training.kernels.modules.optimizers import make_solver
-from raysim.training.kernels.modules.pulls import Pulls
+from raysim.training.kernels.modules.visit import Visit, play
 from raysim.training.kernels.modules.vmapped import Vmapped
 from raysim.training.losses import LOG_LOSS, choose, row_losses
 from raysim.training.networks.dense import by_numpy
+from raysim.training.networks.joint import JointModule
 
 EVALUATED = 1024
 """Rows that are evaluated at once: a network's activations may take a hundred times as much memory as its rows."""
+
+TOGETHER = 6
+"""Hospitals that take the steps of a :class:`JointModule` side by side: more save little, and each takes memory."""
 
 
 def bind_module(
@@ -90,10 +89,9 @@ class ModuleModel:
     """
 
     def __init__(self, flat: FlatModule, loss: str = LOG_LOSS, halves: bool = False) -> None:
-        self._flat, self._loss, self._halves = flat, loss, halves
+        self._flat, self._flats, self._loss, self._halves = flat, [flat], loss, halves
         self.layout, self.module = self._flat.layout, self._flat.module
         self._on_cpu = flat.device.type == "cpu"
-        self._gpus = [] if self._on_cpu else [flat.device]
         self.batches = not (self.layout.buffers or self._flat.constant or self._flat.draws or self._flat.lookup)
 
     def initial(self, rng: np.random.Generator) -> NDArray[np.float64]:
@@ -120,22 +118,28 @@ class ModuleModel:
         return row_losses(self._loss, outputs, y)
 
     def train(self, tasks: Sequence[Task], optimizer: Optimizer) -> NDArray[Any]:
-        """LocalSGD for each task in turn, ``[len(tasks), P]``."""
+        """LocalSGD for each task, ``[len(tasks), P]``."""
         thetas = np.empty((len(tasks), self.layout.size), self._flat.dtype)
+        visits = []
         for task, theta in zip(tasks, thetas, strict=True):
             theta[:] = task.start
-            if not task.works:
-                continue
-            if task.private is not None:
+            if task.works and task.private is not None:
                 with np.errstate(all="ignore"):
                     descend(self, self.layout, task, optimizer, theta)
-            else:
-                small = condense(task, self.layout, self._flat.lookup, optimizer) if self._flat.lookup else None
-                if small is None:
-                    theta[:] = self._visit(task, optimizer, self.layout)
-                else:
-                    theta[small.index] = self._visit(small.task, optimizer, small.layout)
+            elif task.works:
+                visits.append((task, theta))
+        if visits:
+            flats = self._copies(len(visits))
+            aside = len(flats) > 1
+            play(visits, flats, lambda flat, task: Visit(flat, task, optimizer, self._loss, self._halves, aside))
         return thetas
+
+    def _copies(self, wanted: int) -> list[FlatModule]:
+        """The module and copies of it, for as many hospitals as train side by side."""
+        together = min(wanted, TOGETHER) if self._on_cpu and isinstance(self.module, JointModule) else 1
+        while len(self._flats) < together:
+            self._flats.append(self._flat.twin())
+        return self._flats[:together]
 
     @property
     def unclippable(self) -> str | None:
@@ -163,82 +167,3 @@ class ModuleModel:
             self._flat.send(theta), self._flat.send(X), labels, counts, patient, clip
         )
         return total.astype(theta.dtype)
-
-    def _visit(self, task: Task, optimizer: Optimizer, layout: Layout) -> NDArray[Any]:
-        """LocalSGD, ``[P]`` in the terms of ``layout``."""
-        theta = self._flat.send(task.start)
-        with (
-            torch.random.fork_rng(devices=self._gpus, enabled=self._flat.draws),
-            self._contrasting(task) or nullcontext() as contrast,
-            by_numpy(self.module, self._on_cpu),
-        ):
-            self._descend(task, optimizer, layout, theta, contrast)
-        result: NDArray[Any] = theta.cpu().numpy()
-        return result
-
-    def _contrasting(self, task: Task) -> Contrasting | None:
-        term = task.contrast
-        if term is None:
-            return None
-        previous, received = (
-            self._flat.views(vector) | self._flat.constant for vector in (term.previous, term.received)
-        )
-        return Contrasting(self.module, term.weight, term.temperature, previous, received)
-
-    def _descend(
-        self, task: Task, optimizer: Optimizer, layout: Layout, theta: Tensor, contrast: Contrasting | None
-    ) -> None:
-        """LocalSGD on ``theta [P]``, in place: the module's parameters and buffers are views of it for the while."""
-        self._flat.become(layout.split(theta))
-        self.module.train()
-        parameters = self._flat.parameters
-        pulls = Pulls(task, optimizer, parameters, layout)
-        held = None if task.frozen is None else self._flat.indices(np.flatnonzero(task.frozen))
-        kept = None if held is None else theta[held]
-        solver = make_solver(optimizer.name, parameters, task.learning_rate)
-        if task.moments is not None:
-            solver.resume(layout, task.moments)
-        row_loss, n = TORCH_LOSSES[self._loss], len(task.y)
-        size = rows_per_batch(optimizer.batch_size, n)
-        for epoch in range(task.epochs):
-            X, y, weights = self._ordered(task, epoch, size)
-            for low in range(0, n, size):
-                for parameter in parameters:
-                    parameter.grad = None
-                with (
-                    running(self._flat.normed) if min(size, n - low) == 1 else nullcontext(),
-                    torch.autocast("cpu", torch.bfloat16) if self._halves else nullcontext(),
-                ):
-                    outputs = self.module(X[low : low + size])
-                losses = row_loss(outputs.to(self._flat.torch_dtype), y[low : low + size])
-                loss = (losses if weights is None else losses * weights[low : low + size]).mean()
-                if contrast is not None:
-                    loss = loss + contrast.term(X[low : low + size])
-                torch.autograd.backward(loss)
-                pulls.add_gradient()
-                solver.step()
-                if held is not None and kept is not None:
-                    theta[held] = kept
-        if task.moments is not None:
-            solver.leave(layout, task.moments)
-
-    def _ordered(self, task: Task, epoch: int, size: int) -> tuple[Tensor, Tensor, Tensor | None]:
-        """The task's rows, labels and rows' weights in the order of an epoch; seeds what the epoch draws.
-
-        Its batches have ``size`` rows.
-        """
-        X, y, weights = task.X, task.y, task.weights
-        if size < len(y) or self._flat.draws:
-            rng = task.batches(epoch)
-            if size < len(y):
-                order = rng.permutation(len(y))
-                X, y, weights = X[order], y[order], None if weights is None else weights[order]
-            if self._flat.draws:
-                self._seed(int(rng.integers(2**63 - 1)))
-        labels = self._flat.indices(y) if self._loss == LOG_LOSS else self._flat.send(y)
-        return self._flat.send(X), labels, None if weights is None else self._flat.send(weights)
-
-    def _seed(self, seed: int) -> None:
-        """Seed what the module draws from. ``torch.manual_seed`` takes 2 ms where there is no GPU."""
-        seeded = torch.default_generator.manual_seed if self._on_cpu else torch.manual_seed
-        seeded(seed)

@@ -1,0 +1,214 @@
+"""A hospital's visit in the autograd loop, step by step, so that several may take theirs side by side."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, nullcontext
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from raysim.training.base import Optimizer, Task, Vector
+from raysim.training.kernels.descent import rows_per_batch
+from raysim.training.kernels.modules.batch_norms import running
+from raysim.training.kernels.modules.contrast import Contrasting
+from raysim.training.kernels.modules.flat import FlatModule
+from raysim.training.kernels.modules.lookup import condense
+from raysim.training.kernels.modules.losses import TORCH_LOSSES
+from raysim.training.kernels.modules.optimizers import make_solver
+from raysim.training.kernels.modules.pulls import Pulls
+from raysim.training.losses import LOG_LOSS
+from raysim.training.networks.dense import by_numpy
+from raysim.training.networks.joint import JointModule
+
+
+class Batch(NamedTuple):
+    """What a step is taken on."""
+
+    X: Tensor
+    """Its rows ``[b, F]``."""
+    y: Tensor
+    """Their labels ``[b]``."""
+    weights: Tensor | None
+    """Of the rows ``[b]``; None: all count alike."""
+
+
+Begin = Callable[[FlatModule, Task], "Visit"]
+
+
+class Visit:
+    """LocalSGD of ``task`` with the module of ``flat``, which is the visit's until it is closed.
+
+    ``loss``: one of ``raysim.training.losses``. ``halves``: whether products are taken in bfloat16. With ``aside``
+    others may draw random numbers from torch's generator between its steps; that is for CPUs.
+    """
+
+    def __init__(
+        self, flat: FlatModule, task: Task, optimizer: Optimizer, loss: str, halves: bool, aside: bool
+    ) -> None:
+        small = condense(task, flat.layout, flat.lookup, optimizer) if flat.lookup else None
+        self._index = None if small is None else small.index
+        self._task, self._layout = (task, flat.layout) if small is None else (small.task, small.layout)
+        self.flat, self._loss, self._halves, self._aside = flat, loss, halves, aside and flat.draws
+        self._size = rows_per_batch(optimizer.batch_size, len(task.y))
+        self._theta = flat.send(self._task.start)
+        self._contrast = self._contrasting()
+        flat.become(self._layout.split(self._theta))  # parameters and buffers are views of theta for the while
+        flat.module.train()
+        self._pulls = Pulls(self._task, optimizer, flat.parameters, self._layout)
+        frozen = self._task.frozen
+        self._held = None if frozen is None else flat.indices(np.flatnonzero(frozen))
+        self._kept = None if self._held is None else self._theta[self._held]
+        self._solver = make_solver(optimizer.name, flat.parameters, task.learning_rate)
+        if task.moments is not None:
+            self._solver.resume(self._layout, task.moments)
+        self._drawn: Tensor | None = None  # where torch's generator stood after the latest draw of its own
+        self._batches = self._in_order()
+        self._open = ExitStack()
+        self._open.enter_context(by_numpy(flat.module, flat.device.type == "cpu"))
+        if self._contrast is not None:
+            self._open.enter_context(self._contrast)
+
+    def close(self) -> None:
+        """Leave the module to others."""
+        self._open.close()
+
+    def advance(self) -> Batch | None:
+        """The next step's batch, for which there are no gradients yet; None at the end."""
+        with self._drawing():
+            batch = next(self._batches, None)
+        for parameter in self.flat.parameters:
+            parameter.grad = None
+        return batch
+
+    @contextmanager
+    def forward(self, rows: int) -> Iterator[None]:
+        """The module may be called for the while, on the visit's batch of so many rows."""
+        with (
+            self._drawing(),
+            running(self.flat.normed) if rows == 1 else nullcontext(),
+            torch.autocast("cpu", torch.bfloat16) if self._halves else nullcontext(),
+        ):
+            yield
+
+    def objective(self, batch: Batch, outputs: Tensor) -> Tensor:
+        """What the step descends on, of the module's ``outputs [b, C]``, without the pulls."""
+        losses = TORCH_LOSSES[self._loss](outputs.to(self.flat.torch_dtype), batch.y)
+        loss = (losses if batch.weights is None else losses * batch.weights).mean()
+        return loss if self._contrast is None else loss + self._contrast.term(batch.X)
+
+    def step(self) -> None:
+        """Move the parameters, by the gradients that they have and by the pulls."""
+        self._pulls.add_gradient()
+        self._solver.step()
+        if self._held is not None and self._kept is not None:
+            self._theta[self._held] = self._kept
+
+    def finish(self, into: Vector) -> None:
+        """Leave the optimiser's moments to the task, and to ``into [P]``, its start, the parameters that moved."""
+        if self._task.moments is not None:
+            self._solver.leave(self._layout, self._task.moments)
+        into[slice(None) if self._index is None else self._index] = self._theta.cpu().numpy()
+
+    def _in_order(self) -> Iterator[Batch]:
+        """The batches of all epochs; seeds what an epoch draws as it begins."""
+        task, n, size = self._task, len(self._task.y), self._size
+        for epoch in range(task.epochs):
+            X, y, weights = task.X, task.y, task.weights
+            if size < n or self.flat.draws:
+                rng = task.batches(epoch)
+                if size < n:
+                    order = rng.permutation(n)
+                    X, y, weights = X[order], y[order], None if weights is None else weights[order]
+                if self.flat.draws:
+                    self._seed(int(rng.integers(2**63 - 1)))
+            rows = self.flat.send(X)
+            labels = self.flat.indices(y) if self._loss == LOG_LOSS else self.flat.send(y)
+            factors = None if weights is None else self.flat.send(weights)
+            for low in range(0, n, size):
+                part = slice(low, low + size)
+                yield Batch(rows[part], labels[part], None if factors is None else factors[part])
+
+    def _seed(self, seed: int) -> None:
+        """Seed what the module draws from. ``torch.manual_seed`` takes 2 ms where there is no GPU."""
+        seeded = torch.default_generator.manual_seed if self.flat.device.type == "cpu" else torch.manual_seed
+        seeded(seed)
+
+    @contextmanager
+    def _drawing(self) -> Iterator[None]:
+        """Torch's generator goes on for the while from where the visit left it."""
+        if self._aside and self._drawn is not None:
+            torch.default_generator.set_state(self._drawn)
+        yield
+        if self._aside:
+            self._drawn = torch.default_generator.get_state()
+
+    def _contrasting(self) -> Contrasting | None:
+        term, flat = self._task.contrast, self.flat
+        if term is None:
+            return None
+        previous, received = (flat.views(vector) | flat.constant for vector in (term.previous, term.received))
+        return Contrasting(flat.module, term.weight, term.temperature, previous, received)
+
+
+def play(tasks: Iterable[tuple[Task, Vector]], flats: Sequence[FlatModule], begin: Begin) -> None:
+    """Train each task, as many side by side as there are ``flats``, which are copies of one module.
+
+    The vector beside a task is its start ``[P]`` and becomes what was trained of it. ``begin(flat, task)`` makes its
+    visit. Several flats are for a :class:`JointModule`; no bit depends on who else is in progress.
+    """
+    waiting, free = iter(tasks), list(flats)
+    active: dict[Visit, Vector] = {}
+    gpus = [flat.device for flat in flats[:1] if flat.device.type != "cpu"]
+    with torch.random.fork_rng(devices=gpus, enabled=flats[0].draws):
+        try:
+            while True:
+                while free and (entry := next(waiting, None)) is not None:
+                    task, into = entry
+                    active[begin(free[-1], task)] = into
+                    free.pop()
+                if not active:
+                    return
+                batches: dict[Visit, Batch] = {}
+                for visit, into in list(active.items()):
+                    batch = visit.advance()
+                    if batch is None:
+                        visit.finish(into)
+                        visit.close()
+                        free.append(visit.flat)
+                        del active[visit]
+                    else:
+                        batches[visit] = batch
+                _step(batches)
+        finally:
+            for visit in active:
+                visit.close()
+
+
+def _step(batches: Mapping[Visit, Batch]) -> None:
+    if not batches:
+        return
+    outputs = _outputs(batches)
+    losses = [visit.objective(batch, z) for (visit, batch), z in zip(batches.items(), outputs, strict=True)]
+    torch.autograd.backward(losses)
+    for visit in batches:
+        visit.step()
+
+
+def _outputs(batches: Mapping[Visit, Batch]) -> list[Tensor]:
+    """Of each visit's module, ``[b, C]``."""
+
+    def call(part: Callable[[Tensor], Any], visit: Visit, x: Tensor) -> Any:
+        with visit.forward(len(x)):
+            return part(x)
+
+    modules = [visit.flat.module for visit in batches]
+    first, given = modules[0], [(visit, batch.X) for visit, batch in batches.items()]
+    if not isinstance(first, JointModule):
+        return [call(module, *of) for module, of in zip(modules, given, strict=True)]
+    joint = [module for module in modules if isinstance(module, JointModule)]
+    brought = [call(module.before, *of) for module, of in zip(joint, given, strict=True)]
+    states = first.joint(brought)
+    return [call(module.after, visit, state) for module, visit, state in zip(joint, batches, states, strict=True)]
