@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import astuple
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -23,7 +24,7 @@ from raysim.statistics.clinical.calibration import (
     from_histogram,
     raw,
 )
-from raysim.statistics.clinical.calibration_spread import calibration_chance, calibration_spread
+from raysim.statistics.clinical.calibration_spread import _middles, calibration_chance, calibration_spread
 from raysim.statistics.clinical.thresholds import Counts, count, decision, net_benefit, threshold_at_specificity
 from raysim.statistics.meta_analysis.spread import hartung_knapp, paule_mandel
 
@@ -377,3 +378,12 @@ def test_groups_are_as_their_rows():
 def test_rows_that_do_not_fit():
     with pytest.raises(ValueError, match="probabilities"):
         raw([0.1, 0.2], [1])
+
+
+def test_spread_intercepts_lie_where_they_expect_as_many_events():
+    """Of rows whose logit is 1, in bins a 32nd wide; against 10,000 quantiles of normal intercepts."""
+    taus = [0.0, 1.0, 2.0]
+    middles = _middles(SimpleNamespace(logit=np.ones(5), counts=np.ones(5)), taus)
+    z = ndtri((np.arange(10_000) + 0.5) / 10_000)
+    expected = [expit(1 + middle + tau * z).mean() for middle, tau in zip(middles, taus, strict=True)]
+    assert expected == pytest.approx([expit(1.0)] * 3, abs=2e-3)

@@ -112,3 +112,13 @@ def test_other_processes_look_in_the_folders_that_are_there(here: Path):
     assert importing.search_path()[-1] == str(here.parent / "there")
     assert str(here) not in importing.search_path()
     assert importing.by_path("module_there.value") == 7
+
+
+def test_an_exit_of_a_module_is_told_and_one_that_is_meant_for_the_process_goes_on(here: Path):
+    (here / "module_leaving.py").write_text("raise SystemExit(3)\n")
+    (here / "module_ended.py").write_text("error = SystemExit(4)\nerror.told = True\nraise error\n")
+    with pytest.raises(ValueError, match=r"module 'module_leaving' called sys.exit\(3\)"):
+        importing.by_path("module_leaving.value")
+    with pytest.raises(SystemExit) as ended:
+        importing.by_path("module_ended.value")
+    assert ended.value.code == 4

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,7 @@ from raysim.core.streams import Streams, stream
 from raysim.training.base import ContrastTerm, Moments, Optimizer, Task
 from raysim.training.canaries import CanaryModel
 from raysim.training.kernels.batches import of_private
+from raysim.training.kernels.descent import noise_of
 from raysim.training.kernels.modules.by_row import chunks, descend
 from raysim.training.kernels.modules.flat import FlatModule
 from raysim.training.kernels.modules.generic import ModuleModel
@@ -302,3 +304,11 @@ def test_rows_turned_by_their_labels_give_the_bits_of_rows_as_they_are(precision
     assert (first == second).all()
     assert (after == alone).all()
     assert (first != turned.start.astype(precision)).all()
+
+
+def test_a_step_s_noise_is_the_multiplier_of_clips_over_the_divisor():
+    target = np.array([1.0, 2.0, 3.0])
+    private = SimpleNamespace(multiplier=0.5, clip=3.0, divisor=4.0, noise=lambda step, size: step * np.arange(3.0))
+    add = noise_of(private, SimpleNamespace(target=target, scale=-0.25))
+    add(2)
+    assert target.tolist() == [1.0, 2.0 - 0.25 / 4 * 0.5 * 3 * 2, 3.0 - 0.25 / 4 * 0.5 * 3 * 4]

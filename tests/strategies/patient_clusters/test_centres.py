@@ -5,12 +5,14 @@ from __future__ import annotations
 from contextlib import nullcontext
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import multivariate_normal
 from sklearn.cluster import kmeans_plusplus
 
 from raysim.strategies.base import own_state
+from raysim.strategies.patient_clusters import kfed
 from raysim.strategies.patient_clusters.cbfl import Cbfl
 from raysim.strategies.patient_clusters.cluster_models import (
     PatientState,
@@ -163,3 +165,30 @@ def test_patients_of_an_untrained_cluster_go_to_the_next_most_likely():
     assert likely.assign(X, observed, 0).tolist() == np.stack(densities).argmax(axis=0).tolist()
     left = likely.only(np.array([1, 2]))
     assert left.assign(X, observed, 0).tolist() == np.stack(densities[1:]).argmax(axis=0).tolist()
+
+
+def begun(monkeypatch: pytest.MonkeyPatch) -> list[list[float]]:
+    """Where Lloyd's iterations start from now on, of one column, call by call."""
+    starts: list[list[float]] = []
+
+    def noted(rows: np.ndarray, start: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        starts.append(start[:, 0].tolist())
+        return np.zeros(len(rows), np.int64), start
+
+    monkeypatch.setattr(kfed, "lloyd", noted)
+    return starts
+
+
+def test_kfed_starts_from_means_of_rows_three_times_nearer_to_a_seed_than_to_each_other_one(monkeypatch):
+    """Seeds 0, 12, 40: of 0, 2, 3 and 4, 3 is just three times nearer to 0 than to 12, and 4 is not."""
+    starts = begun(monkeypatch)
+    monkeypatch.setattr("sklearn.cluster.kmeans_plusplus", lambda rows, k, random_state: (rows[[0, 5, 6]], [0, 5, 6]))
+    local_centres(np.array([[0.0], [1.0], [2.0], [3.0], [4.0], [12.0], [40.0]]), 3, np.random.default_rng(0))
+    assert starts == [[1.5, 12.0, 40.0]]
+
+
+def test_kfed_s_server_starts_from_different_centres(monkeypatch):
+    """A hospital of few patients sends them as they are, two of them alike."""
+    starts = begun(monkeypatch)
+    server_centres([np.array([[0.0], [0.0], [5.0]]), np.array([[9.0]])], 3)
+    assert starts == [[0.0, 5.0, 9.0]]
