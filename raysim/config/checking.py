@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
-from typing import Any, TypeVar, get_args
+from typing import Any, TypeVar, get_args, get_type_hints
 
 from pydantic import TypeAdapter, ValidationError
 
@@ -32,6 +32,12 @@ def validated(kind: type[T], value: Any, where: str, beside: Sequence[str] = ())
 def adapter(kind: Any) -> TypeAdapter[Any]:
     """What checks values of a ``kind``, and writes them; made once."""
     return TypeAdapter(kind)
+
+
+@cache
+def hints(kind: Any) -> Mapping[str, Any]:
+    """The types of the fields of a plug-in by name; found once. Raises ``NameError`` where one is not known."""
+    return get_type_hints(kind)
 
 
 def _truth_as_number(given: Any, checked: Any, path: str) -> str | None:

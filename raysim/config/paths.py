@@ -9,8 +9,9 @@ from __future__ import annotations
 import os
 from collections.abc import Collection, Mapping
 from pathlib import Path
-from typing import Any, get_args, get_type_hints
+from typing import Any, get_args
 
+from raysim.config.checking import hints
 from raysim.core import registry
 from raysim.core.defaults import table
 from raysim.core.errors import ConfigError
@@ -38,10 +39,10 @@ def anchored(tree: Mapping[str, Any], folder: Path) -> dict[str, Any]:
 def path_keys(source: Any) -> tuple[str, ...]:
     """The keys of a data source that name files or folders: ``path``, and others that its class says are paths."""
     try:
-        hints = get_type_hints(registry.load("sources", str(source), "data.source"))
+        types = hints(registry.load("sources", str(source), "data.source"))
     except (ConfigError, NameError, TypeError):  # said where the source is made
-        hints = {}
-    return ("path", *(key for key, hint in hints.items() if key != "path" and Path in (hint, *get_args(hint))))
+        types = {}
+    return ("path", *(key for key, hint in types.items() if key != "path" and Path in (hint, *get_args(hint))))
 
 
 def shown(path: Path) -> str:

@@ -6,12 +6,12 @@ import dataclasses
 import inspect
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, get_type_hints
+from typing import TYPE_CHECKING, Any
 
 from pydantic import BaseModel
 from pydantic_core import PydanticSerializationError, to_jsonable_python
 
-from raysim.config.checking import validated
+from raysim.config.checking import hints, validated
 from raysim.config.paths import anchored, shown
 from raysim.config.schema import Config
 from raysim.config.sections.plugin_sections import DataSection, ModelSection, PlugIn, SelectionSection, StrategySection
@@ -204,14 +204,14 @@ def label(section: StrategySection) -> str:
 
 
 def _refuse_unknown(cls: Any, options: Mapping[str, Any], where: str, beside: Sequence[str] = ()) -> None:
-    hints = get_type_hints(cls)
+    types = hints(cls)
     fields = {field.name for field in dataclasses.fields(cls)}
     for key, value in options.items():
         if key not in fields:
             remedy = nearest(key, [*fields, *beside]) if fields or beside else "it takes none"
             raise ConfigError(f"{where}.{key}: unknown key; {remedy}")
-        if dataclasses.is_dataclass(hints[key]) and isinstance(value, Mapping):
-            _refuse_unknown(hints[key], value, f"{where}.{key}")
+        if dataclasses.is_dataclass(types[key]) and isinstance(value, Mapping):
+            _refuse_unknown(types[key], value, f"{where}.{key}")
 
 
 def origin(source: str) -> str:

@@ -158,14 +158,15 @@ def threads(count: int) -> Iterator[None]:
 
     These have afterwards as many as they would have had.
     """
-    from threadpoolctl import ThreadpoolController, threadpool_limits
+    from threadpoolctl import ThreadpoolController
 
     usual = _usual_threads()
-    loaded = {library.filepath for library in ThreadpoolController().lib_controllers}
+    libraries = ThreadpoolController()
+    loaded = {library.filepath for library in libraries.lib_controllers}
     had_torch = "torch" in sys.modules
     variables = {f"{library}_NUM_THREADS": str(count) for library in _LIBRARIES}
     try:
-        with environment(variables), threadpool_limits(count):
+        with environment(variables), libraries.limit(limits=count):
             yield
     finally:
         for library in ThreadpoolController().lib_controllers:

@@ -7,7 +7,7 @@ Names come from the entry-point groups ``raysim.strategies``, ``raysim.selection
 from __future__ import annotations
 
 import re
-from functools import cache
+from functools import cache, lru_cache
 from importlib.metadata import EntryPoint
 from typing import Any
 
@@ -58,5 +58,6 @@ def name_of(kind: str, cls: type) -> str | None:
     return None
 
 
+@lru_cache(maxsize=1024)
 def _plain(name: str) -> str:
     return re.sub(r"[-_ ]", "", name.lower())

@@ -16,6 +16,7 @@ import numpy as np
 
 from raysim.strategies.base import Floats, HospitalRows, Ids
 from raysim.strategies.patient_clusters.continuous import chosen
+from raysim.strategies.shared.one_thread import one_thread
 from raysim.strategies.shared.silhouette import best_labels
 
 REGULARISATION, STARTS, ITERATIONS = 1e-6, 5, 100
@@ -97,7 +98,6 @@ def fitted(rows: Floats, components: int, seed: int) -> tuple[Mixture, Ids] | No
     """A mixture of ``rows [n, d]`` with the hard label of each row, or None where none can be fitted."""
     from sklearn.exceptions import ConvergenceWarning  # a second to import, and only few strategies need it
     from sklearn.mixture import GaussianMixture
-    from threadpoolctl import threadpool_limits
 
     n, d = rows.shape
     for shape in ("full", "diag") if n / components >= d + 1 else ("diag",):
@@ -110,7 +110,7 @@ def fitted(rows: Floats, components: int, seed: int) -> tuple[Mixture, Ids] | No
             random_state=seed,
         )
         # One thread: sums then do not depend on how many cores the hospital's process has.
-        with threadpool_limits(1), warnings.catch_warnings():
+        with one_thread(), warnings.catch_warnings():
             warnings.simplefilter("ignore", ConvergenceWarning)
             try:
                 labels = model.fit_predict(rows)

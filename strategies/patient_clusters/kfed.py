@@ -35,6 +35,7 @@ from raysim.strategies.patient_clusters.cluster_models import (
     patient_state,
 )
 from raysim.strategies.patient_clusters.continuous import Features, ask_columns, check_features, chosen
+from raysim.strategies.shared.one_thread import one_thread
 from raysim.strategies.shared.silhouette import best_labels
 
 ITERATIONS = 300
@@ -144,10 +145,9 @@ def lloyd(rows: Floats, start: Floats) -> tuple[Ids, Floats]:
     """Labels ``[n]`` and centres ``[k, d]`` of Lloyd's iterations over ``rows [n, d]`` from ``start [k, d]``."""
     from sklearn.cluster import KMeans
     from sklearn.exceptions import ConvergenceWarning
-    from threadpoolctl import threadpool_limits
 
     # One thread: sums then do not depend on the number of cores. The warning is of centres that start alike.
-    with threadpool_limits(1), warnings.catch_warnings():
+    with one_thread(), warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
         fitted = KMeans(len(start), init=start, n_init=1, max_iter=ITERATIONS, tol=0.0).fit(rows)
     return fitted.labels_.astype(np.int64), fitted.cluster_centers_

@@ -25,6 +25,7 @@ from raysim.strategies.base import (
     Upload,
     at_least,
 )
+from raysim.strategies.shared.one_thread import one_thread
 from raysim.strategies.shared.signatures import Block, Signature, signature_matrix
 
 CLUSTERS = 5
@@ -127,11 +128,10 @@ _fitted: dict[tuple[bytes, tuple[int, ...], str, int, int], Ids] = {}
 
 def _fit(rows: Floats, clusters: int, seed: int) -> Ids:
     from sklearn.cluster import KMeans  # a second to import, and only clustered strategies need it
-    from threadpoolctl import threadpool_limits
 
     clusters = min(clusters, len(np.unique(rows, axis=0)))
     # One thread: sums then do not depend on the number of cores, and few hospitals are done sooner.
-    with threadpool_limits(1, user_api="openmp"):
+    with one_thread("openmp"):
         fitted = KMeans(clusters, init="k-means++", n_init=10, max_iter=300, tol=1e-4, random_state=seed).fit(rows)
     return by_smallest_member(fitted.labels_)
 

@@ -108,6 +108,7 @@ TESTS: dict[str, tuple[str, ...]] = {
         *NOISY,
     ),
     "strategies/shared/encoders.py": ("strategies/patient_clusters/test_patient_divisions",),
+    "strategies/shared/one_thread.py": ("strategies/test_one_thread",),
     "strategies/shared/exits.py": ("strategies/test_importing",),
     "strategies/shared/importing.py": ("strategies/test_importing", "config/test_bad_input", "core/test_imports"),
     "strategies/shared/*": (

@@ -21,10 +21,10 @@ from __future__ import annotations
 import time
 
 import numpy as np
-from threadpoolctl import threadpool_limits
 
 from raysim.strategies.base import Floats
 from raysim.strategies.coalitions.solver.cliques import PATTERNS, Cliques, pace, violated_fours, violated_triangles
+from raysim.strategies.shared.one_thread import one_thread
 
 PENALTY = 100.0
 """The penalty ρ of the method, relative to the size of the losses' differences."""
@@ -47,7 +47,7 @@ def spectral_bound(losses: Floats, coalitions: int, cost: float, *, tolerance: f
     no longer rises, or after ``seconds``.
     """
     # One thread: the figures then do not depend on the number of cores, and these matrices are small.
-    with threadpool_limits(1):
+    with one_thread():
         return _ascend(_Relaxation((losses + losses.T) / 2, coalitions), cost, tolerance, seconds)
 
 

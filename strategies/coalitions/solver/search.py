@@ -18,10 +18,14 @@ LEAST = 1e-10
 """What a change must gain, relative to the largest loss, so that rounding makes no endless loop."""
 
 
+PAIRS = ["einsum_path", (0, 1), (0, 1)]
+"""What numpy multiplies first, whatever the sizes; looking for it would take as long as the products."""
+
+
 def coalition_cost(losses: Floats, labels: Ids) -> float:
     """``sum_k c(S_k)`` of ``labels [N]`` under ``losses [N, N]``."""
     member = np.eye(int(labels.max()) + 1)[labels]
-    return float((np.einsum("ik,ij,jk->k", member, losses, member, optimize=True) / member.sum(axis=0)).sum())
+    return float((np.einsum("ik,ij,jk->k", member, losses, member, optimize=PAIRS) / member.sum(axis=0)).sum())
 
 
 def search_coalitions(

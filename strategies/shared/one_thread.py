@@ -1,0 +1,31 @@
+"""One compute thread where sums must not depend on how many cores there are."""
+
+from __future__ import annotations
+
+import sys
+from contextlib import AbstractContextManager
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from threadpoolctl import ThreadpoolController
+
+
+def one_thread(user_api: str | None = None) -> AbstractContextManager[Any]:
+    """At most one thread, for a while, in the compute libraries that are loaded.
+
+    ``user_api``: in those of a kind alone, ``openmp`` or ``blas``.
+    """
+    limited: AbstractContextManager[Any] = _loaded(len(sys.modules)).limit(limits=1, user_api=user_api)
+    return limited
+
+
+@lru_cache(maxsize=1)
+def _loaded(modules: int) -> ThreadpoolController:
+    """The compute libraries that are loaded with so many ``modules``.
+
+    Looking for them takes milliseconds, as long as a small clustering does: it is done anew after an import alone.
+    """
+    from threadpoolctl import ThreadpoolController
+
+    return ThreadpoolController()
