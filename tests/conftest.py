@@ -60,8 +60,9 @@ MLP = ModelSpec("mlp", None, {"hidden": [6]}, "default")
 RAY = contextlib.ExitStack()
 """What ends with the shared Ray."""
 
-WORKERS = tuple(dict.fromkeys([*OF_RUNS, *OF_TRIALS, "sklearn.cluster"]))
-"""What workers of the shared Ray need, which are forks of one process: with what strategies need that cluster."""
+WORKERS = tuple(name for name in dict.fromkeys([*OF_RUNS, *OF_TRIALS, "sklearn.cluster"]) if name != "--")
+"""What workers of the shared Ray need, which are forks of one process: with what strategies need that cluster, and
+what is needed later. There are so many workers that all of it is imported before the first of them."""
 
 
 def shared_ray(group: str) -> list[pytest.MarkDecorator]:
