@@ -356,7 +356,7 @@ def test_looking_up_a_part_equals_training_the_whole(optimizer: str, name: str, 
     else:
         assert small is not None
         assert small.layout.shapes[0] == (len({0, *task.X.ravel()}), 4)
-        assert len(small.index) == small.layout.size < part.layout.size
+        assert len(small.task.start) == small.layout.size < part.layout.size
     how = Optimizer(optimizer, 0.05, 4)
     ends = [model.train([task], how)[0] for model in (part, whole)]
     np.testing.assert_allclose(ends[0], ends[1], atol=1e-12)

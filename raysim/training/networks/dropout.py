@@ -22,4 +22,4 @@ def mask(like: Tensor, rate: float) -> Tensor:
     """Of the shape of ``like``: 0 with probability ``rate``, else ``1 / (1 - rate)``, so that the mean is 1."""
     # numbers of eight bits would be below a rate more or less often than they should
     drawn = torch.float32 if like.dtype == torch.bfloat16 else like.dtype
-    return (torch.rand_like(like, dtype=drawn) >= rate).to(like.dtype).mul_(1.0 / (1.0 - rate))
+    return torch.rand_like(like, dtype=drawn).ge_(rate).to(like.dtype).mul_(1.0 / (1.0 - rate))

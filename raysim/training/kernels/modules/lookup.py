@@ -12,17 +12,52 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from raysim.training.base import Layout, Optimizer, Task
+from raysim.training.base import Layout, Optimizer, Task, Vector
+
+
+@dataclass(frozen=True, eq=False)
+class Entries:
+    """Those of a table ``[V, D]`` that are looked up; the table lies in a vector ``[P]``, other parameters around it.
+
+    Vectors ``[P']`` have these entries in the place of all.
+    """
+
+    table: slice
+    """Where the table lies."""
+    width: int
+    """D."""
+    used: NDArray[np.bool_]
+    """Of the V entries."""
+
+    def take(self, vector: Vector) -> Vector:
+        """The part ``[P']`` of ``vector [P]``."""
+        begin, end = self.table.start, self.table.stop
+        kept: Vector = np.concatenate([vector[:begin], self._rows(vector)[self.used].ravel(), vector[end:]])
+        return kept
+
+    def put(self, part: Vector, into: Vector) -> None:
+        """Write ``part [P']`` where it was taken from, in ``into [P]``."""
+        begin, after = self.table.start, len(part) - (len(into) - self.table.stop)
+        into[:begin] = part[:begin]
+        self._rows(into)[self.used] = part[begin:after].reshape(-1, self.width)
+        into[self.table.stop :] = part[after:]
+
+    def others(self, vector: Vector) -> Vector:
+        """The entries ``[., D]`` of the table in ``vector [P]`` that are not looked up."""
+        unused: Vector = self._rows(vector)[~self.used]
+        return unused
+
+    def _rows(self, vector: Vector) -> Vector:
+        return vector[self.table].reshape(-1, self.width)
 
 
 @dataclass(frozen=True, eq=False)
 class Condensed:
-    """A task on the entries that its rows look up: ``task`` in the terms of ``layout``, whose parameters lie at
-    ``index [P']`` of the whole vector."""
+    """A task on the entries that its rows look up: ``task`` in the terms of ``layout``, whose vectors are ``[P']``."""
 
     task: Task
     layout: Layout
-    index: NDArray[np.int64]
+    entries: Entries
 
 
 def condense(task: Task, layout: Layout, table: str, optimizer: Optimizer) -> Condensed | None:
@@ -44,26 +79,20 @@ def condense(task: Task, layout: Layout, table: str, optimizer: Optimizer) -> Co
         return None
     used = np.zeros(V, np.bool_)
     used[0] = used[numbers] = True
-    entries = np.flatnonzero(used)
     rank = np.cumsum(used, dtype=np.int64) - 1
-    part, size = layout.slices[table], layout.size
-    cells = part.start + (entries[:, None] * D + np.arange(D)).ravel()
-    index = np.concatenate([np.arange(part.start), cells, np.arange(part.stop, size)])
+    entries = Entries(layout.slices[table], D, used)
     pulls = [(weight, towards) for weight, towards in task.pulls if weight != 0]
-    if pulls or task.linear is not None:
-        others = np.ones(size, np.bool_)
-        others[index] = False
-        if any((towards[others] != task.start[others]).any() for _, towards in pulls):
-            return None
-        if task.linear is not None and task.linear[others].any():
-            return None
-    shapes = (*layout.shapes[:place], (len(entries), D), *layout.shapes[place + 1 :])
+    if any((entries.others(towards) != entries.others(task.start)).any() for _, towards in pulls):
+        return None
+    if task.linear is not None and entries.others(task.linear).any():
+        return None
+    shapes = (*layout.shapes[:place], (int(rank[-1]) + 1, D), *layout.shapes[place + 1 :])
     smaller = replace(
         task,
         X=rank[numbers].astype(task.X.dtype),
-        start=task.start[index],
-        pulls=[(weight, towards[index]) for weight, towards in pulls],
-        linear=None if task.linear is None else task.linear[index],
-        frozen=None if task.frozen is None else task.frozen[index],
+        start=entries.take(task.start),
+        pulls=[(weight, entries.take(towards)) for weight, towards in pulls],
+        linear=None if task.linear is None else entries.take(task.linear),
+        frozen=None if task.frozen is None else entries.take(task.frozen),
     )
-    return Condensed(smaller, Layout(layout.names, shapes), index)
+    return Condensed(smaller, Layout(layout.names, shapes), entries)

@@ -49,7 +49,7 @@ class Visit:
         self, flat: FlatModule, task: Task, optimizer: Optimizer, loss: str, halves: bool, aside: bool
     ) -> None:
         small = condense(task, flat.layout, flat.lookup, optimizer) if flat.lookup else None
-        self._index = None if small is None else small.index
+        self._entries = None if small is None else small.entries
         self._task, self._layout = (task, flat.layout) if small is None else (small.task, small.layout)
         self.flat, self._loss, self._halves, self._aside = flat, loss, halves, aside and flat.draws
         self._size = rows_per_batch(optimizer.batch_size, len(task.y))
@@ -110,7 +110,11 @@ class Visit:
         """Leave the optimiser's moments to the task, and to ``into [P]``, its start, the parameters that moved."""
         if self._task.moments is not None:
             self._solver.leave(self._layout, self._task.moments)
-        into[slice(None) if self._index is None else self._index] = self._theta.cpu().numpy()
+        trained = self._theta.cpu().numpy()
+        if self._entries is None:
+            into[:] = trained
+        else:
+            self._entries.put(trained, into)
 
     def _in_order(self) -> Iterator[Batch]:
         """The batches of all epochs; seeds what an epoch draws as it begins."""
