@@ -69,6 +69,13 @@ def test_clusters_are_told_by_columns_and_means_or_by_offsets_and_triangles_too(
     assert PatientClusters(columns, means, offsets, np.zeros((2, 3, 3))).scalars == 3 + 2 * (3 + 1 + 6)
 
 
+def test_scores_are_offsets_less_half_the_squared_distance():
+    """Of (2, 2) from (1, 0): 5, and 4 + 36 with the factor ((2, 0), (2, 2))."""
+    means, triangle = np.array([[1.0, 0.0]]), np.array([[[2.0, 0.0], [2.0, 2.0]]])
+    for factors, score in ((None, 0.5), (triangle, 3.0 - (4 + 36) / 2)):
+        assert PatientClusters(np.arange(2), means, np.array([3.0]), factors).scores(np.array([[2.0, 2.0]])) == score
+
+
 @pytest.mark.parametrize("factors", [False, True])
 def test_scores_of_a_row_do_not_depend_on_others_to_the_last_bit(factors):
     rng = np.random.default_rng(0)

@@ -328,6 +328,12 @@ def test_two_hospitals_and_parts_of_rows_are_clustered_like_any_others():
     assert label_clusters(noisy, "euclidean").tolist() == [0, 0, 1]
 
 
+def test_haccs_gives_each_hospital_the_cluster_of_its_own_labels():
+    rows = [replace(hospital(counts), losses=np.ones((1, 9))) for counts in ([9, 0], [9, 0], [0, 9], [9, 0], [0, 9])]
+    first, second, third, fourth, fifth = Haccs().setup(view_of(rows))["clusters"]
+    assert first == second == fourth != third == fifth
+
+
 @pytest.mark.parametrize("privacy_epsilon", [None, 0.25])
 def test_haccs_clusters_by_counts_with_the_noise_that_is_asked_for(privacy_epsilon):
     """Thirty hospitals with the same labels are a cluster, and with noise they are several."""
