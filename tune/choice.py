@@ -17,6 +17,19 @@ from raysim.tune.settings import Sweep, better
 
 Floats = NDArray[np.float64]
 
+LABELS = {
+    "auroc": "mean AUROC",
+    "pooled_auroc": "pooled AUROC",
+    "mae": "mean MAE",
+    "rmse": "mean RMSE",
+    "size_bias_abs": "size bias, absolute",
+    "gini": "Gini over hospitals",
+    "std": "deviation over hospitals",
+    "bytes_up": "bytes sent by hospitals",
+    "bytes_down": "bytes sent to hospitals",
+}
+"""What figures call objectives that have another name in files."""
+
 
 @dataclass(frozen=True, eq=False)
 class Choice:

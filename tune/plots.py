@@ -17,20 +17,8 @@ from matplotlib.ticker import MaxNLocator
 
 from raysim.metrics.equity import pareto_front
 from raysim.report.plots.canvas import FAINT, GREY, INK, MUTED, PALETTE, WORST, save
-from raysim.tune.choice import Choice
+from raysim.tune.choice import LABELS, Choice
 from raysim.tune.pareto import signed
-
-LABELS = {
-    "auroc": "mean AUROC",
-    "pooled_auroc": "pooled AUROC",
-    "mae": "mean MAE",
-    "rmse": "mean RMSE",
-    "size_bias_abs": "size bias, absolute",
-    "gini": "Gini over hospitals",
-    "std": "deviation over hospitals",
-    "bytes_up": "bytes sent by hospitals",
-    "bytes_down": "bytes sent to hospitals",
-}
 
 
 def all_figures(choice: Choice) -> Iterator[tuple[str, Figure]]:

@@ -81,11 +81,6 @@ class FromOptuna:
         for trial in trials:
             self._remember(trial)
 
-    @property
-    def study(self) -> Any:
-        """Optuna's, with every trial that it was told of."""
-        return self._study
-
     def propose(self, number: int) -> Params:
         turn = self._space.turn(number)
         if turn:

@@ -21,7 +21,7 @@ Metrics = dict[str, dict[str, float]]
 """Federation-level metrics by model served, the headline model last."""
 
 
-@dataclass
+@dataclass(repr=False)  # Ray Tune writes each result as a text, which nobody reads
 class Report:
     """What a trial says of itself: news since its last report.
 

@@ -2,9 +2,9 @@
 processor time and 70 MB, which each worker would take for itself.
 
 ``fork_server.py SOCKET FOLDER MODULES -- MORE`` imports ``MODULES``, those of raysim only where it is the raysim in
-``FOLDER``, then as many of ``MORE`` as it can until somebody asks for a worker, and then serves ``worker_start.py``,
-which Ray runs in place of a worker. It ends with the process that holds the other end of its input or with Ray's node,
-and its workers with it. It runs alone, and must not import raysim before that.
+``FOLDER``, and then serves ``worker_start.py``, which Ray runs in place of a worker. While nobody asks for a worker it
+imports ``MORE``, one after the other. It ends with the process that holds the other end of its input or with Ray's
+node, and its workers with it. It runs alone, and must not import raysim before that.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -51,19 +51,25 @@ class Request(NamedTuple):
 
 
 class Server:
-    """Forks at each request that comes to ``listening``; where it ``forks`` not, Ray starts its workers itself."""
+    """Forks at each request that comes to ``listening``; where it ``forks`` not, Ray starts its workers itself.
 
-    def __init__(self, listening: socket.socket, *, forks: bool) -> None:
-        self._listening, self._forks = listening, forks
+    ``further`` imports one more module while nobody asks, and says whether there are more.
+    """
+
+    def __init__(self, listening: socket.socket, further: Callable[[], bool], *, forks: bool) -> None:
+        self._listening, self._further, self._forks = listening, further, forks
         self._node: int | None = None  # a descriptor of the process of Ray's node
         self._workers: set[int] = set()
         signal.signal(signal.SIGCHLD, lambda *_: self._reap())
 
     def serve(self) -> Request:
         """Return in each fork, with what it is to be; does not return otherwise."""
+        more = True
         while True:
             watched = [self._listening.fileno(), 0, *([] if self._node is None else [self._node])]
-            ready, _, _ = select.select(watched, [], [])
+            ready, _, _ = select.select(watched, [], [], 0 if more else None)
+            if not ready:
+                more = self._further()
             if 0 in ready or self._node in ready:
                 self._end()
             if self._listening.fileno() in ready:
@@ -225,11 +231,13 @@ def main() -> None:
     searched, listening, folder = sys.path[0], socket.socket(fileno=int(sys.argv[1])), Path(sys.argv[2])
     needed, more = split(sys.argv[3:])
     preload(folder, needed)
-    for name in more:
-        if select.select([listening.fileno(), 0], [], [], 0)[0]:
-            break
-        preload(folder, [name])
-    become(Server(listening, forks=forks_differ()).serve(), searched)
+
+    def further() -> bool:
+        if more:
+            preload(folder, [more.pop(0)])
+        return bool(more)
+
+    become(Server(listening, further, forks=forks_differ()).serve(), searched)
 
 
 if __name__ == "__main__":

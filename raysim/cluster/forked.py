@@ -44,7 +44,7 @@ OF_TRIALS = (
     "raysim.tune.page.importance",
 )
 """The same of workers that play trials of a sweep, and draw it at its end. What stands behind ``--`` is needed later or
-only sometimes: it is imported while nobody asks for a worker."""
+only sometimes: it is imported while nobody asks for a worker, before trials begin and beside them."""
 
 WAITING = 1024
 """Workers that may ask before one is answered."""

@@ -177,9 +177,14 @@ def score_histogram(margins: ArrayLike, y: ArrayLike) -> ScoreHistogram:
     with np.errstate(all="ignore"):
         z = np.asarray(margins, dtype=np.float32)
         Segments.of([0, len(z)], z, labels, classes=2)
-        bins = (sortable(z) >> 16).astype(np.int64)
+        bins = sortable(z) >> np.uint32(16)
     bins[np.isnan(z)] = NAN_BIN
-    return _sparse(np.bincount(2 * bins + labels.astype(np.int64), minlength=2 << 16).reshape(-1, 2))
+    # Rows fill few of the 65,536 bins: sorting them takes less time than counting in all.
+    occurring, counts = np.unique(2 * bins + labels.astype(np.uint32), return_counts=True)
+    filled, place = np.unique(occurring >> 1, return_inverse=True)
+    rows = np.zeros((2, len(filled)), dtype=np.int64)
+    rows[occurring & 1, place] = counts
+    return ScoreHistogram(filled.astype(np.uint16), rows[1], rows[0])
 
 
 def merge_histograms(histograms: Iterable[ScoreHistogram]) -> ScoreHistogram:
@@ -188,18 +193,22 @@ def merge_histograms(histograms: Iterable[ScoreHistogram]) -> ScoreHistogram:
     for histogram in histograms:
         np.add.at(dense[:, 0], histogram.bins, histogram.negatives)
         np.add.at(dense[:, 1], histogram.bins, histogram.positives)
-    return _sparse(dense)
+    bins = np.flatnonzero(dense[:, 0] | dense[:, 1])  # ten times faster than any(axis=1)
+    return ScoreHistogram(bins.astype(np.uint16), dense[bins, 1], dense[bins, 0])
 
 
 def pooled_auroc(histograms: Iterable[ScoreHistogram]) -> tuple[float, float]:
     """AUROC of all rows of all hospitals together and the largest error that binning can have caused.
+
+    ``histograms`` are as :func:`score_histogram` gives them.
 
     A pair of a positive and a negative row in different bins is counted exactly; a pair that shares a bin counts one
     half, where the truth is 0, one half or 1. With ``p_b`` and ``q_b`` positives and negatives in bin ``b`` and ``P``
     and ``Q`` in all, the bound is therefore ``sum_b p_b q_b / (2 P Q)``, and there are scores that attain it. Both are
     NaN when a class is missing or a margin was NaN.
     """
-    total = merge_histograms(histograms)
+    parts = list(histograms)
+    total = parts[0] if len(parts) == 1 else merge_histograms(parts)
     pairs = float(total.positives.sum()) * float(total.negatives.sum())
     if pairs == 0 or (total.bins == NAN_BIN).any():
         return float("nan"), float("nan")
@@ -273,9 +282,3 @@ def _mean_of_defined(values: Floats) -> Floats:
     defined = ~np.isnan(values)
     mean: Floats = np.where(defined, values, 0.0).sum(axis=1) / defined.sum(axis=1)
     return mean
-
-
-def _sparse(dense: NDArray[np.int64]) -> ScoreHistogram:
-    """The bins of ``dense [65536, 2]`` (negatives, positives) that hold rows."""
-    bins = np.flatnonzero(dense[:, 0] | dense[:, 1])  # ten times faster than any(axis=1)
-    return ScoreHistogram(bins.astype(np.uint16), dense[bins, 1], dense[bins, 0])

@@ -241,26 +241,24 @@ def _reads(path: Path, text: str) -> bool:
     return path.exists() and path.read_text() == text
 
 
-def test_what_is_needed_later_is_imported_until_somebody_asks(monkeypatch, tmp_path):
+def test_what_is_needed_later_is_imported_while_nobody_asks(monkeypatch, tmp_path):
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
     written = tmp_path / "imported"
     says = f"import os, time\ndef say(word): open({str(written)!r}, 'a').write(word)\n"
-    waits = f"say('begun ')\nwhile not os.path.exists({str(tmp_path / 'go')!r}): time.sleep(.01)\n"
-    for name, first in (("needed", ""), ("later", waits), ("last", "")):
-        (tmp_path / f"its_{name}.py").write_text(f"{says}{first}say('{name} ')\n")
+    for name in ("needed", "later", "last"):
+        waits = f"say('({name} ')\nwhile not os.path.exists({str(tmp_path / name)!r}): time.sleep(.01)\n"
+        (tmp_path / f"its_{name}.py").write_text(f"{says}{waits}say('{name}) ')\n")
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
-    for asks, expected in ((False, "needed begun later last "), (True, "needed begun later ")):
-        written.unlink(missing_ok=True)
-        (tmp_path / "go").unlink(missing_ok=True)
-        with forked.fork_server(("its_needed", "--", "its_later", "its_last")) as start:
-            until(partial(_reads, written, "needed begun "))
-            line = socket.socket(socket.AF_UNIX)
-            if asks:
-                line.connect(start[-1])
-            (tmp_path / "go").touch()
-            if asks:  # it answers a request that it cannot read by hanging up
-                line.shutdown(socket.SHUT_WR)
-                assert line.recv(1) == b""
-            until(partial(_reads, written, expected))
-            line.close()
-        assert written.read_text() == expected
+    (tmp_path / "needed").touch()
+    with (
+        forked.fork_server(("its_needed", "--", "its_later", "its_last")) as start,
+        socket.socket(socket.AF_UNIX) as line,
+    ):
+        until(partial(_reads, written, "(needed needed) (later "))
+        line.settimeout(120)
+        line.connect(start[-1])
+        (tmp_path / "later").touch()
+        line.shutdown(socket.SHUT_WR)
+        assert line.recv(1) == b""  # it answers a request that it cannot read by hanging up, and before it imports on
+        (tmp_path / "last").touch()
+        until(partial(_reads, written, "(needed needed) (later later) (last last) "))

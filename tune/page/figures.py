@@ -16,12 +16,11 @@ from raysim.metrics.equity import pareto_front
 from raysim.report import svg
 from raysim.report.svg import PANEL, WIDTH, Axis, Chart, Figure, Style
 from raysim.tune import pareto
-from raysim.tune.choice import Choice
+from raysim.tune.choice import LABELS, Choice
 from raysim.tune.drawn import Importances
 from raysim.tune.journal import Finished
 from raysim.tune.page.importance import varied
 from raysim.tune.pareto import signed
-from raysim.tune.plots import LABELS
 from raysim.tune.spaces import Space
 
 RECOMMENDED, FRONT, DOMINATED = Style(11, "diamond"), Style(9, "circle"), Style(-1, "square", "open")

@@ -1,29 +1,28 @@
-"""How much of what differs between trials each searched key explains, by Optuna's functional analysis of variance."""
+"""How much of what differs between trials each searched key explains, by functional analysis of variance."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
 from raysim.tune.choice import Choice
-from raysim.tune.search import FromOptuna
-from raysim.tune.spaces import Space
+from raysim.tune.page.fanova import shares
+from raysim.tune.spaces import Dimension, Params, Space
+
+Floats = NDArray[np.float64]
 
 ENOUGH = 20
 """Completed trials below which importances are mostly noise."""
 
 
-def importances(choice: Choice, space: Space) -> tuple[list[str], NDArray[np.float64]] | None:
+def importances(choice: Choice, space: Space) -> tuple[list[str], Floats] | None:
     """Keys ``[K]``, and their importances for each objective ``[K, d]``, which sum to 1; the most important first.
 
     Of the keys that every trial has, and where at least two were varied. NaN for an objective on which all trials
     agree. None with fewer than :data:`ENOUGH` trials whose objectives are all defined.
     """
-    from optuna.importance import FanovaImportanceEvaluator, get_param_importances
-
     defined: NDArray[np.bool_] = np.logical_and.reduce(np.isfinite(choice.values), axis=1)
     trials = [trial for trial, all_defined in zip(choice.trials, defined, strict=True) if all_defined]
     keys = [
@@ -34,20 +33,38 @@ def importances(choice: Choice, space: Space) -> tuple[list[str], NDArray[np.flo
     ]
     if len(trials) < ENOUGH or len(keys) < 2:
         return None
-    study = FromOptuna(choice.sweep, space, 0, trials).study
-    shares = np.full((len(keys), len(choice.sweep.names)), np.nan)
-    for j in range(len(choice.sweep.names)):
-        if np.ptp(choice.values[defined, j]) > 0:
-            of = get_param_importances(
-                study, evaluator=FanovaImportanceEvaluator(seed=0), params=keys, target=_objective(j)
-            )
-            shares[:, j] = [of[key] for key in keys]
-    order = np.argsort(-np.nan_to_num(shares).mean(axis=1), kind="stable")
-    return [keys[i] for i in order], shares[order]
+    dimensions = sorted((dimension for dimension in space if dimension.key in keys), key=lambda each: each.key)
+    points, box, columns = _encoded(dimensions, [trial.params for trial in trials])
+    keys = [dimension.key for dimension in dimensions]
+    explained = np.full((len(keys), len(choice.sweep.names)), np.nan)
+    for j, values in enumerate(choice.values[defined].T):
+        if np.ptp(values) > 0:
+            explained[:, j] = shares(points, values, box, columns)
+    order = np.argsort(-np.nan_to_num(explained).mean(axis=1), kind="stable")
+    return [keys[i] for i in order], explained[order]
 
 
-def _objective(j: int) -> Callable[[Any], float]:
-    return lambda trial: float(trial.values[j])
+def _encoded(dimensions: Sequence[Dimension], params: Sequence[Params]) -> tuple[Floats, Floats, list[list[int]]]:
+    """Trials' values as points ``[n, D]``, the box ``[D, 2]`` they were drawn from, and the columns of each dimension.
+
+    A key that goes through a list has a column for each of its values, 1 where a trial has that one.
+    """
+    points: list[Floats] = []
+    box: list[tuple[float, float]] = []
+    columns = []
+    for dimension in dimensions:
+        values = [of[dimension.key] for of in params]
+        if dimension.listed:
+            which = np.array([dimension.values.index(value) for value in values])
+            each = [(which == i).astype(np.float64) for i in range(len(dimension.values))]
+            ends = (0.0, 1.0)
+        else:
+            each = [np.array(values, dtype=np.float64)]
+            ends = (dimension.low, dimension.high - 1 if dimension.kind == "randint" else dimension.high)
+        columns.append(list(range(len(points), len(points) + len(each))))
+        points += each
+        box += [ends] * len(each)
+    return np.stack(points, axis=1), np.array(box), columns
 
 
 def varied(choice: Choice, space: Space) -> Sequence[str]:
