@@ -58,7 +58,7 @@ def hospitals_table(federation: Federation, outcome: Outcome, part: str) -> pd.D
     task, tables = federation.task, []
     for model, figures in outcome.figures.items():
         columns = dict(zip(task.figures, figures.T, strict=True))
-        intervals = _intervals(outcome, model)
+        intervals = auroc_intervals(outcome, model)
         trained, stays = federation.sizes("train"), federation.totals
         if outcome.told_sizes is not None:  # what they have told in place of it
             trained, stays = outcome.told_sizes, outcome.stays(federation, model)
@@ -110,10 +110,10 @@ def predictions_table(federation: Federation, outcome: Outcome) -> pd.DataFrame:
 
 
 _INTERVALS: WeakKeyDictionary[Outcome, dict[str, dict[str, Floats]]] = WeakKeyDictionary()
-"""Those of outcomes that still are looked at: a run's table, its page and its comparison's table need the same."""
+"""Those of outcomes that still are looked at: tables and pages of a run and of its comparison need the same."""
 
 
-def _intervals(outcome: Outcome, model: str) -> dict[str, Floats]:
+def auroc_intervals(outcome: Outcome, model: str) -> dict[str, Floats]:
     """``auroc_low`` and ``auroc_high``, the 95 % interval of each AUROC over patients, and ``auroc_shrunken`` with its
     own: the estimate drawn towards the hospitals' mean as far as chance explains it. NaN where there is none.
     """

@@ -17,10 +17,10 @@ from raysim.engine.job import Outcome, Result
 from raysim.metrics.labels import TaskKind
 from raysim.report import svg
 from raysim.report.naming import MODELS, Key, number
-from raysim.statistics.discrimination.auroc import delong_of_sums
 from raysim.statistics.discrimination.sketches import correlation, paired_interval
-from raysim.statistics.intervals import Interval, auroc_interval
+from raysim.statistics.intervals import Interval
 from raysim.statistics.over_seeds import over_seeds
+from raysim.storage.run_tables import auroc_intervals
 
 Floats = NDArray[np.float64]
 
@@ -135,13 +135,11 @@ def _of_seed(outcome: Outcome, model: str, kind: TaskKind) -> tuple[Floats, Floa
     """The headline figure of each hospital in one run, and its interval over patients."""
     value = outcome.figures[model][:, list(kind.figures).index(kind.headline)].astype(np.float64)
     value = np.where(np.isfinite(value), value, np.nan)
-    sums = outcome.pairs.get(model)
-    if sums is None:
+    intervals = auroc_intervals(outcome, model)
+    if not intervals:
         nothing = np.full_like(value, np.nan)
         return value, nothing, nothing
-    auroc, variance = delong_of_sums(sums)
-    interval = auroc_interval(auroc, variance, sums.events, sums.non_events)
-    return value, interval.low, interval.high
+    return value, intervals["auroc_low"], intervals["auroc_high"]
 
 
 def _gain(first: Result, model: str, second: Result, other: str) -> tuple[Floats, Floats, Floats]:
