@@ -32,6 +32,7 @@ def ended(folder: Path) -> None:
     tree["data"] |= {"rows": 200, "split": {"train": 0.6, "validation": 0.2, "test": 0.2}}
     tree |= {"strategy": {"name": "chip", "clusters": 2}, "tracking": {"uri": f"sqlite:///{folder}/mlflow.db"}}
     tree["sweep"] = {"trials": 3, "searcher": "random", "space": {"strategy.lam": {"loguniform": [0.01, 1]}}}
+    tree["sweep"]["objectives"] = {"auroc": "max", "gini": "min"}  # one picture, where the default makes ten
     (folder / "c.yaml").write_text(yaml.safe_dump(tree))
     said = answer(["sweep", "c.yaml", "--out", "out"], folder, seconds=300)
     assert said.code == 0, said

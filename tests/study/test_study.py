@@ -16,7 +16,6 @@ import yaml
 from raysim.cli import main as cli
 from raysim.study import plots as study_plots
 from raysim.study.page import lead
-from raysim.study.predictors import importances
 from raysim.study.settings import Study, metric_names
 
 FILE = """
@@ -173,8 +172,8 @@ def test_the_picture_of_metrics_has_a_line_for_each_number_of_clients(table):
     assert [text.get_text() for text in figure.legends[0].get_texts()] == ["10 clients", "20 clients"]
 
 
-def test_words_name_the_metric_that_is_best_alone(table):
-    importance = importances(table, ["wpsi", "hellinger"], "log_alpha")
+def test_words_name_the_metric_that_is_best_alone(table, folder):
+    importance = pd.read_csv(folder / "importances.csv")
     importance["r2_alone"] = np.where(importance["metric"] == "hellinger", 0.9, 0.5)
     said = lead(table, importance, Study())
     assert said[0] == "Hellinger tells ln alpha best alone: mean R² over the models 0.900, before WPSI with 0.500."

@@ -5,13 +5,16 @@ from __future__ import annotations
 import base64
 import contextlib
 import hashlib
+import io
 import json
 import os
 import signal
 import socket
+import sys
 import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
+from types import SimpleNamespace
 from urllib.parse import quote
 
 import psutil
@@ -19,11 +22,14 @@ import pytest
 from mlflow.tracking import MlflowClient
 from rich.console import Console
 
+from raysim.cli import main as cli
 from raysim.cli.commands import compare_all
 from raysim.config import reading
 from raysim.engine.job import Round
+from raysim.tracking import server as servers
 from raysim.tracking.charts import LONGEST, charts_page, view_of
 from raysim.tracking.client import Tracker
+from raysim.tracking.server import Server
 from tests.browser import CHROMIUM, Page, browser
 from tests.commands import raysim, started
 from tests.conftest import empty_store
@@ -97,7 +103,7 @@ def test_the_page_that_ui_names_lists_runs_with_data_and_the_answer_is_a_run_s_d
     shown(served.page, f"{served.address}/#/experiments/{served.experiment}/runs/{whole.info.run_id}", "report.html")
 
 
-def test_every_searched_key_is_drawn_against_the_worst_decile_without_a_click(served, tmp_path):
+def test_every_searched_key_is_drawn_against_the_worst_decile_without_a_click(served, tmp_path, monkeypatch):
     tracker = Tracker(served.store, "raysim")
     sweep = tracker.start("sweep", {}, {})
     for k, lam in enumerate((0.01, 0.1, 1.0)):
@@ -109,16 +115,15 @@ def test_every_searched_key_is_drawn_against_the_worst_decile_without_a_click(se
     tracker.show(sweep, view_of(sweep, keys, [], {"worst_decile": "max", "gini": "min"}))
     tracker.end(sweep, "FINISHED")
     (tmp_path / "mlflow.json").write_text(json.dumps({"sweep": sweep, "trials": {}}))
-    with ui(tmp_path, served.store, ".") as (_, line):
-        address = line.split()[1]
-        assert address.endswith(charts_page(served.experiment, sweep))
-        served.page.open(address)
-        titles = "[...document.querySelectorAll('.js-plotly-plot')].map((e) => e.querySelector('{}')?.textContent)"
-        axes = ", ".join(titles.format(f".{axis}title") for axis in "xy")
-        drawn = [[key, figure] for key in keys for figure in ("worst_decile", "hospitals/gini")]
-        shown = f"(([x, y]) => x.map((key, i) => [key, y[i]]))([{axes}])"
-        served.page.until(f"{json.dumps(drawn)}.every((e) => {shown}.some((d) => d[0] === e[0] && d[1] === e[1]))")
-        text = served.page.run("document.body.innerText")
+    address = named_by_ui(served, tmp_path, monkeypatch)
+    assert address == f"{served.address}/{charts_page(served.experiment, sweep)}"
+    served.page.open(address)
+    titles = "[...document.querySelectorAll('.js-plotly-plot')].map((e) => e.querySelector('{}')?.textContent)"
+    axes = ", ".join(titles.format(f".{axis}title") for axis in "xy")
+    drawn = [[key, figure] for key in keys for figure in ("worst_decile", "hospitals/gini")]
+    shown = f"(([x, y]) => x.map((key, i) => [key, y[i]]))([{axes}])"
+    served.page.until(f"{json.dumps(drawn)}.every((e) => {shown}.some((d) => d[0] === e[0] && d[1] === e[1]))")
+    text = served.page.run("document.body.innerText")
     assert "3 matching runs" in " ".join(text.split()), "trials alone: neither the sweep nor their seeds"
     assert text.index("drawn 0") < text.index("drawn 1") < text.index("drawn 2"), "the best worst decile on top"
 
@@ -147,13 +152,25 @@ def unpacked(view):
     return json.loads(zlib.decompress(base64.b64decode(view.removeprefix("deflate;"))))
 
 
+def named_by_ui(served, folder, monkeypatch):
+    """The page that ``raysim ui`` names for the sweep in a folder, with the server that stands in place of its own."""
+    standing, asked = Server(served.address, SimpleNamespace(wait=lambda: 0)), []
+    monkeypatch.chdir(folder)
+    monkeypatch.setattr(sys, "argv", ["raysim", "ui", ".", "--uri", served.store, "--port", "7"])
+    monkeypatch.setattr(servers, "serving", lambda *place: asked.append(place) or contextlib.nullcontext(standing))
+    with contextlib.redirect_stdout(io.StringIO()) as printed, pytest.raises(SystemExit) as ended:
+        cli.main()
+    assert (ended.value.code, asked) == (0, [(served.store, 7)])
+    return printed.getvalue().removeprefix("MLflow: ").split()[0]
+
+
 @contextlib.contextmanager
-def ui(folder, store, *sweep):
-    """``raysim ui``, perhaps of a sweep: its address and the line that it prints once it answers."""
+def ui(folder, store):
+    """``raysim ui``: its address and the line that it prints once it answers."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
-    server = started(["ui", *sweep, "--uri", store, "--port", str(port)], folder, {})
+    server = started(["ui", "--uri", store, "--port", str(port)], folder, {})
     family = []
     try:
         until(lambda: server.printed().endswith("\n") or server.ended())

@@ -71,7 +71,7 @@ def test_20_all_ways_to_the_optimum_agree_and_bounds_are_on_their_sides(n, coali
     assert coalition_cost(losses, search_coalitions(losses, coalitions, draw)) >= least - 1e-9
     assert lp_bound(losses, coalitions) <= least + 1e-6
     if 1 < coalitions < n:
-        assert spectral_bound(losses, coalitions, least, tolerance=0, seconds=0.2) <= least + 1e-9
+        assert spectral_bound(losses, coalitions, least, tolerance=0, seconds=0.1) <= least + 1e-9
 
 
 @pytest.mark.parametrize("structure", [0.0, 2.0])
@@ -269,7 +269,7 @@ def test_19_equal_radii_do_not_change_the_partition():
     models = np.array([train_l1(X, y, 0.0).theta for X, y in sets.train])
     y_of = [np.where(y > np.median(y), 1.0, -1.0) for _, y in sets.train]
     for coalitions in (2, 3, 5):
-        uncertain = [find_coalitions(l1_matrix(sets, models, radius), coalitions, rng()) for radius in (0.0, 0.3, 2.0)]
+        uncertain = [find_coalitions(l1_matrix(sets, models, radius), coalitions, rng()) for radius in (0.0, 2.0)]
         certain = [
             find_coalitions(
                 np.array(
@@ -278,12 +278,12 @@ def test_19_equal_radii_do_not_change_the_partition():
                 coalitions,
                 rng(),
             )
-            for radius in (0.0, 0.3, 2.0)
+            for radius in (0.0, 2.0)
         ]
         for kind in (uncertain, certain):
-            assert [at.labels.tolist() for at in kind] == [kind[0].labels.tolist()] * 3
+            assert [at.labels.tolist() for at in kind] == [kind[0].labels.tolist()] * 2
         price = np.sqrt((models**2).sum(axis=1) + 1).sum()
-        assert uncertain[2].value - uncertain[0].value == pytest.approx(2.0 * price)
+        assert uncertain[1].value - uncertain[0].value == pytest.approx(2.0 * price)
 
 
 def test_the_paper_s_groups_are_recovered():
@@ -326,14 +326,14 @@ def test_without_time_the_best_found_is_returned_with_a_bound():
 
 
 def test_the_integer_program_takes_over_where_enumeration_ends(monkeypatch):
-    losses = np.random.default_rng(4).uniform(size=(10, 10))  # one that the bound does not prove
+    losses = np.random.default_rng(1).uniform(size=(8, 8))  # one that the bound does not prove
     asked = []
 
     def recorded(*arguments, **options):
         asked.append(options["seconds"])
         return size_indexed(*arguments, **options)
 
-    monkeypatch.setattr(module, "ENUMERATED", 9)
+    monkeypatch.setattr(module, "ENUMERATED", 7)
     monkeypatch.setattr(module, "size_indexed", recorded)
     partition = find_coalitions(losses, 4, rng(), seconds=AMPLE)
     assert partition.proven
