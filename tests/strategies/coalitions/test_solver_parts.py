@@ -1,4 +1,4 @@
-"""Parts of the solvers of program (11): the spectral bound's steps and when it ends, and the linear program's limit."""
+"""Parts of the solvers of program (11), of their bounds and searches, and the radii that losses are worked out with."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 import scipy.optimize
 
-from raysim.strategies.coalitions.solver import bound, programs
+from raysim.strategies.coalitions.robust import questions
+from raysim.strategies.coalitions.solver import bound, cliques, programs, search, solve
 
 
 @pytest.mark.parametrize(
@@ -121,3 +122,75 @@ def test_the_linear_program_has_what_is_left_of_its_time_and_ends_when_nothing_i
     first = programs.lp_bound(losses, 2, seconds=1.0)
     assert limits == [{"time_limit": 0.75}]
     assert -np.inf < first < best
+
+
+def test_multipliers_move_by_their_steps_along_what_is_violated_and_not_below_zero():
+    """``1/2 + 1/2 - 1/4 - 1/8`` of the first, and ``1/2 + 1/8 - 1 - 1/2`` of the second."""
+    Z = np.array([[0.25, 0.5, 0.5], [0.5, 1.0, 0.125], [0.5, 0.125, 0.0]])
+    inequalities = cliques.Cliques(np.array([[0, 1, 2], [1, 0, 2]]), np.array([0.25, 0.25]), 3)
+    inequalities.steps = np.array([0.5, 2.0])
+    inequalities.move(Z)
+    assert inequalities.multipliers.tolist() == [0.25 + 0.5 * 0.625, 0.0]
+
+
+def test_inequalities_that_pull_are_kept_and_the_most_violated_new_ones_are_added():
+    there = cliques.Cliques(np.array([[0, 1, 2], [1, 0, 2], [2, 0, 1]]), np.array([0.5, 0.0, 0.25]), 4)
+    new = np.array([[2, 0, 1], [0, 1, 3], [1, 0, 3], [3, 0, 1]])
+    renewed = there.renewed(new, np.array([9.0, 1.0, 3.0, 2.0]), 2)
+    assert renewed.at.tolist() == [[0, 1, 2], [2, 0, 1], [1, 0, 3], [3, 0, 1]]
+    assert renewed.multipliers.tolist() == [0.5, 0.25, 0.0, 0.0]
+
+
+@pytest.mark.parametrize(("size", "find"), [(3, cliques.violated_triangles), (4, cliques.violated_fours)])
+def test_what_is_violated_just_by_the_least_is_left_out_and_amounts_stay_with_theirs(size, find):
+    Z = np.random.default_rng(16).integers(0, 1024, size=(9, 9)) / 1024  # sums of which are exact
+    Z = (Z + Z.T) / 2
+    every, all_amounts = find(Z, 1e-9, 99)
+    least = np.sort(all_amounts)[len(all_amounts) // 2]
+    at, amounts = find(Z, least, 99)
+    assert at.tolist() == every[all_amounts > least].tolist()
+    assert amounts.tolist() == all_amounts[all_amounts > least].tolist()
+
+
+@pytest.mark.parametrize("medoids", [[0, 1], [1, 0], [4, 5]])
+def test_medoids_move_to_the_most_central_member_until_none_is_more_central(medoids):
+    points = np.array([0.0, 1.0, 2.0, 10.0, 11.0, 12.0])
+    drawn = SimpleNamespace(permutation=lambda n: np.array([*medoids, *range(n)]))
+    labels = search._medoid_labels(np.abs(points[:, None] - points), 2, drawn)
+    assert (labels == labels[0]).tolist() == [True, True, True, False, False, False]
+
+
+def test_a_partition_that_is_proven_is_not_sought_any_longer_and_its_seconds_are_told(monkeypatch):
+    monkeypatch.setattr(solve, "spectral_bound", lambda losses, coalitions, cost, **how: cost)
+    monkeypatch.setattr(solve, "enumerate_coalitions", None)
+    clock = itertools.count(7)
+    monkeypatch.setattr(time, "perf_counter", lambda: float(next(clock)))
+    losses = np.random.default_rng(2).random((5, 5))
+    found = solve.find_coalitions(losses, 2, np.random.default_rng(0))
+    assert (found.gap, found.seconds) == (0.0, 2.0)  # one look at the clock between
+    assert solve.find_coalitions(losses, 5, np.random.default_rng(0)).seconds == 1.0
+    assert solve.Coalitions(np.zeros(2), 0.5, 0.375, 0.0).gap == 0.25
+
+
+def test_every_fold_is_validated_on_once(monkeypatch):
+    trained_on = []
+
+    def noted(X, y, classes, radius, kappa):
+        trained_on.append(X[:, 0].tolist())
+        return np.zeros(2)
+
+    monkeypatch.setattr(questions, "trained", noted)
+    rule = questions.RadiusRule(0.0, None, 0, (0.2, 0.1), 3, np.inf)
+    assert rule.of(np.arange(7.0)[:, None], np.zeros(7), 0) == 0.1
+    assert trained_on[::2] == trained_on[1::2]
+    assert sorted(row for rows in trained_on[::2] for row in set(range(7)) - set(rows)) == list(range(7))
+
+
+def test_a_radius_is_of_use_below_half_of_kappa():
+    for radius, usable in ((np.nextafter(0.5, 0), True), (0.5, False)):
+        rule = questions.RadiusRule(radius, None, 0, (), 3, 1.0)
+        if usable:
+            rule.check_trainable(2, True)
+        else:
+            with pytest.raises(ValueError, match=r"radius: 0.5 is not below kappa / 2 = 0.5"):
+                rule.check_trainable(2, True)
