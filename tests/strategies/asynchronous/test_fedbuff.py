@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -11,6 +14,8 @@ from raysim.strategies.asynchronous.fedasync import FedAsync
 from raysim.strategies.asynchronous.fedbuff import FedBuff
 from raysim.strategies.one_model.fedavg import FedAvg
 from raysim.strategies.selections.sampling import All, Uniform
+from raysim.virtual_time.asynchronous import AsynchronousScheduler
+from raysim.virtual_time.clock import Clock
 from tests.conftest import MakeFederation, play
 from tests.strategies.asynchronous.event_loop import simulated
 from tests.strategies.asynchronous.test_fedasync import SPEEDS, speeds
@@ -82,3 +87,23 @@ def test_weights_by_hand():
 def test_impossible_settings_are_refused_by_name(bad):
     with pytest.raises(ValueError, match=f"^{next(iter(bad))}: "):
         FedBuff(**bad)
+
+
+def test_who_ends_first_is_taken_unless_it_is_lost():
+    """Of 4, 1 and 2, that end after 9, 3 and 5 s, 1 is lost."""
+
+    class Asked(Exception):
+        pass
+
+    def asked(view, state, ids):
+        raise Asked(ids.tolist(), view.staleness.tolist())
+
+    scheduler: Any = AsynchronousScheduler.__new__(AsynchronousScheduler)
+    scheduler._buffer, scheduler._strategy = 1, SimpleNamespace(problem=asked)
+    scheduler._start = lambda *_: (0, 0)
+    ends, lost = np.array([9.0, 3.0, 5.0]), np.array([False, True, False])
+    scheduler.clock = Clock.zero(1).started(np.array([4, 1, 2]), 5, np.zeros(1), ends, lost)
+    with pytest.raises(Asked) as caught:
+        scheduler.schedule(view_of([hospital([1, 1])] * 5), None, 8)
+    assert caught.value.args == ([2], [0, 0, 2, 0, 0])
+    assert (scheduler.clock.now, scheduler.clock.hospital.tolist()) == (5.0, [4])
