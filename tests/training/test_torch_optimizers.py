@@ -7,8 +7,9 @@ import pytest
 import torch
 from torch import nn
 
-from raysim.training.base import Layout, Moments
+from raysim.training.base import Layout, Moments, Optimizer, Task
 from raysim.training.kernels.modules.optimizers import make_solver
+from raysim.training.kernels.modules.pulls import Pulls
 
 SHAPES = ((3, 2), (5,), (2,))
 LAYOUT = Layout(("a", "b", "c"), SHAPES, 0)
@@ -77,3 +78,14 @@ def test_who_goes_on_from_what_was_left_goes_where_one_would_have_gone_at_once(n
     if moments.first is not None:
         np.testing.assert_array_equal(moments.first[-2:], 0)
         assert moments.first[:-2].all()
+
+
+def test_pulls_are_added_to_gradients_and_stand_for_those_that_are_missing() -> None:
+    first, second = nn.Parameter(torch.tensor([1.0, 2.0])), nn.Parameter(torch.tensor([3.0]))
+    second.grad = torch.tensor([1.0])
+    start, anchor = np.array([1.0, 2.0, 3.0]), np.array([0.0, 0.0, 1.0])
+    task = Task(np.zeros((1, 1)), np.zeros(1), start, [(0.5, anchor)], 1, 0.1, np.random.default_rng)
+    Pulls(task, Optimizer("sgd", 0.1, 0), [first, second], Layout(("a", "b"), ((2,), (1,)), 0)).add_gradient()
+    assert first.grad is not None
+    assert first.grad.tolist() == [0.5, 1.0]
+    assert second.grad.tolist() == [1.0 + 0.5 * (3 - 1)]

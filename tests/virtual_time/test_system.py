@@ -41,6 +41,7 @@ from raysim.strategies.selections.superquantile import Superquantile
 from raysim.virtual_time.clock import Answers, Clock, answers, checked, trained_rows
 from raysim.virtual_time.hospitals import resolve
 from raysim.virtual_time.scheduling import check_one_model
+from raysim.virtual_time.synchronous import SynchronousScheduler
 from raysim.virtual_time.unreliable import check_progress, check_system, usual_seconds
 from tests.conftest import MakeFederation, job_of, play, with_patients
 from tests.storage.test_checkpoint import same
@@ -500,3 +501,29 @@ def test_a_run_that_waits_all_in_vain_says_so_and_one_that_has_trained_does_not(
     check_progress([0, 2, 0], still.at(60.0, waits=1), section)
     with pytest.raises(ConfigError, match=r"^system\.rounds: none of 2 rounds brought 2 updates; lower minimum_cohort"):
         check_progress([0, 0], still.at(60.0, waits=2), section)
+
+
+@pytest.mark.parametrize(("sent", "wanted", "waits"), [("all", 8, True), (None, 10, False)])
+def test_where_nothing_is_sent_all_are_waited_for_and_no_number_of_them_is_needed(sent, wanted, waits):
+    """Ten are called, a quarter more than are wanted, where eleven are needed."""
+
+    class Asked(Exception):
+        pass
+
+    def asked(*_):
+        raise Asked(scheduler.__dict__.get("waited", False))
+
+    def waited(*_):
+        scheduler.waited = True
+
+    problem = SimpleNamespace(sent=sent)
+    scheduler: Any = SynchronousScheduler.__new__(SynchronousScheduler)
+    scheduler._section = SimpleNamespace(rounds=SimpleNamespace(minimum_cohort=11, retries=0, over_selection=0.25))
+    scheduler._strategy = SimpleNamespace(select=lambda *_: np.arange(10), problem=lambda *_: problem)
+    scheduler._seen, scheduler._check_selection = lambda *_: (None, None), waited
+    scheduler._answering = scheduler._wait = asked
+    scheduler.clock = Clock.zero(1)
+    assert scheduler._wanted(np.arange(10), problem) == wanted
+    with pytest.raises(Asked) as caught:
+        scheduler.schedule(None, None, 1)
+    assert caught.value.args == (waits,)
