@@ -58,6 +58,13 @@ def test_centred_clipping_and_norm_bound():
     close(centres.norm_bound(ROWS, 2.0).update, [0.6544140301, 1.7640817068])
 
 
+def test_clipping_without_a_centre_is_around_nothing():
+    around = Aggregation("centred_clipping", radius=0.5, passes=2)
+    nothing = around.aggregate(ROWS, centre=np.zeros(2)).update
+    assert around.aggregate(ROWS).update.tolist() == nothing.tolist()
+    assert np.abs(nothing - around.aggregate(ROWS, centre=np.ones(2)).update).max() > 0.1
+
+
 def test_fltrust():
     root = np.array([1.0, 2.0])
     trusted = [1, 0.9922778767, 0.9982743732, 1, 0.9978801060, 0.9936529683, 0.5646839156]
