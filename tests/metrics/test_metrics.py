@@ -25,7 +25,7 @@ from raysim.metrics.measures import (
     pooled_auroc,
     score_histogram,
 )
-from raysim.metrics.segments import sortable
+from raysim.metrics.segments import floating, sortable
 from raysim.metrics.summary import federation_metrics, weighted_mean
 
 DTYPES = (np.float32, np.float64)
@@ -309,3 +309,8 @@ def test_a_hospital_without_weight_counts_nothing_whatever_it_has():
     assert weighted_mean(values, np.array([1.0, 0.0, 5.0, 2.0])) == pytest.approx(0.7)
     assert weighted_mean(values, np.array([1.0, 1.0, 5.0, 2.0])) == np.inf
     assert np.isnan(weighted_mean(values[1:3], np.array([0.0, 1.0])))
+
+
+def test_halves_and_singles_are_worked_with_in_single_and_all_else_in_double_precision():
+    kinds = {np.float16: np.float32, np.float32: np.float32, np.float64: np.float64, np.int64: np.float64}
+    assert {given: floating(np.ones(2, given)).dtype.type for given in kinds} == kinds
