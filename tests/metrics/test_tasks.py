@@ -152,6 +152,7 @@ def test_upwards_is_better_and_objectives_are_measured_from_no_better_than_chanc
         ([0.52, 0.9], 3),
         ([2.4], 2),
         ([24.0, 1.0], 1),
+        ([-24.0, 1.0], 1),
         ([51_000.0], 0),
         ([2e-5], 7),
         ([2e-7], 9),

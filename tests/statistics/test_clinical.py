@@ -274,6 +274,15 @@ def test_what_is_undefined_says_why():
     assert reasons([0.1] * 4, [1, 1, 1, 1], [0, 4])["specificity", 0.5] == [clinical.NO_OTHER]
 
 
+def test_ten_of_either_class_are_enough_for_coefficients():
+    p, row = np.tile([0.2, 0.4, 0.6, 0.8], 10), np.arange(40)
+    for events, why in ((9, clinical.FEW_OF_A_CLASS), (10, "")):
+        y = (row % 4 == row // 4 % 4) & (row < 4 * events)  # one of four, each prediction in its turn
+        for labels in (y, ~y):
+            _, by_name = measured(p, labels.astype(int), np.array([0, 40]))
+            assert by_name["calibration_intercept", None].undefined.tolist() == [why]
+
+
 def test_classes_that_predictions_separate_have_no_slope():
     p, y = np.linspace(0.05, 0.95, 40), (np.arange(40) >= 20).astype(int)
     _, by_name = measured(p, y, [0, 40])

@@ -12,6 +12,7 @@ from raysim.strategies.one_model.fedavg import FedAvg
 from raysim.strategies.personal.ditto import Ditto
 from raysim.strategies.selections.sampling import Uniform
 from tests.conftest import MakeFederation, play, store
+from tests.strategies.hospital_clusters.test_clust_psi import hospital, view_of
 from tests.strategies.one_model.test_scaffold import gradient
 from tests.strategies.test_identities import SIZES, assert_different, assert_same
 
@@ -128,3 +129,11 @@ def test_a_model_of_ones_own_costs_no_traffic(federation):
 def test_impossible_settings_are_refused_by_name(bad):
     with pytest.raises(ValueError, match=f"^{next(iter(bad))}: "):
         Ditto(**bad)
+
+
+def test_one_row_is_enough_for_a_model_of_ones_own():
+    view = view_of([hospital(counts) for counts in ([2, 0], [1, 0], [0, 0])])
+    ditto = Ditto()
+    served = ditto.serve(view, ditto.setup(view))
+    assert served["personal"].tolist() == [OWN, OWN, 0]
+    assert served["global"].tolist() == [0, 0, 0]
