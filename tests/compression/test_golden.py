@@ -137,3 +137,7 @@ def test_ef21_of_a_constant_update():
         _, held, _ = ef21(compression, CONSTANT, held, rng())
         seen.append(held)
     np.testing.assert_allclose(seen, [[0, -2, 0, 0], [0, -2, 0, 1.2], [0.5, -2, 0, 1.2], CONSTANT])
+
+
+def test_one_entry_at_least_is_sent():
+    assert [Compression("top_k", ratio=ratio).count(3) for ratio in (1e-10, 0.34, 2 / 3, 1.0)] == [1, 2, 2, 3]

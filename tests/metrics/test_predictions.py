@@ -23,6 +23,11 @@ def test_several_outputs_are_a_probability_each():
         np.testing.assert_allclose(written[f"probability_{name}"], shares[:, k])
 
 
+def test_outputs_of_thousands_have_probabilities():
+    written = predictions(np.array([[1e4, 0.0], [-1e4, 0.0]]), ["a", "b"])
+    assert [written[f"probability_{name}"].tolist() for name in "ab"] == [[1.0, 0.0], [0.0, 1.0]]
+
+
 def test_a_real_label_is_the_output():
     written = predictions(np.array([1.5, -2.0], np.float32), [])
     assert list(written) == ["prediction"]

@@ -83,6 +83,9 @@ def test_a_module_that_lies_in_a_strange_folder_is_said_to(here: Path):
                 importing.by_path(name)
         with pytest.raises(ValueError, match="run where it is importable"):
             importing.by_path("module_nowhere.value")
+        (here / "module_nameless.py").write_text("raise ModuleNotFoundError('something')\n")
+        with pytest.raises(ValueError, match="ModuleNotFoundError: something"):
+            importing.by_path("module_nameless.value")
 
 
 def test_who_stands_here_looks_here_wherever_it_works_and_leaves_no_trace(here: Path, monkeypatch: pytest.MonkeyPatch):

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from raysim.core.errors import ConfigError
 from raysim.training.base import Optimizer, Task
 from raysim.training.kernels.logistic import LogisticModel
+from raysim.training.kernels.modules.checks import check_module, parameter_count
 from raysim.training.kernels.modules.exported import dense
 from raysim.training.losses import row_losses
 from raysim.training.models import build_model
@@ -125,6 +126,26 @@ def test_terms_are_checked() -> None:
     ):
         with pytest.raises(ConfigError, match=field):
             build_model("mlp", **{"n_features": 2, "n_classes": 2, "options": {}, **arguments})
+
+
+def test_parameters_are_counted_without_memory_and_are_none_where_that_fails() -> None:
+    assert parameter_count(lambda: nn.Linear(10**9, 10**6)) == 10**15 + 10**6
+    assert parameter_count(lambda: Wide(3, 2, height=4)) == 0  # type: ignore[call-arg]
+
+
+class OneEntry(nn.Module):
+    """Its only feature is the number of an entry, of which there is one."""
+
+    def __init__(self, n_features: int, n_outputs: int) -> None:
+        super().__init__()
+        self.entries = nn.Embedding(1, n_outputs)
+
+    def forward(self, X: Tensor) -> Tensor:
+        return self.entries(X[:, 0].long())
+
+
+def test_a_module_is_tried_with_rows_of_zeros() -> None:
+    assert not check_module(OneEntry(1, 2), "OneEntry", 1, 2)
 
 
 def test_the_built_in_families_start_without_torch() -> None:

@@ -173,14 +173,15 @@ def test_virtual_patients_are_shared_out(how):
     mixtures = [
         Mixture(np.array([0.75, 0.25]), np.array([[0.0], [100.0]]), np.ones((2, 1, 1))),
         Mixture(np.ones(1), np.array([[200.0]]), np.ones((1, 1, 1))),
+        Mixture(np.ones(1), np.array([[300.0]]), np.ones((1, 1, 1))),
     ]
-    view = view_of([hospital([15, 15]), hospital([0, 0]), hospital([5, 5])])
+    view = view_of([hospital([15, 15]), hospital([0, 0]), hospital([5, 5]), hospital([5, 4])])
     points = FedGmc(virtual=how, samples=8)._patients(view, mixtures)
-    counts = {"per_component": [8, 8, 8], "per_hospital": [6, 2, 8], "proportional": [14, 4, 6]}[how]
+    counts = {"per_component": [8, 8, 8, 8], "per_hospital": [6, 2, 8, 8], "proportional": [15, 5, 6, 6]}[how]
     assert np.bincount((points[:, 0] / 100).round().astype(int)).tolist() == counts
     expected = [
         mean + stream(1, "virtual", i, c).normal(size=n)
-        for (i, c, mean), n in zip([(0, 0, 0.0), (0, 1, 100.0), (2, 0, 200.0)], counts, strict=True)
+        for (i, c, mean), n in zip([(0, 0, 0.0), (0, 1, 100.0), (2, 0, 200.0), (3, 0, 300.0)], counts, strict=True)
     ]
     np.testing.assert_allclose(points[:, 0], np.concatenate(expected))
 

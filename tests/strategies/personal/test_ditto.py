@@ -137,3 +137,4 @@ def test_one_row_is_enough_for_a_model_of_ones_own():
     served = ditto.serve(view, ditto.setup(view))
     assert served["personal"].tolist() == [OWN, OWN, 0]
     assert served["global"].tolist() == [0, 0, 0]
+    assert ditto.mixture(view, ditto.setup(view)).tolist() == [[0.0, 1.0]] * 3
