@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -33,6 +36,14 @@ def test_holm_rejects_exactly_where_an_interval_excludes_0():
     stopped = len(rejected)
     for k in order[stopped:]:
         assert intervals[k] == pairs[k].population(0.05 / (5 - stopped))
+
+
+def test_a_p_value_at_its_level_is_rejected():
+    """Of two: the first against 1 in 40, the second, which follows a rejection, against 1 in 20."""
+    pairs: list[Any] = [SimpleNamespace(variance=1.0, p=p, population=lambda level=0.05: level) for p in (0.03, 0.025)]
+    assert adjusted(pairs) == [0.05, 0.025]
+    pairs[1].p = 0.026
+    assert adjusted(pairs) == [0.025, 0.025]
 
 
 def test_one_difference_needs_no_adjustment():

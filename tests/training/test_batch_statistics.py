@@ -236,3 +236,29 @@ def test_what_must_be_trained_one_by_one_on_a_gpu_too(cls: type[nn.Module], alon
 def test_evaluation_that_cannot_be_repeated_is_refused() -> None:
     with pytest.raises(ConfigError, match="Restless draws random numbers when it is evaluated"):
         bound(Restless)
+
+
+def test_buffers_that_are_drawn_are_those_of_seed_0_in_the_model_and_outside_it() -> None:
+    class Drawn(nn.Linear):
+        def __init__(self, F: int, C: int) -> None:
+            super().__init__(F, C)
+            self.register_buffer("scale", torch.rand(F))
+            self.register_buffer("shift", torch.rand(F), persistent=False)
+
+        def forward(self, X: Tensor) -> Tensor:
+            return super().forward(X * self.scale + self.shift)
+
+    model = build_model(Drawn, 3, 2, options={}, precision="float64", init="zeros")
+    assert isinstance(model, ModuleModel)
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        own = Drawn(3, 2)
+    start = model.initial(np.random.default_rng(1))
+    assert start.tolist() == [0.0] * 8 + own.scale.tolist()
+    theta = np.arange(11.0)
+    (weight, bias, scale), X = np.split(theta, [6, 8]), np.array([[1.0, 2.0, 3.0], [0.0, 1.0, -1.0]])
+    outputs = (X * scale + own.shift.double().numpy()) @ weight.reshape(2, 3).T + bias
+    np.testing.assert_allclose(model.logits(theta, X), outputs[:, 1] - outputs[:, 0], atol=1e-12)
+    np.testing.assert_allclose(
+        model.as_module(theta)(torch.from_numpy(X)).detach().numpy(), outputs[:, 1] - outputs[:, 0], atol=1e-12
+    )

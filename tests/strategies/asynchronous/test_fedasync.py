@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -101,3 +103,10 @@ def test_impossible_settings_are_refused_by_name(bad):
 def test_nobody_trains_at_a_time_is_refused():
     with pytest.raises(ValueError, match=r"^concurrency: 0 is not at least 1"):
         FedAsync(concurrency=0)
+
+
+def test_without_a_pull_the_objective_has_none():
+    view = replace(view_of([hospital([1, 1])] * 2), staleness=np.array([0, 3]))
+    assert FedAsync(rho=0.0).problem(view, None, np.array([1])).objective.pulls == ()
+    (pull,) = FedAsync(rho=0.25).problem(view, None, np.array([1])).objective.pulls
+    assert pull.weight == 0.25

@@ -186,3 +186,9 @@ def test_everybody_takes_part_and_sends_a_loss(federation):
 def test_impossible_settings_are_refused_by_name(bad):
     with pytest.raises(ValueError, match=f"^{next(iter(bad))}: "):
         AgnosticFL(**bad)
+
+
+def test_who_has_no_rows_has_no_weight_at_the_start():
+    view = view_of([hospital(counts) for counts in ([2, 4], [0, 0], [1, 1])])
+    for start, mixture in (("uniform", [0.5, 0.0, 0.5]), ("samples", [0.75, 0.0, 0.25])):
+        assert AgnosticFL(start=start).setup(view).mixture.tolist() == mixture
