@@ -80,6 +80,7 @@ def test_runs_of_known_events_are_composed_and_others_add_up():
     other = replace(ONE, events={"server": [(5.0, 1.0, 2), (7.0, 1.0, 1)]}, delta=1e-6)
     composed = accountant.epsilon([Gaussian(4.0, 1.0, 3), Gaussian(5.0, 1.0, 2), Gaussian(7.0)], 1e-5)
     assert together([ONE, other]) == (composed, 1e-5, "server")
+    assert together([ONE]) == (accountant.epsilon([Gaussian(4.0, 1.0, 3)], 1e-5), 1e-5, "server")
     for unknown in (replace(other, events=None), replace(other, unit="hospital")):
         assert together([ONE, unknown]) == pytest.approx((2 * 2.34567, 1.1e-5, "server"))
     assert together([ONE, replace(other, epsilons={"server": math.inf})]) == (math.inf, 1e-5, "server")

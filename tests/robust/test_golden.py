@@ -178,6 +178,7 @@ def test_a_share_is_the_count_that_is_meant():
     assert [Aggregation("median", assumed=share).count(10) for share in (0.1, 0.3, 0.7)] == [1, 3, 7]
     assert before.bucket_size(7, 1) == 3
     assert before.bucket_size(7, 0) == 1
+    assert [before.bucket_size(m, 2) for m in (3, 4, 7, 8)] == [1, 1, 1, 2]
 
 
 def test_too_few_updates_for_a_formula():

@@ -172,6 +172,11 @@ def test_the_curve_is_net_benefit_at_each_threshold():
     assert curve.value[0, 2] == pytest.approx((called & (y == 1)).mean() - (called & (y == 0)).mean(), abs=1e-12)
 
 
+def test_rows_at_a_threshold_are_acted_on():
+    curve = net_benefit_curve(score_counts(np.zeros(3), np.array([1, 1, 0]), [0, 3]), np.array([0.5]))
+    assert curve.value.tolist() == [[pytest.approx(1 / 3)]]
+
+
 # --- one threshold for all ---
 
 

@@ -215,6 +215,11 @@ def test_in_one_seed_patients_have_delongs_covariance():
     assert sums == pytest.approx(patient_sums(covariance, 2, 0))
 
 
+def test_the_variance_of_a_difference_is_never_below_zero():
+    covariance = np.array([[[0.25, 0.125], [0.125, 0.5]], [[0.25, 0.5], [0.5, 0.5]]])
+    assert patient_sums(covariance, 0, 1).tolist() == [0.5, 0.0]
+
+
 def test_patients_in_two_seeds_are_one_patient():
     """The same rows and scores in two seeds add up before they are squared: twice the influence, four times the sum."""
     scores, y, cuts = models(np.random.default_rng(2), [5, 9], [20, 7])

@@ -279,6 +279,13 @@ def test_a_label_has_two_classes_and_rows_are_of_the_first_hospital_unless_they_
     assert (plain.hospital, plain.outputs, plain.patients()) == (0, (), {})
 
 
+def test_a_federation_is_there_and_hides_nothing_unless_it_says_so():
+    view = view_of([hospital([1, 1])])
+    assert not Selection.hears_losses
+    assert (view.round, view.hides, view.least_members) == (0, False, 1)
+    assert (view.available, view.staleness, view.round_seconds, view.measured) == (None, None, None, frozenset())
+
+
 def test_what_is_wrong_is_shown_up_to_forty_characters():
     assert shown("x" * 38) == repr("x" * 38)
     assert shown("x" * 39) == "a str"

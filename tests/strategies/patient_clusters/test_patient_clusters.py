@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -18,6 +20,7 @@ from raysim.strategies.patient_clusters.continuous import MoreThanTwoValues, ask
 from raysim.strategies.patient_clusters.fedgmc import FedGmc
 from raysim.strategies.patient_clusters.gaussian_mixtures import LocalMixture, Mixture
 from raysim.strategies.patient_clusters.kfed import KFed
+from raysim.strategies.questions import GroupSizes
 from raysim.strategies.selections.sampling import All, Uniform
 from tests.conftest import MakeFederation, play, store
 from tests.strategies.hospital_clusters.test_clust_psi import hospital, view_of
@@ -276,3 +279,9 @@ def test_a_hospital_without_rows_has_no_mean_patient_and_no_mixture():
     two = hospital([1, 1], np.array([[1.0, 2.0, 9.0], [3.0, 6.0, 9.0]]))
     assert MeanPatient(np.array([0, 1])).answer(two).tolist() == [2.0, 4.0]
     assert MeanPatient(np.array([0, 1])).scalars == 2
+
+
+def test_a_division_that_does_not_say_how_large_it_is_costs_nothing():
+    silent: Any = SimpleNamespace(count=2)
+    told: Any = SimpleNamespace(count=2, scalars=7)
+    assert (GroupSizes(silent).scalars, GroupSizes(told).scalars) == (0, 7)
