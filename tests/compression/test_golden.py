@@ -141,3 +141,9 @@ def test_ef21_of_a_constant_update():
 
 def test_one_entry_at_least_is_sent():
     assert [Compression("top_k", ratio=ratio).count(3) for ratio in (1e-10, 0.34, 2 / 3, 1.0)] == [1, 2, 2, 3]
+
+
+def test_how_is_as_documented_unless_it_is_said():
+    plain = Compression("grid")
+    assert (plain.ratio, plain.levels, plain.bits, plain.step) == (0.1, 16, 8, 1e-3)
+    assert (plain.indices, plain.feedback) == ("common", "none")
