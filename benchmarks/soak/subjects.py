@@ -29,7 +29,7 @@ BASE: Tree = {
     "selection": {"fraction": 0.5, "minimum": 2},
     "checkpoint": {"every": 2},
     "tracking": {"uri": "none"},
-    "resources": {"timeout": 6, "runs_at_once": 1},
+    "resources": {"timeout": 6, "runs_at_once": 1, "head_start": False},
 }
 
 

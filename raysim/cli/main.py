@@ -122,7 +122,7 @@ def run(
     greet(json)
     from raysim.cluster.forked import MODULES
 
-    with workers_begun(MODULES, in_process, verbose=verbose, joins=True):
+    with workers_begun(MODULES, in_process):
         from raysim.cli.commands import run_one
 
         settings = with_dashboard(set_, dashboard, in_process)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -31,27 +31,15 @@ def greet(json: bool = False) -> None:
     _write("starting raysim\r", json)
 
 
-@contextlib.contextmanager
-def workers_begun(
-    modules: Sequence[str], in_process: bool = False, *, verbose: bool = False, joins: bool = False
-) -> Iterator[None]:
-    """Ray's workers begin to import ``modules`` while this process reads its configuration and data.
-
-    A cluster, whose workers are its own, is asked whether it is there, and joined where this command ``joins`` it.
-    """
+def workers_begun(modules: Sequence[str], in_process: bool = False) -> contextlib.AbstractContextManager[None]:
+    """Ray's workers begin to import ``modules`` while this process reads its configuration and data; where a cluster is
+    to be joined, whose workers are its own, it is asked whether it is there."""
     from raysim.cluster import forked, greeting
 
     address = os.environ.get("RAY_ADDRESS")
-    with contextlib.ExitStack() as begun:
-        if address and not in_process:
-            begun.enter_context(greeting.begun(address))
-            if joins:
-                from raysim.cluster.connection import joining
-
-                begun.enter_context(joining(verbose))
-        elif not in_process:
-            begun.enter_context(forked.begun(modules))
-        yield
+    if in_process:
+        return contextlib.nullcontext()
+    return greeting.begun(address) if address else forked.begun(modules)
 
 
 def ungreet(json: bool = False) -> None:

@@ -20,7 +20,6 @@ from typing import Any, NoReturn
 from raysim.cluster import ray_private
 from raysim.cluster.forked import MODULES, fork_server
 from raysim.cluster.greeting import SLOW, check_answers, greeted, remedy, short
-from raysim.cluster.joining import Joining
 from raysim.cluster.placement import Placement
 from raysim.cluster.token_file import private_token
 from raysim.cluster.variables import LOCAL, QUIET
@@ -48,35 +47,6 @@ WATCH_SECONDS = 0.05
 """How often it is looked whether the processes of a Ray that was started here still run: before Ray prints its logs."""
 
 
-_joining: list[Joining] = []
-"""A standing Ray that is being joined, until it is taken."""
-
-
-@contextlib.contextmanager
-def joining(verbose: bool) -> Iterator[None]:
-    """The Ray at ``RAY_ADDRESS`` is joined at once, and a coordinator begins there, while configuration and data are
-    read. The first :func:`connected` meanwhile takes the connection; where nobody does, it is let go.
-    """
-    with host.variables_kept(*CHANGED), host.environment(QUIET, keep=True), host.quiet(*(() if verbose else TALKATIVE)):
-        import ray  # noqa: F401  # on this thread: two that import at once hold each other up
-    early = Joining(_with_coordinator(verbose))
-    _joining.append(early)
-    try:
-        yield
-    finally:
-        _joining.clear()
-        early.end()
-
-
-@contextlib.contextmanager
-def _with_coordinator(verbose: bool) -> Iterator[None]:
-    with _connected(verbose):
-        from raysim.cluster import coordinator  # only now: Ray is connected to in the meantime
-
-        with coordinator.begun():
-            yield
-
-
 @contextlib.contextmanager
 def connected(verbose: bool, dashboard: bool = False, modules: Sequence[str] = MODULES) -> Iterator[bool]:
     """Connect this process to Ray for a while; whether it was before. Where it was, it stays so.
@@ -87,21 +57,6 @@ def connected(verbose: bool, dashboard: bool = False, modules: Sequence[str] = M
     Raises ``ResourceError`` where the cluster cannot be used, within 30 seconds, and ``HangingError`` where Ray itself
     does not come back.
     """
-    if not _joining:
-        with _connected(verbose, dashboard, modules) as before:
-            yield before
-        return
-    early = _joining.pop()
-    try:
-        early.wait()
-        host.handle_again(signal.SIGTERM)
-        yield False
-    finally:
-        early.end()
-
-
-@contextlib.contextmanager
-def _connected(verbose: bool, dashboard: bool = False, modules: Sequence[str] = MODULES) -> Iterator[bool]:
     address, asked = os.environ.get("RAY_ADDRESS"), None
     start: Sequence[str] = ()
     with host.variables_kept(*CHANGED), contextlib.ExitStack() as standing, contextlib.ExitStack() as asking:

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
 import time
 from collections.abc import Iterator, Sequence
-from queue import SimpleQueue
-from threading import Thread
 from typing import Any
 
 from raysim.core import blas
+from raysim.core.aside import Aside
 from raysim.engine.cadence import Every
 from raysim.engine.coordinator import Coordinator
 from raysim.engine.job import Event, Job, RunState
@@ -26,12 +24,9 @@ class CoordinatorActor:
     ``code``: see :func:`raysim.core.blas.follow`.
     """
 
-    def __init__(self, folders: Sequence[str], code: str | None) -> None:
+    def __init__(self, folders: Sequence[str], code: str | None, pool: Pool) -> None:
         search_only(folders)
         blas.follow(code)
-
-    def serve(self, pool: Pool) -> None:
-        """From now on coordinate the hospitals of ``pool``."""
         self._coordinator = Coordinator(pool)
 
     def run(self, job: Job, since: RunState | None, every: Every) -> Iterator[list[Event]]:
@@ -39,81 +34,22 @@ class CoordinatorActor:
 
         The job is played on a thread of its own, so that no round waits until its events have left.
         """
-        queue: SimpleQueue[Event | _End] = SimpleQueue()
-        Thread(target=self._play, args=(job, since, every, queue), daemon=True).start()
-        while True:
-            events: list[Event] = []
-            end = None
-            while end is None and (not events or not queue.empty()):
-                event = queue.get()
-                if isinstance(event, _End):
-                    end = event
-                else:
-                    events.append(event)
-            if events:
-                yield events
-            if end is not None:
-                if end.error is not None:
-                    raise end.error
-                return
-            time.sleep(PAUSE)
-
-    def _play(self, job: Job, since: RunState | None, every: Every, queue: SimpleQueue[Event | _End]) -> None:
-        error = None
-        try:
-            for event in self._coordinator.run(job, since, every):
-                queue.put(event)
-        except BaseException as raised:  # raised again by the generator, in whose place this is run
-            error = raised
-        queue.put(_End(error))
+        aside = Aside(self._coordinator.run(job, since, every))
+        while events := aside.take():
+            yield events
+            if not aside.over:
+                time.sleep(PAUSE)
 
     def ready(self) -> None:
         """Answers once the process is up."""
 
 
-class _End:
-    """The job is over, or has failed."""
-
-    def __init__(self, error: BaseException | None) -> None:
-        self.error = error
-
-
-_begun: list[tuple[tuple[Any, ...], Any]] = []
-"""One that was begun before its hospitals, with what it was begun with."""
-
-
-@contextlib.contextmanager
-def begun() -> Iterator[None]:
-    """A coordinator's process starts at once, for the first :func:`coordinate` meanwhile to take."""
-    settings = _settings()
-    _begun.append((settings, _started(*settings)))
-    try:
-        yield
-    finally:
-        _begun.clear()
-
-
 def coordinate(pool: Pool) -> Any:
     """An actor on this node that coordinates the hospitals of ``pool``."""
-    settings, actor = _settings(), None
-    if _begun:
-        before, actor = _begun.pop()
-        actor = actor if before == settings else None
-    if actor is None:
-        actor = _started(*settings)
-    actor.serve.remote(pool)
-    return actor
-
-
-def _settings() -> tuple[Any, ...]:
-    return search_path(), blas.code()
-
-
-def _started(folders: Sequence[str], code: str | None) -> Any:
     import ray
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
     # The coordinator only adds up; it must be able to run beside actors that hold every core. It ships rows to
     # nodes that cannot read them, so it must be where this process has built the federation.
     here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
-    return ray.remote(num_cpus=0, scheduling_strategy=here)(CoordinatorActor).remote(folders, code)
+    return ray.remote(num_cpus=0, scheduling_strategy=here)(CoordinatorActor).remote(search_path(), blas.code(), pool)

@@ -1,4 +1,4 @@
-"""A standing Ray that is joined while configuration and data are read."""
+"""A standing Ray that is joined while this process is at something else."""
 
 from __future__ import annotations
 
@@ -17,6 +17,11 @@ class Joining:
         self._leave = threading.Event()
         self._thread = threading.Thread(target=self._stay, name="joining Ray", daemon=True)
         self._thread.start()
+
+    @property
+    def done(self) -> bool:
+        """Whether :meth:`wait` returns, or raises, at once."""
+        return self._up.done()
 
     def wait(self) -> None:
         """Return when this process is connected. Raises what connecting raises."""

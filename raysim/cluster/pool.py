@@ -95,7 +95,7 @@ class RayPool:
         self._device = device
         self._timeout = timeout
         self._nodes = placement.nodes or (0,) * len(placement.served)
-        self._no_lines()
+        self._no_calls()
         # Actors are pure, so a crashed one may restart and repeat the call that it was running. A long run may lose
         # many, but a call that fails again and again is given up.
         actor = ray.remote(max_restarts=-1, max_task_retries=3)(HospitalActor)
@@ -111,14 +111,24 @@ class RayPool:
 
     def __getstate__(self) -> dict[str, Any]:
         # A coordinator that this object travels to makes its own calls.
-        return {name: value for name, value in vars(self).items() if name not in ("_lines", "_dials")}
+        return {name: value for name, value in vars(self).items() if name not in ("_lines", "_dials", "_first")}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         vars(self).update(state)
-        self._no_lines()
+        self._no_calls()
 
-    def _no_lines(self) -> None:
+    def _no_calls(self) -> None:
         self._lines, self._dials = Lines(), [0] * len(self.served)
+        self._first: list[Any] = []
+
+    def first_calls(self) -> list[Any]:
+        """References to what the actors answer once they are up."""
+        import ray
+
+        if not self._first:
+            here = ray.util.get_node_ip_address()
+            self._first = [actor.ready.remote(here) for actor in self.actors]
+        return self._first
 
     def wait(self, seconds: float) -> str | None:
         """Return once every actor is up, with a warning of one of them if there is any; sets ``places``.
@@ -126,11 +136,7 @@ class RayPool:
         Raises ``ResourceError`` where they are not up in time, where one cannot have its device, or where a node has
         other software than this process.
         """
-        import ray
-
-        here = ray.util.get_node_ip_address()
-        asked = [actor.ready.remote(here) for actor in self.actors]
-        answers = first_answers(asked, seconds, "hospital actor", "serve more hospitals per actor")
+        answers = first_answers(self.first_calls(), seconds, "hospital actor", "serve more hospitals per actor")
         self.places = [answer.node for answer in answers]
         check_same([(answer.node, answer.software) for answer in answers])
         warnings = [check_device(self._device, answer.resolved, answer.seen) for answer in answers]

@@ -19,6 +19,10 @@ SMALL_CELLS = 2**27
 SMALL_MODELS = 2**25
 """Parameters of all hospitals' models up to which they are."""
 
+SMALL_PRODUCTS = 2**31
+"""Rows times parameters of a model up to which a process plays a round of them in about a second, if they are those of
+no convolution."""
+
 PROCESS_BYTES = 400_000_000
 """Resident memory of an actor that has played a run of a few rows."""
 
@@ -68,14 +72,26 @@ def at_once(resources: ResourcesSection, nodes: Sequence[Node], load: Load) -> i
                 f"{here.cpus:g}; lower it, or take auto"
             )
         return count
-    plain = (
-        resources.hospitals_per_actor == "auto"
-        and resources.device != "cuda"
-        and not (resources.gpus_per_actor or resources.per_hospital or resources.autoscale)
-        and resources.data != "shipped"
-    )
-    if not (plain and load.small and len(nodes) == 1):
+    if not (resources.hospitals_per_actor == "auto" and _anywhere(resources) and load.small and len(nodes) == 1):
         return 1
     count = int(min(load.runs, cores, here.memory // load.memory))
     # With fewer most of the cores would be idle.
     return max(1, count) if 2 * count >= cores else 1
+
+
+def begins_here(resources: ResourcesSection, load: Load, products: float) -> bool:
+    """Whether the one run there is begins in this process while actors elsewhere come up.
+
+    ``products``: rows times parameters of what hospitals train on in a round.
+    """
+    alone = load.runs == 1 and load.small and products <= SMALL_PRODUCTS
+    return resources.head_start and _anywhere(resources) and alone
+
+
+def _anywhere(resources: ResourcesSection) -> bool:
+    """Whether any process that has a CPU and this machine's files can take the place of an actor."""
+    return (
+        resources.device != "cuda"
+        and not (resources.gpus_per_actor or resources.per_hospital or resources.autoscale)
+        and resources.data != "shipped"
+    )

@@ -14,8 +14,9 @@ from raysim.cluster.forked import OF_RUNS
 from raysim.config.schema import Config
 from raysim.data.federation import Federation
 from raysim.experiment import unsent
+from raysim.experiment.head_start import open_head_start
 from raysim.experiment.run_actors import RunActors
-from raysim.experiment.run_placement import Load, at_once
+from raysim.experiment.run_placement import Load, at_once, begins_here
 from raysim.experiment.session import Session, open_session
 from raysim.report.terminal.progress import RunProgress, phase, size_said
 from raysim.storage import resume
@@ -28,10 +29,6 @@ STARTING = "starting Ray"
 def _import_pages() -> None:
     """What draws pages takes half a second to import, which somebody would wait for later."""
     import raysim.experiment.comparison  # noqa: F401
-
-
-def _nothing() -> None:
-    """Workers of a cluster import meanwhile, and take all cores."""
 
 
 class RunServices:
@@ -61,8 +58,13 @@ class RunServices:
         config = self._config
         with contextlib.ExitStack() as standing:
             self.recorder = standing.enter_context(Recorder(config.tracking, verbose))
-            with contextlib.nullcontext() if in_process else phase(self._console, STARTING):
-                self._bring_up(standing, in_process, verbose, load)
+            elsewhere = bool(os.environ.get("RAY_ADDRESS")) and not in_process
+            if elsewhere and begins_here(config.resources, load, self._products(load)):
+                rows, names = self._federation.totals, self._federation.hospitals
+                self.session = standing.enter_context(open_head_start(rows, config.resources, names, verbose))
+            else:
+                with contextlib.nullcontext() if in_process else phase(self._console, STARTING):
+                    self._bring_up(standing, in_process, verbose, load)
             self._announce()
             for line in remarks:
                 self.say(line)
@@ -86,9 +88,14 @@ class RunServices:
             in_process=in_process,
             verbose=verbose,
             names=federation.hospitals,
-            meanwhile=_nothing if os.environ.get("RAY_ADDRESS") and not in_process else _import_pages,
+            meanwhile=_import_pages,
         )
         self.session = standing.enter_context(opened)
+
+    def _products(self, load: Load) -> float:
+        """Rows times parameters of what hospitals train on in a round in which all take part."""
+        rows = len(self._federation.X) * self._config.training.local_epochs
+        return rows * load.parameters / len(self._federation.hospitals)
 
     def say(self, text: str) -> None:
         """A line for the user."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 
@@ -42,7 +42,7 @@ def longest_silence(resources: ResourcesSection) -> float:
     return SILENCE * (resources.timeout + RESTART_SECONDS)
 
 
-def _silent(text: str) -> None:
+def silent(text: str) -> None:
     """Tells nobody."""
 
 
@@ -66,7 +66,7 @@ class Session(Protocol):
         job: Job,
         since: RunState | None = None,
         every: Every = 0,
-        say: Callable[[str], None] = _silent,
+        say: Callable[[str], None] = silent,
     ) -> Iterator[Event]:
         """Play a job; see :meth:`Coordinator.run`. ``say`` is told in a line of what was lost and mended meanwhile."""
         ...
@@ -96,9 +96,11 @@ def open_session(
             yield InProcess(rows, resources)
         return
     with connected(verbose, resources.dashboard, modules) as before:
-        session: _OnRay | None = None
+        session: OnRay | None = None
         try:
-            session = _OnRay(rows, resources, names, meanwhile)
+            session = OnRay(rows, resources, names)
+            meanwhile()
+            session.wait(ACTOR_START_SECONDS)
             yield session
         finally:
             if before and session is not None:  # else all that it started ends with its Ray
@@ -126,36 +128,49 @@ class InProcess:
         job: Job,
         since: RunState | None = None,
         every: Every = 0,
-        say: Callable[[str], None] = _silent,
+        say: Callable[[str], None] = silent,
     ) -> Iterator[Event]:
         return self._coordinator.run(job, since, every)
 
 
-class _OnRay:
-    def __init__(
-        self, rows: Ids, resources: ResourcesSection, names: Sequence[str], meanwhile: Callable[[], None]
-    ) -> None:
+class OnRay:
+    """Hospital actors and a coordinator actor of the Ray that this process is connected to; :meth:`wait` for them."""
+
+    where: str
+    warning: str | None
+    dashboard: str | None
+
+    def __init__(self, rows: Ids, resources: ResourcesSection, names: Sequence[str]) -> None:
         placement, nodes = place_live(rows, resources, names, live_nodes())
         # Without a GPU share nobody should pay for importing torch just to learn that there is no device.
         uses_gpus = any(placement.share(actor)[1] for actor in range(len(placement.served)))
         device = "cpu" if resources.device == "auto" and not uses_gpus else resources.device
         self._group = reserve(placement, nodes)
-        pool = RayPool(placement, device, resources.timeout, resources.data, self._group)
+        self._pool = RayPool(placement, device, resources.timeout, resources.data, self._group)
         self._silence = longest_silence(resources)
-        self.pool: Pool = pool
-        self.coordinator = self._coordinate()
-        self.actors = pool.actors
-        meanwhile()
-        self.warning = pool.wait(ACTOR_START_SECONDS)
+        self.pool: Pool = self._pool
+        self.coordinator = coordinate(self.pool)
+        self.actors = self._pool.actors
+        self._first = [*self._pool.first_calls(), self.coordinator.ready.remote()]
+
+    def arrived(self) -> bool:
+        """Whether all processes have answered, or never will."""
+        import ray
+
+        return len(ray.wait(self._first, num_returns=len(self._first), timeout=0)[0]) == len(self._first)
+
+    def wait(self, seconds: float) -> None:
+        """Return when the hospital actors are up. Raises ``ResourceError`` where that takes longer."""
+        self.warning = self._pool.wait(seconds)
         self.dashboard = dashboard_address()
-        self.where = describe([len(ids) for ids in placement.served], len(set(pool.places)))
+        self.where = describe([len(ids) for ids in self._pool.served], len(set(self._pool.places)))
 
     def run(
         self,
         job: Job,
         since: RunState | None = None,
         every: Every = 0,
-        say: Callable[[str], None] = _silent,
+        say: Callable[[str], None] = silent,
     ) -> Iterator[Event]:
         reported, restarts = 0, 0
         while True:
@@ -207,9 +222,6 @@ class _OnRay:
         if self._group is not None:
             ray.util.remove_placement_group(self._group)
 
-    def _coordinate(self) -> Any:
-        return coordinate(self.pool)
-
     def _restart(self, lost: str, say: Callable[[str], None]) -> int:
         """Start a new coordinator, and returns how many of them were lost while they started: one at most."""
         import ray
@@ -217,7 +229,7 @@ class _OnRay:
         for early in (0, 1):
             try:
                 ray.kill(self.coordinator)
-                self.coordinator = self._coordinate()
+                self.coordinator = coordinate(self.pool)
                 ray.get(self.coordinator.ready.remote(), timeout=RESTART_SECONDS)
             except (ray.exceptions.RayError, OSError, RuntimeError) as error:
                 if early or not isinstance(error, ray.exceptions.ActorDiedError):

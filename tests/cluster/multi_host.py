@@ -33,6 +33,7 @@ HOSTS = ("head", "worker1", "worker2")
 ADDRESSES = {"desk": f"{NET}.1", "head": f"{NET}.10", "worker1": f"{NET}.11", "worker2": f"{NET}.12"}
 PORT = 18265
 SETTINGS = ["training.rounds=4", "data.hospitals=40", "data.rows=4000", "tracking.uri=none", "strategy=chip"]
+SETTINGS += ["resources.head_start=false"]  # every round crosses the network
 SETTINGS += ["model=mlp", "model.hidden=[64,32]"]  # its sums are large enough to be added up on their nodes
 
 HOST_SCRIPT = """

@@ -18,6 +18,7 @@ import psutil
 import pytest
 import ray
 
+from raysim.cluster.coordinator import coordinate
 from raysim.cluster.placement import Placement, balance
 from raysim.cluster.pool import RayPool
 from raysim.config.sections.evaluation import EvaluationSection
@@ -26,6 +27,7 @@ from raysim.core.errors import ResourceError, TrainingDiverged
 from raysim.data.federation import Federation
 from raysim.engine.job import Job, Outcome, Round, RunState
 from raysim.engine.messages import Inquiry, ModelSpec, Work
+from raysim.engine.pool import Pool
 from raysim.experiment.session import Session, open_session
 from raysim.strategies.base import HospitalRows, Strategy
 from raysim.strategies.hospital_clusters.chip import Chip
@@ -153,15 +155,14 @@ class TestOnOneSession:
         self, session: Session, federation: Federation, expected: Outcome, tmp_path: Path, monkeypatch
     ):
         victim, made = pid(session.coordinator), []  # type: ignore[attr-defined]
-        coordinate = type(session)._coordinate  # type: ignore[attr-defined]
 
-        def killed_at_first(self: Session) -> Any:
-            made.append(coordinate(self))
+        def killed_at_first(pool: Pool) -> Any:
+            made.append(coordinate(pool))
             if len(made) == 1:
                 ray.kill(made[0])
             return made[-1]
 
-        monkeypatch.setattr(type(session), "_coordinate", killed_at_first)
+        monkeypatch.setattr("raysim.experiment.session.coordinate", killed_at_first)
         rounds, outcome, said = disturbed(session, federation, lambda: os.kill(victim, signal.SIGKILL), tmp_path / "g")
         equal(rounds, outcome, expected)
         assert len(made) == 2

@@ -9,7 +9,16 @@ import pytest
 from raysim.config.nodes import Node
 from raysim.config.sections.resources import ResourcesSection
 from raysim.core.errors import ResourceError
-from raysim.experiment.run_placement import MODEL_COPIES, PROCESS_BYTES, SMALL_CELLS, SMALL_MODELS, Load, at_once
+from raysim.experiment.run_placement import (
+    MODEL_COPIES,
+    PROCESS_BYTES,
+    SMALL_CELLS,
+    SMALL_MODELS,
+    SMALL_PRODUCTS,
+    Load,
+    at_once,
+    begins_here,
+)
 
 NODE = Node("here", 4.0, 0)
 
@@ -65,3 +74,26 @@ def test_more_runs_at_once_than_can_be_are_refused(resources: dict[str, Any], me
 
 def test_memory_is_the_process_and_all_rows_and_models_in_eight_bytes():
     assert Load(1, 1000, 10).memory == PROCESS_BYTES + 8000 + 80 * MODEL_COPIES
+
+
+@pytest.mark.parametrize(
+    ("resources", "load", "products", "expected"),
+    [
+        ({}, Load(1, SMALL_CELLS, SMALL_MODELS), SMALL_PRODUCTS, True),
+        ({"hospitals_per_actor": 3, "cpus_per_actor": 2}, Load(1, 1000, 100), 1000, True),
+        ({}, Load(2, 1000, 100), 1000, False),
+        ({}, Load(1, SMALL_CELLS + 1, 100), 1000, False),
+        ({}, Load(1, 1000, SMALL_MODELS + 1), 1000, False),
+        ({}, Load(1, 1000, 100), SMALL_PRODUCTS + 1, False),
+        ({"head_start": False}, Load(1, 1000, 100), 1000, False),
+        ({"gpus_per_actor": 0.5}, Load(1, 1000, 100), 1000, False),
+        ({"device": "cuda"}, Load(1, 1000, 100), 1000, False),
+        ({"data": "shipped"}, Load(1, 1000, 100), 1000, False),
+        ({"per_hospital": {"a": {"cpus": 1}}}, Load(1, 1000, 100), 1000, False),
+        ({"autoscale": "2x4cpu"}, Load(1, 1000, 100), 1000, False),
+    ],
+)
+def test_small_runs_on_cpus_begin_in_this_process(
+    resources: dict[str, Any], load: Load, products: float, expected: bool
+):
+    assert begins_here(ResourcesSection.model_validate(resources), load, products) is expected

@@ -37,7 +37,8 @@ class ResourcesSection(Section):
     ``autoscale`` describes nodes that an autoscaler may start where those that stand cannot run an actor.
     ``dashboard`` starts a Ray of one's own with its dashboard. ``runs_at_once`` says how many runs of a comparison, or
     trials of a sweep, are played side by side, an actor each; ``auto``: as many as there are cores, where
-    runs are small.
+    runs are small. ``head_start``: a small run on a standing cluster begins in the command's own process while its
+    actors come up, which take over after a round.
     """
 
     hospitals_per_actor: Literal["auto"] | int = default("resources.hospitals_per_actor")
@@ -50,6 +51,7 @@ class ResourcesSection(Section):
     autoscale: str | None = default("resources.autoscale")
     dashboard: bool = default("resources.dashboard")
     runs_at_once: Literal["auto"] | int = default("resources.runs_at_once")
+    head_start: bool = default("resources.head_start")
 
     @field_validator("hospitals_per_actor", "runs_at_once")
     @classmethod

@@ -1,0 +1,51 @@
+"""Iterators that run on threads of their own."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+
+import pytest
+
+from raysim.core.aside import Aside
+
+
+def held(*gates: threading.Event) -> Iterator[int]:
+    """The numbers of ``gates``, each once it is open."""
+    for number, gate in enumerate(gates):
+        assert gate.wait(60)
+        yield number
+
+
+def test_items_come_in_their_order_and_then_none():
+    aside = Aside(iter(range(1000)))
+    taken: list[int] = []
+    while items := aside.take():
+        taken += items
+    assert taken == list(range(1000))
+    assert aside.over
+    assert aside.take() == []
+
+
+def test_one_that_waits_for_a_while_gets_what_is_there():
+    first, second = threading.Event(), threading.Event()
+    aside = Aside(held(first, second))
+    assert aside.take(0.01) == []
+    assert not aside.over
+    first.set()
+    assert aside.take(60) == [0]
+    assert aside.take(0.01) == []
+    second.set()
+    assert aside.take() == [1]
+
+
+def test_an_error_is_raised_after_the_items_before_it():
+    def broken() -> Iterator[int]:
+        yield 7
+        raise ValueError("no more")
+
+    aside = Aside(broken())
+    assert aside.take() == [7]
+    with pytest.raises(ValueError, match="no more"):
+        aside.take()
+    assert aside.over
