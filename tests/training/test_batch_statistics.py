@@ -262,3 +262,15 @@ def test_buffers_that_are_drawn_are_those_of_seed_0_in_the_model_and_outside_it(
     np.testing.assert_allclose(
         model.as_module(theta)(torch.from_numpy(X)).detach().numpy(), outputs[:, 1] - outputs[:, 0], atol=1e-12
     )
+
+
+@pytest.mark.parametrize("persistent", [True, False])
+def test_one_buffer_of_either_kind_is_trained_with_hospital_by_hospital(persistent: bool) -> None:
+    class Shifted(nn.Linear):
+        def __init__(self, F: int, C: int) -> None:
+            super().__init__(F, C)
+            self.register_buffer("shift", torch.ones(F), persistent)
+
+    model = bound(Shifted)
+    assert not model.batches
+    assert model.unclippable == ("measures rows as it trains" if persistent else None)

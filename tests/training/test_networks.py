@@ -301,6 +301,14 @@ def test_hospitals_that_train_side_by_side_change_no_bit(
         assert max(shared) == min(limit, 9)  # of the ten one has no rows
 
 
+def test_only_networks_with_a_middle_that_is_shared_have_copies_side_by_side() -> None:
+    for name, copies in (("text_lstm", 3), ("text_dense", 1)):
+        model = build_model(name, 6, 3, options=TEXT)
+        assert isinstance(model, ModuleModel)
+        assert len(model._copies(3)) == copies
+        assert len(model._copies(1)) == 1
+
+
 def test_moments_go_on_where_hospitals_train_side_by_side() -> None:
     model = build_model("text_lstm", 6, 3, options=TEXT)
     results = []

@@ -210,6 +210,14 @@ def test_what_is_no_sum_over_rows_says_so():
     assert module(Dropping).unclippable == "draws random numbers when it trains"
 
 
+def test_rows_without_weights_count_once():
+    built = module(Perceptron)
+    task = task_of(built, 2, [1] * 6)
+    plain, ones = (built.clipped_sum(task.start, task.X, task.y, w, None, 0.3) for w in (None, np.ones(6)))
+    assert plain.any()
+    assert plain.tolist() == ones.tolist()
+
+
 def test_rows_of_a_patient_are_never_cut_apart():
     assert chunks(np.array([0, 0, 0, 1, 2, 2, 3]), 3) == [(0, 3), (3, 6), (6, 7)]
     assert chunks(np.array([0, 0, 0]), 2) == [(0, 3)]

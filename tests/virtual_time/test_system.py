@@ -155,6 +155,14 @@ def test_a_usual_round_is_two_messages_and_all_epochs():
     assert usual_seconds(speed, view) == pytest.approx([usual + 15 / 2, usual])
 
 
+def test_a_round_takes_what_its_own_hospital_needs():
+    """2 bytes a second down and 1 up, 4 rows a second, and 3 s each way; nothing of the other."""
+    slow = {"latency": 3.0, "downlink": 16e-6, "uplink": 8e-6, "rows_per_second": 4.0}
+    speed = resolve(system(hospitals={"b": slow}), ("a", "b"), 1)
+    ids, rows = np.array([1, 0]), np.array([4.0, 4.0])
+    assert speed.seconds(ids, rows, 5.0, 6.0).tolist() == [2 * 3 + 5 / 2 + 6 / 1 + 4 / 4, 0.0]
+
+
 def test_a_hospital_without_a_group_behind_those_that_have_some_trains_nothing():
     """Hospital 0 has two groups of its 5 rows, hospital 1 one of 4 rows, for 3 and 2 epochs."""
     visit = SimpleNamespace(visit=SimpleNamespace(epochs=np.array([3, 3, 2])))
