@@ -1,5 +1,8 @@
 """Noise has the distribution that its guarantee needs, from either origin."""
 
+from types import SimpleNamespace
+from typing import Any
+
 import numpy as np
 import pytest
 from scipy import stats
@@ -9,7 +12,7 @@ from raysim.core.streams import quick_stream
 from raysim.privacy import counting
 from raysim.privacy.events import Gaussian, Laplace, Repeated
 from raysim.privacy.noise import StepNormals, grid_units, laplaces, normals, with_rounding
-from raysim.privacy.noisy_sums import Bounds, Mechanism, clipped_sum, total_of
+from raysim.privacy.noisy_sums import SUM_BITS, Bounds, Mechanism, clipped_sum, total_of
 
 DRAWS = 100_000
 
@@ -132,3 +135,10 @@ def test_what_a_unit_adds_is_clipped_beyond_the_bound_alone(event, bound):
 def test_a_secure_sum_is_in_fixed_point_of_thirty_bits():
     step = 2.0**-30
     assert total_of([np.array([0.6 * step, 1.0]), np.array([0.6 * step, -2.25])], None, 0).tolist() == [2 * step, -1.25]
+
+
+def test_a_hidden_total_is_what_masks_leave():
+    hidden: Any = SimpleNamespace(total=lambda units, seed: np.array([seed, *(each[0] for each in units)]))
+    sums = [np.array([0.5]), np.array([-2.0])]
+    assert total_of(sums, hidden, 7).tolist() == [7 * 2.0**-SUM_BITS, 0.5, -2.0]
+    assert total_of(sums, None, 7).tolist() == [-1.5]

@@ -59,6 +59,12 @@ def test_centred_clipping_and_norm_bound():
 
 
 def test_clipping_without_a_centre_is_around_nothing():
+    close(centres.centred_clipping(ROWS, np.zeros(2), 1.0).update, [0.3272070150, 0.8820408534])
+    once = centres.centred_clipping(np.array([[3.0, 4.0], [0.3, 0.4]]), np.zeros(2), 1.0, 1)
+    close(once.admitted, [0.5 / 5, 0.5])
+    close(once.update, [0.5 * 0.6 + 0.5 * 0.3, 0.5 * 0.8 + 0.5 * 0.4])
+    never = centres.centred_clipping(ROWS[:2], np.array([7.0, 8.0]), 1.0, 0)
+    assert (never.update.tolist(), never.admitted.tolist()) == ([7.0, 8.0], [0.5, 0.5])
     around = Aggregation("centred_clipping", radius=0.5, passes=2)
     nothing = around.aggregate(ROWS, centre=np.zeros(2)).update
     assert around.aggregate(ROWS).update.tolist() == nothing.tolist()
@@ -181,6 +187,12 @@ def test_a_share_is_the_count_that_is_meant():
     assert [before.bucket_size(m, 2) for m in (3, 4, 7, 8)] == [1, 1, 1, 2]
 
 
+def test_how_is_as_documented_unless_it_is_said():
+    plain = Aggregation("median")
+    assert (plain.assumed, plain.before, plain.radius, plain.kept) == (0.0, "none", None, None)
+    assert (plain.passes, plain.bound, plain.nu) == (1, 1.0, 1e-6)
+
+
 def test_too_few_updates_for_a_formula():
     with pytest.raises(ValueError, match="leave none of 2"):
         coordinates.trimmed_mean(ROWS[:2], 1)
@@ -193,9 +205,12 @@ def test_too_few_updates_for_a_formula():
         assert np.isfinite(Aggregation(name, assumed=0.4).aggregate(ROWS[:2]).update).all()
 
 
-@pytest.mark.parametrize(("name", "least"), [("bulyan", lambda f: 4 * f + 3), ("trimmed_mean", lambda f: 2 * f + 1)])
+@pytest.mark.parametrize(
+    ("name", "least"),
+    [("bulyan", lambda f: 4 * f + 3), ("trimmed_mean", lambda f: 2 * f + 1), ("krum", lambda f: f + 1)],
+)
 def test_in_a_small_cluster_as_many_are_assumed_wrong_as_the_formula_bears(name, least):
-    rules = {"bulyan": selecting.bulyan, "trimmed_mean": coordinates.trimmed_mean}
+    rules = {"bulyan": selecting.bulyan, "trimmed_mean": coordinates.trimmed_mean, "krum": selecting.krum}
     rows = np.random.default_rng(0).normal(size=(15, 3))
     for m in range(1, 16):
         for share in (0.2, 0.5):

@@ -388,6 +388,13 @@ def test_a_chosen_threshold_s_share_leaves_a_fortieth_of_draws_on_either_side():
     assert interval == pytest.approx((0.75, 29.25))
 
 
+def test_nobody_lies_beyond_the_last_score():
+    """All others have the highest score, so that no event lies above the one that decides."""
+    counts = score_counts(np.repeat([3.0, 0.0], 10), np.repeat([0, 1], 10), np.array([0, 20])).together()
+    point = operating.OperatingPoint("", 0.9, True, 0.0, 0.5, True)
+    assert operating.with_the_threshold_chosen_again(counts, point, rng()) == (0.0, 0.0)
+
+
 def test_few_hospitals_have_no_floor():
     p, y, offsets = federation([30, 30])
     counts, by_name = measured(p, y, offsets)

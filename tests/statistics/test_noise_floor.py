@@ -21,6 +21,7 @@ from raysim.statistics.chance.noise_floor import (
     true_range,
     weighted_squares,
 )
+from raysim.statistics.chance.ranks import Ranks
 from raysim.statistics.discrimination.common_curve import common_curve
 from tests.statistics.federations import sums
 
@@ -372,3 +373,17 @@ def test_larger_spreads_are_drawn_only_while_they_matter():
 )
 def test_where_a_share_reaches_a_half(share, reached):
     assert _crossing(np.array(share), (0, 1, 3), 0.5) == pytest.approx(reached)
+
+
+def test_ranks_are_counted_hospital_by_hospital_however_far_scores_lie():
+    random, first, home = np.random.default_rng(3), np.array([0, 7, 8, 20]), np.array([0.0, 1e3, 2e3])
+    of_column = np.repeat(np.arange(3), np.diff(first))
+    scores = np.sort(home[of_column] + 5 * random.standard_t(2, (4, 20)).clip(-60, 60), axis=1)
+    of = np.repeat([2, 0, 1], 9)
+    sought = home[of] + 5 * random.standard_t(2, (5, 2, 27)).clip(-60, 60)
+    sought[0, 0, ::3] = scores[1, [8, 0, 7]].repeat(3)
+    below = Ranks(scores, first, home).below(sought, of, 1)
+    for f in range(2):
+        theirs = [scores[1 + f, first[h] : first[h + 1]] for h in of]
+        expected = [[(own < x).sum() for own, x in zip(theirs, row, strict=True)] for row in sought[:, f]]
+        assert below[:, f].tolist() == expected

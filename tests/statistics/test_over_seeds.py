@@ -34,6 +34,14 @@ def test_seeds_that_do_not_define_a_figure_take_no_part() -> None:
     np.testing.assert_allclose(mean.high[1], 0.7, atol=1e-12)
 
 
+def test_a_seed_with_one_limit_alone_has_none() -> None:
+    seeds = t.ppf(0.975, 1) ** 2 * 0.02 / 2
+    for low, high in (([NAN, 0.3], [0.5, 0.6]), ([0.1, 0.3], [NAN, 0.6])):
+        mean = over_seeds([0.2, 0.4], low, high)
+        assert mean.low == pytest.approx(0.3 - np.sqrt(0.1**2 + seeds), abs=1e-12)
+        assert mean.high == pytest.approx(0.3 + np.sqrt(0.2**2 + seeds), abs=1e-12)
+
+
 def test_a_seed_without_a_figure_spreads_nothing() -> None:
     two, three = (over_seeds(v, v, v) for v in ([1.0, 3.0], [1.0, NAN, 3.0]))
     assert (three.value, three.low, three.high) == (two.value, two.low, two.high)

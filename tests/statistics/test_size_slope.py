@@ -44,6 +44,8 @@ def test_a_line_is_found():
 def test_who_has_no_slope():
     assert np.isnan(size_slope(A[:9], V[:9], N[:9], 0.0).slope)
     assert np.isfinite(size_slope(A[:10], V[:10], N[:10], 0.0).slope)
+    assert np.isfinite(size_slope(A[:10], V[:10], [1, *N[1:10]], 0.0).slope)
+    assert np.isnan(size_slope(A[:10], V[:10], [0, *N[1:10]], 0.0).slope)
     alike = 100 + np.arange(12)
     assert np.isnan([size_slope(A, V, alike, 0.0).low, size_slope(A, V, alike, 0.0).intercept]).all()
     assert not size_slope(A, V, alike, 0.0).shown

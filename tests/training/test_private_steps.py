@@ -218,6 +218,12 @@ def test_rows_without_weights_count_once():
     assert plain.tolist() == ones.tolist()
 
 
+def test_real_labels_are_not_cut_to_whole_numbers():
+    built, X, y = model(nn.Linear, 0), np.eye(3, FEATURES) + 1, np.array([0.5, -1.25, 2.75])
+    total = built.clipped_sum(np.zeros(FEATURES + 1), X, y, None, None, 1e9)
+    assert total == pytest.approx([*(-y @ X), -y.sum()], abs=1e-12)
+
+
 def test_rows_of_a_patient_are_never_cut_apart():
     assert chunks(np.array([0, 0, 0, 1, 2, 2, 3]), 3) == [(0, 3), (3, 6), (6, 7)]
     assert chunks(np.array([0, 0, 0]), 2) == [(0, 3)]

@@ -89,3 +89,29 @@ def test_pulls_are_added_to_gradients_and_stand_for_those_that_are_missing() -> 
     assert first.grad is not None
     assert first.grad.tolist() == [0.5, 1.0]
     assert second.grad.tolist() == [1.0 + 0.5 * (3 - 1)]
+
+
+def test_large_parameters_move_as_torchs_class_moves_them() -> None:
+    """Its kernel for all parameters at once rounds in another way than that for one by one, in one of 200 numbers."""
+    start, draws = torch.linspace(-1, 1, 20_000), torch.Generator().manual_seed(1)
+    ours, theirs = [nn.Parameter(start.clone())], [nn.Parameter(start.clone())]
+    solvers = make_solver("adam", ours, 0.1), PLAIN["adam"](theirs)
+    for _ in range(5):
+        ours[0].grad = torch.randn(20_000, generator=draws)
+        theirs[0].grad = ours[0].grad.clone()
+        for solver in solvers:
+            solver.step()
+    assert torch.equal(ours[0], theirs[0])
+
+
+def test_one_parameter_is_enough() -> None:
+    parameter, layout, moments = nn.Parameter(torch.tensor([1.0, 2.0])), Layout(("a",), ((2,),), 0), Moments()
+    task = Task(np.zeros((1, 1)), np.zeros(1), np.ones(2), [(2.0, np.ones(2))], 1, 0.1, np.random.default_rng)
+    Pulls(task, Optimizer("adam", 0.1, 0), [parameter], layout).add_gradient()
+    assert parameter.grad is not None
+    assert parameter.grad.tolist() == [0.0, 2.0]
+    solver = make_solver("adam", [parameter], 0.1)
+    solver.step()
+    solver.leave(layout, moments)
+    assert moments.first == pytest.approx([0.0, 0.2])
+    assert moments.steps == 1

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+from typing import Any
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -13,6 +16,8 @@ from raysim.strategies.asynchronous.fedasync import FedAsync
 from raysim.strategies.asynchronous.fedbuff import FedBuff
 from raysim.strategies.one_model.fedavg import FedAvg
 from raysim.virtual_time.availability import Trace, read_trace
+from raysim.virtual_time.clock import Clock
+from raysim.virtual_time.scheduling import WAITS, ClockedScheduler
 from tests.conftest import MakeFederation, play
 from tests.virtual_time.unreliable import SIZES, moments, seconds, system, trace
 
@@ -146,3 +151,13 @@ def test_a_trace_of_any_period_repeats(federation, tmp_path):
         outcome = play(federation, FedAvg(), rounds=24, system=here)
         assert [row.cohort_size for row in outcome.rounds] == [6, 1] * 12
         assert moments(outcome) == pytest.approx([period * k + ends for k in range(12) for ends in (2.6, 3.0)])
+
+
+def test_it_is_waited_a_thousand_times_in_a_row_where_availability_is_drawn():
+    scheduler: Any = ClockedScheduler.__new__(ClockedScheduler)
+    scheduler._system, scheduler._section = SimpleNamespace(trace=None), SimpleNamespace(wait=2.0)
+    scheduler.clock = Clock.zero(1).at(3.0, WAITS - 1)
+    scheduler._wait("nobody is there")
+    assert (scheduler.clock.now, scheduler.clock.waits) == (5.0, WAITS)
+    with pytest.raises(ConfigError, match=f"nobody is there, {WAITS + 1} times in a row until 5 s"):
+        scheduler._wait("nobody is there")

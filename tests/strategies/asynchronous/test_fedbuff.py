@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -107,3 +108,14 @@ def test_who_ends_first_is_taken_unless_it_is_lost():
         scheduler.schedule(view_of([hospital([1, 1])] * 5), None, 8)
     assert caught.value.args == ([2], [0, 0, 2, 0, 0])
     assert (scheduler.clock.now, scheduler.clock.hospital.tolist()) == (5.0, [4])
+
+
+@pytest.mark.parametrize("concurrency", [1, 3])
+def test_nobody_is_asked_where_there_is_no_room_and_where_nobody_is_chosen(concurrency):
+    scheduler: Any = AsynchronousScheduler.__new__(AsynchronousScheduler)
+    scheduler._concurrency, scheduler._seed = concurrency, 1
+    scheduler._strategy = SimpleNamespace(select=lambda *_: np.zeros(0, np.int64))
+    scheduler._there = lambda *_: (np.ones(5, bool), None)
+    scheduler.clock = Clock.zero(1).started(np.array([4]), 5, np.zeros(1), np.ones(1), np.zeros(1, bool))
+    view = replace(view_of([hospital([1, 1])] * 5), selection=Uniform(1.0, 1))
+    assert scheduler._start(view, None, np.zeros(0, np.int64), 1, 0) == (0, 0)

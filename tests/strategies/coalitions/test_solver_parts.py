@@ -194,3 +194,10 @@ def test_a_radius_is_of_use_below_half_of_kappa():
         else:
             with pytest.raises(ValueError, match=r"radius: 0.5 is not below kappa / 2 = 0.5"):
                 rule.check_trainable(2, True)
+
+
+def test_a_radius_is_validated_on_the_whole_model(monkeypatch):
+    """Models that predict -2 and -3 by their intercepts, of labels -3."""
+    monkeypatch.setattr(questions, "trained", lambda X, y, classes, radius, kappa: np.array([0.0, -radius]))
+    rule = questions.RadiusRule(0.0, None, 0, (2.0, 3.0), 3, np.inf)
+    assert rule.of(np.ones((6, 1)), np.full(6, -3.0), 0) == 3.0

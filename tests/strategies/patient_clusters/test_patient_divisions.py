@@ -172,3 +172,7 @@ def test_an_encoder_that_is_none_is_refused_at_once(encoder, said):
 def test_an_encoder_that_loses_rows_names_hospital_and_field(federation):
     with pytest.raises(HospitalFailed, match=r"hospital 'h0' failed .* encoder: .*summed made \(14,\) of \(14, 2\)"):
         play(federation, Cbfl(encoder=f"{HERE}.summed"), rounds=1)
+
+
+def test_patients_do_not_inherit_unless_it_is_said():
+    assert not KFed().inherit

@@ -174,6 +174,11 @@ def test_fedcls_by_hand():
             assert how.pick(draw(memory=memory, seed=seed)).tolist() == sorted(taken[:count])
 
 
+def test_labels_may_differ_in_a_share_of_the_classes():
+    """In a quarter of four classes: in one of them."""
+    assert presence_clusters(np.array([[1.0, 1, 1, 1], [1, 1, 1, 0], [1, 1, 0, 0]]), 0.25).tolist() == [0, 0, 1]
+
+
 def test_hospitals_without_rows_are_in_no_cluster():
     view = view_of([hospital([3, 0]), hospital([0, 0]), hospital([1, 0])])
     assert FedCls().setup(view)["clusters"].tolist() == [0, -1, 0]

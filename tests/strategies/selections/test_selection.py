@@ -34,6 +34,14 @@ def test_all_takes_everybody():
     assert All().pick(draw(ids, np.array([3, 2, 1]), np.random.default_rng(0))).tolist() == [1, 4, 6]
 
 
+def test_beyond_131072_hospitals_only_those_that_are_chosen_are_drawn():
+    for hospitals in (2**17, 2**17 + 1):
+        ids, rng = np.arange(10, 10 + hospitals), np.random.default_rng(4)
+        drawn = rng.permutation(ids)[:3] if hospitals == 2**17 else ids[rng.choice(hospitals, 3, False, shuffle=False)]
+        chosen = Uniform(1e-6, 3).pick(draw(ids, np.ones(hospitals), np.random.default_rng(4)))
+        assert chosen.tolist() == sorted(drawn.tolist())
+
+
 @pytest.mark.parametrize("selection", [Uniform(0.5, 1), InverseSqrt(0.5, 1), ByRows(0.5, 1)])
 def test_a_sample_is_ascending_distinct_and_of_the_right_size(selection):
     ids = np.arange(100, 120)
