@@ -143,6 +143,19 @@ def test_only_rules_that_choose_reject():
     assert {name for name in RULES if selects[name]} == {"krum", "multi_krum", "bulyan", "fltrust"}
 
 
+def test_values_that_are_trimmed_take_no_digit_of_the_others():
+    for values in ([-1e30, 1.0, 1.0, 1.0, 1e30], [1.0, 1e30, 1.0, -1e30, 1.0]):
+        assert coordinates.trimmed_mean(np.array(values)[:, None], 1, np.ones(5)).update.tolist() == [1.0]
+
+
+def test_one_update_at_least_is_kept_and_no_more_than_there_are():
+    for kept in (1, 7):
+        assert (selecting.multi_krum(ROWS, 1, kept).admitted > 0).sum() == kept
+    for kept in (0, 8):
+        with pytest.raises(ValueError, match=f"{kept} of 7 updates cannot be kept"):
+            selecting.multi_krum(ROWS, 1, kept)
+
+
 def test_weights_are_mass():
     values = np.array([[0.0], [1.0], [10.0]])
     assert coordinates.median(values, np.array([1.0, 1.0, 3.0])).update == 10

@@ -360,6 +360,22 @@ def test_chance_is_counted_in_units_of_each_hospitals_own_variance():
     assert equity.floor_worst_decile == pytest.approx(np.mean([(x / of).min() for x in draws]))
 
 
+def test_what_can_be_negative_has_no_gini():
+    p, y, offsets = federation([30] * 4)
+    counts, by_name = measured(p, y, offsets)
+    for values, there in (([-0.1, 0.2, 0.3, 0.4], False), ([0.0, 0.2, 0.3, 0.4], True)):
+        figure = by_name["net_benefit", 0.5]._replace(value=np.array(values))
+        (equity,) = clinical_equity(counts, [figure], np.full(4, 30), rng())
+        assert np.isfinite(equity.over["gini"]) == there
+
+
+def test_a_share_is_of_whole_rows():
+    figure = measured(*federation([30] * 4))[1]["specificity", 0.5]
+    of, right = np.array([5.0, 8, 20, 40]), np.array([2.0, 6, 15, 35])
+    whole, rounded = (_binomial(figure._replace(value=right / of + more, of=of), rng()) for more in (0, 0.01))
+    assert whole == rounded
+
+
 def test_draws_that_differ_just_as_much_count():
     class Same:
         def binomial(self, of, share, size):
