@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import numpy as np
 import pytest
 from scipy.special import expit, logit
@@ -402,6 +404,21 @@ def test_a_chosen_threshold_s_share_leaves_a_fortieth_of_draws_on_either_side():
         score_counts(logit(p), y, offsets).together(), point, Counted()
     )
     assert interval == pytest.approx((0.75, 29.25))
+
+
+def test_each_hospital_has_its_own_calibration_error():
+    p, y, offsets = federation([120, 150, 180])
+    whole = measured(p, y, offsets)[1]["calibration_error", None].value
+    alone = [measured(p[a:b], y[a:b], [0, b - a])[1]["calibration_error", None].value[0] for a, b in pairwise(offsets)]
+    assert whole.tolist() == alone
+    assert len(set(alone)) == 3
+
+
+def test_a_hospital_of_one_class_lacks_the_other():
+    p, y, _ = federation([200])
+    by_name = measured(np.append(p, [0.5] * 4), np.append(y, [1, 1, 0, 0]), [0, 200, 202, 204])[1]
+    assert by_name["sensitivity_at_specificity", 0.8].undefined.tolist() == ["", "", "no event"]
+    assert by_name["specificity_at_sensitivity", 0.8].undefined.tolist() == ["", "no row without the event", ""]
 
 
 def test_nobody_lies_beyond_the_last_score():

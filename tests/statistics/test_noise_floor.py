@@ -376,6 +376,12 @@ def test_where_a_share_reaches_a_half(share, reached):
     assert _crossing(np.array(share), (0, 1, 3), 0.5) == pytest.approx(reached)
 
 
+def test_two_hospitals_have_a_spread_and_one_has_none():
+    dispersion = Dispersion(np.ones(2, bool), np.zeros(2))
+    assert dispersion.figures(np.array([0.75, 0.5])) == {"std": 0.125, "gini": 0.25 / 2.5, "lowest": 0.5}
+    assert dispersion.figures(np.array([0.75])) == {}
+
+
 def test_ranks_are_counted_hospital_by_hospital_however_far_scores_lie():
     random, first, home = np.random.default_rng(3), np.array([0, 7, 8, 20]), np.array([0.0, 1e3, 2e3])
     of_column = np.repeat(np.arange(3), np.diff(first))

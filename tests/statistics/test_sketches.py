@@ -64,6 +64,17 @@ def test_numbers_that_are_kept_are_those_that_are_drawn_anew(monkeypatch: pytest
     assert drawn == [], "more than is kept"
 
 
+def test_influences_are_corrected_as_a_sample_variance_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    """2 events by the root of 2, 5 others by that of 5/4."""
+    monkeypatch.setattr(module, "KEPT_BYTES", 0)
+    monkeypatch.setattr(module, "_drawn", lambda rows, rng: [(slice(0, rows), np.eye(rows, SUMS))])
+    y = np.array([0, 1, 0, 0, 1, 0, 0])
+    placed = placements(np.array([0.1, 0.5, 0.2, 0.6, 0.7, 0.3, 0.8]), y, [0, 7])
+    expected = placed.influence[0] * np.where(placed.event, np.sqrt(2), np.sqrt(5 / 4))
+    assert expected.any()
+    assert sketches(placed, 0, [0])[0, :7] == pytest.approx(expected, rel=1e-6)
+
+
 def test_models_that_order_rows_alike_are_fully_correlated() -> None:
     scores, y, offsets = hospitals(np.random.default_rng(2), [60])
     one, other = (sketches(placements(s, y, offsets), 0, [0]) for s in (scores[0], np.exp(scores[0])))

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -177,3 +179,15 @@ def test_above_the_limit_labels_are_judged_by_a_sample(monkeypatch):
     assert 0 < len(without) < 40
     taken = [best_labels(rows, [bad, good], np.random.default_rng(seed)) for seed in seeds]
     assert [seed for seed in seeds if taken[seed] == 0] == without
+
+
+def test_up_to_2000_rows_are_all_compared_and_of_more_2000_are_drawn():
+    asked: list[int] = []
+    drawing: Any = SimpleNamespace(permutation=lambda n: asked.append(n) or np.arange(n))
+    compared = []
+    for n in (2000, 2001):
+        rows = np.zeros((n, 1))
+        rows[-1] = 1.0  # alone in the second cluster; not drawn of 2001
+        labels = (np.arange(n) == n - 1).astype(np.int64)
+        compared.append(best_labels(rows, [np.zeros(n, np.int64), labels], drawing))
+    assert (compared, asked) == ([1, 0], [2001])

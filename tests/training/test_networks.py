@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from raysim.core.errors import ConfigError
 from raysim.core.streams import stream
-from raysim.training.base import Moments, Optimizer, Task
+from raysim.training.base import Layout, Moments, Optimizer, Task
 from raysim.training.kernels.batched import Cohort
 from raysim.training.kernels.modules import generic
 from raysim.training.kernels.modules.flat import FlatModule
@@ -372,6 +372,26 @@ def test_looking_up_a_part_equals_training_the_whole(optimizer: str, name: str, 
     moved = set(np.flatnonzero(table.any(axis=1)).tolist())
     if terms in ("none", "towards the start"):
         assert moved == {int(i) for i in task.X.ravel()} - {0}
+
+
+def test_what_moves_all_entries_or_looks_up_none_is_trained_whole() -> None:
+    layout = Layout(("table", "bias"), ((3, 2), (1,)), 0)
+    task = Task(np.array([[1.0, 0.0]]), np.zeros(1), np.zeros(7), [], 1, 0.1, np.random.default_rng)
+    again = replace(task, moments=Moments())
+    for visited, name, decay, condensed in (
+        (task, "adam", 0.0, True),
+        (again, "sgd", 0.0, True),
+        (again, "adam", 0.0, False),
+        (task, "sgd", 0.1, False),
+        (replace(task, X=np.array([[1.0, 0.5]])), "sgd", 0.0, False),
+        (replace(task, X=np.array([[3.0, 0.0]])), "sgd", 0.0, False),
+    ):
+        small = condense(visited, layout, "table", Optimizer(name, 0.1, 0, decay))
+        assert (small is not None) == condensed
+    padding = replace(task, X=np.zeros((1, 2)), start=np.zeros(3))
+    assert (
+        condense(padding, Layout(("table", "bias"), ((1, 2), (1,)), 0), "table", Optimizer("sgd", 0.1, 0)) is not None
+    )
 
 
 def test_padding_has_no_embedding() -> None:
