@@ -95,6 +95,7 @@ def _begin() -> str:
             stdin=subprocess.PIPE,
             pass_fds=[listening.fileno()],
             env=os.environ | ONE_THREAD | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+            cwd=Path(__file__).parents[1],  # that of the test which asks first goes with it
         )
     atexit.register(server.communicate)  # closes its input, which ends it
     return made

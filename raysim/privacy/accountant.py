@@ -14,16 +14,16 @@ from functools import lru_cache
 from typing import Any
 
 from raysim.core.errors import ConfigError
-from raysim.privacy import quick, sampled
+from raysim.privacy import quick, repeated, sampled
 from raysim.privacy.events import Event, Gaussian, Laplace, Repeated
 
 TOLERANCE = 1e-5
 """Relative, of a noise multiplier that is sought; what is found lies on the side of more noise."""
 
 INTERVAL, COARSE_INTERVAL, ROUGH_INTERVAL = 1e-4, 1e-3, 1e-2
-"""Steps of privacy loss of a distribution: the library's own, and those for patients at several hospitals, whose exact
-distribution takes ten times as long a step. Epsilon is larger with them, never smaller: by about 1/5000, and by 1/100
-of what thousands of rounds cost."""
+"""Steps of privacy loss of a distribution: the library's own, and those for patients at several hospitals, for a fine
+figure and a rough one. Epsilon is larger with them, never smaller: by about 1/5000, and by 1/100 of what thousands of
+rounds cost."""
 
 MOST_DISTRIBUTIONS = 6
 """More different events than these are bounded by Rényi divergences: each distribution takes up to a second."""
@@ -110,14 +110,9 @@ def _distribution(event: Event, interval: float) -> Any:
     if isinstance(event, Laplace):
         once = of.from_laplace_mechanism(event.multiplier, value_discretization_interval=interval)
     elif isinstance(event, Repeated):
-        places, chances = _places(event)
-        once = of.from_mixture_gaussian_mechanism(
-            event.multiplier, places, chances, value_discretization_interval=interval
-        )
+        once = repeated.distribution(event.multiplier, *_places(event), interval)
     elif event.rate >= 1:
-        return of.from_gaussian_mechanism(
-            event.multiplier / math.sqrt(event.count), value_discretization_interval=interval
-        )
+        return sampled.without_sampling(event.multiplier / math.sqrt(event.count), interval)
     else:
         once = sampled.distribution(event.multiplier, event.rate, interval)
     return once.self_compose(event.count)

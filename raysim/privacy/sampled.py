@@ -41,6 +41,22 @@ def distribution(multiplier: float, rate: float, interval: float) -> Any:
     return privacy_loss_distribution.PrivacyLossDistribution(half(added=False), half(added=True))
 
 
+def without_sampling(multiplier: float, interval: float) -> Any:
+    """As :func:`distribution`, where every unit is in every release: a unit more and one less are alike."""
+    from dp_accounting.pld import pld_pmf, privacy_loss_distribution
+    from dp_accounting.pld.privacy_loss_mechanism import AdjacencyType, GaussianPrivacyLoss
+
+    mechanism = GaussianPrivacyLoss(multiplier, adjacency_type=AdjacencyType.REMOVE)
+    bounds = mechanism.connect_dots_bounds()
+    low, high = math.floor(bounds.epsilon_lower / interval), math.ceil(bounds.epsilon_upper / interval)
+    losses = np.arange(low, high + 1) * interval
+    at = -0.5 - losses * multiplier**2
+    deltas = mechanism.mu_upper_cdf(at) - np.exp(losses + mechanism.mu_lower_log_cdf(at))
+    return privacy_loss_distribution.PrivacyLossDistribution(
+        pld_pmf.create_pmf_pessimistic_connect_dots_fixed_gap(interval, low, high, np.clip(deltas, 0, 1))
+    )
+
+
 def outputs(losses: Floats, multiplier: float, rate: float, added: bool) -> Floats:
     """The largest output whose privacy loss is at least each of ``losses [L]``, ``[L]``; the sensitivity is 1.
 

@@ -154,6 +154,7 @@ TESTS: dict[str, tuple[str, ...]] = {
     "raysim/privacy/events.py": ("privacy/test_accountant", "privacy/test_noise_math", *NOISY),
     "raysim/privacy/noisy_sums.py": ("privacy/test_noise_math", *NOISY),
     "raysim/privacy/statement.py": ("privacy/test_statement", "privacy/test_runs"),
+    "raysim/privacy/repeated.py": ("privacy/test_repeated", "privacy/test_sampled", "privacy/test_accountant"),
     "raysim/privacy/sampled.py": ("privacy/test_sampled", "privacy/test_accountant"),
     "raysim/privacy/scaler.py": ("data/test_declared", "data/test_preprocessing"),
     "raysim/privacy/quick.py": (

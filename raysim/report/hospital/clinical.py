@@ -81,8 +81,8 @@ def of_runs(runs: Sequence[tuple[str, str, Path]], hospital: str = EVERYWHERE) -
     last = {label: _models(seed_folders[0])[-1] for (label, _), seed_folders in folders.items()}
     styles = svg.styles(list(last.items()), among=[label for label, *_ in runs])
     return [
-        _served(name, seed_folders, last[at], styles[at, last[at]], hospital)
-        for (at, name), seed_folders in folders.items()
+        _served(name, len(seeds), _about(hospital, seeds, {last[at]}), last[at], styles[at, last[at]])
+        for (at, name), seeds in folders.items()
     ]
 
 
@@ -92,7 +92,8 @@ def of_run(label: str, folder: Path, hospital: str = EVERYWHERE) -> list[Served]
         return []
     models = _models(folder)
     styles = svg.styles([(label, model) for model in models])
-    return [_served(MODELS.get(model, model), [folder], model, styles[label, model], hospital) for model in models]
+    tables = _about(hospital, [folder], set(models))
+    return [_served(MODELS.get(model, model), 1, tables, model, styles[label, model]) for model in models]
 
 
 def drawn(served: Sequence[Served], part: str = "test") -> list[Figure]:
@@ -164,18 +165,26 @@ def _models(folder: Path) -> list[str]:
     return list(dict.fromkeys(together["model"]))
 
 
-def _served(name: str, folders: Sequence[Path], model: str, style: Style, hospital: str) -> Served:
-    def of(file: str) -> pd.DataFrame:
-        wanted = {"hospital": {hospital}, "model": {model}}
-        return pd.concat([read_rows(folder / file, **wanted) for folder in folders], ignore_index=True)
+def _about(hospital: str, folders: Sequence[Path], models: Set[str]) -> list[pd.DataFrame]:
+    """The rows of figures, calibration and net benefit that are about a hospital and some models, one run's after the
+    other's."""
+    return [
+        pd.concat(
+            [read_rows(folder / file, hospital={hospital}, model=models) for folder in folders], ignore_index=True
+        )
+        for file in (FIGURES, CALIBRATION, NET_BENEFIT)
+    ]
 
-    figures, calibration, benefit = (of(file) for file in (FIGURES, CALIBRATION, NET_BENEFIT))
+
+def _served(name: str, seeds: int, tables: Sequence[pd.DataFrame], model: str, style: Style) -> Served:
+    """``tables`` as :func:`_about` gives them, of this model and maybe others."""
+    figures, calibration, benefit = (table[table["model"] == model].reset_index(drop=True) for table in tables)
     if figures.empty:
-        return Served(name, style, len(folders), "", figures, calibration, benefit)
+        return Served(name, style, seeds, "", figures, calibration, benefit)
     return Served(
         name,
         style,
-        len(folders),
+        seeds,
         " with ".join(_range(figures[column], word) for column, word in (("n", "rows"), ("events", "events"))),
         _means(figures, ["figure", "at"]),
         _means(calibration, ["from", "to"]).sort_values("from"),
@@ -205,12 +214,12 @@ def over_runs(stacked: pd.DataFrame, keys: Sequence[str], value: str = "value") 
 
 def _means(stacked: pd.DataFrame, keys: list[str]) -> pd.DataFrame:
     """Of the rows of several seeds one for each of ``keys``: means, with the interval over patients and seeds."""
+    if not stacked.duplicated(keys).any():
+        return stacked
     value = next(name for name in ("value", "observed") if name in stacked)
     row, estimates = over_runs(stacked, keys, value)
     groups = stacked.groupby(keys, sort=False, dropna=False)
     several = groups.size().to_numpy() > 1
-    if not several.any():
-        return row
     numbers = [str(name) for name in stacked.select_dtypes("number") if name not in keys]
     row[numbers] = np.where(several[:, None], groups[numbers].mean().to_numpy(float), row[numbers].to_numpy(float))
     row[value] = np.where(several, estimates.value, row[value])
