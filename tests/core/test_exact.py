@@ -47,6 +47,14 @@ def test_no_weights_overflow_below_the_largest_entry(scale):
     np.testing.assert_array_equal(units, added(weights[::-1], vectors[::-1]))
 
 
+def test_odd_terms_of_51_bits_keep_their_last():
+    for units in (2**51 - 1, 2**51 + 1):
+        sums, unit = ExactSum(1, 2), 2.0**-FRACTION_BITS
+        vectors = np.array([[units, -units]]) * unit
+        sums.add_rows(np.zeros(1, np.int64), np.ones(1), vectors, most=units * unit)
+        assert sums.units[0].tolist() == [units, -units]
+
+
 def test_terms_are_rounded_to_the_nearest_unit_and_halves_to_the_even_one():
     unit = 2.0**-44
     terms = np.array([0.4, 0.6, 1.5, 2.5, -0.4, -0.6, -1.5, -2.5])

@@ -31,6 +31,7 @@ from raysim.data.heterogeneity import (
     quantity,
 )
 from raysim.report.terminal.tables import unlikeness_table
+from raysim.strategies.shared import psi
 from raysim.strategies.shared.psi import size_terms
 from tests.conftest import MakeFederation, store
 
@@ -326,3 +327,12 @@ def test_a_description_names_the_hospitals_and_classes_of_the_highest_psi(tmp_pa
     weighted = shares @ label_psi(GOLDEN, epsilon=1e-6).terms
     order = np.argsort(-weighted)
     assert "highest: " + ", ".join(f"{c} {weighted[c]:.3g}" for c in order) in text
+
+
+def test_a_value_on_an_edge_is_in_the_bin_above_it():
+    X, observed = np.array([[0.5], [1.0], [1.5], [2.0], [9.0]]), np.array([[True]] * 4 + [[False]])
+    assert psi.bin_indices(X, observed, np.array([[1.0, 2.0]]))[:, 0].tolist() == [0, 1, 1, 2, 3]
+
+
+def test_hospitals_are_clustered_by_the_sum_of_their_terms_and_by_each():
+    assert psi.psi_rows(np.array([[1.0, 2.0, 4.0]])).tolist() == [[7.0, 1.0, 2.0, 4.0]]

@@ -59,6 +59,7 @@ def test_a_column_that_training_never_saw_is_filled_with_0() -> None:
 
 def test_none_leaves_values_and_refuses_missing_ones() -> None:
     matrix = prepared(frame(a=[1, 2.5], b=["x", "y"]), [True, True], "none")
+    assert matrix.scalars == 2  # which categories there are
     np.testing.assert_array_equal(matrix.X, [[1, 1, 0], [2.5, 0, 1]])
     with pytest.raises(
         DataError, match=r"data.preprocessing: none, but feature 'a' has 1 missing values; use standard"

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from raysim.core.streams import stream
-from raysim.data.split import Split, _parts, assign, number
+from raysim.data.split import Split, _parts, assign, groups, number
 
 THIRDS = Split(train=0.5, validation=0.25, test=0.25)
 
@@ -170,3 +170,12 @@ def test_each_hospital_permutes_its_rows_by_its_own_stream() -> None:
         order = stream(3, "split", number(name)).permutation(len(rows))
         expected[order] = _parts(np.ones(len(rows), np.int64), (0.5, 0.25), (0, 0, 0))
         assert part[rows].tolist() == expected.tolist()
+
+
+def test_groups_of_one_row_are_divided_as_rows_are():
+    part = assign(Split(train=0.5, validation=0.25, test=0.25), np.zeros(8, np.int64), ("a",), np.arange(8), 1)
+    assert np.bincount(part).tolist() == [4, 2, 2]
+
+
+def test_rows_without_a_group_are_groups_of_their_own():
+    assert groups(None, np.array(["b", None, "a", "b", None], object), "x")[1].tolist() == [1, 2, 0, 1, 3]

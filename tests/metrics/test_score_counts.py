@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -56,6 +57,11 @@ def test_what_is_sent_are_a_bin_and_two_counts_and_two_for_each_threshold():
 def test_a_probability_of_exactly_the_threshold_is_called():
     counts = score_counts([0.0, -1e-30], [1, 1], [0, 2], (0.5,))
     assert counts.called[0, 0].tolist() == [1, 0]
+
+
+def test_labels_are_0_or_1():
+    with pytest.raises(ValueError, match=r"labels 0\.\.2 are not within 0\.\.1"):
+        score_counts(np.zeros(2), np.array([0, 2]), np.array([0, 2]))
 
 
 def test_processes_change_nothing():

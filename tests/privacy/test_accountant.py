@@ -159,3 +159,7 @@ def test_nothing_that_is_told_costs_nothing_and_no_noise_everything():
     assert quick.epsilon_at_several([(0.0, 0.5, 0)], 1, 1e-5, beside=0.04) == quick.epsilon(5.0, 1.0, 1, 1e-5)
     both = quick.epsilon_at_several([(5.0, 1.0, 1), (9.0, 1.0, 1), (4.0, 1.0, 1)], 2, 1e-5)
     assert both == pytest.approx(quick.epsilon_of([Gaussian(5.0), Gaussian(4.0)], 1e-5))
+
+
+def test_places_have_binomial_chances():
+    assert accountant._places(Repeated(1.0, 0.5, 2)) == ([0.0, 1.0, 2.0], pytest.approx([0.25, 0.5, 0.25]))

@@ -142,3 +142,8 @@ def test_a_hidden_total_is_what_masks_leave():
     sums = [np.array([0.5]), np.array([-2.0])]
     assert total_of(sums, hidden, 7).tolist() == [7 * 2.0**-SUM_BITS, 0.5, -2.0]
     assert total_of(sums, None, 7).tolist() == [-1.5]
+
+
+@pytest.mark.parametrize("size", [1, 2, 3])
+def test_a_step_of_few_numbers_has_as_many(size):
+    assert StepNormals("seeded", 1, 7, "a purpose")(0, size).shape == (size,)

@@ -179,6 +179,7 @@ def test_what_each_rule_bears():
     assert np.isnan(breakdown.kappa("bulyan", 7, 1))
     assert breakdown.kappa("median", 7, 1, neighbours=True) == pytest.approx(8 / 6 * (4 * 1.44 + 1))
     assert breakdown.kappa("median", 6, 3) == np.inf
+    assert breakdown.kappa("median", 5, 2) == 4 * (1 + 2 / 1) ** 2
 
 
 def test_how_many_hospitals_each_rule_needs_for_how_many_wrong_ones():

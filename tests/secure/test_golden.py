@@ -78,6 +78,7 @@ def test_neighbours():
     assert [graph.default_threshold(m) for m in (3, 20, 30, 208)] == [3, 14, 21, 139]
     assert graph.neighbours(ids[:4], 3, 1, 1)[40].tolist() == [41, 42, 43]
     assert {len(others) for others in graph.neighbours(ids, 2, 1, 1).values()} == {2}
+    assert {len(others) for others in graph.neighbours(ids[:6], 4, 1, 1).values()} == {4}
     with pytest.raises(ValueError, match="not an even number"):
         graph.neighbours(ids, 0, 1, 1)
 
@@ -85,6 +86,7 @@ def test_neighbours():
 def test_how_many_neighbours_and_shares_there_are():
     assert [graph.degree("all", 9), graph.degree("auto", 208), graph.degree(4, 9), graph.degree(20, 9)] == [8, 30, 4, 8]
     assert [graph.threshold("auto", m, k) for m, k in ((11, 10), (11, 8), (208, 30), (3, 2))] == [8, 6, 21, 3]
+    assert graph.threshold("auto", 10, 8) == 6, "one of them is no neighbour"
     assert [graph.threshold(5, 10, 9), graph.threshold(50, 10, 9)] == [5, 10]
 
 

@@ -2,6 +2,8 @@
 
 import itertools
 import pickle
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -127,3 +129,12 @@ def test_shares_are_of_a_polynomial_with_40_bytes_of_the_stream_for_each_coeffic
     first, second = (int.from_bytes(part, "little") % PRIME for part in (drawn_bytes[:40], drawn_bytes[40:]))
     shares = secure._shares(2, "own", 77, [0, 1, 3])
     assert shares == {x: (77 + first * x + second * x * x) % PRIME for x in (1, 2, 4)}
+
+
+def test_neighbours_and_oneself_are_enough_for_the_threshold():
+    for degree, opens in ((2, True), (1, False)):
+        told: Any = SimpleNamespace(ids=range(3), minimum=3, degree=degree, threshold=3, around={})
+        told.sharing = told.masking = told.revealing = range(3)
+        for lost in (False, True):
+            told.lost = SimpleNamespace(anybody=lost)
+            assert SecureSum.opens.func(told) == opens

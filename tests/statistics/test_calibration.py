@@ -24,7 +24,13 @@ from raysim.statistics.clinical.calibration import (
     from_histogram,
     raw,
 )
-from raysim.statistics.clinical.calibration_spread import _middles, calibration_chance, calibration_spread
+from raysim.statistics.clinical.calibration_spread import (
+    _chance,
+    _middles,
+    _rows,
+    calibration_chance,
+    calibration_spread,
+)
 from raysim.statistics.clinical.thresholds import Counts, count, decision, net_benefit, threshold_at_specificity
 from raysim.statistics.meta_analysis.spread import hartung_knapp, paule_mandel
 
@@ -387,3 +393,18 @@ def test_spread_intercepts_lie_where_they_expect_as_many_events():
     z = ndtri((np.arange(10_000) + 0.5) / 10_000)
     expected = [expit(1 + middle + tau * z).mean() for middle, tau in zip(middles, taus, strict=True)]
     assert expected == pytest.approx([expit(1.0)] * 3, abs=2e-3)
+
+
+def test_draws_that_are_as_far_as_what_is_observed_count():
+    """Events are all but certain: all draws are as what is observed."""
+    hospitals = [Groups(np.array([20.0]), np.array([n]), np.array([n])) for n in (3.0, 4.0, 5.0)]
+    assert _chance(hospitals, 0.0, np.random.default_rng(0), 5) == 1.0
+
+
+def test_rows_of_hospitals_have_their_own_variance():
+    hospitals = [Groups(np.log([1 / 3, 3.0]), np.array([n, 2.0]), np.array([1.0, 1.0])) for n in (3.0, 4.0, 5.0)]
+    rows = _rows(hospitals, 0.0)
+    assert rows is not None
+    assert rows.observed.tolist() == [2.0] * 3
+    assert rows.expected.tolist() == pytest.approx([n / 4 + 2 * 3 / 4 for n in (3, 4, 5)])
+    assert rows.variance.tolist() == pytest.approx([(n + 2) * 3 / 16 for n in (3, 4, 5)])

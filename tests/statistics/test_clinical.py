@@ -27,7 +27,7 @@ from raysim.statistics.clinical.curves import (
 from raysim.statistics.clinical.equity import _binomial, _groups, clinical_equity
 from raysim.statistics.clinical.figures import calibration_metrics, figures
 from raysim.statistics.clinical.operating_points import operating_points
-from raysim.statistics.clinical.thresholds import Counts, net_benefit, threshold_at_sensitivity
+from raysim.statistics.clinical.thresholds import Counts, net_benefit, net_benefits, threshold_at_sensitivity
 from raysim.statistics.intervals import clopper_pearson, wilson
 
 Y = np.array([1] * 5 + [0] * 7)
@@ -177,6 +177,12 @@ def test_the_curve_is_net_benefit_at_each_threshold():
 def test_rows_at_a_threshold_are_acted_on():
     curve = net_benefit_curve(score_counts(np.zeros(3), np.array([1, 1, 0]), [0, 3]), np.array([0.5]))
     assert curve.value.tolist() == [[pytest.approx(1 / 3)]]
+
+
+def test_every_threshold_lies_between_0_and_1():
+    for wrong in (0.0, 1.0):
+        with pytest.raises(ValueError, match="is not between 0 and 1"):
+            net_benefits(1, 0, 1, 2, np.array([0.5, wrong]))
 
 
 # --- one threshold for all ---

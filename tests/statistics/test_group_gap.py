@@ -7,7 +7,7 @@ from itertools import permutations
 import numpy as np
 import pytest
 
-from raysim.statistics.chance.drawn import centres, federations
+from raysim.statistics.chance.drawn import Chance, centres, federations
 from raysim.statistics.chance.group_gap import error_gap, group_difference, group_gap
 from raysim.statistics.intervals import Interval, auroc_interval, difference_interval
 from tests.statistics.federations import sums
@@ -40,6 +40,21 @@ def test_groups_without_both_classes_are_none():
     one = group_gap([0.8, np.nan], [12, 0], [60, 9], 1.0, rng)
     assert one.groups == 1
     assert np.isnan(one[:5]).all()
+
+
+def test_one_row_without_the_event_is_enough_for_a_group():
+    gap = group_gap([0.75, 0.5, 0.25], [12, 6, 6], [60, 1, 0], 1.0, np.random.default_rng(2), draws=5)
+    assert (gap.groups, gap.value) == (2, 0.25)
+
+
+def test_groups_have_errors_where_they_have_rows_and_draws_may_be_shared():
+    errors = np.linspace(0, 3, 20)
+    gaps = [
+        error_gap([1.0, np.nan, 2.0, 3.0], [3, 4, 2, 0], errors, rng, draws=20)
+        for rng in (np.random.default_rng(3), Chance(lambda: np.random.default_rng(3)))
+    ]
+    assert (gaps[0].groups, gaps[0].value) == (2, 1.0)
+    assert gaps[0] == gaps[1]
 
 
 def test_two_groups_have_a_signed_difference():

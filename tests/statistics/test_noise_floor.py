@@ -11,7 +11,7 @@ from scipy.special import expit, ndtri
 
 from raysim.metrics.equity import equity
 from raysim.statistics.chance.dispersion import Dispersion
-from raysim.statistics.chance.drawn import Chance, centres, federations
+from raysim.statistics.chance.drawn import Chance, centres, federations, shares
 from raysim.statistics.chance.inversion import TAUS, Estimate, _crossing, invert, visible
 from raysim.statistics.chance.noise_floor import (
     STAGE,
@@ -374,6 +374,16 @@ def test_larger_spreads_are_drawn_only_while_they_matter():
 )
 def test_where_a_share_reaches_a_half(share, reached):
     assert _crossing(np.array(share), (0, 1, 3), 0.5) == pytest.approx(reached)
+
+
+def test_draws_are_made_a_block_at_a_time_and_all_of_them(monkeypatch):
+    chance = Chance(lambda: np.random.default_rng(0))
+    for draws, blocks in ((9, [4, 4, 1]), (8, [4, 4]), (4, [4])):
+        assert list(chance._blocks((draws,), lambda _, count: count, draws, 4)) == blocks
+    assert chance._kept == [4]
+    monkeypatch.setattr("raysim.statistics.chance.drawn.BLOCK", 8)
+    drawn = list(shares([5, 7], 0.3, [0.0, 0.5], 7, np.random.default_rng(1)))
+    assert [block.true.shape for block in drawn] == [(2, 2, 2)] * 3 + [(2, 1, 2)]
 
 
 def test_two_hospitals_have_a_spread_and_one_has_none():

@@ -134,3 +134,7 @@ def test_undefined_and_refused():
     for y, v in (([], []), ([1, 2], [1]), ([1, np.nan], [1, 1]), ([1, 2], [1, 0])):
         with pytest.raises(ValueError, match="y, v"):
             cochran_q(y, v)
+
+
+def test_two_hospitals_have_an_interval():
+    assert np.isfinite(q_profile([0.1, 0.9], [0.01, 0.02])).all()

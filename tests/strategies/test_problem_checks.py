@@ -248,6 +248,7 @@ def test_a_mistake_is_named_by_its_field(wrong, message):
             "groups.hospital: not ascending ids of the",
         ),
         (groups(hospital=np.array([0, 3])), replace(FRAME, groups=3), "groups.group: 4 values for 2 groups of rows"),
+        (groups(hospital=7), replace(FRAME, groups=3), "groups.hospital: 7 for 0 groups of rows"),
         (groups(), replace(FRAME, groups=2), "groups.group: 2 is not among the division's 2, 0 to 1"),
         (
             groups(group=-np.ones(4, np.int64)),

@@ -168,3 +168,8 @@ def test_a_real_label_has_a_mean_and_a_deviation_in_place_of_prevalence():
     assert answer == pytest.approx([np.log(4), 3, np.sqrt(2), 0, 0, 0])
     nobody = replace(hospital([0, 0]), y=np.zeros(0), classes=0)
     assert np.isnan(Signature().answer(nobody)).tolist() == [True] * 6
+
+
+def test_a_mean_needs_counts_and_sums_and_a_deviation_squares():
+    for block, powers in (("missingness", 1), ("mean", 2), ("std", 3), ("size", 0)):
+        assert Signature((block,))._powers == powers

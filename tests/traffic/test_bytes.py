@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -111,10 +113,10 @@ def test_what_the_experimenter_is_told_is_no_traffic(kind: str):
 
 
 class Mixing(FedAvg):
-    """Hospitals 0 and 1 mix the second and the third of three models."""
+    """Three hospitals mix the second and the third of three models."""
 
     def mixture(self, view, state):
-        return np.array([[0.0, 0.5, 0.5], [0.0, 1.0, 0.0]])
+        return np.array([[0.0, 0.5, 0.5], [0.0, 1.0, 0.0], [0.0, 0.0, 1.0]])
 
 
 def test_who_tells_validation_losses_receives_each_model_once_and_a_mixture_s_models():
@@ -132,3 +134,20 @@ def test_who_tells_validation_losses_receives_each_model_once_and_a_mixture_s_mo
     assert exchange.checked(everyone, personal, True, state)[0].tolist() == [20, 20]
     assert exchange.checked(everyone, personal, False, state)[0].tolist() == [0, 20]
     assert exchange.setup_down == 80
+
+
+def test_who_was_asked_about_a_model_is_not_sent_it_again():
+    """Two scalars travel with the question, five are a model; rows 0 and 2 of the bank are shown."""
+    view, state = view_of([hospital([1, 1])] * 3), State(np.arange(15.0).reshape(3, 5))
+    exchange = Traffic(Ledger(), Mixing(), view, 5, losses=False)
+    exchange.begin(1)
+    question: Any = SimpleNamespace(kind="loss", scalars=2)
+    received, sent = exchange.asked(question, np.array([0, 1]), np.array([1, 3]), state.bank[[0, 2]])
+    assert (received.tolist(), sent.tolist(), exchange.down, exchange.up) == ([48, 48], [4, 12], 96, 16)
+    ids = np.array([0, 1, 2])
+    for start, down, held in (([0, 1, 2], [0, 20, 20], [1, 0, 0]), ([MIXTURE, 2, MIXTURE], [40, 0, 40], [0, 1, 0])):
+        problem = LocalProblem(start=np.array(start), upload=Upload(np.ones(3)))
+        assert exchange.exchanged(ids, problem, state)[0].tolist() == down
+        assert exchange.models_held.tolist() == held
+    exchange.in_vain(7, [], state)
+    assert exchange.down == 103

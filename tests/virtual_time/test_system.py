@@ -409,6 +409,12 @@ def test_who_leaves_during_a_visit_is_lost_when_it_leaves():
     assert visits.lost.tolist() == [False, True, True, False]
 
 
+def test_who_drops_out_does_so_by_its_own_chance():
+    lossy = resolve(system(hospitals={"b": {"dropout": 0.999}}), ("a", "b", "c"), 1)
+    visits = answers(lossy, 1, np.array([1, 2]), 0.0, np.array([2.0, 3]), None, 1)
+    assert visits.lost.tolist() == [True, False]
+
+
 @given(
     st.lists(st.tuples(st.integers(1, 9), st.booleans()), min_size=1, max_size=8),
     st.integers(1, 9),

@@ -213,3 +213,17 @@ def test_of_a_search_and_a_program_the_partition_of_the_least_cost_is_given(monk
         monkeypatch.setattr(solve, "size_indexed", lambda *_, found=programmed, **how: (found, -0.5))
         found = solve.find_coalitions(losses, 2, np.random.default_rng(0))
         assert (found.labels.tolist(), found.bound) == (good.tolist(), -0.5)
+
+
+def test_half_of_the_searches_start_from_medoids_and_kicks_from_the_best(monkeypatch):
+    begun = []
+    for name in ("_random_labels", "_medoid_labels", "_dealt_again"):
+        monkeypatch.setattr(search, name, lambda *_, name=name: begun.append(name) or np.array([0, 1, 1]))
+    search.search_coalitions(np.ones((3, 3)), 2, np.random.default_rng(0), starts=3, kicks=2)
+    assert begun == ["_random_labels"] * 2 + ["_medoid_labels", "_random_labels"] + ["_dealt_again"] * 2
+
+
+def test_a_gap_of_the_tolerance_is_proof(monkeypatch):
+    monkeypatch.setattr(solve, "TOLERANCE", 0.25)
+    assert solve.Coalitions(np.zeros(2), 0.5, 0.375, 0.0).proven
+    assert not solve.Coalitions(np.zeros(2), 0.5, 0.37, 0.0).proven

@@ -337,3 +337,10 @@ def test_impossible_settings_are_refused_by_name(bad):
 def test_more_clusters_than_hospitals_are_refused_before_anything_starts():
     with pytest.raises(ValueError, match="clusters: 4 is more than the 3 hospitals"):
         ClustPsi(clusters=4).check(("a", "b", "c", "d"), np.array([3, 0, 2, 1]))
+
+
+def test_edges_of_what_nobody_recorded_are_at_0():
+    answers = [np.array([[np.nan, 1.0], [np.nan, 2.0], [0.0, 2.0]]).ravel()] * 2
+    edges = common_edges(answers, 2)
+    assert edges[0].tolist() == [0.0]
+    assert 1.0 < edges[1, 0] < 2.0

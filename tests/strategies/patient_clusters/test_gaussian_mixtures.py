@@ -192,3 +192,12 @@ def test_silhouettes_of_many_rows_are_over_some(monkeypatch):
     rng = np.random.default_rng(9)
     rows = rng.normal(size=(400, 2)) + 50 * (np.arange(400) % 3)[:, None]
     assert len(best_mixture(rows, (2, 3, 4), rng).weights) == 3
+
+
+def test_clusters_that_are_left_keep_their_own_triangles_and_bytes_are_whole():
+    triangles = np.arange(3.0)[:, None, None] * np.eye(2)
+    clusters = PatientClusters(np.arange(2), np.zeros((3, 2)), np.array([3.0, 4.0, 5.0]), triangles)
+    left = clusters.only(np.array([2, 0]))
+    assert left.factors is not None
+    assert (left.factors[:, 0, 0].tolist(), left.offsets.tolist()) == ([2.0, 0.0], [5.0, 3.0])
+    assert isinstance(left.scalars, int)
