@@ -137,4 +137,4 @@ def test_neighbours_and_oneself_are_enough_for_the_threshold():
         told.sharing = told.masking = told.revealing = range(3)
         for lost in (False, True):
             told.lost = SimpleNamespace(anybody=lost)
-            assert SecureSum.opens.func(told) == opens
+            assert SecureSum.__dict__["opens"].func(told) == opens
