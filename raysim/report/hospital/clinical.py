@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from markupsafe import Markup
+from numpy.typing import NDArray
 
 from raysim.core.csv_files import cell, text_of
 from raysim.engine.measuring.subgroups import EVERYWHERE
@@ -121,31 +122,48 @@ def read_rows(path: Path, **wanted: Set[str]) -> pd.DataFrame:
     for name, texts in wanted.items():
         place, cells = names.index(name), {cell(each) for each in texts}
         rows = [row for row in rows if row[place] in cells]
-    columns = zip(*rows, strict=True) if rows else ([] for _ in names)
-    return pd.DataFrame({name: _column(name, list(cells)) for name, cells in zip(names, columns, strict=True)})
+    if not rows:
+        return pd.DataFrame(columns=names)
+    columns = zip(names, zip(*rows, strict=True), strict=True)
+    return pd.DataFrame({name: _column(name, cells) for name, cells in columns})
 
 
 def _possible_lines(text: str, wanted: Mapping[str, Set[str]]) -> list[str]:
     """The first line of a table without quotes, and those that hold a wanted text in each of the columns, or in
     another: they are looked at before they are taken apart, which takes longer."""
-    head, *lines = text.split("\n")
-    for name, texts in wanted.items():
-        cells = [cell(each) for each in texts]
-        if name == "hospital":  # the first column
-            beginnings = tuple(f"{each}," for each in cells)
-            lines = [line for line in lines if line.startswith(beginnings)]
-        else:
-            among = re.compile(f",(?:{'|'.join(map(re.escape, cells))})(?:,|$)").search
-            lines = [line for line in lines if among(line)]
+    head, line_end, rest = text.partition("\n")
+    among = dict(wanted)
+    lines = _beginning(line_end + rest, among.pop("hospital")) if "hospital" in among else rest.split("\n")
+    for texts in among.values():
+        cells = "|".join(re.escape(cell(each)) for each in texts)
+        holds = re.compile(f",(?:{cells})(?:,|$)").search
+        lines = [line for line in lines if holds(line)]
     return [head, *lines]
 
 
-def _column(name: str, cells: list[str]) -> pd.Series:
+def _beginning(text: str, firsts: Set[str]) -> list[str]:
+    """The lines of ``text``, each behind a line end, whose first cell is one of ``firsts``; in their order."""
+    lines: dict[int, str] = {}
+    for first in firsts:
+        searched = f"\n{cell(first)},"
+        at = text.find(searched)
+        while at >= 0:
+            end = text.find("\n", at + 1)
+            end = len(text) if end < 0 else end
+            lines[at] = text[at + 1 : end]
+            at = text.find(searched, end)
+    return [lines[at] for at in sorted(lines)]
+
+
+def _column(name: str, cells: Sequence[str]) -> list[str] | NDArray[Any]:
     """A column as it was before it was written."""
-    if name not in TEXTS:
-        return pd.to_numeric(pd.Series(cells, dtype=object))
-    texts = {each: text_of(each) for each in set(cells)}
-    return pd.Series([texts[each] for each in cells])
+    if name in TEXTS:
+        texts = {each: text_of(each) for each in set(cells)}
+        return [texts[each] for each in cells]
+    try:
+        return np.array([int(each) for each in cells], np.int64)
+    except ValueError:
+        return np.array([float(each or "nan") for each in cells])
 
 
 def possible(figure: str) -> tuple[float, float]:
