@@ -14,7 +14,7 @@ from functools import lru_cache
 from typing import Any
 
 from raysim.core.errors import ConfigError
-from raysim.privacy import quick, repeated, sampled
+from raysim.privacy import compositions, quick, repeated, sampled
 from raysim.privacy.events import Event, Gaussian, Laplace, Repeated
 
 TOLERANCE = 1e-5
@@ -115,7 +115,8 @@ def _distribution(event: Event, interval: float) -> Any:
         return sampled.without_sampling(event.multiplier / math.sqrt(event.count), interval)
     else:
         once = sampled.distribution(event.multiplier, event.rate, interval)
-    return once.self_compose(event.count)
+    with compositions.quick():
+        return once.self_compose(event.count)
 
 
 def by_divergences(events: Sequence[Event], delta: float) -> float:

@@ -1,0 +1,68 @@
+"""How often a privacy loss distribution is composed with itself: the library dp-accounting's way, in less time.
+
+The library first bounds the losses that it keeps, by sums of exponentials of forty orders, each summed over logarithms.
+Here these are powers of one array. A bound is a whole number, so that it is the library's unless it lies as near to the
+next one as sums may be wrong; then the library is asked.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+ORDERS = 20
+"""Orders on either side of 0, in units of one over the length."""
+
+ERROR = 1e-11
+"""Of the logarithm of a sum, at most; relative where that is beyond 1."""
+
+Bounds = Callable[..., tuple[int, int]]
+
+
+@contextlib.contextmanager
+def quick() -> Iterator[None]:
+    """The library composes quickly meanwhile."""
+    from dp_accounting.pld import common
+
+    before = common.compute_self_convolve_bounds
+    common.compute_self_convolve_bounds = partial(bounds, before)
+    try:
+        yield
+    finally:
+        common.compute_self_convolve_bounds = before
+
+
+def bounds(
+    library: Bounds,
+    probabilities: ArrayLike,
+    count: int,
+    tail_mass_truncation: float = 0,
+    orders: Sequence[float] | None = None,
+) -> tuple[int, int]:
+    """The first and the last place of ``count`` convolutions of ``probabilities [n]`` with themselves that are kept.
+
+    ``library`` says so too, which takes longer; ``tail_mass_truncation`` is the mass that may be beyond.
+    """
+    values = np.asarray(probabilities, dtype=np.float64)
+    if tail_mass_truncation == 0 or orders is not None or len(values) == 0:
+        return library(probabilities, count, tail_mass_truncation, orders)
+    step, power = np.exp(np.arange(len(values)) / len(values)), np.ones(len(values))
+    sums: list[Any] = []
+    for _ in range(ORDERS):
+        power = power * step
+        sums += [(values * power).sum(), (values / power).sum()]
+    with np.errstate(invalid="ignore", divide="ignore"):
+        logs = np.log(np.array(sums).reshape(ORDERS, 2))
+    scale = len(values) / np.arange(1, ORDERS + 1)[:, None]
+    limits = (count * logs + math.log(2 / tail_mass_truncation)) * scale * (1, -1)
+    wrong = ERROR * (count * np.maximum(np.abs(logs), 1) + abs(math.log(2 / tail_mass_truncation))) * scale
+    # A limit that is no number is near to none.
+    if not (np.abs(limits - np.rint(limits)) > wrong).all():
+        return library(probabilities, count, tail_mass_truncation, orders)
+    return max(0, math.floor(limits[:, 1].max())), min((len(values) - 1) * count, math.ceil(limits[:, 0].min()))
