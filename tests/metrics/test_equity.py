@@ -254,3 +254,9 @@ def test_a_gini_and_a_slope_of_two_hospitals_by_hand() -> None:
     assert gini(np.array([0.25, 0.75])) == 0.25
     assert size_slope(np.array([0.5, 0.7]), np.array([1.0, math.e])) == pytest.approx(0.2)
     assert accuracy_equity([0.5, 0.25, 0.0], [1, 1, 0]) == {"accuracy": 0.375, "ad": 0.625, "sdad": 0.125}
+
+
+def test_the_worst_decile_of_each_of_several_models():
+    values = np.arange(24.0).reshape(2, 12)
+    assert worst_decile(values).tolist() == [0.5, 12.5]
+    assert worst_decile(values, larger=False).tolist() == [10.5, 22.5]

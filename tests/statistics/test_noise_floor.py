@@ -10,14 +10,16 @@ from numpy.testing import assert_array_equal
 from scipy.special import expit, ndtri
 
 from raysim.metrics.equity import equity
+from raysim.statistics.chance import noise_floor as module
 from raysim.statistics.chance.dispersion import Dispersion
-from raysim.statistics.chance.drawn import Chance, centres, federations, shares
+from raysim.statistics.chance.drawn import Chance, Drawn, centres, federations, shares
 from raysim.statistics.chance.inversion import TAUS, Estimate, _crossing, invert, visible
 from raysim.statistics.chance.noise_floor import (
     STAGE,
     _figure,
     noise_floor,
     over_seeds,
+    share_floor,
     true_range,
     weighted_squares,
 )
@@ -384,6 +386,44 @@ def test_draws_are_made_a_block_at_a_time_and_all_of_them(monkeypatch):
     monkeypatch.setattr("raysim.statistics.chance.drawn.BLOCK", 8)
     drawn = list(shares([5, 7], 0.3, [0.0, 0.5], 7, np.random.default_rng(1)))
     assert [block.true.shape for block in drawn] == [(2, 2, 2)] * 3 + [(2, 1, 2)]
+
+
+@pytest.mark.parametrize("share", [0, 1])
+def test_where_all_or_none_succeed_half_a_row_keeps_the_variance_above_0(monkeypatch, share):
+    against = []
+    monkeypatch.setattr(module, "_against", lambda *given: against.append(given))
+    share_floor("sensitivity", [5 * share, 15 * share], [5, 15], [9, 9], np.random.default_rng(0))
+    ((_, values, variance, common, *_),) = against
+    assert (values.tolist(), common) == ([share, share], share)
+    assert variance.tolist() == pytest.approx([0.975 * 0.025 / 5, 0.975 * 0.025 / 15], rel=1e-12)
+
+
+def test_figures_that_are_levels_are_as_uncertain_as_the_common_one(monkeypatch):
+    """Weights 4, 4 and 2 of variances 1/4, 1/4 and 1/2; equal values differ as much as any that are drawn."""
+    errors = []
+    nothing = Estimate(0.0, 0.0, 0.0)
+    monkeypatch.setattr(module, "_implied", lambda true, level, level_se, *_: errors.append(level_se) or nothing)
+    same = np.full((2, 3, 3), 0.5)
+    dispersion = Dispersion(np.ones(3, bool), np.zeros(3))
+    variance = np.array([0.25, 0.25, 0.5])
+    floor = module._against("f", same[0, 0], variance, 0.5, dispersion, lambda _: [Drawn(same, same)], (0.0, 1.0))
+    assert floor.p == 1.0
+    assert dict(zip(floor.figures, errors, strict=True)) == {"std": 0.0, "gini": 0.0, "lowest": 10**-0.5}
+
+
+def test_what_a_spread_implies_by_hand():
+    """Apart from the level the figure is 0 and 0 at no spread, and -.1 and .1 at 1: half of that at one half."""
+    true, level = np.array([[0.8, 0.8], [0.6, 0.8]]), np.array([[0.8, 0.8], [0.7, 0.7]])
+    implied = module._implied(true, level, 0.03, Estimate(0.0, 0.5, 1.0), (0.0, 1.0), 1.0)
+    chance = module.Z * np.hypot(0.03, 0.05)
+    assert tuple(implied) == pytest.approx((0.75 - chance, 0.75, 0.75 + chance))
+
+
+def test_a_bias_by_size_counts_on_either_side_of_its_floor():
+    observed = np.array([[0.0, 1.0, 2.0, 5.0], [0.0, 0.0, 0.0, 0.0]])
+    nothing = Estimate(0.0, 0.0, 0.0)
+    bias = _figure("size_bias", 4.0, observed, nothing, nothing, (0.0, 1.0), worse_when_lower=False)
+    assert (bias.floor, bias.beyond, bias.p) == (2.0, 2.0, (1 + 2) / 5)
 
 
 def test_two_hospitals_have_a_spread_and_one_has_none():

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,7 +13,7 @@ from hypothesis import strategies as st
 from scipy.stats import norm
 from scipy.stats import t as student
 
-from raysim.statistics.differences.paired import Limits, equivalent, paired, resplit_interval
+from raysim.statistics.differences.paired import Limits, Paired, equivalent, paired, resplit_interval
 from raysim.statistics.discrimination.auroc import delong, placements
 from raysim.statistics.discrimination.patients import patient_covariance, patient_sums
 from tests.statistics.federations import scored
@@ -194,6 +196,13 @@ def test_equivalence_is_another_claim():
 def test_shapes_that_do_not_fit():
     with pytest.raises(ValueError, match="not one"):
         paired(np.zeros((2, 3)), np.zeros((2, 3)), np.zeros((2, 4)))
+
+
+def test_two_degrees_of_freedom_are_not_too_few():
+    few: Any = SimpleNamespace(hospitals=1000, seeds=1000, df=2.0)
+    assert Paired.notes(few) == []
+    few.df = 1.99
+    assert Paired.notes(few) == ["fewer than 2 degrees of freedom: almost nothing can be shown"]
 
 
 # --- patients ---

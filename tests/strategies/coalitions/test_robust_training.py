@@ -245,3 +245,18 @@ def test_what_cannot_be_trained_is_refused():
         train_logistic(X, y, 0.1, -1)
     with pytest.raises(ValueError, match="without rows"):
         train_l1(X[:0], real[:0], 0.1)
+
+
+def test_stages_go_on_until_a_certificate_is_within_the_tolerance(monkeypatch):
+    """Of (1 + 1) / 4: a gap of .6 is not yet, one of .5 is."""
+    monkeypatch.setattr(training, "_newton", lambda objective, point: point)
+    for gaps, stages in (([0.6, 0.5], 2), ([0.5], 1)):
+        left = list(gaps)
+        fit = training._follow(
+            lambda delta: None,  # type: ignore[arg-type, return-value]
+            lambda point, delta: training.Fit(point, 1.0, 1.0 - left.pop(0)),  # noqa: B023
+            np.zeros(1),
+            1.0,
+            0.25,
+        )
+        assert (fit.gap, len(gaps) - len(left)) == (0.5, stages)
