@@ -182,6 +182,7 @@ def test_every_fold_is_validated_on_once(monkeypatch):
     monkeypatch.setattr(questions, "trained", noted)
     rule = questions.RadiusRule(0.0, None, 0, (0.2, 0.1), 3, np.inf)
     assert rule.of(np.arange(7.0)[:, None], np.zeros(7), 0) == 0.1
+    assert [len(rows) for rows in trained_on[::2]] == [4, 5, 5], "seven rows in three folds"
     assert trained_on[::2] == trained_on[1::2]
     assert sorted(row for rows in trained_on[::2] for row in set(range(7)) - set(rows)) == list(range(7))
 
