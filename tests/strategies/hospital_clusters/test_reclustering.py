@@ -189,3 +189,12 @@ def test_a_hierarchy_whose_models_are_one_is_reclustered_without_harm(federation
 def test_a_negative_number_of_rounds_is_refused_by_name(cls):
     with pytest.raises(ValueError, match=r"^recluster_every: "):
         cls(recluster_every=-1)
+
+
+def test_rounds_are_counted_from_the_first():
+    state = ReclusteringState(bank=np.zeros((2, 2)), columns=np.zeros((1, 1)))
+    view = view_of([hospital([1, 1])])
+    for expected in (1, 2):
+        state = reclustered(view, state, 1, False, 9)
+        assert isinstance(state, ReclusteringState)
+        assert state.rounds == expected

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -315,3 +317,11 @@ def test_impossible_settings_are_refused_by_name(strategy, bad):
         strategy(**bad)
     with pytest.raises(ValueError, match=r"^head_epochs: "):
         FedRep(head_epochs=-1)
+
+
+def test_a_head_of_nothing_is_none():
+    view: Any = SimpleNamespace(parameters={"w": slice(0, 2)}, measured=frozenset(), initial=np.zeros(2))
+    assert FedPer(head=()).private(view) is None
+    mask = FedPer(head=("w",)).private(view)
+    assert mask is not None
+    assert mask.tolist() == [True, True]
