@@ -14,6 +14,7 @@ from scipy.special import expit, logit, ndtri
 from scipy.stats import chi2, norm
 
 from raysim.metrics.measures import merge_histograms, score_histogram
+from raysim.statistics.clinical import calibration_spread as spreading
 from raysim.statistics.clinical.calibration import (
     Bins,
     Groups,
@@ -408,3 +409,12 @@ def test_rows_of_hospitals_have_their_own_variance():
     assert rows.observed.tolist() == [2.0] * 3
     assert rows.expected.tolist() == pytest.approx([n / 4 + 2 * 3 / 4 for n in (3, 4, 5)])
     assert rows.variance.tolist() == pytest.approx([(n + 2) * 3 / 16 for n in (3, 4, 5)])
+
+
+def test_draws_without_a_spread_are_as_far_as_chance_is(monkeypatch):
+    """Three hospitals, one intercept: a chi-square statistic of 2 degrees of freedom, whose mean is 2."""
+    kept = []
+    monkeypatch.setattr(spreading, "invert", lambda observed, drawn, taus: kept.append(drawn[0]))
+    hospitals = [Groups(np.array([z]), np.array([200.0]), np.array([99.0])) for z in (2.0, 0.0, -2.0)]
+    spreading._spread(hospitals, 0.0, np.random.default_rng(0), 400)
+    assert kept[0].mean() == pytest.approx(2.0, abs=0.5)

@@ -25,6 +25,7 @@ from raysim.statistics.chance.noise_floor import (
 )
 from raysim.statistics.chance.ranks import Ranks
 from raysim.statistics.discrimination.common_curve import common_curve
+from raysim.statistics.levels import Z
 from tests.statistics.federations import sums
 
 EVENTS = np.array([1, 2, 6, 30, 5, 9, 3, 12, 40, 7, 15, 8])
@@ -415,7 +416,7 @@ def test_what_a_spread_implies_by_hand():
     """Apart from the level the figure is 0 and 0 at no spread, and -.1 and .1 at 1: half of that at one half."""
     true, level = np.array([[0.8, 0.8], [0.6, 0.8]]), np.array([[0.8, 0.8], [0.7, 0.7]])
     implied = module._implied(true, level, 0.03, Estimate(0.0, 0.5, 1.0), (0.0, 1.0), 1.0)
-    chance = module.Z * np.hypot(0.03, 0.05)
+    chance = Z * np.hypot(0.03, 0.05)
     assert tuple(implied) == pytest.approx((0.75 - chance, 0.75, 0.75 + chance))
 
 

@@ -17,7 +17,7 @@ from raysim.core.streams import Streams, stream
 from raysim.training.base import ContrastTerm, Moments, Optimizer, Task
 from raysim.training.canaries import CanaryModel
 from raysim.training.kernels.batches import of_private
-from raysim.training.kernels.descent import noise_of
+from raysim.training.kernels.descent import largest, noise_of
 from raysim.training.kernels.modules.by_row import chunks, descend
 from raysim.training.kernels.modules.flat import FlatModule
 from raysim.training.kernels.modules.generic import ModuleModel
@@ -326,3 +326,12 @@ def test_a_step_s_noise_is_the_multiplier_of_clips_over_the_divisor():
     add = noise_of(private, SimpleNamespace(target=target, scale=-0.25))
     add(2)
     assert target.tolist() == [1.0, 2.0 - 0.25 / 4 * 0.5 * 3 * 2, 3.0 - 0.25 / 4 * 0.5 * 3 * 4]
+
+
+def test_buffers_hold_the_largest_batch_and_private_ones_are_of_any_rows():
+    def visit(rows: int, private: bool) -> Any:
+        return SimpleNamespace(y=np.zeros(rows), works=True, private=private or None)
+
+    assert largest([visit(9, False)], 3) == (9, 3)
+    assert largest([visit(9, False), visit(4, True)], 3) == (9, 4)
+    assert largest([visit(2, False)], 3) == (2, 2)

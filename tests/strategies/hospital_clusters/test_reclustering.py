@@ -14,7 +14,7 @@ from raysim.cluster.pool import LocalPool
 from raysim.data.federation import Federation
 from raysim.engine.coordinator import JobRun
 from raysim.engine.job import Outcome
-from raysim.strategies.base import FederationView, Strategy
+from raysim.strategies.base import FederationView, State, Strategy
 from raysim.strategies.hospital_clusters.chip import Chip
 from raysim.strategies.hospital_clusters.clustered import Clustered
 from raysim.strategies.hospital_clusters.hierarchical import Hierarchical
@@ -192,7 +192,7 @@ def test_a_negative_number_of_rounds_is_refused_by_name(cls):
 
 
 def test_rounds_are_counted_from_the_first():
-    state = ReclusteringState(bank=np.zeros((2, 2)), columns=np.zeros((1, 1)))
+    state: State = ReclusteringState(bank=np.zeros((2, 2)), columns=np.zeros((1, 1)))
     view = view_of([hospital([1, 1])])
     for expected in (1, 2):
         state = reclustered(view, state, 1, False, 9)
