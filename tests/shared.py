@@ -63,7 +63,7 @@ PRELOADED: tuple[str, ...] = (
     "sklearn.ensemble",
     "sqlalchemy.dialects.sqlite",
     "tests.conftest",
-    "torch._dynamo",
+    "torch.export._trace",
 )
 """What commands need, which the process that is forked imports before the first of them. It starts nothing."""
 

@@ -6,8 +6,10 @@ import contextlib
 import io
 import json
 import os
+import runpy
 import signal
 import socket
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -82,9 +84,17 @@ class Server:
 
 
 def serve(*options: str) -> None:
-    """``mlflow server``."""
+    """``mlflow server``, which here becomes the program that it would start: that would import all anew."""
+    from mlflow import server
     from mlflow.cli import cli
 
+    def become(command: list[str], extra_env: dict[str, str], **_: Any) -> None:
+        os.environ.update(extra_env)
+        python, option, module, *sys.argv[1:] = command
+        assert (python, option) == (sys.executable, "-m")
+        runpy.run_module(module, run_name="__main__", alter_sys=True)
+
+    server._exec_cmd = become
     cli(["server", *options])
 
 
