@@ -153,3 +153,8 @@ def test_who_is_bad():
 def test_a_direction_of_nothing_goes_nowhere():
     sent = np.array([[1.0, 2.0], [3.0, 1.0], [0.0, 4.0]])
     assert [factor(sent, np.zeros(2)) for factor in (collusion.min_max_factor, collusion.min_sum_factor)] == [0.0, 0.0]
+
+
+def test_who_is_mimicked_is_the_furthest_from_the_mean():
+    assert collusion.mimicked(np.array([[1.0], [2.0], [6.0]]), np.array([1.0])) == 2
+    assert collusion.mimicked(np.array([[0.0], [5.0], [6.0]]), np.array([-1.0])) == 0

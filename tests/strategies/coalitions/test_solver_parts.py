@@ -228,3 +228,19 @@ def test_a_gap_of_the_tolerance_is_proof(monkeypatch):
     monkeypatch.setattr(solve, "TOLERANCE", 0.25)
     assert solve.Coalitions(np.zeros(2), 0.5, 0.375, 0.0).proven
     assert not solve.Coalitions(np.zeros(2), 0.5, 0.37, 0.0).proven
+
+
+def test_steps_are_what_the_busiest_entry_of_each_inequality_allows():
+    """Entry by entry: half of a coefficient on either side of the diagonal, and at least 1 in all."""
+    three = cliques.Cliques(np.array([[0, 1, 2], [0, 1, 3], [2, 0, 3]]), np.zeros(3), 4)
+    four = cliques.Cliques(np.array([[0, 1, 2, 3]]), np.zeros(1), 4)
+    busy = np.zeros((4, 4))
+    for each in (three, four):
+        for coefficient, entries in zip(each.coefficients, each.flat, strict=True):
+            for i, j in zip(*np.unravel_index(entries, (4, 4)), strict=True):
+                busy[i, j] += abs(coefficient) / 2
+                busy[j, i] += abs(coefficient) / 2
+    cliques.pace([three, four], 3.0)
+    for each in (three, four):
+        busiest = [max(1.0, *busy.ravel()[entries]) for entries in each.flat.T]
+        assert each.steps.tolist() == pytest.approx([3.0 / (len(each.coefficients) * most) for most in busiest])

@@ -450,3 +450,21 @@ def test_impossible_settings_are_refused_by_name(method, bad):
 
 def test_all_needs_neither_losses_nor_memory():
     assert All().pick(draw()).tolist() == IDS.tolist()
+
+
+@pytest.mark.parametrize("metric", ["hellinger", "euclidean"])
+def test_haccs_measures_roots_of_shares_or_shares(monkeypatch, metric):
+    given = []
+
+    class Optics:
+        def __init__(self, **_):
+            self.labels_ = np.zeros(2)
+
+        def fit(self, rows):
+            given.append(rows)
+            return self
+
+    monkeypatch.setattr("sklearn.cluster.OPTICS", Optics)
+    label_clusters(np.array([[1.0, 3.0], [4.0, 0.0]]), metric)
+    measured = np.square(given[0]) if metric == "hellinger" else given[0]
+    np.testing.assert_allclose(measured / measured[1, 0], [[0.25, 0.75], [1.0, 0.0]], rtol=1e-12)
