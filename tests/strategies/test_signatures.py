@@ -105,6 +105,7 @@ def test_a_column_that_is_constant_but_for_rounding_is_0(value):
     column[3] = np.nextafter(value, 1)
     assert column.std() > 0
     assert (standardise(column[:, None]) == 0).all()
+    assert (standardise(-column[:, None]) == 0).all()
 
 
 def test_a_small_deviation_is_no_rounding():

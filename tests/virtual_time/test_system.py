@@ -411,6 +411,28 @@ def test_who_leaves_during_a_visit_is_lost_when_it_leaves():
     assert visits.lost.tolist() == [False, True, True, False]
 
 
+def test_late_updates_have_the_age_of_their_own_start(monkeypatch):
+    """Of 3, 1 and 4, under way since rounds 1, 2 and 3, that of 1 comes in round 5 with that of 0."""
+
+    class Discounted(Exception):
+        pass
+
+    def discounted(problem, factor):
+        raise Discounted(problem, factor.tolist())
+
+    monkeypatch.setattr("raysim.virtual_time.synchronous.discounted", discounted)
+    scheduler: Any = SynchronousScheduler.__new__(SynchronousScheduler)
+    scheduler._measuring = lambda view, late: view
+    scheduler._strategy = SimpleNamespace(problem=lambda view, state, ids: ids.tolist())
+    scheduler.clock = Clock.zero(1)
+    for hospital, version in ((3, 0), (1, 1), (4, 2)):
+        end = np.array([9.0])
+        scheduler.clock = scheduler.clock.started(np.array([hospital]), version, np.zeros(1), end, end < 0)
+    with pytest.raises(Discounted) as caught:
+        scheduler._merged(None, None, np.array([0, 2]), None, np.array([0]), np.array([False, True, False]), 5, None)
+    assert caught.value.args == ([0, 1], [1.0, 1 / 4])
+
+
 def test_who_drops_out_does_so_by_its_own_chance():
     lossy = resolve(system(hospitals={"b": {"dropout": 0.999}}), ("a", "b", "c"), 1)
     visits = answers(lossy, 1, np.array([1, 2]), 0.0, np.array([2.0, 3]), None, 1)
