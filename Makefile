@@ -63,6 +63,7 @@ $(VENV)/.installed: pyproject.toml constraints.txt | $(VENV)/bin/python
 	$(PIP) --editable '.[privacy]'
 	touch $@
 
-$(VENV)/.installed-dev: $(VENV)/.installed
-	$(PIP) --editable '.[dev]'
-	touch $@
+# Most of its modules are imported by no test: Python compiles those that are, half a minute sooner in all.
+$(VENV)/.installed-dev: pyproject.toml constraints.txt | $(VENV)/bin/python
+	$(PIP) --no-compile --editable '.[dev]'
+	touch $(VENV)/.installed $@
