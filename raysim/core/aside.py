@@ -20,8 +20,8 @@ class Aside(Generic[T]):
 
     @property
     def over(self) -> bool:
-        """Whether all items have been taken."""
-        return self._end is not None
+        """Whether all items have been taken; never of an iterator that has raised, whose error :meth:`take` raises."""
+        return self._end is not None and self._end.error is None
 
     def take(self, seconds: float | None = None) -> list[T]:
         """All items that there are, once there is one; none at the end, or where none comes within ``seconds``.

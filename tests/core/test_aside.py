@@ -8,6 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from raysim.core.aside import Aside
+from tests.waiting import until
 
 
 def held(*gates: threading.Event) -> Iterator[int]:
@@ -45,7 +46,8 @@ def test_an_error_is_raised_after_the_items_before_it():
         raise ValueError("no more")
 
     aside = Aside(broken())
+    until(lambda: aside._queue.qsize() == 2)  # the error is there when the item is taken
     assert aside.take() == [7]
+    assert not aside.over
     with pytest.raises(ValueError, match="no more"):
         aside.take()
-    assert aside.over

@@ -101,7 +101,7 @@ def same(one: Outcome, other: Outcome) -> None:
 
 def test_a_job_that_ends_before_has_its_outcome(federate: MakeFederation, monkeypatch: pytest.MonkeyPatch):
     federation = federate(SIZES)
-    monkeypatch.setattr(HeadStart, "_comes_up", lambda session: False)  # However fast this cluster is.
+    monkeypatch.setattr(HeadStart, "_comes_up", lambda session: False)  # However fast the actors are.
     said: list[str] = []
     with opened(federation) as session:
         *rows, outcome = session.run(job_of(federation, Chip(clusters=2), rounds=1), say=said.append)
@@ -129,8 +129,9 @@ def test_one_that_nobody_hears_any_more_stops(federate: MakeFederation):
         assert not playing.is_alive()
 
 
-def test_a_failing_round_here_is_the_runs_error(federate: MakeFederation):
+def test_a_failing_round_here_is_the_runs_error(federate: MakeFederation, monkeypatch: pytest.MonkeyPatch):
     federation = federate(SIZES)
+    monkeypatch.setattr(HeadStart, "_comes_up", lambda session: False)
 
     class Broken(Chip):
         def aggregate(self, view, state, update):  # type: ignore[no-untyped-def]
