@@ -7,12 +7,13 @@ Here the ranges of all losses are halved at once, by the library's own steps.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+
+from raysim.privacy.sampled import discretised
 
 Floats = NDArray[np.float64]
 
@@ -22,7 +23,7 @@ def distribution(multiplier: float, places: Sequence[float], chances: Sequence[f
 
     ``interval``: of privacy loss. The value is a ``PrivacyLossDistribution``.
     """
-    from dp_accounting.pld import pld_pmf, privacy_loss_distribution
+    from dp_accounting.pld import privacy_loss_distribution
     from dp_accounting.pld.privacy_loss_mechanism import AdjacencyType, MixtureGaussianPrivacyLoss
 
     class Mixture(MixtureGaussianPrivacyLoss):  # type: ignore[misc]
@@ -36,10 +37,7 @@ def distribution(multiplier: float, places: Sequence[float], chances: Sequence[f
 
     def half(change: Any) -> Any:
         mechanism = Mixture(multiplier, places, chances, adjacency_type=change)
-        bounds = mechanism.connect_dots_bounds()
-        low, high = math.floor(bounds.epsilon_lower / interval), math.ceil(bounds.epsilon_upper / interval)
-        deltas = mechanism.get_delta_for_epsilon(np.arange(low, high + 1) * interval)
-        return pld_pmf.create_pmf_pessimistic_connect_dots_fixed_gap(interval, low, high, deltas)
+        return discretised(mechanism, interval, mechanism.get_delta_for_epsilon)
 
     return privacy_loss_distribution.PrivacyLossDistribution(half(AdjacencyType.REMOVE), half(AdjacencyType.ADD))
 

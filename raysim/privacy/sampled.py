@@ -7,6 +7,7 @@ looked up at once, with the library's own steps.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -23,38 +24,51 @@ def distribution(multiplier: float, rate: float, interval: float) -> Any:
 
     ``interval``: of privacy loss. The value is a ``PrivacyLossDistribution``.
     """
-    from dp_accounting.pld import pld_pmf, privacy_loss_distribution
+    from dp_accounting.pld import privacy_loss_distribution
     from dp_accounting.pld.privacy_loss_mechanism import AdjacencyType, GaussianPrivacyLoss
 
     def half(added: bool) -> Any:
         change = AdjacencyType.ADD if added else AdjacencyType.REMOVE
         mechanism = GaussianPrivacyLoss(multiplier, sampling_prob=rate, adjacency_type=change)
-        bounds = mechanism.connect_dots_bounds()
-        low, high = math.floor(bounds.epsilon_lower / interval), math.ceil(bounds.epsilon_upper / interval)
-        losses = np.arange(low, high + 1) * interval
-        deltas = np.zeros(len(losses)) if added else -np.expm1(losses)
-        reached = losses < -math.log1p(-rate) if added else losses > math.log1p(-rate)
-        at = outputs(losses[reached], multiplier, rate, added)
-        deltas[reached] = mechanism.mu_upper_cdf(at) - np.exp(losses[reached] + mechanism.mu_lower_log_cdf(at))
-        return pld_pmf.create_pmf_pessimistic_connect_dots_fixed_gap(interval, low, high, np.clip(deltas, 0, 1))
+
+        def deltas(losses: Floats) -> Floats:
+            beyond = np.zeros(len(losses)) if added else -np.expm1(losses)
+            reached = losses < -math.log1p(-rate) if added else losses > math.log1p(-rate)
+            at = outputs(losses[reached], multiplier, rate, added)
+            beyond[reached] = mechanism.mu_upper_cdf(at) - np.exp(losses[reached] + mechanism.mu_lower_log_cdf(at))
+            return np.clip(beyond, 0, 1)
+
+        return discretised(mechanism, interval, deltas)
 
     return privacy_loss_distribution.PrivacyLossDistribution(half(added=False), half(added=True))
 
 
 def without_sampling(multiplier: float, interval: float) -> Any:
     """As :func:`distribution`, where every unit is in every release: a unit more and one less are alike."""
-    from dp_accounting.pld import pld_pmf, privacy_loss_distribution
+    from dp_accounting.pld import privacy_loss_distribution
     from dp_accounting.pld.privacy_loss_mechanism import AdjacencyType, GaussianPrivacyLoss
 
     mechanism = GaussianPrivacyLoss(multiplier, adjacency_type=AdjacencyType.REMOVE)
+
+    def deltas(losses: Floats) -> Floats:
+        at = -0.5 - losses * multiplier**2
+        beyond: Floats = np.clip(mechanism.mu_upper_cdf(at) - np.exp(losses + mechanism.mu_lower_log_cdf(at)), 0, 1)
+        return beyond
+
+    return privacy_loss_distribution.PrivacyLossDistribution(discretised(mechanism, interval, deltas))
+
+
+def discretised(mechanism: Any, interval: float, deltas: Callable[[Floats], Floats]) -> Any:
+    """The library's distribution of a mechanism's privacy loss in steps of ``interval``, for a unit more or one less.
+
+    ``deltas`` says of each of ``losses [L]`` what is beyond it, ``[L]``.
+    """
+    from dp_accounting.pld import pld_pmf
+
     bounds = mechanism.connect_dots_bounds()
     low, high = math.floor(bounds.epsilon_lower / interval), math.ceil(bounds.epsilon_upper / interval)
-    losses = np.arange(low, high + 1) * interval
-    at = -0.5 - losses * multiplier**2
-    deltas = mechanism.mu_upper_cdf(at) - np.exp(losses + mechanism.mu_lower_log_cdf(at))
-    return privacy_loss_distribution.PrivacyLossDistribution(
-        pld_pmf.create_pmf_pessimistic_connect_dots_fixed_gap(interval, low, high, np.clip(deltas, 0, 1))
-    )
+    beyond = deltas(np.arange(low, high + 1) * interval)
+    return pld_pmf.create_pmf_pessimistic_connect_dots_fixed_gap(interval, low, high, beyond)
 
 
 def outputs(losses: Floats, multiplier: float, rate: float, added: bool) -> Floats:
