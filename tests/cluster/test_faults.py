@@ -34,6 +34,7 @@ from raysim.strategies.hospital_clusters.chip import Chip
 from raysim.strategies.selections.sampling import All
 from raysim.training.base import Optimizer
 from tests.conftest import MakeFederation, play, shared_ray
+from tests.equality import same_models
 from tests.waiting import until
 
 SIZES = [12, 8, 21, 0, 14, 9]
@@ -90,11 +91,7 @@ def expected(federation: Federation) -> Outcome:
 def equal(rounds: list[Round], outcome: Any, expected: Outcome) -> None:
     """The result of an undisturbed run, and every round told once."""
     assert isinstance(outcome, Outcome)
-    np.testing.assert_array_equal(outcome.bank, expected.bank)
-    for hospital, theta in expected.kept.items():
-        np.testing.assert_array_equal(outcome.kept[hospital], theta)
-    for model, figures in expected.figures.items():
-        np.testing.assert_array_equal(outcome.figures[model], figures)
+    same_models(outcome, expected)
     assert [row.round for row in rounds] == list(range(1, ROUNDS + 1))
     assert [row.metrics for row in outcome.rounds] == [row.metrics for row in expected.rounds]
 

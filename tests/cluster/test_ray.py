@@ -38,6 +38,7 @@ from raysim.strategies.selections.sampling import InverseSqrt
 from raysim.strategies.shared.importing import by_path, standing_here
 from raysim.training.base import Optimizer
 from tests.conftest import MakeFederation, play, shared_ray
+from tests.equality import same_models
 
 pytestmark = shared_ray("actors")
 
@@ -58,12 +59,7 @@ def same_bits(session: Session, federation: Federation) -> None:
         alone = play(*(federation, strategy), selection=InverseSqrt(0.5, 2), rounds=4, epochs=2, precision="float32")
         assert isinstance(outcome, Outcome)
         assert [row.round for row in rounds] == [1, 2, 3, 4]
-        np.testing.assert_array_equal(outcome.bank, alone.bank)
-        assert outcome.kept.keys() == alone.kept.keys()
-        for hospital, theta in outcome.kept.items():
-            np.testing.assert_array_equal(theta, alone.kept[hospital])
-        for model, figures in outcome.figures.items():
-            np.testing.assert_array_equal(figures, alone.figures[model])
+        same_models(outcome, alone)
         assert [row.metrics for row in rounds] == [row.metrics for row in alone.rounds]
 
 

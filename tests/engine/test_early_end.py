@@ -27,6 +27,7 @@ from raysim.strategies.personal.fine_tuning import FineTuning
 from raysim.strategies.references.local import Local
 from tests.conftest import MLP, MakeFederation, fitting, job_of, run, with_patients
 from tests.engine.test_losses import mean_loss
+from tests.equality import same_models
 from tests.storage.test_checkpoint import same
 from tests.virtual_time.unreliable import system
 
@@ -83,13 +84,8 @@ def test_what_serves_is_what_so_many_rounds_make(federation: Federation, strateg
     outcome = run(federation, job, 2)
     how = ended(outcome)
     plain = run(federation, replace(job, stop=None, rounds=how.served), 1)
-    np.testing.assert_array_equal(outcome.bank, plain.bank)
-    assert outcome.kept.keys() == plain.kept.keys()
-    for hospital, theta in plain.kept.items():
-        np.testing.assert_array_equal(outcome.kept[hospital], theta)
+    same_models(outcome, plain)
     assert repr(outcome.metrics) == repr(plain.metrics)
-    for model, figures in plain.figures.items():
-        np.testing.assert_array_equal(outcome.figures[model], figures)
     assert repr(outcome.rounds[how.served - 1].metrics) == repr(plain.rounds[-1].metrics)
     longer = run(federation, replace(job, stop=None, rounds=how.last + 1), 1)
     losses_by_round = [(row.round, row.cohort_size, row.training_loss) for row in outcome.rounds]

@@ -24,6 +24,7 @@ from raysim.strategies.base import FederationView, State, Update
 from raysim.strategies.hospital_clusters.chip import Chip
 from raysim.strategies.personal.ditto import Ditto
 from tests.conftest import MakeFederation, job_of, play, shared_ray
+from tests.equality import same_models
 
 pytestmark = shared_ray("actors")
 
@@ -87,12 +88,7 @@ def test_actors_go_on_where_this_process_stood(
 
 
 def same(one: Outcome, other: Outcome) -> None:
-    np.testing.assert_array_equal(one.bank, other.bank)
-    assert one.kept.keys() == other.kept.keys()
-    for hospital, theta in one.kept.items():
-        np.testing.assert_array_equal(theta, other.kept[hospital])
-    for model, figures in one.figures.items():
-        np.testing.assert_array_equal(figures, other.figures[model])
+    same_models(one, other)
     for name in ("round", "metrics", "training_loss", "bytes_up", "bytes_down"):
         np.testing.assert_equal(
             [getattr(row, name) for row in one.rounds], [getattr(row, name) for row in other.rounds]

@@ -30,6 +30,7 @@ from raysim.strategies.references.local import Local
 from raysim.strategies.selections.sampling import InverseSqrt, Uniform
 from raysim.training.base import Optimizer
 from tests.conftest import MakeFederation, fitting, with_patients
+from tests.equality import same_models
 
 SIZES = [9, 4, 13, 0, 1, 6, 8]
 
@@ -53,13 +54,7 @@ def played(federation: Federation, job: Job, since: RunState | None = None, ever
 
 def same(a: Outcome, b: Outcome) -> None:
     """Equal to the last bit: models, what hospitals keep, figures, rounds apart from seconds, and the ledger."""
-    np.testing.assert_array_equal(a.bank, b.bank)
-    assert a.kept.keys() == b.kept.keys()
-    for hospital, theta in a.kept.items():
-        np.testing.assert_array_equal(theta, b.kept[hospital])
-        assert theta.dtype == b.kept[hospital].dtype
-    for model, figures in a.figures.items():
-        np.testing.assert_array_equal(figures, b.figures[model])
+    same_models(a, b)
     rows = [
         [(r.round, r.cohort_size, r.bytes_down, r.bytes_up, r.training_loss, repr(r.metrics)) for r in outcome.rounds]
         for outcome in (a, b)

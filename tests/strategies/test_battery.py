@@ -20,6 +20,7 @@ from raysim.strategies.references.local import Local
 from raysim.strategies.selections.sampling import InverseSqrt, Uniform
 from raysim.traffic.ledger import TOLD
 from tests.conftest import MLP, MakeFederation, fitting, job_of, run, store, with_patients
+from tests.equality import same_models
 
 STRATEGIES = sorted(registry.entries("strategies"))
 UNEVEN = [9, 4, 13, 0, 1, 6, 8]
@@ -48,14 +49,8 @@ def with_clusters(strategy: Strategy, count: int) -> Strategy:
 
 
 def same(a: Outcome, b: Outcome) -> None:
-    """Equal to the last bit: models, what hospitals keep, and figures."""
-    np.testing.assert_array_equal(a.bank, b.bank)
-    assert a.kept.keys() == b.kept.keys()
-    for hospital, theta in a.kept.items():
-        np.testing.assert_array_equal(theta, b.kept[hospital])
-    assert a.figures.keys() == b.figures.keys()
-    for model, figures in a.figures.items():
-        np.testing.assert_array_equal(figures, b.figures[model])
+    """Equal to the last bit: models, what hospitals keep, figures, and training losses."""
+    same_models(a, b)
     assert [row.training_loss for row in a.rounds] == [row.training_loss for row in b.rounds]
 
 
