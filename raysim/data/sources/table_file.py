@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import gzip
 import io
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -13,6 +14,10 @@ from raysim.core.errors import DataError, nearest
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+
+INDEX = re.compile(r"__index_level_\d+__")
+"""What pandas calls an index without a name in a Parquet file: labels of rows, which are no column of the table."""
 
 
 def check_table(path: Path, field: str) -> None:
@@ -80,7 +85,8 @@ def _parquet(path: Path, field: str) -> pa.Table:
     from pyarrow import parquet
 
     try:
-        return parquet.ParquetFile(path).read()
+        table = parquet.ParquetFile(path).read()
+        return table.drop_columns([name for name in table.column_names if INDEX.fullmatch(name)])
     except (pa.ArrowException, OSError) as error:
         raise DataError(f"{field}: '{path}' is not readable Parquet ({_reason(error)}); write it again") from None
 

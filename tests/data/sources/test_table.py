@@ -318,6 +318,13 @@ def test_the_split_may_not_name_silo_or_label(csv: Path) -> None:
         build(table(csv), Split(column="prt"), "standard", 0)
 
 
+def test_labels_of_the_rows_of_a_data_frame_are_no_feature(tmp_path: Path) -> None:
+    """pandas writes those of a frame of which rows have been taken beside its columns."""
+    taken = frame(__index_level_9__x=[5.0, 6, 7, 8])[lambda each: each["x"] != 2]
+    assert "__index_level_0__" in parquet_file.read_table(parquet(tmp_path, taken)).column_names
+    assert list(table(parquet(tmp_path, taken)).read().features) == ["x", "__index_level_9__x"]
+
+
 def test_whole_numbers_that_no_float_holds_are_rounded(tmp_path):
     """Of a Parquet file, as those of a CSV."""
     frame = pd.DataFrame({"x": np.array([2**64 - 1, 2**53 + 1, 3], np.uint64)})
