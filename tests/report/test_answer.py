@@ -125,6 +125,22 @@ def test_nothing_defined_and_nothing_to_compare():
     assert alone.lead == "Only fedavg was run, so there is nothing to compare it with."
 
 
+def test_one_way_of_federating_is_compared_with_references():
+    means = {"fedavg": 3.0, "local": 3.04, "centralized": 2.7}
+    said = answer(*frames(means, figure="mae", aside=("local", "centralized"), noise=0.002), "fedavg")
+    assert said.lead == "fedavg is the only way of federating that was run, and is compared with references alone."
+    assert (said.recommended, said.not_dominated, said.difference_shown) == ("fedavg", ("fedavg",), False)
+    local, central = said.reasons
+    assert re.fullmatch(r"For reference, local against fedavg: \+0.0[34]\d \(.*\); it is worse\.", local)
+    assert re.fullmatch(r"For reference, centralized against fedavg: -0.\d{3} \(.*\); it is better\.", central)
+    assert said.caution == "3 training seeds: what they change is uncertain, and more of them narrow the intervals."
+    once = answer(*frames(means, figure="mae", aside=("local", "centralized"), seeds=1, hospitals=4), "fedavg")
+    assert once.reasons[0].endswith("; one seed shows no difference.")
+    assert once.caution.startswith("4 hospitals")
+    alone = answer(*frames({"local": 0.8}, aside=("local",)), "local")
+    assert alone.lead == "Only local was run, so there is nothing to compare it with."
+
+
 @pytest.mark.parametrize("hospitals", [20, 40])
 def test_one_seed_shows_no_difference_however_large(hospitals):
     means = {"fedavg": 0.80, "chip": 0.84, "clustered": 0.76}

@@ -73,8 +73,9 @@ def answer_from(shown: Evidence | None, title: str, noise: Mapping[Key, Noise] |
         lead = f"No {title} of this comparison is defined, so it says nothing about the strategies."
         return Answer(lead, (), "", None, (), False)
     best = shown.entries[shown.best].name
-    if len(shown.entries) == 1 and len(shown.entries[0].members) == 1:
-        return Answer(f"Only {best} was run, so there is nothing to compare it with.", (), "", None, (), False)
+    if len(shown.entries) == 1 and len(shown.entries[0].members) == 1 and not shown.references:
+        only = _plain(best)
+        return Answer(f"Only {only} was run, so there is nothing to compare it with.", (), "", None, (), False)
     reasons = (
         *_equal(shown),
         *_price(shown),
@@ -91,6 +92,8 @@ def answer_from(shown: Evidence | None, title: str, noise: Mapping[Key, Noise] |
 
 def _lead(shown: Evidence) -> str:
     figure, best, name = f"mean {shown.kind.title}", shown.best, shown.entries[shown.best].name
+    if len(shown.entries) == 1 and len(shown.entries[0].members) == 1:
+        return f"{name} is the only way of federating that was run, and is compared with references alone."
     if len(shown.entries) == 1:
         return f"All ways of federating have the same {shown.kind.title} at every hospital; take {name}."
     if shown.one_seed:
@@ -190,9 +193,14 @@ def _references(shown: Evidence) -> list[str]:
             verdict = "no difference is shown"
         else:
             verdict = "it is better" if (interval.low > 0) == shown.kind.larger else "it is worse"
-        name = entry.name.removesuffix(" *").removesuffix(" (reference)")
+        name = _plain(entry.name)
         sentences.append(f"For reference, {name} against {shown.entries[shown.best].name}: {value}; {verdict}.")
     return sentences
+
+
+def _plain(name: str) -> str:
+    """The name of a reference without what tables mark it with."""
+    return name.removesuffix(" *").removesuffix(" (reference)")
 
 
 def _noise(shown: Evidence, noise: Mapping[Key, Noise]) -> list[str]:
@@ -206,11 +214,15 @@ def _noise(shown: Evidence, noise: Mapping[Key, Noise]) -> list[str]:
 
 
 def _caution(shown: Evidence) -> str:
-    """What a reader must know of the intervals: of the one that the lead is about, and of all together."""
+    """What a reader must know of the intervals: of the one that the lead is about, and of all together.
+
+    Where one way of federating alone was run, of that of the first reference.
+    """
     if not shown.differences:
-        return ""
-    against = next(iter({0, 1} - {shown.best})) if shown.base in (None, shown.best) else shown.base
-    notes = shown.differences[min(shown.best, against), max(shown.best, against)].notes()
+        notes = shown.of_references[0].notes() if shown.of_references else []
+    else:
+        against = next(iter({0, 1} - {shown.best})) if shown.base in (None, shown.best) else shown.base
+        notes = shown.differences[min(shown.best, against), max(shown.best, against)].notes()
     if len(shown.differences) > 1:
         notes.append(f"intervals hold together for all {len(shown.differences)} pairs, by Holm's procedure")
     text = "; ".join(notes)
@@ -218,7 +230,8 @@ def _caution(shown: Evidence) -> str:
 
 
 def _digits(shown: Evidence) -> int:
-    return shown.kind.decimals([pair.difference for pair in shown.differences.values()])
+    pairs = shown.differences.values() or shown.of_references
+    return shown.kind.decimals([pair.difference for pair in pairs])
 
 
 def _words(shown: Evidence, i: int, j: int) -> str:
