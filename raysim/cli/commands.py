@@ -121,9 +121,12 @@ def describe_data(
     from raysim.api.describing import describe
     from raysim.core.csv_files import write_csv
     from raysim.storage.atomic import replacing
+    from raysim.storage.manifest import spare
 
     if table is not None and (table.is_dir() or not table.absolute().parent.is_dir()):
         raise ConfigError(f"--table: {table} is not a file in a folder that exists; name one, such as hospitals.csv")
+    if table is not None:
+        spare(table, "--table")
     with waiting(console, "reading data"):
         description = describe(config, epsilon=_smoothing(epsilon))
     if json:

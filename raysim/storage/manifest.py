@@ -172,6 +172,20 @@ class Manifest:
         write_json(self.folder / NAME, tree)
 
 
+def spare(path: Path, option: str) -> None:
+    """Raise ``ConfigError`` naming ``option`` where to write ``path`` would replace what a command has left."""
+    whole = path.resolve()
+    for folder in whole.parents:
+        if not (folder / NAME).is_file():
+            continue
+        try:
+            listed = whole == folder / NAME or whole.relative_to(folder).as_posix() in Manifest.read(folder)
+        except ConfigError:  # another program's
+            continue
+        if listed:
+            raise ConfigError(f"{option}: {path} is one of the files that raysim left in {folder}; name another")
+
+
 def _described(path: Path) -> dict[str, Any]:
     with path.open("rb") as file:
         digest = hashlib.file_digest(file, lambda: hashlib.blake2b(digest_size=32))

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from raysim.core.csv_files import write_csv
 from raysim.core.errors import ConfigError
 from raysim.storage.atomic import replacing
+from raysim.storage.manifest import spare
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -16,13 +17,14 @@ CSV, PARQUET = ".csv", (".parquet", ".pq")
 
 
 def check_place(path: Path, option: str) -> None:
-    """Raise ``ConfigError`` naming ``option`` where ``path`` cannot be a table's; before long work."""
+    """Raise ``ConfigError`` naming ``option`` where ``path`` cannot be a table's, or is a result; before long work."""
     if path.is_dir():
         raise ConfigError(f"{option}: {path} is a folder; name a .csv or .parquet file")
     if not path.name.lower().endswith((CSV, *PARQUET)):
         raise ConfigError(f"{option}: {path} is not .csv or .parquet; name such a file")
     if not path.absolute().parent.is_dir():
         raise ConfigError(f"{option}: {path} is in a folder that does not exist; make it, or name another")
+    spare(path, option)
 
 
 def write_table(table: pd.DataFrame, path: Path, option: str) -> None:

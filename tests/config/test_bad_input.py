@@ -19,6 +19,7 @@ from raysim.cli import main as cli
 from raysim.config import loading
 from raysim.config.checking import adapter
 from raysim.core import registry
+from raysim.storage.manifest import Manifest
 
 SMALL = {"data.hospitals": 6, "data.rows": 300, "training.rounds": 2, "training.batch_size": 32}
 
@@ -244,6 +245,15 @@ def test_a_bad_command(arguments, message, capsys, monkeypatch):
         arguments = [*arguments, *settings({k: v for k, v in SMALL.items() if f"{k}=" not in str(arguments)})]
     said = refused(arguments, capsys, monkeypatch)
     assert said.startswith(message), said
+
+
+def test_a_table_of_hospitals_takes_no_result_s_place(tmp_path, capsys, monkeypatch):
+    Manifest.begin(tmp_path, "run").text("hospitals.csv", "figures")
+    said = refused(["describe", *settings(SMALL), "--table", str(tmp_path / "hospitals.csv")], capsys, monkeypatch)
+    assert said.startswith(
+        f"--table: {tmp_path}/hospitals.csv is one of the files that raysim left in {tmp_path}; name"
+    )
+    assert (tmp_path / "hospitals.csv").read_text() == "figures"
 
 
 def test_a_folder_whose_name_is_too_long(capsys, monkeypatch):

@@ -14,6 +14,7 @@ import pytest
 from raysim.core.errors import ConfigError
 from raysim.report.pages import page
 from raysim.report.pages.again import rewritten
+from raysim.storage.manifest import Manifest
 from tests.report.pages import PROVENANCE, frames
 
 NAMES = (
@@ -65,6 +66,22 @@ def test_a_browser_runs_the_scripts_of_pages_and_no_other(tree, tmp_path):
     assert digest[theirs] not in directives["script-src"]
     assert "unsafe" not in directives["script-src"]
     assert html.index("Content-Security-Policy") < html.index("<script")
+
+
+def test_the_page_takes_its_own_place_and_no_other_file_is_replaced(tree, tmp_path):
+    manifest = Manifest.begin(tmp_path, "compare")
+    manifest.text("report.html", "the page")
+    manifest.text("comparison.csv", "the figures")
+    put(tmp_path, tree)
+    assert rewritten(tmp_path, None, tmp_path / "report.html").read_text().startswith("<!DOCTYPE html>")
+    page = (tmp_path / "report.html").read_text()
+    for name, hospital in (("report.html", "a b"), ("comparison.csv", None)):
+        with pytest.raises(
+            ConfigError, match=rf"^--out: .*{name} is one of the files that raysim left in .*; name another"
+        ):
+            rewritten(tmp_path, hospital, tmp_path / name)
+    assert (tmp_path / "report.html").read_text() == page
+    assert (tmp_path / "comparison.csv").read_text() == "the figures"
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -96,6 +96,12 @@ def test_the_command_refuses_in_a_line(
     assert line(run, "stays.csv", "--out", "no/scores.csv").startswith("--out: no/scores.csv is in a folder that does")
     assert line(run, "stays.csv", "--out", "/proc/s.csv").startswith("--out: /proc/s.csv cannot be written (")
     assert line(run, "stays.csv", "--out", "./stays.csv") == "--out: stays.csv is the table itself; name another file"
+    own = folder / "hospitals.csv"
+    before = own.read_bytes()
+    assert line(run, "stays.csv", "--out", str(own)).endswith(
+        "is one of the files that raysim left in " + f"{folder}; name another"
+    )
+    assert own.read_bytes() == before
     assert line(run, "stay.csv", "--out", "scores.csv") == "table: 'stay.csv' does not exist; did you mean 'stays.csv'?"
     assert line(run, "empty.csv", "--out", "scores.csv").startswith("table: 'empty.csv' is empty; it needs a line of")
     assert line(run, *good, "--model", "persona").startswith("--model: 'persona' served nobody in ")

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from raysim import __version__
 from raysim.core.errors import ConfigError
-from raysim.storage.manifest import Manifest
+from raysim.storage.manifest import Manifest, spare
 
 
 def read(folder: Path) -> dict[str, object]:
@@ -48,6 +48,24 @@ def test_each_file_stands_in_it_with_its_size_and_digest(tmp_path: Path):
     assert set(again.paths()) == {*contents, "manifest.json"}
     assert "plots/table.csv" in again
     assert "table.csv" not in again
+
+
+def test_what_a_command_left_is_spared(tmp_path: Path):
+    manifest = Manifest.begin(tmp_path / "out", "compare")
+    manifest.text("runs/a/report.html", "page")
+    for name in ("runs/a/report.html", "manifest.json", "runs/../runs/a/report.html"):
+        with pytest.raises(
+            ConfigError, match=r"^--out: .* is one of the files that raysim left in .*/out; name another"
+        ):
+            spare(tmp_path / "out" / name, "--out")
+    (tmp_path / "link").symlink_to(tmp_path / "out" / "runs")
+    with pytest.raises(ConfigError, match="name another"):
+        spare(tmp_path / "link" / "a" / "report.html", "--out")
+    spare(tmp_path / "out" / "runs" / "scores.csv", "--out")
+    (tmp_path / "manifest.json").write_text("another program's")
+    spare(tmp_path / "report.html", "--out")
+    with pytest.raises(ConfigError, match="name another"):
+        spare(tmp_path / "out" / "manifest.json", "--out")
 
 
 def test_a_file_is_listed_before_it_appears_and_one_that_fails_is_neither(tmp_path: Path, monkeypatch):

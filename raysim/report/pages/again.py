@@ -15,6 +15,7 @@ from raysim.core.package import __version__
 from raysim.report.pages.page import hospital_page
 from raysim.report.pages.rendering import Page
 from raysim.storage.atomic import replacing
+from raysim.storage.manifest import spare
 
 FILE = "report.json"
 
@@ -25,7 +26,8 @@ LONGEST = 80
 def rewritten(folder: Path, hospital: str | None, out: Path | None) -> Path:
     """Write the page of a folder's run or comparison, or of one hospital of it; returns the file.
 
-    Raises ``ConfigError`` for a folder without a page, an unknown hospital, and a file that cannot be written.
+    Raises ``ConfigError`` for a folder without a page, an unknown hospital, and a file that cannot be written, or is
+    another result.
     """
     path = folder / FILE
     try:
@@ -39,6 +41,8 @@ def rewritten(folder: Path, hospital: str | None, out: Path | None) -> Path:
     except (KeyError, TypeError, AttributeError, IndexError, TemplateError):
         raise ConfigError(_not_ours(path, folder, tree)) from None
     target = out or folder / name
+    if target.resolve() != (folder / "report.html").resolve() or hospital is not None:
+        spare(target, "--out")
     try:
         with replacing(target) as temporary:
             temporary.write_bytes(html)
