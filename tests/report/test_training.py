@@ -92,7 +92,18 @@ def test_runs_that_stand_still_and_runs_that_never_moved(run: Result) -> None:
 def test_too_few_rounds(federate: MakeFederation) -> None:
     short = result(federate([9, 7]), "fedavg", FedAvg(), rounds=3)
     assert training.sentences([short]) == ("Too few rounds to say whether they are trained: fedavg.",)
-    assert "in 3 rounds: still falling (too few to say more)." in training.of_run(short)
+    assert training.of_run(short).endswith(
+        " in 3 rounds: too few to say whether it is trained. More rounds may change the figures."
+    )
+
+
+@pytest.mark.parametrize("last", [0.7, 41.94], ids=["level", "risen"])
+def test_few_rounds_that_brought_nothing_are_not_said_to_fall(federate: MakeFederation, last: float) -> None:
+    one = with_losses(result(federate([9, 7]), "fedavg", FedAvg(), rounds=1), [0.7, last])
+    assert training.of_run(one) == (
+        f"The training loss went from 0.7 to {last:.4g} in 1 round: it is not below its start. More rounds or another "
+        "learning rate may change the figures."
+    )
 
 
 def test_without_rounds_there_is_nothing_to_say(federate: MakeFederation) -> None:

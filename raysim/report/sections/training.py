@@ -31,14 +31,18 @@ def sentence(convergence: Convergence | None, rounds: int, how: Stopped | None) 
     """What the losses of a run of so many ``rounds`` say, which ended as ``how`` says; empty where none was taken."""
     if convergence is None:
         return ""
-    said = f"The training loss went from {convergence.before:.4g} to {convergence.last:.4g} in {rounds} rounds"
+    played = f"{rounds} round{'' if rounds == 1 else 's'}"
+    said = f"The training loss went from {convergence.before:.4g} to {convergence.last:.4g} in {played}"
     if convergence.verdict == "diverged":
         return f"{said}: it diverged. Lower training.learning_rate, or scale the features."
     stopped = _stopped(how)
+    if "few_points" in convergence.notes and not stopped:
+        if convergence.last < convergence.before:
+            return f"{said}: too few to say whether it is trained. More rounds may change the figures."
+        return f"{said}: it is not below its start. More rounds or another learning rate may change the figures."
     if convergence.verdict == "falling" and not stopped:
-        few = "few_points" in convergence.notes
-        why = "too few to say more" if few else f"by {_percent(convergence)} of its start over the last points"
-        return f"{said}: still falling ({why}). More rounds or a larger learning rate may change the figures."
+        fall = f"by {_percent(convergence)} of its start over the last points"
+        return f"{said}: still falling ({fall}). More rounds or a larger learning rate may change the figures."
     if convergence.verdict == "falling":
         return f"{said}. {stopped}"
     still = f"{said}, and stands still." + (
