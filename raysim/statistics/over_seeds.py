@@ -45,11 +45,12 @@ def over_seeds(
     mean = _mean(v, there)
     limited = there & np.isfinite(lower) & np.isfinite(upper)
     below, above = _mean(v - lower, limited), _mean(upper - v, limited)
-    squares = np.square(np.where(there, v - mean, 0.0)).sum(axis=0)
     degrees = np.maximum(seeds - 1, 1)
-    variance = squares / degrees / (degrees + 1)
-    of_seeds = np.where(seeds > 1, np.square(stdtrit(degrees, ALPHA / 2)) * variance, 0.0)
-    low_end, high_end = mean - np.sqrt(np.square(below) + of_seeds), mean + np.sqrt(np.square(above) + of_seeds)
+    with np.errstate(over="ignore"):  # of a model that has diverged: a limit is then infinite
+        squares = np.square(np.where(there, v - mean, 0.0)).sum(axis=0)
+        variance = squares / degrees / (degrees + 1)
+        of_seeds = np.where(seeds > 1, np.square(stdtrit(degrees, ALPHA / 2)) * variance, 0.0)
+        low_end, high_end = mean - np.sqrt(np.square(below) + of_seeds), mean + np.sqrt(np.square(above) + of_seeds)
     return OverSeeds(mean, np.clip(low_end, *within), np.clip(high_end, *within), seeds)
 
 

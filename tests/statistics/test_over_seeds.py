@@ -54,6 +54,12 @@ def test_one_seed_keeps_its_interval_and_limits_stay_within() -> None:
     assert (two.low, two.high) == (0.0, 1.0)
 
 
+def test_limits_too_far_for_a_float_are_infinite_without_a_warning() -> None:
+    with np.errstate(over="raise"):
+        far = over_seeds([1e200, 0.0], [0.0, 0.0], [1e308, 0.0])
+    assert (far.low, far.high) == (-np.inf, np.inf)
+
+
 def test_the_mean_of_seeds_covers_the_true_difference_where_all_test_the_same_patients() -> None:
     """Seeds that share their patients narrow nothing: with 40 patients and 5 seeds, 2000 draws."""
     rng = np.random.default_rng(0)
