@@ -165,7 +165,7 @@ def test_one_seed_says_nothing_of_the_ways_of_training():
 
 def test_notes():
     assert simple(D[None], R[None]).notes() == [
-        "4 hospitals, 1.9 degrees of freedom",
+        "4 hospitals, 1.8 degrees of freedom",
         "fewer than 2 degrees of freedom: almost nothing can be shown",
         "one training seed: intervals are of the trained models, not of the ways of training",
     ]
@@ -203,6 +203,8 @@ def test_two_degrees_of_freedom_are_not_too_few():
     assert Paired.notes(few) == []
     few.df = 1.99
     assert Paired.notes(few) == ["fewer than 2 degrees of freedom: almost nothing can be shown"]
+    few.hospitals = 3  # not "2.0"
+    assert Paired.notes(few)[0] == "3 hospitals, 1.9 degrees of freedom"
 
 
 # --- patients ---
