@@ -26,7 +26,7 @@ def test_balanced_is_that_of_scikit_learn(counts: list[int]) -> None:
 
 
 def test_what_does_not_fit_the_label() -> None:
-    for weights, classes in (("none", 0), ("none", 3), ("balanced", 2), ((1.0, 2.0), 2)):
+    for weights, classes in (("none", 0), ("none", 3), ("balanced", 2), ((1.0, 2.0), 2), ((0.0, 2.0), 2)):
         check(weights, classes)  # type: ignore[arg-type]
     for wrong, classes, message in (
         ("balanced", 0, "training.class_weights: balanced is for classes, this label is a number; set none"),
@@ -35,6 +35,11 @@ def test_what_does_not_fit_the_label() -> None:
             (1.0, 2.0),
             3,
             "training.class_weights: [1.0, 2.0] has 2 weights, this label has 3 classes; give one for each",
+        ),
+        (
+            (0.0, 0.0),
+            2,
+            "training.class_weights: [0.0, 0.0] lets no row count; give one class at least a weight above 0",
         ),
     ):
         with pytest.raises(ConfigError) as error:
