@@ -17,6 +17,7 @@ from raysim.experiment.one_run import Run
 from raysim.experiment.run_actors import Begun, Failed, RunActors, Spared
 from raysim.experiment.services import RunServices
 from raysim.report.sections import privacy
+from raysim.report.terminal.progress import figure
 from raysim.storage.finished import load_finished
 from raysim.storage.manifest import Manifest
 from raysim.tracking.client import DATA_TAGS, RUN_TAG
@@ -95,7 +96,7 @@ class Listener:
         self.services.display.resume(self.run.name)
         self.services.display.end(
             time.perf_counter() - self._began,
-            f"{model} mean {kind.title} {mean:.{digits}f}, {last} {headline['worst_decile']:.{digits}f}",
+            f"{model} mean {kind.title} {figure(mean, digits)}, {last} {figure(headline['worst_decile'], digits)}",
         )
         if outcome.attack is not None:
             from raysim.report.sections import attacks

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import math
 import os
 import re
 import subprocess
@@ -22,7 +23,8 @@ from raysim.core import registry
 from raysim.core.errors import ConfigError
 from raysim.core.package import __version__
 from raysim.engine.job import Round
-from raysim.report.terminal.progress import RunProgress, phase, time_left
+from raysim.report.terminal import progress
+from raysim.report.terminal.progress import RunProgress, figure, phase, time_left
 
 SMALL = ["data.hospitals=6", "data.rows=300", "training.rounds=1", "tracking.uri=none"]
 ROOT = Path(__file__).parents[2]
@@ -168,6 +170,16 @@ def test_phases_and_the_time_left_are_said_outside_of_a_terminal_too(monkeypatch
     assert (first, last) == ("reading data", "drawing pictures")
     assert re.fullmatch(r"\[1/2\] a: 1\.0 s, done; about \d+ s left", a)
     assert b == "[2/2] b: 1.0 s, done"
+
+
+def test_a_figure_that_is_undefined_is_said_to_be(monkeypatch):
+    assert (figure(0.61237, 4), figure(math.nan, 4)) == ("0.6124", "undefined")
+    monkeypatch.setattr(progress, "PLAIN_SECONDS", -1.0)
+    console = Console(file=io.StringIO(), width=100)
+    with RunProgress(console, 1, 1) as display:
+        display.begin("a", 1)
+        display.round(Round(1, 0.1, 2, 0, 0, {"global": {"auroc": math.nan}}))
+    assert console.file.getvalue() == "a: round 1/1, AUROC undefined\n"  # type: ignore[attr-defined]
 
 
 def test_the_time_left_is_that_of_all_rounds():

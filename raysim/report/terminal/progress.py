@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -56,6 +57,15 @@ def time_left(seconds: float, done: float, total: float) -> str:
         return f"about {left} s left"
     minutes = round(left / 60)
     return f"about {minutes} min left" if minutes < 60 else f"about {minutes // 60} h {minutes % 60:02d} min left"
+
+
+def figure(value: float, digits: int) -> str:
+    """A figure of a job in its line.
+
+    >>> figure(0.61237, 4), figure(float("nan"), 4)
+    ('0.6124', 'undefined')
+    """
+    return "undefined" if math.isnan(value) else f"{value:.{digits}f}"
 
 
 class _Left(ProgressColumn):
@@ -131,7 +141,7 @@ class RunProgress:
             last = list(row.metrics.values())[-1]
             kind = reporting(last)
             value = last[kind.headline]
-            note = f"{kind.title} {value:.{kind.decimals(value) + 1}f}"
+            note = f"{kind.title} {figure(value, kind.decimals(value) + 1)}"
         if self._live is not None and self._task is not None:
             self._live.update(self._task, advance=1, description=self._label, note=note)
         elif time.monotonic() - self._said >= PLAIN_SECONDS:
