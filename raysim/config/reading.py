@@ -80,6 +80,8 @@ def read_tree(source: Source | None, overrides: Sequence[str] = ()) -> dict[str,
         tree = source.model_dump(mode="json", by_alias=True, exclude_unset=True)
     elif isinstance(source, Mapping):
         tree = source
+    elif not isinstance(source, str | PathLike | None):
+        raise ConfigError(f"config: {source!r} is neither a path nor keys and values; give a YAML file or a mapping")
     elif source is not None:
         tree = anchored(_loaded(Path(source)), Path(source).parent)
     return anchored(laid_over(tree, parsed(overrides), "--set "), Path.cwd())

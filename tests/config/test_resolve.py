@@ -150,3 +150,9 @@ def test_what_a_comparison_alone_reads_is_not_in_a_run_s_configuration():
 
 def test_a_tree_is_read_before_it_is_checked():
     assert read_tree({"sweep": {"trials": 3}}, ["sweep.trials=4"]) == {"sweep": {"trials": 4}}
+
+
+@pytest.mark.parametrize("source", [5, ["a.yaml"], True])
+def test_what_is_no_configuration_is_named(source):
+    with pytest.raises(ConfigError, match=r"^config: .* is neither a path nor keys and values; give a YAML file or a"):
+        read_tree(source)

@@ -59,11 +59,16 @@ def stored(frame: pd.DataFrame, field: str = "data") -> Path:
 def arrow_table(frame: pd.DataFrame, field: str, columns: Collection[str] | None = None) -> pa.Table:
     """The ``columns`` of a frame (None: all; those that it has), pandas categories as texts.
 
-    Raises ``DataError`` naming ``field`` for names that stand twice and for values that no table holds.
+    Raises ``DataError`` naming ``field`` for what is no data frame, for names that stand twice and for values that no
+    table holds.
     """
     import pandas as pd
     import pyarrow as pa
 
+    if not isinstance(frame, pd.DataFrame):
+        raise DataError(
+            f"{field}: a {type(frame).__name__} is no pandas data frame; make one, or name a file (data.path)"
+        )
     if isinstance(frame.columns, pd.MultiIndex):
         raise DataError(f"{field}: the data frame's columns have several levels; give each column one name")
     named = frame.set_axis([str(name) for name in frame.columns], axis="columns")

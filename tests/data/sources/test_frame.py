@@ -103,6 +103,9 @@ def test_data_in_two_places_are_refused(keys: dict[str, Any], said: str) -> None
         (pd.DataFrame({"x": [1j, 2j]}), "column 'x' of the data frame holds what no table does"),
         (pd.DataFrame([[1, 2]], columns=["x", "x"]), "^data: the data frame has two columns named 'x'; rename one$"),
         (pd.DataFrame([[1, 2]], columns=[1, "1"]), "two columns named '1'"),
+        ({"hospital": ["a"]}, "^data: a dict is no pandas data frame; make one, or name a file"),
+        (np.zeros((2, 2)), "^data: a ndarray is no pandas data frame"),
+        ("patients.csv", "^data: a str is no pandas data frame"),
         (pd.DataFrame([[1]], columns=pd.MultiIndex.from_tuples([("a", "b")])), "columns have several levels"),
     ],
 )
