@@ -1,4 +1,4 @@
-"""An iterator that runs on a thread of its own."""
+"""An iterator that runs on a background thread."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ T = TypeVar("T")
 
 
 class Aside(Generic[T]):
-    """Runs ``items`` to their end on a thread of its own, whoever waits for them."""
+    """Runs the iterator ``items`` to its end on a background thread; :meth:`take` hands over what it has given."""
 
     def __init__(self, items: Iterator[T]) -> None:
         self._queue: SimpleQueue[T | _End] = SimpleQueue()
@@ -20,13 +20,13 @@ class Aside(Generic[T]):
 
     @property
     def over(self) -> bool:
-        """Whether all items have been taken; never of an iterator that has raised, whose error :meth:`take` raises."""
+        """Whether all items have been taken. Never True of an iterator that raised; :meth:`take` raises its error."""
         return self._end is not None and self._end.error is None
 
     def take(self, seconds: float | None = None) -> list[T]:
-        """All items that there are, once there is one; none at the end, or where none comes within ``seconds``.
+        """Wait for an item, then return all that are there; an empty list at the end, or after ``seconds`` without one.
 
-        Raises what the iterator has raised, once the items before it have been taken.
+        Raises the iterator's error once all items before it have been taken.
         """
         taken: list[T] = []
         while self._end is None and (not taken or not self._queue.empty()):
@@ -47,7 +47,7 @@ class Aside(Generic[T]):
         try:
             for item in items:
                 self._queue.put(item)
-        except BaseException as raised:  # raised again by take, for whom this is run
+        except BaseException as raised:  # raised again by take
             error = raised
         self._queue.put(_End(error))
 

@@ -3,8 +3,8 @@
 OpenBLAS, whose products numpy and scipy call, looks for the code of the processor when it is loaded. Where it does not
 know an AMD processor yet it takes the code for AVX2, which is half as fast as that for AVX-512. Results of two codes
 differ in the last bits. A process of raysim's own therefore asks for the faster code by the variable
-``OPENBLAS_CORETYPE``, before numpy is there; a guest keeps what it has; and actors take what the process has that began
-the run, whichever Ray they run in.
+``OPENBLAS_CORETYPE`` before numpy is imported. A process that only imports raysim keeps what it has. Actors use the
+code of the process that began the run, whichever Ray they run in.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def code() -> str | None:
 def follow(name: str | None) -> None:
     """Take the code called ``name``, for a process of raysim's own in which nothing computes yet.
 
-    Only between the two codes of such a processor: any other machine keeps what it has.
+    Switches only between the two codes of an AMD processor with AVX-512: any other machine keeps what it has.
     """
     choices = _UNKNOWN | {AVX512}
     if name is None or name not in choices or not _amd_with_avx512(Path("/proc/cpuinfo")):
@@ -63,14 +63,14 @@ def _loaded() -> list[ctypes.CDLL]:
 
 
 def _code(library: ctypes.CDLL) -> str:
-    # threadpoolctl would give what it was told when it first asked.
+    # Asked anew: threadpoolctl remembers the first answer.
     library.gotoblas_corename.restype = ctypes.c_char_p
     name: bytes = library.gotoblas_corename()
     return name.decode()
 
 
 def _amd_with_avx512(described: Path) -> bool:
-    """Whether the first processor in ``described``, a file as Linux has it, is such a one."""
+    """Whether the first processor in ``described``, a file like ``/proc/cpuinfo``, is an AMD one with AVX-512."""
     vendor = ""
     try:
         with described.open() as lines:

@@ -13,7 +13,7 @@ from typing import Any
 import yaml
 
 YAML_BYTES = 2 * 2**20
-"""A configuration of 10,000 hospitals by name has about one million."""
+"""The largest YAML text, in characters. A configuration that names 10,000 hospitals has about one million."""
 
 JSON_BYTES = 256 * 2**20
 """The largest file of raysim's own that is read whole. The manifest of thousands of runs has some megabytes."""
@@ -25,10 +25,10 @@ JSON_DEPTH = 100
 """The same in raysim's own files, where the state of a strategy may be made of parts."""
 
 NODES = 100_000
-"""How many values and keys a YAML file may hold, once for each alias of theirs."""
+"""How many values and keys a YAML file may hold, each counted again for every alias of it."""
 
 DIGITS = 400
-"""Of a whole number in YAML. To turn a long one into a number takes time that grows with its square."""
+"""The most digits of a whole number in YAML: reading one takes time that grows with the square of its digits."""
 
 
 def read_bytes(path: Path, limit: int) -> bytes:
@@ -80,7 +80,8 @@ def _below(value: Any) -> Iterable[Any]:
 class Loader(yaml.SafeLoader):
     """PyYAML's safe loader, which stops where depth or number of nodes pass the limits.
 
-    Aliases cost it nothing, for they share what they name; but whoever walks the value meets it once for each alias.
+    Aliases cost the loader nothing, as they share what they name. Whoever walks the value meets it once for each alias,
+    so each alias counts as a copy.
     """
 
     def __init__(self, stream: Any) -> None:

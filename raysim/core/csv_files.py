@@ -27,7 +27,7 @@ _QUOTED = re.compile(r'[",\r\n]')
 """What a cell holds that stands in quotes."""
 
 BLOCK = 50_000
-"""Rows whose cells are texts at once."""
+"""Rows whose cells are turned into text at a time."""
 
 _WRITTEN = re.compile(r"'(?='*(?:[\t\r\n]|\s*[=+\-@\uFF1D\uFF0B\uFF0D\uFF20]))")
 
@@ -47,7 +47,7 @@ def text_of(cell: str) -> str:
 
 
 def write_csv(table: pd.DataFrame, path: Path, *, many_rows: bool = False) -> None:
-    """Write a table, without its index. For ``many_rows`` eight times as fast: texts stand in quotes."""
+    """Write a table, without its index. ``many_rows``: by Arrow, eight times as fast, with all texts in quotes."""
     texts: set[str] = set()
     safe = _changed(table, cell, texts)
     if not many_rows:
@@ -112,8 +112,8 @@ def _lines(table: pd.DataFrame) -> str | None:
 
 
 def _cells(column: pd.Series[Any]) -> pa.LargeStringArray | None:
-    """The cells of a column as pandas would write them without quotes, null where nothing stands; None where that
-    cannot be."""
+    """The cells of a column as pandas would write them, null where a value is missing; None where a cell needs quotes
+    or is neither number nor text."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -128,11 +128,12 @@ def _cells(column: pd.Series[Any]) -> pa.LargeStringArray | None:
         return None
     if isinstance(cells, pa.ChunkedArray):
         cells = cells.combine_chunks()
-    of = cells.type
+    arrow_type = cells.type
     if kind == "O":
-        if not (pa.types.is_null(of) or pa.types.is_string(of) or pa.types.is_large_string(of)):
+        empty = pa.types.is_null(arrow_type)
+        if not (empty or pa.types.is_string(arrow_type) or pa.types.is_large_string(arrow_type)):
             return None
-        if not pa.types.is_null(of) and pc.any(pc.match_substring_regex(cells.unique(), _QUOTED.pattern)).as_py():
+        if not empty and pc.any(pc.match_substring_regex(cells.unique(), _QUOTED.pattern)).as_py():
             return None
     return cells.cast(pa.large_string())
 
@@ -144,7 +145,7 @@ def _numbers(values: NDArray[np.float64]) -> pa.LargeStringArray:
     import pyarrow.compute as pc
 
     size = np.abs(values)
-    # There the shortest digits are a number's whole text: whole numbers lack their ".0", others may have an exponent.
+    # Arrow writes these as repr does. Of others it drops the ".0" of whole numbers, or chooses another exponent.
     alike = (size >= 1e-4) & (size < 1e10) & (values != np.trunc(values))
     others = [None if value != value else repr(value) for value in values[~alike].tolist()]
     texts = pa.array(values).cast(pa.large_string())
@@ -160,12 +161,12 @@ def read_csv(path: Path, **options: Any) -> pd.DataFrame:
 
 
 def _changed(table: pd.DataFrame, change: Callable[[str], str], seen: set[str] | None = None) -> pd.DataFrame:
-    """The table with all its texts changed, column names too; what there was is added to ``seen``."""
+    """The table with all its texts changed, column names too; the texts before the change are added to ``seen``."""
     import pandas as pd
 
     columns, same = {}, table.columns.is_unique
     for name, column in table.items():
-        # A name stands in many rows.
+        # Each distinct text is changed once: names repeat over many rows.
         texts = {} if _is_plain(column) else {text: change(text) for text in _distinct(column)}
         if seen is not None:
             seen.update(texts, (str(name),))

@@ -42,7 +42,7 @@ def default(key: str, **field: Any) -> Any:
 
 @cache
 def table() -> Mapping[str, Any]:
-    """The defaults by dotted key. A mapping that has keys is not among them; one of names (``*``) is, and empty."""
+    """The defaults of values, not sections, by dotted key. A mapping from any names (``*``) is empty by default."""
     package = files("raysim.config")
     return {key: value for name in FILES for key, value in _leaves(loaded((package / name).read_text()))}
 

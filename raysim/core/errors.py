@@ -38,7 +38,7 @@ class StrategyError(RaysimError):
 
 
 class HangingError(ResourceError):
-    """A library does not come back, and no exception reaches it: what it has begun ends with this process alone."""
+    """A library call does not return, and no exception interrupts it: only the end of this process stops it."""
 
 
 class TrainingDiverged(RaysimError):
@@ -64,7 +64,7 @@ SYSTEM = {
 
 
 def of_the_machine(error: BaseException) -> ResourceError | None:
-    """What a user can mend of an error that Python or a library has raised: memory and the file system; else None."""
+    """``error`` as one that a user can mend, where it is about memory or the file system; None for any other."""
     if isinstance(error, MemoryError):
         return ResourceError(f"memory: {error or 'there is not enough'}; take less data or a smaller model")
     if isinstance(error, OSError) and error.errno in SYSTEM:

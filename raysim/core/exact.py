@@ -22,7 +22,7 @@ LEAST_UNROUNDED = 2.0 ** (51 - FRACTION_BITS)
 
 
 def largest_entry(weights: float) -> float:
-    """What vectors' entries must stay below in magnitude so that no weighted sum of them can overflow.
+    """The magnitude that all entries of vectors must stay below so that no weighted sum of them can overflow.
 
     ``weights``: the sum of all weights' magnitudes. Half of the integers' range stays free for what rounding adds.
     """
@@ -54,8 +54,8 @@ class ExactSum:
     ) -> None:
         """Add ``weights[k] * vectors[k]`` to the sum ``groups[k]`` for each ``k``, as :meth:`add` would one by one.
 
-        ``vectors`` are the ``columns`` of those vectors, of which no entry is above ``most`` in magnitude. They are
-        overwritten.
+        ``groups`` and ``weights`` are ``[n]``. ``vectors [n, p]`` hold the ``columns`` of the vectors that are added,
+        no entry above ``most`` in magnitude. They are overwritten.
         """
         vectors *= (weights * 2.0**FRACTION_BITS)[:, None]
         if most * np.abs(weights).max(initial=0.0) < LEAST_UNROUNDED:
@@ -75,9 +75,9 @@ class ExactSum:
 
 
 def exact_multiple(value: float) -> float:
-    """The number nearest to ``value`` of which all multiples by whole numbers up to 2^31 are terms without rounding.
+    """The number nearest to ``value`` whose product with any whole number up to 2^31 is added without rounding.
 
-    It is a multiple of 2^-44 (of 0 none is), and has at most 22 binary digits.
+    It is a multiple of 2^-44, never 0, and has at most 22 binary digits.
     """
     units = abs(value) * 2.0**FRACTION_BITS
     digit = 2.0 ** max(0, int(np.floor(np.log2(max(units, 1.0)))) - 21)

@@ -1,7 +1,7 @@
-"""Good manners in a process that is somebody else's: what raysim sets there is put back when it has done.
+"""Settings of the process that raysim changes for a while, and then restores.
 
-Raysim is imported by notebooks and servers. Environment variables, signal handlers, levels of loggers, limits of
-threads and search paths are the host's; all of them are changed through what stands here, for a while.
+Raysim is imported by notebooks and servers, which own their environment variables, signal handlers, levels of loggers,
+limits of threads and search paths. All of them are changed through this module alone.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _terminating = False
 
 
 def take() -> None:
-    """Say that this process is the command line's own: it may end it where nothing else helps."""
+    """Declare this process to be the command line's own, which may end it where nothing else helps."""
     global _own
     _own = True
 
@@ -32,8 +32,8 @@ class Terminated(SystemExit):
 def end_in_order() -> None:
     """From now on SIGTERM, with which batch systems and containers announce the end, ends this process as Ctrl-C does.
 
-    Further ones are passed over. One that comes in a destructor or callback, which lose exceptions, is given again: a
-    little later, or before that where the command goes on (:func:`end_if_terminating`).
+    Further ones are ignored. Python loses an exception that is raised in a destructor or callback: :class:`Terminated`
+    is then raised again a little later, or by the next :func:`end_if_terminating` if that comes first.
     """
     global _terminating
     _terminating = False
@@ -52,8 +52,9 @@ def end_in_order() -> None:
 
 
 def handle_again(number: int) -> None:
-    """Let Python handle a signal again as it is told to, where a library's C code, which writes its trace to stderr
-    first, has taken the place. On another thread than the main one nothing can be done.
+    """Give a signal back to its Python handler where a library's C code has taken it, which writes a trace to stderr.
+
+    Does nothing outside the main thread, which alone can set handlers.
     """
     handler = signal.getsignal(number)
     if threading.current_thread() is threading.main_thread() and handler is not None:
@@ -90,7 +91,7 @@ def is_own() -> bool:
 
 @contextlib.contextmanager
 def environment(values: Mapping[str, str | None], *, keep: bool = False) -> Iterator[None]:
-    """Environment variables for a while, None: unset; with ``keep``, those that are set already stay as they are."""
+    """Set environment variables for a while; None unsets one. ``keep``: leave those that are set already."""
     values = {name: value for name, value in values.items() if not keep or name not in os.environ}
     before = {name: os.environ.get(name) for name in values}
     _set(values)
@@ -109,7 +110,7 @@ def _set(values: Mapping[str, str | None]) -> None:
 
 
 def variables_kept(*names: str) -> contextlib.AbstractContextManager[None]:
-    """Environment variables that another library changes are as they were afterwards."""
+    """Restore these environment variables afterwards, whatever a library has set them to."""
     return environment({name: os.environ.get(name) for name in names})
 
 
@@ -143,7 +144,7 @@ def quiet(*names: str, level: int = logging.ERROR) -> Iterator[None]:
 
 @contextlib.contextmanager
 def searched(folder: str) -> Iterator[None]:
-    """Modules may be looked for in ``folder`` meanwhile; afterwards they are not, unless they were before."""
+    """``folder`` may be put on ``sys.path`` meanwhile; it is removed afterwards, unless it was there before."""
     before = folder in sys.path
     try:
         yield
@@ -156,7 +157,7 @@ def searched(folder: str) -> Iterator[None]:
 def threads(count: int) -> Iterator[None]:
     """At most ``count`` compute threads for a while, in libraries that are loaded meanwhile too.
 
-    These have afterwards as many as they would have had.
+    Afterwards, a library that was loaded meanwhile has as many as it would have had without the limit.
     """
     from threadpoolctl import ThreadpoolController
 

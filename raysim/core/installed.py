@@ -18,5 +18,5 @@ def is_own(entry: EntryPoint) -> bool:
 
 @lru_cache(maxsize=64)
 def _name(package: Distribution) -> str:
-    """Entries share their package, whose name is in a file that is read and taken apart anew each time."""
+    """The name of a package, cached: each look-up reads and parses its metadata anew, and many entries share one."""
     return package.name

@@ -27,7 +27,7 @@ def is_at(array: NDArray[Any], path: Path) -> bool:
 
 
 def release(array: NDArray[Any]) -> None:
-    """Take what has been touched of a mapped array out of this process's memory; any other array stays.
+    """Drop the pages of a mapped array from this process's memory; does nothing for an array that is not mapped.
 
     The file keeps what was written, and the system keeps it in memory as long as there is room: to touch it again costs
     little.

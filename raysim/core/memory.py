@@ -1,4 +1,4 @@
-"""What is known to need more memory than there is, is refused before it is asked for."""
+"""Refuses what is known to need more memory than this machine has, before it is allocated."""
 
 from __future__ import annotations
 
@@ -26,6 +26,6 @@ def check(needed: int, what: str, remedy: str) -> None:
 
     ``what`` begins with the field and its value, and goes before "needs ... bytes".
     """
-    there = of_this_machine()
-    if needed > there:
-        raise ResourceError(f"{what} needs {needed:,} bytes of memory, and this machine has {there:,}; {remedy}")
+    available = of_this_machine()
+    if needed > available:
+        raise ResourceError(f"{what} needs {needed:,} bytes of memory, and this machine has {available:,}; {remedy}")

@@ -1,4 +1,4 @@
-"""Which raysim this is, and where it lies. The package's own module hands on what stands above; nothing imports it."""
+"""Version and folder of the package. Modules take them from here: ``raysim`` itself imports from the upper rooms."""
 
 from pathlib import Path
 

@@ -30,8 +30,8 @@ KINDS = "biuf"
 def pack(value: Any, name: str, arrays: Arrays, *, typed: bool = False) -> Any:
     """``value`` as JSON; its arrays go into ``arrays`` under names that begin with ``name``.
 
-    ``typed``: whoever unpacks it can tell which dataclass it is. Raises ``TypeError`` naming the part that cannot be
-    kept, among them a dataclass where its type is not known: inside a tuple, list or dict.
+    ``typed``: an annotation tells which dataclass ``value`` is when it is unpacked. Raises ``TypeError`` naming the
+    part that cannot be kept, such as a dataclass inside a tuple, list or dict, where no annotation tells its class.
     """
     if value is None or (isinstance(value, bool | int | float | str) and not isinstance(value, np.generic)):
         return value
@@ -77,19 +77,19 @@ def pack_state(state: State, arrays: Arrays, strategy: Strategy) -> dict[str, An
     registered = registry.name_of("strategies", type(strategy))
     if registered is not None and _nearest(cls.__qualname__, strategy) == [cls]:
         named = {"strategy": registered, "class": cls.__qualname__}
-    with _kept(cls.__name__):
+    with _blaming_its_author(cls.__name__):
         return {**named, "value": pack(state, "state", arrays, typed=True)}
 
 
 def pack_memory(memory: Any, arrays: Arrays) -> Any:
     """What a selection remembers. Raises ``ConfigError`` where it cannot be kept."""
-    with _kept("what the selection remembers"):
+    with _blaming_its_author("what the selection remembers"):
         return pack(memory, "memory", arrays)
 
 
 @contextmanager
-def _kept(what: str) -> Iterator[None]:
-    """Packing ``what``: what is wrong with it is an error of whoever wrote its class."""
+def _blaming_its_author(what: str) -> Iterator[None]:
+    """Turn a ``TypeError`` of packing ``what`` into a ``ConfigError`` for whoever wrote its class."""
     try:
         yield
     except TypeError as error:
@@ -115,7 +115,7 @@ def unpack_state(packed: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]], 
 
 
 def _nearest(name: str, strategy: Strategy) -> list[type[State]]:
-    """The states of that name whose modules have most in common with the strategy's: mostly the one of its module."""
+    """State classes called ``name``; of several, those whose module path shares most with the strategy's module."""
     home = type(strategy).__module__.split(".")
     by_depth: dict[int, list[type[State]]] = {}
     for (module, qualified), cls in _states().items():
@@ -126,7 +126,7 @@ def _nearest(name: str, strategy: Strategy) -> list[type[State]]:
 
 
 def _states() -> dict[tuple[str, str], type[State]]:
-    """The kinds of state that modules have brought along, by module and name; of one defined again, the last."""
+    """``State`` and all its subclasses by module and name; of a class that was defined twice, the later one."""
 
     def all_of(cls: type[State]) -> Iterator[type[State]]:
         yield cls

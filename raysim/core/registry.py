@@ -36,7 +36,7 @@ def load(kind: str, name: str, field: str) -> Any:
 
 
 def load_class(path: str, field: str) -> Any:
-    """The class at import path ``package.module.Class``; modules in the working directory are found, after all others.
+    """The class at import path ``package.module.Class``; the working directory is searched last.
 
     ``field`` is named in the error.
     """
@@ -47,13 +47,15 @@ def load_class(path: str, field: str) -> Any:
 
 
 def name_of(kind: str, cls: type) -> str | None:
-    """The name that ``cls`` is registered under, the first of several, or None: what stays where its module moves."""
+    """The first name that ``cls`` is registered under, or None. Unlike its module, that name never changes."""
     places = {name: (entry.module, entry.attr) for name, entry in entries(kind).items()}
     for name, place in places.items():
         if place == (cls.__module__, cls.__qualname__):
             return name
     for name, (_, attribute) in places.items():
-        if attribute == cls.__qualname__ and entries(kind)[name].load() is cls:  # from where its module hands it on
+        if (
+            attribute == cls.__qualname__ and entries(kind)[name].load() is cls
+        ):  # registered by a module that imports it
             return name
     return None
 

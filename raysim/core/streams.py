@@ -39,14 +39,14 @@ def stream(seed: int, purpose: str, *key: int) -> np.random.Generator:
 
 
 def quick_stream(seed: int, purpose: str, *key: int) -> np.random.Generator:
-    """Likewise (SFC64, keyed by 192 bits), for many numbers: it makes them in half the time."""
+    """As :func:`stream`, but SFC64 keyed by 192 bits, which draws many numbers in half the time."""
     return np.random.Generator(np.random.SFC64(_Key(_digest(seed, purpose, key, 24))))  # type: ignore[arg-type]
 
 
 class Streams:
     """``at(*last)`` gives what ``stream(seed, purpose, *key, *last)`` does, several times as quickly.
 
-    It is one generator that is set anew each time, so what it gave before is then no longer what it was.
+    It resets and returns one generator: after the next call, a generator from an earlier one must not be used.
     """
 
     def __init__(self, seed: int, purpose: str, *key: int) -> None:
@@ -63,7 +63,7 @@ class Streams:
 
 
 def _digest(seed: int, purpose: str, key: tuple[int, ...], size: int = 16) -> bytes:
-    """The key of a stream, so many bytes."""
+    """The key of a stream, ``size`` bytes."""
     packed = struct.pack(f"<{len(key) + 1}q", seed, *key)
     keyed = purpose.encode()
     if len(keyed) > hashlib.blake2b.MAX_KEY_SIZE:

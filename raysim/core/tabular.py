@@ -12,10 +12,10 @@ from raysim.core.errors import ConfigError, nearest
 def read_rows(
     path: Path, field: str, needed: Sequence[str], further: Sequence[str] = ()
 ) -> list[tuple[int, dict[str, str]]]:
-    """The lines of a CSV file, each with its number; ``field`` is the key that names the file.
+    """The rows of a CSV file as ``(line number, text by column)``; ``field`` is the key that names the file.
 
-    Raises ``ConfigError`` for a file that cannot be read, lacks a column ``needed``, or has one that
-    is not known or there twice.
+    Raises ``ConfigError`` for a file that cannot be read, lacks a column that is ``needed``, or has a column twice or
+    one that is neither ``needed`` nor ``further``.
     """
     try:
         with path.open(newline="", encoding="utf-8-sig") as file:
