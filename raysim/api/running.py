@@ -181,7 +181,7 @@ def play_comparison(
             config = reading.over_seeds(reading.resolve(config, reads=reading.COMPARISON))
             experiment = Experiment.comparing(config, out, again=again)
             beside = NoiseBeside(config.evaluation.minimum_events)
-        experiment.play(console, in_process=in_process, verbose=verbose, conclude=conclude, hear=beside.hear)
+        experiment.play(console, in_process=in_process, verbose=verbose, conclude=conclude, on_result=beside.add)
         from raysim.api.results import ComparisonResult
 
         return ComparisonResult(experiment.folder)

@@ -43,10 +43,10 @@ def write_comparison(
     first: Sequence[svg.Figure] = (),
     beside: NoiseBeside | None = None,
 ) -> pd.DataFrame:
-    """Write a comparison's files; returns its table. ``first``: figures that its page begins with. ``beside``: who has
-    heard of results, if somebody has.
+    """Write a comparison's files; returns its table. ``first``: figures that its page begins with. ``beside``: the
+    noise that may have been computed while runs were still being played.
     """
-    frame, rounds = timed(per_seed(results), config, results), per_round(results)
+    frame, rounds = _with_virtual_time(per_seed(results), config, results), per_round(results)
     hospitals = per_hospital(results, config.evaluation.part)
     out.csv("hospitals.csv", hospitals)
     hospitals = for_plots(hospitals, config.evaluation.part)
@@ -55,7 +55,7 @@ def write_comparison(
     by_chance = (beside or NoiseBeside(config.evaluation.minimum_events)).of(results)
     shown = evidence(frame, hospitals, config.reference)
     said = answer_from(shown, reporting(frame).title, by_chance)
-    # First what makes its figures less than they seem.
+    # Caveats come before all other reasons.
     tuned = _tuned(out)
     caveats = (*tuned, *training.sentences(results), *privacy.sentences(results))
     said = dataclasses.replace(said, reasons=(*caveats, *said.reasons))
@@ -69,10 +69,13 @@ def write_comparison(
         out.rows(SPLIT, splits(results))
     write_config(out, config.frozen(), federation)
     part = config.evaluation.part
-    further = _clinical(results, part)
+    further = _clinical_figures(results, part)
     titles = {result.label: result.title for result in results if result.title}
-    further += drawn(frame, stacked_files(results, "patients.csv"), out, part, titles)
-    further += [*time_drawn(config, results), *clusters_drawn(out, results, frame, hospitals, config.reference, titles)]
+    further += _patient_group_figures(frame, stacked_files(results, "patients.csv"), out, part, titles)
+    further += [
+        *_virtual_time_figures(config, results),
+        *_patient_cluster_figures(out, results, frame, hospitals, config.reference, titles),
+    ]
     further += training.drawn(results)
     federations = {result.seed: result.federation for result in results}
     page = comparison_page(
@@ -98,21 +101,21 @@ def write_comparison(
     return table
 
 
-def _clinical(results: Sequence[Result], part: str) -> list[svg.Figure]:
+def _clinical_figures(results: Sequence[Result], part: str) -> list[svg.Figure]:
     """Calibration and decisions of the headline models."""
     runs = [(result.label, result.title or result.label, result.folder) for result in results]
     return clinical.drawn(clinical.of_runs(runs), part)
 
 
 def _tuned(out: Manifest) -> list[str]:
-    """What is said of the tuning of a comparison, where there was one."""
+    """A sentence on the tuning before a comparison; none without tuning."""
     return [tuning.sentence(tables.read_csv(out.folder / tuning.FILE))] if tuning.FILE in out else []
 
 
-def drawn(
+def _patient_group_figures(
     frame: pd.DataFrame, patients: pd.DataFrame | None, out: Manifest, part: str, titles: Mapping[str, str]
 ) -> list[svg.Figure]:
-    """Write what only some comparisons have, and draw it: equity between patient groups."""
+    """Write ``patients.csv`` and draw equity between patient groups, where figures by group were asked for."""
     if patients is None:
         return []
     from raysim.report.sections import patient_groups
@@ -125,7 +128,7 @@ CLUSTER_FILES = ("patient_clusters.csv", "feature_overlap.csv", "protocol.csv")
 """What only comparisons with clusters of patients leave; see :mod:`raysim.report.sections.patient_clusters`."""
 
 
-def clusters_drawn(
+def _patient_cluster_figures(
     out: Manifest,
     results: Sequence[Result],
     frame: pd.DataFrame,
@@ -146,8 +149,8 @@ def clusters_drawn(
     return [patient_clusters.drawn(composition, titles)]
 
 
-def timed(frame: pd.DataFrame, config: Config, results: Sequence[Result]) -> pd.DataFrame:
-    """The rows of :func:`per_seed` with each run's virtual time; a target is one of the headline model."""
+def _with_virtual_time(frame: pd.DataFrame, config: Config, results: Sequence[Result]) -> pd.DataFrame:
+    """The rows of :func:`per_seed` with each run's virtual time, also until targets that its headline model reaches."""
     rows = [
         timing.figures(result.outcome, config.system, result.federation.task)
         for result in results
@@ -156,8 +159,8 @@ def timed(frame: pd.DataFrame, config: Config, results: Sequence[Result]) -> pd.
     return frame.join(pd.DataFrame(rows, index=frame.index))
 
 
-def time_drawn(config: Config, results: Sequence[Result]) -> list[svg.Figure]:
-    """The picture of virtual time, where some passes."""
+def _virtual_time_figures(config: Config, results: Sequence[Result]) -> list[svg.Figure]:
+    """The picture of virtual time, where the configuration has ``system``."""
     if config.system is None:
         return []
     task = results[0].federation.task

@@ -43,7 +43,7 @@ PICTURE = "plots/curve.png"
 DRAWING = "plots/curve.svg"
 
 Lines = Mapping[str, tuple[str, float | None]]
-"""For each label of a strategy that is run, the line it is a point of, and its value; None: a level line."""
+"""By the label of each strategy that is run: the line that it is a point of, and its value (None: a level line)."""
 
 
 class Curve(Section):
@@ -85,12 +85,12 @@ def begin(
 def go_on(folder: Path, config: Config, console: Console, *, in_process: bool, verbose: bool) -> Path:
     """Go on with the stopped curve in ``folder``, whose comparison ``config`` is. Returns the folder."""
     config = reading.resolve(config, reads=reading.COMPARISON)
-    curve, lines = _kept(folder / SECTION)
+    curve, lines = _begun(folder / SECTION)
     return _play(config, curve, lines, folder, console, in_process=in_process, verbose=verbose, again=True)
 
 
-def _kept(path: Path) -> tuple[Curve, Lines]:
-    """The section and the lines of a curve that was begun."""
+def _begun(path: Path) -> tuple[Curve, Lines]:
+    """The section and the lines of a curve that was begun, from its ``curve.json``."""
     try:
         tree = json.loads(path.read_text(encoding="utf-8"))
         lines = {str(label): (str(line), value) for label, (line, value) in tree["lines"].items()}
@@ -219,16 +219,16 @@ def _finished(folder: Path, curve: Curve, lines: Lines, part: str) -> pd.DataFra
 def curve_table(hospitals: pd.DataFrame, curve: Curve, lines: Lines) -> pd.DataFrame:
     """A row a line, value and seed: ``mean`` and ``variance`` over hospitals of the figure, unweighted.
 
-    Of strategies that serve several models the last, their headline, is meant. Hospitals without the figure are left
-    out, and ``hospitals`` counts those that are in.
+    A strategy that serves several models stands for its last one, the headline. Hospitals without the figure are left
+    out; ``hospitals`` counts the others.
     """
     import pandas as pd
 
     rows = []
     for label, (line, value) in lines.items():
-        of = hospitals[hospitals["strategy"] == label]
-        of = of[of["model"] == of["model"].iloc[-1]]
-        for seed, run in of.groupby("seed", sort=False):
+        rows_of = hospitals[hospitals["strategy"] == label]
+        headline = rows_of[rows_of["model"] == rows_of["model"].iloc[-1]]
+        for seed, run in headline.groupby("seed", sort=False):
             figure = run[curve.figure].dropna().astype(float)
             rows.append(
                 {

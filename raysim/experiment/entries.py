@@ -23,10 +23,9 @@ class Entry:
 
     @property
     def title(self) -> str:
-        """What people call the strategy: the label that its configuration gives, or the title of its class, or its
-        name.
+        """What people call the strategy: the label in its configuration, else the title of its class, else its name.
 
-        A label that begins with the strategy's own name, as those of a curve do, has the title in its place.
+        In a label that begins with the strategy's name, as those of a curve do, the title replaces the name.
         """
         cls, section = type(self.strategy), self.config.strategy
         title = vars(cls).get("title")
@@ -42,7 +41,7 @@ def folder_of(label: str) -> str:
 
 
 def entries(configs: Sequence[Config]) -> list[Entry]:
-    """Those of ``configs``, one a strategy. Raises ``ConfigError`` where two have one label, or one folder of runs."""
+    """An entry for each of ``configs``. Raises ``ConfigError`` where two share a label, or a folder of runs."""
     by_label: dict[str, Entry] = {}
     folders: dict[str, str] = {}
     for i, config in enumerate(configs):

@@ -26,10 +26,10 @@ from raysim.experiment.session import ACTOR_START_SECONDS, InProcess, OnRay, pla
 from raysim.strategies.base import Ids
 
 FIRST_SECONDS = 0.5
-"""How long the first round has this process to itself: importing Ray would hold it up."""
+"""Seconds that pass before Ray is imported, which would delay the first round."""
 
 LOOK_SECONDS = 0.05
-"""Between two looks at how far the actors are."""
+"""Seconds between two looks at whether the actors are up."""
 
 
 @contextlib.contextmanager
@@ -44,18 +44,18 @@ def open_head_start(rows: Ids, resources: ResourcesSection, names: Sequence[str]
 
 
 class HeadStart:
-    """Plays jobs in this process until the actors are up, and there from then on."""
+    """Plays jobs in this process until the actors are up, and on the actors from then on."""
 
     where = "this process, until the cluster's actors are up"
     dashboard: str | None = None
 
     def __init__(self, rows: Ids, resources: ResourcesSection, names: Sequence[str], verbose: bool) -> None:
         self._rows, self._resources, self._names, self._verbose = rows, resources, names, verbose
-        self._here = InProcess(rows, resources)
-        self.pool: Pool = self._here.pool
-        self.warning = self._here.warning
+        self._local = InProcess(rows, resources)
+        self.pool: Pool = self._local.pool
+        self.warning = self._local.warning
         self._joining: Joining | None = None
-        self._there: OnRay | None = None
+        self._remote: OnRay | None = None
         self._deadline = 0.0
         self._up = False
 
@@ -70,34 +70,34 @@ class HeadStart:
             since = yield from self._begin(job, since, every)
             if since is None:
                 return
-            assert self._there is not None
-            say(f"after round {since.round}: {self._there.where}")
-            if self._there.warning:
-                say(f"warning: {self._there.warning}")
-        assert self._there is not None
-        yield from self._there.run(job, since, every, say)
+            assert self._remote is not None
+            say(f"after round {since.round}: {self._remote.where}")
+            if self._remote.warning:
+                say(f"warning: {self._remote.warning}")
+        assert self._remote is not None
+        yield from self._remote.run(job, since, every, say)
 
     def close(self) -> None:
         """End the actors, and leave the cluster."""
-        if self._there is not None:
-            self._there.close()
+        if self._remote is not None:
+            self._remote.close()
         if self._joining is not None:
             self._joining.end()
 
     def _begin(self, job: Job, since: RunState | None, every: Every) -> Generator[Event, None, RunState | None]:
-        """Play here; returns from where the actors go on, or None where the job has come to its end before.
+        """Play in this process; returns the state from which the actors go on, or None where the job ended before.
 
-        Raises also what they and their cluster refuse.
+        Also raises what the actors or their cluster refuse.
         """
-        cadence, left = _Cadence(every), threading.Event()
-        aside = Aside(_until(JobRun(self._here.pool, job, since).events(cadence), cadence, left))
-        state, seconds, heard = None, FIRST_SECONDS, time.monotonic()
+        cadence, abandoned = _Cadence(every), threading.Event()
+        aside = Aside(_until(JobRun(self._local.pool, job, since).events(cadence), cadence, abandoned))
+        state, seconds, last_event = None, FIRST_SECONDS, time.monotonic()
         try:
             while not aside.over:
                 events = aside.take(seconds)
                 if events:
-                    heard = time.monotonic()
-                elif time.monotonic() - heard > self._resources.timeout:
+                    last_event = time.monotonic()
+                elif time.monotonic() - last_event > self._resources.timeout:
                     raise ResourceError(
                         f"resources.timeout: no event of a round within {self._resources.timeout:g} s, which this "
                         "process plays while the actors come up"
@@ -115,27 +115,27 @@ class HeadStart:
                 if not cadence.handing_over.is_set() and self._comes_up():
                     cadence.handing_over.set()
         finally:
-            left.set()
+            abandoned.set()
         return state
 
     def _comes_up(self) -> bool:
-        """See to it that the actors come up; whether they are."""
+        """Take the next step in bringing up the actors; returns whether they are up."""
         if self._joining is None:
             self._joining = Joining(connected(self._verbose))
-        if self._there is None:
+        if self._remote is None:
             if not self._joining.done:
                 return False
             self._joined()
-            self._there = OnRay(self._rows, self._resources, self._names)
+            self._remote = OnRay(self._rows, self._resources, self._names)
             self._deadline = time.monotonic() + ACTOR_START_SECONDS
-        if self._there.arrived() or time.monotonic() > self._deadline:
-            self._there.wait(max(0.0, self._deadline - time.monotonic()))
+        if self._remote.arrived() or time.monotonic() > self._deadline:
+            self._remote.wait(max(0.0, self._deadline - time.monotonic()))
             self._up = True
         return self._up
 
     def _check_cluster(self) -> None:
         """Raise what the cluster refuses, as if the job had waited for its actors."""
-        if self._there is None:
+        if self._remote is None:
             self._joining = self._joining or Joining(connected(self._verbose))
             self._joined()
             place_live(self._rows, self._resources, self._names, live_nodes())
@@ -147,7 +147,7 @@ class HeadStart:
 
 
 class _Cadence(Cadence):
-    """Has a checkpoint made also where the actors take over."""
+    """Also asks for a checkpoint when the actors are to take over."""
 
     def __init__(self, every: Every) -> None:
         super().__init__(every)
@@ -157,9 +157,9 @@ class _Cadence(Cadence):
         return super().due(round) or self.handing_over.is_set()
 
 
-def _until(events: Iterator[Event], cadence: _Cadence, left: threading.Event) -> Iterator[Event]:
-    """Events until others go on from a checkpoint, or nobody hears them any more."""
+def _until(events: Iterator[Event], cadence: _Cadence, abandoned: threading.Event) -> Iterator[Event]:
+    """The events up to the checkpoint from which the actors go on, or until these events are ``abandoned``."""
     for event in events:
         yield event
-        if left.is_set() or (isinstance(event, RunState) and cadence.handing_over.is_set()):
+        if abandoned.is_set() or (isinstance(event, RunState) and cadence.handing_over.is_set()):
             return

@@ -46,7 +46,7 @@ def make_job(config: Config, strategy: Strategy, selection: Selection, federatio
 
 
 def learning_rate(config: Config, federation: Path) -> float:
-    """The one that is set, or the default one for the loss of the label of the federation in a folder."""
+    """The configured learning rate, else the default for the model's loss and the label of a federation's folder."""
     if config.training.learning_rate is not None:
         return config.training.learning_rate
     return default_rate(config.model.own().get("loss"), real_label=Federation.of_real_label(federation))

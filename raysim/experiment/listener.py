@@ -25,7 +25,7 @@ from raysim.tracking.recording import Record
 
 
 class Listener:
-    """Hears of a ``run``, nested in ``parent`` where it is one of a comparison's; use it as a context.
+    """Tells MLflow and the display of a ``run``; its record is nested in ``parent``, a comparison's. Use as a context.
 
     An exception that leaves the context marks MLflow's run failed or killed.
     """
@@ -37,7 +37,7 @@ class Listener:
         self._parent = parent
         self._record: Record | None = None
         self._began = 0.0
-        self._told = -1
+        self._last_round = -1
 
     def __enter__(self) -> Listener:
         return self
@@ -47,7 +47,7 @@ class Listener:
             self._record.__exit__(kind, error, at)
 
     def begin(self, ticket: str, again: bool) -> None:
-        """It begins, or goes on ``again``, under the id of its ``ticket``. Only the first call counts."""
+        """The run begins, or goes on (``again``), under the id of its ``ticket``. Only the first call counts."""
         if self._record is not None:
             return
         run, config = self.run, self.run.entry.config
@@ -61,17 +61,17 @@ class Listener:
         self._record = self.services.recorder.run(run.name, frozen, tags, self._parent, again=again)
 
     def round(self, row: Round) -> None:
-        """A round has ended and been evaluated; one that is told again, played by another process, is passed over."""
+        """A round has ended and been evaluated. A round that another process plays again is ignored."""
         host.end_if_terminating()
-        if self._record is None or row.round <= self._told:
+        if self._record is None or row.round <= self._last_round:
             return
-        self._told = row.round
+        self._last_round = row.round
         self.services.display.resume(self.run.name)
         self.services.display.round(row)
         self._record.round(row)
 
     def ended(self) -> Result:
-        """It has ended in another process, which has left in its folder what it came to."""
+        """The run has ended in another process; its result is read from its folder."""
         outcome = load_finished(self.run.folder)
         if outcome is None:
             raise ResourceError(f"{self.run.folder}: what its run wrote cannot be read; see that the disk is well")
@@ -80,7 +80,7 @@ class Listener:
         return result
 
     def end(self, result: Result, manifest: Manifest) -> None:
-        """It has ended, and its files are those in the ``manifest``."""
+        """The run has ended, and its files are those in the ``manifest``."""
         from raysim.statistics.differences.paired import FEW_HOSPITALS  # a fifth of a second to import
 
         outcome, kind, config = result.outcome, self._federation.task, self.run.entry.config
@@ -109,11 +109,11 @@ class Listener:
 def listen(
     actors: RunActors, listeners: Sequence[Listener], again: bool, spared: Spared
 ) -> Iterator[tuple[Run, Result | Exception]]:
-    """Let runs be played side by side, each heard by its listener.
+    """Play the runs of ``listeners`` side by side on ``actors``, and pass the events of each run to its listener.
 
-    Each comes in their order with its result, or with its error where that is ``spared``; one that is not is raised.
+    Yields the runs in order, each with its result, or with its error if that is ``spared``. Other errors are raised.
     """
-    runs, done, given = [listener.run for listener in listeners], dict[int, Result | Exception](), 0
+    runs, finished, position = [listener.run for listener in listeners], dict[int, Result | Exception](), 0
     at_work = dict(enumerate(listeners))
     try:
         with contextlib.closing(actors.play(runs, again, spared)) as events:
@@ -128,13 +128,13 @@ def listen(
                 elif isinstance(event, Failed):
                     at_work.pop(number).__exit__(type(event.error), event.error, None)
                     if isinstance(event.error, spared):
-                        done[number] = event.error
+                        finished[number] = event.error
                 else:
                     with at_work.pop(number):
-                        done[number] = listener.ended()
-                while given in done:
-                    yield runs[given], done.pop(given)
-                    given += 1
+                        finished[number] = listener.ended()
+                while position in finished:
+                    yield runs[position], finished.pop(position)
+                    position += 1
     finally:
         for listener in at_work.values():
             listener.__exit__(KeyboardInterrupt, KeyboardInterrupt(), None)

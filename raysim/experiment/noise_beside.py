@@ -14,15 +14,15 @@ if TYPE_CHECKING:
 
 
 class NoiseBeside:
-    """The noise of a comparison. It is that of the first seed, so it is computed beside the runs of the others."""
+    """The noise of a comparison. Only runs of the first seed decide it, so a thread computes it while others play."""
 
     def __init__(self, minimum_events: int) -> None:
         self._minimum_events = minimum_events
         self._first: list[Result] = []
         self._computed: Future[Mapping[tuple[str, str], Noise]] | None = None
 
-    def hear(self, result: Result) -> None:
-        """A run has ended. Runs are told in the order of their seeds."""
+    def add(self, result: Result) -> None:
+        """Take the result of a run that has ended; results come in the order of seeds."""
         if self._computed is not None:
             return
         if not self._first or result.seed == self._first[0].seed:
@@ -32,7 +32,7 @@ class NoiseBeside:
         Thread(target=self._compute, args=(self._computed,), name="noise", daemon=True).start()
 
     def of(self, results: Sequence[Result]) -> Mapping[tuple[str, str], Noise]:
-        """That of all runs: what is computed already, or is now."""
+        """The noise of a comparison with these ``results``; waits for the thread, if one was started."""
         if self._computed is None:
             return self._noise(results)
         return self._computed.result()

@@ -33,7 +33,7 @@ class Run:
     entry: Entry
     """The strategy, with the configuration of its runs."""
     seed: int
-    """The run's."""
+    """The seed of the run."""
     data: Path
     """The folder of its federation."""
     folder: Path
@@ -44,11 +44,11 @@ class Run:
     """Whether it belongs to a comparison, which has one file of all its splits."""
 
     def job(self) -> Job:
-        """What it trains."""
+        """The job that it plays."""
         return self._job(self.entry.config)
 
     def settled(self, federation: Federation) -> Config:
-        """Its configuration, with its learning rate, and what its guarantee of privacy needs or comes to."""
+        """Its configuration with the learning rate, and the noise or epsilon of its privacy, filled in."""
         config = self.entry.config
         rate = learning_rate(config, self.data)
         config = config.replaced(training=config.training.model_copy(update={"learning_rate": rate}))
@@ -61,7 +61,7 @@ class Run:
         return self.settled(federation).of_run(self.seed).frozen_run()
 
     def opened(self, federation: Federation, *, again: bool, patience: float = 0.0) -> AbstractContextManager[Opened]:
-        """Its folder; see :func:`raysim.storage.resume.opened`."""
+        """Open the folder of the run; see :func:`raysim.storage.resume.opened`."""
         frozen, data = self.frozen(federation), federation.fingerprint
         return resume.opened("run", self.folder, frozen, federation, data, again=again, patience=patience)
 
@@ -70,7 +70,7 @@ class Run:
     ) -> Generator[Round | Result, None, None]:
         """Play it in its ``opened`` folder, from its start or its last checkpoint, and write its files.
 
-        Yields each round once it has been evaluated, and at last the result. One that is finished is not played again.
+        Yields each round once it has been evaluated, and at last the result. A finished run is not played again.
         """
         config, finished = self.entry.config, opened.finished()
         if finished is None:
@@ -98,7 +98,7 @@ class Run:
         yield result
 
     def result(self, federation: Federation, outcome: Outcome) -> Result:
-        """What it came to."""
+        """The result of the run, given its outcome."""
         strategy, label = self.entry.strategy, self.entry.label
         return Result(
             label,
@@ -117,7 +117,7 @@ class Run:
     def _attacked(
         self, federation: Federation, session: Session, outcome: Outcome, say: Callable[[str], None]
     ) -> AttackFigures:
-        """What the attack changed; where the configuration says so, beside the same run without it."""
+        """What the attack changed, compared with the same run without it where ``adversary.baseline`` asks for that."""
         from raysim.engine.reception.attack_figures import attack_figures
 
         job = self.job()

@@ -1,6 +1,6 @@
 """What a run would be like, without running it: who goes where, memory of each actor, bytes of a round.
 
-Nothing is trained. The strategy is set up in this process, and its first round's messages are made and weighed, so that
+Nothing is trained. The strategy is set up in this process, and its first round's messages are made and planned, so that
 the bytes are those that a run will move.
 """
 
@@ -45,23 +45,26 @@ WORKING_COPIES = 3
 
 @dataclass(frozen=True)
 class PlannedTraffic:
-    """Bytes of one round: those that the simulated hospitals exchange, and those that Ray moves for it.
-
-    ``down`` and ``up`` of the whole cohort; ``plan`` to each node, where its actors share it; ``partials`` to the
-    coordinator from all actors together; ``between`` nodes, of sums that one of them adds up for others; ``pooled``
-    whether all rows are trained on in one place; ``virtual_seconds`` until the first round of unreliable hospitals is
-    over, set-up included.
-    """
+    """Bytes of one round: those that the simulated hospitals exchange, and those that Ray moves for it."""
 
     cohort: int
+    """How many hospitals take part."""
     parameters: int
+    """Scalars of a model."""
     down: int
+    """Bytes that the whole cohort receives."""
     up: int
+    """Bytes that it sends."""
     plan: int
+    """Bytes of the plan that Ray moves to each node, whose actors share it."""
     partials: int
+    """Bytes that Ray moves from all actors to the coordinator."""
     between: int
+    """Bytes of sums that Ray moves between nodes, where one node adds up those of others."""
     pooled: bool
+    """Whether all rows are trained on in one place."""
     virtual_seconds: float | None = None
+    """Virtual time until the first round of unreliable hospitals is over, set-up included."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -80,16 +83,22 @@ class Plan:
 
 
 class PlannedActor(NamedTuple):
-    """An actor, or all ``actors`` of a node: its hospitals with their ``rows``, the ``largest`` by name, its needs."""
+    """An actor, or all actors of a node together."""
 
     node: int
+    """Index of the node among the plan's machines."""
     actors: int
+    """How many actors this stands for."""
     hospitals: int
+    """How many hospitals they serve."""
     largest: Sequence[str]
+    """Names of the largest of these."""
     rows: int
+    """Rows of these hospitals."""
     cpus: float
     gpus: float
     memory: int
+    """About how many bytes they need."""
 
 
 def make_plan(config: Config, nodes: str | None) -> Plan:
@@ -100,16 +109,16 @@ def make_plan(config: Config, nodes: str | None) -> Plan:
     machines = available(nodes)
     placement, machines = place_live(federation.totals, config.resources, federation.hospitals, machines)
     traffic = {}
-    for weighed in _weighed(config):
-        strategy, selection = plugins.build_strategy(weighed.strategy), plugins.build_selection(weighed.selection)
-        traffic[plugins.label(weighed.strategy)] = weigh(
-            make_job(weighed, strategy, selection, federation.folder, seed), placement
+    for planned in _planned_configs(config):
+        strategy, selection = plugins.build_strategy(planned.strategy), plugins.build_selection(planned.selection)
+        traffic[plugins.label(planned.strategy)] = weigh(
+            make_job(planned, strategy, selection, federation.folder, seed), placement
         )
     return Plan(config, federation, placement, machines, traffic)
 
 
-def _weighed(config: Config) -> tuple[Config, ...]:
-    """The configuration of each strategy to weigh: of the one that is set, where none are listed, else of those."""
+def _planned_configs(config: Config) -> tuple[Config, ...]:
+    """The configuration of each strategy that is planned for: ``strategy`` if only that is set, else ``strategies``."""
     if "strategy" in config.model_fields_set and "strategies" not in config.model_fields_set:
         return (resolve(config),)
     return compared(config)
@@ -131,22 +140,22 @@ def available(nodes: str | None) -> tuple[Node, ...]:
 
 
 def weigh(job: Job, placement: Placement) -> PlannedTraffic:
-    """The bytes of ``job``'s rounds. Of what comes back only the size is real."""
-    scales = _Scales(placement)
+    """The bytes of ``job``'s rounds. What comes back is made up; only its size is real."""
+    pool = _DryRunPool(placement)
     # Noise has no bytes, and what a promise needs of it depends on the rounds.
     quick = replace(job, rounds=2, evaluation=job.evaluation.model_copy(update={"every": 0}), privacy=None)
     first = None
     try:
         with host.threads(1):
-            for event in Coordinator(scales).run(quick):
+            for event in Coordinator(pool).run(quick):
                 first = event if first is None and isinstance(event, Round) else first
-    except _Weighed:
+    except _Measured:
         pass
     # Before the first round hospitals are only asked for their losses.
-    training, last = next(plan for plan in scales.plans if plan.round), scales.plans[-1]
+    training, last = next(plan for plan in pool.plans if plan.round), pool.plans[-1]
     assert first is not None
     moved = replace(training, serve=last.serve, losses_of=last.losses_of) if job.evaluation.every else training
-    partials, between = _up(moved, placement, scales)
+    partials, between = _up(moved, placement, pool)
     return PlannedTraffic(
         cohort=first.cohort_size,
         parameters=training.bank.shape[1],
@@ -172,11 +181,11 @@ def memory(federation: Federation, served: Ids, traffic: Sequence[PlannedTraffic
     return PROCESS_BYTES + TORCH_BYTES * torch + rows * row + working + plan
 
 
-class _Weighed(Exception):
-    """All messages of interest have passed."""
+class _Measured(Exception):
+    """All messages whose size is asked for have passed."""
 
 
-class _Scales:
+class _DryRunPool:
     """A pool whose hospitals answer questions but do not train: plans are kept, and what comes back is made up."""
 
     def __init__(self, placement: Placement) -> None:
@@ -188,7 +197,7 @@ class _Scales:
     def round(self, plan: RoundPlan, memory: StateReferences | None) -> tuple[list[PartialResult], StateReferences]:
         self.plans.append(plan)
         if plan.serve:
-            raise _Weighed
+            raise _Measured
         empty: list[HospitalStates] = [{} for _ in self.served]
         partials = [self.partial(plan, ids, i == 0) for i, ids in enumerate(self.served)]
         for partial in partials[1:]:
@@ -225,7 +234,7 @@ class _Scales:
         return result
 
 
-def _up(plan: RoundPlan, placement: Placement, scales: _Scales) -> tuple[int, int]:
+def _up(plan: RoundPlan, placement: Placement, pool: _DryRunPool) -> tuple[int, int]:
     """The bytes of what comes back to the coordinator, which is on the first node, and of sums between nodes."""
     nodes = placement.nodes
     apart = set(node_sums.with_sums(plan, placement.served)) if len(set(nodes)) > 1 else set()
@@ -235,7 +244,7 @@ def _up(plan: RoundPlan, placement: Placement, scales: _Scales) -> tuple[int, in
     for group in (group for level in node_sums.additions(sorted(apart), nodes) for group in level):
         arriving -= set(group[1:])
         between += size * sum(nodes[actor] != nodes[group[0]] for actor in group)
-    partials = [scales.partial(plan, ids, i == 0) for i, ids in enumerate(placement.served)]
+    partials = [pool.partial(plan, ids, i == 0) for i, ids in enumerate(placement.served)]
     for actor in apart - arriving:
         partials[actor].units = None
     return sum(map(_partial_size, partials)), between
@@ -247,7 +256,7 @@ def _size(message: object) -> int:
 
 
 def _partial_size(partial: PartialResult) -> int:
-    """The same of what an actor sends back, whose sums are counted and not copied."""
+    """Bytes of what an actor sends back; its large arrays are counted without a copy."""
     hollow = replace(
         partial,
         units=None if partial.units is None else partial.units[:, :0],

@@ -56,10 +56,10 @@ class Ended:
 
 
 Spared = type[Exception] | tuple[()]
-"""Errors of runs that are told like a result, while the others go on."""
+"""Errors that take the place of a run's result, while other runs go on."""
 
 Event = Begun | Round | str | Failed | Ended
-"""What is told of a run; a text is for the user."""
+"""What happens to a run; a text is a line for the user."""
 
 
 class RunActor:
@@ -84,7 +84,7 @@ class RunActor:
         return os.getpid()
 
     def play(self, run: Run, again: bool) -> Iterator[list[Event]]:
-        """Play a run and write its files; what is told of it every ``PAUSE`` seconds, without its end."""
+        """Play a run and write its files; yields new events every ``PAUSE`` seconds, and ends with the run."""
         federation = Federation.open(run.data)
         with run.opened(federation, again=again, patience=PATIENCE) as opened:
             yield [Begun(opened.ticket.id, opened.again)]
@@ -122,13 +122,13 @@ class RunActors:
         self._start: Callable[[], Any] = lambda: actor.remote(search_path(), blas.code(), os.getcwd(), rows, resources)
         self._actors = [self._start() for _ in range(count)]
         meanwhile()
-        self._pids = self._up(self._actors)
+        self._pids = self._wait_until_up(self._actors)
 
     def play(self, runs: Sequence[Run], again: bool, spared: Spared = ()) -> Generator[tuple[int, Event], None, None]:
-        """Play all, in their order as actors are free; what is told of each, by its number.
+        """Play all runs, in order as actors become free; yields each event with the number of its run.
 
-        A run whose actor is lost goes on in another. After an error that is not ``spared`` no further runs begin, those
-        before it come to their end, and the error of the first is raised.
+        A run whose actor is lost goes on in another one. After an error that is not ``spared`` no further run begins;
+        runs before the failed one are played to their end, and then the error of the first that failed is raised.
         """
         waiting, at_work = deque(range(len(runs))), dict[Any, _Playing]()
         idle, failed, lost = list(range(len(self._actors))), dict[int, Exception](), [0] * len(runs)
@@ -199,7 +199,7 @@ class RunActors:
                 yield stream, _Lost(type(error).__name__)
 
     def _replace(self, place: int, run: str, how: str, times: int) -> str:
-        """Start another actor in the place of one that was lost with a run; what the user is told.
+        """Start another actor in the place of one that was lost with a run; returns a line for the user.
 
         Raises ``ResourceError`` where that has happened to this run too many ``times``.
         """
@@ -213,11 +213,11 @@ class RunActors:
         ray.kill(self._actors[place])
         _await_end(self._pids[place])
         self._actors[place] = self._start()
-        (self._pids[place],) = self._up([self._actors[place]])
+        (self._pids[place],) = self._wait_until_up([self._actors[place]])
         return f"the process of {run} was lost ({how}); another one goes on"
 
-    def _up(self, actors: Sequence[Any]) -> list[int]:
-        """The processes of actors, once these are up."""
+    def _wait_until_up(self, actors: Sequence[Any]) -> list[int]:
+        """Wait until actors are up; returns the ids of their processes."""
         asked = [actor.ready.remote() for actor in actors]
         return first_answers(asked, ACTOR_START_SECONDS, "actor", "set resources.runs_at_once: 1")
 
@@ -236,7 +236,7 @@ class _Playing:
 
 @dataclass(frozen=True)
 class _Lost:
-    """The actor of a run answers no more; ``how`` says by what that was seen."""
+    """The actor of a run no longer answers; ``how`` says how that was noticed."""
 
     how: str
 

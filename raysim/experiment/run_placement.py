@@ -17,11 +17,10 @@ SMALL_CELLS = 2**27
 """Values of features of a federation up to which its runs are small: one pass over them takes a tenth of a second."""
 
 SMALL_MODELS = 2**25
-"""Parameters of all hospitals' models up to which they are."""
+"""Parameters of all hospitals' models together up to which runs are small."""
 
 SMALL_PRODUCTS = 2**31
-"""Rows times parameters of a model up to which a process plays a round of them in about a second, if they are those of
-no convolution."""
+"""Rows times parameters up to which a process plays a round in about a second, for a model without convolutions."""
 
 PROCESS_BYTES = 400_000_000
 """Resident memory of an actor that has played a run of a few rows."""
@@ -42,7 +41,7 @@ class Load:
 
     @property
     def small(self) -> bool:
-        """Whether what stands between rounds costs more than they do."""
+        """Whether a round's messages cost more than its training."""
         return self.cells <= SMALL_CELLS and self.parameters <= SMALL_MODELS
 
     @property
@@ -52,7 +51,7 @@ class Load:
 
 
 def at_once(resources: ResourcesSection, nodes: Sequence[Node], load: Load) -> int:
-    """How many runs are played side by side on the live ``nodes``, the first of which is this one; 1: none.
+    """How many runs are played side by side on the live ``nodes``, this one first; 1: each is split over all actors.
 
     Raises ``ResourceError`` where more are asked for than there are cores for.
     """
@@ -80,7 +79,7 @@ def at_once(resources: ResourcesSection, nodes: Sequence[Node], load: Load) -> i
 
 
 def begins_here(resources: ResourcesSection, load: Load, products: float) -> bool:
-    """Whether the one run there is begins in this process while actors elsewhere come up.
+    """Whether a single run begins in this process while actors on a cluster come up.
 
     ``products``: rows times parameters of what hospitals train on in a round.
     """

@@ -1,7 +1,6 @@
 """Strategies x seeds on one configuration: from the checked configuration to files and MLflow.
 
-Everything that can be wrong with the configuration or the data is found out before Ray starts and before anything is
-written.
+Whatever is wrong with the configuration or the data is reported before Ray starts and before anything is written.
 """
 
 from __future__ import annotations
@@ -45,20 +44,20 @@ from raysim.tracking.recording import Record
 from raysim.tracking.stores import check_reachable
 
 Conclude = Callable[[Sequence[Result], Manifest], None]
-"""Makes of all results the files of the whole experiment."""
+"""Writes the files of the whole experiment from all results."""
 
-Hear = Callable[[Result], None]
-"""Is told of each result of an experiment, in their order, while others are still played."""
+OnResult = Callable[[Result], None]
+"""Is called with each result of an experiment, in order, while other runs are still played."""
 
 Begin = Callable[[Manifest], None]
-"""Writes what a whole experiment needs to go on, beside its configuration."""
+"""Writes what an experiment needs, beside its configuration, to be resumed."""
 
 
 class Experiment:
     """A configuration checked against its data, to run with each of ``seeds`` and each of ``configs``.
 
-    ``configs`` are whole, one a strategy. ``again``: what was stopped in folder ``out`` goes on there. ``tune``: what
-    is tried first; the values that are chosen take the place of those in ``configs``.
+    ``configs`` are complete, one for each strategy. ``again``: resume what was stopped in folder ``out``. ``tune``: the
+    settings that are tried first; the chosen values replace those in ``configs``.
     """
 
     def __init__(
@@ -102,20 +101,21 @@ class Experiment:
         verbose: bool,
         begin: Begin | None = None,
         conclude: Conclude | None = None,
-        hear: Hear | None = None,
+        on_result: OnResult | None = None,
         kind: Literal["compare", "curve"] = "compare",
     ) -> list[Result]:
-        """Run everything. Files are written and MLflow is told as each run ends; with ``conclude``, in nested runs of
-        an experiment of this ``kind``. ``hear`` is told of results where runs are played in processes of their own.
+        """Run everything; each run's files are written, and recorded in MLflow, as it ends.
 
-        In a folder that goes on, what is finished is not run again.
+        With ``conclude`` the runs are nested in an experiment of this ``kind``, to which ``begin`` may add files.
+        ``on_result`` is called with results where runs are played in processes of their own. In a folder that is
+        resumed, finished runs are not played again.
         """
         services = RunServices(self.config, self._first, self.folder, console)
         try:
             if conclude is None:
                 results = [self._run_alone(services, in_process, verbose)]
             else:
-                results = self._run_all(services, in_process, verbose, begin, conclude, hear, kind)
+                results = self._run_all(services, in_process, verbose, begin, conclude, on_result, kind)
         except ConfigError:
             raise
         except BaseException:
@@ -131,15 +131,15 @@ class Experiment:
         return [*(trial.config for trial in self._trials), *(entry.config for entry in self.entries)]
 
     def remarks(self) -> list[str]:
-        """What is to be known before the start: seeds that nobody named, and what strategies say of their settings on
-        these hospitals, a line for each thing said, after their labels."""
+        """Lines for the user before the start: default seeds, what strategies remark on their settings for these
+        hospitals (each remark once, after the labels of its strategies), and doubts about rules and privacy."""
         hidden = any(entry.config.hides_sizes for entry in self.entries)
         sizes = self._first.sizes("train")
         sizes = np.ones_like(sizes) if hidden else sizes
-        said: dict[str, list[str]] = {}
+        by_remark: dict[str, list[str]] = {}
         for entry in self.entries:
             if remark := entry.strategy.remark(sizes):
-                said.setdefault(remark, []).append(entry.label)
+                by_remark.setdefault(remark, []).append(entry.label)
         doubts = [
             line
             for entry in self.entries
@@ -154,7 +154,7 @@ class Experiment:
             seeds.append(
                 f"seeds {named}: one shows no difference between strategies; --seed {self.seeds[0]} runs it alone"
             )
-        remarks = (f"{', '.join(labels)}: {remark}" for remark, labels in said.items())
+        remarks = (f"{', '.join(labels)}: {remark}" for remark, labels in by_remark.items())
         return [*seeds, *remarks, *dict.fromkeys(doubts)]
 
     @property
@@ -186,7 +186,7 @@ class Experiment:
         verbose: bool,
         begin: Begin | None,
         conclude: Conclude,
-        hear: Hear | None,
+        on_result: OnResult | None,
         kind: Kind,
     ) -> list[Result]:
         frozen = self.config.frozen()
@@ -201,15 +201,15 @@ class Experiment:
                 services.ready(in_process, verbose, load, self._rounds(), self.remarks()),
                 services.recorder.run(self.config.name, frozen, tags, again=whole.again) as parent,
             ):
-                tried = self._try(services, whole.manifest, parent)
+                tried = self._play_trials(services, whole.manifest, parent)
                 runs = [self._nested(entry, seed) for seed in self.seeds for entry in self.entries]
                 results = []
                 for run, result in self._play_all(services, runs, parent):
                     if isinstance(result, Result):
                         results.append(result)
                         whole.manifest.add(Manifest.read(run.folder))
-                        if hear is not None and services.actors is not None:
-                            hear(result)
+                        if on_result is not None and services.actors is not None:
+                            on_result(result)
                 services.display.conclude()
                 with resume.writing(self.folder):
                     conclude(results, whole.manifest)
@@ -219,8 +219,8 @@ class Experiment:
                 (folder / FINISHED).unlink(missing_ok=True)
         return results
 
-    def _try(self, services: RunServices, out: Manifest, parent: Record) -> list[Path]:
-        """Run the trials, and let strategies take what was best; returns the folders of the trials' runs."""
+    def _play_trials(self, services: RunServices, out: Manifest, parent: Record) -> list[Path]:
+        """Play the trials, and give each strategy the best values; returns the folders of the trials' runs."""
         if self._tune is None:
             return []
         trials = [(trial, seed) for trial in self._trials for seed in self.seeds]
@@ -231,9 +231,9 @@ class Experiment:
         ):
             if isinstance(result, Result):
                 moved, figure = result.outcome.traffic, tuning.figure(result.outcome, self.federations[seed])
-                tried.append(tuning.Tried(trial, figure, moved.down, moved.up))
+                tried.append(tuning.TrialResult(trial, figure, moved.down, moved.up))
             else:
-                tried.append(tuning.Tried(trial, math.inf))
+                tried.append(tuning.TrialResult(trial, math.inf))
         table = tuning.table(self._tune, tried)
         out.csv(tuning.FILE, table)
         values = tuning.chosen(self._tune, table)
@@ -248,9 +248,9 @@ class Experiment:
     def _play_all(
         self, services: RunServices, runs: Sequence[Run], parent: Record, spared: Spared = ()
     ) -> Iterator[tuple[Run, Result | Exception]]:
-        """Play runs of a comparison; each in their order with its result, or with its error where that is ``spared``.
+        """Play runs of a comparison; yields each, in order, with its result, or with its error if that is ``spared``.
 
-        An error that is not is raised.
+        Other errors are raised.
         """
         if services.actors is not None:
             listeners = [Listener(services, run, self.federations[run.seed], parent) for run in runs]
@@ -267,7 +267,7 @@ class Experiment:
                 yield run, result
 
     def _played(self, services: RunServices, run: Run, opened: Opened, parent: Record | None) -> Result:
-        """Play a run here."""
+        """Play a run with this process's session."""
         federation = self.federations[run.seed]
         with (
             Listener(services, run, federation, parent) as listener,

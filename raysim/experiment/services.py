@@ -27,7 +27,7 @@ STARTING = "starting Ray"
 
 
 def _import_pages() -> None:
-    """What draws pages takes half a second to import, which somebody would wait for later."""
+    """Import what draws pages: it takes half a second, which would otherwise pass at the end of a run."""
     import raysim.experiment.comparison  # noqa: F401
 
 
@@ -35,9 +35,9 @@ class RunServices:
     """What the runs of an experiment share while it is played."""
 
     session: Session
-    """That plays the runs, one after the other."""
+    """Plays the runs one after the other."""
     actors: RunActors | None = None
-    """That plays them in its place, where they are small enough."""
+    """Play the runs in the place of ``session`` where they are small enough to be played side by side."""
     recorder: Recorder
     display: RunProgress
     unsent: str | None = None
@@ -51,9 +51,9 @@ class RunServices:
 
     @contextlib.contextmanager
     def ready(self, in_process: bool, verbose: bool, load: Load, rounds: int, remarks: Sequence[str]) -> Iterator[None]:
-        """Bring up MLflow, the hospitals and the display, of runs with so many ``rounds`` in all.
+        """Bring up MLflow, the hospitals and the display, for runs with ``rounds`` in all.
 
-        The ``load`` decides whether they are played side by side. ``remarks`` are printed when they stand ready.
+        The ``load`` decides whether runs are played side by side. ``remarks`` are printed once hospitals are up.
         """
         config = self._config
         with contextlib.ExitStack() as standing:
@@ -74,7 +74,7 @@ class RunServices:
             self.unsent = unsent.keep(self._folder, self.recorder, config.tracking.uri)
 
     def _bring_up(self, standing: contextlib.ExitStack, in_process: bool, verbose: bool, load: Load) -> None:
-        """The hospitals, or the actors that play whole runs."""
+        """Start the hospitals, or the actors that play whole runs; ``standing`` ends them."""
         federation, resources = self._federation, self._config.resources
         if not in_process and load.runs > 1:
             standing.enter_context(connected(verbose, resources.dashboard, OF_RUNS))

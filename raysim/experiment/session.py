@@ -31,7 +31,7 @@ RESTARTS = 3
 """How often a job's coordinator is started again after its process was lost."""
 
 RESTART_SECONDS = 60.0
-"""How long that may take before Ray itself is taken for lost."""
+"""How long such a start may take before Ray itself is taken for lost."""
 
 SILENCE = 3.0
 """A coordinator that says nothing for this many times ``resources.timeout``, and a minute or two, is lost."""
@@ -85,10 +85,9 @@ def open_session(
 ) -> Iterator[Session]:
     """Bring up the hospitals, which have ``rows [N]`` stays. On leaving, what was started here is shut down.
 
-    ``names`` are the hospitals' own, for ``resources.per_hospital``. ``meanwhile`` is called while Ray's actors come
-    up, and in this process before its hospitals are there, so that no round's seconds have it in them; ``modules`` are
-    what the workers of a Ray that is started here need. Raises ``ResourceError`` where the resources asked for do not
-    exist.
+    ``names``: those of the hospitals, for ``resources.per_hospital``. ``meanwhile`` is called while Ray's actors come
+    up; with ``in_process``, before the hospitals are made, so that it counts in no round's seconds. ``modules``: what
+    the workers of a Ray that is started here import. Raises ``ResourceError`` where the resources do not exist.
     """
     if in_process:
         meanwhile()
@@ -154,7 +153,7 @@ class OnRay:
         self._first = [*self._pool.first_calls(), self.coordinator.ready.remote()]
 
     def arrived(self) -> bool:
-        """Whether all processes have answered, or never will."""
+        """Whether each process has answered, or has died."""
         import ray
 
         return len(ray.wait(self._first, num_returns=len(self._first), timeout=0)[0]) == len(self._first)
@@ -223,7 +222,7 @@ class OnRay:
             ray.util.remove_placement_group(self._group)
 
     def _restart(self, lost: str, say: Callable[[str], None]) -> int:
-        """Start a new coordinator, and returns how many of them were lost while they started: one at most."""
+        """Start a new coordinator; returns how many were lost while they started, one at most."""
         import ray
 
         for early in (0, 1):
@@ -246,8 +245,8 @@ class OnRay:
 def place_live(
     rows: Ids, resources: ResourcesSection, names: Sequence[str], live: tuple[Node, ...]
 ) -> tuple[Placement, tuple[Node, ...]]:
-    """The placement and the nodes it is on: those that are live, and only where these cannot run the actors, those
-    that ``resources.autoscale`` says may be started too.
+    """The placement and its nodes: the live ones, and if these cannot run the actors, those that the autoscaler may
+    start (``resources.autoscale``) as well.
     """
     try:
         return place(rows, resources, live, names), live
@@ -259,4 +258,4 @@ def place_live(
 
 
 class _Lost(Exception):
-    """The coordinator's process answers no more; the message says how that was seen."""
+    """The coordinator's process no longer answers; the message says how that was noticed."""

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 FILE = "tuning.csv"
-"""What was tried, with what it came to."""
+"""The file with all trials and their results."""
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ class Trial:
 
 
 @dataclass(frozen=True)
-class Tried:
+class TrialResult:
     """What a trial came to with one seed."""
 
     trial: Trial
@@ -56,7 +56,7 @@ class Tried:
 
 
 def trials(tune: TuneSection, configs: Sequence[Config]) -> list[Trial]:
-    """Every strategy's, in the order of the lists; ``configs`` are whole, one a strategy."""
+    """All trials of every strategy, in the order of the grid's lists; ``configs`` are complete, one a strategy."""
     listed = []
     for config in configs:
         label = plugins.label(config.strategy)
@@ -87,15 +87,15 @@ def check(federation: Federation) -> None:
 
 
 def figure(outcome: Outcome, federation: Federation) -> float:
-    """What a trial is judged by; infinite where it is undefined."""
+    """The figure that a trial is judged by, the lower the better; infinite where it is undefined."""
     name = "log_loss" if federation.classes else "mae"
     columns = dict(zip(federation.task.figures, list(outcome.figures.values())[-1].T, strict=True))
-    there = columns["n"] > 0
-    mean = float(np.average(columns[name][there], weights=columns["n"][there]))
+    tested = columns["n"] > 0
+    mean = float(np.average(columns[name][tested], weights=columns["n"][tested]))
     return mean if math.isfinite(mean) else math.inf
 
 
-def table(tune: TuneSection, tried: Sequence[Tried]) -> pd.DataFrame:
+def table(tune: TuneSection, tried: Sequence[TrialResult]) -> pd.DataFrame:
     """``tuning.csv``: a row a trial, with ``validation`` (its figure's mean over seeds), ``validation_std``, the bytes
     that its runs exchanged, and whether it was ``chosen``.
 
@@ -103,7 +103,7 @@ def table(tune: TuneSection, tried: Sequence[Tried]) -> pd.DataFrame:
     """
     import pandas as pd
 
-    by_trial: dict[tuple[str, tuple[Any, ...]], list[Tried]] = {}
+    by_trial: dict[tuple[str, tuple[Any, ...]], list[TrialResult]] = {}
     for one in tried:
         by_trial.setdefault((one.trial.strategy, tuple(one.trial.values.values())), []).append(one)
     rows = []
@@ -145,7 +145,7 @@ def chosen(tune: TuneSection, tried: pd.DataFrame) -> dict[str, dict[str, Any]]:
 
 
 def sentence(tried: pd.DataFrame) -> str:
-    """What was tuned, taken and exchanged for it, for people."""
+    """A sentence on the chosen values, and on the bytes that tuning exchanged."""
     keys = [name for name in tried.columns if name.startswith("training.")]
     taken = "; ".join(
         f"{row['strategy']} " + ", ".join(f"{key.removeprefix('training.')} {row[key]}" for key in keys)

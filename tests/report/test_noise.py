@@ -82,12 +82,12 @@ def test_noise_is_computed_once_the_runs_of_the_first_seed_have_ended(
     )
     beside = NoiseBeside(5)
     for each in (result, *others):
-        beside.hear(each)
+        beside.add(each)
     pd.testing.assert_frame_equal(noise.table(beside.of([result, *others])), noise.table(alone))
     assert asked == [["fedavg 7", "fedprox 7"]], "once, without the runs of other seeds"
 
     asked.clear()
-    (one_seed := NoiseBeside(5)).hear(result)
+    (one_seed := NoiseBeside(5)).add(result)
     assert set(one_seed.of([result])) == {("fedavg", "global")}
     assert asked == [["fedavg 7"]]
 
@@ -97,7 +97,7 @@ def test_noise_is_computed_once_the_runs_of_the_first_seed_have_ended(
     monkeypatch.setattr(noise, "noise", fails)
     failed = NoiseBeside(5)
     for each in (result, *others):
-        failed.hear(each)
+        failed.add(each)
     with pytest.raises(RuntimeError, match="no memory"):
         failed.of([result, *others])
 

@@ -4,11 +4,11 @@ Three questions:
 
 - Does a model betray who was trained on? The loss threshold compares training rows with test rows; LiRA plays the same
   run on ``shadows`` federations in which each row is in with probability one half.
-- How much at least is epsilon? Canaries are in by a fair coin; how many of them an auditor guesses right is a lower
-  bound (:mod:`raysim.audit.one_run`). Where something is promised the auditor sees what the promise says that its
-  adversary may see (:mod:`raysim.experiment.audits.canary_audit`); where nothing is, canaries are rows of random signs
-  with random labels, and the auditor sees the last model alone.
-- What does one row's update show? Of a linear model, the row (:mod:`raysim.audit.inversion`).
+- How large is epsilon at least? A fair coin decides of each canary whether it is added; how many of the coins an
+  auditor guesses right gives a lower bound (:mod:`raysim.audit.one_run`). Where the run promises privacy, the auditor
+  sees what the adversary of that promise may see (:mod:`raysim.experiment.audits.canary_audit`). Where it promises
+  none, canaries are rows of random signs with random labels, and the auditor sees the last model alone.
+- What does the update of one row show? For a linear model, the row itself (:mod:`raysim.audit.inversion`).
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from raysim.config.sections.privacy import AuditSection
 from raysim.core.errors import ConfigError, PrivacyBroken
 from raysim.data.federation import Federation
 from raysim.experiment.audits.auditor import Audit, Auditor
-from raysim.experiment.audits.canary_audit import can_be_marked, watched
+from raysim.experiment.audits.canary_audit import can_hold_canaries, canary_bound
 from raysim.experiment.runs import Experiment
 from raysim.experiment.session import Session, open_session
 
@@ -48,7 +48,7 @@ def audit(
     verbose: bool = False,
     say: Callable[[str], None] = print,
 ) -> Path:
-    """Play the attacks on ``config`` and write ``audit.json``, ``membership.csv`` and ``inversion.csv``; returns where.
+    """Play the attacks on ``config``; write ``audit.json``, ``membership.csv``, ``inversion.csv``; return the folder.
 
     Raises ``ConfigError`` for settings that cannot be audited.
     """
@@ -72,13 +72,13 @@ def audit(
         names = played.hospitals if played.hospitals == federation.hospitals else ()
         return open_session(played.totals, config.resources, in_process=in_process, verbose=verbose, names=names)
 
-    marked = job.privacy is not None and can_be_marked(job, federation)
+    holds_canaries = job.privacy is not None and can_hold_canaries(job, federation)
     with tempfile.TemporaryDirectory() as folder:
         auditor = Auditor(job, federation, opened, Path(folder), say)
-        result = auditor.audit(shadows, 0 if marked else canaries)
-    if marked and canaries:
+        result = auditor.audit(shadows, 0 if holds_canaries else canaries)
+    if holds_canaries and canaries:
         with tempfile.TemporaryDirectory() as folder:
-            result.summary["one_run"] = watched(
+            result.summary["one_run"] = canary_bound(
                 replace(job, adversary=None), federation, opened, Path(folder), canaries
             )
     written = _write(experiment, result)
@@ -120,7 +120,7 @@ def _write(experiment: Experiment, result: Audit) -> Path:
 
 
 def _finite(tree: Any) -> Any:
-    """The same with undefined numbers as null, and numpy's numbers plain."""
+    """``tree`` with None for undefined numbers, and Python's floats for numpy's."""
     if isinstance(tree, dict):
         return {key: _finite(value) for key, value in tree.items()}
     if isinstance(tree, float | np.floating):

@@ -1,6 +1,6 @@
 """One job, played on variants of its federation, and the attacks on what comes of it.
 
-What they ask is told in :mod:`raysim.experiment.audits.audit`.
+Which questions they answer is told in :mod:`raysim.experiment.audits.audit`.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 DELTA = 1e-5
-"""Of the bound, where the run promises nothing of its own."""
+"""The delta of the lower bound of epsilon where the run itself promises nothing."""
 
 CANARY = 3.0
 """Magnitude of every feature of a canary, in standard deviations."""
@@ -81,14 +81,14 @@ class Auditor:
     def _margins(
         self, trained: NDArray[np.bool_], added: Added, name: str, seed: int
     ) -> tuple[NDArray[Any], NDArray[Any]]:
-        """What the headline model says of all rows ``[N + k]`` after training on those ``trained``, and labels."""
+        """The headline model's outputs for all rows ``[N + k]`` after training on those ``trained``, and the labels."""
         margins, labels, _ = self._played(trained, added, name, seed)
         return margins, labels
 
     def _played(
         self, trained: NDArray[np.bool_], added: Added, name: str, seed: int
     ) -> tuple[NDArray[Any], NDArray[Any], Outcome]:
-        """The same, and the outcome of that run."""
+        """As :meth:`_margins`, and the outcome of that run."""
         folder = self._folder / name
         folder.mkdir()
         federation = rearranged(self._federation, trained, added, folder)
@@ -97,13 +97,13 @@ class Auditor:
             *_, outcome = session.run(job)
         if not isinstance(outcome, Outcome):
             raise AssertionError("a job ends with its outcome")
-        said = list(outcome.predictions.values())[-1]
-        outputs, labels = np.empty_like(said), np.empty_like(federation.y)
-        outputs[federation.source_rows], labels[federation.source_rows] = said, federation.y
+        predictions = list(outcome.predictions.values())[-1]
+        outputs, labels = np.empty_like(predictions), np.empty_like(federation.y)
+        outputs[federation.source_rows], labels[federation.source_rows] = predictions, federation.y
         return outputs, labels, outcome
 
     def _shadows(self, count: int) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
-        """LiRA's scores of all shadow models and rows, and who was in, each ``[count * N]`` rows by model."""
+        """LiRA's score of every row under every shadow model, and whether it was trained on, each ``[count, N]``."""
         federation = self._federation
         members = np.stack([halves(federation, stream(self._job.work.seed, "shadow", j)) for j in range(count)])
         outputs = outputs_of_shadows(self._job, federation, members, self._opened, self._folder, self._say)
@@ -123,11 +123,11 @@ class Auditor:
         """The lower bound of epsilon from ``count`` canaries and the last model alone."""
         federation, seed = self._federation, self._job.work.seed
         rng = stream(seed, "canary")
-        there = np.flatnonzero(federation.sizes("train"))
+        with_rows = np.flatnonzero(federation.sizes("train"))
         added = Added(
             X=(CANARY * rng.choice([-1.0, 1.0], (count, federation.X.shape[1]))).astype(np.float32),
             y=rng.integers(len(federation.classes), size=count).astype(federation.y.dtype),
-            hospital=np.resize(there, count).astype(np.int64),
+            hospital=np.resize(with_rows, count).astype(np.int64),
         )
         coins = rng.random(count) < 0.5
         members = trained_on(federation)
@@ -158,8 +158,8 @@ class Auditor:
         stacked, inside, use = np.atleast_2d(scores), np.atleast_2d(members), np.atleast_2d(judged)
         for h, name in enumerate(federation.hospitals):
             cut = slice(int(federation.bounds[h, 0]), int(federation.bounds[h, 3]))
-            there = use[:, cut]
-            rows.append(self._figures(attack, name, stacked[:, cut][there], inside[:, cut][there], h))
+            judged_here = use[:, cut]
+            rows.append(self._figures(attack, name, stacked[:, cut][judged_here], inside[:, cut][judged_here], h))
         rows.append(self._figures(attack, "", stacked[use], inside[use], None))
         return pd.DataFrame(rows)
 
@@ -183,7 +183,7 @@ class Auditor:
         } | {f"found_at_{share:g}": caught for share, caught in detected.at.items()}
 
     def _inverted(self) -> pd.DataFrame | None:
-        """One patient's row out of the update of a hospital that trains on nobody else."""
+        """One patient's row as read from the update of a hospital that trains on it alone."""
         import pandas as pd
 
         work, federation = self._job.work, self._federation
@@ -196,7 +196,7 @@ class Auditor:
         task = Task(X, y, start, (), max(work.epochs, 1), 0.1, lambda epoch: stream(0, "inversion", epoch))
         change = model.train([task], Optimizer("sgd", 0.1, 0))[0] - start
         layers = list(model.layout.split(change).values())
-        # Of all units the one that moved most, which rounding disturbs least.
+        # The unit that moved most: rounding disturbs it least.
         unit = int(np.abs(layers[1]).argmax())
         read = inversion.invert_layer(layers[0], layers[1])[unit]
         label = inversion.invert_label(layers[-1])
@@ -212,12 +212,12 @@ class Auditor:
 def _federation_figures(rows: pd.DataFrame) -> dict[str, Any]:
     """All rows together, and whether the attack does better at small hospitals."""
     everywhere, each = rows.iloc[-1], rows.iloc[:-1]
-    # A hospital's own variance is small where its AUROC is high, which would bend the slope: counts give chance's.
+    # DeLong's variance shrinks as AUROC grows, which would bias the slope; under chance it depends on counts alone.
     chance = (each["members"] + each["others"] + 1.0) / (12.0 * each["members"] * each["others"])
-    there = each["auroc"].notna()
-    spread = paule_mandel(each["auroc"][there], chance[there]) if there.any() else 0.0
-    slope = size_slope(each["auroc"], chance.where(there), each["n_train"], spread if np.isfinite(spread) else 0.0)
-    middle = float(np.log2(each["n_train"][there & (each["n_train"] > 0)]).mean())
+    defined = each["auroc"].notna()
+    spread = paule_mandel(each["auroc"][defined], chance[defined]) if defined.any() else 0.0
+    slope = size_slope(each["auroc"], chance.where(defined), each["n_train"], spread if np.isfinite(spread) else 0.0)
+    middle = float(np.log2(each["n_train"][defined & (each["n_train"] > 0)]).mean())
     return {
         "auroc": everywhere["auroc"],
         "auroc_low": everywhere["auroc_low"],

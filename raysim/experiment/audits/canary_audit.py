@@ -1,4 +1,4 @@
-"""Canaries against a promise of privacy: what the adversary that it names sees of them, and the epsilon that refutes.
+"""Canaries against a promise of privacy: a lower bound of epsilon from what the promise's adversary sees of them.
 
 Each canary is in the data by a fair coin, and has a parameter of its own that no other row moves. A canary hospital
 sends an update, and a canary patient has a gradient, far longer than the clip. All else is the audited run: its data,
@@ -32,17 +32,17 @@ from raysim.training.canaries import WithCanaries
 from raysim.training.kernels.clipped import Traceable
 
 LENGTH = 100.0
-"""Of what a canary sends, in clips: where nothing clips, it is plain to see."""
+"""Length of a canary's update or gradient, in clips. A run that forgets to clip shows it plainly."""
 
 
-def can_be_marked(job: Job, federation: Federation) -> bool:
-    """Whether the model is of dense layers, the first with a column a feature that can be a canary's own."""
+def can_hold_canaries(job: Job, federation: Federation) -> bool:
+    """Whether the model has dense layers, the first with one column for each feature: a canary needs its own column."""
     model = job.work.model.bind(federation, "cpu", job.work.precision)
     return isinstance(model, Traceable) and model.layout.shapes[0][1:] == federation.X.shape[1:]
 
 
-def watched(job: Job, federation: Federation, opened: Opened, folder: Path, count: int) -> dict[str, Any]:
-    """Play ``job``, which promises something, with ``count`` canaries, and tell how much epsilon is at least.
+def canary_bound(job: Job, federation: Federation, opened: Opened, folder: Path, count: int) -> dict[str, Any]:
+    """Play ``job``, which promises privacy, with ``count`` canaries; returns a lower bound of epsilon and its figures.
 
     Files go to ``folder``, which must exist.
     """
@@ -51,24 +51,24 @@ def watched(job: Job, federation: Federation, opened: Opened, folder: Path, coun
         raise ValueError("nothing is promised")
     rng = stream(job.work.seed, "canary")
     inside = rng.random(count) < 0.5
-    there = np.flatnonzero(federation.sizes("train"))
+    with_rows = np.flatnonzero(federation.sizes("train"))
     length = LENGTH * (section.clip if np.isfinite(section.clip) else 1.0)
-    homes = np.resize(there, count).astype(np.int64)
+    homes = np.resize(with_rows, count).astype(np.int64)
     if section.unit == "hospital":
         with_hospitals(federation, homes, section.cap or 1, count, folder)
         homes = len(federation.hospitals) + np.arange(count)
     else:
         rows = section.rows_per_patient if section.unit == "patient" else 1
         with_patients(federation, homes[inside], np.flatnonzero(inside), count, length, rows, folder)
-    marked = Federation.open(folder)
+    with_canaries = Federation.open(folder)
     single = section.way == "local"
-    with opened(marked) as session:
-        outcome = _played(job, marked, session, homes, inside, length, single)
+    with opened(with_canaries) as session:
+        outcome = _played(job, with_canaries, session, homes, inside, length, single)
     if outcome.seen is None or outcome.privacy is None:
         raise AssertionError("a run with canaries tells what was seen of them, and what it promises")
     scores = outcome.seen.sum(axis=0)
     if section.unit != "hospital":
-        scores = -scores / _noise(job, section, marked)[homes]  # gradients are descended
+        scores = -scores / _relative_noise(job, section, with_canaries)[homes]  # gradients are descended
     against: Adversary = "server" if single else "outsider"
     guesses = one_run.guessed(scores, inside)
     return {
@@ -81,7 +81,13 @@ def watched(job: Job, federation: Federation, opened: Opened, folder: Path, coun
 
 
 def _played(
-    job: Job, marked: Federation, session: Session, homes: Ids, inside: NDArray[np.bool_], length: float, single: bool
+    job: Job,
+    with_canaries: Federation,
+    session: Session,
+    homes: Ids,
+    inside: NDArray[np.bool_],
+    length: float,
+    single: bool,
 ) -> Outcome:
     work, columns = job.work, len(inside)
     patients = job.privacy is not None and job.privacy.unit != "hospital"
@@ -90,29 +96,29 @@ def _played(
         path = f"{WithCanaries.__module__}.{WithCanaries.__qualname__}"
         options = {"family": inner.class_path or inner.name, "columns": columns, "options": inner.options}
         work = replace(work, model=ModelSpec(None, path, options, inner.init))
-    layout = work.model.bind(marked, "cpu", work.precision).layout
-    canaries = Canaries(homes, inside, _own(layout, columns), None if patients else length, single)
+    layout = work.model.bind(with_canaries, "cpu", work.precision).layout
+    canaries = Canaries(homes, inside, _canary_parameters(layout, columns), None if patients else length, single)
     evaluation = job.evaluation.model_copy(update={"every": 0, "predictions": False, "groups": ()})
     # The promise of a hospital's own noise holds against who sees each update, so no sums are hidden here.
     secure = None if single else job.secure
-    work = replace(work, federation=str(marked.folder))
+    work = replace(work, federation=str(with_canaries.folder))
     *_, outcome = session.run(replace(job, work=work, evaluation=evaluation, canaries=canaries, secure=secure))
     if not isinstance(outcome, Outcome):
         raise AssertionError("a job ends with its outcome")
     return outcome
 
 
-def _own(layout: Layout, columns: int) -> Ids:
+def _canary_parameters(layout: Layout, columns: int) -> Ids:
     """The parameters of each of the last ``columns`` features in the first layer, ``[columns, outputs]``."""
     outputs, features = layout.shapes[0]
     column = features - columns + np.arange(columns)
     return column[:, None] + features * np.arange(outputs)
 
 
-def _noise(job: Job, section: PrivacySection, federation: Federation) -> Floats:
-    """How much the noise of each hospital's visit is, up to a factor that all share, ``[N]``; 1 where it is one sum's.
+def _relative_noise(job: Job, section: PrivacySection, federation: Federation) -> Floats:
+    """The noise of each hospital's visit relative to the others', ``[N]``; 1 where the noise is that of a sum.
 
-    Canaries of hospitals with little noise would else be guessed by the noise of the others.
+    Scores are divided by it: else hospitals with much noise would hide the canaries of those with little.
     """
     if not section.own_steps:
         return np.ones(len(federation.hospitals))

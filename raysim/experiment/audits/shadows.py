@@ -1,4 +1,4 @@
-"""The runs of an audit's shadow federations: at once where each is then what it would be alone, else in turn."""
+"""The runs of an audit's shadow federations: all in one run where that changes none of them, else one by one."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from numpy.typing import NDArray
 from raysim.data.federation import Federation
 from raysim.data.rearranged import copies
 from raysim.engine.job import Job, Outcome
-from raysim.experiment.audits.side_by_side import Apart, SideBySide, can_be_together
+from raysim.experiment.audits.side_by_side import NotSideBySide, SideBySide, can_be_together
 from raysim.experiment.session import Session
 
 Opened = Callable[[Federation], AbstractContextManager[Session]]
-"""Brings up the hospitals of a federation."""
+"""Opens a session with the hospitals of a federation."""
 
 MOST = 5e8
 """Entries of the features of federations that are played at once: 2 GB."""
@@ -32,10 +32,10 @@ def outputs_of_shadows(
     folder: Path,
     say: Callable[[str], None],
 ) -> NDArray[Any]:
-    """What the headline models of ``J`` runs of ``job`` say of all rows of ``federation``, ``[J, N]`` or ``[J, N, C]``.
+    """The outputs of the headline models of ``J`` runs for all rows of ``federation``, ``[J, N]`` or ``[J, N, C]``.
 
-    Each run trains on rows of its own, ``trained [J, N]``, and has the models of :func:`run` with these. ``job`` asks
-    for predictions. Files go to ``folder``, which must exist.
+    Run ``j`` plays ``job`` on the rows ``trained[j]`` of ``trained [J, N]``; its models are those that it has when it
+    is played alone. ``job`` asks for predictions. Files go to ``folder``, which must exist.
     """
     at_once = int(max(1, min(len(trained), MOST // max(federation.X.size, 1)))) if can_be_together(job) else 1
     parts: list[NDArray[Any]] = []
@@ -44,7 +44,7 @@ def outputs_of_shadows(
         some = trained[first : first + at_once]
         try:
             parts.append(_together(job, federation, some, opened, folder / f"shadows {first} by {at_once}"))
-        except Apart:
+        except NotSideBySide:
             at_once = 1
             continue
         say(f"shadow {first + len(some)} of {len(trained)}")
@@ -63,7 +63,7 @@ def _together(
         *_, outcome = session.run(job)
     if not isinstance(outcome, Outcome):
         raise AssertionError("a job ends with its outcome")
-    said = list(outcome.predictions.values())[-1]
-    outputs = np.empty_like(said)
-    outputs[stacked.source_rows] = said
-    return outputs.reshape(len(trained), len(federation.y), *said.shape[1:])
+    predictions = list(outcome.predictions.values())[-1]
+    outputs = np.empty_like(predictions)
+    outputs[stacked.source_rows] = predictions
+    return outputs.reshape(len(trained), len(federation.y), *predictions.shape[1:])

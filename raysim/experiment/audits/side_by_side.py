@@ -1,7 +1,7 @@
 """Many federations trained at once, as one with all of their hospitals: the shadow runs of an audit.
 
-Each of them has models of its own, and its hospitals are a part of all hospitals in order. What one learns never meets
-what another does.
+Each federation has models of its own, and its hospitals are a block of all hospitals, in order. No model learns from
+two federations.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ from raysim.strategies.base import (
 )
 
 
-class Apart(RaysimError):
+class NotSideBySide(RaysimError):
     """The federations have to be played one after another."""
 
 
 def can_be_together(job: Job) -> bool:
     """Whether ``job`` has nothing that would make federations side by side depend on each other.
 
-    What shows only in a problem is refused by :class:`Apart` while the run is played.
+    What only shows in a problem raises :class:`NotSideBySide` while the run is played.
     """
     sections = (job.system, job.stop, job.adversary, job.aggregation, job.compression, job.privacy, job.secure)
     kind = type(job.selection)
@@ -58,7 +58,7 @@ class SideBySideState(State):
 
     @staticmethod
     def of(each: Sequence[State]) -> SideBySideState:
-        """Those of federations in order."""
+        """The joint state of federations whose states are ``each``, in order."""
         return SideBySideState(bank=np.concatenate([state.bank for state in each]), each=tuple(each))
 
 
@@ -77,10 +77,10 @@ class SideBySide(Strategy):
 
     def select(self, view: FederationView, state: State, round: int) -> Ids:
         offset, chosen = len(view.sizes) // self.count, []
-        for j, (part, part_state) in enumerate(self._both(view, state)):
+        for j, (part, part_state) in enumerate(self._parts(view, state)):
             ids = self.strategy.select(part, part_state, round)
             if (ids < 0).any():
-                raise Apart("trains on pooled rows")
+                raise NotSideBySide("trains on pooled rows")
             chosen.append(ids + j * offset)
         return np.concatenate(chosen)
 
@@ -89,9 +89,9 @@ class SideBySide(Strategy):
 
     def aggregate(self, view: FederationView, state: State, update: Update) -> State:
         if update.variates is not None:
-            raise Apart("has control variates")
+            raise NotSideBySide("has control variates")
         each, entry, group = list(own_state(state, SideBySideState).each), 0, 0
-        parts = list(self._both(view, state))
+        parts = list(self._parts(view, state))
         offset = len(view.sizes) // self.count
         for j, problem in self._problems(view, state, update.ids):
             entries = slice(entry, entry + len(problem.start))
@@ -108,36 +108,36 @@ class SideBySide(Strategy):
         return SideBySideState.of(each)
 
     def serve(self, view: FederationView, state: State) -> dict[str, Ids]:
-        served = [self.strategy.serve(part, part_state) for part, part_state in self._both(view, state)]
+        served = [self.strategy.serve(part, part_state) for part, part_state in self._parts(view, state)]
         if any(rows.ndim > 1 for each in served for rows in each.values()):
-            raise Apart("serves groups of patients")
+            raise NotSideBySide("serves groups of patients")
         first = self._first(state)
         names = list(served[0])
         return {
-            name: np.concatenate([_later(s[name], f) for s, f in zip(served, first, strict=True)]) for name in names
+            name: np.concatenate([_shifted(s[name], f) for s, f in zip(served, first, strict=True)]) for name in names
         }
 
     def mixture(self, view: FederationView, state: State) -> Floats | None:
-        mixtures = [self.strategy.mixture(part, part_state) for part, part_state in self._both(view, state)]
-        there = [mixture for mixture in mixtures if mixture is not None]
-        return _blocks(there) if there else None
+        mixtures = [self.strategy.mixture(part, part_state) for part, part_state in self._parts(view, state)]
+        given = [mixture for mixture in mixtures if mixture is not None]
+        return _blocks(given) if given else None
 
     def private(self, view: FederationView) -> Mask | None:
         return self.strategy.private(next(self._views(view)))
 
     def personalize(self, view: FederationView, state: State) -> LocalProblem | None:
-        problems = [self.strategy.personalize(part, part_state) for part, part_state in self._both(view, state)]
-        there = [(j, problem) for j, problem in enumerate(problems) if problem is not None]
-        if len(there) not in (0, self.count):
-            raise Apart("personalises in some of the federations alone")
-        return self._together(state, there) if there else None
+        problems = [self.strategy.personalize(part, part_state) for part, part_state in self._parts(view, state)]
+        given = [(j, problem) for j, problem in enumerate(problems) if problem is not None]
+        if len(given) not in (0, self.count):
+            raise NotSideBySide("personalises in some of the federations alone")
+        return self._together(state, given) if given else None
 
     def _together(self, state: State, problems: Sequence[tuple[int, LocalProblem]]) -> LocalProblem:
         first = self._first(state)
         return _joined([problem for _, problem in problems], [first[j] for j, _ in problems])
 
     def _views(self, view: FederationView) -> Iterator[FederationView]:
-        """What each federation's server knows."""
+        """The view of each federation's server."""
         hospitals = len(view.sizes) // self.count
         for j in range(self.count):
             mine = slice(j * hospitals, (j + 1) * hospitals)
@@ -150,16 +150,16 @@ class SideBySide(Strategy):
 
             yield replace(view, names=view.names[mine], sizes=view.sizes[mine], ask=ask)
 
-    def _both(self, view: FederationView, state: State) -> Iterator[tuple[FederationView, State]]:
+    def _parts(self, view: FederationView, state: State) -> Iterator[tuple[FederationView, State]]:
         for part, part_state in zip(self._views(view), own_state(state, SideBySideState).each, strict=True):
             if self.strategy.division(part, part_state) is not None:
-                raise Apart("divides rows into groups of patients")
+                raise NotSideBySide("divides rows into groups of patients")
             yield part, part_state
 
     def _problems(self, view: FederationView, state: State, ids: Ids) -> Iterator[tuple[int, LocalProblem]]:
-        """The federations with somebody in the cohort, and what it minimises there."""
+        """The number and the problem of each federation that has hospitals in the cohort."""
         hospitals = len(view.sizes) // self.count
-        for j, (part, part_state) in enumerate(self._both(view, state)):
+        for j, (part, part_state) in enumerate(self._parts(view, state)):
             mine = ids[(ids >= j * hospitals) & (ids < (j + 1) * hospitals)] - j * hospitals
             if len(mine):
                 yield j, self.strategy.problem(part, part_state, mine)
@@ -173,12 +173,12 @@ class SideBySide(Strategy):
 def _joined(problems: Sequence[LocalProblem], first: Sequence[int]) -> LocalProblem:
     """One problem for all cohorts, each of whose bank begins at row ``first``."""
     if any(problem.groups is not None for problem in problems):
-        raise Apart("trains on groups of patients")
+        raise NotSideBySide("trains on groups of patients")
     following = [problem.then for problem in problems if problem.then is not None]
     if len(following) not in (0, len(problems)):
-        raise Apart("has unlike problems")
+        raise NotSideBySide("has unlike problems")
     return LocalProblem(
-        start=np.concatenate([_later(problem.start, f) for problem, f in zip(problems, first, strict=True)]),
+        start=np.concatenate([_shifted(problem.start, f) for problem, f in zip(problems, first, strict=True)]),
         upload=_upload(problems),
         objective=_objective(problems, first),
         visit=_visit(problems),
@@ -187,15 +187,15 @@ def _joined(problems: Sequence[LocalProblem], first: Sequence[int]) -> LocalProb
 
 
 def _upload(problems: Sequence[LocalProblem]) -> Upload | None:
-    """What all send, each federation into sums of its own."""
+    """The joint upload, in which each federation has sums of its own."""
     uploads = [problem.upload for problem in problems if problem.upload is not None]
     if not uploads:
         return None
     if len(uploads) < len(problems) or len({(each.what, each.single, each.losses) for each in uploads}) > 1:
-        raise Apart("has unlike uploads")
+        raise NotSideBySide("has unlike uploads")
     weights = [each.weight for each in uploads if each.weight is not None]
     if len(weights) not in (0, len(uploads)):
-        raise Apart("has unlike uploads")
+        raise NotSideBySide("has unlike uploads")
     before = np.cumsum([0, *(each.sums for each in uploads)])
     whole = replace(uploads[0], sums=int(before[-1]), into=None, weight=None)
     if not weights:
@@ -210,28 +210,28 @@ def _upload(problems: Sequence[LocalProblem]) -> Upload | None:
 
 
 def _objective(problems: Sequence[LocalProblem], first: Sequence[int]) -> Objective:
-    """What all minimise."""
+    """The joint objective."""
     each = [problem.objective for problem in problems]
     masks = [objective.frozen for objective in each if objective.frozen is not None]
     if any(objective.variates is not None for objective in each):
-        raise Apart("has control variates")
+        raise NotSideBySide("has control variates")
     alike = len(masks) in (0, len(each)) and all(np.array_equal(mask, masks[0]) for mask in masks)
     if not alike or len({len(objective.pulls) for objective in each}) > 1:
-        raise Apart("has unlike objectives")
+        raise NotSideBySide("has unlike objectives")
     pulls = []
     for k in range(len(each[0].pulls)):
         kth_pulls = [objective.pulls[k] for objective in each]
         weights = [np.broadcast_to(pull.weight, pull.towards.shape) for pull in kth_pulls]
-        towards = [_later(pull.towards, f) for pull, f in zip(kth_pulls, first, strict=True)]
+        towards = [_shifted(pull.towards, f) for pull, f in zip(kth_pulls, first, strict=True)]
         pulls.append(Pull(np.concatenate(weights).astype(np.float64), np.concatenate(towards)))
     return replace(each[0], pulls=tuple(pulls))
 
 
 def _visit(problems: Sequence[LocalProblem]) -> Visit:
-    """How all go about it."""
+    """The joint settings of visits, where these are alike."""
     visits = [problem.visit for problem in problems]
     if len({(each.learning_rate, each.batch_size, each.optimizer, each.keep, each.carry) for each in visits}) > 1:
-        raise Apart("has unlike visits")
+        raise NotSideBySide("has unlike visits")
     epochs = [visit.epochs for visit in visits]
     if not any(isinstance(number, np.ndarray) for number in epochs) and len(set(map(str, epochs))) == 1:
         return visits[0]
@@ -241,17 +241,17 @@ def _visit(problems: Sequence[LocalProblem]) -> Visit:
         if number is not None
     ]
     if len(counts) < len(visits):
-        raise Apart("has unlike visits")
+        raise NotSideBySide("has unlike visits")
     return replace(visits[0], epochs=np.concatenate(counts))
 
 
-def _later(rows: Ids, first: int) -> Ids:
-    """Rows of a bank that begins at row ``first`` of all; what stands for no row stays."""
+def _shifted(rows: Ids, first: int) -> Ids:
+    """Bank rows of a federation as rows of the joint bank, where its own begin at ``first``; sentinels stay."""
     return np.where(rows >= 0, rows + first, rows)
 
 
 def _blocks(matrices: Sequence[Floats]) -> Floats:
-    """All of them along the diagonal, zeros elsewhere."""
+    """A block-diagonal matrix of ``matrices``."""
     shapes = np.array([matrix.shape for matrix in matrices])
     whole = np.zeros(shapes.sum(axis=0))
     at = np.vstack([[0, 0], np.cumsum(shapes, axis=0)])
