@@ -1,4 +1,4 @@
-"""What Ray's actors answer, and what is said where they do not."""
+"""Answers of Ray's actors, and errors in the user's words where none come."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from raysim.core.errors import ResourceError
 
 
 def first_answers(asked: Sequence[Any], seconds: float, kind: str, remedy: str) -> list[Any]:
-    """What actors answer once they are up; ``asked`` is a reference for each, and ``kind`` what they are.
+    """Wait for the first answers of actors; ``asked`` holds a reference for each, and errors call one ``kind``.
 
-    Raises ``ResourceError`` where they are not up within ``seconds``, with what helps then beside stopping other work
-    (``remedy``), or where one cannot start.
+    Raises ``ResourceError`` where they are not up within ``seconds``, with a ``remedy`` beside stopping other work, or
+    where one cannot start.
     """
     import ray
 
@@ -32,7 +32,7 @@ def first_answers(asked: Sequence[Any], seconds: float, kind: str, remedy: str) 
 
 
 def fetch(refs: Any) -> Any:
-    """``ray.get`` that raises a remote error as what it was there, not wrapped in Ray's trace."""
+    """``ray.get`` that raises the remote error itself, not wrapped in Ray's trace."""
     import ray
 
     try:
@@ -59,7 +59,7 @@ def cause_of(error: Any) -> Exception:
 
 
 def has_died(ref: Any) -> bool:
-    """Whether an answer will never come, for the actor that was asked is dead."""
+    """Whether an answer will never come, because the actor that was asked is dead."""
     import ray
 
     try:

@@ -1,6 +1,6 @@
-"""Getting onto Ray: started here, or the cluster that ``RAY_ADDRESS`` names.
+"""Connecting to Ray: one that is started here, or the cluster that ``RAY_ADDRESS`` names.
 
-What cannot work is said within half a minute, where Ray would wait and try again."""
+What cannot work is reported within half a minute, where Ray would wait and try again."""
 
 from __future__ import annotations
 
@@ -41,21 +41,21 @@ CHANGED = ("PYTHONBREAKPOINT", "RAY_AUTH_MODE", "RAY_CLIENT_MODE")
 """Environment variables that Ray sets in the process that connects to it."""
 
 TALKATIVE = ("ray.widgets.util",)
-"""Loggers that speak while Ray is imported: in a notebook, of packages that only its own widgets need."""
+"""Loggers that print while Ray is imported: in a notebook they miss packages that only Ray's widgets need."""
 
 WATCH_SECONDS = 0.05
-"""How often it is looked whether the processes of a Ray that was started here still run: before Ray prints its logs."""
+"""Seconds between two looks at whether the processes of a Ray that was started here still run."""
 
 
 @contextlib.contextmanager
 def connected(verbose: bool, dashboard: bool = False, modules: Sequence[str] = MODULES) -> Iterator[bool]:
-    """Connect this process to Ray for a while; whether it was before. Where it was, it stays so.
+    """Connect this process to Ray for a while. Yields whether it was connected before; then it stays connected.
 
     ``dashboard``: whether a Ray that is started here has its dashboard. ``modules``: what the workers of one that is
     started here need.
 
-    Raises ``ResourceError`` where the cluster cannot be used, within 30 seconds, and ``HangingError`` where Ray itself
-    does not come back.
+    Raises ``ResourceError`` where the cluster cannot be used, within 30 seconds, and ``HangingError`` where a call of
+    Ray does not return.
     """
     address, asked = os.environ.get("RAY_ADDRESS"), None
     start: Sequence[str] = ()
@@ -64,7 +64,7 @@ def connected(verbose: bool, dashboard: bool = False, modules: Sequence[str] = M
             yield True
             return
         standing.enter_context(host.environment(QUIET if address else QUIET | LOCAL, keep=True))
-        # Both import ray as long as this process does.
+        # Both import ray while this process does, so that neither import waits for the other.
         if not address:
             start = standing.enter_context(fork_server(modules))
         elif "ray" not in sys.modules:
@@ -84,7 +84,7 @@ def _started(
     options: dict[str, Any] = {"log_to_driver": verbose}
     if not verbose:
         options["logging_level"] = logging.ERROR
-    if FOLDER.parent != Path.cwd():  # else it may be there alone that workers find raysim
+    if FOLDER.parent != Path.cwd():  # else workers may find raysim only there
         options["job_config"] = ray_private.job_without_folders()
     if address:
         options["address"] = address
@@ -98,7 +98,7 @@ def _started(
             keeper = _kept_up(options, start)
     except HangingError:
         raise
-    except Exception as error:  # Ray raises a bare one where its node does not come up in time
+    except Exception as error:  # Ray raises a bare Exception where its node does not come up in time
         where = f"RAY_ADDRESS: '{address}'" if address else "resources: a local Ray"
         raise ResourceError(f"{where} cannot be used ({short(str(error))}); {remedy(str(error))}") from None
     host.handle_again(signal.SIGTERM)
@@ -110,7 +110,7 @@ def _started(
 
 
 def _kept_up(options: Mapping[str, Any], start: Sequence[str]) -> Keeper:
-    """A Ray that is up. One that is started here and does not come up in time, on a busy machine, is started again."""
+    """A Ray that is up. One that is started here and, on a busy machine, does not come up in time is started again."""
     keeper = Keeper(options, start)
     try:
         keeper.start(START_SECONDS)
@@ -128,8 +128,9 @@ class Keeper:
     """Calls ``ray.init(**options)`` and ``ray.shutdown()`` on a thread of its own.
 
     ``ray.init`` was seen to wait for ever inside Ray's own code, where no exception reaches it. On another thread than
-    the main one it sets no signal handler either: its own aborts a process three seconds after SIGTERM, whatever it is
-    at. The thread stays as long as Ray is needed, for Linux ends Ray's processes with the thread that started them.
+    the main one it sets no signal handler either: Ray's aborts a process three seconds after SIGTERM, whatever the
+    process is doing. The thread lives as long as Ray is needed, as Linux ends Ray's processes with the thread that
+    started them.
     """
 
     def __init__(self, options: Mapping[str, Any], start: Sequence[str] = ()) -> None:
@@ -159,7 +160,7 @@ class Keeper:
             ) from None
         except BaseException:
             self._leave.set()
-            if watched:  # the process ends, and Ray would complain: the settings that it starts with are taken back
+            if watched:  # the process ends, and Ray would log that its settings are taken back
                 logging.disable(logging.CRITICAL)
             raise
         finally:
@@ -179,16 +180,16 @@ class Keeper:
 
         try:
             ray_private.reread_authentication()
-            with contextlib.ExitStack() as manner:
+            with contextlib.ExitStack() as patches:
                 if self._options.get("address") == "local":
-                    manner.enter_context(ray_private.on_loopback())
-                    manner.enter_context(ray_private.found_when_registered())
-                    manner.enter_context(ray_private.workers_started_by(self._start))
+                    patches.enter_context(ray_private.on_loopback())
+                    patches.enter_context(ray_private.found_when_registered())
+                    patches.enter_context(ray_private.workers_started_by(self._start))
                     if not self._options.get("include_dashboard"):
-                        manner.enter_context(ray_private.without_agents(self._options["log_to_driver"]))
+                        patches.enter_context(ray_private.without_agents(self._options["log_to_driver"]))
                 ray.init(**self._options)
         except BaseException as error:
-            with contextlib.suppress(Exception):  # what has been started of it
+            with contextlib.suppress(Exception):  # parts of Ray may have started
                 ray.shutdown()
             self._up.set_exception(error)
             return
@@ -200,9 +201,9 @@ class Keeper:
 
 
 def _lost(part: str) -> NoReturn:
-    """End this process, which is raysim's own, for a part of its Ray has ended.
+    """End this process, which is raysim's own, because a part of its Ray has ended.
 
-    Ray would end it some seconds later with exit code 1 and pages of logs, or wait for what comes no more.
+    Ray would end it some seconds later with exit code 1 and pages of logs, or wait for ever.
     """
     shown = "\x1b[?25h" if sys.stderr.isatty() else ""  # a progress bar has hidden the cursor
     print(
@@ -215,24 +216,24 @@ def _lost(part: str) -> NoReturn:
 
 
 def dashboard_address() -> str | None:
-    """Where the dashboard of the Ray is that this process is connected to; None where it has none."""
+    """The address of the dashboard of this process's Ray; None where it has none."""
     return ray_private.dashboard_address()
 
 
 def live_nodes() -> tuple[Node, ...]:
-    """The nodes of the Ray that this process is connected to, its own first."""
+    """The nodes of this process's Ray, the one that it runs on first."""
     import ray
 
     return standing_nodes(ray.nodes(), ray.get_runtime_context().get_node_id())
 
 
 def this_machine() -> Node:
-    """What a Ray started here would have: cores as the container limits them, and GPUs as far as they are visible."""
+    """What a Ray started here would have: the cores that the container allows, and the GPUs that are visible."""
     return Node("this machine", *ray_private.cores_and_gpus())
 
 
 def reserve(placement: Placement, nodes: Sequence[Node]) -> Any:
-    """A placement group with room for the actors on each machine; None where Ray needs no telling.
+    """A placement group with room for the actors on each machine; None where Ray places them right without one.
 
     Raises ``ResourceError`` where other work keeps holding what is needed, or no node is started.
     """

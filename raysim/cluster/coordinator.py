@@ -30,9 +30,9 @@ class CoordinatorActor:
         self._coordinator = Coordinator(pool)
 
     def run(self, job: Job, since: RunState | None, every: Every) -> Iterator[list[Event]]:
-        """See :meth:`Coordinator.run`; the events that there are every ``PAUSE`` seconds.
+        """See :meth:`Coordinator.run`; yields the new events every ``PAUSE`` seconds.
 
-        The job is played on a thread of its own, so that no round waits until its events have left.
+        The job is played on a background thread, so that no round waits until its events are sent.
         """
         aside = Aside(self._coordinator.run(job, since, every))
         while events := aside.take():
@@ -45,7 +45,7 @@ class CoordinatorActor:
 
 
 def coordinate(pool: Pool) -> Any:
-    """An actor on this node that coordinates the hospitals of ``pool``."""
+    """Start an actor on this node that coordinates the hospitals of ``pool``."""
     import ray
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 

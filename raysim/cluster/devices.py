@@ -8,7 +8,9 @@ from raysim.core.errors import ResourceError
 
 
 def resolve_device(device: str) -> tuple[str, str]:
-    """``auto``, ``cpu`` or ``cuda`` to what this process computes on, and what torch sees."""
+    """The device, ``cpu`` or ``cuda``, that ``auto``, ``cpu`` or ``cuda`` means here, and what torch sees, for
+    errors.
+    """
     if device == "cpu":
         return "cpu", ""
     import torch
@@ -18,7 +20,9 @@ def resolve_device(device: str) -> tuple[str, str]:
 
 
 def check_device(wanted: str, resolved: str, seen: str) -> str | None:
-    """A warning where a GPU was meant and there is none; ``ResourceError`` where ``cuda`` is required."""
+    """A warning where a GPU was reserved and torch sees none, or None. Raises ``ResourceError`` for ``cuda`` without
+    one.
+    """
     if wanted == "cuda" and resolved != "cuda":
         raise ResourceError(f"resources.device: cuda, but torch sees no CUDA device ({seen}); install a CUDA build")
     if wanted == "auto" and resolved == "cpu":

@@ -1,10 +1,11 @@
-"""A process of which Ray's workers are forks, where Ray is started here: importing Ray and raysim takes a second of
-processor time and 70 MB, which each worker would take for itself.
+"""A process that Ray's workers are forked from, where Ray is started here.
+
+Importing Ray and raysim takes a second of processor time and 70 MB; without forks every worker would pay for it.
 
 ``fork_server.py SOCKET FOLDER MODULES -- MORE`` imports ``MODULES``, those of raysim only where it is the raysim in
 ``FOLDER``, and then serves ``worker_start.py``, which Ray runs in place of a worker. While nobody asks for a worker it
-imports ``MORE``, one after the other. It ends with the process that holds the other end of its input or with Ray's
-node, and its workers with it. It runs alone, and must not import raysim before that.
+imports ``MORE``, one after the other. It ends, and ends its workers, when the process at the other end of its input or
+Ray's node has ended. This file is run as a program, and must not import raysim itself.
 """
 
 from __future__ import annotations
@@ -34,14 +35,16 @@ GRACE_SECONDS = 2.0
 """How long workers may take to end by themselves when their node has ended."""
 
 OOM = "1000"
-"""How readily the system ends a worker where memory runs out, before all else: as Ray has it."""
+"""The ``oom_score_adj`` of a worker, as Ray sets it: where memory runs out, workers are ended first."""
 
 HEAD = 8
-"""Bytes that say how long a request is."""
+"""Size of the header of a request, which holds its length."""
 
 
 class Request(NamedTuple):
-    """What a worker is to be: the command of its program, what Ray asks for beside its environment, folder, streams."""
+    """What a worker is to be: its command, Ray's runtime environment as JSON, environment variables, folder,
+    streams.
+    """
 
     command: list[str]
     context: str
@@ -51,9 +54,9 @@ class Request(NamedTuple):
 
 
 class Server:
-    """Forks at each request that comes to ``listening``; where it ``forks`` not, Ray starts its workers itself.
+    """Forks at each request that comes to ``listening``; without ``forks`` it declines, and Ray starts its workers.
 
-    ``further`` imports one more module while nobody asks, and says whether there are more.
+    ``further`` is called while no request waits: it imports one more module, and returns whether there are more.
     """
 
     def __init__(self, listening: socket.socket, further: Callable[[], bool], *, forks: bool) -> None:
@@ -63,7 +66,7 @@ class Server:
         signal.signal(signal.SIGCHLD, lambda *_: self._reap())
 
     def serve(self) -> Request:
-        """Return in each fork, with what it is to be; does not return otherwise."""
+        """Return in each fork, with its request; never returns in the server itself."""
         more = True
         while True:
             watched = [self._listening.fileno(), 0, *([] if self._node is None else [self._node])]
@@ -80,7 +83,7 @@ class Server:
                     return request
 
     def _answered(self, line: socket.socket) -> Request | None:
-        """Fork for one caller; in the fork, what it is to be."""
+        """Answer one caller. Returns the request in a fork that was made for it, and None in the server."""
         try:
             head, streams, _, _ = socket.recv_fds(line, HEAD, 3)
             command, context, environment, folder = marshal.loads(_received(line, int.from_bytes(head, "little")))
@@ -108,8 +111,7 @@ class Server:
         return None
 
     def _reap(self) -> int:
-        """Let workers that have ended go, at once: who waits for their end looks for their process. Returns how many
-        are left."""
+        """Reap workers that have ended, and return how many are left. At once, as others poll for their processes."""
         for worker in list(self._workers):
             if worker in self._workers and os.waitpid(worker, os.WNOHANG)[0]:
                 self._workers.discard(worker)
@@ -135,7 +137,7 @@ def _received(line: socket.socket, length: int) -> bytes:
 
 
 def split(modules: list[str]) -> tuple[list[str], list[str]]:
-    """Those before ``--``, and those behind it."""
+    """The modules before ``--``, and those after it."""
     at = modules.index("--") if "--" in modules else len(modules)
     return modules[:at], modules[at + 1 :]
 
@@ -152,15 +154,15 @@ def preload(folder: Path, modules: list[str]) -> None:
                 except Exception:  # the worker itself will say why
                     continue
     gc.collect()
-    gc.freeze()  # else each fork would touch, and so copy, all that is there
+    gc.freeze()  # else garbage collection in a fork would touch, and so copy, every page
 
 
 @contextlib.contextmanager
 def no_number_drawn() -> Iterator[None]:
-    """Ray's own generator meanwhile draws nothing for classes that a module makes actors of.
+    """Keep modules that define actor classes from drawing ids with Ray's own random generator.
 
-    What has drawn once is seeded. Its forks would all draw the same, give different objects one id, and read those of
-    each other.
+    A generator that has drawn once is seeded: all forks would draw the same numbers, give different objects one id, and
+    read each other's.
     """
     actor: Any = importlib.import_module("ray.actor")
     kind = actor.ActorClassID
@@ -194,7 +196,9 @@ def forks_differ() -> bool:
 
 
 def variables(request: Request) -> dict[str, str] | None:
-    """The environment variables that a worker is to have beside its own; None where it is to have more than that."""
+    """The environment variables that the request asks for; None where its runtime environment asks for anything
+    else.
+    """
     asked = json.loads(request.context or "{}")
     named: dict[str, str] = asked.pop("env_vars", None) or {}
     executable = asked.pop("py_executable", None)
@@ -226,7 +230,7 @@ def become(request: Request, searched: str) -> None:
 def main() -> None:
     """Serve, and run a worker in each fork."""
     signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGINT,))  # as Ray does in its processes
-    # Ray reads both when it is imported. A worker ends when its node has: here, when this process has.
+    # Ray reads both when it is imported. A worker ends when the process that it takes for its node ends.
     os.environ["RAY_JOB_ID"], os.environ["RAY_RAYLET_PID"] = FIRST_JOB, str(os.getpid())
     searched, listening, folder = sys.path[0], socket.socket(fileno=int(sys.argv[1])), Path(sys.argv[2])
     needed, more = split(sys.argv[3:])

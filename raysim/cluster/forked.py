@@ -1,4 +1,4 @@
-"""The driver's side of the fork server, of which the workers of a Ray that is started here are forks."""
+"""The driver's side of the fork server, from which the workers of a Ray that is started here are forked."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ MODULES = (
     "raysim.training.kernels.logistic",
     "raysim.statistics.clinical.figures",
 )
-"""What Ray imports in a worker once it is connected, and what hospitals and coordinators import; what few need, such
-as torch, each imports for itself."""
+"""What a worker of Ray imports, and what hospitals and coordinators import. What only some workers need, such as torch,
+each of them imports for itself."""
 
 OF_RUNS = (*MODULES, "raysim.experiment.run_actors", "raysim.experiment.comparison")
-"""The same of workers that play whole runs."""
+"""As :data:`MODULES`, for workers that play whole runs."""
 
 OF_TRIALS = (
     *MODULES,
@@ -43,18 +43,18 @@ OF_TRIALS = (
     "raysim.tune.plots",
     "raysim.tune.page.importance",
 )
-"""The same of workers that play trials of a sweep, and draw it at its end. What stands behind ``--`` is needed later or
-only sometimes: it is imported while nobody asks for a worker, before trials begin and beside them."""
+"""As :data:`MODULES`, for workers that play trials of a sweep and draw its pages. Modules after ``--`` are needed later
+or only sometimes: they are imported while no worker is asked for."""
 
 WAITING = 1024
-"""Workers that may ask before one is answered."""
+"""Length of the queue of workers that wait for a fork."""
 
 ONE_THREAD = {f"{library}_NUM_THREADS": "1" for library in ("OMP", "OPENBLAS", "MKL")}
-"""Threads do not live on in a fork; where an actor may have more, it says so when it is there."""
+"""The fork server has one thread, as threads do not survive a fork; an actor that may have more starts them later."""
 
 
 class ForkServer:
-    """A process of which workers are forks. It imports ``modules`` at once, in the environment of Ray's processes."""
+    """A process that workers are forked from. It imports ``modules`` at once, in the environment of Ray's processes."""
 
     def __init__(self, modules: Sequence[str]) -> None:
         self._folder = tempfile.mkdtemp(prefix="raysim-")  # of mode 0700: nobody else can ask
@@ -76,10 +76,10 @@ class ForkServer:
             shutil.rmtree(self._folder, ignore_errors=True)
             raise
         self.start = [sys.executable, "-I", "-S", str(Path(__file__).with_name("worker_start.py")), address]
-        """The command that, put before Ray's for a worker, makes a fork of it."""
+        """The prefix that makes Ray's command for a worker ask for a fork."""
 
     def end(self) -> None:
-        """End it and its workers, once these have ended or the time for that is over."""
+        """Let the server end. It waits a moment for its workers to end by themselves, and then kills them."""
         self._process.communicate()  # closes its input
         shutil.rmtree(self._folder, ignore_errors=True)
 
@@ -90,13 +90,14 @@ class ForkServer:
 
 
 _begun: list[ForkServer] = []
-"""One that was begun before Ray, until it is taken."""
+"""A server that was begun before Ray, until :func:`fork_server` takes it."""
 
 
 @contextlib.contextmanager
 def begun(modules: Sequence[str]) -> Iterator[None]:
-    """A fork server begins at once, while configuration and data are read: it imports as long as they are read and
-    Ray starts. The first :func:`fork_server` meanwhile takes it; where nobody does, it is ended.
+    """Begin a fork server at once: it imports while configuration and data are read and Ray starts.
+
+    The first :func:`fork_server` in this context takes it; one that is not taken is killed at the end.
     """
     if sys.platform == "linux":
         _begun.append(ForkServer(modules))
@@ -109,10 +110,10 @@ def begun(modules: Sequence[str]) -> Iterator[None]:
 
 @contextlib.contextmanager
 def fork_server(modules: Sequence[str]) -> Iterator[list[str]]:
-    """The command that, put before Ray's for a worker, makes a fork of a server that has imported ``modules``; empty
-    where the system has none.
+    """Yields the prefix that makes Ray's command for a worker ask for a fork; empty on systems other than Linux.
 
-    The server is there with the context. One that was :func:`begun` before is taken, whatever it imports.
+    The server has imported ``modules``, and ends with the context. One that was :func:`begun` is taken, whatever it
+    imports.
     """
     if sys.platform != "linux":
         yield []

@@ -1,4 +1,4 @@
-"""Whether there is a Ray at an address that lets this process in, said within seconds."""
+"""Finds out within seconds whether a Ray at an address answers and lets this process in."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ CONNECT_SECONDS = 10.0
 """How long a cluster may take to answer at all."""
 
 SLOW = "timed out during startup"
-"""What Ray says of a node that it has started itself and that needs more than half a minute."""
+"""Part of Ray's message about a node that needs more than half a minute to start."""
 
 TOKEN_REMEDY = "put the cluster's token into ~/.ray/auth_token or RAY_AUTH_TOKEN and set RAY_AUTH_MODE=token"
 
 
 def check_answers(address: str, asked: subprocess.Popen[str] | None) -> None:
-    """Find out in seconds what Ray itself would retry for minutes: nobody there, no Ray there, no or a wrong token.
+    """Report in seconds what Ray would retry for minutes: no answer, no Ray at the address, no token or a wrong one.
 
-    ``asked``: who has been asked to greet it already; see :func:`greeted`.
+    ``asked``: a process that greets the address already (see :func:`greeted`), or None. Raises ``ResourceError``.
     """
     if address in ("auto", "local"):
         return
@@ -50,13 +50,14 @@ def check_answers(address: str, asked: subprocess.Popen[str] | None) -> None:
 
 
 _begun: dict[str, subprocess.Popen[str]] = {}
-"""Processes that greet an address already, until they are taken."""
+"""Processes that greet an address already, until :func:`greeted` takes them."""
 
 
 @contextlib.contextmanager
 def begun(address: str) -> Iterator[None]:
-    """The Ray at an address is greeted at once, while configuration and data are read. The first :func:`greeted` of the
-    address meanwhile takes the process; where nobody does, it is ended.
+    """Greet the Ray at an address at once, while configuration and data are read.
+
+    The first :func:`greeted` of the address in this context takes the process; one that is not taken is killed.
     """
     _begun[address] = _greeting(address)
     try:
@@ -70,7 +71,7 @@ def begun(address: str) -> Iterator[None]:
 def greeted(address: str) -> Iterator[subprocess.Popen[str]]:
     """A process that greets the Ray at an address, and is ended afterwards.
 
-    A process of its own, as the call takes no limit, writes to stderr, and can end the process it is made in.
+    It is a process of its own because Ray's call has no time limit, writes to stderr, and can end its process.
     """
     process = _begun.pop(address, None) or _greeting(address)
     try:
@@ -91,7 +92,7 @@ def _end(process: subprocess.Popen[str]) -> None:
 
 
 def check_greets(address: str, asked: subprocess.Popen[str]) -> None:
-    """Whether Ray answers there and takes our token."""
+    """Raise ``ResourceError`` unless Ray answers at ``address`` and takes our token."""
     try:
         _, said = asked.communicate(timeout=CONNECT_SECONDS)
     except subprocess.TimeoutExpired:
@@ -113,7 +114,7 @@ def check_greets(address: str, asked: subprocess.Popen[str]) -> None:
 
 
 def short(reason: str) -> str:
-    """What Ray says, on one line and without what it repeats."""
+    """Ray's message on one line, without its repetitions."""
     text = " ".join(reason.split())
     if "Version mismatch" not in text:
         text = text.split(". ")[0]
@@ -121,7 +122,7 @@ def short(reason: str) -> str:
 
 
 def remedy(reason: str) -> str:
-    """What helps where Ray says this."""
+    """What a user can do about Ray's message ``reason``."""
     if "Version mismatch" in reason:
         return "install the same Python and Ray here as on the cluster (constraints.txt)"
     if "token" in reason:

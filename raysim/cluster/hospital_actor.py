@@ -24,7 +24,7 @@ from raysim.strategies.shared.importing import search_only
 
 @dataclass(frozen=True)
 class ActorReady:
-    """What an actor tells once it is up: what it computes on, what torch sees, its node's address and software."""
+    """An actor's first answer: its device, what torch sees, and its node's address and software."""
 
     resolved: str
     seen: str
@@ -35,8 +35,8 @@ class ActorReady:
 class HospitalActor:
     """A Ray actor around a :class:`HospitalGroup`, with the device that its GPU share lets it see.
 
-    With each call comes what has been shipped to it; see :mod:`raysim.cluster.shipping`. Plain rounds may come past
-    Ray; see :mod:`raysim.cluster.lines`.
+    Each call brings the rows that are shipped to it, if any (:mod:`raysim.cluster.shipping`). Plain rounds may bypass
+    Ray (:mod:`raysim.cluster.lines`).
     """
 
     def __init__(
@@ -71,7 +71,7 @@ class HospitalActor:
     def round_apart(
         self, plan: RoundPlan, kept: HospitalStates | None, shipment: Shipment | None
     ) -> tuple[PartialResult, HospitalStates, NDArray[np.int64] | None]:
-        """A round whose sums are a result of their own, which stays on the node until somebody asks for it."""
+        """A round that returns its sums as a result of their own, which stays on the node until it is asked for."""
         partial, remembered = self.round(plan, kept, shipment)
         return replace(partial, units=None), remembered, partial.units
 
@@ -80,7 +80,7 @@ class HospitalActor:
         return node_sums.added(sums)
 
     def number(self) -> Number | None:
-        """Where plain rounds may be called past Ray."""
+        """Where plain rounds may be sent without Ray."""
         return self._switchboard.number()
 
     def reads(self, folder: str, expected: tuple[Any, ...]) -> tuple[bool, str]:
@@ -90,7 +90,7 @@ class HospitalActor:
         return self._receiver.reads(folder, expected), ray.util.get_node_ip_address()
 
     def ready(self, asking: str) -> ActorReady:
-        """Answers once the process is up; with its software where it is on another node than the one ``asking``."""
+        """Answers once the process is up; names its software if it is not on the node ``asking``."""
         import ray
 
         node = ray.util.get_node_ip_address()

@@ -1,4 +1,4 @@
-"""A standing Ray that is joined while this process is at something else."""
+"""Joins a standing Ray on a background thread."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 
 class Joining:
-    """Enters ``connection`` at once, and holds it, on a thread of its own."""
+    """Enters the context ``connection`` at once, on a background thread, and stays in it until :meth:`end`."""
 
     def __init__(self, connection: contextlib.AbstractContextManager[Any]) -> None:
         self._connection = connection
@@ -28,7 +28,7 @@ class Joining:
         self._up.result()
 
     def end(self) -> None:
-        """Let the connection go, if there is one."""
+        """Leave the connection, if there is one."""
         self._leave.set()
         self._thread.join()
 

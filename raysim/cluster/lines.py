@@ -1,10 +1,10 @@
-"""Rounds between the coordinator and hospital actors of its host past Ray: a message down and one up through a socket.
+"""Rounds that bypass Ray: the coordinator and the hospital actors of its host exchange them through sockets.
 
-Ray's own way for a round puts the plan into its object store and answers through it, which takes several milliseconds;
-a socket takes a fraction of one. Ray still places the actors, starts them again and carries all that is no plain round:
-to an actor on another host, with rows that are shipped, of models that stay where they were made. And it is the way
-back: where a line gives no answer, because its process has died or what ran there has raised an error, the same call is
-made through Ray, and what becomes of it there counts. Calls are pure, so they may be repeated.
+Ray puts the plan of a round into its object store and answers through it, which takes several milliseconds; a socket
+takes a fraction of one. Ray still places the actors, starts them again, and carries every other call: to actors on
+other hosts, with rows that are shipped, with models that stay where they were made. It is the fallback, too: where a
+line gives no answer, because its process has died or its call has raised an error, the same call is made through Ray,
+and only Ray's answer counts. Calls are pure, so they may be repeated.
 
 A line is a Unix socket without a file, which ends with its process. Both ends must have the actor's key, which travels
 through Ray alone.
@@ -25,13 +25,13 @@ from threading import Thread
 from raysim.engine.messages import PartialResult, RoundPlan
 
 MOST_BYTES = 2**22
-"""Of a plan that goes through sockets: of a larger one Ray keeps one copy for all actors of a host."""
+"""The largest plan that goes through sockets. Of a larger one Ray keeps one copy for all actors of a host."""
 
 DIAL_SECONDS = 5.0
 """How long an actor may take to answer a first call; one that takes longer is called through Ray."""
 
 BROKEN = (OSError, EOFError, AuthenticationError)
-"""What a line raises when the process at its other end is not there, or not any more."""
+"""What a line raises when the process at its other end is not there, or has gone."""
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ class Number:
     address: str
     """The name of its socket, which means nothing on another host."""
     key: bytes
-    """What a caller has to know."""
+    """The secret that a caller must have."""
 
 
 class Switchboard:
@@ -55,7 +55,7 @@ class Switchboard:
         """Where this process can be called; None on a system that has no such sockets."""
         if self._number is None and sys.platform == "linux":
             number = Number(f"\0raysim-{secrets.token_hex(16)}", secrets.token_bytes(32))
-            # Whether a caller has the key is found out on his thread, so that he keeps nobody else waiting.
+            # A caller is authenticated on a thread of its own, so that a slow one delays nobody.
             listener = Listener(number.address, "AF_UNIX", backlog=16)
             Thread(target=self._listen, args=(listener, number.key), daemon=True).start()
             self._number = number
@@ -78,18 +78,18 @@ class Switchboard:
 
 
 class Lines:
-    """The coordinator's end: a line to each actor that has answered. It is this process's own."""
+    """The coordinator's end: a line to each actor that has answered. Never sent to another process."""
 
     def __init__(self) -> None:
         self._lines: dict[int, Connection] = {}
 
     @property
     def up(self) -> frozenset[int]:
-        """The actors that there is a line to."""
+        """The actors that have a line."""
         return frozenset(self._lines)
 
     def dial(self, actor: int, number: Number | None) -> bool:
-        """Call an actor, and keep the line if it answers; whether it is on this host."""
+        """Call an actor, and keep the line if it answers. Returns whether the actor is on this host."""
         if number is None:
             return False
         try:
@@ -110,7 +110,7 @@ class Lines:
     def call(self, actors: Iterable[int], plan: bytes, seconds: float) -> tuple[dict[int, PartialResult], list[int]]:
         """Let ``actors`` that have lines play a plan, all at once.
 
-        Returns what they answer, and who has not when the time is over; a line without an answer is given up.
+        Returns the answers by actor, and the actors that were late. A line that gave no answer is closed.
         """
         answers: dict[int, PartialResult] = {}
         late: list[int] = []
@@ -133,7 +133,7 @@ class Lines:
                     pass
                 self._hang_up(actor)
         except BaseException:
-            # What is answered later would be taken for the answer to the next call.
+            # A late answer would be taken for the answer to the next call.
             for actor in self.up:
                 self._hang_up(actor)
             raise
@@ -144,7 +144,7 @@ class Lines:
 
 
 def packed(plan: RoundPlan) -> bytes | None:
-    """A plan as it goes through sockets; None for one that is too large, or that only Ray can pickle."""
+    """A plan as bytes for sockets; None for one that is too large, or that only Ray can pickle."""
     if plan.bank.nbytes > MOST_BYTES:
         return None
     try:

@@ -1,12 +1,12 @@
 """Where actors' sums are added up on their way to the coordinator.
 
-An actor's sums are as large as the models that they are of, and every actor that trains somebody has some. On many
-nodes the actors of a node therefore leave theirs in the node's memory, one of them adds all up, and one sum a node
-travels. Sums of many nodes are added again by groups of :data:`MOST_SUMS`, each at one of its nodes, until no more than
-that many are left for the coordinator.
+An actor's sums are as large as the models, and every actor that trains a hospital has some. Where there are several
+nodes, the actors of a node therefore leave their sums in the node's memory, one of them adds them up, and one sum per
+node travels. Where there are many nodes, groups of up to :data:`MOST_SUMS` of these are added again, each group at one
+of its nodes, until no more than that many are left for the coordinator.
 
-They are sums of integers (:mod:`raysim.core.exact`; masks wrap around in the same integers), so that who adds what to
-what first changes no bit.
+They are sums of integers (:mod:`raysim.core.exact`; masks wrap around in the same integers), so the order of additions
+changes no bit.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ from raysim.engine.updates.sums import sum_count
 from raysim.strategies.base import POOLED, Ids
 
 Group = tuple[int, ...]
-"""Actors whose sums are added; the first of them adds, and has the sum."""
+"""Actors whose sums are added by the first of them, which then holds the result."""
 
 MOST_SUMS = 8
-"""Sums that the coordinator, or one node for others, adds up."""
+"""The most sums that the coordinator, or one node for others, adds up."""
 
 LEAST_BYTES = 2**17
-"""Of an actor's sums. Smaller ones travel within its answer, as Ray sends all up to 100 KiB, without a call of their
-own."""
+"""The size of an actor's sums from which on they are added up on their way. Smaller ones travel within its answer, as
+Ray sends results of up to 100 KiB without a call of their own."""
 
 
 def sums_bytes(plan: RoundPlan) -> int:
-    """The bytes of the sums of an actor that trains somebody."""
+    """The bytes of the sums of an actor that trains a hospital."""
     if plan.problem is None:
         return 0
     bits = plan.release is not None and plan.release.bit
@@ -42,9 +42,9 @@ def sums_bytes(plan: RoundPlan) -> int:
 
 
 def additions(actors: Sequence[int], nodes: Sequence[int]) -> list[list[Group]]:
-    """Who adds whose sums: groups that need each other's results not, then those that need the results of the first.
+    """Who adds whose sums, in levels: groups of one level are independent, and need the results of the level before.
 
-    ``actors`` have sums to add, ``nodes`` is the node of every actor there is.
+    ``actors`` have sums to add; ``nodes`` holds the node of every actor.
     """
     by_node: dict[int, list[int]] = {}
     for actor in actors:
@@ -60,7 +60,7 @@ def additions(actors: Sequence[int], nodes: Sequence[int]) -> list[list[Group]]:
 
 
 def with_sums(plan: RoundPlan, served: Sequence[Ids]) -> frozenset[int]:
-    """The actors that have sums worth adding up on their way, by whom each of them has ``served``."""
+    """The actors whose sums are worth adding up on their way; ``served`` holds the hospitals of each actor."""
     if sums_bytes(plan) < LEAST_BYTES:
         return frozenset()
     return frozenset(
@@ -69,7 +69,7 @@ def with_sums(plan: RoundPlan, served: Sequence[Ids]) -> frozenset[int]:
 
 
 def added(sums: Sequence[NDArray[np.int64]]) -> NDArray[np.int64]:
-    """``sums`` of one shape, added up; they stay as they are."""
+    """The sum of arrays of one shape, which are not changed."""
     total = sums[0].copy()
     for others in sums[1:]:
         total += others

@@ -1,4 +1,4 @@
-"""Which actor serves which hospital, what each actor holds, and on which machine it can hold that.
+"""Which actor serves which hospital, which resources each actor holds, and on which machine.
 
 Amounts are counted as Ray counts them, in ten-thousandths, so that what fits here fits there.
 """
@@ -22,24 +22,25 @@ UNIT = 10_000
 
 @dataclass(frozen=True)
 class Placement:
-    """``served``: the hospital ids of each actor, ascending; ``cpus`` and ``gpus`` that each actor holds.
-
-    ``overrides``: other ``(cpus, gpus)`` of single actors, by actor. ``nodes``: the machine of each actor as an index
-    into those that were to be had; empty where it does not matter.
-    """
+    """Which hospitals, resources and machine each actor has."""
 
     served: tuple[Ids, ...]
+    """The hospital ids of each actor, ascending."""
     cpus: float
+    """CPUs that each actor holds."""
     gpus: float
+    """GPUs that each actor holds."""
     overrides: Mapping[int, tuple[float, float]] = field(default_factory=dict)
+    """Other ``(cpus, gpus)`` of single actors, by actor."""
     nodes: tuple[int, ...] = ()
+    """The machine of each actor as an index into those that :func:`place` was given; empty where it does not matter."""
 
     def share(self, actor: int) -> tuple[float, float]:
         """CPUs and GPUs that one actor holds."""
         return self.overrides.get(actor, (self.cpus, self.gpus))
 
     def bundles(self) -> list[dict[str, float]]:
-        """What each machine has to hold for its actors, in the order of the machines that have any."""
+        """The resources that each machine with actors has to hold for them, in the order of the machines."""
         totals: dict[int, tuple[float, float]] = {}
         for actor, node in enumerate(self.nodes):
             cpus, gpus = totals.get(node, (0.0, 0.0))
@@ -62,13 +63,13 @@ def place(
     where the actors asked for cannot run at once.
     """
     _check_shares(resources)
-    rooms = [_Room(node) for node in nodes]
-    single = _place_single(rows, resources, nodes, rooms, names)
+    machines = [_FreeMachine(node) for node in nodes]
+    single = _place_single(rows, resources, nodes, machines, names)
     rest = np.setdiff1d(np.arange(len(rows)), [hospital for hospital, _, _ in single])
-    count = actor_count(len(rest), resources, rooms)
+    count = actor_count(len(rest), resources, machines)
     gpus = _units(resources.gpus_per_actor)
-    cpus = _units(resources.cpus_per_actor or 0.0) or _even_share(rooms, count, gpus)
-    homes = _spread(rooms, count, cpus, gpus)
+    cpus = _units(resources.cpus_per_actor or 0.0) or _even_share(machines, count, gpus)
+    homes = _spread(machines, count, cpus, gpus)
     if len(homes) < count:
         raise _too_much(resources, count, cpus, gpus, nodes, fits=len(homes))
     groups = [rest[ids] for ids in balance(rows[rest], count)] if count else []
@@ -85,13 +86,13 @@ def place(
     )
 
 
-def actor_count(hospitals: int, resources: ResourcesSection, rooms: Sequence[_Room]) -> int:
+def actor_count(hospitals: int, resources: ResourcesSection, machines: Sequence[_FreeMachine]) -> int:
     """How many actors serve the hospitals: by ``hospitals_per_actor``, or as many as can run at once."""
     if resources.hospitals_per_actor != "auto":
         return math.ceil(hospitals / int(resources.hospitals_per_actor))
     cpus, gpus = _units(resources.cpus_per_actor or 1.0), _units(resources.gpus_per_actor)
     # One actor that cannot run makes the check that follows name what is missing.
-    return min(hospitals, max(1, sum(room.slots(cpus, gpus) for room in rooms)))
+    return min(hospitals, max(1, sum(machine.slots(cpus, gpus) for machine in machines)))
 
 
 def balance(rows: Ids, actors: int) -> tuple[Ids, ...]:
@@ -117,7 +118,7 @@ def describe(sizes: Sequence[int], nodes: int = 1) -> str:
     return f"{len(sizes)} actors{where}, {low if low == high else f'{low} to {high}'} hospitals each"
 
 
-class _Room:
+class _FreeMachine:
     """What is left of a machine, in units: its CPUs, and each GPU by itself, for a fraction lies on one device."""
 
     def __init__(self, node: Node) -> None:
@@ -145,7 +146,11 @@ class _Room:
 
 
 def _place_single(
-    rows: Ids, resources: ResourcesSection, nodes: Sequence[Node], rooms: Sequence[_Room], names: Sequence[str] | None
+    rows: Ids,
+    resources: ResourcesSection,
+    nodes: Sequence[Node],
+    machines: Sequence[_FreeMachine],
+    names: Sequence[str] | None,
 ) -> list[tuple[int, tuple[int, int], int]]:
     """Hospitals with requests of their own: ``(hospital, share, machine)``, the largest requests first."""
     if not resources.per_hospital:
@@ -160,46 +165,46 @@ def _place_single(
         asked.append((_units(gpus), _units(cpus), int(rows[numbers[name]]), -numbers[name], name))
     placed = []
     for gpus, cpus, _, hospital, name in sorted(asked, reverse=True):
-        fitting = [i for i, room in enumerate(rooms) if room.slots(cpus, gpus)]
+        fitting = [i for i, machine in enumerate(machines) if machine.slots(cpus, gpus)]
         if not fitting:
             raise ResourceError(
                 f"resources.per_hospital.{name}: {amount(cpus / UNIT, gpus / UNIT)} are free on no node "
                 f"(nodes: {inventory(nodes)}); lower it"
             )
         # Where the fewest GPUs are free: CPU work leaves them alone, and GPU work leaves whole machines whole.
-        node = min(fitting, key=lambda i: (sum(rooms[i].devices), -rooms[i].cpus, i))
-        rooms[node].take(cpus, gpus)
+        node = min(fitting, key=lambda i: (sum(machines[i].devices), -machines[i].cpus, i))
+        machines[node].take(cpus, gpus)
         placed.append((-hospital, (cpus, gpus), node))
     return placed
 
 
-def _spread(rooms: Sequence[_Room], count: int, cpus: int, gpus: int) -> list[int]:
+def _spread(machines: Sequence[_FreeMachine], count: int, cpus: int, gpus: int) -> list[int]:
     """A machine for each of ``count`` equal actors, in proportion to what fits; fewer where no more fit."""
     heap = []
-    for i, room in enumerate(rooms):
-        if slots := min(count, room.slots(cpus, gpus)):
+    for i, machine in enumerate(machines):
+        if slots := min(count, machine.slots(cpus, gpus)):
             heap.append((0.0, -slots, i, 0, slots))
     heapq.heapify(heap)
     homes: list[int] = []
     while heap and len(homes) < count:
         _, order, i, used, slots = heapq.heappop(heap)
-        rooms[i].take(cpus, gpus)
+        machines[i].take(cpus, gpus)
         homes.append(i)
         if used + 1 < slots:
             heapq.heappush(heap, ((used + 1) / slots, order, i, used + 1, slots))
     return homes
 
 
-def _even_share(rooms: Sequence[_Room], count: int, gpus: int) -> int:
+def _even_share(machines: Sequence[_FreeMachine], count: int, gpus: int) -> int:
     """The most CPUs, up to one, that each of ``count`` actors can hold; an even part where GPUs let none run."""
     low, high = 0, UNIT
     while low < high:
         middle = (low + high + 1) // 2
-        if sum(room.slots(middle, gpus) for room in rooms) >= count:
+        if sum(machine.slots(middle, gpus) for machine in machines) >= count:
             low = middle
         else:
             high = middle - 1
-    return low or min(UNIT, max(1, sum(room.cpus for room in rooms) // max(1, count)))
+    return low or min(UNIT, max(1, sum(machine.cpus for machine in machines) // max(1, count)))
 
 
 def _check_shares(resources: ResourcesSection) -> None:
@@ -224,8 +229,8 @@ def _too_much(
                 f"{total[name]:g}; lower it or serve more hospitals per actor"
             )
     # Alone, which of the two can the machines not hold? Together they may be too much for each machine as well.
-    rooms = [_Room(node) for node in nodes]
-    few_gpus = sum(room.slots(0, gpus) for room in rooms) < count
+    machines = [_FreeMachine(node) for node in nodes]
+    few_gpus = sum(machine.slots(0, gpus) for machine in machines) < count
     name = "gpus_per_actor" if gpus and few_gpus else "cpus_per_actor"
     return ResourceError(
         f"resources.{name}: {fits} of {count} actors fit with {amount(cpus / UNIT, gpus / UNIT)} each, for an actor "

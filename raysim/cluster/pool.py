@@ -32,12 +32,12 @@ from raysim.strategies.shared.importing import search_path
 T = TypeVar("T")
 
 PIECE = 8192
-"""Ids in one argument of an actor. Ray keeps larger arguments in its object store, and where such a one is lost, the
-actor cannot be started again."""
+"""Ids in one argument of an actor. Ray keeps larger arguments in its object store, and if one is lost there, the actor
+cannot be started again."""
 
 
 DIALS = 5
-"""How often an actor is called past Ray that has not answered there, in one run of it or another."""
+"""How often an actor that does not answer on a socket is called there again; restarts do not reset the count."""
 
 
 class LocalPool:
@@ -77,7 +77,7 @@ class RayPool:
     """
 
     restart_seconds = 60.0
-    """How much longer an actor may take that is started anew."""
+    """Seconds more that an actor may take that was restarted."""
 
     def __init__(
         self,
@@ -131,7 +131,7 @@ class RayPool:
         return self._first
 
     def wait(self, seconds: float) -> str | None:
-        """Return once every actor is up, with a warning of one of them if there is any; sets ``places``.
+        """Return once every actor is up, with the first warning of an actor, or None; sets ``places``.
 
         Raises ``ResourceError`` where they are not up in time, where one cannot have its device, or where a node has
         other software than this process.
@@ -146,7 +146,9 @@ class RayPool:
         return self._shipped(plan.work.federation, lambda: self._round(plan, memory))
 
     def _shipped(self, folder: str, call: Callable[[], T]) -> T:
-        """``call`` again where an actor has moved to a node that cannot read the folder; calls may be repeated."""
+        """Call ``call``, and again if an actor has moved to a node that cannot read the folder; calls may be
+        repeated.
+        """
         try:
             return call()
         except Unreadable:
@@ -173,7 +175,9 @@ class RayPool:
         return [answers[i] for i in everybody], [calls[i][1] if i in calls else {} for i in everybody]
 
     def _added(self, held: dict[int, Any], work: Work, when: str) -> dict[int, NDArray[np.int64]]:
-        """The sums that actors have ``held`` back, added up on their way: those that arrive, by who has added them."""
+        """Have sums that actors have ``held`` back added up on their way; returns those that arrive, by the actor that
+        adds.
+        """
         for level in node_sums.additions(sorted(held), self._nodes):
             summed = {
                 group[0]: self.actors[group[0]].added.remote(*(held.pop(actor) for actor in group)) for group in level
@@ -183,7 +187,7 @@ class RayPool:
         return self._gather(held, work, when)
 
     def _lined(self, shipments: Sequence[Shipment | None]) -> list[int]:
-        """The actors that can be called past Ray: those of this host that map their rows."""
+        """The actors that can be called without Ray: those on this host that map their rows."""
         import ray
 
         mapping = [i for i, shipment in enumerate(shipments) if shipment is None]
@@ -195,7 +199,7 @@ class RayPool:
             actor = asked[ref]
             try:
                 self._dials[actor] += 1 if self._lines.dial(actor, ray.get(ref)) else DIALS
-            except ray.exceptions.RayError:  # its process has died: what is called now says what comes of that
+            except ray.exceptions.RayError:  # its process has died, which the call of the round reports
                 continue
         return [i for i in mapping if i in self._lines.up]
 
@@ -207,8 +211,8 @@ class RayPool:
         who: Sequence[int],
         apart: frozenset[int],
     ) -> dict[int, Any]:
-        """A round through Ray, for the actors ``who``: references to what each answers, to what is remembered, and to
-        the sums of those of whom they come ``apart``.
+        """Call a round through Ray at the actors ``who``. By actor, references to its partial result, to what its
+        hospitals remember, and, for actors in ``apart``, to its sums.
         """
         import ray
 
@@ -245,7 +249,7 @@ class RayPool:
     def _gather(
         self, refs: Mapping[int, Any], work: Work | None = None, when: str = "", *, anew: bool = False
     ) -> dict[int, Any]:
-        """What actors answer, by their number; see :meth:`_settle`.
+        """Fetch answers by actor; see :meth:`_settle`.
 
         Raises ``ResourceError`` naming the hospitals of an actor that keeps dying.
         """
@@ -265,9 +269,9 @@ class RayPool:
     def _settle(
         self, refs: Mapping[int, Any], work: Work | None, when: str, *, anew: bool = False, fetched: bool = True
     ) -> None:
-        """Return when actors have answered, by their number, or cannot, and where ``fetched`` what they say is here.
+        """Return when each actor of ``refs`` has answered or has died; ``fetched``: and its answer is in this process.
 
-        One that is late is started anew and repeats its call, once; ``anew`` where that has been done. Raises
+        An actor that is late is restarted once, and repeats its call; ``anew``: this has been done already. Raises
         ``ResourceError`` naming the hospitals of an actor that is late again.
         """
         if not anew:
@@ -287,7 +291,7 @@ class RayPool:
             ray.kill(self.actors[i], no_restart=False)
 
     def _late(self, refs: Mapping[int, Any], seconds: float, fetched: bool) -> list[int]:
-        """Which actors have not answered when the time is over, or where ``fetched`` have not been heard."""
+        """The actors that have not answered within ``seconds``; ``fetched``: whose answers are not in this process."""
         import ray
 
         if not refs:

@@ -29,7 +29,7 @@ IMPORTED_BY_WORKERS = (
 """What each worker of Ray's imports, its program among them."""
 
 REGISTER_SECONDS = 20.0
-"""How long a node that is started may take to be known."""
+"""Seconds that a node that was started may take to register."""
 
 CALLED = """
 import os, runpy, socket, sys
@@ -44,7 +44,7 @@ def bind(taken, address):
 socket.socket.bind = bind
 runpy.run_path(sys.argv[0], run_name="__main__")
 """
-"""Runs an agent whose socket is the one that was called, with the call that waits there."""
+"""The program of an agent that takes over the listening socket, with the call that waits at it."""
 
 
 def cores_and_gpus() -> tuple[float, int]:
@@ -60,8 +60,8 @@ def cores_and_gpus() -> tuple[float, int]:
 def job_without_folders() -> Any:
     """A job for ``ray.init`` whose workers look for modules where their Python does, and nowhere before.
 
-    Ray would have them look first into the folder of the driver's script and its working directory, where a file may
-    have the name of a module of Python, raysim or a library. Our actors look there last; see
+    Ray would search the folder of the driver's script and its working directory first, where a file may have the name
+    of a module of Python, raysim or a library. Our actors search these last; see
     :mod:`raysim.strategies.shared.importing`.
     """
     from ray.job_config import JobConfig
@@ -75,7 +75,7 @@ def job_without_folders() -> Any:
 
 
 def reread_authentication() -> None:
-    """Let Ray in this process take ``RAY_AUTH_MODE`` and the token as they are now, not as it first read them."""
+    """Make Ray in this process read ``RAY_AUTH_MODE`` and the token again, which it reads once and keeps."""
     from ray._raylet import AuthenticationTokenLoader, Config  # type: ignore[attr-defined]
 
     Config.initialize("")
@@ -83,7 +83,7 @@ def reread_authentication() -> None:
 
 
 def ended_parts() -> list[str]:
-    """Which of the processes without which there is no Ray have ended, of a Ray that this process has started."""
+    """The essential processes, raylet and GCS, that have ended, of a Ray that this process has started."""
     from ray._private import worker
 
     node = worker._global_node
@@ -100,9 +100,9 @@ def dashboard_address() -> str | None:
 
 @contextlib.contextmanager
 def on_loopback() -> Iterator[None]:
-    """A Ray that is started meanwhile listens on the loopback interface alone, also where ray was imported before.
+    """Make a Ray that is started in this context listen on the loopback interface alone.
 
-    Its processes are told by the variable ``RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER=0``.
+    For this process, where ray may be imported already; Ray's processes read ``RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER=0``.
     """
     from ray._private import ray_constants
 
@@ -116,15 +116,16 @@ def on_loopback() -> Iterator[None]:
 
 @contextlib.contextmanager
 def without_agents(logs: bool) -> Iterator[None]:
-    """A Ray that is started meanwhile is its head, its node and its workers; ``logs``: and what prints their output.
+    """Start Ray in this context with head, node and workers alone; ``logs``: and the process that prints their output.
 
     Ray would start five processes more, which a run on one machine does not need and which take two thirds of the time
     until Ray is up: the monitor of an autoscaler, a dashboard without its page, a reader of logs, and the node's agents
-    for metrics and for environments, which a busy machine does not always get up within the 15 seconds that Ray allows
-    them. As a node must have its agents, idle processes stand in for them. The ports of the first are -1: nobody is
-    there. The second becomes the agent when a worker with an environment of its own is asked for, as Ray Tune does.
+    for metrics and for environments, which on a busy machine do not always start within the 15 seconds that Ray allows.
+    As a node must have its agents, idle processes stand in for them. The ports of the agent for metrics are -1: none
+    listens. The stand-in for environments becomes the agent when a worker with an environment of its own is asked for,
+    as Ray Tune does.
 
-    Ray is started whole where it does not know ports in files, before 2.54.
+    A Ray before 2.54, which does not read ports from files, is started whole.
     """
     from ray import _raylet
     from ray._private import parameter, services, utils
@@ -141,7 +142,7 @@ def without_agents(logs: bool) -> Iterator[None]:
     parameter.RayParams = partial(parameter.RayParams, no_monitor=True, include_log_monitor=logs)
     services.start_api_server = lambda *_, **__: ("", None)
     services.start_ray_process = start
-    # It imports a web server to learn whether an agent could.
+    # Ray would import a web server only to learn whether an agent could.
     utils.get_dashboard_dependency_error = lambda: None
     try:
         yield
@@ -152,7 +153,7 @@ def without_agents(logs: bool) -> Iterator[None]:
 
 @contextlib.contextmanager
 def workers_started_by(start: Sequence[str]) -> Iterator[None]:
-    """A Ray that is started meanwhile runs ``start`` with the command of a worker in place of the command."""
+    """Make a Ray that is started in this context put ``start`` before the command of each worker."""
     from ray._private import services
 
     before, option = services.start_ray_process, "--python_worker_command="
@@ -173,9 +174,9 @@ def workers_started_by(start: Sequence[str]) -> Iterator[None]:
 
 @contextlib.contextmanager
 def found_when_registered() -> Iterator[None]:
-    """A Ray that is started meanwhile looks for its node when that has registered.
+    """Make a Ray that is started in this context look for its node once that has registered.
 
-    Ray itself looks when it has started the node, which is too early, and then again after a second.
+    Ray itself looks as soon as the node's process is started, which is too early, and then again after a second.
     """
     from ray._private import services
 
@@ -193,7 +194,7 @@ def found_when_registered() -> Iterator[None]:
 
 
 def _await_registered(address: str, node: str) -> None:
-    """Return when a node is known at an address, or does not get known in time: who looks for it then says why."""
+    """Return when a node has registered at an address, or the time is over: then Ray's own look-up says why."""
     from ray._private import services
     from ray._private.state import GlobalState
 
@@ -204,7 +205,7 @@ def _await_registered(address: str, node: str) -> None:
 
 
 def _with_idle_agents(command: Sequence[str]) -> list[str]:
-    """The command of a raylet whose agents are idle processes. Their ports are told where the raylet looks."""
+    """The command of a raylet whose agents are idle processes; their ports are written where the raylet looks."""
     from ray import _raylet
 
     words = dict(word.split("=", 1) for word in command if "=" in word)
@@ -223,7 +224,7 @@ def _with_idle_agents(command: Sequence[str]) -> list[str]:
 
 
 def wait_for_call(file: str, command: Sequence[str]) -> None:
-    """Take a port and write it to ``file``; at the first call there become the agent that ``command`` starts.
+    """Listen at a port and write it to ``file``; at the first call become the agent that ``command`` starts.
 
     Returns where the raylet, which holds the other end of this process's input, has ended.
     """
@@ -243,10 +244,10 @@ def wait_for_call(file: str, command: Sequence[str]) -> None:
 
 @contextlib.contextmanager
 def plain_trials() -> Iterator[None]:
-    """Ray Tune meanwhile asks for no environment of its trials' own, where nothing is to be passed on to them.
+    """Keep Ray Tune from asking for an environment of its own for trials to which nothing is passed on.
 
-    It would set a variable for Lightning, and Ray start an agent for that. Nor does it import MLflow and others to
-    count for usage statistics who of them is called back.
+    It would set a variable for Lightning, for which Ray would start an agent. Nor does it import MLflow and others, as
+    it would to count callbacks for usage statistics.
     """
     from ray.air._internal import usage
     from ray.tune.execution import class_cache
@@ -261,7 +262,7 @@ def plain_trials() -> Iterator[None]:
 
 @contextlib.contextmanager
 def unprinted() -> Iterator[None]:
-    """Ray prints no messages of its processes for a while, among them the logs of one that has died."""
+    """Keep Ray from printing messages of its processes, among them the logs of one that has died."""
     from ray._private import worker
 
     before = worker.print_to_stdstream
@@ -273,7 +274,7 @@ def unprinted() -> Iterator[None]:
 
 
 def greet(address: str) -> None:
-    """Return where Ray answers at ``address`` and takes our token; else raise, write to stderr, or end the process."""
+    """Return if Ray answers at ``address`` and takes our token; else raise, write to stderr, or end the process."""
     from ray._private.authentication.authentication_token_setup import ensure_token_if_auth_enabled
     from ray._raylet import GcsClient  # type: ignore[attr-defined]
 

@@ -31,7 +31,7 @@ SECONDS = 30.0
 def part_of(federation: Federation, served: Ids, *, training_of_all: bool = False) -> Federation:
     """A federation in which only hospitals ``served`` have rows; ids and names stay those of the whole.
 
-    With ``training_of_all`` the training rows of all other hospitals are there too.
+    With ``training_of_all`` it has the training rows of all other hospitals too.
     """
     bounds, mine = federation.bounds, set(served.tolist())
     chosen, new = [], np.zeros_like(bounds)
@@ -46,7 +46,7 @@ def part_of(federation: Federation, served: Ids, *, training_of_all: bool = Fals
     part = dataclasses.replace(
         federation, X=federation.X[rows], y=federation.y[rows], observed=federation.observed[rows], bounds=new
     )
-    # What else is read from the folder, which the receiver may not see.
+    # These are otherwise read from the folder, which the receiver may not see.
     if (federation.folder / "people.npy").exists():
         vars(part)["people"] = federation.people[rows]
     vars(part)["patients"] = {name: values[rows] for name, values in federation.patients.items()}
@@ -59,7 +59,7 @@ def identity(federation: Federation) -> tuple[Any, ...]:
 
 
 class Unreadable(ResourceError):
-    """An actor cannot read a folder that it, or the one in whose place it was started, could read before."""
+    """An actor cannot read a folder that it could read before, or that its predecessor could before a restart."""
 
 
 class Receiver:
@@ -69,7 +69,7 @@ class Receiver:
         self._shipped: dict[tuple[str, bool], Any] = {}
 
     def accept(self, folder: str, shipment: Shipment | None) -> None:
-        """Note what came with a call; it is fetched when it is first needed, also after a restart."""
+        """Note the shipment of a call; its rows are fetched when they are first needed, also after a restart."""
         if shipment is None:
             return
         for pooled, ref in zip((False, True), shipment, strict=True):
@@ -92,7 +92,7 @@ class Receiver:
         return federation
 
     def reads(self, folder: str, expected: tuple[Any, ...]) -> bool:
-        """Whether this process can map the folder, and finds in it what the sender has."""
+        """Whether this process can map the folder, and its :func:`identity` is ``expected``."""
         try:
             return identity(Federation.open(folder)) == expected
         except (OSError, ValueError, KeyError):
@@ -104,11 +104,11 @@ Shipment = tuple[Any, Any]
 
 
 STILL = (False, "a node that stands still")
-"""In place of an actor's answer whether it reads a folder, and where it is."""
+"""Stands for the answer of an actor that gives none: whether it reads a folder, and the name of its node."""
 
 
 def _answer(ref: Any) -> tuple[bool, str]:
-    """What an actor answers; of one that was lost, and may be there again when it is called, nothing is known."""
+    """An actor's answer. Of one that was lost, and may be restarted when it is called, nothing is known."""
     import ray
 
     try:
@@ -119,7 +119,7 @@ def _answer(ref: Any) -> tuple[bool, str]:
 
 
 class Sender:
-    """The pool's side: finds out once for each federation who needs a shipment, and keeps what it sent."""
+    """The pool's side: finds out once for each federation which actors need a shipment, and keeps what it sent."""
 
     def __init__(self, served: Sequence[Ids], delivery: Delivery) -> None:
         self._served = served
@@ -128,7 +128,7 @@ class Sender:
         self._pooled: dict[str, Any] = {}
 
     def shipments(self, folder: str, actors: Sequence[Any], *, pooled: bool) -> list[Shipment | None]:
-        """What each actor has to be told with a call on the federation in ``folder``; None where it maps it.
+        """The shipment that each actor gets with a call on the federation in ``folder``; None where it maps the folder.
 
         Raises ``ResourceError`` where the folder must be shared and is not.
         """

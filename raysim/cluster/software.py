@@ -19,7 +19,7 @@ def source_files(package: Path) -> list[Path]:
 
 
 def software() -> dict[str, str]:
-    """What decides the numbers that this process computes: versions, and a digest of raysim's own code."""
+    """Versions of the packages that decide computed numbers, and a digest of raysim's own code."""
     versions = {}
     for name in ("numpy", "scipy", "scikit-learn", "torch"):
         try:
@@ -39,7 +39,7 @@ def check_same(others: Sequence[tuple[str, dict[str, str]]]) -> None:
     import ray
 
     here = ray.util.get_node_ip_address()
-    # This node's are the same files, which someone may be editing.
+    # Actors on this node use the same files, which someone may be editing.
     elsewhere = [(node, theirs) for node, theirs in others if node != here]
     if not elsewhere:
         return

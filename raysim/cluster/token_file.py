@@ -1,4 +1,4 @@
-"""The token that lets a process into a Ray: made before Ray makes it, whose file everyone on the machine could read."""
+"""The token that lets a process into a Ray: made here, as Ray's own file could be read by everyone on the machine."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ import tempfile
 from pathlib import Path
 
 NAMES = ("RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH")
-"""Variables that give a token or its file: then it is its owner's to keep."""
+"""Variables that name a token or its file, which is then left as it is."""
 
 
 def private_token() -> None:
     """See that ``~/.ray/auth_token`` is there and that only its owner can read it.
 
-    The folder gets mode 0700, the file 0600, also where they are ours and others could enter or read them. What cannot
-    be written is left to Ray, which says so.
+    The folder gets mode 0700 and the file 0600, also where both exist, belong to this user and are open to others. What
+    cannot be written is left to Ray, which reports it.
     """
     if any(name in os.environ for name in NAMES) or os.environ.get("RAY_AUTH_MODE", "token").lower() != "token":
         return
@@ -32,7 +32,7 @@ def private_token() -> None:
 
 
 def _make(path: Path) -> None:
-    """Whole or not at all: another process may look for it at the same time, or make it."""
+    """Write the token atomically: another process may read or make it at the same time."""
     handle, temporary = tempfile.mkstemp(dir=path.parent)  # of mode 0600
     try:
         with os.fdopen(handle, "w") as file:

@@ -10,7 +10,7 @@ QUIET = {
 """Environment variables of a Ray that is started here, where they are not set."""
 
 NO_PORT = "65536"
-"""Where Ray's processes cannot listen: two of them show metrics at a port that can be named and not switched off."""
+"""A port that nobody can listen at: two of Ray's processes serve metrics at a port that cannot be switched off."""
 
 LOCAL = {
     "RAY_AUTH_MODE": "token",
@@ -20,6 +20,6 @@ LOCAL = {
     "AUTOSCALER_METRIC_PORT": NO_PORT,
     "DASHBOARD_METRIC_PORT": NO_PORT,
 }
-"""The same where it is not somebody's cluster that is joined: nobody gets in without the token, in any version, no
-other machine reaches it, as is Ray's way on Windows and macOS, and no port shows metrics to who has no token. Nobody
-waits until Ray has started a worker for every core, of which a run may need two."""
+"""The same for a Ray that is started here and not joined: no process gets in without the token, in any version; no
+other machine reaches it, as on Windows and macOS; no port serves metrics to those without the token; and Ray does not
+start a worker for every core first, of which a run may need two."""

@@ -1,7 +1,7 @@
-"""What Ray runs in place of a worker: asks the fork server for one, and becomes the worker itself where it gives none.
+"""What Ray runs in place of a worker: asks the fork server for a fork, and else becomes the worker itself.
 
 ``worker_start.py ADDRESS COMMAND``. Ray knows a worker by its id, and takes whichever process registers with it. This
-one must be quick: it runs once for each worker, without site-packages, and imports little.
+program must be quick: it runs once for each worker, without site-packages, and imports little.
 """
 
 import array
@@ -11,7 +11,7 @@ import socket
 import sys
 
 CONTEXT, LANGUAGE = "--serialized-runtime-env-context=", "--language="
-"""Arguments for Ray's program that sets up a worker's environment; the second one stands there always."""
+"""Arguments for Ray's program that sets up a worker's environment; the second one is always given."""
 
 
 def main() -> None:
@@ -30,7 +30,7 @@ def without_set_up(command: list[str]) -> list[str]:
 def forked(address: str, command: list[str], context: str) -> bool:
     """Whether the fork server runs the worker, with this process's environment, folder and open streams.
 
-    ``context`` is what Ray says of the environment that is to be set up, if it says something.
+    ``context``: the runtime environment that Ray asks for, as JSON; empty: none.
     """
     request = marshal.dumps((command, context, dict(os.environ), os.getcwd()))
     streams = (socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", (0, 1, 2)))
