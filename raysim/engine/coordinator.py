@@ -1,7 +1,7 @@
-"""The coordinator of the simulation: plays a strategy's rounds over a pool of hospitals, and tells what came of them.
+"""The coordinator of the simulation: plays a strategy's rounds over a pool of hospitals, and yields their results.
 
-A round is one message down and one up. The plan of round ``t`` first lets everybody evaluate the models that round
-``t - 1`` made, then train from them; so evaluation costs no message of its own.
+A round is one message down and one up. The plan of round ``t`` first lets all hospitals evaluate the models that round
+``t - 1`` made, and then lets the cohort train from them, so that evaluation costs no message of its own.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from raysim.core.packing import pack_memory, pack_state
 from raysim.data.federation import pooled_rows
 from raysim.engine.cadence import Cadence, Every
 from raysim.engine.job import Event, History, Job, Outcome, Round, RunState
-from raysim.engine.measuring.evaluation import Measured, existing
+from raysim.engine.measuring.evaluation import MeasurementRequest, existing
 from raysim.engine.measuring.losses import constant_loss
 from raysim.engine.messages import PartialResult
 from raysim.engine.pool import Pool
@@ -29,8 +29,8 @@ from raysim.virtual_time.clock import NOBODY
 from raysim.virtual_time.scheduling import ScheduledCohort
 from raysim.virtual_time.unreliable import check_progress
 
-NOTHING = Measured()
-"""Hospitals only train."""
+NOTHING = MeasurementRequest()
+"""What hospitals measure where they only train."""
 
 
 class Coordinator:
@@ -42,13 +42,14 @@ class Coordinator:
     def run(self, job: Job, since: RunState | None = None, every: Every = 0) -> Iterator[Event]:
         """Yields each round as soon as its models have been evaluated, and at last the outcome.
 
-        Between them come checkpoints, see :class:`Cadence`; a run ``since`` one of them tells only what comes after it.
+        Checkpoints come between them (see :class:`Cadence`). A run that goes on from one (``since``) yields what
+        follows it.
         """
         yield from JobRun(self._pool, job, since).events(Cadence(every))
 
 
 class JobRun(JobServer):
-    """One job while it is played, from its beginning or ``since`` an earlier standing."""
+    """One job while it is played, from its beginning or from the state ``since``."""
 
     def __init__(self, pool: Pool, job: Job, since: RunState | None = None) -> None:
         super().__init__(pool, job, since)
@@ -58,7 +59,7 @@ class JobRun(JobServer):
         self._standing: RemoteState | None = None
 
     def standing(self) -> RunState | None:
-        """After the last round that was yielded; None before the first."""
+        """The state after the last round that was yielded; None before the first."""
         return None if self._standing is None else self._standing.fetched(self._hospitals)
 
     def play(self) -> Iterator[Round | Outcome]:
@@ -71,19 +72,19 @@ class JobRun(JobServer):
         """See :meth:`Coordinator.run`."""
         self._begin()
         if cadence.on:
-            # What cannot be kept is said now, not after hours.
+            # A state that cannot be kept is refused now, not after hours.
             pack_state(self._state, {}, self._job.strategy)
             pack_memory(self._view.memory, {})
         while not self._stops() and self._round < self._job.rounds:
             yield from self._play_round(self._round + 1)
-            # That of a private run's last round would not be gone on from.
+            # A private run is not resumed from its last round: see _check_standing.
             if cadence.due(self._round) and (self._job.privacy is None or self._round < self._job.rounds):
                 yield self._checkpoint()
                 cadence.made()
         yield from self._conclude()
 
     def _begin(self) -> None:
-        """From the start, or from where an earlier run stood."""
+        """Begin at the start, or at the state of an earlier run."""
         self._began = time.perf_counter()
         if self._since is None:
             self._register()
@@ -93,7 +94,7 @@ class JobRun(JobServer):
             self._go_on_from(self._since)
 
     def _set_up(self) -> None:
-        """What comes before the first round: selection and strategy may ask hospitals, and losses may be measured."""
+        """Before the first round: selection and strategy may ask hospitals, and losses may be measured."""
         if self._strategy.uses_selection():
             self._view = replace(self._view, memory=self._job.selection.setup(self._view))
         self._state = self._between.setup(self._strategy, self._view, self._measure)
@@ -102,7 +103,7 @@ class JobRun(JobServer):
             self._measure_the_start()
 
     def _go_on_from(self, since: RunState) -> None:
-        """Take over all that was remembered; without a history, what has been told of rounds begins anew."""
+        """Take over the state of an earlier run; without a history, the ledger and the list of rounds begin anew."""
         if since.history is None:
             self._register()
         else:
@@ -125,10 +126,10 @@ class JobRun(JobServer):
         self._evaluation.losses = history.losses
 
     def _measure_the_start(self) -> None:
-        """Losses of the models that all begins with."""
+        """Measure the losses of the initial models."""
         serve = self._serve()
         if self._job.evaluation.loss_points and self._evaluation.takes_losses:
-            partials = self._send(0, self._state, NOBODY, None, Measured(losses_of=serve))
+            partials = self._send(0, self._state, NOBODY, None, MeasurementRequest(losses_of=serve))
             labels = self._federation.y[pooled_rows(self._federation)]
             constant = constant_loss(labels, self._view.classes, self._job.work.class_weights)
             self._evaluation.begin(partials, constant)
@@ -136,15 +137,17 @@ class JobRun(JobServer):
             self._stopping = replace(self._stopping, before=self._check(serve)[0])
 
     def _check(self, serve: Mapping[str, Ids]) -> tuple[dict[str, float], Bytes]:
-        """The losses of models that ``serve`` on validation rows, and what was exchanged for them."""
-        asked = Measured(losses_of=serve, loss_part="validation")
+        """Mean losses on validation rows of the models that ``serve``, and the bytes that measuring them exchanged."""
+        asked = MeasurementRequest(losses_of=serve, loss_part="validation")
         losses = self._evaluation.mean_losses(self._send(self._round, self._state, NOBODY, None, asked))
         down, up = self._traffic.checked(self._validated, serve, self._private is not None, self._state)
         self._scheduler.questions_answered(self._validated, down, up)
         return losses, Bytes(int(down.sum()), int(up.sum()))
 
     def _stops(self) -> bool:
-        """Whether the loss on validation rows, which is taken after each round, falls no more."""
+        """Whether to stop: measure the loss on validation rows, once after each round, and see whether it still
+        falls.
+        """
         stopping = self._stopping
         if stopping is None or not self._round:
             return False
@@ -153,7 +156,7 @@ class JobRun(JobServer):
             model = stopping.watched(serve)
             losses, exchanged = self._check({model: serve[model]})
             self._stopping = stopping = stopping.after(self._round, model, losses[model])
-            if self._rounds:  # one that goes on from another's standing has no row of its last round
+            if self._rounds:  # a run that goes on without a history has no row of its last round
                 row = self._rounds[-1]
                 row.validation_loss = losses[model]
                 row.bytes_down, row.bytes_up = row.bytes_down + exchanged.down, row.bytes_up + exchanged.up
@@ -162,7 +165,9 @@ class JobRun(JobServer):
         return stopping.over
 
     def _play_round(self, t: int) -> Iterator[Round]:
-        """Hospitals evaluate the models of the round before, which is yielded, and the cohort trains from them."""
+        """Play round ``t``; yields round ``t - 1``, whose models hospitals evaluate before the cohort trains from
+        them.
+        """
         began = time.perf_counter()
         self._enter(t)
         cohort = self._reception.fitted(self._view, self._scheduler.schedule(self._view, self._state, t))
@@ -180,14 +185,14 @@ class JobRun(JobServer):
         self._rounds.append(self._row(t, cohort, began))
 
     def _enter(self, t: int) -> None:
-        """Note where the run stands; from now on everything belongs to round ``t``."""
+        """Note the state before round ``t``; from now on everything belongs to that round."""
         self._standing = self._stands()
         self._round = t
         self._view = replace(self._view, round=t)
         self._traffic.begin(t)
 
     def _account(self, cohort: ScheduledCohort, sent: ScheduledCohort, partials: Sequence[PartialResult]) -> None:
-        """Enter what the cohort exchanges, and what was sent to others in vain; ``sent`` as in :meth:`_learn`."""
+        """Enter what the cohort exchanges, and what others received without effect; ``sent`` as in :meth:`_learn`."""
         self._traffic.in_vain(cohort.in_vain, cohort.unused, cohort.state)
         if self._round == 1 and POOLED in cohort.ids:
             scalars = self._view.sizes * (self._federation.X.shape[1] + 1)
@@ -198,9 +203,9 @@ class JobRun(JobServer):
             self._traffic.trained(cohort.ids, cohort.problem, cohort.state, bits)
 
     def _learn(self, cohort: ScheduledCohort, sent: ScheduledCohort, partials: Sequence[PartialResult]) -> None:
-        """Let the strategy make the next models of what came back, and the selection remember it.
+        """Let the strategy make the next models from what came back, and let the selection observe it.
 
-        ``sent`` is the ``cohort`` with its problem as hospitals were sent it.
+        ``sent`` is the ``cohort`` with the problem that hospitals received, which may differ from the strategy's.
         """
         if cohort.problem is None or sent.problem is None:
             return
@@ -220,7 +225,7 @@ class JobRun(JobServer):
             self._view = replace(self._view, memory=self._job.selection.observe(self._view.memory, update))
 
     def _row(self, t: int, cohort: ScheduledCohort, began: float) -> Round:
-        """The round's row, with the virtual time where some passes."""
+        """The round's row, with the virtual time where hospitals are unreliable."""
         size = len(self._view.trainable) if POOLED in cohort.ids else len(cohort.ids)
         row = Round(t, time.perf_counter() - began, size, self._traffic.down, self._traffic.up)
         return self._dated(row, cohort)
@@ -231,20 +236,20 @@ class JobRun(JobServer):
         return replace(row, virtual_seconds=self._scheduler.clock.now, asked=cohort.asked, staleness=cohort.staleness)
 
     def _checkpoint(self) -> RunState:
-        """All that the run needs to go on after this round."""
+        """A checkpoint: all that the run needs to be resumed after this round."""
         seconds, traffic = time.perf_counter() - self._began, self._traffic
         losses = self._evaluation.losses
         history = History(self._rounds, traffic.ledger, seconds, traffic.setup_down, traffic.models_held, losses)
         return replace(self._stands().fetched(self._hospitals), history=history.copy())
 
     def _stands(self) -> RemoteState:
-        """Where the run stands now."""
+        """The state of the run now."""
         remembered, memory, clock = self._hospitals.remembered, self._view.memory, self._scheduler.clock
         stopping, received, carried = self._stopping, self._reception.memory, self._between.memory
         return RemoteState(self._round, self._state, remembered, memory, clock, stopping, received, self._best, carried)
 
     def _conclude(self) -> Iterator[Event]:
-        """After the last round: hospitals' own models, the last evaluation, and the outcome."""
+        """After the last round: train personal models, evaluate once more, and yield the outcome."""
         if self._job.system is not None:
             check_progress([row.cohort_size for row in self._rounds], self._scheduler.clock, self._job.system)
         last = self._round
@@ -255,11 +260,11 @@ class JobRun(JobServer):
         measured = self._evaluation.at_the_end(serve)
         partials = self._send(self._round + 1, self._state, NOBODY, None, measured)
         if not self._job.rounds:
-            # A strategy without rounds has done all its work, and sent all it sends, while it was set up.
+            # A strategy without rounds has done all its work, and exchanged all its bytes, in its set-up.
             setup = self._traffic.setup
             row = Round(0, time.perf_counter() - self._began, 0, setup.down, setup.up)
             self._rounds.append(self._dated(row, ScheduledCohort(NOBODY, None, self._state)))
-        # One that goes on from its last round has no row of it.
+        # A run that is resumed after its last round has no row of it.
         row = next((row for row in self._rounds if row.round == self._round), Round(self._round, 0.0, 0, 0, 0))
         figures = self._evaluation.enter(row, partials, ledger_round=last)
         if self._rounds and self._round == last:
@@ -268,7 +273,7 @@ class JobRun(JobServer):
         yield self._outcome(figures, row.metrics, serve, partials, last, stopped)
 
     def _return_to(self, best: RemoteState) -> Iterator[Round]:
-        """Evaluate the last models, which do not serve, and go back to those that do."""
+        """Evaluate the models of the last round, and return to those of the ``best`` check, which will serve."""
         if self._rounds:
             if self._evaluation.due(self._round):
                 measured = self._evaluation.after(self._round, existing(self._serve(), self._hospitals.remembered))
@@ -278,9 +283,9 @@ class JobRun(JobServer):
         self._view = replace(self._view, round=best.round)
 
     def _personalize(self, last: int) -> None:
-        """Let hospitals train what is their own and nobody else's, where the strategy has such a problem.
+        """Let hospitals train personal models, where the strategy has a problem for that.
 
-        It is entered as what follows the ``last`` round that was played, whichever models they train from.
+        The ledger has it after the ``last`` round that was played, whichever models they train from.
         """
         problem = self._strategy.personalize(self._view, self._state)
         if problem is not None:

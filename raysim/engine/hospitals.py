@@ -1,8 +1,8 @@
 """The hospitals that one process serves: they train, evaluate and answer questions on their own rows.
 
-A :class:`HospitalGroup` is pure: it holds nothing but mapped data and compiled models, both reloadable, so that a call
-repeated after a crash gives the same result and several runs can share the group. What hospitals remember between
-rounds comes in with the call and goes out with its result.
+A :class:`HospitalGroup` is pure: it holds nothing but mapped data and compiled models, which can be loaded again. A
+call that is repeated after a crash gives the same result, and several runs can share the group. What hospitals remember
+between rounds comes with each call and is returned with its result.
 """
 
 from __future__ import annotations
@@ -39,17 +39,17 @@ from raysim.strategies.base import POOLED, Floats, HospitalRows, Ids
 from raysim.training.base import Model
 
 VALIDATION = "validation"
-"""The part by whose rows thresholds are chosen."""
+"""The part of the rows on which thresholds are chosen."""
 
 CHUNK_BYTES = 8 * 2**20
-"""Parameters of hospitals trained in one call of a kernel on a CPU, so that they stay within its caches and memory."""
+"""Bytes of the parameters that one call of a kernel trains on a CPU, so that they fit its caches and memory."""
 
 
 Open = Callable[[str, bool], Federation]
 
 
 def mapped(folder: str, pooled: bool) -> Federation:
-    """The federation of a folder that this process can read: rows that nobody touches cost nothing."""
+    """The federation of a folder that this process can read. It is mapped: rows that are not touched use no memory."""
     return Federation.open(folder)
 
 
@@ -70,7 +70,8 @@ class HospitalGroup:
         self._part_rows = lru_cache(maxsize=4)(self._gathered)
 
     def round(self, plan: RoundPlan, kept: HospitalStates | None) -> tuple[PartialResult, HospitalStates]:
-        """Evaluate the bank, then train the cohort's hospitals from it. Returns the partial result and what is kept.
+        """Evaluate the bank, then train the cohort's hospitals from it. Returns the partial result and what these
+        remember.
 
         Raises :class:`TrainingDiverged` or :class:`HospitalFailed` naming the hospital and the round.
         """
@@ -89,11 +90,11 @@ class HospitalGroup:
     def ask(self, inquiry: Inquiry, kept: HospitalStates | None = None) -> list[Floats]:
         """The answers of this process's hospitals that are asked, in the order of ``served``.
 
-        Of the models the private parameters are those that a hospital has ``kept``, if it has kept some.
+        In the models of the inquiry, a hospital's private parameters are those that it has ``kept``, if any.
         """
-        return self._answers.to(inquiry, partial(self._asked, inquiry, kept))
+        return self._answers.to(inquiry, partial(self._answer, inquiry, kept))
 
-    def _asked(self, inquiry: Inquiry, kept: HospitalStates | None) -> list[Floats]:
+    def _answer(self, inquiry: Inquiry, kept: HospitalStates | None) -> list[Floats]:
         work, question, ids = inquiry.work, inquiry.question, inquiry.ids
         federation = self._federation(work.federation, False)
         theirs = self._serves if ids is None else self._serves & set(ids.tolist())
@@ -111,8 +112,8 @@ class HospitalGroup:
                 losses, outputs = np.empty((0, len(y))), []
                 if inquiry.models is not None:
                     model, previous = self.model(work), (kept or {}).get(hospital, {}).get(MODEL)
-                    asked = [with_private(theta, inquiry.private, previous) for theta in inquiry.models]
-                    outputs = [model.logits(theta, X) for theta in asked]
+                    models = [with_private(theta, inquiry.private, previous) for theta in inquiry.models]
+                    outputs = [model.logits(theta, X) for theta in models]
                     losses = np.stack([weighted_losses(model, work, output, y) for output in outputs])
                 seen = HospitalRows(
                     X=X,
@@ -191,8 +192,8 @@ class HospitalGroup:
                     result.scores[name] = score_counts(logits, y, offsets, plan.thresholds)
                     if plan.part != VALIDATION:
                         held = self._part_rows(work.federation, VALIDATION)
-                        said = self._scores_of_all(plan, VALIDATION, rows_of, kept)
-                        result.validation_scores[name] = score_counts(said, held.y, held.offsets)
+                        validation_outputs = self._scores_of_all(plan, VALIDATION, rows_of, kept)
+                        result.validation_scores[name] = score_counts(validation_outputs, held.y, held.offsets)
             if plan.groups is not None:
                 result.groups[name] = subgroups.measure(plan.groups, federation, hospitals, plan.part, logits, y)
             if plan.predictions:
@@ -205,8 +206,10 @@ class HospitalGroup:
                 )
 
     def _scores_of_all(self, plan: RoundPlan, part: str, rows_of: Ids, kept: HospitalStates) -> NDArray[Any]:
-        """What the models that serve say of a part's rows of all hospitals here, back to back."""
-        together = self._said(plan, part, rows_of, kept)
+        """The outputs of the models that serve for a part's rows of all hospitals here, one hospital after the
+        other.
+        """
+        together = self._scored_together(plan, part, rows_of, kept)
         if together is not None:
             return together
         federation, model, scores = self._federation(plan.work.federation, False), self.model(plan.work), []
@@ -220,7 +223,7 @@ class HospitalGroup:
         work = plan.work
         federation, model = self._federation(work.federation, False), self.model(work)
         sums = np.zeros((len(self.served), 2))
-        outputs = self._said(plan, plan.loss_part, rows_of, kept)
+        outputs = self._scored_together(plan, plan.loss_part, rows_of, kept)
         if outputs is not None:
             rows = self._part_rows(work.federation, plan.loss_part)
             segments = Segments(rows.offsets, np.diff(rows.offsets))
@@ -238,11 +241,11 @@ class HospitalGroup:
     def _gathered(self, folder: str, part: str) -> PartRows:
         return PartRows.of(self._federation(folder, False), self.served.tolist(), part)
 
-    def _said(self, plan: RoundPlan, part: str, rows_of: Ids, kept: HospitalStates) -> NDArray[Any] | None:
-        """What the server's models say of a part's rows ``[n]`` of all hospitals here; None where one at a time is due.
+    def _scored_together(self, plan: RoundPlan, part: str, rows_of: Ids, kept: HospitalStates) -> NDArray[Any] | None:
+        """The outputs ``[n]`` of the server's models for a part's rows of all hospitals here, many in a call.
 
-        That is so for models that a hospital keeps itself, that serve groups of rows, or whose output for a row may
-        depend on the others of its call.
+        None where hospitals have to be scored one at a time: models that a hospital keeps itself, models that serve
+        groups of rows, and models whose output for a row may depend on the other rows of the call.
         """
         model = self.model(plan.work)
         if not getattr(model, "row_by_row", False) or plan.private is not None or rows_of.ndim != 1:
@@ -262,7 +265,9 @@ class HospitalGroup:
         served: Any,
         kept: HospitalStates,
     ) -> NDArray[Any]:
-        """What the models that serve a hospital, one or one for each group ``[G]``, say of a part's rows ``[n]``."""
+        """The outputs for a hospital's rows of a part ``[n]``, of the model that serves it, or of one per group
+        ``[G]``.
+        """
         rows = federation.rows(hospital, part)
         if np.ndim(served) == 0:
             return model.logits(parameters(plan, int(served), hospital, kept), federation.X[rows])
@@ -276,6 +281,6 @@ class HospitalGroup:
 
 
 def _patients(federation: Federation, rows: slice, contributed: NDArray[np.int64] | None) -> dict[str, NDArray[Any]]:
-    """The attributes of a hospital's ``rows``, or of those of them in its contribution, ``contributed``."""
+    """The patients' attributes of a hospital's ``rows``, or of those among them that are ``contributed``."""
     theirs = {name: values[rows] for name, values in federation.patients.items()}
     return theirs if contributed is None else {name: values[contributed] for name, values in theirs.items()}

@@ -1,4 +1,4 @@
-"""What a run is given, what it tells while it is played, and what it leaves."""
+"""What a run gets (:class:`Job`), reports while it is played (:class:`Round`), and leaves (:class:`Outcome`)."""
 
 from __future__ import annotations
 
@@ -42,25 +42,25 @@ class Job:
     """One training run: a strategy with a seed."""
 
     work: Work
-    """What all rounds have in common, the seed among it."""
+    """What all rounds have in common: data, model, optimiser, seed."""
     strategy: Strategy
     """The way of federating."""
     selection: Selection
     """Who takes part, where the strategy leaves it to a selection."""
     rounds: int
-    """How many are played, at most where it stops."""
+    """How many rounds are played; fewer where ``stop`` ends the run early."""
     evaluation: EvaluationSection
     """On which rows models are evaluated, and how often."""
     system: SystemSection | None = None
-    """How unreliable hospitals are; None: no time passes, and all are there."""
+    """How unreliable hospitals are; None: all are reliable, and there is no virtual clock."""
     label: str = ""
     """What errors call the strategy; its class where empty."""
     stop: StopSection | None = None
-    """When it ends before its last round; None: never."""
+    """When the run ends before its last round; None: never."""
     adversary: AdversarySection | None = None
     """Who attacks, and how; None: nobody."""
     aggregation: AggregationSection | None = None
-    """The rule in the place of averages; None: none."""
+    """The robust rule that replaces averages; None: averages."""
     compression: CompressionSection | None = None
     """How updates are compressed; None: not at all."""
     privacy: PrivacySection | None = None
@@ -68,7 +68,7 @@ class Job:
     secure: SecureSection | None = None
     """How sums are hidden; None: not at all."""
     canaries: Canaries | None = None
-    """Whose updates an auditor watches; None: nobody's."""
+    """The canaries of an audit; None: there are none."""
 
     @property
     def name(self) -> str:
@@ -86,26 +86,26 @@ class Round:
     round: int
     """Its number: 1, 2, ..."""
     seconds: float
-    """That it took."""
+    """How long it took, in seconds of real time."""
     cohort_size: int
     """How many hospitals' updates went into it."""
     bytes_down: int
-    """That hospitals received."""
+    """Bytes that hospitals received in it."""
     bytes_up: int
-    """That they sent."""
+    """Bytes that hospitals sent in it."""
     metrics: dict[str, dict[str, float]] = field(default_factory=dict)
     """Federation-level metrics by model served, where it was evaluated."""
     virtual_seconds: float | None = None
-    """From the run's beginning until the server had this round's models; NaN where no federation could have them, None
-    where no time passes."""
+    """Virtual time from the run's beginning until the server had this round's models; NaN where no federation could
+    have them (pooled rows), None without a virtual clock."""
     asked: int = 0
-    """How many hospitals were called, where time passes."""
+    """How many hospitals were called, on a virtual clock."""
     staleness: float = 0.0
-    """The cohort's mean."""
+    """The mean staleness of the cohort's updates, in versions of the global model."""
     training_loss: float | None = None
     """Mean loss over the training rows of all hospitals, where it was taken; see :class:`TrainingLosses`."""
     validation_loss: float | None = None
-    """The same over their validation rows, where the run may stop early; see :class:`Stopping`."""
+    """Mean loss over the validation rows of all hospitals, where the run may stop early; see :class:`Stopping`."""
 
 
 @dataclass(eq=False)
@@ -115,9 +115,9 @@ class Outcome:
     rounds: list[Round]
     """All of them, in order."""
     figures: dict[str, Floats]
-    """Per model served, each hospital's ``[N, len(task.figures)]``."""
+    """Per model served, the figures of each hospital, ``[N, len(task.figures)]``."""
     metrics: dict[str, dict[str, float]]
-    """Per model served, those of the federation."""
+    """Per model served, the metrics of the federation."""
     serve: dict[str, Ids]
     """Per model served, the bank row of each hospital ``[N]``, or of each group of its rows ``[N, G]``, or ``OWN``."""
     bank: Floats
@@ -131,7 +131,7 @@ class Outcome:
     ledger: Ledger
     """Everything that ever left a hospital."""
     seconds: float
-    """Of all, set-up and last evaluation included."""
+    """How long the run took in all, set-up and last evaluation included."""
     setup: Bytes = field(default_factory=Bytes)
     """What was exchanged before the first round."""
     private: Mask | None = None
@@ -145,42 +145,42 @@ class Outcome:
     losses: TrainingLosses = field(default_factory=TrainingLosses)
     """Training losses, beside those of the rounds."""
     stopped: Stopped | None = None
-    """How checks on validation rows have ended it; None without."""
+    """How the run ended where it may stop early; None where it may not."""
     facts: dict[str, float] = field(default_factory=dict)
-    """What the strategy has to say beside its models."""
+    """Figures that the strategy reports beside its models."""
     clusters_of_patients: Ids | None = None
     """The training rows of each hospital in each group of its division, ``[N, G]``; None without one."""
     grouping: Grouping | None = None
-    """The groups of patients that figures were asked for, or None."""
+    """The groups of patients whose figures were asked for, or None."""
     groups: dict[str, dict[str, tuple[Floats, Floats]]] = field(default_factory=dict)
-    """Their figures per model served and attribute, as :func:`subgroups.merged` gives them."""
+    """The figures of these groups per model served and attribute, as :func:`subgroups.merged` gives them."""
     pairs: dict[str, PairSums] = field(default_factory=dict)
-    """Per model served, the sums over pairs of test rows of each hospital, ``[N]`` each; none without two classes."""
+    """Per model served, each hospital's sums over pairs of test rows, ``[N]`` each; only for labels of two classes."""
     bad: Ids = field(default_factory=lambda: np.empty(0, dtype=np.int64))
     """The ids of the hospitals that attacked."""
     attack: AttackFigures | None = None
     """What the attack changed; None without one."""
     sketches: dict[str, NDArray[Any]] = field(default_factory=dict)
-    """Per model served, what each hospital's AUROC has in common with other models', ``[N, SUMS]``; see
+    """Per model served, sketches for the covariance of a hospital's AUROC with other models', ``[N, SUMS]``; see
     :mod:`raysim.statistics.discrimination.sketches`."""
     privacy: Statement | None = None
-    """What it has cost hospitals' privacy; None where nothing was promised."""
+    """The guarantee of privacy, with the epsilon that was spent; None where nothing was promised."""
 
     errors: dict[str, ErrorCounts] = field(default_factory=dict)
     """Per model served of a real label, the histogram of all hospitals' errors on test rows."""
     told_sizes: Ids | None = None
-    """How many units hospitals have said that they train on, with noise, ``[N]``; None where that is public."""
+    """How many units each hospital trains on, as it has told with noise, ``[N]``; None where that is public."""
     scores: dict[str, ScoreCounts] = field(default_factory=dict)
     """Per model served, each hospital's counts of scores ``[N]``, where these were asked for."""
     seen: Floats | None = None
-    """What each round's update had in the direction of each canary, ``[rounds, M]``; None without canaries."""
+    """The component of each round's update along each canary, ``[rounds, M]``; None without canaries."""
     validation_scores: dict[str, ScoreCounts] = field(default_factory=dict)
-    """The same of validation rows, by which thresholds are chosen; none where there are no such rows, or these are
-    evaluated themselves."""
+    """As ``scores``, of validation rows, on which thresholds are chosen; empty where there are none, or where figures
+    are of validation rows themselves."""
 
     @property
     def convergence(self) -> Convergence | None:
-        """Whether the training loss stands still; None where none was taken."""
+        """Whether the training loss has converged; None where none was measured."""
         curve = self.loss_curve
         return convergence(list(curve.values()), self.losses.constant) if curve else None
 
@@ -190,7 +190,7 @@ class Outcome:
         return self.losses.curve({row.round: row.training_loss for row in self.rounds})
 
     def stays(self, federation: Federation, model: str) -> Ids:
-        """All rows of each hospital ``[N]``, as far as it has told how many there are; see :func:`told_stays`."""
+        """How many rows each hospital has, ``[N]``, as far as that is public; see :func:`told_stays`."""
         return told_stays(federation, self.told_sizes, self.figures[model])
 
     @property
@@ -201,8 +201,8 @@ class Outcome:
 
 
 def told_stays(federation: Federation, sizes: Ids | None, figures: Floats) -> Ids:
-    """All rows of each hospital ``[N]``; where training rows are told with noise as ``sizes [N]``, these and the rows
-    of ``figures [N, len(task.figures)]``.
+    """How many rows each hospital has, ``[N]``. Where training rows are known with noise alone, as ``sizes [N]``, these
+    plus the rows behind ``figures [N, len(task.figures)]``.
     """
     if sizes is None:
         return federation.totals
@@ -216,15 +216,15 @@ class Result:
     label: str
     """What tables call the strategy."""
     yardstick: bool
-    """Whether its strategy is no way of federating, but a reference beside them."""
+    """Whether its strategy is a reference, such as training on pooled rows, and no way of federating."""
     seed: int
-    """Of the run."""
+    """The seed of the run."""
     federation: Federation
-    """That it ran on."""
+    """The federation that it ran on."""
     outcome: Outcome
-    """What it came to."""
+    """Its models and figures."""
     folder: Path
-    """Its files."""
+    """The folder with its files."""
     title: str = ""
     """What people call the strategy; empty: its label."""
     alone: bool = False
@@ -233,14 +233,14 @@ class Result:
 
 @dataclass(eq=False)
 class History:
-    """What a job has to show so far."""
+    """The record of a job so far: what a resumed run goes on writing."""
 
     rounds: list[Round]
     """Its rounds, the last one not evaluated yet."""
     ledger: Ledger
-    """What left hospitals."""
+    """What has left hospitals."""
     seconds: float
-    """That it took."""
+    """How long it took, in seconds of real time."""
     setup_down: int
     """Bytes that hospitals received before the first round."""
     models_held: Ids
@@ -249,7 +249,7 @@ class History:
     """Training losses, beside those of the rounds."""
 
     def copy(self) -> History:
-        """One that a run may write on."""
+        """A copy that a run may change."""
         return replace(
             self,
             rounds=[replace(row, metrics={name: dict(of) for name, of in row.metrics.items()}) for row in self.rounds],
@@ -260,29 +260,29 @@ class History:
 
 @dataclass(eq=False)
 class RunState:
-    """Where a job stands: what it can go on from, with the same hyper-parameters or others."""
+    """The state of a job: what it can go on from, with the same hyper-parameters or others."""
 
     round: int
-    """After which round that is; 0 is before the first."""
+    """The round after which it was taken; 0: before the first."""
     state: State
-    """The strategy's."""
+    """The strategy's state."""
     kept: HospitalStates | None
     """What hospitals remember, None where no strategy has let them."""
     memory: Any = None
     """What the selection remembers."""
     history: History | None = None
-    """With one it is a checkpoint: the job goes on as if it had never stopped."""
+    """The record so far. With one this is a checkpoint: the job goes on as if it had never stopped."""
     clock: Clock | None = None
-    """What is under way between hospitals and server, where time passes."""
+    """The virtual clock, with what is under way between hospitals and server; None without one."""
     stopping: Stopping | None = None
-    """Its checks on validation rows, where the job may stop early."""
+    """The checks on validation rows so far, where the job may stop early."""
     reception: Any = None
-    """What stands between hospitals and the strategy carries from round to round."""
+    """What privacy guarantees carry from round to round, in plain values; see :class:`Reception`."""
     best: RunState | None = None
-    """Where it stood after the best of them, without what only a job that goes on from there would need."""
+    """The state after the best of these checks, as far as the job needs it to end with its models."""
     attacks: Any = None
     """What attacks and robust rules carry from round to round, in plain values; None without."""
 
 
 Event = Round | Outcome | RunState
-"""What a run tells while it is played."""
+"""What a run yields while it is played."""

@@ -42,8 +42,8 @@ from raysim.training.base import Model, Moments, Optimizer, Task
 class LocalTraining:
     """The entries ``mine`` of ``plan``'s cohort, trained with ``model``.
 
-    ``open(pooled)`` gives the rows, ``kept`` is what hospitals remember and stays as it is, ``groups`` knows which rows
-    are in which group of patients, ``contributions`` which stand for a patient.
+    ``open(pooled)`` gives the federation. ``kept`` is what hospitals remember, and is not changed. ``groups`` knows
+    which rows are in which group of patients, ``contributions`` which rows stand for which patient.
     """
 
     def __init__(
@@ -66,14 +66,15 @@ class LocalTraining:
         self._losses: list[float] = []
 
     def train(self, chunk: int) -> tuple[PartialResult, HospitalStates]:
-        """Everybody's visit, ``chunk`` of them in a call of the kernel: what is sent, and what is remembered now.
+        """Play all visits, ``chunk`` of them in a call of the kernel. Returns what is sent, and what hospitals now
+        remember.
 
         Raises :class:`TrainingDiverged` or :class:`HospitalFailed` naming the hospital and the round.
         """
         if self._plan.repeated is None or self._plan.repeated.first:
             self._train_all(chunk)
         else:
-            self._tell_again(last=self._plan.repeated.last)
+            self._send_again(last=self._plan.repeated.last)
         sent = PartialResult(
             ids=self._plan.ids[list(self._mine)],
             units=self._sending.units,
@@ -99,14 +100,14 @@ class LocalTraining:
                     self._sending.send_together(phase, some, tasks, trained)
                 else:
                     for i, j in enumerate(some):
-                        self._leave(phase, j, tasks[i], trained[i], None if renewed is None else renewed[i])
+                        self._send(phase, j, tasks[i], trained[i], None if renewed is None else renewed[i])
                 ends = list(trained)
             if self._plan.private is not None:
                 for j, end in zip(some, ends, strict=True):
                     self._sending.remember(j, MODEL, end)
 
-    def _tell_again(self, *, last: bool) -> None:
-        """Tell of the updates that an earlier pass of the round gave, and forget them after the ``last`` one."""
+    def _send_again(self, *, last: bool) -> None:
+        """Send again from the updates of the round's first pass, and forget them in its ``last`` one."""
         phase = next(phase for phase in self._problem.chain if phase.upload is not None)
         if phase.upload is None:
             return
@@ -120,7 +121,7 @@ class LocalTraining:
                 del memory[HELD], memory[HELD_LOSS]
 
     def _nearest(self, j: int) -> int:
-        """The bank row under which the rows of entry ``j`` have the least loss, of several the first."""
+        """The bank row whose model has the least loss on the rows of entry ``j``; of equal ones the first."""
         hospital, sent = int(self._plan.ids[j]), self._problem.sent
         X, y = self._tasks.rows(hospital, j)
         losses = []
@@ -144,7 +145,7 @@ class LocalTraining:
         except RaysimError:
             raise
         except Exception:
-            # Find out whose rows or parameters it was, so that the error can say so.
+            # Train them one by one, so that the error names the hospital that it comes from.
             for task, j in zip(tasks, some, strict=True):
                 with named(self._open(False), int(self._plan.ids[j]), f"training in round {self._plan.round}"):
                     self._model.train([task], optimizer)
@@ -153,10 +154,10 @@ class LocalTraining:
     def _private(self, release: PatientRelease, task: Task, j: int) -> Task:
         """Entry ``j``'s task under a guarantee for its patients."""
         hospital = int(self._plan.ids[j])
-        contribution = self._own(release, hospital)
+        contribution = self._contribution(release, hospital)
         return with_private_steps(task, release, contribution, self._plan.work.seed, self._plan.round, hospital)
 
-    def _own(self, release: PatientRelease, hospital: int) -> Contribution:
+    def _contribution(self, release: PatientRelease, hospital: int) -> Contribution:
         federation, seed = self._open(False), self._plan.work.seed
         return self._contributions.of(federation, hospital, release.unit, release.rows, seed)
 
@@ -185,7 +186,7 @@ class LocalTraining:
         return renewed
 
     def _is_plain(self, phase: LocalProblem) -> bool:
-        """Whether a delta goes into one sum as it is, and nothing is remembered of it."""
+        """Whether a delta is added to one sum unchanged, and the hospital remembers nothing of it."""
         plan, upload = self._plan, phase.upload
         if upload is None or upload.single or upload.what != "delta" or upload.weight is None or upload.weight.ndim > 1:
             return False
@@ -194,8 +195,8 @@ class LocalTraining:
         forgets = not phase.visit.keep and not phase.visit.carry and phase.objective.variates is None
         return as_it_is and forgets and upload.message is None and not phase.chosen
 
-    def _leave(self, phase: LocalProblem, j: int, task: Task, theta: Parameters, variate: Parameters | None) -> None:
-        """Add what the hospital sends, and note what it remembers."""
+    def _send(self, phase: LocalProblem, j: int, task: Task, theta: Parameters, variate: Parameters | None) -> None:
+        """Send what entry ``j`` sends after its visit, and note what its hospital remembers."""
         delta = np.subtract(theta, task.start, dtype=np.float64)
         private, upload, variates = self._plan.private, phase.upload, phase.objective.variates
         if private is not None:
@@ -206,7 +207,7 @@ class LocalTraining:
         release = self._plan.release
         if upload is not None and release is not None and release.patients is not None and release.patients.pooled:
             hospital, seed = int(self._plan.ids[j]), self._plan.work.seed
-            contribution = self._own(release.patients, hospital)
+            contribution = self._contribution(release.patients, hospital)
             delta = pooled_gradient(self._model, task, release.patients, contribution, seed, self._plan.round, hospital)
         summed = upload is not None and upload.weight is not None and upload.what == "delta"
         limit = self._sending.limit if summed else np.inf
@@ -214,7 +215,7 @@ class LocalTraining:
             delta = self._plan.attack.update(int(self._plan.ids[j]), delta, limit)
             if private is not None:
                 delta[private] = 0.0
-        # Where a guarantee hides the hospital, what is not finite leaves as zeros, and nobody is told.
+        # Where a guarantee hides the hospital, an update that is not finite is sent as zeros, without an error.
         hidden = release is not None and release.patients is None
         if upload is not None and self._plan.bound is not None:
             if not hidden:

@@ -28,16 +28,16 @@ if TYPE_CHECKING:
     from raysim.engine.updates.secure_sums import Masking
 
 HospitalStates = dict[int, dict[str, NDArray[Any]]]
-"""What hospitals remember between rounds: vectors ``[P]`` by hospital id and by what they are."""
+"""What hospitals remember between rounds: vectors ``[P]`` by hospital id and by name (:data:`MODEL`, ...)."""
 
 MODEL, VARIATE = "model", "variate"
 """A hospital's own model, and its control variate."""
 
 FIRST, SECOND, STEPS = "first moment", "second moment", "steps"
-"""Where its optimiser stopped; see :class:`raysim.training.base.Moments`."""
+"""The state of its optimiser; see :class:`raysim.training.base.Moments`."""
 
 HELD, HELD_LOSS = "update", "loss"
-"""Its update of this round and its loss before, while further passes over the updates are to come."""
+"""Its update of this round and its loss before training, kept while the round makes further passes over updates."""
 
 
 @dataclass(frozen=True)
@@ -76,19 +76,19 @@ class Work:
     model: ModelSpec
     """The model that is trained."""
     optimizer: Optimizer
-    """How, unless a problem says otherwise."""
+    """The optimiser, unless a problem names another."""
     epochs: int
-    """For how many passes over its rows a hospital trains, unless a problem says otherwise."""
+    """Epochs of a hospital's visit, unless a problem says otherwise."""
     seed: int
-    """Of all streams of the run."""
+    """The seed of all random streams of the run."""
     precision: str
-    """Of hospitals' parameters: ``float32`` or ``float64``."""
+    """The type of hospitals' parameters: ``float32`` or ``float64``."""
     class_weights: ClassWeights = "none"
-    """What the loss of a row of each class counts; the server replaces ``balanced`` before it sends any work."""
+    """The weight of the loss by class; the server replaces ``balanced`` by numbers before it sends any work."""
 
 
 class Tampering(Protocol):
-    """What some hospitals do in place of what they should."""
+    """How some hospitals deviate from the protocol: an attack, or the canaries of an audit."""
 
     def rows(self, hospital: int, X: NDArray[Any], y: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
         """What a hospital trains on in place of ``X [n, F]`` and ``y [n]``."""
@@ -101,16 +101,16 @@ class Tampering(Protocol):
 
 @dataclass(frozen=True)
 class StatisticNoise:
-    """How hospitals hide a unit in what they tell of their rows."""
+    """How hospitals hide a unit (a row or a patient) in answers about their rows."""
 
     unit: RowUnit
     """Who is hidden."""
     rows: int
-    """The most rows of a unit that are looked at."""
+    """The most rows of a unit that are used."""
     mechanism: Mechanism
     """Which noise the sums over units get."""
     turn: int = 0
-    """How often the same kind was told before in this round: each time gets noise of its own."""
+    """How often the same kind was sent before in this round: each time has noise of its own."""
 
 
 @dataclass(frozen=True)
@@ -125,17 +125,17 @@ class FigureNoise:
 
 @dataclass(frozen=True)
 class Pass:
-    """One of several passes over the updates of a round: hospitals train in the first, and hold what it gave."""
+    """One of several passes over the updates of a round: hospitals train in the first, and keep their updates."""
 
     first: bool
-    """Whether hospitals train; else they tell of the update that they hold."""
+    """Whether hospitals train; else they send from the update that they keep."""
     last: bool
-    """Whether they then forget it."""
+    """Whether they forget the update afterwards."""
 
 
 @dataclass(frozen=True, eq=False)
 class RoundPlan:
-    """One round for everybody: every actor takes from it what concerns the hospitals it serves."""
+    """One round for all hospitals: every actor takes from it what concerns the hospitals that it serves."""
 
     work: Work
     """What all rounds have in common."""
@@ -154,19 +154,19 @@ class RoundPlan:
     division: Division | None = None
     """How rows are cut into groups."""
     losses: bool = False
-    """Whether each hospital that trains tells its mean loss before."""
+    """Whether each hospital that trains sends its mean loss before training."""
     attack: Tampering | None = None
     """What bad hospitals do on their own; None: nothing."""
     bound: float | None = None
-    """The norm that each hospital shortens its update to before anything else is done with it; None: none."""
+    """The norm to which each hospital clips its update before anything else; None: no clipping."""
     compressing: Compressing | None = None
     """How updates are compressed before they leave; None: not at all."""
     release: Release | None = None
-    """What is done with an update before it leaves; None: nothing."""
+    """How an update is clipped and noised before it leaves; None: not at all."""
     masking: Masking | None = None
     """How sums are hidden; None: not at all."""
     repeated: Pass | None = None
-    """Which pass over the round's updates it is; None: there is one alone."""
+    """Which pass over the round's updates this is; None: there is only one."""
     serve: dict[str, Ids] = field(default_factory=dict)
     """The models to evaluate: ``{model served: bank rows or OWN, [N] or [N, G]}``."""
     losses_of: dict[str, Ids] = field(default_factory=dict)
@@ -178,18 +178,18 @@ class RoundPlan:
     noise: FigureNoise | None = None
     """The noise on the sums that all figures then come from; None: figures are exact."""
     histograms: bool = False
-    """Whether histograms of the scores are asked for too, from which figures of all rows together follow, and the sums
-    over pairs of rows, from which the variance of each hospital's AUROC does; of a real label histograms of errors."""
+    """Whether these are asked for too: histograms of scores, for figures of all rows together; sums over pairs of rows,
+    for the variance of each hospital's AUROC; of a real label, histograms of errors."""
     thresholds: tuple[float, ...] | None = None
-    """The probabilities at which counts of scores are asked for too, per hospital; None: no such counts are."""
+    """The probabilities at which counts of scores per hospital are asked for too; None: no counts."""
     groups: Grouping | None = None
     """The groups of patients whose figures are asked for too."""
     predictions: bool = False
-    """Whether what the models say of every row is asked for too, of all parts."""
+    """Whether the models' outputs for all rows of all parts are asked for too."""
 
     @property
     def remembers(self) -> bool:
-        """Whether hospitals remember something of this round."""
+        """Whether hospitals remember anything after this round."""
         residuals = self.compressing is not None and self.compressing.remembers
         lasting = self.private is not None or residuals or self.repeated is not None
         return self.problem is not None and (lasting or self.problem.keeps)
@@ -197,20 +197,20 @@ class RoundPlan:
 
 @dataclass(frozen=True, eq=False)
 class Inquiry:
-    """A question for everybody: every actor answers for those hospitals that it serves."""
+    """A question to hospitals: every actor answers for those that it serves."""
 
     work: Work
     """What all rounds have in common."""
     question: Question
     """What is asked."""
     round: int
-    """In which it is asked; 0 before the first."""
+    """The round in which it is asked; 0: before the first."""
     models: NDArray[Any] | None = None
     """The models that travel with it, ``[M, P]``."""
     ids: Ids | None = None
     """Who is asked; None: all."""
     private: Mask | None = None
-    """The parameters of the models that are those that a hospital remembers, ``[P]``."""
+    """The parameters ``[P]`` of the models that a hospital replaces by those that it remembers."""
     noise: StatisticNoise | None = None
     """The noise that is added to the answers; None: they are exact."""
 
@@ -238,7 +238,9 @@ class PartialResult:
     pairs: dict[str, PairSums] = field(default_factory=dict)
     """Per model served, the sums over pairs of rows of the actor's hospitals in its order, ``[h]`` each."""
     sketches: dict[str, NDArray[np.float32]] = field(default_factory=dict)
-    """Per model served, what its AUROC has in common with other models' at the actor's hospitals, ``[h, SUMS]``."""
+    """Per model served, sketches for the covariance of its AUROC with other models' at the actor's hospitals, ``[h,
+    SUMS]``.
+    """
     noisy_sums: dict[str, NDArray[np.float64]] = field(default_factory=dict)
     """Per model served, where figures are noisy, the sums that they come from, ``[h, width]``."""
     scores: dict[str, ScoreCounts] = field(default_factory=dict)
@@ -246,10 +248,10 @@ class PartialResult:
     errors: dict[str, ErrorCounts] = field(default_factory=dict)
     """Per model served of a real label, the counts of absolute errors of the actor's hospitals in its order."""
     validation_scores: dict[str, ScoreCounts] = field(default_factory=dict)
-    """The same of validation rows, where others are evaluated: thresholds are chosen by these."""
+    """As ``scores``, of validation rows, on which thresholds are chosen, where figures are of other rows."""
     groups: dict[str, dict[str, GroupFigures]] = field(default_factory=dict)
     """Per model served and attribute, the figures of groups of patients."""
     predictions: dict[str, NDArray[Any]] = field(default_factory=dict)
     """Per model served, its outputs for all rows of the actor's hospitals in its order, ``[n]`` or ``[n, C]``."""
     seconds: float = 0.0
-    """Of computing."""
+    """How long the actor computed."""

@@ -17,7 +17,7 @@ from raysim.data.federation import Federation, pooled_rows
 from raysim.engine.checks.checked import CheckedStrategy
 from raysim.engine.checks.standing_checks import check_promise, check_remembered, check_residuals
 from raysim.engine.job import Job, Outcome, Round, RunState
-from raysim.engine.measuring.evaluation import Evaluation, Measured
+from raysim.engine.measuring.evaluation import Evaluation, MeasurementRequest
 from raysim.engine.messages import PartialResult, RoundPlan, Work
 from raysim.engine.pool import Pool
 from raysim.engine.reception.between import Between
@@ -170,7 +170,7 @@ class JobServer:
         state: State,
         ids: Ids,
         problem: LocalProblem | None,
-        measured: Measured,
+        measured: MeasurementRequest,
     ) -> list[PartialResult]:
         """Let hospitals measure what is asked for, and ``ids`` minimise the ``problem``."""
         precision, clinical = self._job.work.precision, self._job.evaluation.clinical

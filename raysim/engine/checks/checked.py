@@ -1,7 +1,7 @@
 """A strategy as the engine sees it: whatever it returns is checked once, where it is returned.
 
-Who calls it, the coordinator, a scheduler or the count of traffic, can then rely on shapes, rows and weights. A mistake
-of the strategy's author ends the run with a line that names the strategy, the round and the field.
+Its callers (the coordinator, a scheduler, the count of traffic) can then rely on shapes, rows and weights. A mistake of
+the strategy's author ends the run with a line that names the strategy, the round and the field.
 """
 
 from __future__ import annotations
@@ -137,7 +137,7 @@ class CheckedStrategy(Strategy):
 
     @contextmanager
     def _calling(self, method: str, round: int = 0) -> Iterator[None]:
-        """Give an error of the strategy its name, and the round or, outside of rounds, the method."""
+        """Add the strategy's name to its errors, and the round or, outside of rounds, the method."""
         where = f"strategy '{self._name}', " + (f"round {round}" if round else method)
         try:
             yield

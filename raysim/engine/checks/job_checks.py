@@ -1,4 +1,4 @@
-"""Whether a federation can serve a job: everything that is refused before anything starts."""
+"""Whether a job can be played on a federation: everything that is refused before anything starts."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def check_together(job: Job) -> None:
 def check_job(job: Job, federation: Federation, where: str = "strategy") -> None:
     """Raise ``ConfigError`` for a job that this federation cannot serve, before anything starts.
 
-    ``where`` is the field that its strategy stands in; of one of several, errors also say its label.
+    ``where`` is the configuration field of its strategy; where that is one of several, errors also name its label.
     """
     label = "" if where == "strategy" else f" (strategy '{job.name}')"
     try:

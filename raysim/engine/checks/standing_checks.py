@@ -1,7 +1,7 @@
-"""Whether what a run is to go on from fits it: whoever has changed a checkpoint is told so before anything is trained.
+"""Whether the state that a run is resumed from fits it: a changed checkpoint is refused before anything is trained.
 
-Shapes, counts and finite numbers are checked, and that nothing is left out of which it would not be noticed: what
-hospitals owe under compression, and what the privacy of a run is counted by.
+Shapes, counts and finite numbers are checked. So is what could be removed without anybody noticing: the residuals that
+hospitals keep under compression, and the ledger from which the privacy of a run is computed.
 """
 
 from __future__ import annotations
@@ -20,11 +20,13 @@ from raysim.strategies.base import POOLED, Ids
 from raysim.traffic.ledger import Ledger
 
 RESIDUAL = re.compile(r"residual of \d{1,9}")
-"""What a hospital owes of updates that were compressed, by group of its rows."""
+"""The name of what compression has left out of a hospital's updates, for a group of its rows."""
 
 
 def check_remembered(kept: HospitalStates, hospitals: int, size: int, travels: int) -> None:
-    """Raise ``ValueError`` for what is not ``kept`` of models with ``size`` scalars, of which so many ``travels``."""
+    """Raise ``ValueError`` for vectors in ``kept`` that models of ``size`` scalars, of which ``travels`` leave, do not
+    have.
+    """
     for hospital, vectors in kept.items():
         if not (hospital == POOLED or 0 <= hospital < hospitals):
             raise ValueError(f"it holds what hospital {hospital} remembers, and there are {hospitals}")
@@ -47,7 +49,7 @@ def check_remembered(kept: HospitalStates, hospitals: int, size: int, travels: i
 
 
 def check_residuals(kept: HospitalStates | None, history: History, *, all_trained: bool) -> None:
-    """Raise ``ValueError`` unless those hospitals owe something that have sent compressed updates.
+    """Raise ``ValueError`` unless the hospitals with residuals are those that have sent compressed updates.
 
     ``all_trained``: whether every update that was sent has been used, so that whoever sent it has trained.
     """
@@ -64,10 +66,10 @@ def check_residuals(kept: HospitalStates | None, history: History, *, all_traine
 
 
 def check_promise(history: History, setup: Ledger, cohorts: Callable[[int], Ids | None], *, always: bool) -> None:
-    """Raise ``ValueError`` for a ledger of a private run from which something has been taken out.
+    """Raise ``ValueError`` for a ledger of a private run from which entries have been removed.
 
-    ``setup`` is what hospitals tell before the first round, asked once more. ``cohorts`` are the hospitals that send an
-    update in a round; None: not known. ``always``: whether every round tells something.
+    ``setup`` is the ledger of what hospitals send before the first round, made again. ``cohorts`` gives the hospitals
+    that send an update in a round, None where that is not known. ``always``: whether every round has an entry.
     """
     kept = {(kind, _key(ids), _key(sent)) for t, kind, ids, sent in history.ledger.entries if t == 0}
     for _, kind, ids, sent in setup.entries:

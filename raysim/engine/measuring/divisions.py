@@ -1,4 +1,4 @@
-"""Which rows of a hospital are in which group of patients: found out where the rows are, once for each division."""
+"""Which rows of a hospital are in which group of patients: computed where the rows are, once for each division."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ HELD = 4
 
 
 class Groups:
-    """The groups of a process's hospitals. It holds nothing that it could not find out again."""
+    """The groups of a process's hospitals: a cache, which can be computed again."""
 
     def __init__(self) -> None:
         self._held: OrderedDict[tuple[str, str], dict[int, NDArray[np.int64]]] = OrderedDict()

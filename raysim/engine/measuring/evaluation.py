@@ -28,8 +28,8 @@ from raysim.traffic.ledger import LOSS_SCALARS, MEASURED
 
 
 @dataclass(frozen=True, eq=False)
-class Measured:
-    """What hospitals are asked to measure, beside training: nothing by default."""
+class MeasurementRequest:
+    """What hospitals measure in a message, beside training: nothing by default."""
 
     serve: Mapping[str, Ids] = field(default_factory=dict)
     """The models whose figures are asked for, on the evaluated part."""
@@ -38,7 +38,7 @@ class Measured:
     loss_part: str = "train"
     """The rows on which losses are asked for."""
     last: bool = False
-    """Whether these are the models that all ends with, of which more is asked."""
+    """Whether these are the final models, of which more figures are asked for."""
 
 
 PAIR_SUMS = 8
@@ -46,22 +46,24 @@ PAIR_SUMS = 8
 
 
 class Evaluation:
-    """Of one job's models. ``order [N]`` brings actors' hospitals, back to back, into the order of ids."""
+    """Evaluates one job's models. ``order [N]`` brings the actors' hospitals, joined, into the order of ids."""
 
     grouping: subgroups.Grouping | None
     """The groups of patients whose figures are asked for at the end, or None."""
     groups: dict[str, dict[str, tuple[Floats, Floats]]]
-    """Their figures per model served and attribute, as :func:`subgroups.merged` gives them."""
+    """The figures of these groups per model served and attribute, as :func:`subgroups.merged` gives them."""
     losses: TrainingLosses
     """Training losses, beside those of the rounds."""
     pairs: dict[str, PairSums]
-    """Per model served, what each hospital's rows say of the variance of its AUROC; asked for at the end."""
+    """Per model served, each hospital's sums for the variance of its AUROC; asked for at the end."""
     sketches: dict[str, NDArray[np.float32]]
-    """Per model served, what each hospital's AUROC has in common with other models', ``[N, SUMS]``; at the end."""
+    """Per model served, sketches for the covariance of a hospital's AUROC with other models', ``[N, SUMS]``; at the
+    end.
+    """
     scores: dict[str, ScoreCounts]
     """Per model served, each hospital's counts of scores, where these were asked for."""
     validation_scores: dict[str, ScoreCounts]
-    """The same of validation rows, where there are some and others are evaluated."""
+    """As ``scores``, of validation rows, where there are some and figures are of other rows."""
     errors: dict[str, ErrorCounts]
     """Per model served of a real label, the histogram of all errors; asked for at the end."""
 
@@ -75,10 +77,10 @@ class Evaluation:
         noise: FigureNoise | None = None,
         sizes: Ids | None = None,
     ) -> None:
-        """``rounds`` that are played for sure, by which it goes how often training losses are taken.
+        """``rounds``: how many are played for certain, which decides how often training losses are measured.
 
-        With ``noise`` figures come from noisy sums, those of the headline model alone, and nothing else is asked for.
-        ``sizes [N]`` are training rows as hospitals have told them with noise; None: they are public.
+        With ``noise``, figures are those of the headline model alone, from noisy sums, and nothing else is asked for.
+        ``sizes [N]`` are the numbers of training rows that hospitals have told with noise; None: they are public.
         """
         self._noise, self._sizes = noise, sizes
         self.grouping = None if noise else subgroups.grouping(federation, section.groups, section.age_bands)
@@ -94,7 +96,7 @@ class Evaluation:
 
     @property
     def noise(self) -> FigureNoise | None:
-        """The noise of the next figures, each time another; None: figures are exact."""
+        """The noise of the next figures, drawn anew for each evaluation; None: figures are exact."""
         if self._noise is None:
             return None
         turn = self._traffic.ledger.times(MEASURED)
@@ -102,22 +104,22 @@ class Evaluation:
 
     @property
     def takes_losses(self) -> bool:
-        """Whether training losses are taken."""
+        """Whether training losses are measured."""
         return self._noise is None
 
     def _asked(self, serve: Mapping[str, Ids]) -> Mapping[str, Ids]:
-        """Those of the models that ``serve`` whose figures are asked for: where they cost privacy, the last of those
+        """The models among ``serve`` whose figures are asked for: all, or where figures cost privacy, the last of those
         that the server has.
 
-        A model that stays at a hospital is made of its patients without noise, and they are in all of its figures.
+        A model that stays at a hospital is trained without noise, so noisy figures of it would hide no patient.
         """
         if self._noise is None:
             return serve
         return dict([(name, rows) for name, rows in serve.items() if (rows >= 0).all()][-1:])
 
     def check_served(self, serve: Mapping[str, Ids], name: str, *, private: bool) -> None:
-        """Raise ``ConfigError`` where noise on figures would hide nobody: models of the strategy called ``name``, or a
-        ``private`` part of each, stay at hospitals.
+        """Raise ``ConfigError`` where noise on figures would hide nobody, because models of the strategy called
+        ``name``, or a ``private`` part of each, stay at hospitals.
         """
         if self._noise is not None and (private or not self._asked(serve)):
             raise ConfigError(
@@ -131,19 +133,19 @@ class Evaluation:
             return True
         return self._loss_points > 0 and round % max(1, self._rounds // self._loss_points) == 0
 
-    def after(self, round: int, serve: Mapping[str, Ids]) -> Measured:
-        """What is measured after a round in which something is due, of the models that ``serve``."""
-        return Measured(self._asked(serve) if self._evaluated(round) else {}, self._tracked(serve))
+    def after(self, round: int, serve: Mapping[str, Ids]) -> MeasurementRequest:
+        """What is measured of the models that ``serve`` after a ``round`` in which something is due."""
+        return MeasurementRequest(self._asked(serve) if self._evaluated(round) else {}, self._tracked(serve))
 
-    def at_the_end(self, serve: Mapping[str, Ids]) -> Measured:
-        """What is measured of the models that all ends with."""
-        return Measured(self._asked(serve), self._tracked(serve), last=True)
+    def at_the_end(self, serve: Mapping[str, Ids]) -> MeasurementRequest:
+        """What is measured of the final models."""
+        return MeasurementRequest(self._asked(serve), self._tracked(serve), last=True)
 
     def begin(self, partials: Sequence[PartialResult], constant: float) -> None:
-        """Enter the training losses before training; ``constant`` is that of the best constant prediction."""
+        """Enter the losses before training; ``constant`` is the loss of the best constant prediction."""
         losses = self.mean_losses(partials)
         self.losses = TrainingLosses(losses, constant=constant)
-        self._tell(0, LOSS_SCALARS * len(losses))
+        self._enter_measured(0, LOSS_SCALARS * len(losses))
 
     def enter(
         self, row: Round, partials: Sequence[PartialResult], *, ledger_round: int | None = None
@@ -182,17 +184,17 @@ class Evaluation:
         if figures:
             # Sums over pairs, of which there are some at the end only, are four of 8 bytes, and sketches of 4 bytes.
             scalars = len(self._task.figures) * len(figures) + (PAIR_SUMS + SUMS) * len(self.pairs)
-            self._tell(ledger_round, scalars if self._noise is None else self._noise.sums.width)
+            self._enter_measured(ledger_round, scalars if self._noise is None else self._noise.sums.width)
         for loss in self.mean_losses(partials).values():
             row.training_loss = loss
-            self._tell(ledger_round, LOSS_SCALARS)
+            self._enter_measured(ledger_round, LOSS_SCALARS)
         return figures
 
     def predictions(self, partials: Sequence[PartialResult]) -> dict[str, NDArray[Any]]:
-        """Per model served its outputs for all rows of the federation, in their order; nothing where none are asked."""
+        """Per model served its outputs for all rows of the federation, in order; empty where they are not asked for."""
         outputs: dict[str, NDArray[Any]] = {}
         for model in partials[0].predictions:
-            # Back to back as actors' hospitals are, whose rows lie in the order of ids.
+            # Actors' hospitals one after the other; within an actor, hospitals are in the order of ids.
             stacked = np.concatenate([partial.predictions[model] for partial in partials])
             served = np.argsort(self._order)
             outputs[model] = np.empty_like(stacked)
@@ -203,7 +205,9 @@ class Evaluation:
         return self._every > 0 and round % self._every == 0
 
     def _tracked(self, serve: Mapping[str, Ids]) -> dict[str, Ids]:
-        """Of the models that serve, the one whose training loss is taken; none where the first losses were not."""
+        """The model among ``serve`` whose training loss is measured; none if losses were not measured before
+        training.
+        """
         if self.losses.model is None and serve and self.losses.before:
             self.losses = replace(self.losses, model=list(serve)[-1])
         return {model: rows for model, rows in serve.items() if model == self.losses.model}
@@ -221,12 +225,14 @@ class Evaluation:
     def _stays(self, figures: Floats) -> Ids:
         return told_stays(self._federation, self._sizes, figures)
 
-    def _tell(self, round: int, scalars: int) -> None:
-        """Every hospital has told so many numbers for the experimenter's sake."""
+    def _enter_measured(self, round: int, scalars: int) -> None:
+        """Enter into the ledger that every hospital has sent ``scalars`` numbers of measurements."""
         self._traffic.ledger.add(round, MEASURED, np.arange(len(self._totals)), scalars)
 
     def _enter_scores(self, model: str, row: Round, partials: Sequence[PartialResult], ledger_round: int) -> None:
-        """Note the counts of scores, where they were asked for, and what they say of the federation's calibration."""
+        """Enter the counts of scores, where they were asked for, and the metrics of calibration that follow from
+        them.
+        """
         for kept, sent in (
             (self.scores, [partial.scores for partial in partials]),
             (self.validation_scores, [partial.validation_scores for partial in partials]),
@@ -244,7 +250,7 @@ class Evaluation:
             row.metrics[model] |= calibration_metrics(self.scores[model], self._bins)
 
     def _by_group(self, model: str, partials: Sequence[PartialResult]) -> dict[str, float]:
-        """Note the figures of groups of patients, where they were asked for; returns the gaps between groups."""
+        """Enter the figures of groups of patients, where they were asked for; returns the gaps between groups."""
         gaps: dict[str, float] = {}
         if self.grouping is None:
             return gaps

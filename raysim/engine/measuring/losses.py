@@ -1,7 +1,7 @@
-"""Training losses of a run: means over the training rows of all hospitals, of what training minimises without terms.
+"""Training losses of a run: means over the training rows of all hospitals of the loss, without penalties.
 
-They are measurements for the experimenter: hospitals tell a sum and a number of rows beside the figures of an
-evaluation, and nothing of it decides anything.
+They are measurements for the experimenter: hospitals send a sum and a number of rows beside the figures of an
+evaluation, and no method uses them.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ from raysim.training.class_weights import ClassWeights, row_weights
 
 @dataclass(frozen=True)
 class TrainingLosses:
-    """What is known of a run's training losses beside those of its rounds."""
+    """A run's training losses beside those of its rounds."""
 
     before: Mapping[str, float] = field(default_factory=dict)
-    """Those before training, by model served."""
+    """The losses before training, by model served."""
     model: str | None = None
-    """The model served whose losses the rounds have: the last of those that existed when they were first taken."""
+    """The model whose losses the rounds report: the last that was served when losses were first measured."""
     constant: float = float("nan")
-    """That of the best prediction that is the same for all rows; NaN where the label is a number."""
+    """The loss of the best constant prediction; NaN where the label is a number."""
 
     def curve(self, by_round: Mapping[int, float | None]) -> dict[int, float]:
-        """The losses by round, 0 before training; empty where none were taken. ``by_round``: None where not taken."""
+        """The losses by round, 0: before training; empty where none were measured (None in ``by_round``)."""
         if self.model is None or self.model not in self.before:
             return {}
         taken = {round: loss for round, loss in by_round.items() if loss is not None}
@@ -38,7 +38,7 @@ class TrainingLosses:
 
 
 def constant_loss(y: NDArray[Any], classes: int, weights: ClassWeights) -> float:
-    """The mean loss over labels ``y [n]`` of the best prediction that is the same for all rows; NaN for real labels.
+    """The mean loss over labels ``y [n]`` of the best constant prediction; NaN for real labels.
 
     With weights ``w`` of classes whose shares are ``p`` that is ``-sum_c w_c p_c log q_c`` with ``q_c`` as ``w_c p_c``.
     """
@@ -51,6 +51,6 @@ def constant_loss(y: NDArray[Any], classes: int, weights: ClassWeights) -> float
 
 
 def weighted_losses(model: Model, work: Work, outputs: NDArray[Any], y: NDArray[Any]) -> NDArray[np.float64]:
-    """What training minimises the mean of: the loss of each row ``[n]`` times the weight of its class."""
+    """The loss of each row ``[n]`` times the weight of its class; training minimises their mean."""
     losses, weights = model.row_losses(outputs, y), row_weights(work.class_weights, y)
     return losses if weights is None else losses * weights

@@ -1,4 +1,4 @@
-"""What models say of the rows of one process's hospitals, many hospitals in a call where that changes no bit."""
+"""Outputs of models for the rows of one process's hospitals, many hospitals in a call where that changes no bit."""
 
 from __future__ import annotations
 
@@ -17,35 +17,35 @@ from raysim.strategies.base import Ids
 from raysim.training.base import Model
 
 KEPT_BYTES = 64 * 2**20
-"""Features of one part that a process keeps side by side; those of larger parts are gathered for each call."""
+"""The most bytes of a part's features that a process keeps in one array; larger parts are gathered for each call."""
 
 CHUNK_BYTES = 8 * 2**20
-"""Features gathered in one call, where they are not kept."""
+"""Bytes of features that are gathered at a time, where they are not kept."""
 
 ARRANGED_BYTES = 16 * 2**20
-"""Features of one part that a process keeps once more, in the order of the models that serve."""
+"""The most bytes of a part's features that a process keeps a second time, ordered by the models that serve."""
 
 MAPPED_BYTES = 2**30
-"""Features of a federation whose rows do not stay in a process that has gathered them."""
+"""Bytes of a federation's features above which gathered rows are dropped from the process's memory again."""
 
 
 @dataclass(eq=False)
 class Arranged:
-    """Features of a part's rows in the order of the models that serve: a call of each model, not of each hospital.
+    """Features of a part's rows ordered by the models that serve them: one call for each model, not for each hospital.
 
-    They are copied when the same models serve the same hospitals once more: a strategy that chooses models in every
-    round would copy more than it gains.
+    They are only copied when the same models serve the same hospitals a second time: for a strategy that chooses models
+    in every round the copies would cost more than they save.
     """
 
     served: Ids | None = None
     """The bank row of each hospital ``[h]`` at the last call."""
     parts: list[tuple[int, NDArray[np.int64], NDArray[Any]]] = field(default_factory=list)
-    """Of each model its bank row, where its rows stand in the part ``[m]``, and their features ``[m, F]``."""
+    """For each model: its bank row, the positions of its rows in the part ``[m]``, and their features ``[m, F]``."""
 
     def again(
         self, served: Ids, offsets: NDArray[np.int64], kept: NDArray[Any]
     ) -> list[tuple[int, NDArray[np.int64], NDArray[Any]]]:
-        """The ``parts`` for models at bank rows ``served [h]``, from the second call with these on; none at the first.
+        """The ``parts`` for models at bank rows ``served [h]``; empty at the first call with these.
 
         ``kept [n, F]`` are the features in the order of hospitals, whose rows begin at ``offsets [h + 1]``.
         """
@@ -100,11 +100,11 @@ class PartRows:
 
 
 def joined(model: Model, bank: NDArray[Any], served: Ids, rows: PartRows) -> NDArray[Any]:
-    """What the models at bank rows ``served [h]`` say of each hospital's rows ``[n]``.
+    """The outputs ``[n]`` for each hospital's rows of the models at bank rows ``served [h]``.
 
-    Neighbours that the same model serves are one product, and so are all that it serves where these are called again
-    and again. Only for a model whose output for a row does not depend on the other rows of the call (``row_by_row``):
-    so the bits are those of one hospital at a time, on any placement.
+    Neighbouring hospitals with one model are scored in one call, and so are all hospitals of a model where the same
+    models serve again (:class:`Arranged`). Only for a model whose output for a row does not depend on the other rows of
+    the call (``row_by_row``): so the bits are those of one hospital at a time, on any placement.
     """
     changes = np.flatnonzero(np.diff(served)) + 1
     outputs = np.empty(len(rows.index), bank.dtype)

@@ -1,7 +1,7 @@
 """Equity between patients: every figure by patient group (sex, ethnicity, age band), within and across hospitals.
 
-Predictions stay where the data is: an actor tells each of its hospitals' figures by group, and for each group the
-histogram of its scores over all of its hospitals, from which the AUROC of a group's patients everywhere follows.
+Predictions stay where the data is. An actor returns the figures of each of its hospitals by group, and for each group a
+histogram of scores over all its hospitals, from which the AUROC of the group over all hospitals follows.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 Floats = NDArray[np.float64]
 
 UNKNOWN = "unknown"
-"""The group of patients of whom the attribute is not known."""
+"""The group of patients whose attribute is not known."""
 
 EVERYWHERE = ""
 """Stands in a table where a hospital's name does: a group's patients at all hospitals together."""
@@ -148,15 +148,15 @@ def merged(parts: Sequence[GroupFigures], order: NDArray[np.int64], task: TaskKi
 def gaps(attribute: str, levels: Sequence[str], figures: Floats, together: Floats, task: TaskKind) -> dict[str, float]:
     """What an attribute with groups ``levels [G]`` adds to the metrics of a federation; NaN where undefined.
 
-    ``figures [N, G, columns]`` and ``together [G, columns]`` as :func:`merged` gives them. Patients of whom the
-    attribute is not known are no group of theirs: they are in no gap, and reported beside.
+    ``figures [N, G, columns]`` and ``together [G, columns]`` as :func:`merged` gives them. Patients whose attribute is
+    not known are no group: they are in no gap, and are reported separately.
 
     - ``<attribute>_gap``: the largest less the smallest headline figure of groups, each over all hospitals; and
       ``<attribute>_<figure>_gap`` the same for accuracy and recall. Undefined for fewer than two groups that have it.
     - ``<attribute>_gap_within``: the mean over hospitals of that difference between the groups of one hospital.
     - ``<attribute>_undefined``: groups of a hospital with patients to test on, but without the headline figure.
-    - ``<attribute>_unknown_rows``: rows of patients of whom it is not known; ``<attribute>_unknown`` their headline
-      figure over all hospitals. Left out where it is known of everybody.
+    - ``<attribute>_unknown_rows``: rows of patients whose attribute is not known; ``<attribute>_unknown``: their
+      headline figure over all hospitals. Left out where it is known of everybody.
     """
     column = {name: i for i, name in enumerate(task.figures)}
     headline = column[task.headline]
@@ -207,7 +207,9 @@ def table(
 
 
 def _weighted(values: Floats, weights: Floats) -> Floats:
-    """The mean ``[G]`` over hospitals of ``values [N, G]`` by their rows; NaN where a hospital with rows has none."""
+    """The mean ``[G]`` of ``values [N, G]`` over hospitals, weighted by rows; NaN where a hospital with rows has no
+    value.
+    """
     counted = weights > 0
     total = np.where(counted, weights, 0.0).sum(axis=0)
     summed = np.where(counted, values * weights, 0.0).sum(axis=0)
