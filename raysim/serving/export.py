@@ -5,6 +5,7 @@ What is written is tried first: a model that does not say what the run's own say
 
 from __future__ import annotations
 
+import io
 import logging
 import os
 import shutil
@@ -73,7 +74,7 @@ def export(predictor: Predictor, folder: Path, form: Format, hospital: str | Non
             if form == "onnx":
                 _write_onnx(program, making / FILES[form])
             else:
-                torch.export.save(program, making / FILES[form])
+                _write_torch(program, making / FILES[form])
             write_json(making / PREPROCESSING, fitted.tree())
             shutil.copyfile(prepare.__file__, making / "prepare.py")
             write_json(making / "export.json", _described(fitted, owner, form))
@@ -134,6 +135,12 @@ def check_format(form: Format) -> None:
         for package in ("onnx", "onnxscript"):
             if find_spec(package) is None:
                 raise ConfigError(f"--format: onnx needs the package {package}; pip install 'raysim[onnx]'")
+
+
+def _write_torch(program: torch.export.ExportedProgram, path: Path) -> None:
+    content = io.BytesIO()  # on a full disk torch's own writer ends the process
+    torch.export.save(program, content)
+    path.write_bytes(content.getvalue())
 
 
 def _write_onnx(program: torch.export.ExportedProgram, path: Path) -> None:

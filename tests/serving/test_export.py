@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import subprocess
 import sys
@@ -185,6 +186,21 @@ def test_a_model_that_is_no_program_is_refused(place: Path, tmp_path: Path) -> N
     with pytest.raises(ConfigError, match=r"^model: ModuleModel cannot be exported \(.*\); use raysim predict$"):
         export(Predictor.open(run), tmp_path / "model", "torch", None, None)
     assert not (tmp_path / "model").exists()
+
+
+def test_a_full_disk_is_one_line_and_leaves_nothing(
+    place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(path: Path, content: bytes) -> int:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    predictor = Predictor.open(folder_of(place, "fedavg"))
+    monkeypatch.setattr(Path, "write_bytes", full)
+    with pytest.raises(
+        ConfigError, match=r"^--out: .*out cannot be written \(No space left on device\); name a folder"
+    ):
+        export(predictor, tmp_path / "out", "torch", None, None)
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_what_says_other_numbers_is_not_written(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
