@@ -129,7 +129,7 @@ def test_one_way_of_federating_is_compared_with_references():
     means = {"fedavg": 3.0, "local": 3.04, "centralized": 2.7}
     said = answer(*frames(means, figure="mae", aside=("local", "centralized"), noise=0.002), "fedavg")
     assert said.lead == "fedavg is the only way of federating that was run, and is compared with references alone."
-    assert (said.recommended, said.not_dominated, said.difference_shown) == ("fedavg", ("fedavg",), False)
+    assert (said.recommended, said.not_dominated, said.difference_shown) == (None, (), False), "local may be better"
     local, central = said.reasons
     assert re.fullmatch(r"For reference, local against fedavg: \+0.0[34]\d \(.*\); it is worse\.", local)
     assert re.fullmatch(r"For reference, centralized against fedavg: -0.\d{3} \(.*\); it is better\.", central)

@@ -86,6 +86,8 @@ def answer_from(shown: Evidence | None, title: str, noise: Mapping[Key, Noise] |
         *_references(shown),
         *_noise(shown, noise or {}),
     )
+    if len(shown.entries) == 1 and len(shown.entries[0].members) == 1:  # references are not what it is chosen among
+        return Answer(_lead(shown), reasons, _caution(shown), None, (), False)
     front = tuple(shown.entries[i].name for i in np.flatnonzero(shown.front))
     return Answer(_lead(shown), reasons, _caution(shown), best, front, shown.difference_shown)
 
