@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import atexit
 import os
-import pickle
 import select
 import signal
-import socket
 import sys
 import tempfile
 import warnings
@@ -15,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from tests import shared
+from tests.shared import asked
 
 Environment = Mapping[str, str]
 
@@ -40,7 +38,7 @@ class Running:
             Path(self._outputs.name, name).touch()
         inherited = {name: value for name, value in os.environ.items() if not name.startswith("RAY_")}
         call = (function, list(arguments), str(folder), inherited | {**environment}, self._outputs.name)
-        self._answers = _asked(_run, call)
+        self._answers = asked(_run, call)
         self._code: int | None = None
         self.pid = int(self._answers.readline())
 
@@ -78,16 +76,6 @@ def in_a_process(
 ) -> Done:
     """As :func:`raysim`, of a ``function`` of some module with ``arguments``."""
     return Running(function, arguments, folder, environment).wait()
-
-
-def _asked(function: Callable[..., None], arguments: Sequence[object]) -> socket.SocketIO:
-    """The lines with which :mod:`tests.forking` answers, none read ahead."""
-    with socket.socket(socket.AF_UNIX) as line:
-        line.connect(str(shared.folder() / shared.SOCKET))
-        # By parts: with the path come the modules that the call names.
-        line.sendall(pickle.dumps((sys.path, pickle.dumps((function, arguments)))))
-        line.shutdown(socket.SHUT_WR)
-        return line.makefile("rb", buffering=0)
 
 
 def _run(

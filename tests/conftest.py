@@ -5,9 +5,11 @@ from __future__ import annotations
 import contextlib
 import gc
 import os
+import shlex
 import shutil
 import signal
 import sqlite3
+import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
@@ -138,6 +140,16 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
     """One more than there are cores, as tests wait for Ray, servers and browsers; each takes a gigabyte of memory."""
     return min((os.cpu_count() or 1) + 1, 4)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_setupnodes(specs: list[Any]) -> None:
+    """Processes that run tests are forks: see :mod:`tests.worker`."""
+    from tests import worker
+
+    for spec in specs:
+        if spec.popen and not spec.python:
+            spec.python = shlex.join([sys.executable, *worker.START])
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -1,8 +1,9 @@
 """A process of which others are forked: ``forking.py SOCKET MODULES``.
 
 It imports ``MODULES`` at the first request. A request is a pickled function with its arguments and the search path to
-find it by; the answer is the number of the process that runs it, and once that has ended its exit code, as
-:mod:`subprocess` has it. The server ends when its input does, and removes the folder that its socket is in.
+find it by, and may bring the three standard streams for it; the answer is the number of the process that runs it, and
+once that has ended its exit code, as :mod:`subprocess` has it. The server ends when its input does, and removes the
+folder that its socket is in.
 """
 
 from __future__ import annotations
@@ -29,10 +30,11 @@ def serve(listening: socket.socket, modules: Sequence[str]) -> bytes | None:
 
     def reap(*_: object) -> None:
         for pid in list(running):
-            ended, status = os.waitpid(pid, os.WNOHANG)
-            if ended:
-                with running.pop(pid) as line:
-                    answer(line, os.waitstatus_to_exitcode(status))
+            with contextlib.suppress(ChildProcessError):  # a call of this amid another may have been the first
+                ended, status = os.waitpid(pid, os.WNOHANG)
+                if ended:
+                    with running.pop(pid) as line:
+                        answer(line, os.waitstatus_to_exitcode(status))
 
     signal.signal(signal.SIGCHLD, reap)
     while True:
@@ -40,7 +42,7 @@ def serve(listening: socket.socket, modules: Sequence[str]) -> bytes | None:
         if sys.stdin in ready:
             return None
         line, _ = listening.accept()
-        request = received(line)
+        request, streams = received(line)
         for name in modules:
             importlib.import_module(name)
         modules = ()
@@ -49,19 +51,29 @@ def serve(listening: socket.socket, modules: Sequence[str]) -> bytes | None:
         if pid := os.fork():
             running[pid] = line
             answer(line, pid)
+            for stream in streams:
+                os.close(stream)
             signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGCHLD])
             continue
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-        os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+        for number, stream in enumerate(streams or [os.open(os.devnull, os.O_RDONLY)]):
+            os.dup2(stream, number)
+            os.close(stream)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGCHLD])
         for each in (listening, line, *running.values()):
             each.close()
         return request
 
 
-def received(line: socket.socket) -> bytes:
-    """What the other side sends before it closes its half."""
-    return b"".join(iter(lambda: line.recv(1 << 16), b""))
+def received(line: socket.socket) -> tuple[bytes, list[int]]:
+    """What the other side sends before it closes its half, and the files that it hands over."""
+    parts: list[bytes] = []
+    files: list[int] = []
+    while not parts or parts[-1]:
+        part, more, *_ = socket.recv_fds(line, 1 << 16, 3)
+        parts.append(part)
+        files += more
+    return b"".join(parts), files
 
 
 def answer(line: socket.socket, number: int) -> None:

@@ -1,4 +1,4 @@
-"""What all processes of a test session share: a folder, and a process of which they fork commands.
+"""What all processes of a test session share: a folder, and a process of which they and their commands are forks.
 
 The first process that asks makes them, and they are gone with it. Where several processes run tests, that is the one
 that started the others, which find the folder in their environment.
@@ -10,11 +10,12 @@ import atexit
 import contextlib
 import fcntl
 import os
+import pickle
 import socket
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from raysim.cluster.forked import ONE_THREAD
@@ -82,6 +83,21 @@ def locked(name: str) -> Iterator[Path]:
     with path.with_suffix(".lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield path
+
+
+def asked(function: Callable[..., None], arguments: Sequence[object], streams: Sequence[int] = ()) -> socket.SocketIO:
+    """The lines with which :mod:`tests.forking` answers, none read ahead.
+
+    ``streams`` are files that become the standard ones of the process that calls the ``function``.
+    """
+    with socket.socket(socket.AF_UNIX) as line:
+        line.connect(str(folder() / SOCKET))
+        # By parts: with the path come the modules that the call names.
+        request = pickle.dumps((sys.path, pickle.dumps((function, arguments))))
+        sent = socket.send_fds(line, [request], streams) if streams else 0
+        line.sendall(request[sent:])
+        line.shutdown(socket.SHUT_WR)
+        return line.makefile("rb", buffering=0)
 
 
 def _begin() -> str:
