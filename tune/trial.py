@@ -68,14 +68,14 @@ class Trial:
         self._since: Sequence[RunState | None] = [None] * len(jobs)
         self._start()
 
-    def standings(self) -> list[RunState | None]:
-        """Where each seed's run stands after the last report."""
-        return [run.standing() for run in self._runs]
+    def states(self) -> list[RunState | None]:
+        """The state of each seed's run after the last report."""
+        return [run.state_after_round() for run in self._runs]
 
-    def go_on(self, standings: Sequence[RunState | None]) -> None:
-        """Go on from there, with this trial's own hyper-parameters; the trial may have been another one."""
-        self._since = standings
-        self._round = min((standing.round if standing else 0) for standing in standings)
+    def go_on(self, states: Sequence[RunState | None]) -> None:
+        """Go on from ``states``, which may be another trial's, with this trial's own hyper-parameters."""
+        self._since = states
+        self._round = min((state.round if state else 0) for state in states)
         self._start()
 
     def _start(self) -> None:

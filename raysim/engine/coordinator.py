@@ -56,11 +56,11 @@ class JobRun(JobServer):
         self._stopping = None if job.stop is None else Stopping(job.stop)
         self._best: RemoteState | None = None
         self._validated = np.flatnonzero(self._federation.sizes("validation"))
-        self._standing: RemoteState | None = None
+        self._last_state: RemoteState | None = None
 
-    def standing(self) -> RunState | None:
+    def state_after_round(self) -> RunState | None:
         """The state after the last round that was yielded; None before the first."""
-        return None if self._standing is None else self._standing.fetched(self._hospitals)
+        return None if self._last_state is None else self._last_state.fetched(self._hospitals)
 
     def play(self) -> Iterator[Round | Outcome]:
         """See :meth:`Coordinator.run`; without checkpoints."""
@@ -77,7 +77,7 @@ class JobRun(JobServer):
             pack_memory(self._view.memory, {})
         while not self._stops() and self._round < self._job.rounds:
             yield from self._play_round(self._round + 1)
-            # A private run is not resumed from its last round: see _check_standing.
+            # A private run is not resumed from its last round: see _check_resumed.
             if cadence.due(self._round) and (self._job.privacy is None or self._round < self._job.rounds):
                 yield self._checkpoint()
                 cadence.made()
@@ -90,14 +90,14 @@ class JobRun(JobServer):
             self._register()
             self._set_up()
         else:
-            self._check_standing(self._since)
+            self._check_resumed(self._since)
             self._go_on_from(self._since)
 
     def _set_up(self) -> None:
         """Before the first round: selection and strategy may ask hospitals, and losses may be measured."""
         if self._strategy.uses_selection():
             self._view = replace(self._view, memory=self._job.selection.setup(self._view))
-        self._state = self._between.setup(self._strategy, self._view, self._measure)
+        self._state = self._pipeline.setup(self._strategy, self._view, self._measure)
         self._evaluation.check_served(self._serve(), self._job.name, private=self._private is not None)
         if self._job.rounds:
             self._measure_the_start()
@@ -111,7 +111,7 @@ class JobRun(JobServer):
         self._round, self._state = since.round, since.state
         self._view = replace(self._view, memory=since.memory)
         self._traffic.begin(self._round)
-        self._between.resume(since.attacks)
+        self._pipeline.resume(since.attacks)
         self._reception.resume(since.reception)
         if self._stopping is not None and since.stopping is not None:
             self._stopping = replace(since.stopping, section=self._stopping.section)
@@ -171,7 +171,7 @@ class JobRun(JobServer):
         began = time.perf_counter()
         self._enter(t)
         cohort = self._reception.fitted(self._view, self._scheduler.schedule(self._view, self._state, t))
-        sent = self._between.asked(t, cohort)
+        sent = self._pipeline.fitted(t, cohort)
         measured = NOTHING
         if self._rounds and self._evaluation.due(t - 1):
             measured = self._evaluation.after(t - 1, existing(self._serve(), self._hospitals.remembered))
@@ -186,7 +186,7 @@ class JobRun(JobServer):
 
     def _enter(self, t: int) -> None:
         """Note the state before round ``t``; from now on everything belongs to that round."""
-        self._standing = self._stands()
+        self._last_state = self._remote_state()
         self._round = t
         self._view = replace(self._view, round=t)
         self._traffic.begin(t)
@@ -198,7 +198,7 @@ class JobRun(JobServer):
             scalars = self._view.sizes * (self._federation.X.shape[1] + 1)
             self._traffic.ledger.add(0, "rows", self._everyone, scalars)
         if cohort.problem is not None and sent.problem is not None:
-            bits, down = self._between.sent(partials, sent.problem, cohort.ids)
+            bits, down = self._pipeline.sent(partials, sent.problem, cohort.ids)
             self._traffic.down += down
             self._traffic.trained(cohort.ids, cohort.problem, cohort.state, bits)
 
@@ -209,15 +209,15 @@ class JobRun(JobServer):
         """
         if cohort.problem is None or sent.problem is None:
             return
-        opening = self._between.opening(sent.problem, cohort.ids)
+        opening = self._pipeline.opening(sent.problem, cohort.ids)
         received = self._reception.update(self._round, partials, sent.problem, cohort.ids, opening)
-        further = self._between.further(self._round, sent, received)
+        further = self._pipeline.further(self._round, sent, received)
         if further is not None:
             partials = self._send(self._round, cohort.state, cohort.ids, further.problem, NOTHING)
             self._account(replace(cohort, in_vain=0, unused=()), further, partials)
             self._learn(cohort, further, partials)
             return
-        update = self._between.learned(self._round, received, cohort.problem, opening)
+        update = self._pipeline.learned(self._round, received, cohort.problem, opening)
         if update is None:
             return
         self._state = self._strategy.aggregate(self._view, self._state, update)
@@ -240,12 +240,12 @@ class JobRun(JobServer):
         seconds, traffic = time.perf_counter() - self._began, self._traffic
         losses = self._evaluation.losses
         history = History(self._rounds, traffic.ledger, seconds, traffic.setup_down, traffic.models_held, losses)
-        return replace(self._stands().fetched(self._hospitals), history=history.copy())
+        return replace(self._remote_state().fetched(self._hospitals), history=history.copy())
 
-    def _stands(self) -> RemoteState:
+    def _remote_state(self) -> RemoteState:
         """The state of the run now."""
         remembered, memory, clock = self._hospitals.remembered, self._view.memory, self._scheduler.clock
-        stopping, received, carried = self._stopping, self._reception.memory, self._between.memory
+        stopping, received, carried = self._stopping, self._reception.memory, self._pipeline.memory
         return RemoteState(self._round, self._state, remembered, memory, clock, stopping, received, self._best, carried)
 
     def _conclude(self) -> Iterator[Event]:

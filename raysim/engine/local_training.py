@@ -236,7 +236,7 @@ class LocalTraining:
             return
         if upload is not None and release is not None and hidden:
             vectors = [delta] if change is None else [delta, change]
-            self._sending.tell_bit(release, vectors, j)
+            self._sending.send_bit(release, vectors, j)
             delta, *changes = release.leaving(vectors, self._plan.work.seed, self._plan.round, int(self._plan.ids[j]))
             if private is not None:
                 delta[private] = 0.0

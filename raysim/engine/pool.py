@@ -18,7 +18,7 @@ class Pool(Protocol):
     served: tuple[Ids, ...]
 
     def round(self, plan: RoundPlan, memory: StateReferences | None) -> tuple[list[PartialResult], StateReferences]:
-        """Run a plan everywhere; returns the partial results and what is remembered."""
+        """Run a plan everywhere; returns the partial results and what hospitals then remember."""
         ...
 
     def ask(self, inquiry: Inquiry, memory: StateReferences | None = None) -> list[list[Floats]]:
@@ -26,5 +26,5 @@ class Pool(Protocol):
         ...
 
     def recall(self, memory: StateReferences) -> HospitalStates:
-        """What hospitals remember, fetched."""
+        """Fetch what hospitals remember."""
         ...

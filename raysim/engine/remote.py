@@ -19,9 +19,9 @@ from raysim.virtual_time.clock import Clock
 
 
 class RemoteHospitals:
-    """All hospitals of a job, and what they remember of it: it travels with each message, or stays where it was made.
+    """All hospitals of a job, and what they remember: that travels with each message, or stays where it was made.
 
-    ``private [P]``: the parameters that never leave a hospital; ``noise`` is what their answers to a question get.
+    ``private [P]``: the parameters that never leave a hospital. ``noise`` gives the noise on answers to a question.
     """
 
     remembered: StateReferences | None
@@ -42,7 +42,7 @@ class RemoteHospitals:
         self.remembered = self.dealt(states)
 
     def play(self, plan: RoundPlan) -> list[PartialResult]:
-        """Let everybody evaluate and train as the plan says."""
+        """Let all hospitals evaluate and train as the plan says."""
         partials, memory = self._pool.round(plan, self.remembered)
         if self.remembered is not None or plan.remembers:
             self.remembered = memory
@@ -67,7 +67,7 @@ class RemoteHospitals:
         return replace(noise, turn=turn)
 
     def states(self, remembered: StateReferences | None) -> HospitalStates | None:
-        """What hospitals remember, or remembered, fetched."""
+        """Fetch what hospitals remember, or remembered at an earlier state."""
         return None if remembered is None else self._pool.recall(remembered)
 
     def models(self) -> dict[int, NDArray[Any]]:
@@ -76,7 +76,7 @@ class RemoteHospitals:
         return {hospital: vectors[MODEL] for hospital, vectors in states.items() if MODEL in vectors}
 
     def dealt(self, states: HospitalStates | None) -> StateReferences | None:
-        """What each process's hospitals remember; what was learned on pooled rows is with the first process."""
+        """Memory divided by the processes that serve hospitals; that of pooled rows goes to the first one."""
         if states is None:
             return None
         served = [set(ids.tolist()) | ({POOLED} if i == 0 else set()) for i, ids in enumerate(self._pool.served)]
@@ -85,7 +85,7 @@ class RemoteHospitals:
 
 @dataclass(frozen=True, eq=False)
 class RemoteState:
-    """Where a run stands after a round; see :class:`RunState`. What hospitals remember stays where it was made."""
+    """The state of a run after a round, as :class:`RunState`, but what hospitals remember stays where it was made."""
 
     round: int
     state: State
@@ -98,7 +98,7 @@ class RemoteState:
     attacks: Any = None
 
     def fetched(self, hospitals: RemoteHospitals) -> RunState:
-        """The state as others can go on from it, with what ``hospitals`` remember."""
+        """The complete state, with what ``hospitals`` remember fetched."""
         return RunState(
             round=self.round,
             state=self.state,

@@ -1,4 +1,4 @@
-"""The server of one job: its parts, the models it holds, how it speaks to hospitals, and whether it may go on."""
+"""The server of one job: its parts, its models, its messages to hospitals, and the checks of a resumed state."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from raysim.config.sections.privacy import PREPROCESSING
 from raysim.core.streams import stream
 from raysim.data.federation import Federation, pooled_rows
 from raysim.engine.checks.checked import CheckedStrategy
-from raysim.engine.checks.standing_checks import check_promise, check_remembered, check_residuals
+from raysim.engine.checks.resume_checks import check_promise, check_remembered, check_residuals
 from raysim.engine.job import Job, Outcome, Round, RunState
 from raysim.engine.measuring.evaluation import Evaluation, MeasurementRequest
 from raysim.engine.messages import PartialResult, RoundPlan, Work
 from raysim.engine.pool import Pool
-from raysim.engine.reception.between import Between
 from raysim.engine.reception.merging import in_precision
 from raysim.engine.reception.noisy_statistics import FirstAnswers, figure_noise, first_noise, statistic_noise
 from raysim.engine.reception.privacy_ledger import statement
 from raysim.engine.reception.receiver import Reception
+from raysim.engine.reception.update_pipeline import UpdatePipeline
 from raysim.engine.remote import RemoteHospitals
 from raysim.engine.stopping import Stopped
 from raysim.strategies.base import FederationView, Floats, GroupSizes, Ids, LocalProblem, Question, State
@@ -37,14 +37,13 @@ from raysim.virtual_time.unreliable import scheduler
 
 
 class JobServer:
-    """Of a ``job`` from its beginning, or ``since`` an earlier state.
+    """The server of a ``job``, from its beginning or from the state ``since``.
 
-    It holds the parts and sends what it is told to; :class:`raysim.engine.coordinator.JobRun` says what comes after
-    what.
+    It holds the parts and sends messages; :class:`raysim.engine.coordinator.JobRun` says in which order.
     """
 
     _state: State
-    """The strategy's, after the last round."""
+    """The strategy's state after the last round."""
 
     def __init__(self, pool: Pool, job: Job, since: RunState | None = None) -> None:
         self._federation = Federation.open(job.work.federation)
@@ -79,8 +78,8 @@ class JobServer:
         self._hospitals = RemoteHospitals(pool, work, self._private, kept, noise)
         travels = self._layout.size - (0 if self._private is None else int(self._private.sum()))
         hears_losses = strategy.uses_selection() and job.selection.hears_losses
-        self._between = Between(self._job, self._federation, self._private, travels)
-        self._traffic = Traffic(Ledger(), strategy, view, travels, hears_losses, self._between.most_bits)
+        self._pipeline = UpdatePipeline(self._job, self._federation, self._private, travels)
+        self._traffic = Traffic(Ledger(), strategy, view, travels, hears_losses, self._pipeline.most_bits)
         size = self._layout.size
         self._reception = Reception(self._job, strategy, self._federation, size, self._private, self._first)
         order = np.argsort(np.concatenate(pool.served))
@@ -99,24 +98,24 @@ class JobServer:
         self._began = 0.0
 
     def _register(self) -> None:
-        """Enter what the server knows of hospitals before anything begins."""
+        """Enter into the ledger what the server knows of hospitals before anything begins."""
         self._traffic.ledger.add(0, "size", self._everyone, 1)
         if self._federation.preprocessing_scalars:
             noisy = bool(self._federation.preprocessing_noise)
-            self._sum_told(PREPROCESSING, self._federation.preprocessing_scalars, noisy)
+            self._register_sum(PREPROCESSING, self._federation.preprocessing_scalars, noisy)
         if self._balanced:
-            self._sum_told(LabelCounts.kind, len(self._federation.classes), self._first.labels is not None)
+            self._register_sum(LabelCounts.kind, len(self._federation.classes), self._first.labels is not None)
 
-    def _sum_told(self, kind: str, scalars: int, noisy: bool) -> None:
-        """Enter that every hospital has told ``scalars`` that are added up; ``noisy`` ones where that is hidden are."""
-        hidden = self._between.of_setup(len(self._everyone), scalars) if noisy else None
+    def _register_sum(self, kind: str, scalars: int, noisy: bool) -> None:
+        """Enter that every hospital has sent ``scalars`` for a sum, which is a secure one where it is ``noisy``."""
+        hidden = self._pipeline.of_setup(len(self._everyone), scalars) if noisy else None
         if hidden is None:
             self._traffic.ledger.add(0, kind, self._everyone, scalars)
         else:
             self._traffic.summed(kind, self._everyone, *hidden)
 
-    def _check_standing(self, since: RunState) -> None:
-        """Raise ``ValueError`` for a standing that is none of this job's, or from which something was taken out."""
+    def _check_resumed(self, since: RunState) -> None:
+        """Raise ``ValueError`` for a state that is not one of this job, or from which something was removed."""
         check_state(since.state, self._view)
         hospitals, size, history = len(self._everyone), self._layout.size, since.history
         travels = size if self._private is None else int(size - self._private.sum())
@@ -127,7 +126,7 @@ class JobServer:
         if history.models_held.shape != (hospitals,):
             raise ValueError(f"it is of {len(history.models_held)} hospitals, and there are {hospitals}")
         in_rounds = self._job.system is None and self._strategy.asynchrony() is None
-        if self._between.owes:
+        if self._pipeline.keeps_residuals:
             check_residuals(since.kept, history, all_trained=in_rounds)
         if self._job.privacy is None:
             return
@@ -138,17 +137,17 @@ class JobServer:
         check_promise(history, self._setup_again(), cohorts, always=always)
 
     def _cohort_of(self, since: RunState, round: int) -> Ids | None:
-        """Who takes part in a round where nothing but the round decides it; None where more does."""
+        """Who takes part in a round, where the round alone decides it; None where other things do."""
         if since.memory is not None:
             return None
         return self._strategy.select(replace(self._view, round=round), since.state, round)
 
     def _setup_again(self) -> Ledger:
-        """What hospitals tell before the first round: they are asked, as a measurement, what they have answered."""
+        """The ledger of the set-up, made again: hospitals answer the same questions, without counting as traffic."""
 
         def ask(question: Question, *, models: Floats | None = None, ids: Ids | None = None) -> Sequence[Floats]:
             asked = self._everyone if ids is None else ids
-            answers = self._between.answers(self._measure(question, models=models, ids=ids), asked)
+            answers = self._pipeline.answers(self._measure(question, models=models, ids=ids), asked)
             self._traffic.asked(question, asked, np.array([answer.size for answer in answers]), models)
             return answers
 
@@ -156,12 +155,12 @@ class JobServer:
         view = replace(self._view, ask=ask)
         if self._strategy.uses_selection():
             view = replace(view, memory=self._job.selection.setup(view))
-        self._between.setup(self._strategy, view, self._measure)
+        self._pipeline.setup(self._strategy, view, self._measure)
         ledger, self._traffic.ledger = self._traffic.ledger, Ledger()
         return ledger
 
     def _serve(self) -> dict[str, Ids]:
-        """Which models serve hospitals now; what these are asked for it is a measurement and no traffic."""
+        """The models that serve hospitals now; questions to hospitals for this are measurements, and no traffic."""
         return self._strategy.serve(replace(self._view, ask=self._measure), self._state)
 
     def _send(
@@ -172,7 +171,7 @@ class JobServer:
         problem: LocalProblem | None,
         measured: MeasurementRequest,
     ) -> list[PartialResult]:
-        """Let hospitals measure what is asked for, and ``ids`` minimise the ``problem``."""
+        """Let hospitals measure what ``measured`` asks for, and ``ids`` minimise the ``problem``."""
         precision, clinical = self._job.work.precision, self._job.evaluation.clinical
         plan = RoundPlan(
             work=self._job.work,
@@ -184,7 +183,7 @@ class JobServer:
             private=self._private,
             division=self._strategy.division(self._view, state),
             losses=problem is not None and self._traffic.hears_losses(problem),
-            **self._between.planned(t, problem),
+            **self._pipeline.planned(t, problem),
             release=self._reception.release(problem),
             serve=dict(measured.serve),
             part=self._job.evaluation.part,
@@ -199,16 +198,16 @@ class JobServer:
         return self._hospitals.play(plan)
 
     def _ask(self, question: Question, *, models: Floats | None = None, ids: Ids | None = None) -> Sequence[Floats]:
-        """The answers of hospitals ``ids`` (None: all), with what asking costs."""
+        """The answers of hospitals ``ids`` (None: all); their bytes and time are counted."""
         answers = self._measure(question, models=models, ids=ids)
         asked = self._everyone if ids is None else ids
-        answers = self._between.answers(answers, asked)
+        answers = self._pipeline.answers(answers, asked)
         sizes = np.array([answer.size for answer in answers])
         self._scheduler.questions_answered(asked, *self._traffic.asked(question, asked, sizes, models))
         return answers
 
     def _measure(self, question: Question, *, models: Floats | None = None, ids: Ids | None = None) -> Sequence[Floats]:
-        """The same without the traffic of asking."""
+        """The answers of hospitals ``ids`` (None: all), without counting bytes or time."""
         return self._hospitals.answers(question, self._round, models, ids)
 
     def _outcome(
@@ -247,17 +246,17 @@ class JobServer:
             validation_scores=self._evaluation.validation_scores,
             losses=self._evaluation.losses,
             stopped=stopped,
-            facts=self._strategy.facts(self._view, state) | self._between.facts(),
-            bad=self._between.bad,
+            facts=self._strategy.facts(self._view, state) | self._pipeline.facts(),
+            bad=self._pipeline.bad,
             clusters_of_patients=self._clusters_of_patients(),
             privacy=statement(self._job, self._federation, self._traffic.ledger, self._first.sizes),
             told_sizes=self._first.sizes,
-            seen=self._between.seen,
+            seen=self._pipeline.seen,
         )
 
     def _predictions(self, partials: Sequence[PartialResult], last: int) -> dict[str, NDArray[Any]]:
-        """Per model served what it says of every row, where that was asked for; it has left hospitals then, after the
-        ``last`` round.
+        """Per model served its outputs for all rows, where these were asked for; the ledger has them after the ``last``
+        round.
         """
         predictions = self._evaluation.predictions(partials)
         for outputs in predictions.values():
@@ -271,9 +270,9 @@ class JobServer:
 
 
 def hides(job: Job) -> bool:
-    """Whether the server is to learn sums of all hospitals alone.
+    """Whether the server may learn only sums over hospitals.
 
-    A guarantee for patients says nothing of what a hospital chooses by all of its rows: that is then told, and named as
+    A guarantee for patients does not cover what a hospital chooses by all of its rows: that is sent, and reported as
     not private.
     """
     if job.privacy is not None:
@@ -282,7 +281,7 @@ def hides(job: Job) -> bool:
 
 
 def weighted(work: Work, federation: Federation, first: FirstAnswers) -> Work:
-    """``work`` with the weights that ``balanced`` classes come to, over the training rows of all hospitals."""
+    """``work`` with numbers for ``balanced`` class weights, from the training rows of all hospitals."""
     if work.class_weights != "balanced":
         return work
     counts: NDArray[Any] | None = first.labels

@@ -1,4 +1,4 @@
-"""When a run ends before its last round: the losses of checks on validation rows, and what they say.
+"""Early stopping: checks of the loss on validation rows, and when they end a run.
 
 After each round there is a check: the loss of the headline model over the validation rows of all hospitals, every row
 counting once. It is the loss that training minimises, without penalties and without the strategy's own terms. The best
@@ -20,26 +20,27 @@ from raysim.strategies.base import Ids
 
 @dataclass(frozen=True)
 class Checks:
-    """``before``: the loss before training. ``rounds`` and ``losses``: those of the checks, in order."""
+    """``before``: the loss before training. ``rounds`` and ``losses``: of the checks, in order."""
 
     before: float
     rounds: tuple[int, ...] = ()
     losses: tuple[float, ...] = ()
 
     def after(self, round: int, loss: float) -> Checks:
-        """With one more check."""
+        """These checks and one more."""
         return Checks(self.before, (*self.rounds, round), (*self.losses, loss))
 
     @property
     def best(self) -> int | None:
-        """The place of the best check; None before the first, and where no loss is finite."""
+        """The position of the best check; None before the first, and where no loss is finite."""
         finite = [at for at, loss in enumerate(self.losses) if math.isfinite(loss)]
         return min(finite, key=lambda at: self.losses[at], default=None)
 
     def waited(self, tolerance: float) -> int:
         """How many checks have passed since the last fall.
 
-        Where the loss before training is not finite, the first that is finite is a fall, and the scale of tolerance.
+        Where the loss before training is not finite, the first finite loss counts as a fall, and tolerance is relative
+        to it.
         """
         last, scale, since = self.before, abs(self.before), 0
         for loss in self.losses:
@@ -54,7 +55,7 @@ class Checks:
 
 @dataclass(frozen=True)
 class Stopping:
-    """What the checks of a run have come to so far."""
+    """The checks of a run so far."""
 
     section: StopSection
     """When it ends."""
@@ -63,16 +64,16 @@ class Stopping:
     model: str | None = None
     """The model served that is checked: the last of those that existed at the first check."""
     rounds: tuple[int, ...] = ()
-    """Those of the checks, in order."""
+    """The rounds of the checks, in order."""
     losses: tuple[float, ...] = ()
-    """Theirs."""
+    """The losses of the checks, in order."""
 
     def watched(self, serve: Mapping[str, Ids]) -> str:
         """The model to check, out of those that ``serve`` now."""
         return self.model or list(serve)[-1]
 
     def after(self, round: int, model: str, loss: float) -> Stopping:
-        """With one more check of that model."""
+        """These checks and one more, of ``model``."""
         return replace(self, model=model, rounds=(*self.rounds, round), losses=(*self.losses, loss))
 
     def packed(self) -> dict[str, Any]:
@@ -103,24 +104,24 @@ class Stopping:
 
 @dataclass(frozen=True)
 class Stopped:
-    """How a run with checks has ended."""
+    """How a run with checks ended."""
 
     before: float
     """The loss on validation rows before training; NaN where it was not taken."""
     model: str
     """The model served that was checked."""
     early: bool
-    """Whether the loss fell no more; else all rounds were played."""
+    """Whether it ended because the loss no longer fell; else all rounds were played."""
     last: int
     """The last round that was played."""
     served: int
     """The round whose models serve."""
     loss: float
-    """The loss on validation rows of these."""
+    """The loss of these models on validation rows."""
 
     @staticmethod
     def of(stopping: Stopping) -> Stopped | None:
-        """None for a run without a single check."""
+        """The end of a run with these checks; None where there was none."""
         if stopping.model is None:
             return None
         last = stopping.rounds[-1]

@@ -1,4 +1,4 @@
-"""What the virtual clock says of finished runs: how long they took, and when a metric had reached a target."""
+"""Virtual time of finished runs: how long they took, and when a metric reached its target."""
 
 from __future__ import annotations
 
@@ -20,18 +20,19 @@ if TYPE_CHECKING:
 LARGER = ("auroc", "accuracy", "auprc", "recall", "r2")
 SMALLER = ("mae", "rmse", "log_loss", "brier", "gini", "std", "size_bias_abs", "ad", "sdad")
 AS_HEADLINE = ("mean_unweighted", "worst_decile", "p10")
-"""Metrics of which more is better, less is better, and those that go with what equity is about."""
+"""Metrics of which more is better; of which less is better; and those that follow the headline metric."""
 
 
 @dataclass(frozen=True)
 class Reached:
-    """When a target was reached first, at the end of ``round``: ``virtual_seconds`` from the run's beginning, and the
-    ``bytes`` that hospitals had exchanged by then. NaN for a target that was not reached, ``round`` 0.
-    """
+    """When a target was first reached."""
 
     round: int
+    """The round at whose end it was; 0 where it never was."""
     virtual_seconds: float
+    """Virtual time from the run's beginning; NaN where it never was."""
     bytes: float
+    """Bytes that hospitals had exchanged by then; NaN where it never was."""
 
 
 def check_target(target: Mapping[str, float], task: TaskKind) -> None:
@@ -43,9 +44,7 @@ def check_target(target: Mapping[str, float], task: TaskKind) -> None:
 
 
 def reached(rounds: Sequence[Round], metric: str, value: float, task: TaskKind, before: int = 0) -> Reached:
-    """When the headline model reached ``value``, among the rounds that were evaluated; ``before`` them as many bytes
-    had been exchanged.
-    """
+    """When the headline model reached ``value`` of a metric, among evaluated rounds. ``before``: set-up bytes."""
     larger = metric in LARGER or (metric in AS_HEADLINE and task.larger)
     for row, moved in zip(rounds, moved_by(rounds, before), strict=True):
         reported = list(row.metrics.values())[-1].get(metric, math.nan) if row.metrics else math.nan
@@ -56,7 +55,7 @@ def reached(rounds: Sequence[Round], metric: str, value: float, task: TaskKind, 
 
 
 def moved_by(rounds: Sequence[Round], before: int) -> list[int]:
-    """Bytes that hospitals had exchanged by the end of each round, ``before`` of them until the first."""
+    """Bytes that hospitals had exchanged by the end of each round, ``before`` the first one included."""
     exchanged = [row.bytes_down + row.bytes_up if row.round > 0 else 0 for row in rounds]
     return [before + moved for moved in itertools.accumulate(exchanged)]
 
@@ -78,7 +77,7 @@ def figures(outcome: Outcome, section: SystemSection | None, task: TaskKind) -> 
 
 
 def summary(outcome: Outcome, section: SystemSection, task: TaskKind) -> dict[str, Any]:
-    """The same for ``summary.json``: what is undefined is null."""
+    """A run's virtual time and targets for ``summary.json``; undefined values are None."""
     targets = {}
     for metric, value in section.target.items():
         when = reached(outcome.rounds, metric, value, task, outcome.setup.both)

@@ -21,7 +21,7 @@ from raysim.engine.checks.job_checks import check_job
 from raysim.engine.coordinator import Coordinator
 from raysim.engine.job import Outcome, RunState
 from raysim.engine.reception.attack_checks import warnings
-from raysim.engine.updates.own_attacks import Measured, OwnAttack
+from raysim.engine.updates.own_attacks import FeatureScale, OwnAttack
 from raysim.storage.encoding import decode, encode
 from raysim.strategies.hospital_clusters.chip import Chip
 from raysim.strategies.one_model.fedavg import FedAvg
@@ -261,7 +261,7 @@ def test_a_wrong_unit_is_that_of_recorded_values(tmp_path, monkeypatch, method, 
     rows.to_csv(tmp_path / "t.csv", index=False)
     source = Table(path=tmp_path / "t.csv", silo="hospital", label="died")
     federation = build(source, Split(train=0.5, test=0.5), method, 1, missing_flags=flags)
-    measured, X = Measured.of(federation, 0), federation.X
+    measured, X = FeatureScale.of(federation, 0), federation.X
     raw = X[:, 0] * federation.preprocessing.columns[0].scale + federation.preprocessing.columns[0].mean
     section = AdversarySection(attack="units", feature="creatinine", share=0.5)
     attack = OwnAttack(section, frozenset({0}), 1, 1, 2, 2, 0, measured)

@@ -176,7 +176,7 @@ def test_who_goes_on_from_anothers_standing_goes_on_with_its_checks(federation: 
     donor = JobRun(pool, job)
     events = donor.play()
     next(events), next(events), next(events)
-    standing = donor.standing()
+    standing = donor.state_after_round()
     assert standing is not None
     assert (standing.round, standing.stopping.rounds) == (3, (1, 2, 3))  # type: ignore[union-attr]
     *_, heir = JobRun(pool, job, standing).play()

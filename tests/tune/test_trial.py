@@ -165,9 +165,9 @@ def test_a_run_goes_on_from_where_another_stood(strategy):
     *rounds, whole = JobRun(pool, job).play()
     first = JobRun(pool, job)
     events = first.play()
-    assert first.standing() is None
+    assert first.state_after_round() is None
     next(events), next(events)
-    standing = first.standing()
+    standing = first.state_after_round()
     assert standing is not None
     assert standing.round == 2
     *later, outcome = JobRun(pool, job, standing).play()
@@ -186,7 +186,7 @@ def test_a_trial_goes_on_from_another_ones_standing_with_its_own_settings():
     donor.step(), donor.step()
     heir = Trial(pool, plan.jobs({"strategy.lam": 0.9}, "validation"), paced=True, retries=0)
     heir.step()
-    heir.go_on(donor.standings())
+    heir.go_on(donor.states())
     assert [report.round for report in play(heir)] == [3, 4]
 
 

@@ -21,7 +21,7 @@ MEMORY = 2**20
 """Bytes of memory that a trial asks of Ray: something, so that it is placed where hospitals' actors hold all CPUs."""
 
 
-STANDING = "standing-{}.safetensors"
+STATE = "standing-{}.safetensors"
 """Where the run of each seed stands, by its place among the seeds; none where it has not begun."""
 
 
@@ -79,12 +79,12 @@ class TrialProcess(Trainable):  # type: ignore[misc]
 
     def save_checkpoint(self, checkpoint_dir: str) -> None:
         """For population-based training: another trial may go on from here."""
-        for i, (job, standing) in enumerate(zip(self._trial.jobs, self._trial.standings(), strict=True)):
-            if standing is not None:
-                Path(checkpoint_dir, STANDING.format(i)).write_bytes(encode(standing, "", job.strategy))
+        for i, (job, state) in enumerate(zip(self._trial.jobs, self._trial.states(), strict=True)):
+            if state is not None:
+                Path(checkpoint_dir, STATE.format(i)).write_bytes(encode(state, "", job.strategy))
 
     def load_checkpoint(self, checkpoint: Any) -> None:
-        paths = [Path(checkpoint, STANDING.format(i)) for i in range(len(self._trial.jobs))]
+        paths = [Path(checkpoint, STATE.format(i)) for i in range(len(self._trial.jobs))]
         self._trial.go_on(
             [
                 decode(path.read_bytes(), job.strategy)[0] if path.exists() else None

@@ -1,4 +1,4 @@
-"""What of attacks and robust rules cannot be on a federation, said before anything starts, and what is doubtful."""
+"""Checks of attacks and robust rules against a federation, before anything starts: errors and warnings."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from raysim.robust.breakdown import NEEDS, bears
 def check_attacks(
     adversary: AdversarySection | None, aggregation: AggregationSection | None, federation: Federation, seed: int
 ) -> None:
-    """Raise ``ConfigError`` for what this federation has not, or cannot be."""
+    """Raise ``ConfigError`` for an attack or rule that this federation does not allow."""
     names, classes = federation.hospitals, len(federation.classes)
     if aggregation is not None and aggregation.root is not None:
         _check_name("aggregation.root", aggregation.root, names)
@@ -44,10 +44,10 @@ def check_attacks(
 
 
 def warnings(adversary: AdversarySection | None, aggregation: AggregationSection | None, hospitals: int) -> list[str]:
-    """What a rule does not bear, a line each."""
+    """A line for each share of bad hospitals that is more than the rule tolerates."""
     if aggregation is None:
         return []
-    said = []
+    lines = []
     for key, share in (
         ("adversary.share", 0.0 if adversary is None else adversary.share),
         ("aggregation.assumed", aggregation.assumed),
@@ -55,15 +55,15 @@ def warnings(adversary: AdversarySection | None, aggregation: AggregationSection
         f = int(share * hospitals + 1e-9)
         if not bears(aggregation.name, hospitals, f):
             needs = NEEDS[aggregation.name][0]
-            said.append(
+            lines.append(
                 f"warning: {key}: {f} of {hospitals} hospitals are more than '{aggregation.name}' bears, which needs "
                 + (needs if aggregation.name == "mean" else f"{needs} hospitals for f bad ones")
             )
     if adversary is not None and adversary.share > aggregation.assumed:
-        said.append(
+        lines.append(
             f"warning: adversary.share: {adversary.share} is more than aggregation.assumed: {aggregation.assumed}"
         )
-    return said
+    return lines
 
 
 def _check_name(key: str, name: str, choices: Sequence[str]) -> None:

@@ -1,4 +1,4 @@
-"""What an attack changed, over the hospitals that made none: beside the same run without it.
+"""What an attack changed at the honest hospitals, compared with the same run without it.
 
 Harm is what honest hospitals lose of the headline figure, positive where they do worse under the attack.
 """
@@ -25,7 +25,7 @@ def attack_figures(
 ) -> AttackFigures:
     """The figures of a run of ``job`` on federation ``data``, beside the ``clean`` one without attack, if any.
 
-    ``averaged`` is one without attack and without a rule, in which hospitals count alike; None: not played.
+    ``averaged`` is one without attack and rule, in which hospitals have equal weights; None: not played.
     """
     section, task = job.adversary, data.task
     if section is None:
@@ -71,13 +71,13 @@ def attack_figures(
 
 
 def trigger_rate(job: Job, outcome: Outcome, data: Any, hospitals: NDArray[np.bool_]) -> float:
-    """The share of test rows of ``hospitals [N]``, not of the wanted class, that the trigger sends there."""
+    """The share of the test rows of ``hospitals [N]`` of other classes that the trigger turns into the target class."""
     section = job.adversary
     if section is None or section.feature is None:
         return NAN
     rows_of = list(outcome.serve.values())[-1]
     if rows_of.ndim != 1:
-        return NAN  # rows of one hospital are of several models
+        return NAN  # a hospital is served by several models
     model, feature = job.work.model.bind(data, "cpu", job.work.precision), data.features.index(section.feature)
     kept = {hospital: {MODEL: theta} for hospital, theta in outcome.kept.items()}
     sent = all_rows = 0

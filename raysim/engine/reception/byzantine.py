@@ -1,8 +1,8 @@
-"""The server's side of attacks and of robust rules: single updates between hospitals and the strategy.
+"""The server's side of attacks and of robust rules, which need single updates.
 
-Where a rule or an attack needs them, hospitals send their updates one by one. Bad hospitals that act together replace
-theirs; then the rule stands for the average in each of the problem's sums: the sum of the weights times what the rule
-makes of the updates. Without a rule the sums are those that hospitals' processes would have made, to the last bit.
+Where a rule or an attack needs them, hospitals send their updates one by one. Bad hospitals that collude replace
+theirs. Then the rule replaces the average in each of the problem's sums: a sum is its total weight times the rule's
+aggregate. Without a rule the sums are those that hospitals' processes would have made, to the last bit.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from raysim.core.exact import ExactSum, decode, largest_entry
 from raysim.data.federation import Federation
 from raysim.engine.reception.colluding import Colluders
 from raysim.engine.reception.ruling import Ruling, Tally, by_sum, check_ruled
-from raysim.engine.updates.own_attacks import Measured, OwnAttack
+from raysim.engine.updates.own_attacks import FeatureScale, OwnAttack
 from raysim.engine.updates.sums import heaviest
 from raysim.strategies.base import POOLED, Floats, Ids, LocalProblem, Mask, Update
 from raysim.virtual_time.scheduling import ScheduledCohort
 
 
 class Byzantine:
-    """Of one job on ``federation``; ``private [P]`` are the parameters that never leave a hospital."""
+    """Attack and rule of one job on ``federation``; the parameters ``private [P]`` never leave a hospital."""
 
     def __init__(
         self,
@@ -64,13 +64,13 @@ class Byzantine:
             return None
         feature = None if section.feature is None else self._federation.features.index(section.feature)
         hospitals, classes = len(self._federation.hospitals), len(self._federation.classes)
-        bad, measured = frozenset(self.bad.tolist()), Measured()
+        bad, measured = frozenset(self.bad.tolist()), FeatureScale()
         if section.attack == "units" and feature is not None:
-            measured = Measured.of(self._federation, feature)
+            measured = FeatureScale.of(self._federation, feature)
         return OwnAttack(section, bad, self._seed, round, hospitals, classes, feature, measured)
 
     def fitted(self, cohort: ScheduledCohort) -> ScheduledCohort:
-        """The cohort with its problem as hospitals are to be sent it: single updates where these are needed."""
+        """The cohort with its problem as hospitals receive it: with single updates where these are needed."""
         problem = cohort.problem
         if problem is None or POOLED in cohort.ids or problem.sent is None:
             return cohort
@@ -85,7 +85,7 @@ class Byzantine:
         return replace(cohort, problem=uploading(problem, single=True))
 
     def learned(self, round: int, update: Update, problem: LocalProblem) -> Update:
-        """The update as the strategy is to have it; ``problem`` is the strategy's own."""
+        """The update as the strategy receives it; ``problem`` is the strategy's own."""
         sent = problem.sent
         if sent is None:
             return update
@@ -112,7 +112,9 @@ class Byzantine:
         return self._as_asked(replace(update, deltas=deltas, sums=sums), problem)
 
     def lying(self, answers: Sequence[Floats], ids: Ids, target: Ids) -> list[Floats]:
-        """The ``answers`` of hospitals ``ids`` where bad ones tell the mean of what honest ``target`` ones tell."""
+        """The ``answers`` of hospitals ``ids``, those of bad ones replaced by the mean over the honest ones in
+        ``target``.
+        """
         of_target = np.isin(ids, target)
         honest = [answer for answer, counts in zip(answers, of_target, strict=True) if counts]
         if not honest or any(answer.shape != honest[0].shape for answer in honest):
@@ -124,7 +126,7 @@ class Byzantine:
         ]
 
     def facts(self) -> dict[str, float]:
-        """What became of bad updates; NaN where nothing is known of it."""
+        """Figures on bad updates; NaN where undefined."""
         of_rule = {} if self._ruling is None else self._ruling.facts()
         return {"bad_hospitals": float(len(self.bad)), "largest_bad_share": self._tally.largest} | of_rule
 
@@ -137,7 +139,7 @@ class Byzantine:
         } | ({} if self._colluders is None else self._colluders.memory)
 
     def resume(self, memory: dict[str, Any] | None, size: int) -> None:
-        """Go on from there with models of ``size`` scalars. Raises ``ValueError`` for what is none of it."""
+        """Go on from ``memory``, with models of ``size`` scalars. Raises ``ValueError`` for values it cannot have."""
         if memory is None:
             raise ValueError("it holds nothing of attacks and rules, which the run has")
         self._tally.resume(memory["tally"])
@@ -147,7 +149,7 @@ class Byzantine:
             self._colluders.resume(memory, size)
 
     def _server(self, round: int, g: int, updates: Floats) -> Floats:
-        """What the server makes of the ``updates [m, P]`` of sum ``g``: the rule's, or their mean."""
+        """The server's aggregate of the ``updates [m, P]`` of sum ``g``: the rule's, or their mean."""
         return updates.mean(axis=0) if self._ruling is None else self._ruling.made(round, g, updates).update
 
     def _as_asked(self, update: Update, problem: LocalProblem) -> Update:

@@ -1,8 +1,8 @@
-"""Canaries in a run that is audited: who they are, what they send, and what the server sees of each of them.
+"""Canaries in a run that is audited: where they are, what they send, and what the server sees of each of them.
 
-An auditor marks each canary with parameters of its own, in which nobody else's update is anything but noise: those of a
-feature that is 0 in all other rows. What the server learns in these parameters, round by round, is all that the run
-tells of the canary.
+Each canary has parameters of its own, those of a feature that is 0 in all other rows: in them, updates of others are
+nothing but noise. What the server receives in these parameters, round by round, is all that the run reveals of the
+canary.
 """
 
 from __future__ import annotations
@@ -27,18 +27,18 @@ class Canaries:
     inside: Mask
     """Which of them are in the data, ``[M]``."""
     parameters: Ids
-    """Those that are each one's own, ``[M, k]``."""
+    """The parameters of each canary's own feature, ``[M, k]``."""
     length: float | None
     """The 2-norm of the update that a canary hospital sends; None: canaries are patients, and their rows are there."""
     single: bool
-    """Whether the server's view is of each hospital's update by itself; else it is of sums."""
+    """Whether the server sees each hospital's update by itself; else it sees sums."""
 
     def rows(self, hospital: int, X: NDArray[Any], y: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
         """What ``hospital`` trains on: its rows ``X [n, F]`` and ``y [n]`` as they are."""
         return X, y
 
     def update(self, hospital: int, delta: Floats, limit: float) -> Floats:
-        """What ``hospital`` sends in place of ``delta [P]`` before anything is clipped: 0 of a canary that is not in.
+        """What ``hospital`` sends in place of ``delta [P]``, before clipping: zeros for a canary that is left out.
 
         All entries are below the ``limit`` of what sums can hold.
         """
@@ -52,13 +52,13 @@ class Canaries:
         return crafted
 
     def fitted(self, cohort: ScheduledCohort) -> ScheduledCohort:
-        """The cohort with its problem as hospitals are to be sent it."""
+        """The cohort with its problem as hospitals receive it."""
         if not self.single or cohort.problem is None or cohort.problem.sent is None:
             return cohort
         return replace(cohort, problem=uploading(cohort.problem, single=True))
 
     def seen(self, update: Update) -> Floats:
-        """What a round's ``update`` has in the direction of each canary, ``[M]``; 0 where its hospital sent nothing."""
+        """The component of a round's ``update`` along each canary, ``[M]``; 0 where its hospital sent nothing."""
         root = np.sqrt(self.parameters.shape[1])
         if update.deltas is None or not self.single:
             along: Floats = update.sums[:, self.parameters].sum(axis=(0, 2)) / root
@@ -75,8 +75,8 @@ class Watch:
 
     canaries: Canaries
     rounds: list[Floats] = field(default_factory=list)
-    """Of each round, ``[M]``; see :meth:`Canaries.seen`."""
+    """By round, ``[M]`` each; see :meth:`Canaries.seen`."""
 
     def see(self, update: Update) -> None:
-        """Note what a round's ``update`` tells."""
+        """Note what a round's ``update`` reveals."""
         self.rounds.append(self.canaries.seen(update))

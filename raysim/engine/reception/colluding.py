@@ -1,4 +1,4 @@
-"""What bad hospitals that act together send in place of their updates."""
+"""What colluding bad hospitals send in place of their updates."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ IPM = 0.5
 """The factor of inner product manipulation where none is given."""
 
 Server = Callable[[int, Floats], Floats]
-"""What the server makes of the updates ``[m, P]`` of a sum, ``[P]``."""
+"""The server's aggregate ``[P]`` of the updates ``[m, P]`` of a sum, given its number and these."""
 
 
 class Colluders:
@@ -33,7 +33,7 @@ class Colluders:
     def replace(self, ids: Ids, deltas: Floats, bad: Mask, groups: Sequence[Ids], limit: float, server: Server) -> None:
         """Replace the ``deltas [m, P]`` of the ``bad [m]`` among hospitals ``ids [m]``, no entry beyond ``limit``.
 
-        ``groups`` are the places of those in each sum, and ``server`` is what the server would make of a sum.
+        ``groups`` are the positions of the hospitals of each sum; ``server`` gives the server's aggregate of a sum.
         """
         honest = deltas.copy()
         everybody = self._section.effective_knowledge == "all"
@@ -72,8 +72,8 @@ class Colluders:
         return collusion.adaptive(updates, lambda sent: server(np.where(liars[:, None], sent, assumed)))
 
     def _mimicked(self, updates: Floats, ids: Ids) -> int:
-        """Whose update is copied: that of the hospital that is named, if it is among ``ids``, or else of the one that
-        stands out along the main direction of all rounds so far.
+        """The position of the update that is copied: that of the configured hospital, if it is among ``ids``, else of
+        the one that stands out most along the principal direction of all rounds so far.
         """
         named = self._section.hospital
         if named is not None and (at := np.flatnonzero(ids == self._federation.hospitals.index(named))).size:
@@ -88,7 +88,7 @@ class Colluders:
         return {"direction": self._direction, "directions": self._directions}
 
     def resume(self, memory: dict[str, Any], size: int) -> None:
-        """Go on from there with models of ``size`` scalars. Raises ``ValueError`` for what is none of it."""
+        """Go on from ``memory``, with models of ``size`` scalars. Raises ``ValueError`` for values it cannot have."""
         self._direction = memory["direction"]
         self._directions = whole_number(memory["directions"], "number of directions", 2**53)
         check_vectors(() if self._direction is None else (self._direction,), size, "direction of updates")

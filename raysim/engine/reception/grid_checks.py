@@ -1,13 +1,13 @@
 """Noisy messages on a common grid: when their sum is as private as the noisy sum itself.
 
-Each hospital rounds what it sends, with its share of the noise, to multiples of one step, up or down by chance. The sum
-of these is no function of the noisy sum, so that rounding is not free by itself. It is where a share of the noise has a
-deviation of some steps: what a hospital sends is then spread over the grid as a smooth density is that only shifts with
-its update, and the sum is spread as one noisy sum, rounded by chance, would be. With shares of ``s`` steps of ``m``
-hospitals chances differ by about ``exp(-2 pi^2 s^2 (m - 1) / m)`` (Poisson's summation formula): at three steps and two
-hospitals by ``exp(-88)``.
+Each hospital rounds its update, with its share of the noise, to multiples of one step, up or down at random. The sum of
+rounded messages is not a function of the noisy sum, so rounding is no free post-processing. It costs nothing, however,
+where the standard deviation of a share is a few steps: a message is then distributed over the grid like a smooth
+density that the update only shifts, and the sum of messages like one noisy sum that is rounded at random. With shares
+of ``s`` steps from ``m`` hospitals, probabilities differ by about ``exp(-2 pi^2 s^2 (m - 1) / m)`` (Poisson's summation
+formula): at three steps and two hospitals by ``exp(-88)``.
 
-That takes a grid which cuts nothing off: it holds the largest sum of clipped vectors, and twelve deviations of noise.
+The grid must not clip: it holds the largest sum of clipped vectors, and twelve standard deviations of the noise.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from raysim.core.errors import ConfigError
 from raysim.engine.reception.promises import Terms
 
 STEPS = 3.0
-"""How many steps of the grid a share of the noise has at least."""
+"""The least standard deviation of a share of the noise, in steps of the grid."""
 
 DEVIATIONS = 12.0
-"""How far noise may go within the grid: beyond it lies one number of 10^32."""
+"""How many standard deviations of noise the grid holds; one draw in 10^32 is beyond."""
 
 
 def check_grid(compression: CompressionSection, section: PrivacySection, terms: Terms) -> None:

@@ -1,4 +1,4 @@
-"""A round's problem on its way to the actors, and what they send back, made one."""
+"""A round's problem on its way to the actors, and their partial results merged."""
 
 from __future__ import annotations
 

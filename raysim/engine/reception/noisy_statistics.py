@@ -1,4 +1,4 @@
-"""What hospitals tell with noise beside updates: which noise that is, and how often it was told."""
+"""Statistics that hospitals send with noise beside updates: which noise, and how often."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ if TYPE_CHECKING:
     from raysim.engine.job import Job
 
 Asked = Callable[[Question], Sequence[Floats]]
-"""How the server asks all hospitals before anything else."""
+"""Asks all hospitals a question, before the first round."""
 
 
 def statistic_noise(section: PrivacySection | None, question: Question) -> StatisticNoise | None:
-    """The noise on answers to a question; None: they are exact. Raises ``ConfigError`` where these are no sums."""
+    """The noise on answers to a question; None: they are exact. Raises ``ConfigError`` where they are not sums."""
     noise = noise_on(section, question.kind)
     if noise is None or section is None:
         return None
@@ -45,7 +45,7 @@ def statistic_noise(section: PrivacySection | None, question: Question) -> Stati
 
 
 def first_noise(section: PrivacySection | None, hospitals: int, question: Question) -> StatisticNoise | None:
-    """The same before anything else: each of so many ``hospitals`` adds a share where only their sum is learned."""
+    """The noise on answers before the first round: each of ``hospitals`` adds a share where only the sum is opened."""
     noise = statistic_noise(section, question)
     if noise is None or not isinstance(question, LabelSums):
         return noise
@@ -53,7 +53,7 @@ def first_noise(section: PrivacySection | None, hospitals: int, question: Questi
 
 
 def noise_on(section: PrivacySection | None, kind: str) -> StatisticNoise | None:
-    """The noise on what is told of a ``kind`` of egress; None: it is exact."""
+    """The noise on a ``kind`` of egress; None: it is exact."""
     if section is None:
         return None
     statistic = section.noise_of(kind)
@@ -66,7 +66,7 @@ def noise_on(section: PrivacySection | None, kind: str) -> StatisticNoise | None
 
 
 def figure_noise(section: PrivacySection | None, classes: int) -> FigureNoise | None:
-    """The noise on figures of a label of so many ``classes`` (0: a real one); None: they are exact."""
+    """The noise on figures, for a label of ``classes`` (0: a real label); None: they are exact."""
     noise = noise_on(section, MEASURED)
     if noise is None or section is None:
         return None
@@ -79,7 +79,7 @@ def figure_noise(section: PrivacySection | None, classes: int) -> FigureNoise | 
 
 
 def left_out(section: PrivacySection | None) -> list[str]:
-    """What a run cannot report because figures are told with noise, a line each: said before anything starts."""
+    """Lines, printed before the start, on what a run cannot report because figures are sent with noise."""
     if section is None or MEASURED not in section.noisy:
         return []
     return [
@@ -90,21 +90,21 @@ def left_out(section: PrivacySection | None) -> list[str]:
 
 @dataclass(frozen=True, eq=False)
 class FirstAnswers:
-    """What hospitals tell with noise before anything else; a run that goes on keeps it, and does not ask again."""
+    """What hospitals tell with noise before the first round; a resumed run keeps it, and does not ask again."""
 
     sizes: Ids | None = None
     """How many units they train on, ``[N]``; None: as many as there are, which is public.
 
-    It is one at least: a hospital that has none takes part like any other, for that is not to be known.
+    At least one each: a hospital without any takes part like the others, as nobody is to know that it has none.
     """
     labels: Floats | None = None
     """How many of each class there are at all hospitals together, ``[C]``; None: not asked, or exact."""
 
     @staticmethod
     def of(job: Job, ask: Asked, earlier: Mapping[str, Any] | None = None) -> FirstAnswers:
-        """What hospitals answer to ``ask``; a run that goes on has the ``earlier`` answers, as :attr:`memory` was.
+        """Ask hospitals by ``ask``. A resumed run takes the ``earlier`` answers, which :attr:`memory` gave.
 
-        Seeded noise is the same each time, so that these are then asked again, and nobody can have changed them.
+        Seeded noise is the same each time: then hospitals are asked again, so that nobody can have changed the answers.
         """
         section, sizes, labels = job.privacy, None, None
         if earlier is not None and section is not None and section.noise == "system":
@@ -126,7 +126,7 @@ class FirstAnswers:
 
 
 def events(section: PrivacySection, ledger: Ledger) -> dict[str, Event]:
-    """What has been told with noise, by kind as the ledger has it, each with how often a hospital told it at most."""
+    """The noisy releases in a ledger by kind, each with the largest number of times that a hospital made it."""
     by_kind: dict[str, Event] = {}
     for kind in dict.fromkeys(kind for _, kind, _, _ in ledger.entries):
         noise = noise_on(section, kind)

@@ -1,9 +1,9 @@
-"""The geometric median of updates that nobody sees: a few passes, each of them one secure sum.
+"""The geometric median of updates that nobody sees one by one: a few passes, each of them one secure sum.
 
 K. Pillutla, S. M. Kakade, Z. Harchaoui: *Robust Aggregation for Federated Learning*, IEEE Transactions on Signal
 Processing 2022, Algorithm 2 (smoothed Weiszfeld). In a pass each hospital receives the point ``z`` of its sum, weighs
 its update by ``b_i = w_i / max(nu, |delta_i - z|)`` itself and sends ``b_i delta_i`` and ``b_i``; their sums give the
-next point. The first is 0, the model as it is. A hospital that lies about its ``b_i`` is not resisted.
+next point. The first point is 0, no change of the model. A hospital that lies about its ``b_i`` is not resisted.
 
 Hospitals train in the first pass alone, and hold their updates until the last one.
 """
@@ -23,7 +23,7 @@ from raysim.engine.updates.release import weighed
 from raysim.strategies.base import Floats, Ids, LocalProblem, Update
 
 PASSES = 3
-"""How many there are."""
+"""How many passes there are."""
 
 NU = 1e-6
 """The distance below which an update pulls no more strongly."""
@@ -41,11 +41,11 @@ class Weiszfeld:
 
     @property
     def numbers(self) -> int:
-        """One for each sum."""
+        """How many numbers go with the vector: one for each sum."""
         return len(self.centres)
 
     def made(self, delta: Floats, group: int, loss: float) -> tuple[Floats, Floats]:
-        """The update times its pull, and the pull in its sum's place."""
+        """The update times its weight ``b_i``, and the weights ``[G]``: ``b_i`` for its sum, 0 elsewhere."""
         pull = SCALE / max(NU, float(np.linalg.norm(delta - self.centres[group])))
         numbers = np.zeros(len(self.centres))
         numbers[group] = pull
@@ -53,7 +53,7 @@ class Weiszfeld:
 
 
 class MedianPasses:
-    """Of one job, whose strategy errors call ``name``; hospitals have ``sizes [N]`` training rows."""
+    """The passes of one job, whose strategy errors call ``name``; hospitals have ``sizes [N]`` training rows."""
 
     def __init__(self, section: AggregationSection, name: str, sizes: Ids) -> None:
         self._section, self._name, self._sizes = section, name, sizes
@@ -63,7 +63,7 @@ class MedianPasses:
 
     @property
     def which(self) -> Pass:
-        """The same as hospitals are told it."""
+        """The pass as the plan tells it to hospitals."""
         return Pass(self.number == 0, self.number == PASSES - 1)
 
     def begun(self, problem: LocalProblem, ids: Ids, size: int) -> LocalProblem:
@@ -87,14 +87,14 @@ class MedianPasses:
         return pass_from(self._problem, np.zeros((sent.sums, size)))
 
     def next(self, update: Update) -> LocalProblem | None:
-        """The problem of the next pass after one gave an ``update``; None after the last."""
+        """The problem of the next pass, given the ``update`` of the last one; None after the last pass."""
         self.number += 1
         if self.number >= PASSES or self._problem is None:
             return None
         return pass_from(self._problem, points(update))
 
     def median(self, update: Update, problem: LocalProblem) -> Update:
-        """The update as the strategy is to have it, which asked for ``problem``: the medians, by all of its weights."""
+        """The update as the strategy receives it: the medians, times the total weights of its ``problem``."""
         sent = problem.sent
         if sent is None or update.numbers is None:
             return update
@@ -103,7 +103,7 @@ class MedianPasses:
 
 
 def points(update: Update) -> Floats:
-    """The points ``[G, P]`` that a pass gave; 0 for a sum that was given up."""
+    """The points ``[G, P]`` after a pass; 0 for a sum that was given up."""
     if update.numbers is None:
         raise ValueError("the update has no pulls")
     pulls = update.numbers[:, None]

@@ -1,4 +1,4 @@
-"""Guarantees for patients in rounds: what hospitals are told to do for them, and what the server makes of one sum."""
+"""Guarantees for patients: what hospitals do in a round to hide them, and what the server does with a sum."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ from raysim.virtual_time.scheduling import ScheduledCohort
 class PatientNoise:
     """Noise that hospitals add for their patients: to their own steps, or in shares to sums of gradients.
 
-    There is one sum for each of the server's models. A patient is at one hospital and this in one sum, so that all sums
-    of a round together cost what one does.
+    There is one sum for each of the server's models. A patient is at one hospital, and a hospital is in one sum, so all
+    sums of a round together cost what one sum costs.
     """
 
     def __init__(
@@ -84,17 +84,19 @@ class PatientNoise:
         return Release(patients=patients)
 
     memory: Any = None
-    """Nothing: every round is like the first."""
+    """Nothing is carried from round to round."""
 
     def resume(self, memory: Any) -> None:
-        """Nothing is carried."""
+        """Does nothing, as nothing is carried."""
 
     def noised(self, round: int, problem: LocalProblem, units: NDArray[np.int64]) -> NDArray[np.int64]:
-        """The sums, to which hospitals have added the noise, with what proximal terms move each model by."""
+        """The sums, which have hospitals' noise already, plus the step of proximal terms for each model."""
         return units if self._pulled is None else units + grid_units(self._pulled)
 
     def _shares(self, ids: Ids, into: Ids, step: Floats, sums: int) -> Floats:
-        """The deviation of each hospital's noise in clips, ``[N]``: those of a sum's hospitals make up the whole."""
+        """The standard deviation of each hospital's noise, in clips, ``[N]``: together they make up their sum's
+        noise.
+        """
         share, multiplier = np.zeros(len(self._terms.patients)), self._section.noise_multiplier or 0.0
         if not multiplier:
             return share
@@ -107,7 +109,9 @@ class PatientNoise:
         return share
 
     def _steps(self, problem: LocalProblem, patients: Floats) -> Floats:
-        """By what each sum of gradients is multiplied, ``[G]``: the rate over the expected number of patients drawn."""
+        """The factor of each sum of gradients, ``[G]``: the learning rate over the expected number of patients
+        drawn.
+        """
         expected = self._section.sampling * np.maximum(patients, 1.0)
         steps: Floats = self._rate(problem) / expected
         return steps
@@ -117,9 +121,9 @@ class PatientNoise:
         return self._job.work.optimizer.learning_rate if rate is None else rate
 
     def _pulls(self, problem: LocalProblem, state: State, into: Ids, patients: Floats, sums: int) -> Floats | None:
-        """A step's part of the proximal terms, ``[G, P]``, which need no data: of hospitals' by their patients.
+        """The step of the proximal terms, ``[G, P]``, which need no data; hospitals' terms are weighted by patients.
 
-        None where they all pull models to where they are.
+        None where all of them pull models towards themselves.
         """
         moved = np.zeros((sums, self._size))
         total = np.maximum(np.bincount(into, weights=patients, minlength=sums), 1.0)

@@ -1,7 +1,7 @@
-"""What a finished run has cost: every kind of message that left hospitals, and the epsilon that all together come to.
+"""The privacy that a finished run has cost: the kinds of messages that left hospitals, and their joint epsilon.
 
 A kind is covered by noise, declared public in the configuration, or exact. One exact kind makes epsilon infinite, and
-is named. Exact kinds count against every adversary, for results are published with what hospitals have told.
+is named. Exact kinds count against every adversary, as results are published with what hospitals have sent.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ if TYPE_CHECKING:
 
 
 def statement(job: Job, federation: Federation, ledger: Ledger, sizes: Ids | None = None) -> Statement | None:
-    """What ``job``, played on a federation, has cost by its ``ledger``; None without ``privacy``.
+    """The guarantee of ``job``, played on a federation, given its ``ledger``; None without ``privacy``.
 
-    ``sizes [N]``: how many units hospitals have said that they have, with noise; None: that is public.
+    ``sizes [N]``: the numbers of units that hospitals have told with noise; None: these are public.
     """
     if job.privacy is None:
         return None
@@ -88,8 +88,8 @@ def statement(job: Job, federation: Federation, ledger: Ledger, sizes: Ids | Non
 
 
 def _twice(section: PrivacySection, rounds: int, beside: Sequence[Event]) -> float:
-    """What pooled rounds, and all that is told with noise ``beside``, cost a patient who is at two hospitals, against
-    an outsider; from above.
+    """An upper bound of epsilon, against an outsider, for a patient who is at two hospitals: of pooled rounds and of
+    what is sent with noise ``beside`` them.
     """
     if not rounds:
         return 0.0
@@ -98,7 +98,7 @@ def _twice(section: PrivacySection, rounds: int, beside: Sequence[Event]) -> flo
 
 
 def _rounds(ledger: Ledger, kinds: Sequence[str]) -> int:
-    """In how many rounds, that before the first among them, something of ``kinds`` was told."""
+    """In how many rounds, the set-up counted as one, something of ``kinds`` was sent."""
     return len({round for round, kind, _, _ in ledger.entries if kind in kinds})
 
 

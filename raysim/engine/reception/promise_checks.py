@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 MOST_BITS = 2.0**14
-"""The largest deviation of noise on bits that secure sums hold, thirty times over."""
+"""The largest standard deviation of noise on bits: secure sums hold thirty times as much."""
 
 
 def check_privacy(job: Job, federation: Federation) -> None:
@@ -63,14 +63,14 @@ def check_privacy(job: Job, federation: Federation) -> None:
     in_full = settled(section, terms)
     _check_size(in_full, terms)
     if job.compression is not None and job.compression.on_common_grid and section.way in ("pooled", "distributed"):
-        # Only now: a run without it does without its code.
+        # Imported here alone: most runs do not need it.
         from raysim.engine.reception.grid_checks import check_grid
 
         check_grid(job.compression, in_full, terms)
 
 
 def _check_attacks(job: Job) -> None:
-    """Raise ``ConfigError`` for rules and attacks that need each update by itself, and for what undoes clips."""
+    """Raise ``ConfigError`` for rules and attacks that need single updates, and for compression that undoes clips."""
     section, adversary = job.privacy, job.adversary
     assert section is not None
     if job.aggregation is not None and job.aggregation.of_single:
@@ -84,7 +84,7 @@ def _check_attacks(job: Job) -> None:
             "sum of gradients; leave one of the two out"
         )
     compression = job.compression
-    # Of noisy sums the same entries for all are what the server could choose itself, and so is a fine grid.
+    # A common choice of entries, and a fine grid, are post-processing of a noisy sum.
     after = (
         section.way in ("pooled", "distributed")
         and compression is not None
@@ -133,7 +133,7 @@ def _check_figures(job: Job, federation: Federation) -> None:
 
 
 def _check_preprocessing(job: Job, federation: Federation) -> None:
-    """Raise ``ConfigError`` for noise on what features were scaled by that was not there when they were."""
+    """Raise ``ConfigError`` where features were scaled with other noise than the guarantee asks for."""
     noise = noise_on(job.privacy, PREPROCESSING)
     if noise is None or not federation.preprocessing_scalars:
         return
@@ -147,7 +147,7 @@ def _check_preprocessing(job: Job, federation: Federation) -> None:
 
 
 def _check_system(job: Job) -> None:
-    """Raise ``ConfigError`` for unreliable hospitals whose coming and going a guarantee does not cover."""
+    """Raise ``ConfigError`` for unreliable hospitals whose absences a guarantee does not cover."""
     section = job.privacy
     if job.system is None or section is None or section.own_steps:
         return

@@ -1,4 +1,4 @@
-"""What a run can promise of privacy: the noise that a promise needs, and what rounds with noise cost."""
+"""Guarantees of privacy: the noise that a guarantee needs, and the epsilon of rounds with noise."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from raysim.engine.job import Job
 
 AGREE = 1e-3
-"""How far, relatively, a written epsilon and that of a written noise multiplier may differ."""
+"""The largest relative difference between a configured epsilon and that of a configured noise multiplier."""
 
 
 @dataclass(frozen=True)
@@ -33,31 +33,31 @@ class Terms:
     """What a guarantee rests on."""
 
     rounds: int
-    """How many there are."""
+    """How many rounds there are."""
     rate: float
-    """The chance by which each hospital takes part in one."""
+    """The probability of each hospital to take part in a round."""
     hospitals: int
-    """How many have training rows, or all where nobody is to know who has."""
+    """How many hospitals have training rows; all, where nobody is to know which have."""
     patients: tuple[int, ...] = ()
     """Units at each hospital, where they are patients or rows, ``[N]``."""
     batch: int = 0
-    """How many of them make a batch; 0: all."""
+    """How many units make a batch; 0: all."""
     epochs: int = 1
-    """How often a visit goes through as many as there are."""
+    """Epochs of a visit."""
     secure: bool = False
     """Whether the server learns sums alone."""
     left: int = 0
-    """How many hospitals' shares of the noise are in a sum of all that is opened."""
+    """How many shares of the noise are at least in a sum of all hospitals that is opened."""
     fewest: int = 0
-    """The same of the smallest sum that there can be with a peer in it."""
+    """As ``left``, for the smallest sum that a peer can be in."""
     evaluations: int = 1
     """How often models are evaluated, at most."""
 
     @staticmethod
     def of(job: Job, federation: Federation, sizes: Ids | None = None) -> Terms:
-        """Those of ``job`` on a federation. Raises ``ConfigError`` where it does not know its patients.
+        """The terms of ``job`` on a federation. Raises ``ConfigError`` where its data do not know patients.
 
-        ``sizes [N]``: what hospitals have told with noise; where that is still to come they are as they are.
+        ``sizes [N]``: the numbers of units that hospitals have told with noise; None: not yet, or exact.
         """
         rate = job.selection.rate() if job.strategy.uses_selection() else 1.0
         unit = None if job.privacy is None else job.privacy.unit
@@ -100,17 +100,18 @@ class Terms:
 def spent(
     section: PrivacySection, terms: Terms, adversary: str, multiplier: float, rounds: int
 ) -> list[Gaussian] | None:
-    """What so many rounds with noise of ``multiplier`` cost against an adversary; None: it sees sums without noise.
+    """The noisy releases of ``rounds`` with noise of ``multiplier``, as an adversary sees them; None: it sees exact
+    sums.
 
-    Not of hospitals' own noisy steps, whose noise differs. ``rounds``: of the hospital that has joined most.
+    Not for noisy steps of hospitals, whose noise differs. ``rounds``: those of the hospital that has joined most.
     """
     if section.unit == "hospital" and section.way == "local":
         # Whoever sees one message may compare it with any other: the sensitivity is twice the clip.
         return _events(multiplier / 2.0, 1.0, rounds)
     if section.way == "central":
         return None if adversary == "server" else _events(multiplier, terms.rate, rounds)
-    # Each of the hospitals adds its share, of which so many are sure to be in the sum. Who receives a single message,
-    # unless sums are secure, has that share alone against it; a peer knows its own.
+    # Each hospital adds a share, of which ``fewest`` are sure to be in the sum. Without secure sums the server sees
+    # single messages, each with its share alone; a peer knows its own share.
     sharing = max(terms.fewest, 1)
     of_server = 1.0 if terms.secure else 1 / max(terms.left, 1)
     left = {"outsider": 1.0, "peer": (sharing - 1) / sharing, "server": of_server}[adversary]
@@ -124,7 +125,7 @@ def _events(multiplier: float, rate: float, rounds: int) -> list[Gaussian]:
 
 @dataclass(frozen=True)
 class Beside:
-    """What hospitals tell with noise beside updates, by the kind of noise."""
+    """What hospitals send with noise beside updates, by the kind of noise."""
 
     laplace: float = 0.0
     """The epsilons of all Laplace noise together."""
@@ -139,16 +140,16 @@ class Beside:
 
     @property
     def normal(self) -> float:
-        """What normal noise costs: the sum of ``1 / multiplier^2``."""
+        """The cost of normal noise: the sum of ``1 / multiplier^2``."""
         return sum(event.count / event.multiplier**2 for event in self.gaussians)
 
     def left(self, epsilon: float) -> float:
-        """What Laplace noise leaves of an epsilon."""
+        """What is left of an epsilon after Laplace noise."""
         return epsilon - self.laplace
 
 
 def planned(section: PrivacySection, terms: Terms) -> list[Event]:
-    """What hospitals will tell with noise beside updates: figures with each evaluation, all else once."""
+    """What hospitals will send with noise beside updates: figures at each evaluation, all else once."""
     return [
         replace(statistic.mechanism(section.noise).event, count=terms.evaluations if kind == MEASURED else 1)
         for kind, statistic in section.noisy.items()
@@ -158,12 +159,12 @@ def planned(section: PrivacySection, terms: Terms) -> list[Event]:
 def _evaluations(job: Job) -> int:
     every, last = job.evaluation.every, job.rounds - 1
     between = last // every if every > 0 and last > 0 else 0
-    # One that stops early evaluates both the models that it ends with and those that serve.
+    # A run that stops early evaluates the models of its last round and those that serve.
     return between + (1 if job.stop is None else 2)
 
 
 def _affordable(section: PrivacySection, terms: Terms) -> Beside:
-    """What is planned beside updates. Raises ``ConfigError`` where it leaves nothing of epsilon for them."""
+    """What is planned beside updates. Raises ``ConfigError`` where it leaves no epsilon for updates."""
     beside = Beside.of(planned(section, terms))
     if section.epsilon is not None and section.noise_multiplier is None:
         cost = accountant.epsilon(beside.gaussians, section.delta) + beside.laplace
@@ -178,7 +179,7 @@ def _affordable(section: PrivacySection, terms: Terms) -> Beside:
 
 
 def multipliers(section: PrivacySection, terms: Terms) -> NDArray[np.float64]:
-    """The noise of each hospital's steps in mode ``local``, in clips, ``[N]``."""
+    """The standard deviation of the noise of each hospital's steps in mode ``local``, in clips, ``[N]``."""
     if section.noise_multiplier is not None:
         return np.full(len(terms.patients), section.noise_multiplier)
     if section.epsilon is None:
@@ -235,7 +236,7 @@ def at_two_hospitals(
 
 
 def settled(section: PrivacySection, terms: Terms) -> PrivacySection:
-    """The section with both epsilon and noise multiplier, the missing one computed, who adds noise, and against whom.
+    """The section with epsilon and noise multiplier (the missing one is computed), mode and adversary filled in.
 
     Where each hospital has noise of its own there is no one multiplier. Raises ``ConfigError`` where both are given and
     do not agree.
@@ -246,7 +247,7 @@ def settled(section: PrivacySection, terms: Terms) -> PrivacySection:
     fixed: dict[str, Any] = {"mode": way, "against": adversary}
     epsilon, multiplier = section.epsilon, section.noise_multiplier
     if section.own_steps and section.sizes == "noisy":
-        return section.model_copy(update=fixed)  # all else follows from what hospitals are still to tell
+        return section.model_copy(update=fixed)  # the rest follows from the sizes that hospitals have not told yet
     beside = _affordable(section, terms)
     if multiplier is None and epsilon is not None:
         if section.own_steps:
@@ -279,10 +280,10 @@ def settled(section: PrivacySection, terms: Terms) -> PrivacySection:
 
 
 def bit_noise(adaptive: AdaptiveClip, hospitals: float) -> float:
-    """The deviation of the noise on the number of short updates of ``hospitals`` expected in a round."""
+    """The standard deviation of the noise on the count of short updates, for ``hospitals`` expected in a round."""
     return hospitals / 20.0 if adaptive.bits is None else adaptive.bits
 
 
 def largest_clip(terms: Terms, multiplier: float) -> float:
-    """The longest updates whose sums, with noise of ``multiplier`` times that, fit the integers that hold them."""
+    """The largest clip for which sums with noise of ``multiplier`` clips fit the integers that hold them."""
     return largest_entry(1.0) * terms.rate / 16.0 / max(1.0, multiplier)

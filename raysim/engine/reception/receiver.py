@@ -1,8 +1,7 @@
-"""What stands between hospitals' sums and the strategy that learns of them.
+"""From hospitals' sums to the update that the strategy receives, under a guarantee of privacy or without one.
 
-Without any section that asks for more, the merged sums are the update. With ``privacy`` hospitals are sent a problem
-with fixed weights, and the sums get noise before anybody reads them, also those of rounds in which nobody takes part;
-or hospitals add the noise themselves.
+Without ``privacy`` the merged sums are the update. With it, hospitals receive a problem with fixed weights, and noise
+is added to the sums before anybody reads them, in rounds in which nobody takes part too; or hospitals add the noise.
 """
 
 from __future__ import annotations
@@ -45,10 +44,10 @@ if TYPE_CHECKING:
 
 
 class Guard(Protocol):
-    """What keeps a guarantee in every round."""
+    """What a guarantee of privacy does in every round."""
 
     def fitted(self, view: FederationView, cohort: ScheduledCohort) -> ScheduledCohort:
-        """The cohort with the problem as hospitals are to be sent it."""
+        """The cohort with the problem as hospitals receive it."""
         ...
 
     def release(self) -> Release:
@@ -65,14 +64,14 @@ class Guard(Protocol):
         ...
 
     def resume(self, memory: Any) -> None:
-        """Go on from there."""
+        """Go on from ``memory``."""
         ...
 
 
 class Reception:
-    """Of one job, whose models have ``size`` scalars; ``private [P]`` are those that never leave a hospital.
+    """Receives the sums of one job, whose models have ``size`` scalars; ``private [P]`` never leave a hospital.
 
-    ``first`` is what hospitals have told with noise.
+    ``first``: what hospitals have told with noise before the first round.
     """
 
     def __init__(
@@ -96,11 +95,11 @@ class Reception:
                 self._guard = PatientNoise(section, terms, job, federation, size, private)
 
     def fitted(self, view: FederationView, cohort: ScheduledCohort) -> ScheduledCohort:
-        """The cohort with the problem as hospitals are to be sent it."""
+        """The cohort with the problem as hospitals receive it."""
         return cohort if self._guard is None else self._guard.fitted(view, cohort)
 
     def release(self, problem: LocalProblem | None) -> Release | None:
-        """What hospitals do with what ``problem`` makes them send; None: they send it as it is."""
+        """What hospitals do with an update of ``problem`` before they send it; None: nothing."""
         return None if self._guard is None or problem is None or problem.sent is None else self._guard.release()
 
     def update(
@@ -111,7 +110,7 @@ class Reception:
         ids: Ids,
         opening: Opening | None = None,
     ) -> Update:
-        """What came back of a ``round`` from a cohort ``ids`` that minimised the fitted ``problem``.
+        """The update of a ``round`` from a cohort ``ids`` that minimised the fitted ``problem``.
 
         ``opening`` takes the masks off sums that are hidden.
         """
@@ -123,7 +122,7 @@ class Reception:
         if self._guard is not None and problem.sent is not None:
             units = self._guard.noised(round, problem, units)
             if opening is not None and not self._central:
-                units[opening.scale == 0] = 0  # what is given up stays as it is
+                units[opening.scale == 0] = 0  # a sum that was given up is 0, without noise
         return update_of(units, partials, problem, ids)
 
     @property
@@ -134,7 +133,7 @@ class Reception:
         return {"guard": guard, "first": first} if guard is not None or first else None
 
     def resume(self, memory: Any) -> None:
-        """Go on from there. Raises ``ValueError`` for what is none of it."""
+        """Go on from ``memory``. Raises ``ValueError`` for values that it cannot have."""
         if self._guard is not None:
             self._guard.resume(None if memory is None else memory["guard"])
 
@@ -156,7 +155,7 @@ class HospitalNoise:
         self._problem: LocalProblem | None = None
 
     def fitted(self, view: FederationView, cohort: ScheduledCohort) -> ScheduledCohort:
-        """The cohort with fixed weights; one of nobody gets a problem too, for its noise is added all the same."""
+        """The cohort with fixed weights; an empty cohort gets a problem too, as noise is added all the same."""
         problem = cohort.problem
         if problem is None:
             problem = self._strategy.problem(view, cohort.state, cohort.ids)
@@ -184,7 +183,9 @@ class HospitalNoise:
 
     @property
     def _among(self) -> Floats:
-        """By what hospitals divide the noise of the sum that each is in, ``[N]``: any that is opened then holds it."""
+        """The divisor of each hospital's share of its sum's noise, ``[N]``: any sum that is opened has the whole
+        noise.
+        """
         secure, weights = self._job.secure, self._weights
         if secure is None or weights is None:
             raise RuntimeError("the round's problem has not been fitted, or sums are not secure")
@@ -193,7 +194,7 @@ class HospitalNoise:
 
     @property
     def _bit_noise(self) -> float:
-        """The deviation of the noise on the sum of what hospitals tell of the clip; 0 where they tell nothing."""
+        """The standard deviation of the noise on the sum of bits that adapt the clip; 0 where there are none."""
         adaptive = self._section.adaptive
         if adaptive is None or not self._section.tells_bits or not self._section.noise_multiplier:
             return 0.0
@@ -201,17 +202,17 @@ class HospitalNoise:
 
     @property
     def _multiplier(self) -> float:
-        """The deviation of the noise on updates in clips, beside which hospitals may tell of the clip."""
+        """The standard deviation of the noise on updates, in clips; a part of the budget may go to bits on the clip."""
         multiplier, bits = self._section.noise_multiplier or 0.0, self._bit_noise
         return update_multiplier(multiplier, bits) if bits else multiplier
 
     @property
     def memory(self) -> Any:
-        """The clip of the next round, where it is not always the same."""
+        """The clip of the next round, where it is adaptive; else None."""
         return None if self._section.adaptive is None else {"clip": self._clip}
 
     def resume(self, memory: Any) -> None:
-        """Go on with the clip that was reached. Raises ``ValueError`` for one that no run reaches."""
+        """Go on with the clip in ``memory``. Raises ``ValueError`` for one that no run reaches."""
         if self._section.adaptive is None:
             return
         clip = float(memory["clip"])
@@ -232,10 +233,10 @@ class HospitalNoise:
                 bit_sum += bits * float(normals(self._section.noise, (1,), self._job.work.seed, "dp_bits", round)[0])
             share = min(max(0.5 + bit_sum / self._hospitals, 0.0), 1.0)
             self._clip = min(next_clip(self._clip, share, adaptive.quantile, adaptive.rate), self._largest)
-        return self._enough(problem, units)
+        return self._with_least_counts(problem, units)
 
-    def _enough(self, problem: LocalProblem, units: NDArray[np.int64]) -> NDArray[np.int64]:
-        """The sums, with noisy counts of at least as many hospitals as a secure sum needs, so that none is near 0."""
+    def _with_least_counts(self, problem: LocalProblem, units: NDArray[np.int64]) -> NDArray[np.int64]:
+        """The sums with noisy counts raised to the fewest hospitals that a secure sum needs, so that none is near 0."""
         sent, rows = problem.sent, number_rows(problem, self._size)
         if sent is None or sent.message is None or not _counts(problem) or not self._section.noise_multiplier:
             return units
@@ -279,6 +280,6 @@ class HospitalNoise:
 
 
 def _counts(problem: LocalProblem | None) -> bool:
-    """Whether hospitals count themselves beside what they send."""
+    """Whether hospitals send counts beside their updates."""
     sent = None if problem is None else problem.sent
     return sent is not None and sent.message is not None and sent.message.counts

@@ -1,4 +1,4 @@
-"""A robust rule in the place of the average, in each of a problem's sums, and what became of bad updates under it."""
+"""A robust rule in place of the average in each of a problem's sums, and counts of bad updates under it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from raysim.strategies.base import Floats, Ids, LocalProblem, Mask, Upload
 
 @dataclass
 class Tally:
-    """What became of bad and honest updates over the rounds."""
+    """Counts of bad and honest updates over the rounds."""
 
     rejected: int = 0
     """Updates that a rule gave no share."""
@@ -30,7 +30,7 @@ class Tally:
     bad: int = 0
     """Bad updates that a selecting rule was given."""
     admitted: float = 0.0
-    """The share of bad updates in what was learned, added up over sums and rounds."""
+    """The share of bad updates in the aggregates, added up over sums and rounds."""
     sums: int = 0
     """In how many sums that share is known."""
     largest: float = 0.0
@@ -41,7 +41,7 @@ class Tally:
     """The largest coefficient of robustness that the rule had in a sum; 0 where none is known."""
 
     def resume(self, memory: dict[str, Any]) -> None:
-        """Go on counting from there. Raises ``ValueError`` for what nobody has counted."""
+        """Go on counting from ``memory``. Raises ``ValueError`` for impossible counts."""
         shares = ("admitted", "largest", "heaviest", "kappa")
         counts = {name: whole_number(value, name, 2**53) for name, value in memory.items() if name not in shares}
         largest, admitted = float(memory["largest"]), float(memory["admitted"])
@@ -69,7 +69,7 @@ class Ruling:
     def made(
         self, round: int, g: int, updates: Floats, root: Floats | None = None, weights: Floats | None = None
     ) -> Aggregate:
-        """What the rule makes of the ``updates [m, P]`` of sum ``g``."""
+        """The rule's aggregate of the ``updates [m, P]`` of sum ``g``."""
         order = stream(self._seed, "buckets", round, g).permutation(len(updates))
         travelling = updates if self._travels is None else updates[:, self._travels]
         centre = self._centres.get(g)
@@ -84,7 +84,7 @@ class Ruling:
         groups: Sequence[Ids],
         weight: Floats,
     ) -> Floats:
-        """The sums ``[G, P]``, each of its weights times what the rule makes of its updates."""
+        """The sums ``[G, P]``: each is its total weight times the rule's aggregate of its updates."""
         sums = np.zeros((weight.shape[1], deltas.shape[1]))
         travels = np.ones(deltas.shape[1], dtype=np.bool_) if self._travels is None else self._travels
         for g, members in enumerate(groups):
@@ -112,7 +112,7 @@ class Ruling:
         return sums
 
     def facts(self) -> dict[str, float]:
-        """What became of bad updates; NaN where nothing is known of it."""
+        """Figures on bad updates; NaN where undefined."""
         tally, nan = self._tally, float("nan")
         return {
             "rejecting_precision": tally.rejected_bad / tally.rejected if tally.rejected else nan,
@@ -124,11 +124,11 @@ class Ruling:
 
     @property
     def memory(self) -> dict[str, Any]:
-        """The rule's point of each sum, which it goes on from."""
+        """The aggregate of each sum, where the rule starts from it in the next round."""
         return {str(g): centre for g, centre in self._centres.items()}
 
     def resume(self, memory: dict[str, Any], size: int) -> None:
-        """Go on from there with models of ``size`` scalars. Raises ``ValueError`` for what is none of it."""
+        """Go on from ``memory``, with models of ``size`` scalars. Raises ``ValueError`` for values it cannot have."""
         self._centres = {int(g): centre for g, centre in memory.items()}
         travels = size if self._travels is None else int(self._travels.sum())
         check_vectors(self._centres.values(), travels, "centre of updates")

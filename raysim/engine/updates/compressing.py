@@ -1,4 +1,4 @@
-"""Compression on the way: what a hospital sends of its update, what it remembers, and the bits that are counted."""
+"""Compression of updates: what a hospital sends, what it remembers, and how many bits it takes."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ class Compressing:
     compression: Compression
     """The compressor."""
     seed: int
-    """Of the run."""
+    """The seed of the run."""
     round: int
-    """Which round it is."""
+    """The round."""
 
     @staticmethod
     def of(section: CompressionSection, seed: int) -> Compressing:
-        """What a section asks for, before any round."""
+        """The compression that a section asks for, before any round."""
         return Compressing(compression_of(section), seed, 0)
 
     @property
     def remembers(self) -> bool:
-        """Whether hospitals remember something of it."""
+        """Whether hospitals remember residuals."""
         return self.compression.feedback != "none"
 
     def exactly(self, weight: float) -> tuple[Compressing, float]:
@@ -43,9 +43,9 @@ class Compressing:
         return replace(self, compression=compression), counts
 
     def sent(self, hospital: int, group: int, update: Floats, before: Floats | None) -> tuple[Floats, Floats, int]:
-        """What the server adds up of a hospital's ``update [p]``, what is remembered after ``before``, and the bits.
+        """A hospital's ``update [p]`` as the server adds it, its memory after ``before``, and the bits of its message.
 
-        With EF21 the server adds up what it holds of the hospital, which the message has just mended.
+        With EF21 the server adds its estimate of the hospital's update, which the message has just corrected.
         """
         made = self.compression
         if made.name == "random_k":
@@ -63,7 +63,7 @@ class Compressing:
         return sent, state, bits
 
     def check(self, problem: LocalProblem | None, name: str) -> None:
-        """Raise ``ConfigError`` where the strategy called ``name`` sends what is no update."""
+        """Raise ``ConfigError`` where the strategy called ``name`` does not send plain updates."""
         if problem is not None and problem.sent is not None and (problem.sent.message is not None or problem.chosen):
             raise ConfigError(
                 f"compression.name: strategy '{name}' has hospitals send numbers or zeros beside their updates where "

@@ -1,4 +1,4 @@
-"""Which rows of a hospital stand for its patients: at most so many of each, drawn once."""
+"""Which rows of a hospital stand for its patients: at most a given number of each, drawn once."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class Contributions:
-    """Of the hospitals of a process. It holds nothing that it could not find out again."""
+    """The contributions of a process's hospitals: a cache, which can be computed again."""
 
     def __init__(self) -> None:
         self._drawn: dict[tuple[str, int, str, int, int, str], Contribution] = {}

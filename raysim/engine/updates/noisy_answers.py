@@ -1,4 +1,4 @@
-"""What a hospital tells of its rows with noise, so that no patient's part in it is seen."""
+"""A hospital's answers and figures with noise, which hides each patient's part in them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from raysim.strategies.base import Floats, HospitalRows, Question, Summed
 def noisy_answer(
     question: Question, rows: HospitalRows, contribution: Contribution, noise: StatisticNoise, seed: int, *key: int
 ) -> Floats:
-    """The answer to ``question`` out of a noisy sum over the units of ``rows``, a hospital's ``contribution``."""
+    """The answer to ``question`` from a noisy sum over the units of ``rows``, a hospital's ``contribution``."""
     if not isinstance(question, Summed):
         raise ConfigError(f"privacy.statistics.{question.kind}: the answer is no sum over rows; take it out")
     nobody = without_rows(rows)
@@ -65,7 +65,7 @@ def noisy_figures(
     sums = []
     for i, hospital in enumerate(hospitals):
         contribution = contributions.of(federation, hospital, noise.unit, noise.rows, plan.work.seed, plan.part)
-        # Of one hospital's rows at a time: what a row adds may be long.
+        # One hospital at a time: the vector that a row adds may be long.
         theirs = rows.offsets[i] + contribution.rows
         added, key = asked.sums.added(outputs[theirs], rows.y[theirs]), (noise.turn, hospital)
         sums.append(noisy_sum(added, contribution.patient, noise.mechanism, bounds, plan.work.seed, "dp metrics", *key))

@@ -20,27 +20,27 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Measured:
-    """How a feature's values became what is trained on."""
+class FeatureScale:
+    """How preprocessing scaled a feature's values."""
 
     mean: float = 0.0
-    """What was taken from each value, in scales."""
+    """The mean that was subtracted, divided by the scale."""
     gap: float | None = None
-    """What a missing value became; None: no value is missing."""
+    """The scaled value that replaces missing ones; None: no value is missing."""
     flag: int | None = None
     """The column that is 1 where a value is missing; None: there is none, and what equals ``gap`` is missing."""
 
     @staticmethod
-    def of(federation: Federation, feature: int) -> Measured:
+    def of(federation: Federation, feature: int) -> FeatureScale:
         """The column ``feature`` of a federation's rows."""
         fitted, name = federation.preprocessing, federation.features[feature]
         column = next((each for each in fitted.columns if each.name == name), None)
         if not isinstance(column, Numeric) or fitted.method == "none":
-            return Measured()
+            return FeatureScale()
         mean, gap, flag = column.mean / column.scale, (column.fill - column.mean) / column.scale, f"{name}_missing"
         if flag in federation.features:
-            return Measured(mean, gap, federation.features.index(flag))
-        return Measured(mean, None if bool(federation.observed[:, feature].all()) else gap)
+            return FeatureScale(mean, gap, federation.features.index(flag))
+        return FeatureScale(mean, None if bool(federation.observed[:, feature].all()) else gap)
 
     def recorded(self, X: NDArray[Any], feature: int) -> NDArray[np.bool_] | None:
         """Which of the rows ``X [n, d]`` have a value of that ``feature``, ``[n]``; None: all."""
@@ -51,7 +51,7 @@ class Measured:
 
 
 UNITS = 88.4
-"""Micromoles a litre in a milligram of creatinine a decilitre: the mistake that ``units`` makes by default."""
+"""Creatinine in micromoles a litre for one milligram a decilitre: the mistaken unit of the attack ``units``."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -63,16 +63,16 @@ class OwnAttack:
     bad: frozenset[int]
     """The ids of the bad hospitals."""
     seed: int
-    """Of the run."""
+    """The seed of the run."""
     round: int
-    """In which it is made."""
+    """The round."""
     hospitals: int
-    """How many there are."""
+    """How many hospitals there are."""
     classes: int
-    """Of the label."""
+    """The number of classes of the label."""
     feature: int | None
     """The column that is changed."""
-    measured: Measured = Measured()
+    measured: FeatureScale = FeatureScale()
     """How its values were scaled."""
 
     @property
@@ -101,7 +101,7 @@ class OwnAttack:
         return rows.units(X, y, self.feature, factor, offset, self.measured.recorded(X, self.feature))
 
     def update(self, hospital: int, delta: Floats, limit: float) -> Floats:
-        """What ``hospital`` sends in place of ``delta [P]``, all entries below the ``limit`` of what can be."""
+        """What ``hospital`` sends in place of ``delta [P]``, all entries below the ``limit`` of sums."""
         if hospital not in self.bad or self._kind not in ON_UPDATES:
             return delta
         section, sent = self.section, delta

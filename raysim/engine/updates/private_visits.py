@@ -28,15 +28,15 @@ class PatientRelease:
     unit: RowUnit
     """Who is hidden."""
     clip: float
-    """The longest gradient of a unit."""
+    """The norm to which the gradient of a unit is clipped."""
     rows: int
     """The most rows of a unit."""
     rate: Floats
-    """The chance of each unit to be drawn, by hospital ``[N]``."""
+    """The probability of each unit to be drawn, by hospital ``[N]``."""
     multiplier: Floats
-    """The deviation of each hospital's noise in clips, ``[N]``."""
+    """The standard deviation of each hospital's noise, in clips, ``[N]``."""
     expected: Floats
-    """How many units a step of each hospital is expected to draw, by what is public of how many it has, ``[N]``."""
+    """How many units a step of each hospital is expected to draw, by its public number of units, ``[N]``."""
     steps: tuple[int, ...]
     """How many steps each hospital makes in a visit, ``[N]``; one where pooled."""
     noise: Origin
@@ -88,7 +88,7 @@ def with_private_steps(
 
 
 def clippable(model: Model) -> Clippable:
-    """The model, whose gradients :mod:`raysim.engine.reception.promise_checks` has seen that they can be clipped."""
+    """The model as one that clips gradients, which :mod:`raysim.engine.reception.promise_checks` has checked."""
     # To ask isinstance would take longer than a small hospital's gradients do.
     if getattr(model, "unclippable", "") is not None:
         raise TypeError(f"the gradients of {type(model).__name__} cannot be clipped")

@@ -1,7 +1,7 @@
-"""How updates leave hospitals where something is promised of them: clipped, and with weights that tell nothing.
+"""How updates leave hospitals under a guarantee of privacy: clipped, and with weights that reveal nothing.
 
-The weights of federated averaging depend on who else takes part. Here they do not: a sum is divided by what it would be
-of if everybody took part, times the chance to, so that no hospital's presence changes what another one's counts.
+The weights of federated averaging depend on who else takes part. Here they do not: a sum is divided by the total weight
+of all hospitals times their probability to take part, so that no hospital's presence changes another one's weight.
 """
 
 from __future__ import annotations
@@ -28,19 +28,19 @@ class Release:
     """What a hospital does with its update before it leaves; it travels with the plan of a round."""
 
     clip: float = math.inf
-    """The longest that all vectors of a hospital may be together."""
+    """The norm to which all vectors of a hospital together are clipped."""
     own_noise: float = 0.0
-    """The deviation of the noise on what a hospital sends, or on the sum that this goes into."""
+    """The standard deviation of the noise on a hospital's message, or on the sum that it goes into."""
     among: Floats | None = None
-    """By what each hospital divides it, ``[N]``, where several make it up together; None: each adds all of it."""
+    """The divisor of each hospital's share of this noise, ``[N]``; None: each adds all of it."""
     own_counts: float = 0.0
-    """The deviation of the noise that it adds to counts."""
+    """The standard deviation of the noise that it adds to counts."""
     noise: Origin = "seeded"
-    """Where that comes from."""
+    """Where the noise comes from."""
     bit: bool = False
-    """Whether it also tells whether it was short enough, in a sum of its own behind all others."""
+    """Whether it also sends a bit, whether its update was short enough, for a sum of its own behind all others."""
     own_bit: float = 0.0
-    """The deviation of the noise that it adds to that."""
+    """The standard deviation of the noise that it adds to the bit."""
     patients: PatientRelease | None = None
     """What is done for a hospital's patients; None: nothing."""
 
@@ -50,8 +50,8 @@ class Release:
         return self.among is not None or (self.patients is not None and self.patients.pooled)
 
     def short(self, vectors: Sequence[Floats], seed: int, round: int, hospital: int) -> float:
-        """What a ``hospital`` tells of its ``vectors``, with its own noise: 1/2 where they are at most the clip long
-        together, else -1/2.
+        """The bit of a ``hospital`` on its ``vectors``, with its noise: 1/2 if their joint norm is at most the clip,
+        else -1/2.
         """
         bit = 0.5 if norm(vectors) <= self.clip else -0.5
         if not self.own_bit:
@@ -59,7 +59,9 @@ class Release:
         return bit + self.own_bit * float(normals(self.noise, (1,), seed, "dp_local_bit", round, hospital)[0])
 
     def leaving(self, vectors: Sequence[Floats], seed: int, round: int, hospital: int) -> list[Floats]:
-        """What may leave of a ``hospital``'s ``vectors``: zeros of those that are not finite, with its own noise."""
+        """A ``hospital``'s ``vectors`` clipped (zeros for those that are not finite) and with its noise, as they
+        leave.
+        """
         short = clipped(vectors, self.clip)
         if not self.own_noise:
             return short
@@ -68,7 +70,7 @@ class Release:
         return [each + scale * normals(self.noise, each.shape, *key, k) for k, each in enumerate(short)]
 
     def counted(self, counts: Floats, seed: int, round: int, hospital: int) -> Floats:
-        """What may leave of a ``hospital``'s ``counts``, which are a single 1 among zeros."""
+        """A ``hospital``'s ``counts``, a single 1 among zeros, with its noise, as they leave."""
         if not self.own_counts:
             return counts
         drawn = normals(self.noise, counts.shape, seed, "dp_local_counts", round, hospital)
@@ -78,14 +80,14 @@ class Release:
 
 @dataclass(frozen=True, eq=False)
 class FixedWeights:
-    """What updates count whoever takes part, and by what a sum is divided."""
+    """Weights of updates that do not depend on who takes part."""
 
     weight: Floats
-    """Of each hospital, ``[N]``."""
+    """The weight of each hospital's update, ``[N]``."""
     shares: Floats
     """The largest weight in each of the sums, ``[G]``; 0 for one that nobody is in."""
     variate: float
-    """The weight of each control variate's change; 0 without."""
+    """The weight of each control variate's change; 0 without control variates."""
     members: Ids
     """How many hospitals are in the sum that each one is in, ``[N]``; 0 for one in none."""
 
@@ -104,7 +106,7 @@ def fixed_weights(everyone: LocalProblem, ids: Ids, sizes: Ids, rate: float, sec
     counts = np.ones(len(sizes)) if section.cap is None else np.minimum(sizes / section.cap, 1.0)
     into = np.zeros_like(ids) if sent.into is None else sent.into
     totals = rate * np.bincount(into, weights=counts[ids], minlength=sent.sums)
-    if everyone.chosen:  # who sends what into which sum is hidden: all are in all of them
+    if everyone.chosen:  # which sum a hospital has chosen is hidden, so all are in all sums
         totals[:] = totals[0]
     shares = np.divide(1.0, totals, out=np.zeros(sent.sums), where=totals > 0)
     weight = np.zeros(len(sizes))
@@ -151,7 +153,7 @@ def check_patient_problem(problem: LocalProblem, name: str, *, pooled: bool, con
         "trains before the problem whose result it sends": problem.upload is None,
         "tells hospitals' losses": sent.losses,
         "trains on groups of patients": problem.groups is not None,
-        # A model that only noisy steps have made hides patients as what is sent does.
+        # A model that only noisy steps have made is as private as the update.
         "starts from models that stay at hospitals": problem.then is not None and bool((problem.start < 0).any()),
         "has a contrastive term": objective.contrast is not None and (pooled or not contrasts),
         "has control variates": objective.variates is not None,

@@ -1,7 +1,7 @@
 """Secure sums in rounds: who masks with whom, what hospitals send, and what the server opens.
 
-Each of a problem's sums is one group, those who are in it. Hospitals that are lost before their masked update are left
-out, and the sum is scaled to the weights of all; a sum of too few changes nothing.
+The hospitals of each of a problem's sums form one group. Those that are lost before they send a masked update are left
+out, and the sum is scaled to the weights of all; a sum of too few hospitals is given up, and changes nothing.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ class Masking:
     """The secure sums of a round; it travels with the plan."""
 
     sums: tuple[SecureSum | None, ...]
-    """By sum; None where there are too few to mask."""
+    """By sum; None where there are too few hospitals to mask it."""
     execute: bool
-    """Whether masks are made."""
+    """Whether masks are really made, and not only counted."""
     number_sum: SecureSum | None = None
-    """Of a number of each hospital, which is held in the first place of a sum behind all others; None: too few."""
+    """The sum of one number of each hospital, the first entry of a sum behind all others; None: too few hospitals."""
 
     def add(self, sums: ExactSum, group: int, weight: float, vector: NDArray[np.float64], hospital: int) -> None:
-        """Add what ``hospital`` sends to sum ``group``: nothing where it is lost, or nobody would open it."""
+        """Add what ``hospital`` sends to sum ``group``, unless it is lost or the sum will not be opened."""
         secure = self.sums[group]
         if secure is None or not self.admits(group, hospital):
             return
@@ -51,17 +51,17 @@ class Masking:
         sums.units[group] += secure.masked(hospital, alone.units[0]).view(np.int64)
 
     def admits(self, group: int, hospital: int) -> bool:
-        """Whether what ``hospital`` sends gets into sum ``group``: it is not lost, and the sum is opened."""
+        """Whether a message of ``hospital`` enters sum ``group``: it is not lost, and the sum is opened."""
         secure = self.sums[group]
         return secure is not None and secure.opens and hospital in secure.in_sum
 
     @cached_property
     def everybody(self) -> bool:
-        """Whether what any hospital sends gets into its sum."""
+        """Whether the messages of all hospitals enter their sums."""
         return all(secure is not None and secure.opens and not secure.lost.anybody for secure in self.sums)
 
     def admitted(self, groups: Ids, hospitals: Ids) -> NDArray[np.bool_]:
-        """Whether what ``hospitals [h]``, who have a weight in the sums ``groups [h]``, send gets into these."""
+        """Which messages of ``hospitals [h]`` to the sums ``groups [h]``, in which they have weights, enter these."""
         admitted = np.zeros(len(groups), dtype=np.bool_)
         for group in set(groups.tolist()):
             secure, there = self.sums[group], groups == group
@@ -70,7 +70,7 @@ class Masking:
         return admitted
 
     def tell(self, sums: ExactSum, number: float, hospital: int) -> None:
-        """Add the ``number`` that ``hospital`` tells, likewise."""
+        """Add the ``number`` of ``hospital`` to the sum of numbers, likewise."""
         if self.number_sum is None or not self.number_sum.opens or hospital not in self.number_sum.in_sum:
             return
         unit = ExactSum(1, 1)
@@ -87,7 +87,7 @@ class Opening:
     masking: Masking
     """Who masked them."""
     scale: Floats
-    """By what each is scaled to the weights of all, ``[G]``; 0 for one that is given up."""
+    """The factor that scales each sum to the weights of all, ``[G]``; 0 for one that is given up."""
 
     def opened(self, units: NDArray[np.int64]) -> NDArray[np.int64]:
         """The sums ``[G, P]`` without masks; those that are given up are 0."""
@@ -115,14 +115,14 @@ class Opening:
 
 
 class SecureSums:
-    """Of one job, which errors call ``name``; of a model ``size`` scalars travel."""
+    """The secure sums of one job, which errors call ``name``; ``size`` scalars of a model travel."""
 
     def __init__(
         self, section: SecureSection, seed: int, name: str, size: int, noisy: bool = False, tells: bool = False
     ) -> None:
-        """``noisy``: whether each hospital's message has a share of the noise, so that enough of them have to come.
+        """``noisy``: whether each message has a share of the noise, so that a sum needs enough of them.
 
-        ``tells``: whether each also tells a number, in a sum of all of them.
+        ``tells``: whether each hospital also sends a number, for one sum over all hospitals.
         """
         self._section, self._seed, self._name, self._size = section, seed, name, size
         self._noisy, self._tells = noisy, tells
@@ -190,9 +190,10 @@ class SecureSums:
         return Opening(masking, scale)
 
     def bytes(self, masking: Masking, problem: LocalProblem, ids: Ids) -> tuple[NDArray[np.int64], int]:
-        """The bytes of each entry's update ``[H]``, the number of its rows apart, and all that goes down beside models.
+        """The bytes of each entry's update ``[H]``, without its number of rows, and all bytes that go down beside
+        models.
 
-        The weight is in the masked update, in the place of the number of rows.
+        The masked update holds the weight, which replaces the number of rows.
         """
         weights = self._weights(problem, len(ids))
         upload, varies = problem.sent, problem.objective.variates is not None
@@ -215,13 +216,13 @@ class SecureSums:
         return np.maximum(sent - 4, 0), down
 
     def most_bits(self, hospitals: int) -> int:
-        """The most bits that an update has among so many hospitals, the number of its rows apart."""
+        """The most bits of an update in a sum of ``hospitals``, without its number of rows."""
         around = graph.degree(self._section.neighbours, hospitals)
         number_bytes = int(traffic.up(1, around)) if self._tells else 0
         return 8 * (traffic.up(self._size, around) + number_bytes - 4)
 
     def of_setup(self, hospitals: int, scalars: int) -> tuple[int, int]:
-        """Bytes that each of so many hospitals sends for a sum of so many ``scalars`` before the first round, and all
+        """For a sum of ``scalars`` before the first round: the bytes that each of ``hospitals`` sends, and all bytes
         that go down.
         """
         around = graph.degree(self._section.neighbours, hospitals)
@@ -237,7 +238,7 @@ class SecureSums:
         return self._tried, self._given_up
 
     def resume(self, memory: Sequence[int] | None) -> None:
-        """Go on from there. Raises ``ValueError`` for what is no such counts."""
+        """Go on from ``memory``. Raises ``ValueError`` for anything but these two counts."""
         if memory is None or len(memory) != 2:
             raise ValueError("it does not count its secure sums")
         self._tried = whole_number(memory[0], "number of secure sums", 2**53)
@@ -284,7 +285,9 @@ class SecureSums:
 
 
 def _bytes_of(secure: SecureSum, ids: Ids, p: int) -> tuple[int | NDArray[np.int64], int]:
-    """What each of the hospitals ``ids [h]`` of a sum of ``p`` numbers sends, and what all are sent beside models."""
+    """The bytes that each of hospitals ``ids [h]`` sends for a sum of ``p`` numbers, and all that go down beside
+    models.
+    """
     if not secure.lost.anybody:
         return traffic.up(p, secure.degree), len(ids) * traffic.down(secure.degree)
     shares, masked, reveals = (np.isin(ids, left) for left in (secure.sharing, secure.masking, secure.revealing))

@@ -1,4 +1,4 @@
-"""What leaves a hospital after its visit: sums, single updates, and what it remembers of both."""
+"""What a hospital sends after its visit, into sums or as a single update, and what it remembers."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ if TYPE_CHECKING:
     from raysim.engine.updates.compressing import Compressing
 
 TOGETHER = 2**16
-"""Scalars of deltas that are added up in one go, so that they stay within a core's caches."""
+"""Scalars of deltas that are added up at a time, so that they fit a core's caches."""
 
 LEAST_COLUMNS = 512
-"""Of a large model, in which the deltas of several hospitals are added up in one go."""
+"""The fewest columns of a large model that are added up at a time, for several hospitals."""
 
 
 class Sending:
     """What the entries of ``plan``'s cohort that are in this process send of ``problem``.
 
-    ``tasks`` knows what each was given, ``kept`` is what hospitals remember and is written to, ``open(pooled)`` gives
-    the rows' federation.
+    ``tasks`` makes their tasks. ``kept`` is what hospitals remember, and is written to. ``open(pooled)`` gives the
+    federation.
     """
 
     def __init__(
@@ -50,7 +50,7 @@ class Sending:
         self._sums = ExactSum(count + bits, plan.bank.shape[1]) if count else None
         self._variates = count - 1
         self.limit = largest_entry(heaviest(problem))
-        """What every entry that goes into a sum must stay below."""
+        """The magnitude that every entry of a sum's terms must stay below."""
         self._deltas: list[Parameters] = []
         self._bits: list[int] = []
 
@@ -72,8 +72,8 @@ class Sending:
     def send_together(
         self, phase: LocalProblem, some: Sequence[int], tasks: Sequence[Task], trained: NDArray[Any]
     ) -> None:
-        """Add the deltas of the entries ``some``, which nothing changes on their way, to the sum of each: many small
-        models at once and large ones in pieces. The bits are those of one after another.
+        """Add the deltas of the entries ``some``, which are sent unchanged, to their sums: many small models at once,
+        and large ones in pieces. The bits are those of adding one after the other.
 
         ``trained [len(some), P]`` are the models after their ``tasks``.
         """
@@ -105,7 +105,7 @@ class Sending:
                 self._sums.add_rows(groups, weights, deltas, columns, most)
 
     def send_made(self, upload: Upload, j: int, delta: Floats, loss: float, rate: float) -> None:
-        """Add what entry ``j`` itself makes of its ``delta`` to all sums, with the numbers that go with it.
+        """Add the message that entry ``j`` makes of its ``delta`` to the sums, with the numbers that go with it.
 
         ``loss`` is its mean loss before training with the learning ``rate``.
         """
@@ -123,7 +123,7 @@ class Sending:
         if counted is None:
             vectors.append(numbers)
         if plan.release is not None:
-            self.tell_bit(plan.release, vectors, j)
+            self.send_bit(plan.release, vectors, j)
             vectors = plan.release.leaving(vectors, plan.work.seed, plan.round, hospital)
             if counted is not None:
                 counted = plan.release.counted(counted, plan.work.seed, plan.round, hospital)
@@ -142,7 +142,7 @@ class Sending:
             self._add(j, upload.sums + k, weight, row)
 
     def send(self, upload: Upload, j: int, delta: Floats, theta: Parameters, task: Task) -> None:
-        """Add entry ``j``'s vector to the sum, or sums, that it goes into, and put its delta aside where asked to."""
+        """Add entry ``j``'s vector to its sum or sums, and keep its delta where single updates are asked for."""
         if upload.single:
             self._deltas.append(delta)
         if upload.weight is None or self._sums is None:
@@ -162,8 +162,8 @@ class Sending:
         for group in np.flatnonzero(upload.weight[j]):
             self._add(j, int(group), float(upload.weight[j, group]), vector)
 
-    def tell_bit(self, release: Release, vectors: Sequence[Floats], j: int) -> None:
-        """Tell whether entry ``j``'s ``vectors`` were short enough, where that is asked for."""
+    def send_bit(self, release: Release, vectors: Sequence[Floats], j: int) -> None:
+        """Add the bit whether entry ``j``'s ``vectors`` were short enough, where that is asked for."""
         if not release.bit or self._sums is None:
             return
         hospital = int(self._plan.ids[j])
@@ -176,7 +176,7 @@ class Sending:
         self._sums.add(len(self._sums.units) - 1, 1.0, bit)
 
     def compressed(self, upload: Upload, j: int, delta: Floats) -> Floats:
-        """What is added up of entry ``j``'s update, which is compressed as far as it travels."""
+        """Entry ``j``'s update as the server adds it after compression; parameters that do not travel are 0."""
         compressing, private, groups = self._plan.compressing, self._plan.private, self._problem.groups
         if compressing is None:
             return delta
@@ -196,9 +196,9 @@ class Sending:
         return whole
 
     def _after_noise(self, upload: Upload, j: int) -> tuple[Compressing, float] | None:
-        """How entry ``j``'s noisy message is put on the common grid, and what a step of it counts in the sum.
+        """How entry ``j``'s noisy message is put on the common grid, and the weight of a step of it in the sum.
 
-        None where it is not: elsewhere nothing rests on what rounding tells beside the sum.
+        None where messages are not noisy shares on a grid: then rounding needs no exact weights.
         """
         compressing, weight, release = self._plan.compressing, upload.weight, self._plan.release
         if compressing is None or compressing.compression.name != "grid" or release is None or not release.in_shares:
@@ -211,7 +211,7 @@ class Sending:
         if self._sums is not None:
             self._add(j, self._variates, float(variates.weight[j]), change)
         if self._plan.release is not None:
-            # What the server was told of, so that its variate stays the mean of hospitals' own.
+            # The change that the server received, so that its variate stays the mean of the hospitals'.
             variate = (self._tasks.variate(int(self._plan.ids[j])) + change).astype(variate.dtype)
         self.remember(j, VARIATE, variate)
 

@@ -9,13 +9,13 @@ if TYPE_CHECKING:
 
 
 def sure_to_be_left(section: SecureSection, hospitals: int) -> int:
-    """How many of so many ``hospitals`` at least are in a secure sum that is opened, where each adds a share of noise.
+    """The fewest of ``hospitals`` that are in a secure sum that is opened, where each adds a share of noise.
 
-    All where none is lost; else as many as open a secret that they all hold.
+    All where none can be lost; else the threshold of hospitals that reconstructs a secret.
     """
     if not section.loses:
         return hospitals
-    # Only now: a run without secure sums does without their code.
+    # Imported here alone: most runs have no secure sums.
     from raysim.secure.graph import threshold
 
     return min(max(section.minimum, threshold(section.threshold, hospitals, hospitals - 1)), hospitals)

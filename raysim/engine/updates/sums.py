@@ -1,4 +1,4 @@
-"""The sums that come back of a problem: how many there are, what is where, and how much weight is in the heaviest."""
+"""The sums of a problem: how many there are, their order, and the largest total weight."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from raysim.strategies.base import LocalProblem
 
 
 def sum_count(problem: LocalProblem, size: int) -> int:
-    """How many sums of ``size`` scalars come back of a problem.
+    """How many sums of ``size`` scalars a problem has.
 
-    They are those of its upload, behind them those that hold the numbers of its message, and one of control variates.
+    First those of its upload, then those that hold the numbers of its message, then one of control variates.
     """
     sent = problem.sent
     if sent is None:
@@ -25,9 +25,9 @@ def number_rows(problem: LocalProblem, size: int) -> int:
 
 
 def heaviest(problem: LocalProblem) -> float:
-    """The magnitudes of all weights in the sum where these come to most.
+    """The largest total magnitude of weights in a sum.
 
-    They are the whole cohort's, so that what is refused does not depend on which process serves whom.
+    Over the whole cohort, so that what is refused does not depend on which process serves whom.
     """
     totals = [0.0]
     sent, variates = problem.sent, problem.objective.variates
@@ -35,7 +35,7 @@ def heaviest(problem: LocalProblem) -> float:
         weight = np.abs(sent.weight)
         if weight.ndim == 1:
             into = np.zeros(len(weight), dtype=np.int64) if sent.into is None else sent.into
-            # Numbers go with all of them.
+            # Numbers are added over all entries, whichever sum their vectors go into.
             weight = np.bincount(into, weights=weight) if sent.message is None else weight.sum(keepdims=True)
         else:
             weight = weight.sum(axis=0)

@@ -1,4 +1,4 @@
-"""Answers that hospitals have given before, kept for other runs that ask the same."""
+"""A cache of hospitals' answers, for other runs that ask the same questions."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from raysim.engine.messages import Inquiry
 from raysim.strategies.base import Floats
 
 MOST_SCALARS = 2**20
-"""Of the answers to one question: more are not kept."""
+"""The most scalars of the answers to one question that are kept."""
 
 MOST_QUESTIONS = 8
-"""To how many questions answers are kept."""
+"""The most questions whose answers are kept."""
 
 
 class Answers:
-    """What everybody answers before the first round, from rows alone, is the same in all runs of one seed."""
+    """Answers before the first round, which follow from rows alone and are the same in all runs of one seed."""
 
     def __init__(self) -> None:
         self._kept: dict[Any, list[Floats]] = {}
 
     def to(self, inquiry: Inquiry, ask: Callable[[], list[Floats]]) -> list[Floats]:
-        """What ``ask()`` gives, or has given to an equal inquiry."""
+        """The result of ``ask()``, or the kept one for an equal inquiry."""
         if inquiry.round or inquiry.ids is not None or inquiry.models is not None or inquiry.noise is not None:
             return ask()
         key = (inquiry.work.federation, inquiry.work.seed, type(inquiry.question), inquiry.question)
@@ -34,7 +34,7 @@ class Answers:
             return ask()
         if answers is None:
             answers = ask()
-            arrays = all(isinstance(answer, np.ndarray) for answer in answers)  # what is none is refused later
+            arrays = all(isinstance(answer, np.ndarray) for answer in answers)  # the server refuses any other
             if not arrays or sum(answer.size for answer in answers) > MOST_SCALARS:
                 return answers
             while len(self._kept) >= MOST_QUESTIONS:

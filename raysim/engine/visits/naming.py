@@ -11,7 +11,7 @@ from raysim.strategies.shared import exits
 
 
 class named:
-    """Gives an error of one hospital that hospital's name."""
+    """Context that turns an error into a :class:`HospitalFailed` with the hospital's name and what it was ``doing``."""
 
     def __init__(self, federation: Federation, hospital: int, doing: str) -> None:
         self._name = "pooled rows" if hospital == POOLED else federation.hospitals[hospital]

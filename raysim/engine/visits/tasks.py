@@ -1,4 +1,4 @@
-"""What each visit of a round trains: the rows, the start, the terms of the objective, and how it goes."""
+"""The tasks of a round's visits: rows, start, terms of the objective, optimiser."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ from raysim.training.class_weights import row_weights
 
 
 class Tasks:
-    """Those of ``plan``'s cohort, by its entries; ``kept`` is what hospitals remember now, and may change meanwhile.
+    """The tasks of ``plan``'s cohort, by entry; ``kept`` is what hospitals remember now, and may change meanwhile.
 
-    ``open(pooled)`` gives the rows, ``groups`` knows which rows are in which group of patients.
+    ``open(pooled)`` gives the federation, ``groups`` knows which rows are in which group of patients.
     """
 
     def __init__(
@@ -78,13 +78,13 @@ class Tasks:
         )
 
     def _moments(self, hospital: int) -> Moments:
-        """Where the hospital's optimiser stopped; a kernel may write on it."""
+        """The state of the hospital's optimiser; a kernel may write on it."""
         memory = self._kept.get(hospital, {})
         steps = memory.get(STEPS)
         return Moments(memory.get(FIRST), memory.get(SECOND), 0 if steps is None else int(steps[0]))
 
     def rows(self, hospital: int, j: int) -> tuple[NDArray[Any], NDArray[Any]]:
-        """What the entry trains on: a bad hospital's rows as its attack makes them."""
+        """Features and labels that the entry trains on; those of a bad hospital are changed by its attack."""
         X, y = self._true_rows(hospital, j)
         return (X, y) if self._plan.attack is None else self._plan.attack.rows(hospital, X, y)
 
@@ -101,7 +101,7 @@ class Tasks:
         return federation.X[training], federation.y[training]
 
     def _shared(self, row: int) -> Parameters:
-        """A row of the bank: one object for all that start there, by which their sum knows them."""
+        """A row of the bank, the same object for all entries that start there: adding deltas relies on it."""
         if row not in self._bank:
             self._bank[row] = self._plan.bank[row]
         return self._bank[row]
@@ -113,7 +113,9 @@ class Tasks:
         return self._streams[purpose]
 
     def _purpose(self, step: int, j: int) -> str:
-        """What a stream of batches is for: no two phases or groups share one, and the first are those of all rows."""
+        """The purpose of a stream of batches: phases and groups have different ones; the first are those without
+        groups.
+        """
         group = 0 if self._problem.groups is None else int(self._problem.groups.group[j])
         return "batch" + (f" {step}" if step else "") + (f" of group {group}" if group else "")
 
@@ -137,5 +139,5 @@ class Tasks:
 
 
 def of_entry(value: Any, j: int) -> Any:
-    """What is said of entry ``j`` by ``value``, one for all or ``[H]``."""
+    """The value of entry ``j``; ``value`` is one for all entries or an array ``[H]``."""
     return value[j] if isinstance(value, np.ndarray) else value

@@ -39,7 +39,7 @@ def last_state(federation: Federation, strategy: AgnosticFL, **settings) -> Agno
     )
     for event in run.play():
         assert event is not None
-    standing = run.standing()
+    standing = run.state_after_round()
     assert standing is not None
     assert isinstance(standing.state, AgnosticState)
     return standing.state

@@ -42,7 +42,7 @@ def states(federation: Federation, strategy: Strategy, **settings) -> tuple[list
     )
     seen = []
     for event in run.play():
-        standing = run.standing()
+        standing = run.state_after_round()
         assert standing is not None
         if isinstance(event, Outcome):
             return seen[:-1], event

@@ -35,7 +35,7 @@ def variates(federation: Federation, strategy: Scaffold, **settings) -> tuple[Ou
     for event in run.play():
         if isinstance(event, Outcome):
             return event, seen[:-1]
-        standing = run.standing()
+        standing = run.state_after_round()
         assert standing is not None
         variates_by_hospital = {h: kept[VARIATE] for h, kept in (standing.kept or {}).items()}
         assert isinstance(standing.state, VariateState)

@@ -1,6 +1,7 @@
-"""What stands between hospitals and the strategy beside promises of privacy: attacks, rules, compression, secure sums.
+"""What happens to updates between hospitals and the strategy: attacks, robust rules, compression and secure sums.
 
-Nothing is imported for what a job has no section for.
+Guarantees of privacy are applied by :mod:`raysim.engine.reception.receiver`. Nothing is imported for sections that a
+job does not have.
 """
 
 from __future__ import annotations
@@ -31,8 +32,8 @@ if TYPE_CHECKING:
 NOBODY_BAD = np.empty(0, dtype=np.int64)
 
 
-class Between:
-    """Of one ``job``, of whose models ``travels`` scalars leave hospitals; ``private [P]`` do not."""
+class UpdatePipeline:
+    """The steps of one ``job``, of whose models ``travels`` scalars leave hospitals and ``private [P]`` do not."""
 
     def __init__(self, job: Job, federation: Federation, private: Mask | None, travels: int) -> None:
         self._job = job
@@ -83,10 +84,10 @@ class Between:
         """The hospitals that attack, ascending."""
         return NOBODY_BAD if self._byzantine is None else self._byzantine.bad
 
-    def setup(self, strategy: Strategy, view: FederationView, unheard: Ask) -> State:
-        """The strategy's state before the first round; who lies to enter a cluster hears by ``unheard`` what it is."""
+    def setup(self, strategy: Strategy, view: FederationView, measure: Ask) -> State:
+        """The strategy's state before the first round. Liars who want to enter a cluster learn of it by ``measure``."""
         if self._byzantine is not None and self._byzantine.lies:
-            self._entered = self._target(strategy.setup(replace(view, ask=unheard)), view.trainable)
+            self._entered = self._target(strategy.setup(replace(view, ask=measure)), view.trainable)
         state = strategy.setup(view)
         self._entered = None
         if self._secure is not None:
@@ -94,13 +95,13 @@ class Between:
         return state
 
     def answers(self, answers: Sequence[Floats], ids: Ids) -> Sequence[Floats]:
-        """What hospitals ``ids`` answer, lies included."""
+        """The answers of hospitals ``ids``, with lies in the place of those of liars."""
         if self._byzantine is None or self._entered is None:
             return answers
         return self._byzantine.lying(answers, ids, self._entered)
 
-    def asked(self, round: int, cohort: ScheduledCohort) -> ScheduledCohort:
-        """The cohort with its problem as hospitals are to be sent it. Raises ``ConfigError`` for one that cannot be."""
+    def fitted(self, round: int, cohort: ScheduledCohort) -> ScheduledCohort:
+        """The cohort with its problem as hospitals receive it. Raises ``ConfigError`` for one that cannot be sent."""
         if self._watch is not None:
             cohort = self._watch.canaries.fitted(cohort)
         if self._bound is not None:
@@ -116,16 +117,18 @@ class Between:
         return cohort if self._byzantine is None else self._byzantine.fitted(cohort)
 
     def further(self, round: int, asked: ScheduledCohort, update: Update) -> ScheduledCohort | None:
-        """The cohort of a round's next pass after one gave an ``update``; None where there is no other."""
+        """The cohort of a round's next pass, given the ``update`` of the last one; None where there is no other
+        pass.
+        """
         problem = None if self._passes is None else self._passes.next(update)
         if self._passes is None or self._secure is None or problem is None:
             return None
-        # No mask is used twice, in no pass.
+        # Each pass has masks of its own.
         self._masking = self._secure.masking(round, problem, asked.ids, self._passes.number)
         return replace(asked, problem=problem)
 
     def planned(self, round: int, problem: LocalProblem | None) -> dict[str, Any]:
-        """What a round's plan tells hospitals of it, by the plan's fields."""
+        """The fields of a round's plan that tell hospitals what to do to their updates."""
         if problem is None:
             return {}
         return {
@@ -137,9 +140,9 @@ class Between:
         }
 
     def _bounded(self, cohort: ScheduledCohort) -> ScheduledCohort:
-        """The cohort whose hospitals shorten their updates themselves: all of a sum count alike, as under any rule.
+        """The cohort whose hospitals clip their updates themselves: in a sum all have one weight, as under any rule.
 
-        Where a guarantee has fixed what they count, that stays.
+        Weights that a guarantee of privacy has fixed stay.
         """
         problem = cohort.problem
         if problem is None or problem.sent is None:
@@ -158,7 +161,7 @@ class Between:
         return replace(cohort, problem=weighed(problem, even))
 
     def _tampering(self, round: int) -> Tampering | None:
-        """What some hospitals do to rows and updates of a round: an attack, or what an audit asks for."""
+        """What some hospitals do to their rows and updates in a round: an attack, or the canaries of an audit."""
         if self._watch is not None:
             return self._watch.canaries
         return None if self._byzantine is None else self._byzantine.own_attack(round)
@@ -166,15 +169,15 @@ class Between:
     def sent(
         self, partials: Sequence[PartialResult], problem: LocalProblem, ids: Ids
     ) -> tuple[NDArray[np.int64] | None, int]:
-        """The bits of each entry's update ``[H]``, None for whole ones, and bytes that go down beside models."""
+        """The bits of each entry's update ``[H]`` (None: uncompressed), and the bytes that go down beside models."""
         if self._secure is not None and self._masking is not None:
             sent, down = self._secure.bytes(self._masking, problem, ids)
             return 8 * sent, down
         return (None if self._compressing is None else update_bits(partials)), 0
 
     def of_setup(self, hospitals: int, scalars: int) -> tuple[int, int] | None:
-        """Bytes that each of so many hospitals sends for a sum of ``scalars`` before the first round, and all that go
-        down; None: sums are not hidden.
+        """For a secure sum of ``scalars`` before the first round: the bytes that each of ``hospitals`` sends, and all
+        bytes that go down. None: sums are not hidden.
         """
         return None if self._secure is None else self._secure.of_setup(hospitals, scalars)
 
@@ -185,9 +188,9 @@ class Between:
         return self._secure.opening(self._masking, problem, ids)
 
     def learned(self, round: int, update: Update, problem: LocalProblem, opening: Opening | None) -> Update | None:
-        """The update as the strategy is to have it; None where nothing could be opened, and nobody adds noise to that.
+        """The update as the strategy receives it; None where no sum could be opened and no noise is added centrally.
 
-        Where noise hides who takes part, sums are divided by what does not depend on it, and stay as they are.
+        Where noise hides who takes part, weights do not depend on the cohort, and sums are not rescaled.
         """
         if self._watch is not None:
             self._watch.see(update)
@@ -204,8 +207,8 @@ class Between:
         return update if self._byzantine is None else self._byzantine.learned(round, update, problem)
 
     @property
-    def owes(self) -> bool:
-        """Whether hospitals remember what compression has left out."""
+    def keeps_residuals(self) -> bool:
+        """Whether hospitals remember residuals of compression."""
         return self._compressing is not None and self._compressing.remembers
 
     @property
@@ -214,7 +217,7 @@ class Between:
         return None if self._watch is None else np.array(self._watch.rounds).reshape(len(self._watch.rounds), -1)
 
     def facts(self) -> dict[str, float]:
-        """What there is to tell of a finished run."""
+        """Figures of a finished run."""
         of_sums = {} if self._secure is None else self._secure.facts()
         return of_sums | ({} if self._byzantine is None else self._byzantine.facts())
 
@@ -229,7 +232,7 @@ class Between:
         }
 
     def resume(self, memory: dict[str, Any] | None) -> None:
-        """Go on from there. Raises ``ValueError`` where something of it is not there, or is absurd."""
+        """Go on from the ``memory`` of a checkpoint. Raises ``ValueError`` where parts are missing or impossible."""
         if self._byzantine is None and self._secure is None:
             return
         if memory is None:
