@@ -13,7 +13,7 @@ class replacing:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        # The end of the name stays, which says what kind of file it is.
+        # The extension stays, as it decides the format that some writers use.
         self._temporary = path.with_name(f".{os.getpid()}.{path.name}")
 
     def __enter__(self) -> Path:
@@ -28,6 +28,6 @@ class replacing:
 
 
 def write_json(path: Path, value: Any) -> None:
-    """Readable JSON."""
+    """Write indented JSON, whole or not at all."""
     with replacing(path) as temporary:
         temporary.write_text(json.dumps(value, indent=2) + "\n")

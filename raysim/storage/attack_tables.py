@@ -1,4 +1,4 @@
-"""What an attack changed, as files hold it."""
+"""What an attack changed: JSON and a table."""
 
 from __future__ import annotations
 

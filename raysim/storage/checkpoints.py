@@ -1,8 +1,8 @@
-"""Checkpoints: a run's standing as one safetensors file with a JSON header, from which it goes on bit for bit.
+"""Checkpoints: a run's state as one safetensors file with a JSON header, from which the run goes on bit for bit.
 
 Nothing that executes is read: arrays are plain, the rest is JSON, and classes come from the configured strategy. A file
-appears whole or not at all, and its name holds the digest of its content, so that damage is noticed; then the one
-before it is used. Every draw of a run is keyed by seed, purpose, round and hospital: no generator needs to be kept.
+appears whole or not at all, and its name holds the digest of its content, so that damage is noticed and an earlier file
+is used instead. Every draw of a run is keyed by seed, purpose, round and hospital: no generator needs to be kept.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ NAME = re.compile(r"round-(\d+)\.([0-9a-f]{32})\.safetensors")
 class Checkpoints:
     """The last ``keep`` checkpoints of one run of ``strategy`` at ``location``.
 
-    ``fingerprint`` is of what the run computes.
+    ``fingerprint``: of the settings that decide the run's result.
     """
 
     def __init__(self, location: str, keep: int, fingerprint: str, strategy: Strategy) -> None:
@@ -34,44 +34,46 @@ class Checkpoints:
         self._fingerprint = fingerprint
         self._strategy = strategy
 
-    def write(self, standing: RunState) -> None:
-        """Add one, then remove those that are too many. Raises ``ResourceError`` where it cannot be written."""
-        content = encode(standing, self._fingerprint, self._strategy)
-        name = f"round-{standing.round:06d}.{_digest(content)}.safetensors"
+    def write(self, state: RunState) -> None:
+        """Add a checkpoint, then remove old ones beyond ``keep``. Raises ``ResourceError`` where it cannot be
+        written.
+        """
+        content = encode(state, self._fingerprint, self._strategy)
+        name = f"round-{state.round:06d}.{_digest(content)}.safetensors"
         try:
             self._files.write(name, content)
-            others = [other for other in _listed(self._files) if other != (standing.round, name)]
-            earlier = [round for round, _ in others if round < standing.round]
+            others = [other for other in _listed(self._files) if other != (state.round, name)]
+            earlier = [round for round, _ in others if round < state.round]
             last = earlier[len(earlier) - min(len(earlier), self._keep - 1) :]
             for round, other in others:
                 if round not in last:
                     self._files.remove(other)
         except OSError as error:
             raise ResourceError(
-                f"checkpoint: {self.location} cannot be written after round {standing.round} ({reason(error)}); "
+                f"checkpoint: {self.location} cannot be written after round {state.round} ({reason(error)}); "
                 "make room or set checkpoint.path"
             ) from None
 
     def latest(self) -> tuple[RunState | None, list[str]]:
-        """The last one that is whole, or None; and a line on each later one that is not.
+        """The last checkpoint that is not damaged, or None; and a line on each later one that is.
 
-        Raises ``ConfigError`` for one of another run, and where they cannot be listed.
+        Raises ``ConfigError`` for a checkpoint of another run, and where checkpoints cannot be listed.
         """
-        said = []
+        damaged = []
         try:
             listed = _listed(self._files)
         except OSError as error:
             raise ConfigError(f"checkpoint: {self.location} cannot be read ({reason(error)})") from None
         for _, name in reversed(listed):
             try:
-                standing, fingerprint = _checked(name, self._files.read(name), self._strategy)
+                state, fingerprint = _checked(name, self._files.read(name), self._strategy)
             except (OSError, Damaged) as error:
-                said.append(f"checkpoint {name[:12]} is damaged ({reason(error)})")
+                damaged.append(f"checkpoint {name[:12]} is damaged ({reason(error)})")
                 continue
             if fingerprint != self._fingerprint:
                 raise ConfigError(f"checkpoint: {self.location}/{name} is of another run; name another checkpoint.path")
-            return standing, said
-        return None, said
+            return state, damaged
+        return None, damaged
 
 
 def clear(location: str) -> None:
@@ -88,9 +90,9 @@ def _listed(files: FileStore) -> list[tuple[int, str]]:
 
 
 class Writer:
-    """Writes checkpoints on a thread of its own, so that rounds go on meanwhile.
+    """Writes checkpoints on a background thread, so that rounds go on meanwhile.
 
-    An error is raised when the next one is offered, or at the end.
+    An error of writing is raised when the next checkpoint is offered, or at the end.
     """
 
     def __init__(self, checkpoints: Checkpoints) -> None:
@@ -98,7 +100,7 @@ class Writer:
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="checkpoint")
         self._writing: Future[None] | None = None
         self.round = 0
-        """The round of the last one offered."""
+        """The round of the last checkpoint that was offered."""
 
     def __enter__(self) -> Writer:
         return self
@@ -108,22 +110,22 @@ class Writer:
         if self._writing is not None and error is None:
             self._writing.result()
 
-    def offer(self, standing: RunState) -> None:
-        """Write this one, once the one before it is there."""
+    def offer(self, state: RunState) -> None:
+        """Write a checkpoint, once the one before it is written."""
         if self._writing is not None:
             self._writing.result()
-        self.round = standing.round
-        self._writing = self._thread.submit(self._checkpoints.write, standing)
+        self.round = state.round
+        self._writing = self._thread.submit(self._checkpoints.write, state)
 
 
 def _checked(name: str, content: bytes, strategy: Strategy) -> tuple[RunState, str]:
     match = NAME.fullmatch(name)
     if match is None or _digest(content) != match[2]:
         raise Damaged("its content does not have the digest in its name")
-    standing, fingerprint = decode(content, strategy)
-    if standing.history is None:
+    state, fingerprint = decode(content, strategy)
+    if state.history is None:
         raise Damaged("it has no history")
-    return standing, fingerprint
+    return state, fingerprint
 
 
 def _digest(content: bytes) -> str:

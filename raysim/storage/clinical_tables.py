@@ -1,6 +1,6 @@
 """The files of the clinical figures of a run: by hospital and of all together, their curves, and equity over hospitals.
 
-All follow from the counts of scores that hospitals sent; no prediction is looked at. Columns: ``docs/metrics.md``.
+All follow from the counts of scores that hospitals sent; no prediction is read. Columns: ``docs/metrics.md``.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ EQUITY = "clinical_equity.csv"
 def tables(federation: Federation, outcome: Outcome, asked: ClinicalSection | None) -> dict[str, pd.DataFrame]:
     """``clinical.csv``, ``calibration.csv``, ``net_benefit.csv`` and ``clinical_equity.csv`` by these names.
 
-    Nothing where no counts of scores were ``asked`` for, or none could be: of several classes, or a real label.
+    Empty where no counts of scores were ``asked`` for, or where there are none: for several classes or a real label.
     """
     import pandas as pd
 
@@ -40,7 +40,7 @@ def tables(federation: Federation, outcome: Outcome, asked: ClinicalSection | No
         return {}
     rows: dict[str, list[pd.DataFrame]] = {FIGURES: [], CALIBRATION: [], NET_BENEFIT: [], EQUITY: []}
     for model, counts in outcome.scores.items():
-        # Draws of its own for each model: that another is served too moves no number.
+        # A stream for each model, so that its figures do not depend on which others are served.
         rng = stream(0, f"clinical/{model}")
         points = operating_points(counts, outcome.validation_scores.get(model), asked.specificity, asked.sensitivity)
         by_hospital = figures(counts, asked.thresholds, points, asked.bins, rng)

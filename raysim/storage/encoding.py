@@ -1,4 +1,4 @@
-"""The content of a checkpoint: a run's standing as plain arrays and JSON, and back.
+"""The content of a checkpoint: a run's state as plain arrays and JSON, and back.
 
 What is read may have been changed by anybody: all of it is checked, and nothing of it executes.
 """
@@ -24,10 +24,10 @@ from raysim.traffic.ledger import Ledger
 from raysim.virtual_time.clock import Clock, checked
 
 FORMAT = 7
-"""Of checkpoints that this version writes and reads."""
+"""The format of checkpoints that this version writes and reads."""
 
 LOSSES = ("training_loss", "validation_loss")
-"""What only some rounds have."""
+"""Figures that only some rounds have."""
 
 UNREADABLE = (ValueError, ArithmeticError, LookupError, TypeError, AttributeError, RecursionError, MemoryError)
 """What reading a file whose content is not what raysim wrote may raise; ``UnicodeDecodeError`` is a ``ValueError``."""
@@ -37,27 +37,27 @@ class Damaged(ValueError):
     """A checkpoint that cannot be used; the message says why."""
 
 
-def encode(standing: RunState, fingerprint: str, strategy: Strategy) -> bytes:
-    """A standing of a run of ``strategy``, with its history or without, as the content of a checkpoint."""
+def encode(run_state: RunState, fingerprint: str, strategy: Strategy) -> bytes:
+    """The state of a run of ``strategy``, with or without its history, as the content of a checkpoint."""
     from safetensors.numpy import save
 
     arrays: Arrays = {}
     header = {
         "format": FORMAT,
         "fingerprint": fingerprint,
-        "round": standing.round,
-        "state": pack_state(standing.state, arrays, strategy),
-        "memory": pack_memory(standing.memory, arrays),
-        "kept": _pack_kept(standing.kept, arrays),
-        "clock": pack(standing.clock, "clock", arrays, typed=True),
-        "stopping": None if standing.stopping is None else standing.stopping.packed(),
-        "best": _pack_best(standing.best, arrays, strategy),
+        "round": run_state.round,
+        "state": pack_state(run_state.state, arrays, strategy),
+        "memory": pack_memory(run_state.memory, arrays),
+        "kept": _pack_kept(run_state.kept, arrays),
+        "clock": pack(run_state.clock, "clock", arrays, typed=True),
+        "stopping": None if run_state.stopping is None else run_state.stopping.packed(),
+        "best": _pack_best(run_state.best, arrays, strategy),
     }
-    if standing.attacks is not None:
-        header["attacks"] = pack(standing.attacks, "attacks", arrays)
-    if standing.reception is not None:
-        header["reception"] = pack(standing.reception, "reception", arrays)
-    if (history := standing.history) is not None:
+    if run_state.attacks is not None:
+        header["attacks"] = pack(run_state.attacks, "attacks", arrays)
+    if run_state.reception is not None:
+        header["reception"] = pack(run_state.reception, "reception", arrays)
+    if (history := run_state.history) is not None:
         header |= {
             "seconds": history.seconds,
             "setup_down": history.setup_down,
@@ -70,12 +70,12 @@ def encode(standing: RunState, fingerprint: str, strategy: Strategy) -> bytes:
 
 
 def decode(content: bytes, strategy: Strategy) -> tuple[RunState, str]:
-    """A checkpoint's standing, and the fingerprint of its run. Raises :class:`Damaged`."""
+    """The state in a checkpoint, and the fingerprint of its run. Raises :class:`Damaged`."""
     try:
         arrays, header = read_tensors(content)
         if header["format"] != FORMAT:
             raise Damaged(f"it has format {header['format']}, and this version reads {FORMAT}")
-        standing = RunState(
+        run_state = RunState(
             round=_count(header["round"], "round"),
             state=unpack_state(header["state"], arrays, strategy),
             kept=_unpack_kept(header["kept"], arrays),
@@ -87,7 +87,7 @@ def decode(content: bytes, strategy: Strategy) -> tuple[RunState, str]:
             reception=unpack(header.get("reception"), arrays),
             best=_unpack_best(header["best"], arrays, strategy),
         )
-        return standing, header["fingerprint"]
+        return run_state, header["fingerprint"]
     except UNREADABLE as error:
         raise Damaged(reason(error)) from None
 
@@ -112,8 +112,8 @@ def _history(header: Mapping[str, Any], arrays: Mapping[str, Any]) -> History:
 
 
 def _check_ledger(ledger: Ledger, rounds: Sequence[Round], hospitals: int) -> None:
-    """Raise :class:`Damaged` where a ledger does not hold what ``rounds`` say was sent: what a run has cost its
-    hospitals' privacy follows from the ledger alone.
+    """Raise :class:`Damaged` where a ledger does not agree with the bytes sent in ``rounds``: the privacy cost of a run
+    follows from the ledger alone.
     """
     sent = ledger.sent_by_round()
     late = max(sent, default=0) - max((row.round for row in rounds), default=0)
@@ -141,12 +141,12 @@ def read_tensors(content: bytes) -> tuple[Arrays, dict[str, Any]]:
     from safetensors.numpy import load
 
     try:
-        # Copies, which are aligned and may be written as those of a run that never stopped.
+        # Copies: they are aligned and writable, as in a run that never stopped.
         arrays = {name: array.copy() for name, array in load(content).items()}
     except SafetensorError as error:
         raise ValueError(str(error)) from None
     for name, array in arrays.items():
-        # One without content may say that it has any number of rows, of which lists would be made.
+        # An empty array may claim any number of rows, for which lists would be allocated.
         if not array.size and math.prod(extent for extent in array.shape if extent) > len(content):
             raise ValueError(f"its array {name!r:.50} is empty and has shape {list(array.shape)}")
     length = int.from_bytes(content[:8], "little")
@@ -192,8 +192,8 @@ def unpack_rounds(columns: Sequence[Sequence[str]], arrays: Mapping[str, Any]) -
         strict=True,
     ):
         row = Round(head[0], seconds, *head[1:])
-        for (model, name), value, there in zip(columns, values, present, strict=True):
-            if there:
+        for (model, name), value, is_present in zip(columns, values, present, strict=True):
+            if is_present:
                 row.metrics.setdefault(model, {})[name] = value
         rounds.append(row)
     for name in LOSSES:
@@ -207,7 +207,7 @@ def unpack_rounds(columns: Sequence[Sequence[str]], arrays: Mapping[str, Any]) -
 
 
 BEST = "best/"
-"""Arrays of the best standing so far are named like those of the last one, behind this."""
+"""Prefix of the names of the arrays of the best state so far."""
 
 
 def _pack_best(best: RunState | None, arrays: Arrays, strategy: Strategy) -> dict[str, Any] | None:
@@ -228,7 +228,7 @@ def _unpack_best(tree: Mapping[str, Any] | None, arrays: Mapping[str, Any], stra
 
 
 def _pack_kept(kept: HospitalStates | None, arrays: Arrays) -> list[str] | None:
-    """What hospitals remember, by what it is; returns the names of these things."""
+    """What hospitals remember as arrays; returns the names of the kinds of vectors."""
     if kept is None:
         return None
     names = sorted({what for vectors in kept.values() for what in vectors})
@@ -252,7 +252,7 @@ def _unpack_kept(names: Sequence[str] | None, arrays: Mapping[str, Any]) -> Hosp
 def pack_ledger(ledger: Ledger, arrays: Arrays) -> list[list[Any]]:
     """A ledger as an array and rows ``[round, kind, hospitals, bytes]``.
 
-    Hospitals 0, 1, ... and one number of bytes for all are common, and kept as a number.
+    Often an entry is of hospitals 0, 1, ... and of one number of bytes for all: then each is stored as a number.
     """
     rows, lists = [], [np.empty(0, dtype=np.int64)]
     for round, kind, hospitals, sent in ledger.entries:
@@ -265,10 +265,10 @@ def pack_ledger(ledger: Ledger, arrays: Arrays) -> list[list[Any]]:
 
 
 def unpack_ledger(rows: Sequence[Sequence[Any]], arrays: Mapping[str, Any], hospitals_in_all: int) -> Ledger:
-    """What :func:`pack_ledger` packed. Raises ``ValueError`` where it is of none of so many hospitals."""
+    """What :func:`pack_ledger` packed. Raises ``ValueError`` where an entry has more hospitals than there are."""
     ledger, rest = Ledger(), arrays["ledger"]
     for round, kind, count, everyone, same in rows:
-        # Before it is allocated.
+        # Checked before it is allocated.
         _count(count, "ledger", hospitals_in_all)
         if type(round) is not int or type(kind) is not str:
             raise Damaged(f"its ledger has an entry of round {round!r:.50} and kind {kind!r:.50}")

@@ -1,4 +1,4 @@
-"""What a comparison needs of a run that is finished, until all its runs are."""
+"""What a comparison keeps of a finished run until all its runs are finished."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ FINISHED = "finished.safetensors"
 
 
 def save_finished(folder: Path, outcome: Outcome) -> None:
-    """Keep what a comparison needs of a finished run, until all are finished."""
+    """Write what a comparison needs of a finished run."""
     from safetensors.numpy import save
 
     arrays: Arrays = {}
@@ -69,7 +69,7 @@ def _as_counts(scores: Mapping[str, tuple[Any, ...]]) -> dict[str, ScoreCounts]:
 
 
 def load_finished(folder: Path) -> Outcome | None:
-    """What :func:`save_finished` kept, without the models, which are in their file; None where it is not whole."""
+    """What :func:`save_finished` wrote, without models, which have a file of their own; None where it is damaged."""
     try:
         arrays, header = read_tensors((folder / FINISHED).read_bytes())
         metrics = validated(dict[str, dict[str, float]], header["metrics"], "metrics")

@@ -1,13 +1,13 @@
-"""What raysim wrote into a folder, and how each file looked: ``manifest.json``.
+"""``manifest.json``: the files that raysim wrote into a folder, with size and digest.
 
 .. code-block:: json
 
     {"format": 1, "kind": "run", "version": "0.1.0", "files": {"rounds.csv": {"bytes": 812, "blake2b": "9f0c..."}}}
 
-``files`` are there to be read, by their paths in the folder; what is there only to go on is not among them. The runs
-of a comparison have manifests of their own, which stand in its ``files`` like any other: with their digests it covers
-all that they wrote. A file is listed just before it appears, so that one that is not listed is not raysim's, wherever a
-command was stopped. Digests are BLAKE2b of 32 bytes (``b2sum -l 256``).
+``files`` are the results, by their paths in the folder; files that only serve to resume are not listed. The runs of a
+comparison have manifests of their own, which the comparison's lists like other files: by their digests it covers all
+results. A file is listed just before it appears, so a file that is not listed is not raysim's, wherever a command was
+stopped. Digests are BLAKE2b of 32 bytes (``b2sum -l 256``).
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class Manifest:
 
     @staticmethod
     def begin(folder: Path, kind: Kind) -> Manifest:
-        """That of a command which begins in ``folder``: what an earlier one listed there is removed.
+        """The manifest of a command that begins in ``folder``; files that an earlier manifest lists there are removed.
 
         Raises ``ConfigError`` where the folder holds a sweep, whose trials would be lost.
         """
@@ -136,11 +136,11 @@ class Manifest:
         return [Manifest.read((self.folder / name).parent) for name in self._files if name.endswith(f"/{NAME}")]
 
     def paths(self) -> dict[str, Path]:
-        """The files of this folder for others to keep, by name: the listed ones, and the manifest itself."""
+        """The files of this folder by name, as MLflow stores them: the listed ones, and the manifest itself."""
         return {name: self.folder / name for name in (*self._files, NAME) if not name.endswith(f"/{NAME}")}
 
     def changed(self) -> list[str]:
-        """The listed files that are missing or no longer look as they were written, those of folders below too."""
+        """The listed files that are missing or have changed since they were written, those of folders below too."""
         names = []
         for name, entry in self._files.items():
             path = self.folder / name

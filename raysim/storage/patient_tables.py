@@ -1,6 +1,6 @@
-"""What a run with clusters of patients has to tell of them: who is in them where, and which features their models use.
+"""Tables of clusters of patients: their sizes by hospital, and how much their models use the same features.
 
-Both follow from what hospitals told and from the models; no patient's row is looked at.
+Both follow from models and from what hospitals have sent; no patient's row is read.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ if TYPE_CHECKING:
     import pandas as pd
 
 TOP = (5, 10, 20)
-"""Of how many features with the largest coefficients the overlap is told."""
+"""The numbers of features with the largest coefficients whose overlap is computed."""
 
 
 def tables(federation: Federation, outcome: Outcome) -> dict[str, pd.DataFrame]:
-    """``patient_clusters.csv`` and ``feature_overlap.csv`` by these names, where there is something to tell."""
+    """``patient_clusters.csv`` and ``feature_overlap.csv`` by these names, where the run has such clusters."""
     tables = {"patient_clusters.csv": composition(federation, outcome), "feature_overlap.csv": overlap(outcome)}
     return {name: table for name, table in tables.items() if table is not None}
 
@@ -54,7 +54,7 @@ def overlap(outcome: Outcome) -> pd.DataFrame | None:
     served = [rows for rows in outcome.serve.values() if rows.ndim == 2]
     if not served or len(models := np.unique(served[-1])) < 2 or set(outcome.layout.names) != {"weight", "bias"}:
         return None
-    # Of several classes a feature has a coefficient for each: their root of the sum of squares.
+    # With several classes a feature has a coefficient for each: their Euclidean norm.
     sizes = np.stack([np.linalg.norm(outcome.layout.split(outcome.bank[row])["weight"], axis=0) for row in models])
     shares = [(k, mean_overlap(sizes, k)) for k in TOP if k < sizes.shape[1]]
     return pd.DataFrame(shares, columns=["top", "overlap"]) if shares else None

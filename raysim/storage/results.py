@@ -30,16 +30,16 @@ SPLIT = "split.csv"
 """Which part each row of the source is in."""
 
 PREDICTIONS = "predictions.csv"
-"""What every model served says of every row, where ``evaluation.predictions`` asks for it."""
+"""The outputs of every model served for every row, where ``evaluation.predictions`` asks for them."""
 
 LONGEST_PART = 255
-"""Bytes of the name of a file or folder, on all usual file systems."""
+"""The most bytes of the name of a file or folder, on all usual file systems."""
 
 
 def choose_folder(out: Path | None, name: str, *, again: bool = False) -> Path:
-    """``out``, or ``runs/<name>/<time>-<id>``; raises ``ConfigError`` where it cannot be written into.
+    """``out``, or ``runs/<name>/<time>-<id>``. Raises ``ConfigError`` where it cannot be written into.
 
-    Nor are results put among files that no command of raysim wrote, unless something goes on there ``again``.
+    Also raises it for a folder with files that raysim did not write, unless a command is resumed there (``again``).
     """
     folder = out or Path("runs") / name / f"{time.strftime('%Y%m%d-%H%M%S')}-{uuid.uuid4().hex[:6]}"
     if "\0" in str(folder) or any(len(os.fsencode(part)) > LONGEST_PART for part in folder.parts):
@@ -48,7 +48,7 @@ def choose_folder(out: Path | None, name: str, *, again: bool = False) -> Path:
         existing = folder
         while not existing.exists() and existing != existing.parent:
             existing = existing.parent
-        # Only an attempt tells: permission bits do not know of read-only file systems.
+        # Try it: permission bits do not show read-only file systems.
         tempfile.TemporaryFile(dir=existing).close()
     except OSError as error:
         raise ConfigError(
@@ -133,7 +133,7 @@ def summary(federation: Federation, outcome: Outcome) -> dict[str, Any]:
 
 
 def converged(outcome: Outcome) -> dict[str, Any]:
-    """Whether the training loss stands still, and the losses that say so; all null where none was taken."""
+    """Whether the training loss has converged, with the losses; only ``convergence: null`` where none was measured."""
     training, model = outcome.convergence, outcome.losses.model
     if training is None:
         return {"convergence": None}
@@ -148,7 +148,7 @@ def converged(outcome: Outcome) -> dict[str, Any]:
 
 
 def stopped(outcome: Outcome) -> dict[str, Any]:
-    """How checks on validation rows have ended the run; nothing without ``training.stop``."""
+    """How early stopping ended the run; empty without ``training.stop``."""
     how = outcome.stopped
     if how is None:
         return {}
@@ -163,7 +163,7 @@ def stopped(outcome: Outcome) -> dict[str, Any]:
 
 
 def traffic(outcome: Outcome) -> dict[str, int]:
-    """Bytes that hospitals received and sent, in all rounds and apart from these before the first one."""
+    """Bytes that hospitals received and sent: in all rounds, and separately before the first one."""
     rounds, setup = outcome.traffic, outcome.setup
     return {
         "bytes_down": rounds.down,
@@ -180,7 +180,7 @@ def provenance(federation: Federation) -> dict[str, Any]:
 
 @cache
 def _versions() -> dict[str, str]:
-    """Those of Python, raysim and the libraries that it computes with; each run of a process has the same."""
+    """Versions of Python, raysim and the libraries that it computes with; looked up once for each process."""
     versions = {"raysim": __version__, "python": platform.python_version()}
     for package in ("ray", "torch", "numpy", "scikit-learn", "mlflow"):
         try:

@@ -1,7 +1,7 @@
-"""What lets a run or comparison that was stopped go on: ``resume.json`` in its folder, from its start to its end.
+"""``resume.json``, by which a run or comparison that was stopped is resumed; it is in the folder from the start.
 
-It holds what the run computes, so that a changed configuration is noticed, where the checkpoints are, the working
-folder that relative paths start from, and an id under which MLflow knows the run.
+It holds the settings that decide the result, so that a changed configuration is noticed; where checkpoints are; the
+working folder that relative paths start from; and the id by which MLflow knows the run.
 """
 
 from __future__ import annotations
@@ -46,14 +46,20 @@ FREE = ("name", "resources", "tracking", "checkpoint")
 
 @dataclass(frozen=True)
 class Ticket:
-    """``resume.json``. ``kind`` is one of ``KINDS``; ``settings`` are what decides the result."""
+    """The content of ``resume.json``."""
 
     kind: str
+    """The command, one of ``KINDS``."""
     settings: Mapping[str, Any]
+    """What decides the result; see :func:`settings_of`."""
     checkpoints: str
+    """Where checkpoints are: a folder or URI."""
     working: str
+    """The folder that relative paths start from."""
     id: str
+    """The id by which MLflow knows the run."""
     finished: bool = False
+    """Whether nothing is left to do."""
     format: int = FORMAT
 
     @property
@@ -63,11 +69,11 @@ class Ticket:
         return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
 
     def save(self, folder: Path) -> None:
-        """Write it into a run's folder."""
+        """Write the ticket into a run's folder."""
         write_json(folder / FILE, dataclasses.asdict(self))
 
     def check(self, settings: Mapping[str, Any]) -> None:
-        """Raise ``ConfigError`` naming the first key that is not as it was when the run was started."""
+        """Raise ``ConfigError`` naming the first key that differs from when the run was started."""
         then, now = dict(flatten(self.settings)), dict(flatten(settings))
         for key in [*then, *now]:
             if then.get(key) != now.get(key):
@@ -78,7 +84,7 @@ class Ticket:
 
 
 def settings_of(frozen: Mapping[str, Any], data: Any) -> dict[str, Any]:
-    """What decides a result: a frozen configuration without what is free, and the data's fingerprint."""
+    """What decides a result: a frozen configuration without the ``FREE`` sections, and the data's fingerprint."""
     tree = {key: value for key, value in frozen.items() if key not in FREE}
     plain: dict[str, Any] = json.loads(json.dumps(tree | {"data fingerprint": data}))
     return plain
@@ -110,10 +116,10 @@ def read_ticket(folder: Path) -> Ticket:
 
 @contextlib.contextmanager
 def held(folder: Path, patience: float = 0.0) -> Iterator[None]:
-    """Make a folder and keep other processes out of it.
+    """Make a folder, and lock it against other processes of raysim.
 
-    Raises ``ConfigError`` where one works in it already, and does not end within ``patience`` seconds. Folders that it
-    has made and nobody has used are removed again.
+    Raises ``ConfigError`` where another one holds the lock for more than ``patience`` seconds. Folders that were made
+    here and are still empty at the end are removed again.
     """
     made = [each for each in (folder, *folder.parents) if not each.exists()]
     with writing(folder):
@@ -149,7 +155,7 @@ def _lock(handle: int, patience: float) -> None:
 
 @contextlib.contextmanager
 def writing(folder: Path) -> Iterator[None]:
-    """Raise ``ResourceError`` in place of an error of the file system."""
+    """Turn errors of the file system into ``ResourceError``."""
     try:
         yield
     except OSError as error:
@@ -160,7 +166,7 @@ def writing(folder: Path) -> Iterator[None]:
 
 @dataclass(frozen=True, eq=False)
 class Opened:
-    """A run (or comparison) at work in its folder, and the results that it leaves; ``again``: one that goes on."""
+    """A run or comparison at work in its folder. ``again``: it is resumed."""
 
     folder: Path
     ticket: Ticket
@@ -168,23 +174,23 @@ class Opened:
     again: bool
 
     def finish(self, outcome: Outcome | None = None) -> None:
-        """Note that nothing is left to do; with the ``outcome``, keep what a comparison needs of it."""
+        """Note that nothing is left to do; with an ``outcome``, also write what a comparison needs of it."""
         with writing(self.folder):
             if outcome is not None:
                 save_finished(self.folder, outcome)
             dataclasses.replace(self.ticket, finished=True).save(self.folder)
 
     def finished(self) -> Outcome | None:
-        """The outcome of a run of a comparison that is finished, as :func:`load_finished` gives it.
+        """The outcome of a finished run of a comparison, as :func:`load_finished` gives it.
 
-        None where a file of its results is no longer there as it was written: then the run is to be played again.
+        None where a file of its results is missing or changed: then the run is played again.
         """
         if not (self.again and self.ticket.finished) or self.manifest.changed():
             return None
         return load_finished(self.folder)
 
     def forget(self) -> None:
-        """Remove all that it has written, and the folder if nothing else is in it."""
+        """Remove all files that the run has written, and the folder if nothing else is in it."""
         (self.folder / FILE).unlink(missing_ok=True)
         self.manifest.remove()
         with contextlib.suppress(OSError):
@@ -202,13 +208,13 @@ def opened(
     again: bool,
     patience: float = 0.0,
 ) -> Iterator[Opened]:
-    """A run in ``folder``, in which nobody else works meanwhile; ``data`` is the fingerprint of its data.
+    """Open ``folder`` for a run or comparison, locked against other processes; ``data``: the fingerprint of its data.
 
-    Where somebody does, that they end is waited for as long as ``patience`` says, in seconds.
+    A process that works in the folder is waited for up to ``patience`` seconds.
 
-    One that is not to go on, or was never begun, begins: what the manifests of an earlier run or comparison list there
-    is removed, and its configuration is written. Raises ``ConfigError`` where a run that goes on is not the one that
-    was begun.
+    Without ``again``, or where nothing was begun, the run begins: files that manifests of an earlier run or comparison
+    list there are removed, and the configuration is written. Raises ``ConfigError`` where a run to be resumed has other
+    settings than when it was begun.
     """
     settings = settings_of(frozen, data)
     with held(folder, patience):
@@ -218,24 +224,24 @@ def opened(
             yield Opened(folder, ticket, Manifest.read(folder), True)
             return
         run_id = uuid.uuid4().hex
-        place = _place(folder, frozen["checkpoint"].get("path"), f"{frozen['name']}-{run_id[:12]}")
-        ticket = Ticket(kind, settings, place, os.getcwd(), run_id)
+        location = _checkpoints_at(folder, frozen["checkpoint"].get("path"), f"{frozen['name']}-{run_id[:12]}")
+        ticket = Ticket(kind, settings, location, os.getcwd(), run_id)
         with writing(folder):
             for name in (FINISHED, UNSENT):
                 (folder / name).unlink(missing_ok=True)
-            # Else a run of an earlier comparison would go on in this one, or be taken for one of its runs.
+            # Otherwise a run of an earlier comparison would be resumed in this one, or be taken for one of its runs.
             for other in folder.glob(f"runs/*/seed-*/{FILE}"):
                 other.unlink()
             for other in folder.glob(f"runs/*/seed-*/{manifest.NAME}"):
                 Manifest.read(other.parent).remove()
             results = Manifest.begin(folder, kind)
-            checkpoints.clear(place)
+            checkpoints.clear(location)
             write_config(results, frozen, federation)
             ticket.save(folder)
         yield Opened(folder, ticket, results, False)
 
 
-def _place(folder: Path, path: str | None, name: str) -> str:
+def _checkpoints_at(folder: Path, path: str | None, name: str) -> str:
     """Where the checkpoints of the run in ``folder`` are: in it, or as ``name`` below ``path``, a folder or URI."""
     if path is None:
         return str(folder.absolute() / CHECKPOINTS)

@@ -1,4 +1,4 @@
-"""The tables that every run leaves: a row a round, a hospital, a row of the source, or what left a hospital."""
+"""The tables of a run: one row for each round, hospital, row of the source, or message that left a hospital."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 VIRTUAL = ("virtual_seconds", "asked", "staleness")
-"""What a round has to say where virtual time passes."""
+"""Columns of rounds on a virtual clock."""
 
 
 def rounds_table(rounds: Iterable[Round]) -> pd.DataFrame:
@@ -60,14 +60,14 @@ def hospitals_table(federation: Federation, outcome: Outcome, part: str) -> pd.D
         columns = dict(zip(task.figures, figures.T, strict=True))
         intervals = auroc_intervals(outcome, model)
         trained, stays = federation.sizes("train"), federation.totals
-        if outcome.told_sizes is not None:  # what they have told in place of it
+        if outcome.told_sizes is not None:  # the numbers that they have told, with noise
             trained, stays = outcome.told_sizes, outcome.stays(federation, model)
         head = {
             "hospital": federation.hospitals,
             "n_train": trained,
             f"n_{part}": columns.pop("n").astype(np.int64),
             **{f"{name}_{part}": pd.array(columns.pop(name), dtype="Int64") for name in task.counts},
-            # Who is served the global model (row 0) in a strategy of clusters belongs to none.
+            # A hospital that is served the global model (row 0) is in no cluster.
             "cluster": None
             if outcome.cluster is None
             else pd.array([row - 1 if row > 0 else None for row in outcome.cluster.tolist()], dtype="Int64"),
@@ -104,18 +104,19 @@ def predictions_table(federation: Federation, outcome: Outcome) -> pd.DataFrame:
     order = np.argsort(federation.source_rows, kind="stable")
     split, blocks = split_table(federation), []
     for model, outputs in outcome.predictions.items():
-        said = predictions(outputs[order], federation.classes)
-        blocks.append(split.assign(model=model, **said))
+        columns = predictions(outputs[order], federation.classes)
+        blocks.append(split.assign(model=model, **columns))
     return pd.concat(blocks, ignore_index=True)
 
 
 _INTERVALS: WeakKeyDictionary[Outcome, dict[str, dict[str, Floats]]] = WeakKeyDictionary()
-"""Those of outcomes that still are looked at: tables and pages of a run and of its comparison need the same."""
+"""Intervals of live outcomes: tables and pages of a run and of its comparison need the same ones."""
 
 
 def auroc_intervals(outcome: Outcome, model: str) -> dict[str, Floats]:
-    """``auroc_low`` and ``auroc_high``, the 95 % interval of each AUROC over patients, and ``auroc_shrunken`` with its
-    own: the estimate drawn towards the hospitals' mean as far as chance explains it. NaN where there is none.
+    """The 95 % interval of each AUROC over patients (``auroc_low``, ``auroc_high``), and ``auroc_shrunken`` with its
+    own: the estimate shrunken towards the hospitals' mean as far as chance explains the difference. NaN where
+    undefined.
     """
     sums = outcome.pairs.get(model)
     if sums is None:

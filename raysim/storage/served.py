@@ -1,8 +1,8 @@
 """The models that a run served, and who is served by which: ``models.safetensors`` and ``serving.json``.
 
-Together with ``preprocessing.json`` and the model that ``config.yaml`` names they are enough to score rows again, those
-of the run and others. Vectors go by owner: ``global``, ``cluster/<k>``, ``personal/<hospital>``, or the name of the
-model served where one vector of another name serves everybody.
+Together with ``preprocessing.json`` and the model that ``config.yaml`` names they are enough to score rows, those of
+the run and others. Vectors are stored by owner: ``global``, ``cluster/<k>``, ``personal/<hospital>``, or the name of
+the model served where a vector that is none of these serves all hospitals.
 """
 
 from __future__ import annotations
@@ -37,26 +37,24 @@ COEFFICIENTS = "coefficients.csv"
 FORMAT = 1
 
 DIVISION = "division"
-"""Arrays of a division stand in the file of models under names that begin with this."""
+"""Prefix of the names of a division's arrays in the file of models."""
 
 Owners = str | tuple[str, ...]
-"""Whose vector serves a hospital: one owner for all its rows, or one for each group of them."""
+"""The owner whose vector serves a hospital's rows, or the owners for each group of its rows."""
 
 
 @dataclass(frozen=True, eq=False)
 class Served:
-    """What served whom, ``G`` groups of rows where models belong to groups of patients.
-
-    - ``vectors``: the parameters ``[P]`` by owner, in the run's precision.
-    - ``owners``: by model served, and by the hospital's name, whose vector that is. The headline model is the last.
-    - ``others``: who serves a hospital that the run did not know; None where no vector is everybody's.
-    - ``division``: cuts rows into the groups.
-    """
+    """The models that serve hospitals, or groups of their rows where models belong to groups of patients."""
 
     vectors: Mapping[str, NDArray[Any]]
+    """The parameters ``[P]`` by owner, in the run's precision."""
     owners: Mapping[str, Mapping[str, Owners]]
+    """By model served and hospital's name, the owner of the vector. The headline model is the last."""
     others: Owners | None
+    """The owner for hospitals that the run did not know; None where no vector serves all hospitals."""
     division: Division | None = None
+    """Cuts rows into groups; None where models serve whole hospitals."""
 
     @property
     def headline(self) -> str:
@@ -65,7 +63,7 @@ class Served:
 
 
 def served(federation: Federation, outcome: Outcome, precision: str) -> Served:
-    """Who was served by what in the last evaluation: with these vectors its figures come out again."""
+    """The models that served in the last evaluation, whose figures these vectors reproduce."""
     bank = dataclasses.replace(outcome, bank=outcome.bank.astype(precision))
     kept = {hospital: {MODEL: theta.astype(precision)} for hospital, theta in outcome.kept.items()}
     names = _names(outcome)
@@ -79,7 +77,7 @@ def served(federation: Federation, outcome: Outcome, precision: str) -> Served:
                 owner = names[row] if row >= 0 and outcome.private is None else f"personal/{name}"
                 if owner.startswith("personal/"):
                     theta = parameters(bank, row, hospital, kept)
-                    # Only where a strategy serves a hospital two models of its own is the name taken by another.
+                    # The name is taken only where a strategy serves a hospital two personal models.
                     if not np.array_equal(vectors.get(owner, theta), theta, equal_nan=True):
                         owner = f"{model}/{name}"
                     vectors[owner] = theta
@@ -101,7 +99,7 @@ def _names(outcome: Outcome) -> dict[int, str]:
 
 
 def _stored_rows(outcome: Outcome) -> list[int]:
-    """Rows of the bank that served somebody by themselves, or in a mixture with others."""
+    """Rows of the bank that served a hospital, alone or in a mixture."""
     rows = {int(row) for rows in outcome.serve.values() for row in rows.flat if row != OWN}
     if outcome.mixture is not None and any((rows == OWN).any() for rows in outcome.serve.values()):
         mixed = outcome.mixture > 0
@@ -110,7 +108,9 @@ def _stored_rows(outcome: Outcome) -> list[int]:
 
 
 def _others(outcome: Outcome, owners: Mapping[str, Mapping[str, Owners]]) -> Owners | None:
-    """The last model that serves all hospitals alike; or else the global one, where some hospitals are served it."""
+    """The owner for unknown hospitals: of the last model that has one vector for all, else the global one if it
+    serves.
+    """
     if outcome.private is not None:
         return None
     for model in reversed(list(owners)):
@@ -145,10 +145,10 @@ def named_tensors(vectors: Mapping[str, NDArray[Any]], layout: Layout) -> dict[s
 
 
 def read_served(folder: Path, layout: Layout, strategy: Callable[[], Strategy]) -> Served:
-    """What :func:`to_store` gave to be stored, of a model with this layout.
+    """The models in a run's folder, as :func:`to_store` gave them, of a model with this layout.
 
-    ``strategy`` makes the run's strategy, which knows its division; it is called where there is one. Raises
-    ``ConfigError`` where a file is missing or is not one of this version's.
+    ``strategy`` makes the run's strategy, which knows the class of its division; it is only called for a division.
+    Raises ``ConfigError`` where a file is missing or not of this version.
     """
     from safetensors import SafetensorError
     from safetensors.numpy import load_file
@@ -214,7 +214,7 @@ def coefficients(federation: Federation, vectors: Mapping[str, NDArray[Any]], la
 
 
 def _written(theirs: Mapping[str, Owners]) -> Any:
-    """One owner for all hospitals stands by itself."""
+    """Owners by hospital, or the owner itself where it is the same for all hospitals."""
     owners = set(theirs.values())
     return owners.pop() if len(owners) == 1 else dict(theirs)
 
@@ -233,7 +233,9 @@ def _each(owners: Owners) -> Iterable[str]:
 
 
 def _packed(division: Division | None, arrays: Arrays) -> Any:
-    """A division as JSON, its arrays among ``arrays``; null where there is none. One of no plain values is not kept."""
+    """A division as JSON, its arrays added to ``arrays``; None without one. One that is not of plain values is not
+    kept.
+    """
     if division is None:
         return None
     division_arrays: Arrays = {}
@@ -247,7 +249,7 @@ def _packed(division: Division | None, arrays: Arrays) -> Any:
 
 
 def _unpacked(tree: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]], strategy: Strategy) -> Division:
-    """The class is one that the modules of the strategy's classes know: a file never names what is imported."""
+    """Looks the class up in the modules of the strategy's classes: a file never decides what is imported."""
     name = tree["class"]
     if "not_kept" in tree:
         raise ValueError(f"its {name} could not be kept: {tree['not_kept']}")

@@ -1,4 +1,4 @@
-"""A table as a file that a user names: CSV or Parquet by how its name ends, written whole or not at all."""
+"""A table as a file that a user names: CSV or Parquet by its extension, written whole or not at all."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ CSV, PARQUET = ".csv", (".parquet", ".pq")
 
 
 def check_place(path: Path, option: str) -> None:
-    """Raise ``ConfigError`` naming ``option`` where ``path`` cannot be a table's, or is a result; before long work."""
+    """Raise ``ConfigError`` naming ``option`` where ``path`` cannot be a table, or is a result; before long work."""
     if path.is_dir():
         raise ConfigError(f"{option}: {path} is a folder; name a .csv or .parquet file")
     if not path.name.lower().endswith((CSV, *PARQUET)):
