@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from rich.console import Console
 
-from raysim.api.request import Overrides, configuration, manners
+from raysim.api.request import Overrides, configuration, search_path_restored
 from raysim.config import plugins, reading
 from raysim.config.reading import Source
 from raysim.config.schema import COMPARED, Config
@@ -24,17 +24,16 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class Description:
-    """A federation as a run with ``config`` would learn on it.
-
-    ``seed`` is the one that its rows are divided with, and ``other_seeds`` those of a comparison that divide them
-    otherwise. ``epsilon`` smooths the shares of PSI.
-    """
+    """A federation as a run with ``config`` would learn on it."""
 
     config: Config
     federation: Federation
     seed: int
+    """The seed by which its rows are divided into parts."""
     other_seeds: tuple[int, ...]
+    """The seeds of a comparison that divide them differently."""
     epsilon: Smoothing
+    """What smooths the shares of PSI."""
 
     @cached_property
     def summary(self) -> Summary:
@@ -43,7 +42,7 @@ class Description:
 
     @cached_property
     def hospitals(self) -> pd.DataFrame:
-        """A row a hospital: its training rows, and how unlike the others they are (PSI)."""
+        """One row per hospital: its training rows, and how much they differ from the other hospitals' (PSI)."""
         from raysim.data.heterogeneity import hospital_table
 
         return hospital_table(self.federation, epsilon=self.epsilon)
@@ -74,10 +73,10 @@ def describe(
 ) -> Description:
     """What a configuration's federation holds, as ``raysim describe`` shows it; arguments as for :func:`raysim.run`.
 
-    ``epsilon`` smooths the shares of PSI: a number, or ``counts``, half a row in every bin. What a run or comparison
-    would refuse of the configuration is refused here too. The rows are divided as with the first seed that is run.
+    ``epsilon`` smooths the shares of PSI: a number, or ``counts``, half a row in every bin. A configuration
+    that a run or comparison would refuse is refused here too. Rows are divided by the first seed that would be run.
     """
-    with manners():
+    with search_path_restored():
         asked = configuration(config, data=data, seed=seed, overrides=overrides)
         whole = reading.resolve(asked, reads={*reading.RUN, *reading.COMPARISON})
         if not whole.model_fields_set.isdisjoint(COMPARED):  # it is meant for a comparison

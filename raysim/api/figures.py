@@ -1,4 +1,4 @@
-"""The pictures of results, drawn from their tables when they are asked for."""
+"""The figures of results, drawn from their tables when they are asked for."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Figures(Mapping[str, Figure]):
 
 
 def by_model(rounds: pd.DataFrame, metrics: Mapping[str, Sequence[str]]) -> pd.DataFrame:
-    """``rounds.csv`` with a row a model served and round: ``model, round, training_loss`` and the model's ``metrics``.
+    """``rounds.csv`` with one row per model served and round: ``model, round, training_loss`` and its ``metrics``.
 
     Rounds that were not evaluated are left out.
     """
@@ -47,13 +47,15 @@ def by_model(rounds: pd.DataFrame, metrics: Mapping[str, Sequence[str]]) -> pd.D
 
 
 def of_run(hospitals: pd.DataFrame, rounds: pd.DataFrame, strategy: str, seed: int, part: str) -> Figures:
-    """Of ``hospitals.csv`` and :func:`by_model` of one run."""
+    """The figures of one run, from its ``hospitals.csv`` and its rounds by :func:`by_model`."""
     named, played = (table.assign(strategy=strategy, seed=seed) for table in (hospitals, rounds))
     return Figures(_of_runs(named, played, part))
 
 
 def of_comparison(hospitals: pd.DataFrame, rounds: pd.DataFrame, table: pd.DataFrame, part: str) -> Figures:
-    """Of ``hospitals.csv``, :func:`by_model` of all runs, and ``comparison.csv``."""
+    """The figures of a comparison, from ``hospitals.csv``, all runs' rounds by :func:`by_model`, and
+    ``comparison.csv``.
+    """
     return Figures(
         _of_runs(hospitals, rounds, part)
         | {

@@ -15,15 +15,14 @@ from raysim.statistics.differences.paired import FEW_HOSPITALS
 
 
 def page(title: str, content: str, sentences: Sequence[str], folder: Path) -> str:
-    """A title, a table as HTML, what is said of it, and where the files are."""
-    said = "".join(f"<p>{escape(sentence)}</p>" for sentence in sentences if sentence)
-    return (
-        f"<div><p><b>{escape(title)}</b></p>{content}{said}<p><small>files: {escape(shown(folder))}</small></p></div>"
-    )
+    """A title, a table as HTML, sentences on it, and where the files are."""
+    paragraphs = "".join(f"<p>{escape(sentence)}</p>" for sentence in sentences if sentence)
+    files = f"<p><small>files: {escape(shown(folder))}</small></p>"
+    return f"<div><p><b>{escape(title)}</b></p>{content}{paragraphs}{files}</div>"
 
 
 def table(models: pd.DataFrame) -> str:
-    """A row a model served: the figures that commands print too; what is undefined says so."""
+    """One row per model served, with the figures that commands print; undefined ones say so."""
     kind = reporting(models)
     few = "hospitals" in models and bool(models["hospitals"].max() < FEW_HOSPITALS)
     headings = ranking(kind, models[kind.headline], few=few)

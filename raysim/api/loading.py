@@ -1,4 +1,4 @@
-"""Results by the folder that they are in."""
+"""Results of the folder that a command has written."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ KINDS: dict[str, type[Loaded]] = {
     "curve": CurveResult,
     "sweep": SweepResult,
 }
-"""What each command leaves."""
+"""The kind of results of each command."""
 
 
 def load(folder: str | os.PathLike[str]) -> Loaded:
-    """What a finished run, comparison, curve or sweep left in a folder.
+    """The results of a finished run, comparison, curve or sweep in a folder.
 
     Raises ``ConfigError`` for a folder that has none, and for one that is not finished.
     """

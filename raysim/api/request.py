@@ -19,7 +19,7 @@ from raysim.config.paths import anchored
 from raysim.config.reading import Source
 from raysim.config.schema import Config
 from raysim.config.sections.plugin_sections import StrategySection
-from raysim.config.written import is_elsewhere
+from raysim.config.written import is_importable
 from raysim.core import host
 from raysim.core.errors import ConfigError
 from raysim.data.sources.frame import data_section
@@ -29,13 +29,13 @@ if TYPE_CHECKING:
     import pandas as pd
 
 WARNS, WIDE = "warning: ", 10_000
-"""How lines begin that warn, and a width that no line reaches."""
+"""The prefix of warnings, and a console width that no line reaches."""
 
 StrategyLike = str | Mapping[str, Any] | Strategy | type[Strategy]
-"""A registered name, what stands in a section ``strategy``, a strategy, or its class."""
+"""A registered name, the content of a section ``strategy``, a strategy, or its class."""
 
 Strategies = Sequence[StrategyLike] | Mapping[str, StrategyLike]
-"""Several of them; a mapping has them by the label that tables call them by."""
+"""Several strategies, as a list, or as a mapping by their labels in tables."""
 
 Overrides = Mapping[str, Any] | Sequence[str]
 """Values by dotted key, or as ``--set`` takes them: ``a.b=value``."""
@@ -50,7 +50,7 @@ def configuration(
     seed: int | None = None,
     overrides: Overrides | None = None,
 ) -> Config:
-    """The configuration of ``source`` with all else laid over it; plug-ins have not been looked at yet."""
+    """The configuration of ``source`` with the other arguments laid over it; keys of plug-ins are not checked yet."""
     given = (strategy, strategies, data, seed, overrides)
     if isinstance(source, Config) and all(each is None for each in given):
         return source
@@ -68,7 +68,7 @@ def tree_of(
     seed: int | None = None,
     overrides: Overrides | None = None,
 ) -> dict[str, Any]:
-    """The same before it is checked, with sections that belong to one command alone."""
+    """As :func:`configuration`, before it is checked, and with sections that only one command reads."""
     settings = overrides if not isinstance(overrides, Mapping) else ()
     values = dict(overrides) if isinstance(overrides, Mapping) else {}
     if seed is not None:
@@ -84,15 +84,15 @@ def tree_of(
 
 
 def importable(section: Any) -> Any:
-    """A section for other processes, which make the strategy themselves.
+    """A section ``strategy`` from which other processes can make the strategy.
 
-    Raises ``ConfigError`` for a class that they do not find.
+    Raises ``ConfigError`` for a class that they cannot import.
     """
     checked = validated(StrategySection, section, "strategy")
     if checked.given is None:
         return section
     cls = type(checked.given)
-    if not is_elsewhere(cls):
+    if not is_importable(cls):
         raise ConfigError(
             f"strategy: '{cls.__name__}' is defined in a notebook or a function, where the processes of trials do not "
             "find it; put it into a module"
@@ -110,12 +110,12 @@ def _labelled(strategies: Strategies) -> list[Any]:
 
 
 def _keys(section: Any) -> Mapping[str, Any]:
-    """``data`` as keys: a name alone is that of a source."""
+    """The section ``data`` as keys; a name alone is that of a source."""
     return section if isinstance(section, Mapping) else {"source": section}
 
 
-def silent_or(console: Console | None, verbose: bool) -> Console:
-    """Where progress is shown: as asked for, or with ``verbose`` on standard output, or nowhere.
+def console_or_warnings(console: Console | None, verbose: bool) -> Console:
+    """The console that shows progress: ``console``; or with ``verbose`` standard output; or one that shows nothing.
 
     Where nothing is shown, warnings go to the logger ``raysim``.
     """
@@ -123,7 +123,7 @@ def silent_or(console: Console | None, verbose: bool) -> Console:
 
 
 class _Warnings(io.StringIO):
-    """Passes on the lines that warn, and keeps none."""
+    """Logs lines that warn, and drops all others."""
 
     def write(self, text: str) -> int:
         for line in text.splitlines():
@@ -133,8 +133,8 @@ class _Warnings(io.StringIO):
 
 
 @contextlib.contextmanager
-def manners() -> Iterator[None]:
-    """A call from somebody else's process: what it looks for modules in is as it was afterwards."""
+def search_path_restored() -> Iterator[None]:
+    """Let a call find modules in the working directory; afterwards the caller's search path is as it was."""
     with host.searched(os.getcwd()):
         yield
 

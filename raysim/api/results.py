@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 
 from raysim.api import html
-from raysim.api.request import manners
+from raysim.api.request import search_path_restored
 from raysim.config import plugins, reading
 from raysim.config.paths import shown
 from raysim.config.schema import Config
@@ -33,11 +33,13 @@ if TYPE_CHECKING:
     from raysim.serving.predictor import Predictor
 
 Predictions = pd.DataFrame | pd.Series
-"""``[n]`` of the event's probabilities (of two classes) or of a real label, ``[n, C]`` of more classes."""
+"""Probabilities of the event for two classes ``[n]``, of each class for more ``[n, C]``, or values of a real label
+``[n]``.
+"""
 
 
 class Results:
-    """What is in a folder that raysim has written."""
+    """The results in a folder that raysim has written."""
 
     def __init__(self, folder: str | os.PathLike[str]) -> None:
         self.folder = Path(folder).absolute()
@@ -60,12 +62,12 @@ class Results:
 
     @cached_property
     def config(self) -> Config:
-        """The complete configuration that it was made with."""
+        """The complete configuration that the results were made with."""
         return reading.resolve(self.folder / "config.yaml", reads=())
 
     @cached_property
     def hospitals(self) -> pd.DataFrame:
-        """A row a hospital and model served; of a comparison, also a strategy and seed."""
+        """One row per hospital and model served; in a comparison also per strategy and seed."""
         return self.table("hospitals.csv")
 
 
@@ -74,7 +76,7 @@ class RunResult(Results):
 
     @property
     def strategy(self) -> str:
-        """How tables call the strategy."""
+        """The strategy's label in tables."""
         return plugins.label(self.config.strategy)
 
     @property
@@ -84,7 +86,7 @@ class RunResult(Results):
 
     @cached_property
     def summary(self) -> Mapping[str, Any]:
-        """``summary.json``; undefined is None."""
+        """The content of ``summary.json``; undefined values are None."""
         tree: dict[str, Any] = json.loads((self.folder / "summary.json").read_text())
         return tree
 
@@ -102,12 +104,12 @@ class RunResult(Results):
 
     @cached_property
     def rounds(self) -> pd.DataFrame:
-        """A row a round: time, cohort, traffic, training loss, and ``<model>_<metric>`` where it was evaluated."""
+        """One row per round: time, cohort, traffic, training loss, and ``<model>_<metric>`` where it was evaluated."""
         return self.table("rounds.csv")
 
     @property
     def convergence(self) -> Convergence | None:
-        """Whether the training loss stands still; None where no loss was taken."""
+        """Whether the training loss has converged; None where no loss was measured."""
         summary = self.summary
         if summary["convergence"] is None:
             return None
@@ -119,7 +121,7 @@ class RunResult(Results):
 
     @property
     def _stopped(self) -> Stopped | None:
-        """How checks on validation rows have ended the run; None without such."""
+        """How early stopping ended the run; None without it."""
         summary = self.summary
         if "stop_reason" not in summary:
             return None
@@ -130,12 +132,12 @@ class RunResult(Results):
 
     @property
     def training(self) -> str:
-        """How far it is trained, in a sentence; empty where no loss was taken."""
+        """A sentence on how far the run is trained; empty where no loss was measured."""
         return training.sentence(self.convergence, self.summary["rounds"], self._stopped)
 
     @cached_property
     def figures(self) -> Figures:
-        """Pictures by name, drawn when they are asked for."""
+        """Figures by name, drawn when they are asked for."""
         from raysim.api.figures import of_run
 
         return of_run(self.hospitals, self._by_model, self.strategy, self.seed, self.summary["part"])
@@ -148,28 +150,28 @@ class RunResult(Results):
 
     @cached_property
     def clinical(self) -> pd.DataFrame:
-        """A row a model served, hospital (empty: all together) and clinical figure: calibration, and at thresholds."""
+        """One row per model served, hospital (empty: all together) and clinical figure."""
         return self.table("clinical.csv")
 
     def predict(
         self, rows: pd.DataFrame | str | os.PathLike[str], hospital: str | None = None, *, model: str | None = None
     ) -> Predictions:
-        """What the run says of new rows ``[n]``: a data frame with the columns that it was trained with, or a file.
+        """Predictions for new rows ``[n]``: a data frame with the columns of the training data, or a file.
 
-        Of two classes a series with the probability of the event, of more a frame with a column a class, of a real
-        label a series in its unit; with the index of ``rows``. A hospital's rows are scored by the model that serves
-        it: the table's column says whose they are, or ``hospital``. ``model``: one of :attr:`models`, the headline
-        where None. Raises ``DataError`` for rows that do not fit.
+        Returns, with the index of ``rows``: for two classes, a series with the probability of the event; for more, a
+        frame with one column per class; for a real label, a series in its unit. A hospital's rows are scored by the
+        model that serves it; the hospital is in the table's column, or is ``hospital`` for all rows. ``model``: one of
+        :attr:`models`; None: the headline. Raises ``DataError`` for rows that do not fit the run.
         """
-        with manners():
+        with search_path_restored():
             table = rows if isinstance(rows, pd.DataFrame) else Path(rows)
-            said = self._predictor.predict(table, hospital=hospital, model=model)
+            scored = self._predictor.predict(table, hospital=hospital, model=model)
         if isinstance(rows, pd.DataFrame):
-            said.index = rows.index
+            scored.index = rows.index
         classes = self._predictor.preprocessing.classes
         if len(classes) > 2:
-            return said[[f"probability_{name}" for name in classes]].set_axis(list(classes), axis="columns")
-        return said["probability" if classes else "prediction"]
+            return scored[[f"probability_{name}" for name in classes]].set_axis(list(classes), axis="columns")
+        return scored["probability" if classes else "prediction"]
 
     @cached_property
     def _predictor(self) -> Predictor:
@@ -187,11 +189,11 @@ class RunResult(Results):
 
 
 class Answer(dict[str, Any]):
-    """What a comparison says: ``answer.json``. As text, its sentences."""
+    """The answer of a comparison, ``answer.json``; as text, its sentences."""
 
     @property
     def recommended(self) -> str | None:
-        """The strategy (and model) to take; None where nothing can be compared."""
+        """The recommended strategy (and model); None where nothing can be compared."""
         label: str | None = self["recommended"]
         return label
 
@@ -204,7 +206,7 @@ class ComparisonResult(Results):
 
     @cached_property
     def comparison(self) -> pd.DataFrame:
-        """A row a strategy and model served: figures over seeds, and their differences from the reference."""
+        """One row per strategy and model served: figures over seeds, and their differences from the reference."""
         return self.table("comparison.csv")
 
     @cached_property
@@ -220,7 +222,7 @@ class ComparisonResult(Results):
 
     @cached_property
     def seeds(self) -> pd.DataFrame:
-        """A row a strategy, model served and seed: every federation-level metric."""
+        """One row per strategy, model served and seed: every federation-level metric."""
         return pd.DataFrame(
             {"strategy": run.strategy, "model": model, "seed": run.seed, **metrics}
             for run in self.runs.values()
@@ -234,23 +236,24 @@ class ComparisonResult(Results):
 
     @cached_property
     def answer(self) -> Answer:
-        """What it says: a recommendation, and the sentences behind it."""
+        """The answer: a recommendation, and sentences that give the reasons."""
         return Answer(json.loads((self.folder / "answer.json").read_text()))
 
     @cached_property
     def figures(self) -> Figures:
-        """Pictures by name, drawn when they are asked for; more are in the folder's ``plots``."""
+        """Figures by name, drawn when they are asked for; more are in the folder's ``plots``."""
         from raysim.api.figures import of_comparison
 
         rounds = stacked({key: run._by_model for key, run in self.runs.items()}, ["strategy", "seed"])
         return of_comparison(self.hospitals, rounds, self.comparison, self.config.evaluation.part)
 
     def run(self, strategy: str | None = None, seed: int | None = None) -> RunResult:
-        """The run of a strategy, by default the recommended one (or the reference), with a seed, by default the first.
+        """The run of ``strategy`` (default: the recommended one, else the reference) with ``seed`` (default: the
+        first).
 
         Raises ``ConfigError`` where there is none.
         """
-        strategy = strategy or self._taken[0]
+        strategy = strategy or self._recommended[0]
         for (label, each), run in self.runs.items():
             if label == strategy and seed in (None, each):
                 return run
@@ -267,16 +270,16 @@ class ComparisonResult(Results):
         strategy: str | None = None,
         seed: int | None = None,
     ) -> Predictions:
-        """What :meth:`run` says of new rows, by default with the model that is recommended.
+        """Predictions of :meth:`run` for new rows, by default with the recommended model.
 
         See :meth:`RunResult.predict`.
         """
-        model = self._taken[1] if strategy is None else None
+        model = self._recommended[1] if strategy is None else None
         return self.run(strategy, seed).predict(rows, hospital, model=model)
 
     @property
-    def _taken(self) -> tuple[str, str | None]:
-        """The strategy and model recommended, or where none is, the reference and its headline model."""
+    def _recommended(self) -> tuple[str, str | None]:
+        """The recommended strategy and model; where none is, the reference and its headline model."""
         table = self.comparison
         rows = zip(labels(table), table["strategy"], table["model"], strict=True)
         by_name = {name: (str(strategy), str(model)) for name, strategy, model in rows}
@@ -287,7 +290,7 @@ class ComparisonResult(Results):
 
 
 def _figure(value: float | None) -> float:
-    """A figure of a JSON file, which has null for what is undefined."""
+    """A figure of a JSON file, NaN for null."""
     return math.nan if value is None else value
 
 
@@ -296,7 +299,7 @@ class CurveResult(ComparisonResult):
 
     @cached_property
     def curve(self) -> pd.DataFrame:
-        """A row a line, value and seed: mean and variance over hospitals of the figure that is drawn."""
+        """One row per line, value and seed: mean and variance over hospitals of the figure that is drawn."""
         return self.table("curve.csv")
 
 

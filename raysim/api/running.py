@@ -13,10 +13,10 @@ from raysim.api.request import (
     Strategies,
     StrategyLike,
     configuration,
+    console_or_warnings,
     importable,
-    manners,
     path_of,
-    silent_or,
+    search_path_restored,
     tree_of,
 )
 from raysim.config import reading
@@ -53,20 +53,20 @@ def run(
 ) -> RunResult:
     """Train one strategy, and record and report it, as ``raysim run`` does.
 
-    - ``config``: a YAML file, what could stand in one, a ``Config``, or None for the synthetic federation.
-    - ``strategy``: a registered name, what stands in a section ``strategy``, or a strategy or its class. One that was
-      defined in a notebook or a function trains like any other, and cannot be resumed by another process.
-    - ``data``: a data frame; what is in the section ``data`` says which of its columns are the hospital and the label.
+    - ``config``: a YAML file, a mapping with its content, a ``Config``, or None for the synthetic federation.
+    - ``strategy``: a registered name, the content of a section ``strategy``, a strategy, or its class. A class that is
+      defined in a notebook or a function trains like any other, but another process cannot resume its run.
+    - ``data``: a data frame; the section ``data`` says which of its columns are the hospital and the label.
     - ``seed`` and ``overrides``, which are values by dotted key (``{"training.rounds": 5}``) or as ``--set`` takes them
       (``["training.rounds=5"]``), are laid over ``config``.
     - ``out``: the folder to write into, by default ``runs/<name>/<time>-<id>``.
     - ``in_process``: without Ray, for a debugger; the results are the same.
-    - ``verbose``: show progress, and what Ray and MLflow say. ``console``: where progress is shown, whatever else is.
+    - ``verbose``: show progress, and messages of Ray and MLflow. ``console``: where progress is shown, in any case.
 
     Raises :class:`raysim.RaysimError` for what a user can mend.
     """
     asked = configuration(config, strategy=strategy, data=data, seed=seed, overrides=overrides)
-    return play_run(asked, path_of(out), silent_or(console, verbose), in_process=in_process, verbose=verbose)
+    return play_run(asked, path_of(out), console_or_warnings(console, verbose), in_process=in_process, verbose=verbose)
 
 
 def compare(
@@ -83,11 +83,13 @@ def compare(
 ) -> ComparisonResult:
     """Compare strategies over seeds, as ``raysim compare`` does.
 
-    ``strategies`` are those to compare, each as :func:`run` takes one; a mapping has them by label. ``seed`` is the
-    only one that is run; without it, and without seeds in ``config``, three are. All else is as for :func:`run`.
+    ``strategies``: those to compare, each as :func:`run` takes it, in a list or in a mapping by label. ``seed``: the
+    only seed to run; without it, and without seeds in ``config``, three are run. All else is as for :func:`run`.
     """
     asked = configuration(config, strategies=strategies, data=data, seed=seed, overrides=overrides)
-    return play_comparison(asked, path_of(out), silent_or(console, verbose), in_process=in_process, verbose=verbose)
+    return play_comparison(
+        asked, path_of(out), console_or_warnings(console, verbose), in_process=in_process, verbose=verbose
+    )
 
 
 def curve(
@@ -112,8 +114,8 @@ def curve(
     from raysim.experiment.curve import begin
 
     tree = tree_of(config, strategies=strategies, data=data, seed=seed, overrides=overrides)
-    with manners():
-        shown = silent_or(console, verbose)
+    with search_path_restored():
+        shown = console_or_warnings(console, verbose)
         folder = begin(tree, (), path_of(out), shown, of=path_of(of), in_process=in_process, verbose=verbose)
     return CurveResult(folder)
 
@@ -132,7 +134,7 @@ def sweep(
     """Search a configuration for what is accurate and fair, as ``raysim sweep`` does: many trials on Ray.
 
     ``config`` has a section ``sweep``. ``strategy`` is as for :func:`run`; a class must be one that trials can import.
-    Interrupted once, it ends with what there is, and :func:`resume` goes on.
+    Interrupted once, it ends with the trials that there are, and :func:`resume` goes on.
     """
     from raysim.api.sweep_result import SweepResult
     from raysim.storage.results import choose_folder
@@ -141,17 +143,17 @@ def sweep(
     tree = tree_of(config, strategy=strategy, data=data, seed=seed, overrides=overrides)
     if not isinstance(tree.get("strategy", ""), str | Mapping):
         tree["strategy"] = importable(tree["strategy"])
-    with manners():
+    with search_path_restored():
         folder = choose_folder(path_of(out), reading.checked({k: v for k, v in tree.items() if k != "sweep"}).name)
-        begin(tree, (), folder, silent_or(console, verbose), verbose=verbose)
+        begin(tree, (), folder, console_or_warnings(console, verbose), verbose=verbose)
     return SweepResult(folder)
 
 
 def play_run(
     config: Config, out: Path | None, console: Console, *, in_process: bool, verbose: bool, again: bool = False
 ) -> RunResult:
-    """Run a configuration; with ``again``, the run in folder ``out`` goes on."""
-    with manners():
+    """Run a configuration; with ``again``, resume the run in folder ``out``."""
+    with search_path_restored():
         with phase(console, READING):
             from raysim.experiment.runs import Experiment
 
@@ -166,14 +168,14 @@ def play_run(
 def play_comparison(
     config: Config, out: Path | None, console: Console, *, in_process: bool, verbose: bool, again: bool = False
 ) -> ComparisonResult:
-    """Compare what a configuration lists; with ``again``, the comparison in folder ``out`` goes on."""
+    """Compare what a configuration lists; with ``again``, resume the comparison in folder ``out``."""
 
     def conclude(results: Sequence[Result], out: Manifest) -> None:
         from raysim.experiment import comparison
 
         comparison.write_comparison(out, config, results, beside=beside)
 
-    with manners():
+    with search_path_restored():
         with phase(console, READING):
             from raysim.experiment.noise_beside import NoiseBeside
             from raysim.experiment.runs import Experiment
@@ -195,9 +197,9 @@ def resume(
     verbose: bool = False,
     console: Console | None = None,
 ) -> RunResult | ComparisonResult | CurveResult | SweepResult:
-    """Go on with a run, comparison or sweep that was stopped, as ``raysim resume`` does; a finished one stays.
+    """Go on with a run, comparison or sweep that was stopped, as ``raysim resume`` does; a finished one is unchanged.
 
-    ``failed``: of a sweep, run the trials that failed again too.
+    ``failed``: in a sweep, also run failed trials again.
     """
     from raysim.storage.resume import read_ticket
     from raysim.tune.sweep import is_sweep
@@ -211,15 +213,15 @@ def resume(
 def resume_with(
     path: Path, ticket: Ticket, *, in_process: bool, verbose: bool, console: Console | None
 ) -> RunResult | ComparisonResult | CurveResult:
-    """:func:`resume` of what the ``ticket`` in the folder ``path`` says."""
+    """:func:`resume` of the run, comparison or curve in the folder ``path``, whose ``ticket`` this is."""
     from raysim.api.results import CurveResult
     from raysim.experiment.curve import go_on
     from raysim.experiment.unsent import send_kept
     from raysim.strategies.shared.importing import standing_here
 
-    shown, working = silent_or(console, verbose), Path(ticket.working)
-    # Relative paths of the configuration mean what they meant when it was started; code comes from here all the same.
-    with manners(), standing_here((working, path)), contextlib.chdir(working if working.is_dir() else "."):
+    shown, working = console_or_warnings(console, verbose), Path(ticket.working)
+    # Relative paths mean what they meant when the run was started; modules are still found in this working directory.
+    with search_path_restored(), standing_here((working, path)), contextlib.chdir(working if working.is_dir() else "."):
         config = reading.resolve(path / "config.yaml", reads=())
         if ticket.finished:
             said = f"{path}: finished, {send_kept(path, config.tracking) or 'nothing to resume'}"
@@ -233,7 +235,7 @@ def resume_with(
 
 
 def _result(kind: str, folder: Path) -> RunResult | ComparisonResult | CurveResult:
-    """What is made of a folder, by what ``resume.json`` says that it is."""
+    """The results in a folder, by the kind in its ``resume.json``."""
     from raysim.api.results import ComparisonResult, CurveResult, RunResult
 
     made: Mapping[str, type[RunResult | ComparisonResult]]
@@ -248,6 +250,6 @@ def resume_sweep(
     from raysim.api.sweep_result import SweepResult
     from raysim.tune.sweep import go_on
 
-    with manners():
-        go_on(Path(folder), silent_or(console, verbose), failed=failed, verbose=verbose)
+    with search_path_restored():
+        go_on(Path(folder), console_or_warnings(console, verbose), failed=failed, verbose=verbose)
     return SweepResult(folder)

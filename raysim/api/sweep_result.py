@@ -24,7 +24,7 @@ class SweepResult(Results):
 
     @cached_property
     def summary(self) -> Mapping[str, Any]:
-        """``summary.json``: counts of trials, the hypervolume, and the recommendation; undefined is None."""
+        """``summary.json``: counts of trials, hypervolume and recommendation; undefined values are None."""
         tree: dict[str, Any] = json.loads((self.folder / "summary.json").read_text())
         return tree
 
@@ -41,12 +41,12 @@ class SweepResult(Results):
 
     @cached_property
     def trials(self) -> pd.DataFrame:
-        """A row a trial: its state, what it tried, and every metric on validation rows."""
+        """One row per trial: its state, its values, and every metric on validation rows."""
         return self.table("trials.csv")
 
     @cached_property
     def pareto(self) -> pd.DataFrame:
-        """The trials that no other beats in every objective, widest gaps first."""
+        """The Pareto-optimal trials, those with the widest gaps to their neighbours first."""
         return self.table("pareto.csv")
 
     @property
@@ -59,7 +59,7 @@ class SweepResult(Results):
 
     @property
     def reasons(self) -> list[str]:
-        """Why that trial is recommended and what it costs, a sentence each."""
+        """Sentences on why that trial is recommended and what it costs."""
         return list(self._recommended["reason"])
 
     @cached_property
@@ -86,7 +86,7 @@ class SweepResult(Results):
     def predict(
         self, rows: pd.DataFrame | str | os.PathLike[str], hospital: str | None = None, *, seed: int | None = None
     ) -> Predictions:
-        """What the recommended trial says of new rows, by default with its first seed; see RunResult.predict."""
+        """Predictions of the recommended trial for new rows, by default with its first seed; see RunResult.predict."""
         runs = self._tested
         if seed is not None and seed not in runs:
             raise ConfigError(f"seed: {seed} was not run; name one of {list(runs)}")

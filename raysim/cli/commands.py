@@ -1,4 +1,4 @@
-"""What the commands of the command line do."""
+"""What the commands ``run``, ``compare``, ``resume``, ``describe`` and ``plan`` do and print."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def run_one(
     json: bool = False,
     open_: bool = False,
 ) -> None:
-    """``raysim run``. With ``json`` the result goes to standard output, and all else to ``console``."""
+    """``raysim run``. With ``json`` standard output has the result alone, and all else goes to ``console``."""
     from raysim.api.running import run
 
     result = run(config, out=out, in_process=in_process, verbose=verbose, console=console)
@@ -49,7 +49,7 @@ def compare_all(
     json: bool = False,
     open_: bool = False,
 ) -> None:
-    """``raysim compare``. With ``json`` the result goes to standard output, and all else to ``console``."""
+    """``raysim compare``. With ``json`` standard output has the result alone, and all else goes to ``console``."""
     from raysim.api.running import compare
 
     result = compare(config, out=out, in_process=in_process, verbose=verbose, console=console)
@@ -80,7 +80,7 @@ def resume_run(folder: Path, console: Console, *, in_process: bool, verbose: boo
 
 
 def _named(result: Results) -> dict[str, Any]:
-    """What JSON has of a run or comparison."""
+    """The fields of the JSON of a run or comparison that both have."""
     return {"name": result.config.name, **places_of(result.folder)}
 
 
@@ -113,10 +113,10 @@ def _show_comparison(result: ComparisonResult, console: Console) -> None:
 def describe_data(
     config: Config, console: Console, table: Path | None = None, epsilon: str | None = None, *, json: bool = False
 ) -> None:
-    """``raysim describe``; with ``table``, a row a hospital goes to that file. Raises ``ConfigError`` if it cannot.
+    """``raysim describe``; ``table``: a file for one row per hospital. Raises ``ConfigError`` if it cannot be written.
 
-    ``epsilon`` smooths the shares of PSI: a number, ``counts``, or None for the default. What ``run`` or ``compare``
-    would refuse of the configuration is refused here too. The data are those of the first seed that is run.
+    ``epsilon`` smooths the shares of PSI: a number, ``counts``, or None for the default. A configuration that ``run``
+    or ``compare`` would refuse is refused here too. The data are those of the first seed that would be run.
     """
     from raysim.api.describing import describe
     from raysim.core.csv_files import write_csv
@@ -145,7 +145,7 @@ def describe_data(
 
 
 def _smoothing(text: str | None) -> Smoothing:
-    """What ``--epsilon`` says."""
+    """The value of ``--epsilon``."""
     if text is None:
         return EPSILON
     try:

@@ -1,4 +1,4 @@
-"""``raysim list``: what a configuration can name, and all about one of them."""
+"""``raysim list``: the names that a configuration can use, or the documentation and keys of one."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from raysim.core import registry
 from raysim.core.errors import ConfigError
 
 WIDE = 120
-"""Characters from which on the keys of a plug-in are a table; below, each is a paragraph."""
+"""The width in characters from which on the keys of a plug-in are a table; below, each is a paragraph."""
 
 
 def show_kind(kind: str, console: Console, *, json: bool = False) -> None:
-    """Each name with the first line of its documentation, in groups where there are any."""
+    """Print each name with the first line of its documentation, in groups where there are any."""
     if kind == "metrics":
         _show_metrics(console, json)
         return
@@ -40,7 +40,7 @@ def show_kind(kind: str, console: Console, *, json: bool = False) -> None:
 
 
 def show_one(kind: str, name: str, console: Console, *, json: bool = False) -> None:
-    """Its documentation, and its keys: type, default, range and meaning."""
+    """Print a plug-in's documentation, and its keys: type, default, range and meaning."""
     if kind == "metrics":
         raise ConfigError("list: metrics are told of in docs/metrics.md; leave the name out")
     plugin = registry.load(kind, name, kind)
@@ -83,7 +83,7 @@ def _names(plugins: list[Plugin], width: int) -> Table:
 
 
 def _paragraphs(text: str) -> list[str]:
-    """Lines that belong together in one, so that a terminal breaks them where it ends; lists keep their lines."""
+    """Lines of a paragraph joined into one, which the terminal wraps at its width; lists keep their lines."""
     lines: list[str] = []
     goes_on = False
     for line in text.splitlines():

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 
 class Commands(TyperGroup):
-    """All commands. What they call is a plug-in's, too, and must not end this process as if all were done."""
+    """All commands. They also call plug-ins, whose ``sys.exit`` must not look like the end of the command."""
 
     def invoke(self, ctx: Any) -> Any:
         try:
@@ -126,8 +126,8 @@ def run(
         from raysim.cli.commands import run_one
 
         settings = with_dashboard(set_, dashboard, in_process)
-        asked, manner = _configuration(config, settings, seed), {"in_process": in_process, "verbose": verbose}
-        run_one(asked, console_of(json), out, **manner, json=json, open_=open_)
+        asked, how = _configuration(config, settings, seed), {"in_process": in_process, "verbose": verbose}
+        run_one(asked, console_of(json), out, **how, json=json, open_=open_)
 
 
 @app.command()
@@ -150,8 +150,8 @@ def compare(
         from raysim.cli.commands import compare_all
 
         settings = with_dashboard(set_, dashboard, in_process)
-        asked, manner = _configuration(config, settings, seed), {"in_process": in_process, "verbose": verbose}
-        compare_all(asked, console_of(json), out, **manner, json=json, open_=open_)
+        asked, how = _configuration(config, settings, seed), {"in_process": in_process, "verbose": verbose}
+        compare_all(asked, console_of(json), out, **how, json=json, open_=open_)
 
 
 @app.command()
@@ -234,17 +234,17 @@ def main() -> None:
         print(f"raysim: {' '.join(str(line).split())}", file=sys.stderr)
         if isinstance(error, HangingError):
             sys.stderr.flush()
-            os._exit(2)  # the way out in order leads through what hangs
+            os._exit(2)  # an orderly exit would wait for the call that hangs
         raise SystemExit(2) from None
     except KeyboardInterrupt:
         print("raysim: interrupted", file=sys.stderr)
         raise SystemExit(130) from None
     finally:
-        if host.is_terminating():  # whichever exception a library has made of it
+        if host.is_terminating():  # whichever exception a library has turned Terminated into
             for stream in (sys.stdout, sys.stderr):
                 with contextlib.suppress(OSError, ValueError):
                     stream.flush()
-            os._exit(143)  # everything is shut down by now; libraries that are half imported are not
+            os._exit(143)  # all is shut down but half-imported libraries, which could fail at exit
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
 
@@ -252,7 +252,7 @@ def main() -> None:
 def _add_commands() -> None:
     """Add the commands of the entry-point group ``raysim.commands``: functions whose modules import only typer.
 
-    Raysim's own come first: another package cannot take the name of one of them. Once for each process.
+    Raysim's own come first, so that another package cannot take their names. Runs once for each process.
     """
     from raysim.core.installed import registered
 

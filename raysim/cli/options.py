@@ -1,4 +1,4 @@
-"""What commands take alike, where they print, and what they do at their end. Imports only typer."""
+"""Options that several commands have, the console that they print to, and their last lines. Imports only typer."""
 
 from __future__ import annotations
 
@@ -27,13 +27,14 @@ REPORT = "report.html"
 
 
 def greet(json: bool = False) -> None:
-    """Show in a terminal at once that the command was heard; the next line is written over it."""
+    """Show in a terminal at once that the command has begun; the next line overwrites this one."""
     _write("starting raysim\r", json)
 
 
 def workers_begun(modules: Sequence[str], in_process: bool = False) -> contextlib.AbstractContextManager[None]:
-    """Ray's workers begin to import ``modules`` while this process reads its configuration and data; where a cluster is
-    to be joined, whose workers are its own, it is asked whether it is there."""
+    """Prepare Ray while this process reads its configuration and data: let the fork server import ``modules``, or where
+    ``RAY_ADDRESS`` names a cluster, ask whether that answers.
+    """
     from raysim.cluster import forked, greeting
 
     address = os.environ.get("RAY_ADDRESS")
@@ -43,7 +44,7 @@ def workers_begun(modules: Sequence[str], in_process: bool = False) -> contextli
 
 
 def ungreet(json: bool = False) -> None:
-    """Take the greeting off the screen, for a line that may be shorter."""
+    """Remove the line of :func:`greet`, as the next line may be shorter."""
     _write("\x1b[2K", json)
 
 
@@ -54,9 +55,9 @@ def _write(text: str, json: bool) -> None:
 
 
 def console_of(json: bool = False) -> Console:
-    """Where a command prints. A pipe or a log file has no width of its own: wide enough for every table.
+    """The console that a command prints to. For a pipe or a log file it is wide enough for every table.
 
-    With ``json`` standard output is the result's alone.
+    With ``json`` it is standard error, and standard output is left to the result.
     """
     from rich.console import Console
 
@@ -67,7 +68,7 @@ def console_of(json: bool = False) -> Console:
 
 
 def with_dashboard(set_: list[str] | None, dashboard: bool, in_process: bool = False) -> list[str]:
-    """What ``--set`` and ``--dashboard`` say, as settings."""
+    """The settings of ``--set`` and ``--dashboard`` together."""
     from raysim.core.errors import ConfigError
 
     if dashboard and in_process:
@@ -76,7 +77,7 @@ def with_dashboard(set_: list[str] | None, dashboard: bool, in_process: bool = F
 
 
 def places_of(folder: Path, page: str = REPORT) -> dict[str, Any]:
-    """What JSON has of every result: its folder, and its report, ``page``."""
+    """The fields of the JSON of every result: its folder, and the path of its ``page``."""
     return {"folder": folder, "report": folder / page}
 
 
@@ -103,9 +104,9 @@ def _plain(tree: Any) -> Any:
 
 
 def show_end(folder: Path, console: Console, out: Path | None, open_: bool, page: str = REPORT) -> None:
-    """Say where files and the report, ``page``, are, and open it where asked to.
+    """Print where the files and the report (``page``) are; with ``open_``, open the report in a browser.
 
-    A path is absolute only where ``out`` was. In a terminal the report's is a link.
+    Paths are absolute only where ``out`` was. In a terminal the report's path is a link.
     """
     from rich.style import Style
     from rich.text import Text
@@ -129,9 +130,9 @@ def _open(report: Path, console: Console) -> None:
     import webbrowser
 
     if not report.is_file():
-        said = f"--open: there is no {report}"
+        failure = f"--open: there is no {report}"
     elif webbrowser.open(report.as_uri()):
         return
     else:
-        said = f"--open: no browser could be started; open {report}"
-    console.print(said, soft_wrap=True, highlight=False, markup=False)
+        failure = f"--open: no browser could be started; open {report}"
+    console.print(failure, soft_wrap=True, highlight=False, markup=False)

@@ -16,8 +16,8 @@ T = TypeVar("T")
 def validated(kind: type[T], value: Any, where: str, beside: Sequence[str] = ()) -> T:
     """``value`` as a ``kind`` of section or plug-in, or a one-line :class:`ConfigError`.
 
-    ``where`` is the field that holds it. ``beside``: further keys known there, which are read elsewhere; a typing error
-    may mean one of them.
+    ``where`` is the field that holds it. ``beside``: further keys that are allowed there and read elsewhere, which are
+    suggested for misspelled ones.
     """
     try:
         checked: T = adapter(kind).validate_python(value)  # type: ignore[arg-type]  # classes are hashable
@@ -30,18 +30,18 @@ def validated(kind: type[T], value: Any, where: str, beside: Sequence[str] = ())
 
 @cache
 def adapter(kind: Any) -> TypeAdapter[Any]:
-    """What checks values of a ``kind``, and writes them; made once."""
+    """The pydantic adapter that checks and serialises values of a ``kind``; made once."""
     return TypeAdapter(kind)
 
 
 @cache
 def hints(kind: Any) -> Mapping[str, Any]:
-    """The types of the fields of a plug-in by name; found once. Raises ``NameError`` where one is not known."""
+    """The types of the fields of a plug-in by name, cached. Raises ``NameError`` where one is not known."""
     return get_type_hints(kind)
 
 
 def _truth_as_number(given: Any, checked: Any, path: str) -> str | None:
-    """The key at which true or false was taken for 1 or 0, as Python has it; None where there is none."""
+    """The key at which true or false was taken for the number 1 or 0, as Python does; None where there is none."""
     if isinstance(given, bool):
         return path if isinstance(checked, int | float) and not isinstance(checked, bool) else None
     pairs: Iterable[tuple[Any, Any, Any]] = ()
@@ -56,7 +56,7 @@ def _truth_as_number(given: Any, checked: Any, path: str) -> str | None:
 
 
 def _under(checked: Any, key: Any) -> Any:
-    """What a checked section, plug-in or mapping holds under a key of the configuration; None where nothing."""
+    """The value that a checked section, plug-in or mapping holds under a key of the configuration, or None."""
     if isinstance(checked, Mapping):
         return checked.get(key)
     return getattr(checked, key, None) if isinstance(key, str) and key.isidentifier() else None

@@ -1,7 +1,7 @@
-"""What a configuration can name: plug-ins in their groups, and the keys of each with type, default, range, meaning.
+"""Plug-ins that a configuration can name, in groups, and their keys with type, default, range and meaning.
 
 All of it comes from the plug-ins themselves: types and defaults from their fields, ranges from pydantic's bounds or
-from what a dataclass says when it refuses a value, meanings from the text under a field.
+from the error by which a dataclass refuses a value, meanings from the text under a field.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from raysim.core import registry
 from raysim.strategies import GROUPS
 
 ENGINE = ("n_features", "n_outputs")
-"""What the engine itself tells a network."""
+"""Parameters of a network that the engine sets."""
 
 NAMES: Mapping[Any, str] = {
     int: "whole number",
@@ -37,10 +37,10 @@ NAMES: Mapping[Any, str] = {
     Path: "file",
     bool: "yes or no",
 }
-"""How types are called."""
+"""Names of types for readers of a configuration."""
 
 LIMITS = (("ge", "at least"), ("gt", "above"), ("le", "at most"), ("lt", "below"))
-"""How pydantic's bounds are called."""
+"""Words for pydantic's bounds."""
 
 REFUSED = {
     "is not at least": "at least",
@@ -48,11 +48,11 @@ REFUSED = {
     "is not between": "between",
     "is not in": "in",
 }
-"""How a dataclass says that a value is out of its range, and how the range is called then."""
+"""Words of a dataclass's error for a value out of range, and the words for the range that they imply."""
 
 
 class Plugin(NamedTuple):
-    """What can be named, with the first line of its documentation."""
+    """A plug-in's name and the first line of its documentation."""
 
     name: str
     summary: str
@@ -69,7 +69,7 @@ class Key(NamedTuple):
 
 
 def in_groups(kind: str) -> dict[str, list[Plugin]]:
-    """Everything of a kind by the title of its group; what has none stands under an empty title."""
+    """The plug-ins of a kind by the title of their group; those without a group under an empty title."""
     groups: dict[str, list[Plugin]] = {title: [] for title in GROUPS.values()} if kind == "strategies" else {}
     for name, entry in registry.entries(kind).items():
         title = ""
@@ -81,7 +81,10 @@ def in_groups(kind: str) -> dict[str, list[Plugin]]:
 
 
 def documentation(plugin: Any) -> str:
-    """Of a plug-in, without marks of the markup. A method's is its module's, after its own where several share one."""
+    """The documentation of a plug-in, without markup.
+
+    A strategy or selection has that of its module; where several share a module, its own comes first.
+    """
     module = sys.modules[plugin.__module__]
     others = [entry for kind in ("strategies", "selections") for entry in registry.entries(kind).values()]
     methods = sum(entry.module == module.__name__ for entry in others)
@@ -90,7 +93,7 @@ def documentation(plugin: Any) -> str:
 
 
 def unmarked(text: str) -> str:
-    """``text`` without marks of the markup."""
+    """``text`` without reStructuredText markup."""
     return re.sub(r":\w+:`~?([^`]*)`", r"\1", text).replace("``", "")
 
 
@@ -143,7 +146,7 @@ def issubclass_of(origin: Any, parent: type) -> bool:
 
 
 def bounds_in_words(metadata: Sequence[Any], kind: Any) -> str:
-    """What pydantic bounds a field by, and what it holds."""
+    """Pydantic's bounds of a field and of what it holds, in words."""
     stated = []
     for bound in (*metadata, *_inner(kind)):
         for limit, words in LIMITS:
@@ -155,7 +158,7 @@ def bounds_in_words(metadata: Sequence[Any], kind: Any) -> str:
 
 
 def value_in_words(value: Any) -> str:
-    """A default as YAML has it."""
+    """A default as it is written in YAML."""
     if isinstance(value, Mapping):
         return "{" + ", ".join(f"{key}: {value_in_words(each)}" for key, each in value.items()) + "}"
     if isinstance(value, list | tuple):
@@ -185,7 +188,7 @@ def _default(plugin: Any, parameter: inspect.Parameter) -> Any:
 
 
 def _given(key: Key, section: Any) -> Key:
-    """A key of a section with what the section, a default itself, says of it."""
+    """A key of a section that is itself a default, with the default that this section has for it."""
     return key._replace(default=value_in_words(getattr(section, key.key.rpartition(".")[2])))
 
 
@@ -196,7 +199,7 @@ def _limits(plugin: Any, name: str, kind: Any, default: Any) -> str:
 
 
 def _refusal(plugin: Any, name: str, kind: Any) -> str:
-    """The range that a dataclass tells of where it refuses a number: no number is one, and the lowest is too low."""
+    """The range that a dataclass names when it refuses NaN or the lowest number; empty where it refuses neither."""
     alternatives = get_args(kind) if get_origin(kind) in (Union, types.UnionType) else (kind,)
     numbers = {int, float} & {each for each in alternatives if isinstance(each, type)}
     for value in (math.nan, -math.inf) if float in numbers else (-(2**31),) if numbers else ():
@@ -211,7 +214,7 @@ def _refusal(plugin: Any, name: str, kind: Any) -> str:
 
 
 def _meaning(plugin: Any, name: str) -> str:
-    """What pydantic was told of the field, or the text under it, in the class or one that it derives from."""
+    """The description of a pydantic field, or the text under a field of the class or of one of its bases."""
     if issubclass_of(plugin, BaseModel) and (said := plugin.model_fields[name].description):
         return unmarked(said)
     classes = inspect.getmro(plugin) if inspect.isclass(plugin) else (plugin,)

@@ -1,4 +1,4 @@
-"""YAML as a configuration holds it: within bounds, each key once, and nothing that no file or name can hold."""
+"""Reads YAML of a configuration: bounded, each key once, and no text that a file or name cannot hold."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ MERGE = "tag:yaml.org,2002:merge"
 
 
 class Unfit(ValueError):
-    """The text is YAML, and cannot be meant; the message says where, why, and the remedy."""
+    """The text is YAML, but cannot be a configuration; the message says where, why, and the remedy."""
 
 
 def read(path: Path) -> Any:
@@ -34,7 +34,7 @@ def load(text: str) -> Any:
 
 
 class _Loader(bounded.Loader):
-    """Takes no key of a mapping twice: of two values one would be lost."""
+    """Refuses a key that a mapping has twice: one of the two values would be lost."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
         lines: dict[Any, int] = {}

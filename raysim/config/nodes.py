@@ -1,4 +1,4 @@
-"""The machines that a run may use: of a running Ray, this one, or as the user describes them."""
+"""The machines that a run may use: those of a running Ray, this one, or those that the user describes."""
 
 from __future__ import annotations
 
@@ -10,23 +10,23 @@ from itertools import groupby
 from typing import Any
 
 MOST = 10_000
-"""Nodes that a description may have, CPUs of each and GPUs of each: more is a slip of the keyboard."""
+"""The most nodes of a description, and CPUs and GPUs of each: more is taken for a typing error."""
 
 _SPEC = re.compile(r"(?:(\d+)x)?(\d+(?:\.\d+)?)cpu(?:\+(\d+)gpu)?")
 
 
 @dataclass(frozen=True)
 class Node:
-    """A machine: its address, its cores and its GPUs. ``started`` is false for one that an autoscaler would start.
-
-    ``memory`` is what its actors may use, in bytes, as Ray says.
-    """
+    """A machine."""
 
     name: str
+    """Its address, or a name for messages."""
     cpus: float
     gpus: int = 0
     started: bool = True
+    """Whether it runs; False for one that an autoscaler would start."""
     memory: float = math.inf
+    """Bytes that its actors may use, according to Ray."""
 
 
 def parse_nodes(text: str, *, started: bool = True) -> tuple[Node, ...]:
@@ -41,7 +41,7 @@ def parse_nodes(text: str, *, started: bool = True) -> tuple[Node, ...]:
         match = _SPEC.fullmatch(part.strip().lower().replace(" ", ""))
         if match is None:
             raise ValueError(f"'{text}' does not describe nodes; write for example 2x16cpu+1gpu,1x8cpu")
-        if len(max(match.groups(""), key=len)) > 12:  # numbers that are not worth to be read
+        if len(max(match.groups(""), key=len)) > 12:  # too long for any number up to MOST, and slow to convert
             raise ValueError(f"'{text}' describes more than {MOST:,} nodes, CPUs or GPUs; name fewer")
         count, cpus, gpus = int(match[1] or 1), float(match[2]), int(match[3] or 0)
         if max(len(nodes) + count, cpus, gpus) > MOST:
@@ -53,7 +53,9 @@ def parse_nodes(text: str, *, started: bool = True) -> tuple[Node, ...]:
 
 
 def standing_nodes(described: Sequence[dict[str, Any]], first: str) -> tuple[Node, ...]:
-    """Live nodes of what ``ray.nodes()`` lists: first the one with Ray's id ``own``, the others by address."""
+    """The live nodes among those that ``ray.nodes()`` lists: the one with Ray's id ``first``, then others by
+    address.
+    """
     live = [entry for entry in described if entry["Alive"]]
     live.sort(key=lambda entry: (entry["NodeID"] != first, entry["NodeManagerAddress"], entry["NodeID"]))
     return tuple(

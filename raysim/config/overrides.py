@@ -1,4 +1,4 @@
-"""Values at dotted keys, laid over a configuration's tree: what ``--set`` says, and what a sweep tries."""
+"""Values at dotted keys, laid over a configuration's tree: those of ``--set`` and of a sweep's trials."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ PLUG_IN_KEYS = {"data": "source", "model": "name", "selection": "name", "strateg
 
 
 OF_KEYS = "sweep.space."
-"""The section whose own keys are dotted keys of the configuration, of one piece each."""
+"""The section whose keys are themselves dotted keys of the configuration, and are not split."""
 
 
 def parsed(settings: Sequence[str]) -> dict[str, Any]:
-    """The values of ``--set`` by dotted key, of ``a.b=value`` each; of a key that is set again, the last."""
+    """The values of ``--set a.b=value`` by dotted key; where a key is set twice, the last value counts."""
     values = {}
     for setting in settings:
         key, equals, text = setting.partition("=")
@@ -33,9 +33,10 @@ def parsed(settings: Sequence[str]) -> dict[str, Any]:
 
 
 def laid_over(tree: Mapping[str, Any], values: Mapping[str, Any], where: str) -> dict[str, Any]:
-    """A copy of ``tree`` with ``values`` at their dotted keys: sections before what is in them, in whichever order.
+    """A copy of ``tree`` with ``values`` at their dotted keys. Sections are set before keys in them, in any order
+    given.
 
-    Raises ``ConfigError``, which begins with ``where`` and the key, for a key in what is no section.
+    Raises ``ConfigError``, which begins with ``where`` and the key, for a key below a value that is not a section.
     """
     result = dict(tree)
     for key, value in sorted(values.items(), key=lambda item: item[0].count(".")):
@@ -55,7 +56,7 @@ def laid_over(tree: Mapping[str, Any], values: Mapping[str, Any], where: str) ->
 
 
 def _pieces(key: str) -> list[str]:
-    """The keys on the way to a value, each in the section of the one before."""
+    """The parts of a dotted key: the sections on the way to its value, and the last key."""
     if not key.startswith(OF_KEYS):
         return key.split(".")
     return [*OF_KEYS.removesuffix(".").split("."), key.removeprefix(OF_KEYS)]

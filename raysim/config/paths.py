@@ -1,7 +1,7 @@
 """Paths of input files: those that a YAML file names are relative to its folder, all others to the working directory.
 
-They become absolute where a configuration is read, so that a frozen one means the same files wherever it is read again.
-What is written (``--out``, ``tracking.uri``, ``checkpoint.path``) stays relative to the working directory.
+They become absolute when a configuration is read, so that a frozen one means the same files wherever it is read again.
+Paths of output (``--out``, ``tracking.uri``, ``checkpoint.path``) stay relative to the working directory.
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ def anchored(tree: Mapping[str, Any], folder: Path) -> dict[str, Any]:
 
 
 def path_keys(source: Any) -> tuple[str, ...]:
-    """The keys of a data source that name files or folders: ``path``, and others that its class says are paths."""
+    """The keys of a data source that name files or folders: ``path``, and others that its class annotates as paths."""
     try:
         types = hints(registry.load("sources", str(source), "data.source"))
-    except (ConfigError, NameError, TypeError):  # said where the source is made
+    except (ConfigError, NameError, TypeError):  # reported when the source is made
         types = {}
     return ("path", *(key for key, hint in types.items() if key != "path" and Path in (hint, *get_args(hint))))
 
@@ -56,7 +56,7 @@ def _absolute(section: Mapping[str, Any], keys: Collection[str], folder: Path) -
 
 
 def _from(path: str, folder: Path) -> str:
-    """An absolute path; what is empty, an address (``s3://...``), or begins with ``~`` stays as it is."""
+    """An absolute path; an empty one, an address (``s3://...``), or one that begins with ``~`` stays as it is."""
     if not path or path.startswith("~") or "://" in path:
         return path
     return os.path.abspath(folder / path)

@@ -1,4 +1,4 @@
-"""From a section to the strategy, selection, source or model that it names, made from the section's own keys."""
+"""Makes the strategy, selection, source or model that a section names, from the section's own keys."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def build_strategy(section: StrategySection, where: str = "strategy") -> Strateg
 
 
 def check_written_out(section: StrategySection, where: str) -> None:
-    """Raise ``ConfigError`` where a strategy that must stand here is to be taken from another configuration."""
+    """Raise ``ConfigError`` where a strategy is to be taken from another configuration but must be written out."""
     if section.from_path is not None:
         raise ConfigError(
             f"{where}.from: '{shown(section.from_path)}' is read by run, compare and plan alone, and by them once; "
@@ -80,7 +80,7 @@ def build_source(section: DataSection) -> Source:
 def build_federation(config: Config, source: Source, seed: int) -> Federation:
     """The federation that a run with ``seed`` learns on, made of ``source`` as the section ``data`` says.
 
-    With ``privacy.statistics.preprocessing`` means and deviations of features are told with its noise.
+    With ``privacy.statistics.preprocessing`` hospitals send means and deviations of features with its noise.
     """
     from raysim.data.build import build
 
@@ -112,7 +112,7 @@ def _scaler_noise(config: Config) -> ScalerNoise | None:
 def completed(config: Config, sections: Collection[str], where: str = "strategy") -> Config:
     """``config`` with the own keys of the plug-ins of ``sections`` checked and filled in, as plain YAML types.
 
-    ``where`` is the field that its strategy stands in. ``strategies`` that are taken from elsewhere stay as they are.
+    ``where`` is the field of its strategy. ``strategies`` that are taken from other configurations are not changed.
     """
     whole: dict[str, Any] = {}
     if "data" in sections:
@@ -124,19 +124,19 @@ def completed(config: Config, sections: Collection[str], where: str = "strategy"
     if "selection" in sections:
         whole["selection"] = config.selection.having(fields_of(build_selection(config.selection)))
     if "strategy" in sections:
-        whole["strategy"] = _whole(config, config.strategy, where)
+        whole["strategy"] = _completed_strategy(config, config.strategy, where)
     if "strategies" in sections:
         whole["strategies"] = tuple(
-            section if section.from_path is not None else _whole(config, section, f"strategies.{i}")
+            section if section.from_path is not None else _completed_strategy(config, section, f"strategies.{i}")
             for i, section in enumerate(config.strategies)
         )
     return config.replaced(**whole)
 
 
-def _whole(config: Config, section: StrategySection, where: str) -> StrategySection:
+def _completed_strategy(config: Config, section: StrategySection, where: str) -> StrategySection:
     if config.privacy is not None and config.privacy.unit == "hospital" and section.given is None:
         keys = strategy_keys(section, where)
-        # Weights by rows would count a hospital by who else takes part; where none are asked for, they are uniform.
+        # Weights by rows depend on who else takes part, so they are uniform unless others are asked for.
         if issubclass(_plugin("strategies", section, where), Weighted) and "weights" in keys - section.own().keys():
             section = section.having({**section.own(), "weights": "uniform"})
     if config.privacy is not None and "signature" in config.privacy.statistics and section.given is None:
@@ -148,9 +148,9 @@ def _whole(config: Config, section: StrategySection, where: str) -> StrategySect
 
 
 def _options(section: ModelSection) -> dict[str, Any]:
-    """The options of a model with its defaults, as far as these are plain YAML types.
+    """The options of a model and its defaults, as far as these are plain YAML types.
 
-    Those of a module, which are the parameters of its class, are checked where it is made for the data's features.
+    Options of a torch module, the parameters of its class, are checked when it is made for the data's features.
     """
     given, cls = section.own(), find_family(section.class_path or section.name or "")
     if dataclasses.is_dataclass(cls):
@@ -164,7 +164,7 @@ def _options(section: ModelSection) -> dict[str, Any]:
 
 
 def _plain(item: tuple[str, Any]) -> tuple[str, Any]:
-    """A key with its value in YAML's types, or None where it has none in these."""
+    """A key with its value in YAML's types, or with None where that is not possible."""
     name, value = item
     try:
         return name, to_jsonable_python(value)
@@ -181,7 +181,7 @@ def _plugin(kind: str, section: PlugIn, where: str) -> Any:
 def construct(cls: Any, options: Mapping[str, Any], where: str, beside: Sequence[str] = ()) -> Any:
     """An instance of a plug-in's dataclass or pydantic model from configuration keys.
 
-    ``beside``: keys of the same section that are read elsewhere; a typing error may mean one of them.
+    ``beside``: keys of the same section that are read elsewhere, which are suggested for misspelled ones.
     """
     if dataclasses.is_dataclass(cls):
         _refuse_unknown(cls, options, where, beside)
@@ -199,7 +199,7 @@ def construct(cls: Any, options: Mapping[str, Any], where: str, beside: Sequence
 
 
 def label(section: StrategySection) -> str:
-    """How tables call a strategy: its label, or its name, or its class."""
+    """A strategy's label in tables: the configured one, else its name, else its class."""
     return section.label or section.name or (section.class_path or "").rpartition(".")[2]
 
 
@@ -215,7 +215,7 @@ def _refuse_unknown(cls: Any, options: Mapping[str, Any], where: str, beside: Se
 
 
 def origin(source: str) -> str:
-    """Whether the rows of a source, by its name, are invented, in words; empty for a class that is no entry."""
+    """Words for where the rows of a registered source come from: invented or real; empty for other sources."""
     sources = registry.entries("sources")
     if source not in sources:
         return ""

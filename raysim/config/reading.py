@@ -1,4 +1,4 @@
-"""From a YAML file, a mapping or a configuration to one that is complete and checked, and is handed down as it is."""
+"""Reads a YAML file, a mapping or a configuration into one that is complete, checked and never changed again."""
 
 from __future__ import annotations
 
@@ -17,39 +17,40 @@ from raysim.core import registry
 from raysim.core.errors import ConfigError
 
 Source = str | PathLike[str] | Mapping[str, Any] | Config
-"""A YAML file, what could stand in one, or a configuration."""
+"""A YAML file, a mapping with its content, or a configuration."""
 
 SHARED = ("data", "model", "selection")
 """The sections of plug-ins that runs and comparisons read."""
 
 RUN = (*SHARED, "strategy")
-"""Those that a run reads."""
+"""The sections of plug-ins that a run reads."""
 
 COMPARISON = (*SHARED, "strategies")
-"""Those that a comparison reads."""
+"""The sections of plug-ins that a comparison reads."""
 
 
 SEEDS = 3
-"""Of a comparison that names none."""
+"""How many seeds a comparison has that names none."""
 
 
 def resolve(source: Source | None = None, overrides: Sequence[str] = (), *, reads: Collection[str] = RUN) -> Config:
     """The whole configuration of ``source`` (None: all defaults), with ``a.b=value`` overrides laid over it.
 
-    What is left out has its default. Of the plug-ins that ``reads`` names, their own keys are checked and filled in,
-    and what ``strategy.from`` names is taken in; the others are left as they are written. Raises ``ConfigError``.
+    Keys that are left out have their defaults. For the plug-ins in the sections ``reads``, their own keys are checked
+    and filled in, and the strategy of ``strategy.from`` is inserted; other sections stay as written. Raises
+    ``ConfigError``.
     """
     config = source if isinstance(source, Config) and not overrides else checked(read_tree(source, overrides))
     if "strategy" in reads:
-        config = _taken_in(config, config.strategy, "strategy")
+        config = _with_strategy(config, config.strategy, "strategy")
     return plugins.completed(config, reads)
 
 
 def over_seeds(config: Config) -> Config:
     """``config`` with the seeds of a comparison that names none: its own and the next, :data:`SEEDS` in all.
 
-    One seed shows no difference between ways of federating, as nobody knows what another would change. Where ``seed``
-    is set, or folds say which seeds there are, it is as it was.
+    One seed cannot show a difference between ways of federating, as another might reverse it. Where ``seed`` or
+    ``seeds`` is set, or folds decide the seeds, ``config`` is returned as it is.
     """
     if {"seed", "seeds"} & config.model_fields_set or config.data.split.folds is not None:
         return config
@@ -57,13 +58,13 @@ def over_seeds(config: Config) -> Config:
 
 
 def compared(config: Config) -> tuple[Config, ...]:
-    """The configuration of each strategy that ``config`` compares, with that as its ``strategy``, whole."""
-    taken = [_taken_in(config, section, f"strategies.{i}") for i, section in enumerate(config.strategies)]
+    """The complete configuration of each strategy that ``config`` compares, which is its ``strategy``."""
+    taken = [_with_strategy(config, section, f"strategies.{i}") for i, section in enumerate(config.strategies)]
     return tuple(plugins.completed(each, RUN, f"strategies.{i}") for i, each in enumerate(taken))
 
 
 def check_reference(reference: str, labels: Sequence[str]) -> None:
-    """Raise ``ConfigError`` where the reference is none of the strategies compared."""
+    """Raise ``ConfigError`` where the reference is not one of the strategies compared."""
     if reference not in labels:
         raise ConfigError(
             f"reference: '{reference}' is not among the strategies compared; name one of {', '.join(labels)}"
@@ -71,7 +72,7 @@ def check_reference(reference: str, labels: Sequence[str]) -> None:
 
 
 def read_tree(source: Source | None, overrides: Sequence[str] = ()) -> dict[str, Any]:
-    """What ``source`` and the overrides say, before it is checked.
+    """The tree of ``source`` with the overrides laid over it, before it is checked.
 
     Paths of input files are absolute: those in a YAML file are relative to its folder, all others to the working one.
     """
@@ -88,7 +89,7 @@ def read_tree(source: Source | None, overrides: Sequence[str] = ()) -> dict[str,
 
 
 def checked(tree: Mapping[str, Any]) -> Config:
-    """The configuration of a tree, in which plug-ins have not been looked at yet."""
+    """The configuration of a tree; keys of plug-ins are not checked yet."""
     for command in registry.entries("commands"):
         if command in tree and command not in Config.model_fields:
             raise ConfigError(f"{command}: is read by 'raysim {command}'; use that command, or drop the section")
@@ -109,10 +110,11 @@ def _loaded(path: Path) -> dict[str, Any]:
     return tree
 
 
-def _taken_in(config: Config, section: StrategySection, where: str) -> Config:
-    """``config`` with ``section`` as its strategy; what ``from`` names brings its training, selection and model.
+def _with_strategy(config: Config, section: StrategySection, where: str) -> Config:
+    """``config`` with ``section`` as its strategy; a configuration that ``from`` names also gives its training,
+    selection and model.
 
-    Raises ``ConfigError`` where that configuration is about other data, for then a comparison would mean nothing.
+    Raises ``ConfigError`` where that configuration is about other data, which cannot be compared.
     """
     if section.from_path is None:
         return config.replaced(strategy=section)

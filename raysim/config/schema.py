@@ -1,7 +1,7 @@
-"""The configuration of a run or comparison: YAML, checked before anything starts.
+"""The schema of the configuration of a run or comparison: YAML, checked before anything starts.
 
-Unknown keys are refused with the nearest known name. What belongs to a plug-in (a strategy's hyper-parameters, a
-source's keys) is checked by the plug-in's own class.
+Unknown keys are refused with the nearest known name. Keys of a plug-in (a strategy's hyper-parameters, a source's keys)
+are checked by its own class.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from raysim.core.errors import ConfigError
 from raysim.core.section import Section, Seed
 
 COMPARED = ("strategies", "seeds", "reference", "tune")
-"""The keys that are for ``compare`` alone."""
+"""The keys that only ``compare`` reads."""
 
 
 class TrackingSection(Section):
@@ -128,7 +128,7 @@ class Config(Section):
         return self
 
     def _check_ranges(self) -> None:
-        """Raise ``ConfigError`` for ranges that nothing goes by, and for what needs some."""
+        """Raise ``ConfigError`` for ranges that nothing reads, and for settings that need ranges."""
         data = self.data
         noisy = self.privacy is not None and self.privacy.noise_of(PREPROCESSING) is not None
         if noisy and data.preprocessing != "standard":
@@ -150,17 +150,17 @@ class Config(Section):
 
     @property
     def hides_sizes(self) -> bool:
-        """Whether nobody is to know how many rows hospitals have but by what these tell with noise."""
+        """Whether the numbers of hospitals' rows are known only with noise."""
         return self.privacy is not None and self.privacy.hides_sizes
 
     def replaced(self, **parts: Any) -> Config:
-        """This configuration with other parts, checked already; what the user has set stays known as that."""
+        """A copy with other parts, which are checked already; it still knows which keys the user has set."""
         changed = self.model_copy(update=parts)
         changed.model_fields_set.intersection_update(self.model_fields_set)
         return changed
 
     def of_run(self, seed: int) -> Config:
-        """The configuration of the run with this seed: what is for ``compare`` alone is as if it were left out."""
+        """The configuration of the run with this seed; keys that only ``compare`` reads have their defaults."""
         default = Config()
         return self.replaced(seed=seed, **{key: getattr(default, key) for key in COMPARED})
 
@@ -169,5 +169,5 @@ class Config(Section):
         return self.model_dump(mode="json", by_alias=True, exclude_none=True)
 
     def frozen_run(self) -> dict[str, Any]:
-        """The same of a single run's configuration, without what is for ``compare`` alone."""
+        """As :meth:`frozen`, without the keys that only ``compare`` reads."""
         return {key: value for key, value in self.frozen().items() if key not in COMPARED}

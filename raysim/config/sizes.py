@@ -1,4 +1,4 @@
-"""Selections that pick more or fewer hospitals than they are configured to."""
+"""Changes how many hospitals a selection picks."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from raysim.core.errors import ConfigError
 from raysim.strategies.base import Selection
 
 SIZE_KEYS = {"fraction", "minimum"}
-"""What a selection that has a size calls it."""
+"""The fields of a selection that decide how many hospitals it picks."""
 
 
 def enlarged(selection: Selection, share: float) -> Selection:
-    """The selection picking that share more. Raises ``ConfigError`` for one that has no size."""
+    """A selection that picks ``share`` more hospitals. Raises ``ConfigError`` for one without these fields."""
     if not share:
         return selection
     if not (size := sized(selection)):
@@ -27,7 +27,7 @@ def enlarged(selection: Selection, share: float) -> Selection:
 
 
 def resized(selection: Selection, count: int) -> Selection:
-    """The selection picking ``count`` hospitals, if it has a size."""
+    """A selection that picks ``count`` hospitals; the same one where it has no such fields."""
     changes = {"fraction": 1e-12, "minimum": count} if sized(selection) else {}
     resized: Selection = replace(selection, **changes) if changes else selection  # type: ignore[type-var]
     return resized

@@ -1,4 +1,4 @@
-"""Plug-ins that exist already as the keys of a configuration: what is written down of them, as plain YAML types."""
+"""Writes plug-ins that exist already as keys of a configuration, in plain YAML types."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from raysim.strategies.base import Strategy
 
 
 def fields_of(plugin: Any) -> dict[str, Any]:
-    """A plug-in's settings as plain YAML types, defaults included; what is unset by default is left out where it is."""
+    """A plug-in's settings as plain YAML types, defaults included, but for those that are unset by default and here."""
     cls: Any = type(plugin)
     tree: dict[str, Any] = adapter(cls).dump_python(plugin, mode="json", exclude_none=True)
     unset = {key for key, value in adapter(cls).dump_python(plugin, mode="json").items() if value is None}
@@ -36,15 +36,15 @@ def place_of(cls: type[Strategy]) -> dict[str, Any]:
     return {"class": f"{cls.__module__}.{cls.__qualname__}"} if name is None else {"name": name}
 
 
-def is_elsewhere(cls: type[Strategy]) -> bool:
-    """Whether another process finds the class by its import path: not one of a notebook's cell or of a function."""
+def is_importable(cls: type[Strategy]) -> bool:
+    """Whether another process can import the class: not one of a notebook's cell or of a function."""
     return cls.__module__ != "__main__" and "<" not in cls.__qualname__
 
 
 def section_of(strategy: Strategy) -> dict[str, Any]:
-    """The section that says what ``strategy`` is: its registered name or import path, and its fields.
+    """The section that describes ``strategy``: its registered name or import path, and its fields.
 
-    Raises ``ConfigError`` where a field does not fit its annotation, or is nothing that YAML can hold.
+    Raises ``ConfigError`` where a field does not fit its annotation, or cannot be written in YAML.
     """
     cls, given = type(strategy), cast(Any, strategy)
     if not dataclasses.is_dataclass(given):

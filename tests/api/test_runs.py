@@ -16,7 +16,7 @@ import yaml
 from rich.console import Console
 
 import raysim
-from raysim.api.request import silent_or
+from raysim.api.request import console_or_warnings
 from raysim.api.results import ComparisonResult, RunResult
 from raysim.cli.commands import compare_all, run_one
 from raysim.config import reading
@@ -376,7 +376,7 @@ def test_nothing_is_printed_unless_it_is_asked_for(tmp_path: Path, capfd: pytest
 
 def test_a_warning_is_logged_where_nothing_is_shown(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("rich.console._is_jupyter", lambda: True)  # else it would show in a notebook after all
-    silent = silent_or(None, False)
+    silent = console_or_warnings(None, False)
     long = "no more " * 50
     for text in ("[1/1] fedavg: 0.1 s", f"warning: {long}", "a line with warning: in it"):
         silent.print(text, soft_wrap=True, highlight=False, markup=False)

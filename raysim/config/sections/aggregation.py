@@ -45,12 +45,12 @@ class AggregationSection(Section):
 
     @property
     def of_single(self) -> bool:
-        """Whether the rule has to see single updates; else each hospital can keep to it by itself."""
+        """Whether the rule needs single updates; else each hospital can apply it to its own update."""
         return self.name != "norm_bound" or self.before != "none"
 
     @property
     def in_passes(self) -> bool:
-        """Whether it can be made of a few sums, for which hospitals weigh their updates by themselves."""
+        """Whether a few sums are enough for it, for which hospitals weight their own updates."""
         return self.name == "geometric_median" and self.before == "none"
 
     @model_validator(mode="after")

@@ -27,24 +27,24 @@ class CompressionSection(Section):
 
     @property
     def remembers(self) -> Literal["none", "ef", "ef21"]:
-        """What becomes of the part of an update that is not sent."""
+        """What is done with the part of an update that is not sent."""
         if self.feedback is not None:
             return self.feedback
         return "ef" if self.name in ("top_k", "sign") else "none"
 
     @property
     def of_common_entries(self) -> bool:
-        """Whether all hospitals send the same entries of their updates, which nothing is carried over of."""
+        """Whether all hospitals send the same entries of their updates, without error feedback."""
         return self.name == "random_k" and self.indices == "common" and self.remembers == "none"
 
     @property
     def on_common_grid(self) -> bool:
-        """Whether all hospitals round to multiples of the same step, which nothing is carried over of."""
+        """Whether all hospitals round to multiples of the same step, without error feedback."""
         return self.name == "grid" and self.remembers == "none"
 
     @property
     def linear(self) -> bool:
-        """Whether a sum of what hospitals send is what the server would make of the messages one by one."""
+        """Whether the server can add hospitals' messages before it decompresses them."""
         common = self.name in ("none", "grid") or (self.name == "random_k" and self.indices == "common")
         return common and self.remembers != "ef21"
 

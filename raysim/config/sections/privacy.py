@@ -15,23 +15,23 @@ from raysim.privacy.noise import Origin
 from raysim.privacy.noisy_sums import Mechanism
 
 Adversary = Literal["outsider", "peer", "server"]
-"""Who sees the final model alone; every model and its own data; every message."""
+"""Outsiders see the final model; peers every model and their own data; the server every message."""
 
 
 RowUnit = Literal["patient", "example"]
-"""Whose rows at a hospital are hidden: all of a patient's, or each for itself."""
+"""What is hidden at a hospital: all rows of a patient, or each row."""
 
 DEFAULT_EPSILON = 0.2
-"""Of a kind that is told with noise, where neither key is given."""
+"""The epsilon of a kind that is sent with noise, where neither key is given."""
 
 SIZE = "size"
-"""The kind of hospitals' numbers of rows."""
+"""The kind of egress of hospitals' numbers of rows."""
 
 METRICS = "metrics"
-"""The kind of models' figures."""
+"""The kind of egress of models' figures."""
 
 PREPROCESSING = "preprocessing"
-"""The kind of what features are scaled by."""
+"""The kind of egress of statistics by which features are scaled."""
 
 MODES = {
     "hospital": ("central", "distributed", "local"),
@@ -74,7 +74,7 @@ class NoisyStatistic(Section):
         return value
 
     def mechanism(self, origin: Origin) -> Mechanism:
-        """The noise, of that origin."""
+        """The mechanism of this noise, drawn from ``origin``."""
         if self.noise_multiplier is not None:
             return Mechanism(Gaussian(self.noise_multiplier), origin)
         return Mechanism(Laplace(1.0 / self.pure), origin)
@@ -158,7 +158,7 @@ class PrivacySection(Section):
         return self
 
     def _check_statistics(self) -> None:
-        """Raise ``ConfigError`` for noise on what hospitals tell that cannot be, or that contradicts another key."""
+        """Raise ``ConfigError`` for noise on statistics that is impossible, or contradicts another key."""
         if self.unit == "hospital" and self.sizes == "noisy":
             raise ConfigError(
                 "privacy.sizes: noisy hides a patient in a hospital's number of rows, which is not for privacy.unit: "
@@ -201,7 +201,7 @@ class PrivacySection(Section):
 
     @property
     def noisy(self) -> dict[str, NoisyStatistic]:
-        """What is told with noise, by kind; that of sizes is called as in :data:`SIZE`."""
+        """What is sent with noise, by kind; that of sizes under the name :data:`SIZE`."""
         named = {kind: statistic for kind, statistic in self.statistics.items() if plain(kind) != SIZE}
         if self.sizes == "public":
             return named
@@ -209,17 +209,17 @@ class PrivacySection(Section):
         return {SIZE: given[0] if given else NoisyStatistic()} | named
 
     def noise_of(self, kind: str) -> NoisyStatistic | None:
-        """The noise on what is told of a ``kind`` of egress; None: it is exact."""
+        """The noise on a ``kind`` of egress; None: it is exact."""
         return next((each for name, each in self.noisy.items() if plain(name) == plain(kind)), None)
 
     @property
     def tells_bits(self) -> bool:
-        """Whether hospitals tell whether their updates were short enough."""
+        """Whether hospitals send a bit that says whether their update was short enough."""
         return self.adaptive is not None and self.adaptive.bits != math.inf
 
     @property
     def hides_sizes(self) -> bool:
-        """Whether nobody is to know how many rows hospitals have but by what these tell with noise."""
+        """Whether the numbers of hospitals' rows are known only with noise."""
         return self.sizes == "noisy"
 
     @property
@@ -234,17 +234,17 @@ class PrivacySection(Section):
 
     @property
     def of_statistics(self) -> float:
-        """The part of epsilon that Laplace noise on what hospitals tell takes, each kind told once."""
+        """The epsilon of Laplace noise on statistics, if each kind is sent once."""
         return sum(statistic.pure for statistic in self.noisy.values())
 
     @property
     def sampling(self) -> float:
-        """The chance of each patient to be drawn in a round of ``pooled``."""
+        """The probability of each patient to be drawn in a round of mode ``pooled``."""
         return 0.05 if self.rate is None else self.rate
 
     @property
     def headline(self) -> Adversary:
-        """Whom the promise is printed against first."""
+        """The adversary whose epsilon is printed first."""
         return self.against or ("server" if self.way == "local" else "outsider")
 
 
@@ -254,7 +254,7 @@ def plain(kind: str) -> str:
 
 
 UPDATES = ("update", "variate")
-"""The kinds of egress that a guarantee is about."""
+"""The kinds of egress that a guarantee always covers."""
 
 WITHOUT_NOISE = (*UPDATES, "validation_loss", "predictions", "rows")
 """The kinds that ``privacy.statistics`` cannot name."""

@@ -13,7 +13,7 @@ from raysim.core.defaults import default
 from raysim.core.section import Section
 
 LONGEST_WAIT = 1e6
-"""Seconds, eleven days: the clocks that wait take no number at will."""
+"""Seconds, eleven days: system calls that wait do not take arbitrary numbers."""
 
 
 class OwnActor(Section):

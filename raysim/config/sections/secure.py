@@ -41,12 +41,12 @@ class SecureSection(Section):
 
     @property
     def least_members(self) -> int:
-        """How many hospitals a cluster is to have; 1 where small ones are refused."""
+        """The fewest hospitals of a cluster, to which smaller ones are merged; 1 where small ones are refused."""
         return self.minimum if self.small_clusters == "merge" else 1
 
     def of_setup(self, group: int) -> SetupSums:
         """How sum ``group`` of those before the first round is hidden. Raises ``ConfigError`` where masks cannot be."""
-        # Only now: a run without secure sums does without their code.
+        # Imported here alone: most runs have no secure sums.
         from raysim.secure import masks
         from raysim.secure.setup import SetupSums
 
@@ -56,7 +56,7 @@ class SecureSection(Section):
 
     @property
     def loses(self) -> bool:
-        """Whether hospitals are lost."""
+        """Whether hospitals can be lost during a sum."""
         return any(chance > 0 for _, chance in self.drop)
 
     @field_validator("minimum")

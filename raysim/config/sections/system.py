@@ -28,7 +28,7 @@ DRAWS: dict[str, Any] = {
 FORMS = ", ".join(f"{{{name}: [...]}}" for name in DRAWS)
 
 MEGABIT = 125_000
-"""Bytes."""
+"""Bytes in a megabit."""
 
 
 def _amount(value: Any) -> Any:
@@ -59,7 +59,7 @@ Amount = Annotated[float | dict[str, list[float]], BeforeValidator(_amount)]
 
 
 class Hospital(Section):
-    """What is known of one hospital; None is what holds for all."""
+    """Quantities of one hospital; None: the value for all hospitals."""
 
     rows_per_second: float | None = default("system.hospitals.*.rows_per_second", gt=0)
     downlink: float | None = default("system.hospitals.*.downlink", gt=0)
@@ -87,7 +87,7 @@ PERFECT = {
     "availability": 1.0,
     "dropout": 0.0,
 }
-"""What holds where nothing is said."""
+"""The values of quantities that are not configured."""
 
 
 class RoundsSection(Section):
