@@ -195,6 +195,6 @@ def _described(path: Path) -> dict[str, Any]:
 def _inside(name: str) -> str:
     """``name``, which must be a path inside of the folder: a manifest may come from someone else."""
     path = PurePosixPath(name)
-    if path.is_absolute() or ".." in path.parts or path.as_posix() != name or name == NAME:
+    if not path.parts or path.is_absolute() or ".." in path.parts or path.as_posix() != name or name == NAME:
         raise ValueError(f"'{name}' is no path of a file in it")
     return name

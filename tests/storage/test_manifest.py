@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from raysim import __version__
@@ -165,6 +165,7 @@ def test_a_manifest_that_cannot_be_read_is_one_line(tmp_path: Path, text: str, s
 
 
 @given(st.text(min_size=1, max_size=30))
+@example(".")
 def test_any_name_is_listed_or_refused(name: str):
     """Names come of hospitals and strategies too; what is listed can be read back."""
     from tempfile import TemporaryDirectory
