@@ -26,7 +26,7 @@ from raysim.experiment.stacked_tables import (
 )
 from raysim.metrics.labels import reporting
 from raysim.report import svg, tables
-from raysim.report.hospital import clinical
+from raysim.report.hospital import clinical, clinical_rows
 from raysim.report.judgement import noise
 from raysim.report.judgement.answer import answer_from
 from raysim.report.judgement.evidence import evidence
@@ -104,7 +104,7 @@ def write_comparison(
 def _clinical_figures(results: Sequence[Result], part: str) -> list[svg.Figure]:
     """Calibration and decisions of the headline models."""
     runs = [(result.label, result.title or result.label, result.folder) for result in results]
-    return clinical.drawn(clinical.of_runs(runs), part)
+    return clinical.drawn(clinical_rows.of_runs(runs), part)
 
 
 def _tuned(out: Manifest) -> list[str]:

@@ -17,7 +17,7 @@ from raysim.core.plain_yaml import dumped
 from raysim.data.federation import PARTS, Federation
 from raysim.engine.job import Result
 from raysim.experiment.stacked_tables import for_plots, per_hospital, per_round, per_seed
-from raysim.report.hospital import clinical
+from raysim.report.hospital import clinical, clinical_rows
 from raysim.report.judgement import noise
 from raysim.report.pages.page import run_page
 from raysim.report.pages.rendering import Page, Provenance
@@ -43,7 +43,7 @@ def write_run_page(
         page_provenance(frozen, {result.seed: result.federation}, "raysim run config.yaml", counted=counted),
         hospitals=for_plots(per_hospital([result], part), part),
         rounds=per_round([result]),
-        further=[*training.drawn([result]), *clinical.drawn(clinical.of_run(result.label, result.folder), part)],
+        further=[*training.drawn([result]), *clinical.drawn(clinical_rows.of_run(result.label, result.folder), part)],
         training=training.of_run(result),
         privacy=privacy.of_run(result),
         attack=attacks.of_run(result),

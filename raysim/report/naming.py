@@ -1,4 +1,4 @@
-"""What pages call a strategy and the model that it serves: words for people in place of a configuration's names."""
+"""Names of strategies, models and figures on pages: words for people in place of a configuration's names."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ MODELS = {"global": "global model", "cluster": "cluster models", "personal": "ho
 def names(table: pd.DataFrame, titles: Mapping[str, str]) -> dict[Key, str]:
     """A name for each row of ``table``; the model is named where a strategy serves several.
 
-    ``titles`` by label; a label without one goes by itself, and so does a title that two labels share. A reference says
-    that it is one.
+    ``titles`` by label; a label without a title stands for itself, and a title that two labels share is followed by the
+    label. References are marked as such.
     """
     labels = dict.fromkeys(table["strategy"])
-    said = [titles.get(label, label) for label in labels]
-    name_of = {label: f"{t} ({label})" if said.count(t) > 1 else t for label, t in zip(labels, said, strict=True)}
+    shown = [titles.get(label, label) for label in labels]
+    name_of = {label: f"{t} ({label})" if shown.count(t) > 1 else t for label, t in zip(labels, shown, strict=True)}
     several = table.groupby("strategy")["model"].nunique()
     return {
         (label, model): name_of[label]

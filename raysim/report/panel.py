@@ -19,7 +19,7 @@ Key = tuple[str, str]
 """A strategy and the model that it serves."""
 
 MANY_HOSPITALS = 30
-"""From so many judged hospitals on, resampling them says how far a difference of the worst decile is chance."""
+"""The fewest judged hospitals for which resampling them gives an interval of the worst decile's difference."""
 
 FRONT_DRAWS = 1000
 """Draws of hospitals for each pair of strategies: the non-dominated set needs all pairs."""
@@ -27,22 +27,23 @@ FRONT_DRAWS = 1000
 
 @dataclass(frozen=True, eq=False)
 class Panel:
-    """``K`` models at ``H`` hospitals, in the order of their names, with ``S`` seeds in ascending order.
-
-    - ``place``: where each model stands along ``K``. ``kind``: of the headline figure.
-    - ``figure [K, S, H]``: the headline figure, NaN where it is undefined, as an error that is not finite is.
-    - ``rows [K, S, H]``: test rows. ``present [K, S, H]``: whether the table has the model, seed and hospital at all.
-    """
+    """``K`` models at ``H`` hospitals, in the order of their names, with ``S`` seeds in ascending order."""
 
     kind: TaskKind
+    """The kind of label, with its headline figure."""
     place: Mapping[Key, int]
+    """The index of each model along ``K``."""
     figure: Floats
+    """The headline figure, ``[K, S, H]``; NaN where undefined, and for an error that is not finite."""
     rows: Floats
+    """Test rows, ``[K, S, H]``."""
     present: NDArray[np.bool_]
+    """Whether the table has the model, seed and hospital at all, ``[K, S, H]``."""
 
     @staticmethod
     def of(hospitals: pd.DataFrame) -> Panel:
-        """That of a table as in :mod:`raysim.report.tables`. Raises ``ValueError`` for a hospital that is in it twice.
+        """The panel of a table as in :mod:`raysim.report.tables`. Raises ``ValueError`` for a hospital that occurs
+        twice.
 
         Without a column ``model`` all are global ones, without ``seed`` all of one seed.
         """
@@ -65,7 +66,7 @@ class Panel:
         return Panel(kind, place, figure, rows, present)
 
     def sides(self, first: Key, second: Key) -> tuple[Floats, Floats, Floats]:
-        """The figure of both and the test rows, ``[S, H]`` each: of the seeds and hospitals that both have."""
+        """The figures of two models and the test rows, ``[S, H]`` each, for seeds and hospitals that both have."""
         if first not in self.place or second not in self.place:
             return np.empty((0, 0)), np.empty((0, 0)), np.empty((0, 0))
         one, other = self.place[first], self.place[second]

@@ -14,7 +14,7 @@ from raysim.config.sections.evaluation import ClinicalSection
 from raysim.core.csv_files import write_csv
 from raysim.engine.job import Result
 from raysim.report.figures.curve import curve_figure
-from raysim.report.hospital import clinical, your_hospital
+from raysim.report.hospital import clinical, clinical_rows, your_hospital
 from raysim.report.naming import with_interval
 from raysim.storage.clinical_tables import tables
 from raysim.strategies.one_model.fedavg import FedAvg
@@ -33,7 +33,7 @@ def run(federate: MakeFederation, tmp_path: Path) -> Path:
 
 
 def test_the_page_says_what_the_tables_say(run: Path):
-    served = clinical.of_run("ditto", run)
+    served = clinical_rows.of_run("ditto", run)
     assert [each.name for each in served] == ["global model", "hospitals' own models"]
     table, calibration, decisions = clinical.drawn(served)
     text = str(table.markup)
@@ -58,12 +58,12 @@ def test_the_page_says_what_the_tables_say(run: Path):
 def test_one_hospital_has_its_own(run: Path):
     names = list(dict.fromkeys(pd.read_csv(run / "clinical.csv")["hospital"].dropna()))
     (big, *_, tiny) = names
-    table, *_ = clinical.drawn(clinical.of_run("ditto", run, big), "validation")
+    table, *_ = clinical.drawn(clinical_rows.of_run("ditto", run, big), "validation")
     assert "80 validation rows" in str(table.markup)
-    table, *_ = clinical.drawn(clinical.of_run("ditto", run, tiny))
+    table, *_ = clinical.drawn(clinical_rows.of_run("ditto", run, tiny))
     assert "fewer than 100 rows" in str(table.markup)
     assert "–" in str(table.markup)
-    assert clinical.drawn(clinical.of_run("ditto", run, "nobody")) == []
+    assert clinical.drawn(clinical_rows.of_run("ditto", run, "nobody")) == []
 
 
 def test_a_card_sets_the_calibration_error_beside_what_chance_makes_of_it(tmp_path: Path, federate: MakeFederation):
@@ -99,10 +99,10 @@ def test_rows_of_a_hospital_are_read_whatever_it_is_called(name: str, tmp_path: 
         {"hospital": ["", name, "other", name], "model": ["m", "m", "m", "n"], "figure": "ppv", "at": [0.5, 0.25, 1, 2]}
     )
     write_csv(table, tmp_path / "table.csv")
-    rows = clinical.read_rows(tmp_path / "table.csv", hospital={name}, model={"m", "k"})
+    rows = clinical_rows.read_rows(tmp_path / "table.csv", hospital={name}, model={"m", "k"})
     assert rows.to_dict("records") == [{"hospital": name, "model": "m", "figure": "ppv", "at": 0.25}]
-    assert len(clinical.read_rows(tmp_path / "table.csv", hospital={""})) == 1
-    assert len(clinical.read_rows(tmp_path / "table.csv", figure={"ppv"})) == 4
+    assert len(clinical_rows.read_rows(tmp_path / "table.csv", hospital={""})) == 1
+    assert len(clinical_rows.read_rows(tmp_path / "table.csv", figure={"ppv"})) == 4
 
 
 def test_several_seeds_are_means_with_their_seeds_in_the_interval(run: Path, tmp_path: Path):
@@ -116,7 +116,7 @@ def test_several_seeds_are_means_with_their_seeds_in_the_interval(run: Path, tmp
                 table.loc[at, column] = [f"{float(value) + 0.1}" for value in table.loc[at, column]]
         table.to_csv(second / name, index=False)
     (one,), (two,) = (
-        clinical.of_runs([("ditto", "Ditto", each) for each in folders]) for folders in ([run], [run, second])
+        clinical_rows.of_runs([("ditto", "Ditto", each) for each in folders]) for folders in ([run], [run, second])
     )
     assert (one.seeds, two.seeds) == (1, 2)
     for figure in ("calibration_slope", "ppv"):
@@ -136,11 +136,11 @@ def test_several_seeds_are_means_with_their_seeds_in_the_interval(run: Path, tmp
 
 
 def test_of_runs_the_headline_models_and_none_where_nothing_was_left(run: Path, tmp_path: Path):
-    served = clinical.of_runs([("a", "Method A", run), ("gone", "Gone", tmp_path / "gone")])
+    served = clinical_rows.of_runs([("a", "Method A", run), ("gone", "Gone", tmp_path / "gone")])
     assert [each.name for each in served] == ["Method A"]
     assert set(served[0].figures["model"]) == {"personal"}
-    assert clinical.drawn(clinical.of_runs([])) == []
-    assert clinical.of_run("a", tmp_path / "gone") == []
+    assert clinical.drawn(clinical_rows.of_runs([])) == []
+    assert clinical_rows.of_run("a", tmp_path / "gone") == []
 
 
 def test_one_class_has_a_page_that_says_so(federate: MakeFederation, tmp_path: Path):
@@ -153,7 +153,7 @@ def test_one_class_has_a_page_that_says_so(federate: MakeFederation, tmp_path: P
     outcome.scores["global"] = counts._replace(positives=none, called=called)
     for name, table in tables(federation, outcome, ClinicalSection()).items():
         table.to_csv(tmp_path / name, index=False)
-    shown, *_ = clinical.drawn(clinical.of_run("a", tmp_path))
+    shown, *_ = clinical.drawn(clinical_rows.of_run("a", tmp_path))
     assert "one class only" in str(shown.markup)
     assert "no event" in str(shown.markup)
 

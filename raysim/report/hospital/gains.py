@@ -25,39 +25,44 @@ from raysim.storage.run_tables import auroc_intervals
 Floats = NDArray[np.float64]
 
 MUCH = 0.05
-"""A loss or gain of AUROC that is told apart."""
+"""Losses of more AUROC than this are counted separately."""
 
 GAIN, LOSS = svg.Style(4, "triangle"), svg.Style(11, "down")
 """The markers of hospitals that gain or lose beyond what chance explains."""
 
 
 @dataclass(frozen=True, eq=False)
-class Served:
-    """The headline figure of each of ``H`` hospitals under one model, NaN where undefined.
-
-    ``value, low, high [H]``: the mean over seeds with its interval; ``seeds [H]``: in how many it is defined.
-    """
+class HospitalFigures:
+    """The headline figure of each of ``H`` hospitals under one model, NaN where undefined."""
 
     value: Floats
+    """The mean over seeds, ``[H]``."""
     low: Floats
+    """The lower limit of its interval, ``[H]``."""
     high: Floats
+    """The upper limit, ``[H]``."""
     seeds: NDArray[np.int64]
+    """In how many seeds the figure is defined, ``[H]``."""
 
 
 @dataclass(frozen=True, eq=False)
 class Gains:
-    """``value, low, high [H]``: of ``better`` less ``against``, in AUROC or error, as people name the two.
-
-    ``seeds [H]``: how many of ``trained`` training seeds define it; ``sign`` is 1 where more is better, else -1.
-    """
+    """The gain of each of ``H`` hospitals under one model over another, in AUROC or error."""
 
     value: Floats
+    """The figure under ``better`` minus that under ``against``, the mean over seeds, ``[H]``."""
     low: Floats
+    """The lower limit of its interval, ``[H]``."""
     high: Floats
+    """The upper limit, ``[H]``."""
     seeds: NDArray[np.int64]
+    """In how many training seeds it is defined, ``[H]``."""
     trained: int
+    """How many training seeds there are."""
     better: str
+    """What people call the model whose gains these are."""
     against: str
+    """What people call the model that it is compared with."""
     kind: TaskKind
 
     @property
@@ -66,19 +71,19 @@ class Gains:
         return 1 if self.kind.larger else -1
 
     def gaining(self) -> NDArray[np.bool_]:
-        """Who is shown to gain: the interval by itself excludes 0, ``[H]``."""
+        """Which hospitals are shown to gain: their own interval excludes 0, ``[H]``."""
         return self._judged() & (self.low > 0 if self.sign > 0 else self.high < 0)
 
     def losing(self) -> NDArray[np.bool_]:
-        """Who is shown to lose, ``[H]``."""
+        """Which hospitals are shown to lose, ``[H]``."""
         return self._judged() & (self.high < 0 if self.sign > 0 else self.low > 0)
 
     def _judged(self) -> NDArray[np.bool_]:
-        """Where an interval has all seeds' part: of several seeds one alone says nothing of the others."""
+        """Which intervals count: of several training seeds, those with at least two that define the gain, ``[H]``."""
         return (self.seeds > 1) | (self.trained == 1)
 
     def sentences(self) -> list[str]:
-        """How many gain and lose, and how many of these by more than chance."""
+        """Sentences on how many hospitals gain and lose, and how many of these by more than chance."""
         up = self.sign * self.value[np.isfinite(self.value)]
         if not len(up):
             return [f"No hospital has a defined {self.kind.title} under both, so no gain can be told."]
@@ -104,7 +109,7 @@ class Gains:
         ]
 
 
-def served(results: Sequence[Result], key: Key) -> Served:
+def served(results: Sequence[Result], key: Key) -> HospitalFigures:
     """The headline figure of each hospital under a strategy's model, with its interval where it has one.
 
     ``results`` are of any strategies and seeds; those of ``key`` count.
@@ -112,11 +117,11 @@ def served(results: Sequence[Result], key: Key) -> Served:
     runs = [result for result in results if result.label == key[0] and key[1] in result.outcome.figures]
     each = [_of_seed(result.outcome, key[1], result.federation.task) for result in runs]
     bounds = (0.0, 1.0) if runs[0].federation.task.larger else (0.0, np.inf)
-    return Served(*over_seeds(*np.stack(each, axis=1), within=bounds))
+    return HospitalFigures(*over_seeds(*np.stack(each, axis=1), within=bounds))
 
 
 def between(results: Sequence[Result], key: Key, base: Key, names: tuple[str, str]) -> Gains:
-    """The gains of a strategy's model over that of ``base``, on seeds that have both; ``names``: what they are called.
+    """The gains of a strategy's model over that of ``base``, on seeds that have both; ``names``: those of the two.
 
     ``results`` are of all strategies and seeds.
     """
@@ -156,7 +161,7 @@ def _gain(first: Result, model: str, second: Result, other: str) -> tuple[Floats
 
 
 def compared_with(results: Sequence[Result], reference: str, recommended: Key) -> Key | None:
-    """What gains are told against: hospitals that train alone, or else the reference; None where neither was run."""
+    """The model that gains are over: hospitals that train alone, or else the reference; None where neither was run."""
     alone = next((result for result in results if result.alone), None)
     chosen = alone or next((result for result in results if result.label == reference), None)
     if chosen is None or (chosen.label, list(chosen.outcome.figures)[-1]) == recommended:
@@ -195,7 +200,7 @@ def caterpillar(gains: Gains) -> svg.Chart | None:
     return chart
 
 
-def standing(figures: Served, kind: TaskKind, model: str) -> list[svg.Figure]:
+def standing(figures: HospitalFigures, kind: TaskKind, model: str) -> list[svg.Figure]:
     """Each hospital's headline figure under one model with its interval, from the worst to the best."""
     sign = 1 if kind.larger else -1
     order = [h for h in np.argsort(sign * figures.value, kind="stable").tolist() if np.isfinite(figures.value[h])]
@@ -226,7 +231,7 @@ def standing(figures: Served, kind: TaskKind, model: str) -> list[svg.Figure]:
 
 
 def figure(gains: Gains) -> list[svg.Figure]:
-    """The caterpillar with its words."""
+    """The caterpillar plot of gains with title, caption and legend; empty where no gain is defined."""
     chart = caterpillar(gains)
     if chart is None:
         return []

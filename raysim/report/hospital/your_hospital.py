@@ -1,4 +1,4 @@
-"""What one hospital's people ask: its rows and events, how each model serves it, its cluster, and what left it.
+"""The card of one hospital: its rows and events, how each model serves it, its cluster, and what left it.
 
 A card is plain data: headings and texts. The page has those of all hospitals in its one block of data, and shows the
 one that is chosen; ``raysim report --hospital`` writes a page with one.
@@ -16,17 +16,17 @@ from numpy.typing import NDArray
 from raysim.data.federation import PARTS
 from raysim.engine.job import Result
 from raysim.metrics.labels import TaskKind
-from raysim.report.hospital.clinical import over_runs, read_rows
-from raysim.report.hospital.gains import Gains, Served, between, compared_with, served
+from raysim.report.hospital.clinical_rows import over_runs, read_rows
+from raysim.report.hospital.gains import Gains, HospitalFigures, between, compared_with, served
 from raysim.report.naming import Key, size, with_interval
 
 MORE_OFTEN = 2
-"""So many attributes are told that a cluster's hospitals have more often than others."""
+"""The most attributes named that a cluster's hospitals have more often than others."""
 
 PART_WORDS = {"train": "Training", "validation": "Validation", "test": "Test"}
 
 FLOOR = "calibration_error_floor"
-"""What perfectly calibrated predictions reach by chance, of clinical.csv; it stands beside the error."""
+"""The figure of clinical.csv for the error that perfectly calibrated predictions have by chance."""
 
 CLINICAL = {
     "calibration_slope": "Calibration slope (1 is right)",
@@ -36,7 +36,7 @@ CLINICAL = {
     "sensitivity_at_specificity": "Sensitivity, where all have specificity {at:g}",
     "ppv": "Predictive value of a risk of {at:.0%} or more",
 }
-"""Figures of ``clinical.csv`` that a card tells."""
+"""Figures of ``clinical.csv`` that a card shows."""
 
 
 def cards(
@@ -59,13 +59,13 @@ def cards(
     keys = [key for result in first for model in result.outcome.figures if (key := (result.label, model)) in names]
     figures = {key: served(results, key) for key in keys}
     base = compared_with(first, reference, recommended or ("", ""))
-    called = _strategies(first, names)
+    titles = _strategies(first, names)
     gains: dict[Key, Gains] = {}
     if base is not None:
         against = names[base].removesuffix(" (reference)")
         gains = {key: between(results, key, base, (names[key], against)) for key in keys if key != base}
-    left = {result.label: _sent([each for each in results if each.label == result.label]) for result in first}
-    shared = [_clusters(result, called[result.label], trained) for result in first]
+    sent_bytes = {result.label: _sent([each for each in results if each.label == result.label]) for result in first}
+    shared = [_clusters(result, titles[result.label], trained) for result in first]
     clinical = _clinical(results, recommended)
     noisy = any(result.outcome.told_sizes is not None for result in results)
     rows = {name: _rows(results, name) for name in PARTS if not noisy}
@@ -86,7 +86,7 @@ def cards(
                 "name": hospital,
                 "facts": facts,
                 "rows": [_row(names[key], figures[key], gains, key, h, kind) for key in keys],
-                "sent": _by_kind(left, called, h),
+                "sent": _by_kind(sent_bytes, titles, h),
             }
         )
     heading = [f"{kind.title} (95 % interval)"] + ([f"Gain over {against}"] if gains else [])
@@ -101,12 +101,12 @@ def recommended_gains(
     base = compared_with(results, reference, recommended)
     if base is None or all(result.label != recommended[0] for result in results):
         return None
-    called = names[recommended], names[base].replace(" (reference)", "").lower()
-    return between(results, recommended, base, called)
+    titles = names[recommended], names[base].replace(" (reference)", "").lower()
+    return between(results, recommended, base, titles)
 
 
 def _rows(results: Sequence[Result], part: str) -> list[str]:
-    """How many rows of a part each hospital has: one number, or from and to where seeds divide rows otherwise."""
+    """How many rows of a part each hospital has: one number, or a range where seeds divide rows differently."""
     each = np.stack([federation.sizes(part) for federation in {r.seed: r.federation for r in results}.values()])
     return [_range(low, high) for low, high in zip(each.min(axis=0).tolist(), each.max(axis=0).tolist(), strict=True)]
 
@@ -115,7 +115,7 @@ def _range(low: float, high: float) -> str:
     return f"{low:,.0f}" if low == high else f"{low:,.0f} to {high:,.0f}, by seed"
 
 
-def _row(name: str, figure: Served, gains: Mapping[Key, Gains], key: Key, h: int, kind: TaskKind) -> list[str]:
+def _row(name: str, figure: HospitalFigures, gains: Mapping[Key, Gains], key: Key, h: int, kind: TaskKind) -> list[str]:
     digits = kind.decimals(figure.value)
     cells = [name, with_interval(float(figure.value[h]), float(figure.low[h]), float(figure.high[h]), digits)]
     if key in gains:
@@ -136,7 +136,7 @@ def _events(hospitals: pd.DataFrame) -> dict[str, str]:
 
 
 def _clinical(results: Sequence[Result], recommended: Key | None) -> dict[str, list[list[str]]]:
-    """By hospital, the calibration of the recommended model, or of the run's, where the runs have told it."""
+    """By hospital, the calibration of the recommended model, or of the run's headline, where runs have measured it."""
     label, model = recommended or (results[0].label, list(results[0].outcome.figures)[-1])
     files = [result.folder / "clinical.csv" for result in results if result.label == label]
     wanted = {*CLINICAL, FLOOR}
@@ -181,7 +181,7 @@ def _sent_in(result: Result) -> dict[str, NDArray[np.int64]]:
 
 
 def _strategies(first: Sequence[Result], names: Mapping[Key, str]) -> dict[str, str]:
-    """What each strategy is called by its label; the ``names`` of a run's page are those of its models."""
+    """The title of each strategy by its label. On a run's page ``names`` are those of its models."""
     if len(first) == 1:
         return {first[0].label: first[0].title or first[0].label}
     return {
@@ -190,18 +190,18 @@ def _strategies(first: Sequence[Result], names: Mapping[Key, str]) -> dict[str, 
 
 
 def _by_kind(
-    left: Mapping[str, Mapping[str, NDArray[np.float64]]], called: Mapping[str, str], h: int
+    sent_bytes: Mapping[str, Mapping[str, NDArray[np.float64]]], titles: Mapping[str, str], h: int
 ) -> list[list[str]]:
-    """For each strategy, what left this hospital by kind."""
+    """For each strategy, the bytes that left this hospital, by kind, in words."""
     lines = []
-    for label, kinds in left.items():
+    for label, kinds in sent_bytes.items():
         parts = [f"{kind.replace('_', ' ')} {size(round(float(sent[h])))}" for kind, sent in kinds.items() if sent[h]]
-        lines.append([called[label], "; ".join(parts) or "nothing"])
+        lines.append([titles[label], "; ".join(parts) or "nothing"])
     return lines
 
 
 def _clusters(result: Result, name: str, trained: int) -> tuple[str, list[str]] | None:
-    """For each hospital, its cluster in a run and what that one's hospitals have more often than others."""
+    """For each hospital, its cluster in a run and the attributes that this cluster's hospitals have more often."""
     rows = result.outcome.cluster
     if rows is None:
         return None

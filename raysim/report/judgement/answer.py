@@ -1,4 +1,4 @@
-"""What a comparison says, in plain words, from what its intervals show and never from means alone.
+"""The answer of a comparison in plain words, from what its intervals show and never from means alone.
 
 "No difference can be shown with these data" is an answer. Who is recommended is decided in
 :mod:`raysim.report.judgement.evidence`.
@@ -29,7 +29,7 @@ class Answer:
     reasons: tuple[str, ...]
     """The sentences behind it."""
     caution: str
-    """What limits it, or nothing."""
+    """What limits it; may be empty."""
     recommended: str | None
     """The label of the strategy (and model) to take: of those that no other is shown to be better than, the one that
     moves the fewest bytes. None where nothing can be compared."""
@@ -40,11 +40,11 @@ class Answer:
 
     @property
     def sentences(self) -> tuple[str, ...]:
-        """Everything that it says, in order."""
+        """All sentences of the answer, in order."""
         return tuple(filter(None, (self.lead, *self.reasons, self.caution)))
 
     def as_json(self) -> dict[str, Any]:
-        """What ``answer.json`` holds."""
+        """The content of ``answer.json``."""
         return {
             "recommended": self.recommended,
             "difference_shown": self.difference_shown,
@@ -61,14 +61,14 @@ def answer(
 ) -> Answer:
     """The answer of a comparison; arguments as those of :func:`raysim.report.judgement.evidence.evidence`.
 
-    ``noise`` as :func:`raysim.report.judgement.noise.noise` gives it: what is said of differences between hospitals and
-    patients.
+    ``noise`` as :func:`raysim.report.judgement.noise.noise` gives it, for sentences on differences between hospitals
+    and between patients.
     """
     return answer_from(evidence(per_seed, hospitals, reference), reporting(per_seed).title, noise)
 
 
 def answer_from(shown: Evidence | None, title: str, noise: Mapping[Key, Noise] | None = None) -> Answer:
-    """The answer of what a comparison has ``shown``; ``title`` is that of the headline figure."""
+    """The answer that follows from the evidence ``shown``; ``title`` is that of the headline figure."""
     if shown is None:
         lead = f"No {title} of this comparison is defined, so it says nothing about the strategies."
         return Answer(lead, (), "", None, (), False)
@@ -127,7 +127,7 @@ def _equal(shown: Evidence) -> list[str]:
 
 
 def _price(shown: Evidence) -> list[str]:
-    """What the recommended one costs against the reference."""
+    """The bytes of the recommended strategy, compared with the reference."""
     if shown.base is None or shown.base == shown.best:
         return []
     best, base = shown.entries[shown.best], shown.entries[shown.base]
@@ -157,7 +157,7 @@ def _others(shown: Evidence) -> list[str]:
 
 
 def _front(shown: Evidence) -> list[str]:
-    """Who is left where accuracy and the worst-served hospitals are looked at together, where any drops out."""
+    """The strategies that none dominates on accuracy and worst decile; empty where that is all of them."""
     left = [shown.entries[i].name for i in np.flatnonzero(shown.front)]
     if len(left) == len(shown.entries):
         return []
@@ -165,26 +165,26 @@ def _front(shown: Evidence) -> list[str]:
 
 
 def _visible(shown: Evidence) -> list[str]:
-    """Which differences could have been seen at all, beside a finding of none."""
+    """The smallest differences that would have been shown, beside a finding of none."""
     best, digits = shown.best, _digits(shown)
-    said = []
+    sizes = []
     for i in shown.unbeaten:
         if i != best and not shown.one_seed:
             visible = shown.differences[min(best, i), max(best, i)].visible
             if np.isfinite(visible):
                 least = 10.0**-digits
                 size = f"{visible:.{digits}f}" if visible >= least else f"less than {least:.{digits}f}"
-                said.append(f"{size} for {shown.entries[i].name}")
-    if not said:
+                sizes.append(f"{size} for {shown.entries[i].name}")
+    if not sizes:
         return []
     return [
         f"The smallest difference from {shown.entries[best].name} that four of five such comparisons would show by "
-        f"itself: {listed(said)}."
+        f"itself: {listed(sizes)}."
     ]
 
 
 def _references(shown: Evidence) -> list[str]:
-    """What training alone, or in one place, reaches: no way of federating, and no bound either."""
+    """How references compare: training alone or on pooled rows, which are neither federated nor bounds."""
     sentences = []
     for entry, pair in zip(shown.references, shown.of_references, strict=True):
         interval = pair.population()
@@ -216,9 +216,9 @@ def _noise(shown: Evidence, noise: Mapping[Key, Noise]) -> list[str]:
 
 
 def _caution(shown: Evidence) -> str:
-    """What a reader must know of the intervals: of the one that the lead is about, and of all together.
+    """Notes on the interval that the lead is about, and on all intervals together.
 
-    Where one way of federating alone was run, of that of the first reference.
+    Where only one way of federating was run, on the interval of the first reference.
     """
     if not shown.differences:
         notes = shown.of_references[0].notes() if shown.of_references else []
@@ -242,7 +242,7 @@ def _words(shown: Evidence, i: int, j: int) -> str:
 
 
 def possible(interval: Limits, shown: Evidence) -> Limits:
-    """What of an interval can be: two AUROCs differ by at most 1."""
+    """An interval cut to possible values: two AUROCs differ by at most 1."""
     if not shown.kind.larger:
         return interval
     return Limits(float(np.clip(interval.low, -1, 1)), float(np.clip(interval.high, -1, 1)))
@@ -255,12 +255,12 @@ def signed(value: float, interval: Limits, digits: int) -> str:
     ('+0.003 (+0.002 to +0.004)', '0.000, without an interval')
     """
     if not np.isfinite(interval.low):
-        return f"{_whole(value, digits)}, without an interval"
-    return f"{_whole(value, digits)} ({_whole(interval.low, digits)} to {_whole(interval.high, digits)})"
+        return f"{_with_sign(value, digits)}, without an interval"
+    return f"{_with_sign(value, digits)} ({_with_sign(interval.low, digits)} to {_with_sign(interval.high, digits)})"
 
 
-def _whole(value: float, digits: int) -> str:
-    """A figure with its sign, which nothing has none of."""
+def _with_sign(value: float, digits: int) -> str:
+    """A figure with its sign; none for what rounds to 0."""
     text = f"{value:+.{digits}f}"
     return text.lstrip("+-") if float(text) == 0 else text
 

@@ -1,6 +1,6 @@
 """The card at the top of a comparison's page: what to take, why, at what price, and when to take another.
 
-Every claim is one of :mod:`raysim.report.judgement.evidence`; here it is only said, and drawn as a forest of intervals.
+Every claim comes from :mod:`raysim.report.judgement.evidence`; here it is put into words, and into a forest plot.
 """
 
 from __future__ import annotations
@@ -23,7 +23,9 @@ NONE = Limits(float("nan"), float("nan"))
 
 @dataclass(frozen=True)
 class Line:
-    """A line of the card: ``heading``, what it ``text``, and its kind for the eye (``good``, ``bad``, ``open``)."""
+    """A line of the card: its ``heading``, its ``text``, and the ``kind`` that colours it (``good``, ``bad``,
+    ``open``).
+    """
 
     heading: str
     text: str
@@ -32,7 +34,7 @@ class Line:
 
 @dataclass(frozen=True)
 class Card:
-    """``recommended`` by name, its ``lead``, and the lines below."""
+    """The card: the name of the ``recommended`` strategy, the ``lead`` sentence, and the lines below."""
 
     recommended: str
     lead: str
@@ -40,9 +42,9 @@ class Card:
 
 
 def card(shown: Evidence, said: Answer, frame: pd.DataFrame, differences: pd.DataFrame) -> Card:
-    """The card of a comparison that has ``shown`` something.
+    """The card of a comparison with the evidence ``shown`` and its answer.
 
-    ``frame`` is a row a strategy, model and seed, ``differences`` those of :func:`raysim.report.tables.differences`.
+    ``frame`` has one row per strategy, model and seed; ``differences`` as :func:`raysim.report.tables.differences`.
     """
     best = shown.entries[shown.best]
     if len(shown.entries) == 1:
@@ -59,13 +61,13 @@ def card(shown: Evidence, said: Answer, frame: pd.DataFrame, differences: pd.Dat
 
 
 def _between(shown: Evidence, i: int, j: int) -> tuple[float, Limits]:
-    """A difference with what of its interval can be."""
+    """A difference with its interval, cut to possible values."""
     value, limits = shown.between(i, j)
     return value, possible(limits, shown)
 
 
 def _against(shown: Evidence) -> int:
-    """What the recommended entry is told against: the reference, or where it is that itself, the runner-up."""
+    """The entry that the recommended one is compared with: the reference, or if it is that itself, the runner-up."""
     if shown.base is not None and shown.base != shown.best:
         return shown.base
     return _second(shown)
@@ -105,20 +107,20 @@ def _row(differences: pd.DataFrame, key: Key, figure: str) -> pd.Series | None:
 
 
 def _price(frame: pd.DataFrame, key: Key, other: Key, name: str) -> Line:
-    """What it costs against another, in bytes down and up with the set-up, and in computing time."""
-    said = []
+    """Bytes down and up, set-up included, and computing time, compared with another strategy."""
+    parts = []
     for heading, columns in (
         ("download", ("bytes_down", "bytes_setup_down")),
         ("upload", ("bytes_up", "bytes_setup_up")),
         ("computing time", ("seconds",)),
     ):
-        there = [column for column in columns if column in frame]
-        ours, theirs = (_mean(frame, each, there) for each in (key, other))
-        if there and theirs > 0:
+        present = [column for column in columns if column in frame]
+        ours, theirs = (_mean(frame, each, present) for each in (key, other))
+        if present and theirs > 0:
             word = times(ours / theirs)
-            said.append(f"{'the same' if word == 'as much' else f'{word} the'} {heading}")
+            parts.append(f"{'the same' if word == 'as much' else f'{word} the'} {heading}")
     included = "; bytes with the set-up" if "bytes_setup_down" in frame else ""
-    return Line("Price", f"{', '.join(said)} of {name}{included}" if said else "nothing is exchanged", "open")
+    return Line("Price", f"{', '.join(parts)} of {name}{included}" if parts else "nothing is exchanged", "open")
 
 
 def _mean(frame: pd.DataFrame, key: Key, columns: Sequence[str]) -> float:

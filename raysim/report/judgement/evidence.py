@@ -1,4 +1,4 @@
-"""What a comparison shows of its strategies: paired differences, and the claims that hold together.
+"""What a comparison shows about its strategies: paired differences, and claims that hold jointly.
 
 Differences are those of the headline figure (AUROC, or MAE) between two models at the same hospitals, weighted by test
 rows, with intervals for hospitals like these, in which patients and training seeds vary too
@@ -30,47 +30,47 @@ class Entry:
     """A way of federating: one model, or several that ended equal."""
 
     name: str
-    """The label of the first of its members that moves the fewest bytes."""
+    """The label of the member that moves the fewest bytes, the first of equals."""
     key: Key
-    """That member."""
+    """The key of that member."""
     bytes: float
-    """What it moves, set-up included, on average over seeds."""
+    """The bytes that it moves, set-up included, the mean over seeds."""
     members: tuple[Key, ...]
-    """Every strategy and model that it stands for."""
+    """The keys of all strategies and models that ended equal."""
     called: tuple[str, ...]
-    """Their names."""
+    """The names of these."""
 
 
 @dataclass(frozen=True, eq=False)
 class Evidence:
-    """What ``E`` entries are shown to be to each other."""
+    """What is shown about ``E`` entries, compared in pairs."""
 
     kind: TaskKind
-    """Of the headline figure."""
+    """The kind of label, with its headline figure."""
     entries: tuple[Entry, ...]
-    """In the order in which they first appear."""
+    """The ways of federating, in the order in which they first appear."""
     references: tuple[Entry, ...]
     """Models that are no ways of federating, such as local training."""
     differences: dict[tuple[int, int], Paired]
     """``entries[i] - entries[j]`` for ``i < j``."""
     intervals: dict[tuple[int, int], Limits]
-    """Their intervals, which hold together."""
+    """Intervals of these differences, which hold jointly."""
     worst_deciles: dict[tuple[int, int], Limits]
-    """The intervals of their worst deciles' differences, which hold together; of several seeds alone."""
+    """Intervals of the differences of worst deciles, which hold jointly; only for several seeds."""
     better: NDArray[np.bool_]
     """``[i, j]``: whether i is shown to be better than j, ``[E, E]``."""
     front: NDArray[np.bool_]
-    """Which no other dominates on the headline figure and the worst decile, ``[E]``: an entry is dominated by one that
-    is shown better on either and by itself is shown better on neither. The worst decile counts where enough hospitals
-    are judged."""
+    """The entries that no other dominates on the headline figure and the worst decile, ``[E]``. An entry dominates
+    another if it is shown better on one of the two, and the other is shown better on neither. The worst decile only
+    counts where enough hospitals are judged."""
     base: int | None
-    """The entry that has the reference strategy; None where it was not run, or is no way of federating."""
+    """The entry of the reference strategy; None where that was not run, or is no way of federating."""
     of_references: tuple[Paired, ...]
-    """Each reference less the recommended entry."""
+    """The difference of each reference from the recommended entry."""
 
     @property
     def one_seed(self) -> bool:
-        """Whether one seed alone was trained with, so that nothing can be shown of the ways of training."""
+        """Whether there is one training seed alone, which can show nothing about ways of training."""
         return bool(self.differences) and not any(pair.of_training for pair in self.differences.values())
 
     def renamed(self, names: Mapping[Key, str]) -> Evidence:
@@ -83,12 +83,12 @@ class Evidence:
 
     @property
     def unbeaten(self) -> list[int]:
-        """The entries than which no other is shown to be better."""
+        """The entries that no other is shown to be better than."""
         return _unbeaten(self.better)
 
     @property
     def best(self) -> int:
-        """Of these, the one that moves the fewest bytes, and of several such the first: the one to recommend."""
+        """The entry to recommend: the unbeaten one that moves the fewest bytes, the first of equals."""
         return _cheapest(self.entries, self.better)
 
     @property
@@ -114,7 +114,7 @@ def evidence(per_seed: pd.DataFrame, hospitals: pd.DataFrame, reference: str) ->
     """What the runs of a comparison show; None where no hospital has the headline figure of any strategy.
 
     ``per_seed`` and ``hospitals`` as in :mod:`raysim.report.tables`; ``reference`` is the strategy that others are
-    compared with. Where all are references, they are compared themselves.
+    compared with. Where all strategies are references, they are compared as if they were not.
     """
     rows = complete(per_seed)
     table, kind = comparison(rows), reporting(per_seed)
@@ -193,13 +193,13 @@ def _entries(panel: Panel, keys: list[Key], names: dict[Key, str], traffic: dict
 
 
 def _called(keys: Sequence[Key]) -> tuple[str, ...]:
-    """Labels, with the model served where a label comes twice."""
+    """Labels, with the model served where a label occurs twice."""
     alone = len({strategy for strategy, _ in keys}) == len(keys)
     return tuple(strategy if alone else f"{strategy} ({model})" for strategy, model in keys)
 
 
 def _bytes(rows: pd.DataFrame, keys: list[Key]) -> dict[Key, float]:
-    """What each model's strategy moves, set-up included: the mean over seeds; 0 where the table does not say."""
+    """The bytes of each model's strategy, set-up included: the mean over seeds; 0 where the table has none."""
     columns = [name for name in ("bytes_down", "bytes_up", "bytes_setup_down", "bytes_setup_up") if name in rows]
     if not columns:
         return dict.fromkeys(keys, 0.0)

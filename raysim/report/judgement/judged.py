@@ -1,4 +1,4 @@
-"""What a page's figures rest on: how many hospitals are judged, and how many events each has."""
+"""How much evidence a page has: how many hospitals are judged, and how many events each has."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from raysim.metrics.labels import reporting
 from raysim.report import svg
 
 BINS = ((0, 0), (1, 1), (2, 2), (3, 4), (5, 9), (10, 19), (20, 49), (50, 99), (100, 10**12))
-"""Numbers of events that are counted together."""
+"""Ranges of events that are counted together, both ends included."""
 
 
 def _of_seeds(hospitals: pd.DataFrame) -> list[pd.DataFrame]:
@@ -40,7 +40,7 @@ def _alike(tables: Sequence[pd.DataFrame], column: str) -> bool:
 
 
 def _range(counts: Sequence[float]) -> str:
-    """A count, or the least and the most where seeds have others."""
+    """A count, or a range where seeds differ."""
     low, high = min(counts), max(counts)
     return f"{low:,.0f}" if low == high else f"{low:,.0f} to {high:,.0f}"
 
@@ -52,30 +52,30 @@ def sentence(hospitals: pd.DataFrame, part: str) -> str:
     tables, kind = _of_seeds(hospitals), reporting(hospitals)
     judged = [int(np.isfinite(table[kind.headline].to_numpy(float)).sum()) for table in tables]
     rows = [float(table["n_test"].sum()) for table in tables]
-    said = f"{_range(judged)} of {len(tables[0]):,} hospitals are judged, on {_range(rows)} {part} rows"
+    start = f"{_range(judged)} of {len(tables[0]):,} hospitals are judged, on {_range(rows)} {part} rows"
     by_seed = " (seeds differ in which rows these are)" if min(judged) < max(judged) or min(rows) < max(rows) else ""
     if not _has_events(hospitals):
         middle = np.median(_means(tables, "n_test"))
-        return f"{said}{by_seed}; a hospital has {middle:,.0f} of these (median)."
+        return f"{start}{by_seed}; a hospital has {middle:,.0f} of these (median)."
     events = _means(tables, "events_test")
     few = int((events < 10).sum())
     of_seeds = "" if _alike(tables, "events_test") else f" in the mean of {len(tables)} seeds"
     return (
-        f"{said} with {_events(tables)} events{by_seed}. The median hospital has {number_of(np.nanmedian(events))} "
+        f"{start} with {_events(tables)} events{by_seed}. The median hospital has {number_of(np.nanmedian(events))} "
         f"{'event' if np.nanmedian(events) == 1 else 'events'}{of_seeds}, and none has more than "
         f"{number_of(np.nanmax(events))}; {few:,} have fewer than ten, and a figure of one such hospital says little."
     )
 
 
 def in_short(hospitals: pd.DataFrame, part: str) -> str:
-    """What :func:`sentence` says, for the card."""
+    """A short form of :func:`sentence`, for the card."""
     tables, kind = _of_seeds(hospitals), reporting(hospitals)
     judged = [int(np.isfinite(table[kind.headline].to_numpy(float)).sum()) for table in tables]
-    said = f"{_range(judged)} of {len(tables[0]):,} hospitals are judged"
+    start = f"{_range(judged)} of {len(tables[0]):,} hospitals are judged"
     if not _has_events(hospitals):
-        return f"{said}, on {_range([float(table['n_test'].sum()) for table in tables])} {part} rows"
+        return f"{start}, on {_range([float(table['n_test'].sum()) for table in tables])} {part} rows"
     middle = np.nanmedian(_means(tables, "events_test"))
-    return f"{said}, on {_events(tables)} events: {number_of(middle)} at the median hospital"
+    return f"{start}, on {_events(tables)} events: {number_of(middle)} at the median hospital"
 
 
 def _events(tables: Sequence[pd.DataFrame]) -> str:
@@ -84,7 +84,7 @@ def _events(tables: Sequence[pd.DataFrame]) -> str:
 
 
 def number_of(events: float) -> str:
-    """A number of events, which a mean may make no whole one.
+    """A number of events as text; the mean over seeds may not be whole.
 
     >>> number_of(3.0), number_of(1.4), number_of(1234.0)
     ('3', '1.4', '1,234')
@@ -99,9 +99,9 @@ def events_figure(hospitals: pd.DataFrame, part: str) -> list[svg.Figure]:
         return []
     alike, means = _alike(tables, "events_test"), _means(tables, "events_test")
     events = np.floor(means + 0.5)
-    there = [(low, high) for low, high in BINS if low <= np.nanmax(events, initial=0.0)]
-    counts = [int(((events >= low) & (events <= high)).sum()) for low, high in there]
-    texts = [str(low) if low == high else f"{low}+" if high > 10**9 else f"{low}–{high}" for low, high in there]
+    bins = [(low, high) for low, high in BINS if low <= np.nanmax(events, initial=0.0)]
+    counts = [int(((events >= low) & (events <= high)).sum()) for low, high in bins]
+    texts = [str(low) if low == high else f"{low}+" if high > 10**9 else f"{low}–{high}" for low, high in bins]
     said = "; ".join(f"{text} events: {count} hospitals" for text, count in zip(texts, counts, strict=True))
     chart = svg.Chart(
         svg.names(f"events among a hospital's {part} rows", texts),

@@ -1,4 +1,4 @@
-"""How much of the differences between hospitals, and between groups of patients, equal service would show too.
+"""How much of the differences between hospitals, and between groups of patients, chance alone explains.
 
 Runs with other seeds test on largely the same patients, so their figures are no independent evidence: tests and
 intervals come from the first seed alone, which is named (:mod:`raysim.statistics.chance.noise_floor`).
@@ -38,32 +38,33 @@ NO_SLOPE = SizeSlope(*[float("nan")] * 5)
 
 @dataclass(frozen=True, eq=False)
 class Gap:
-    """The gap of an attribute's known groups: ``of`` with what equal groups show, and its interval ``true``.
-
-    ``true`` is the larger less the smaller of exactly two groups, from 0 where either may be the larger; NaN for more.
-    """
+    """The gap between an attribute's known groups of patients."""
 
     of: GroupGap
+    """The gap on the test rows, with what equal groups would show."""
     true: Estimate
+    """The true gap of exactly two groups with its interval, which begins at 0 where either may be the larger; NaN for
+    more groups."""
 
 
 @dataclass(frozen=True, eq=False)
 class Noise:
-    """What one model's differences between hospitals (``floor``, ``slope`` on size) and patients (``gaps``) are worth.
-
-    All of the training ``seed`` alone. ``gaps`` by attribute; only the model that a strategy serves last has them.
-    """
+    """One model's differences between hospitals and between patients, compared with chance, for one training seed."""
 
     seed: int
+    """The training seed."""
     floor: NoiseFloor
+    """Spread over hospitals."""
     slope: SizeSlope
+    """The slope of AUROC on hospitals' size."""
     gaps: Mapping[str, Gap] = field(default_factory=dict)
+    """Gaps between groups of patients by attribute; only of the headline model of a strategy."""
 
     def sentences(self) -> list[str]:
-        """What may be said of them."""
-        said = [self.floor.sentence()]
+        """Sentences on what these differences show."""
+        lines = [self.floor.sentence()]
         if np.isfinite(self.slope.low):
-            said.append(size_sentence(self.slope))
+            lines.append(size_sentence(self.slope))
         tested = {attribute: gap.of for attribute, gap in self.gaps.items() if np.isfinite(gap.of.p)}
         digits = ".3f" if self.floor.larger else ".3g"
         level = ALPHA / max(len(tested), 1)  # Bonferroni: a claim for any of the attributes errs in 5 %
@@ -71,10 +72,10 @@ class Noise:
         within = [_gap(attribute, gap, digits) for attribute, gap in tested.items() if gap.p > level]
         by = f" at {level:.2g}, 5 % over all attributes" if len(tested) > 1 else ""
         if beyond:
-            said.append(f"Groups of patients are served differently{by}: {'; '.join(beyond)}.")
+            lines.append(f"Groups of patients are served differently{by}: {'; '.join(beyond)}.")
         if within:
-            said.append(f"No gap between groups of patients beyond test noise can be shown{by}: {'; '.join(within)}.")
-        return said
+            lines.append(f"No gap between groups of patients beyond test noise can be shown{by}: {'; '.join(within)}.")
+        return lines
 
 
 def _gap(attribute: str, gap: GroupGap, digits: str) -> str:
@@ -83,7 +84,7 @@ def _gap(attribute: str, gap: GroupGap, digits: str) -> str:
 
 
 def size_sentence(slope: SizeSlope) -> str:
-    """Whether larger hospitals are shown to be served better, of a slope that has an interval."""
+    """A sentence on whether larger hospitals are shown to be served better, for a slope with an interval."""
     doubling, low, high = (value * np.log(2.0) for value in (slope.slope, slope.low, slope.high))
     interval = f"{doubling:+.4f} AUROC for twice the stays ({low:+.4f} to {high:+.4f})"
     if not slope.shown:
@@ -102,16 +103,16 @@ def slope_of(sums: PairSums, sizes: Sequence[int]) -> SizeSlope:
 
 
 def noise(results: Sequence[Result], minimum_events: int) -> dict[tuple[str, str], Noise]:
-    """That of every model served by the runs of the first seed; none for labels of several classes.
+    """The noise of every model served by the runs of the first seed; empty for labels of several classes.
 
-    Of real labels it is that of the mean absolute error, without a slope on size and intervals of gaps.
+    For real labels it is that of the mean absolute error, without a slope on size and without intervals of gaps.
     """
     if not results:
         return {}
     first = results[0].seed
     if results[0].federation.task is REGRESSION:
         return _of_errors([result for result in results if result.seed == first], minimum_events)
-    # The same draws for all, so that they differ by their figures alone.
+    # All models share the draws, so that they differ by their figures alone.
     chance = Chance(lambda: stream(first, "noise floor"))
     of_groups = {
         attribute: Chance(partial(stream, first, f"noise floor/{attribute}"))
@@ -142,7 +143,7 @@ def _of_errors(results: Sequence[Result], minimum_rows: int) -> dict[tuple[str, 
     mae, rmse, rows = (REGRESSION.figures.index(name) for name in ("mae", "rmse", "n"))
     # The same deals of errors for all.
     chance = Chance(partial(stream, results[0].seed, "noise floor"))
-    # Of gaps too: rows are dealt out to groups where the floor deals them out to hospitals.
+    # For gaps another stream: rows are dealt out to groups, not to hospitals.
     of_gaps = Chance(partial(stream, results[0].seed, "noise floor/groups"))
     return {
         (result.label, model): Noise(
@@ -193,8 +194,8 @@ def _gaps(outcome: Outcome, model: str, task: TaskKind, chance: Mapping[str, Cha
         non_events = level_figures[:, column["n"]].astype(np.int64) - events
         sd = shape if np.isfinite(shape) else 1.0
         gap = group_gap(auroc, events, non_events, sd, chance[attribute], DRAWS)
-        there = np.isfinite(auroc) & (events > 0) & (non_events > 0)
-        true = _of_two(auroc[there], events[there], non_events[there]) if gap.groups == 2 else NONE
+        defined = np.isfinite(auroc) & (events > 0) & (non_events > 0)
+        true = _of_two(auroc[defined], events[defined], non_events[defined]) if gap.groups == 2 else NONE
         gaps[attribute] = Gap(gap, true)
     return gaps
 
@@ -202,7 +203,9 @@ def _gaps(outcome: Outcome, model: str, task: TaskKind, chance: Mapping[str, Cha
 def _of_two(auroc: Any, events: Any, non_events: Any) -> Estimate:
     """The size of the difference of two groups, with its interval."""
     m, n = (tuple(int(count) for count in counts) for counts in (events, non_events))
-    variance = hanley_mcneil(auroc, events, non_events)  # at least what groups' own would be, which are not sent
+    variance = hanley_mcneil(
+        auroc, events, non_events
+    )  # an upper bound of the groups' own variances, which are not sent
     a, v = (float(auroc[0]), float(auroc[1])), (float(variance[0]), float(variance[1]))
     limits = group_difference(a, v, (m[0], m[1]), (n[0], n[1]))
     low, high = float(limits.low), float(limits.high)

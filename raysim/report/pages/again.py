@@ -20,7 +20,7 @@ from raysim.storage.manifest import spare
 FILE = "report.json"
 
 LONGEST = 80
-"""How many characters of a hospital's name stand in that of its file."""
+"""The most characters of a hospital's name in the name of its file."""
 
 
 def rewritten(folder: Path, hospital: str | None, out: Path | None) -> Path:
@@ -39,7 +39,7 @@ def rewritten(folder: Path, hospital: str | None, out: Path | None) -> Path:
             f"RUN: {folder} has no {FILE} that can be read ({error}); name the folder of a finished run or comparison"
         ) from None
     except (KeyError, TypeError, AttributeError, IndexError, TemplateError):
-        raise ConfigError(_not_ours(path, folder, tree)) from None
+        raise ConfigError(_unusable(path, folder, tree)) from None
     target = out or folder / name
     if target.resolve() != (folder / "report.html").resolve() or hospital is not None:
         spare(target, "--out")
@@ -51,8 +51,8 @@ def rewritten(folder: Path, hospital: str | None, out: Path | None) -> Path:
     return target
 
 
-def _not_ours(path: Path, folder: Path, tree: Any) -> str:
-    """What is said of a file that this version cannot draw a page from, and what can be done instead."""
+def _unusable(path: Path, folder: Path, tree: Any) -> str:
+    """The error for a file that this version cannot draw a page from, with what can be done instead."""
     content = tree if isinstance(tree, dict) else {}
     by = content.get("raysim")
     by = by if isinstance(by, str) and re.fullmatch(r"[\w.+-]{1,40}", by, re.ASCII) else "of an unknown version"
@@ -65,7 +65,7 @@ def _not_ours(path: Path, folder: Path, tree: Any) -> str:
 
 
 def _page(tree: Any, hospital: str | None, *, beside: bool) -> tuple[Page, str]:
-    """The page, and the name of its file; ``beside`` the page of all it has a link to that."""
+    """The page and the name of its file. ``beside``: it is written beside the whole page, and links to that."""
     if hospital is None:
         return Page(tree["template"], tree["values"]), "report.html"
     names = [str(card["name"]) for card in tree["values"]["cards"]["hospitals"]]

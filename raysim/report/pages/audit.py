@@ -1,4 +1,4 @@
-"""The page of an audit: what the attacks found, in words, tables and pictures."""
+"""The page of an audit: the results of the attacks in words, tables and figures."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from raysim.report.pages.rendering import Provenance, render
 from raysim.report.svg import PANEL, Style
 
 TITLES = {"loss_threshold": "Loss threshold", "lira": "LiRA"}
-"""The attacks on membership, as they are called."""
+"""The names of the attacks on membership."""
 
 FEATURES = 24
 """The most features of a patient that are drawn; those that differ most from the mean come first."""
 
 HOSPITAL, PATIENT, READ = Style(9, "circle"), Style(9, "circle", "open"), Style(11, "circle")
-"""The looks of a hospital, of a patient's value, and of what the update says."""
+"""The styles of a hospital, of a patient's value, and of the value read from the update."""
 
 
 def audit_page(
@@ -44,7 +44,7 @@ def audit_page(
 
 
 def lead(summary: Mapping[str, Any]) -> list[str]:
-    """What was found, a sentence each."""
+    """A sentence on the result of each attack."""
     said = []
     bound = summary.get("one_run")
     if bound is not None:
@@ -121,7 +121,7 @@ def leaks_by_size(membership: pd.DataFrame, summary: Mapping[str, Any]) -> svg.F
 
 
 def row_and_reading(inverted: pd.DataFrame) -> svg.Figure:
-    """The values of a patient's row, and those that its hospital's update says, by feature."""
+    """The values of a patient's row, and those read from its hospital's update, by feature."""
     features = inverted[inverted["feature"] != "(label)"]
     shown = features.reindex(features["patient"].abs().sort_values(ascending=False, kind="stable").index)[:FEATURES]
     at = np.arange(len(shown), dtype=float)

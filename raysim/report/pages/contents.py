@@ -1,4 +1,4 @@
-"""What the tables and sentences of a page say, as text: frames in, strings out.
+"""The tables and sentences of a page as text: frames in, strings out.
 
 Frames are those of :mod:`raysim.report.tables`. Decimals, signs and the mark of a column's best are decided here, so
 that the templates only lay out.
@@ -37,7 +37,7 @@ class Cell:
 
 @dataclass(frozen=True)
 class Row:
-    """A strategy's line of a table."""
+    """A strategy's row of a table."""
 
     name: str
     cells: Sequence[Cell]
@@ -136,8 +136,8 @@ def noise_columns(table: pd.DataFrame, noise: Mapping[Key, Noise]) -> list[tuple
 
 
 def noise_rows(table: pd.DataFrame, names: Sequence[str], noise: Mapping[Key, Noise]) -> list[Row]:
-    """Rows of the table of noise: whether hospitals are shown to differ, then each figure, where chance alone would
-    have it, and what goes beyond that with its interval.
+    """Rows of the table of noise: whether hospitals are shown to differ; then each figure with its range under chance
+    alone, and the excess over chance with its interval.
     """
     rows = []
     for name, key in zip(names, zip(table["strategy"], table["model"], strict=True), strict=True):
@@ -240,7 +240,7 @@ def undefined_sentence(hospitals: pd.DataFrame | None, table: pd.DataFrame, part
 def worst_served(hospitals: pd.DataFrame | None, part: str = "test") -> dict[str, Any]:
     """The table of the worst-served hospitals under the last model listed, worst first; empty without hospitals.
 
-    Each figure has its interval over patients, where the runs of one seed say it.
+    Figures have intervals over patients where there is one seed with such intervals.
     """
     if hospitals is None or hospitals.empty:
         return {}
@@ -288,10 +288,10 @@ def run_lead(
     sizes: Mapping[str, str] | None = None,
     hospitals: pd.DataFrame | None = None,
 ) -> list[str]:
-    """What a run reached, a paragraph for each of the ``models`` served, and one on its intervals where it has some.
+    """The results of a run, a paragraph for each of the ``models`` served, and one on intervals where there are some.
 
-    ``sizes``: what is to be said of each model's dependence on hospitals' size; without it nothing is. ``hospitals``
-    have the intervals of their figures over patients, or there are none.
+    ``sizes``: a sentence on each model's dependence on hospitals' size, if any. ``hospitals``: the table with intervals
+    of hospitals' figures over patients; without it there are no intervals.
     """
     parts, kind, any_limits = [], reporting(table), False
     digits = kind.decimals(table[kind.headline])
@@ -320,7 +320,7 @@ def run_lead(
 
 
 def _of_mean(hospitals: pd.DataFrame | None, model: str, kind: TaskKind) -> Limits:
-    """The interval of a model's mean figure, of one seed with hospitals' own intervals; else NaN."""
+    """The interval of a model's mean figure, for one seed with intervals of hospitals' figures; else NaN."""
     low, high = f"{kind.headline}_low", f"{kind.headline}_high"
     if hospitals is None or not {low, high} <= set(hospitals):
         return Limits(float("nan"), float("nan"))

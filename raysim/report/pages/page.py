@@ -1,4 +1,4 @@
-"""What stands on the page of a comparison, of a run and of a hospital: styles, pictures and numbers are all inside."""
+"""The content of the pages of a comparison, a run and a hospital; each is one file with its styles and figures."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ from raysim.report.sections import accuracy, costs, hospital_clusters
 NO_CARDS: Mapping[str, Any] = {"hospitals": [], "columns": [], "over": ""}
 
 MOST_HOSPITALS = 20_000
-"""Hospitals of which a page tells one by one: of a million it would be gigabytes, which no browser shows."""
+"""The most hospitals that a page shows one by one: a page of a million would have gigabytes."""
 
 MANY_SAID = (
     f"Of more than {MOST_HOSPITALS:,} hospitals this page shows none by itself; hospitals.csv has the figures of each."
@@ -67,17 +67,17 @@ def comparison_page(
 ) -> Page:
     """The page of a comparison; frames as in :mod:`raysim.report.tables` and :func:`figures.curves`.
 
-    ``differences`` as :func:`tables.differences` gives them and ``shown``, the evidence, where they are known already;
-    ``before`` what is said before its reasons. ``results`` are the runs: without them nothing is told of single
-    hospitals. ``first`` are the figures that the page begins with, ``further`` those after its own. ``noise`` as
-    :func:`raysim.report.judgement.noise.noise` gives it, of the first seed; ``part`` of the rows was evaluated. Without
-    ``hospitals`` nothing can be compared.
+    - ``hospitals``: without it nothing can be compared.
+    - ``differences`` as :func:`tables.differences` gives them, and ``shown``, the evidence: computed where left out.
+    - ``before``: sentences before the reasons of the answer.
+    - ``results``: the runs, without which nothing is shown of single hospitals.
+    - ``first``: the figures that the page begins with; ``further``: those after its own.
+    - ``noise`` of the first seed, as :func:`raysim.report.judgement.noise.noise` gives it.
+    - ``part``: the part of the rows that was evaluated.
     """
-    there = hospitals
-    if there is None:
-        there = pd.DataFrame(columns=[*tables.KEYS, "seed", "hospital", "n_test", reporting(per_seed).headline])
     if shown is None:
-        shown = evidence(per_seed, there, baseline)
+        nobody = pd.DataFrame(columns=[*tables.KEYS, "seed", "hospital", "n_test", reporting(per_seed).headline])
+        shown = evidence(per_seed, nobody if hospitals is None else hospitals, baseline)
     if differences is None:
         differences = tables.differences(per_seed, baseline, hospitals)
     table, kind = tables.comparison(per_seed), reporting(per_seed)
@@ -86,7 +86,7 @@ def comparison_page(
     said = answer_from(shown, kind.title, noise)
     many = (MANY_SAID,) if _too_many(results) else ()
     said = dataclasses.replace(said, reasons=(*before, *many, *said.reasons))
-    looks, listed_names = figures.styles(table), list(called.values())
+    looks = figures.styles(table)
     against = tables.baseline_of(table, baseline)
     few = tables.few(table)
     best = None if shown is None else shown.entries[shown.best].key
@@ -99,7 +99,6 @@ def comparison_page(
     if hospitals is not None and against is not None and "accuracy" in hospitals:
         local = accuracy.local_accuracy(hospitals)
         pictures += figures.from_reference(local, "accuracy", "accuracy", against, called, looks)
-    pictures += further
     card = decision.Card("", said.lead, ())
     if shown is not None and said.recommended is not None:
         card = decision.card(shown, said, per_seed, differences)
@@ -126,21 +125,12 @@ def comparison_page(
             "cards": cards,
             "gains": [] if gained is None else gained.sentences(),
             "gain_figures": [] if gained is None or not one_by_one else gains.figure(gained),
-            "columns": [heading for _, heading, *_ in columns(table)],
-            "body": body_rows(table, listed_names),
+            **_comparison_tables(per_seed, table, list(called.values()), differences, noise or {}),
             "several": len(provenance.seeds) > 1,
             "baseline": called[against] if against else "",
-            "difference_columns": [heading for _, heading, _ in difference_columns(table)],
-            "differences": difference_rows(table, listed_names, differences),
-            "accuracy_columns": [heading for _, heading, _ in accuracy.COLUMNS],
-            "accuracy": accuracy.accuracy_rows(per_seed, listed_names),
             "noise_seed": provenance.seeds[0] if provenance.of_seed is None else provenance.of_seed,
-            "noise_columns": noise_headings(table, noise or {}),
-            "noise": noise_rows(table, listed_names, noise or {}),
-            "fairness_columns": fairness_headings(table, noise or {}),
-            "fairness": fairness_rows(table, listed_names, noise or {}),
             "undefined": undefined_sentence(hospitals, table, part),
-            "pictures": pictures,
+            "pictures": [*pictures, *further],
             "costs": [
                 *costs.bars(per_seed, called, looks),
                 *costs.by_bytes(results, called, looks),
@@ -148,6 +138,28 @@ def comparison_page(
             ],
         },
     )
+
+
+def _comparison_tables(
+    per_seed: pd.DataFrame,
+    table: pd.DataFrame,
+    names: Sequence[str],
+    differences: pd.DataFrame,
+    noise: Mapping[Key, Noise],
+) -> dict[str, Any]:
+    """Headings and rows of the tables on a comparison's page; ``names`` are those of the rows of ``table``."""
+    return {
+        "columns": [heading for _, heading, *_ in columns(table)],
+        "body": body_rows(table, names),
+        "difference_columns": [heading for _, heading, _ in difference_columns(table)],
+        "differences": difference_rows(table, names, differences),
+        "accuracy_columns": [heading for _, heading, _ in accuracy.COLUMNS],
+        "accuracy": accuracy.accuracy_rows(per_seed, names),
+        "noise_columns": noise_headings(table, noise),
+        "noise": noise_rows(table, names, noise),
+        "fairness_columns": fairness_headings(table, noise),
+        "fairness": fairness_rows(table, names, noise),
+    }
 
 
 def run_page(
@@ -166,11 +178,13 @@ def run_page(
     part: str = "test",
     links: Links = (),
 ) -> Page:
-    """The page of one run: ``per_model`` has a row a model served, columns as ``per_seed``.
+    """The page of one run: ``per_model`` has one row per model served, columns as ``per_seed``.
 
-    ``part`` of the rows was evaluated; ``training`` says whether the model is trained, ``privacy`` what is promised,
-    ``attack`` what bad hospitals did, ``sizes`` for each model whether it depends on hospitals' size; ``result`` is the
-    run, without which nothing is told of single hospitals.
+    - ``result``: the run, without which nothing is shown of single hospitals.
+    - ``further``: figures after its own.
+    - Sentences: ``training`` on convergence, ``privacy`` on the guarantee, ``attack`` on bad hospitals, and ``sizes``
+    on how each model depends on hospitals' size.
+    - ``part``: the part of the rows that was evaluated.
     """
     table, kind = tables.comparison(per_model), reporting(per_model)
     models = [str(model) for model in table["model"]]
@@ -220,7 +234,7 @@ def run_page(
 
 
 def hospital_page(tree: Mapping[str, Any], number: int, links: Links = ()) -> Page:
-    """The page of one hospital, of what ``report.json`` holds of a run or a comparison."""
+    """The page of hospital ``number``, from the content of a run's or comparison's ``report.json``."""
     values = tree["values"]
     cards = values["cards"]
     hospital = cards["hospitals"][number]
@@ -245,7 +259,7 @@ def hospital_page(tree: Mapping[str, Any], number: int, links: Links = ()) -> Pa
 
 
 def _too_many(results: Sequence[Result]) -> bool:
-    """Whether there are more hospitals than a page tells of one by one."""
+    """Whether there are more hospitals than a page shows one by one."""
     return bool(results) and len(results[0].federation.hospitals) > MOST_HOSPITALS
 
 
@@ -261,7 +275,7 @@ def _hospitals(
     part: str,
     hospitals: pd.DataFrame | None,
 ) -> tuple[Mapping[str, Any], gains.Gains | None]:
-    """The cards of all hospitals, where a page tells of each, and their gains under the ``best``."""
+    """The cards of all hospitals, where a page shows each, and their gains under the model ``best``."""
     if not results or hospitals is None:
         return NO_CARDS, None
     cards = NO_CARDS

@@ -27,46 +27,50 @@ SCRIPTS = ("page.js", "trials.js")
 
 @dataclass(frozen=True)
 class Provenance:
-    """What was run on what: printed at the head of the page.
-
-    ``rows`` by part (``{"train": 31000, ...}``), ``seeds`` as run, ``versions`` by package, ``config`` the frozen
-    configuration as text, ``command`` the line that reproduces the page, ``notes`` what the data source said. Where
-    data differ between seeds, fingerprint, rows and notes are those ``of_seed``. ``date``: of the page; ``origin``:
-    whether the data are invented.
-    """
+    """Where the numbers of a page come from, printed at its head."""
 
     data: str
+    """The name of the source."""
     fingerprint: str
+    """Digest of the data."""
     hospitals: int
     rows: Mapping[str, int]
+    """Rows by part: ``{"train": 31000, ...}``."""
     seeds: Sequence[int]
     versions: Mapping[str, str]
+    """By package."""
     config: str
+    """The complete configuration as text."""
     command: str
+    """The line that reproduces the page."""
     notes: Sequence[str] = field(default_factory=tuple)
+    """Notes of the source on what it has read."""
     of_seed: int | None = None
+    """Where data differ between seeds, the seed whose fingerprint, rows and notes these are."""
     date: str = ""
+    """The date of the page."""
     origin: str = ""
+    """Whether the data are invented, in words."""
 
 
 @dataclass(frozen=True)
 class Page:
-    """What a page says, as texts: ``template`` with its ``values``, which JSON can hold."""
+    """A page: a ``template`` and its ``values``, which JSON can hold."""
 
     template: str
     values: Mapping[str, Any]
 
     def html(self) -> str:
-        """The page."""
+        """The page as HTML text."""
         return render(self.template, **self.values)
 
     def figures(self) -> list[svg.Figure]:
-        """Those that are drawn on it; a table among them is no drawing."""
+        """The drawn figures of the page, without tables."""
         shown = [each for value in self.values.values() if isinstance(value, list) for each in value]
         return [each for each in shown if isinstance(each, svg.Figure) and each.charts]
 
     def json(self) -> str:
-        """What ``report.json`` holds: enough to write this page, or that of one of its hospitals, again."""
+        """The content of ``report.json``, from which this page, or that of one of its hospitals, is written again."""
         tree = {"raysim": __version__, "template": self.template, "values": self.values}
         return json.dumps(tree, default=_plain) + "\n"
 
@@ -83,7 +87,7 @@ def render(template: str, **values: Any) -> str:
 
 @functools.cache
 def _environment() -> Environment:
-    """One for all pages, as it keeps the templates that it has compiled."""
+    """The environment of all pages; it keeps compiled templates."""
     environment = Environment(
         loader=FileSystemLoader(Path(__file__).parents[1] / "templates"),
         autoescape=True,
@@ -97,8 +101,8 @@ def _environment() -> Environment:
 
 
 def _policy(environment: Environment) -> str:
-    """What a browser may do on a page: run the scripts of pages, and no other that came in with a text or a drawing;
-    load nothing.
+    """The content security policy of pages: only their own scripts may run, none that a text or drawing brings along,
+    and nothing is loaded.
     """
     scripts = (environment.get_template(name).render() for name in SCRIPTS)
     digests = (hashlib.sha256(f"\n{script}".encode()).digest() for script in scripts)
@@ -107,7 +111,7 @@ def _policy(environment: Environment) -> str:
 
 
 def _plain(value: Any) -> Any:
-    """What JSON does not know, in its words; it goes on with what is inside by itself."""
+    """A value that JSON does not know as one that it does; JSON converts what is inside in turn."""
     if isinstance(value, svg.Figure):
         return value.tree()
     if dataclasses.is_dataclass(value) and not isinstance(value, type):

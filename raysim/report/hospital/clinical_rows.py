@@ -1,0 +1,226 @@
+"""The rows of clinical tables that a page shows, read from the folders of runs; means over seeds of several runs.
+
+Intervals of means are over patients and seeds (:mod:`raysim.statistics.over_seeds`).
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import re
+from collections.abc import Iterable, Mapping, Sequence, Set
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from raysim.core.csv_files import cell, text_of
+from raysim.engine.measuring.subgroups import EVERYWHERE
+from raysim.report import svg
+from raysim.report.naming import MODELS
+from raysim.report.svg import Style
+from raysim.statistics.over_seeds import OverSeeds, over_seeds
+from raysim.storage.clinical_tables import CALIBRATION, FIGURES, NET_BENEFIT
+
+TEXTS = ("hospital", "model", "figure", "undefined")
+"""Columns of these tables that hold no numbers."""
+
+
+@dataclass(frozen=True, eq=False)
+class ClinicalRows:
+    """The rows of the clinical tables that are about one model, for all hospitals together or for one."""
+
+    name: str
+    """What people call the model."""
+    style: Style
+    seeds: int
+    """How many runs the rows are of; those of several are means with their intervals."""
+    rows: str
+    """How many rows and events figures are of, in words."""
+    figures: pd.DataFrame
+    """Its rows of ``clinical.csv``."""
+    calibration: pd.DataFrame
+    """Its rows of ``calibration.csv``."""
+    net_benefit: pd.DataFrame
+    """Its rows of ``net_benefit.csv``."""
+
+    @cached_property
+    def by_figure(self) -> dict[str, list[dict[str, Any]]]:
+        """The rows of ``figures`` by their figure."""
+        rows: dict[str, list[dict[str, Any]]] = {}
+        for row in self.figures.to_dict("records"):
+            rows.setdefault(str(row["figure"]), []).append({str(name): value for name, value in row.items()})
+        return rows
+
+
+def of_runs(runs: Sequence[tuple[str, str, Path]], hospital: str = EVERYWHERE) -> list[ClinicalRows]:
+    """The headline model of each strategy. ``runs``: the label, what people call it, and the folder of each run.
+
+    Runs without clinical tables are left out.
+    """
+    folders: dict[tuple[str, str], list[Path]] = {}
+    for label, name, folder in runs:
+        if (folder / FIGURES).is_file():
+            folders.setdefault((label, name), []).append(folder)
+    last = {label: _models(seed_folders[0])[-1] for (label, _), seed_folders in folders.items()}
+    styles = svg.styles(list(last.items()), among=[label for label, *_ in runs])
+    return [
+        _clinical_rows(name, len(seeds), _about(hospital, seeds, {last[at]}), last[at], styles[at, last[at]])
+        for (at, name), seeds in folders.items()
+    ]
+
+
+def of_run(label: str, folder: Path, hospital: str = EVERYWHERE) -> list[ClinicalRows]:
+    """Every model that a run serves; empty where it left no clinical tables."""
+    if not (folder / FIGURES).is_file():
+        return []
+    models = _models(folder)
+    styles = svg.styles([(label, model) for model in models])
+    tables = _about(hospital, [folder], set(models))
+    return [_clinical_rows(MODELS.get(model, model), 1, tables, model, styles[label, model]) for model in models]
+
+
+def read_rows(path: Path, **wanted: Set[str]) -> pd.DataFrame:
+    """The rows of a clinical table that have one of the ``wanted`` texts in each of these columns.
+
+    The table has a row for every hospital and figure, of which these are few: so the text is searched first.
+    """
+    text = path.read_bytes().decode()
+    if '"' in text:
+        lines: Iterable[str] = io.StringIO(text, newline="")
+    else:  # no cell spans lines or has a comma in it
+        lines = _possible_lines(text, wanted)
+    names, *rows = filter(None, csv.reader(lines))
+    for name, texts in wanted.items():
+        place, cells = names.index(name), {cell(each) for each in texts}
+        rows = [row for row in rows if row[place] in cells]
+    if not rows:
+        return pd.DataFrame(columns=names)
+    columns = zip(names, zip(*rows, strict=True), strict=True)
+    return pd.DataFrame({name: _column(name, cells) for name, cells in columns})
+
+
+def _possible_lines(text: str, wanted: Mapping[str, Set[str]]) -> list[str]:
+    """The first line of a table without quotes, and those that may have a wanted text in each of the columns.
+
+    Searching a line is faster than parsing it; a text in another column is sorted out later.
+    """
+    head, line_end, rest = text.partition("\n")
+    among = dict(wanted)
+    lines = _beginning(line_end + rest, among.pop("hospital")) if "hospital" in among else rest.split("\n")
+    for texts in among.values():
+        cells = "|".join(re.escape(cell(each)) for each in texts)
+        holds = re.compile(f",(?:{cells})(?:,|$)").search
+        lines = [line for line in lines if holds(line)]
+    return [head, *lines]
+
+
+def _beginning(text: str, firsts: Set[str]) -> list[str]:
+    """The lines of ``text``, each after a line end, whose first cell is one of ``firsts``, in order."""
+    lines: dict[int, str] = {}
+    for first in firsts:
+        searched = f"\n{cell(first)},"
+        at = text.find(searched)
+        while at >= 0:
+            end = text.find("\n", at + 1)
+            end = len(text) if end < 0 else end
+            lines[at] = text[at + 1 : end]
+            at = text.find(searched, end)
+    return [lines[at] for at in sorted(lines)]
+
+
+def _column(name: str, cells: Sequence[str]) -> list[str] | NDArray[Any]:
+    """A column with its texts or numbers as they were before they were written."""
+    if name in TEXTS:
+        texts = {each: text_of(each) for each in set(cells)}
+        return [texts[each] for each in cells]
+    try:
+        return np.array([int(each) for each in cells], np.int64)
+    except ValueError:
+        return np.array([float(each or "nan") for each in cells])
+
+
+def possible(figure: str) -> tuple[float, float]:
+    """The least and the largest value that a clinical figure can have.
+
+    >>> possible("ppv"), possible("observed_over_expected"), possible("calibration_slope")
+    ((0.0, 1.0), (0.0, inf), (-inf, inf))
+    """
+    if figure.startswith(("sensitivity", "specificity", "ppv", "npv", "calibration_error", "observed")):
+        return 0.0, np.inf if figure == "observed_over_expected" else 1.0
+    return -np.inf, np.inf
+
+
+def _models(folder: Path) -> list[str]:
+    """The models that a run serves, in its order."""
+    together = read_rows(folder / FIGURES, hospital={EVERYWHERE})
+    return list(dict.fromkeys(together["model"]))
+
+
+def _about(hospital: str, folders: Sequence[Path], models: Set[str]) -> list[pd.DataFrame]:
+    """The rows of figures, calibration and net benefit of a hospital and some models, one run after the other."""
+    return [
+        pd.concat(
+            [read_rows(folder / file, hospital={hospital}, model=models) for folder in folders], ignore_index=True
+        )
+        for file in (FIGURES, CALIBRATION, NET_BENEFIT)
+    ]
+
+
+def _clinical_rows(name: str, seeds: int, tables: Sequence[pd.DataFrame], model: str, style: Style) -> ClinicalRows:
+    """``tables`` as :func:`_about` gives them, of this model and maybe others."""
+    figures, calibration, benefit = (table[table["model"] == model].reset_index(drop=True) for table in tables)
+    if figures.empty:
+        return ClinicalRows(name, style, seeds, "", figures, calibration, benefit)
+    return ClinicalRows(
+        name,
+        style,
+        seeds,
+        " with ".join(_range(figures[column], word) for column, word in (("n", "rows"), ("events", "events"))),
+        _means(figures, ["figure", "at"]),
+        _means(calibration, ["from", "to"]).sort_values("from"),
+        _means(benefit, ["threshold"]),
+    )
+
+
+def _range(counts: pd.Series, word: str) -> str:
+    low, high = int(counts.min()), int(counts.max())
+    return f"{low:,} {word}" if low == high else f"{low:,} to {high:,} {word}"
+
+
+def over_runs(stacked: pd.DataFrame, keys: Sequence[str], value: str = "value") -> tuple[pd.DataFrame, OverSeeds]:
+    """From clinical rows of several runs, one for each seed: the first row by ``keys``, in order, and the means.
+
+    ``value`` is the column with the figure, beside ``low`` and ``high``.
+    """
+    groups = stacked.groupby(list(keys), sort=False, dropna=False)
+    group, seed = groups.ngroup().to_numpy(), groups.cumcount().to_numpy()
+    first = stacked[seed == 0].reset_index(drop=True)
+    figures = np.full((3, seed.max(initial=0) + 1, len(first)), np.nan)
+    figures[:, seed, group] = stacked[[value, "low", "high"]].to_numpy(float).T
+    bounds = [possible(str(name)) for name in (first["figure"] if "figure" in first else [value] * len(first))]
+    lowest, highest = np.array(bounds).reshape(-1, 2).T
+    return first, over_seeds(*figures, within=(lowest, highest))
+
+
+def _means(stacked: pd.DataFrame, keys: list[str]) -> pd.DataFrame:
+    """One row by ``keys`` from those of several seeds: means, with intervals over patients and seeds."""
+    if not stacked.duplicated(keys).any():
+        return stacked
+    value = next(name for name in ("value", "observed") if name in stacked)
+    row, estimates = over_runs(stacked, keys, value)
+    groups = stacked.groupby(keys, sort=False, dropna=False)
+    several = groups.size().to_numpy() > 1
+    numbers = [str(name) for name in stacked.select_dtypes("number") if name not in keys]
+    row[numbers] = np.where(several[:, None], groups[numbers].mean().to_numpy(float), row[numbers].to_numpy(float))
+    row[value] = np.where(several, estimates.value, row[value])
+    limited = several & ~np.isnan(
+        estimates.low
+    )  # a figure with an upper limit alone, such as the chance floor, keeps its mean
+    for name, limit in (("low", estimates.low), ("high", estimates.high)):
+        row[name] = np.where(limited, limit, row[name])
+    return row
