@@ -1,4 +1,4 @@
-"""What a sweep's trials add up to: the Pareto set, how much it covers, and the trial to take."""
+"""The outcome of a sweep: the Pareto set of its trials, its hypervolume, and the recommended trial."""
 
 from __future__ import annotations
 
@@ -28,24 +28,28 @@ LABELS = {
     "bytes_up": "bytes sent by hospitals",
     "bytes_down": "bytes sent to hospitals",
 }
-"""What figures call objectives that have another name in files."""
+"""Names in figures for objectives that files call differently."""
 
 
 @dataclass(frozen=True, eq=False)
 class Choice:
-    """Over the completed ``trials [n]``: objectives ``values [n, d]``, ``front [n]``, ``crowding [n]`` (NaN off it).
-
-    ``hypervolume`` is measured from ``reference [d]``. ``knee`` is None where no trial has all objectives defined.
-    """
+    """The Pareto set of the ``n`` completed trials over ``d`` objectives, and the trial to recommend."""
 
     sweep: Sweep
     trials: tuple[Finished, ...]
+    """The completed trials, ``[n]``."""
     values: Floats
+    """Their objectives, ``[n, d]``."""
     front: NDArray[np.bool_]
+    """Which of them are in the Pareto set, ``[n]``."""
     crowding: Floats
+    """Crowding distances, ``[n]``; NaN outside the Pareto set."""
     reference: tuple[float, ...]
+    """The point that the hypervolume is measured from, ``[d]``."""
     hypervolume: float
+    """The volume that the Pareto set dominates."""
     knee: pareto.Knee | None
+    """The recommended trial; None where no trial has all objectives defined."""
 
     @property
     def kind(self) -> TaskKind:
@@ -59,7 +63,7 @@ class Choice:
 
 
 def choose(finished: Mapping[int, Finished], sweep: Sweep) -> Choice:
-    """Among trials that ran all their rounds; those stopped early have not shown what they can do."""
+    """The choice among trials that ran all their rounds; those stopped early have not shown what they can reach."""
     trials = tuple(trial for _, trial in sorted(finished.items()) if trial.status == "completed")
     values = np.array([objectives(trial, sweep) for trial in trials], dtype=np.float64).reshape(-1, len(sweep.names))
     front = pareto.front(values, sweep.larger)
@@ -83,7 +87,9 @@ def _kind(trials: Sequence[Finished]) -> TaskKind:
 
 
 def reference_point(values: Floats, sweep: Sweep, kind: TaskKind) -> tuple[float, ...]:
-    """As configured; else a metric's usual worst; else the worst of the trials (which then adds no volume)."""
+    """The reference point of the hypervolume: as configured, else a metric's usual worst, else the worst trial (of
+    volume 0).
+    """
     point = []
     for j, (name, direction) in enumerate(sweep.objectives.items()):
         column = values[:, j][np.isfinite(values[:, j])]
@@ -94,7 +100,7 @@ def reference_point(values: Floats, sweep: Sweep, kind: TaskKind) -> tuple[float
 
 
 def reason(choice: Choice) -> list[str]:
-    """Why the knee is recommended and what it costs, a line each."""
+    """Sentences on why the knee is recommended and what it gives up."""
     if choice.knee is None or choice.recommended is None:
         return ["no trial has all objectives defined: nothing to recommend"]
     knee, sweep = choice.knee, choice.sweep

@@ -1,6 +1,6 @@
-"""What the end of a sweep computes from its trials alone, and takes seconds: pictures, and the importance of keys.
+"""Plots and importances of keys at the end of a sweep, which follow from its trials alone and take seconds.
 
-Where Ray still stands, workers that have no trials any more do it while the driver tests the recommended trial.
+Workers of a Ray that still stands compute them while the driver plays the recommended trial on test rows.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def pictures(choice: Choice) -> Pictures:
 
 @dataclass(frozen=True)
 class Drawn:
-    """What is drawn of a choice."""
+    """The plots and importances of a choice."""
 
     pictures: Pictures
     importances: Importances | None
@@ -59,7 +59,7 @@ class Drawing:
         self._pictures = worker.remote(*manner, pictures, shared)
 
     def end(self) -> Drawn:
-        """What has been drawn; what a worker could not do is done here."""
+        """Wait for the workers and return the results; what a worker could not do is computed here."""
         return Drawn(
             _or_here(self._pictures, lambda: pictures(self._choice)),
             _or_here(self._importances, lambda: _importances(self._choice, self._space)),
@@ -67,7 +67,7 @@ class Drawing:
 
 
 def drawn(choice: Choice, space: Space) -> Drawn:
-    """The same in this process."""
+    """As :class:`Drawing`, in this process."""
     return Drawn(pictures(choice), _importances(choice, space))
 
 
@@ -78,7 +78,7 @@ def _importances(choice: Choice, space: Space) -> Importances | None:
 
 
 def _or_here(ref: Any, again: Callable[[], T]) -> T:
-    """What a worker has computed, or else this process does."""
+    """The result of a worker, or of ``again()`` in this process where the worker failed."""
     import ray
 
     try:
@@ -89,7 +89,7 @@ def _or_here(ref: Any, again: Callable[[], T]) -> T:
 
 
 def _computed(folders: Sequence[str], code: str | None, what: Any, *of: Any) -> Any:
-    """In a worker: what this process would compute, to the last bit."""
+    """Runs in a worker, which computes the same bits as this process would."""
     search_only(folders)
     settle(1, code)
     return what(*of)

@@ -1,4 +1,4 @@
-"""The sweep's memory: one line for every finished trial, on disk before the next one is told of it.
+"""The journal of a sweep: one line for every finished trial, on disk before the searcher proposes another.
 
 ``journal.jsonl`` opens with what the sweep is (a digest of ``sweep.yaml`` and of its data) and the working folder that
 relative paths start from; then each line is a trial. Lines are appended and synced, never changed: a driver that is
@@ -25,7 +25,7 @@ from raysim.tune.trial import Metrics, figures, headline
 JOURNAL = "journal.jsonl"
 
 MOST_BYTES = 2**31
-"""Of a journal. One of thousands of trials of hundreds of rounds has some hundred megabytes."""
+"""The largest journal. Thousands of trials of hundreds of rounds take some hundred megabytes."""
 
 Status = Literal["completed", "stopped", "failed"]
 
@@ -52,7 +52,7 @@ class Finished:
         return figures([headline(metrics) for metrics in self.finals.values()], self.rounds)
 
     def means(self) -> dict[str, float]:
-        """The same without spread."""
+        """The means of the headline model's metrics over seeds."""
         return {name: mean for name, (mean, _) in self.figures.items()}
 
 
@@ -77,13 +77,13 @@ class Journal:
             self._append(dict(header))
 
     def add(self, trial: Finished) -> None:
-        """Write a trial down; returns once it is on disk."""
+        """Append a trial; returns once it is on disk."""
         self._append(_plain(trial))
         self.trials[trial.number] = trial
 
     def _read(self, header: Mapping[str, Any]) -> None:
         whole, _, rest = _content(self._path).rpartition(b"\n")
-        if rest:  # the line that a killed driver was writing
+        if rest:  # the unfinished line of a killed driver
             os.truncate(self._path, len(whole) + 1 if whole else 0)
         lines = whole.splitlines()
         if not lines:
@@ -107,7 +107,7 @@ def digest(path: Path) -> str:
 
 
 def working(folder: Path) -> Path:
-    """The folder that the sweep in ``folder`` was begun in; this one where that is not known or there no longer."""
+    """The working folder in which the sweep in ``folder`` was begun; the current one if that is unknown or gone."""
     first, whole, _ = _content(folder / JOURNAL).partition(b"\n")
     begun = _header(folder / JOURNAL, first).working if whole else None
     return Path(begun) if begun is not None and Path(begun).is_dir() else Path.cwd()

@@ -1,4 +1,4 @@
-"""What several objectives say of trials: who is not dominated, how much they cover, and one to recommend.
+"""Trials under several objectives: the Pareto set, its hypervolume, and the trial to recommend.
 
 Points are ``values [n, d]``: ``n`` trials, ``d`` objectives, with ``larger [d]`` saying which of them are maximised. A
 trial with an undefined objective (NaN) is in no set and dominates nobody.
@@ -25,7 +25,7 @@ def signed(values: ArrayLike, larger: Sequence[bool]) -> Floats:
 
 
 def front(values: ArrayLike, larger: Sequence[bool]) -> NDArray[np.bool_]:
-    """Which trials no other dominates, ``[n]``; equal trials do not dominate each other."""
+    """The Pareto set: trials that no other dominates, ``[n]``; equal trials do not dominate each other."""
     points = signed(values, larger)
     return pareto_front(points) if len(points) else np.empty(0, dtype=np.bool_)
 
@@ -102,7 +102,7 @@ class _Stairs:
             at += 1
         while first > 0 and self._y[first - 1] <= y:
             first -= 1
-        # What the steps from first to at covered right of x_(first - 1) is replaced by one step of height y.
+        # One step of height y replaces the steps from first to at, to the right of x_(first - 1).
         left = self._x[first - 1] if first else 0.0
         edge, covered = left, 0.0
         for i in range(first, at):

@@ -26,7 +26,7 @@ from raysim.tune.spaces import Params, Space, parse
 Part = Literal["validation", "test"]
 
 TRIED = 32
-"""Random trials that are built before anything starts, besides the ends of every range."""
+"""How many random trials are built before anything starts, besides the ends of every range."""
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ class SweepPlan:
     folders: Mapping[int, Path]
     """The folder of the data of each seed."""
     parameters: int = 0
-    """Of the largest model that was tried before the start."""
+    """Parameters of the largest model that was built before the start."""
 
     @property
     def seeds(self) -> tuple[int, ...]:
@@ -58,7 +58,7 @@ class SweepPlan:
         return resolve(config)
 
     def built(self, params: Params, part: Part) -> tuple[Config, Strategy, Selection]:
-        """The configuration of a trial with what it names, which needs no data."""
+        """The configuration of a trial, with its strategy and selection; needs no data."""
         config = self.config(params, part)
         return config, plugins.build_strategy(config.strategy), plugins.build_selection(config.selection)
 
@@ -146,7 +146,7 @@ def _try(plan: SweepPlan, where: str, params: Params, federations: Mapping[int, 
     except RaysimError as error:
         text = str(error)
         if where and not text.startswith(("sweep.", "data.", where)):
-            # The value was refused by a rule that names another key, or the plug-in's own words.
+            # The error names another key, or comes from a plug-in: say which searched key it is about.
             text = f"{where}: {params.get(where)!r} is refused: {text}"
         raise type(error)(text if text.startswith(("sweep.", "data.")) else f"sweep.space.{text}") from None
 
@@ -173,5 +173,5 @@ def _check_parts(federations: Iterable[Federation]) -> None:
 
 
 def draw_seed(config: Config) -> int:
-    """The seed of the search itself, apart from those of the runs."""
+    """The seed of the search itself, independent of those of the runs."""
     return int(stream(config.seed, "sweep search").integers(2**31))

@@ -103,7 +103,7 @@ def frontier_figure(choice: Choice, axes: tuple[int, ...]) -> Figure:
 
 
 def axis_label(choice: Choice, j: int) -> str:
-    """An objective's words, and which way is better."""
+    """The label of an objective's axis, with which way is better."""
     name = choice.sweep.names[j]
     words = f"{choice.kind.title} of the worst decile" if name == "worst_decile" else LABELS.get(name, name)
     return f"{words}   ({'more' if choice.sweep.larger[j] else 'less'} is better)"

@@ -9,14 +9,14 @@ from ray.tune.schedulers import PopulationBasedTraining
 
 
 class Population(PopulationBasedTraining):  # type: ignore[misc]
-    """Draws from a stream that ``seed`` begins, and leaves Python's global one, from which Ray Tune draws, as it is."""
+    """Draws from a stream seeded by ``seed``; Python's global one, which Ray Tune would use, is left as it is."""
 
     def __init__(self, seed: int, **settings: Any) -> None:
         super().__init__(**settings)
         self._stream = random.Random(seed).getstate()
 
     def on_trial_result(self, tune_controller: Any, trial: Any, result: dict[str, Any]) -> str:
-        """What Ray Tune decides; everything that it draws, it draws here."""
+        """Ray Tune's decision, with all its random draws from this stream."""
         elsewhere = random.getstate()
         random.setstate(self._stream)
         try:

@@ -1,4 +1,4 @@
-"""What it costs hospitals' privacy to have searched: every trial has seen the data."""
+"""The privacy cost of a search: every trial has seen the data."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from raysim.tune.spaces import Params
 def cost(
     plan: SweepPlan, trials: Iterable[Params], federations: Sequence[Federation], finals: Sequence[Outcome]
 ) -> dict[str, Any] | None:
-    """For ``summary.json``: what all ``trials`` and the ``finals`` after them come to; None where nothing is promised.
+    """For ``summary.json``: the epsilon of all ``trials`` and the ``finals`` after them; None without ``privacy``.
 
     A bound: epsilons add up, and deltas, as if every trial had been played to its end.
     """

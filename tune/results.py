@@ -1,4 +1,4 @@
-"""The files of a sweep's folder. All but ``sweep.yaml`` and the journal are made anew from the journal at any time."""
+"""The files of a sweep's folder. All but ``sweep.yaml`` and the journal can be made again from the journal."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def write_sweep(out: Manifest, plan: SweepPlan, config: Config) -> None:
 
 
 def trials_table(finished: Mapping[int, Finished], choice: Choice) -> pd.DataFrame:
-    """A row a trial: its state, what it tried, and every metric's mean and spread (``_std``) over seeds.
+    """One row per trial: its state, its values, and every metric's mean and spread (``_std``) over seeds.
 
     ``pareto`` and ``crowding`` are empty for trials that did not run to their end; so are the metrics of failed ones.
     """
@@ -132,7 +132,7 @@ def validation_events(federations: Iterable[Federation]) -> int | None:
 
 
 def few_events(events: int | None) -> str:
-    """What is to be said where validation rows hold too few events; empty where they do not."""
+    """A warning where validation rows hold too few events; else empty."""
     if events is None or events >= FEWEST_EVENTS:
         return ""
     return (
@@ -179,7 +179,7 @@ def summary(
 
 
 def read_tested(path: Path, choice: Choice) -> dict[str, tuple[float, float]] | None:
-    """The test figures that a ``summary.json`` reports of the recommended trial, if it is still the one."""
+    """The test figures of the recommended trial in a ``summary.json``, if that trial is still the recommended one."""
     try:
         said = bounded.read_json(path)["recommended"]
         if said is None or choice.recommended is None or said["trial"] != choice.recommended.number or not said["test"]:

@@ -31,7 +31,7 @@ def make_scheduler(sweep: Sweep, space: Space, rounds: int, seed: int) -> Any:
 
 
 def perturbed(space: Space) -> list[Dimension]:
-    """What population-based training may change while a trial runs: rates and pulls, not what shapes the models.
+    """The dimensions that population-based training may change during a trial: rates and pulls, no shapes of models.
 
     Raises ``ConfigError`` where the space has none.
     """

@@ -1,8 +1,8 @@
-"""Who says what a trial tries: random draws, a grid, or Optuna, behind Ray Tune's searcher interface.
+"""Proposes the values of trials: random draws, a grid, or Optuna, behind Ray Tune's searcher interface.
 
-Trials are numbered from 1. What the random and the grid searcher propose for a number depends on nothing else, so that
-a resumed sweep tries what the first would have tried. Optuna's proposals depend on the trials finished before; on
-resuming it is told of all of them.
+Trials are numbered from 1. Proposals of the random and the grid searcher depend on the number alone, so that a resumed
+sweep tries what the first would have tried. Optuna's proposals depend on the trials that finished before; a resumed
+sweep tells it of all of them.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from raysim.tune.settings import Sweep
 from raysim.tune.spaces import Dimension, Params, Space
 
 STARTUP = 10
-"""Random trials before Optuna's model has seen enough; what its own default is."""
+"""Random trials before Optuna's model is used; Optuna's own default."""
 
 
 class ProposalSource(Protocol):

@@ -21,7 +21,7 @@ SEARCHERS = ("random", "grid", "optuna")
 Direction = Literal["max", "min"]
 
 OBJECTIVES: dict[str, Direction] = CLASSIFICATION.objectives
-"""What a sweep aims at unless it says otherwise; where the label turns out to be a number, that kind's own."""
+"""The default objectives; for a real label, those of that kind of label."""
 
 TRAFFIC = ("bytes_down", "bytes_up")
 """Objectives that are sums over a run's rounds."""
@@ -154,7 +154,7 @@ class Sweep(Section):
 
     @property
     def judge(self) -> str | None:
-        """The objective that the scheduler looks at, if it looks at any."""
+        """The objective by which the scheduler decides, if it uses one."""
         if isinstance(self.scheduler, Judging):
             return self.scheduler.objective or self.names[0]
         return None
@@ -172,14 +172,14 @@ def read_sweep(tree: Mapping[str, Any]) -> Sweep:
 
 
 def metric_names() -> Sequence[str]:
-    """What a run reports and a sweep can aim at."""
+    """The metrics that a run reports, and a sweep can aim at."""
     return [*dict.fromkeys(name for kind in KINDS.values() for name in kind.reported()), *TRAFFIC]
 
 
 def fitted(sweep: Sweep, kind: TaskKind) -> Sweep:
     """The sweep with the objectives of this kind of label, where it states none.
 
-    Raises ``ConfigError`` for objectives that no run on such a label reports, or that look for what is worse.
+    Raises ``ConfigError`` for objectives that no run on such a label reports, or whose direction is the worse one.
     """
     if "objectives" not in sweep.model_fields_set:
         return sweep.model_copy(update={"objectives": dict(kind.objectives)})

@@ -31,7 +31,7 @@ RANGES = {"uniform": 2, "loguniform": 2, "quniform": 3, "qloguniform": 3, "randi
 LISTS = ("choice", "grid")
 
 MOST_COMBINATIONS = 100_000
-"""Of a grid. Each is a trial, and all are listed before the first."""
+"""The most combinations of a grid. Each is a trial, and all are listed before the first."""
 
 FIXED = {
     "name": "it names the sweep",
@@ -67,7 +67,7 @@ class Dimension:
 
     @property
     def listed(self) -> bool:
-        """Whether it goes through given values."""
+        """Whether its values are listed."""
         return self.kind in LISTS
 
     @property
@@ -117,7 +117,7 @@ class Dimension:
         return range(math.ceil(self.low / self.step - 1e-9), math.floor(self.high / self.step + 1e-9) + 1)
 
     def ends(self) -> list[Any]:
-        """Values that a configuration must take if it takes them all: every listed one, or both ends."""
+        """The values to try on a configuration in place of all: every listed one, or both ends of a range."""
         return list(self.values) if self.listed else [self.at(0.0), self.at(math.nextafter(1.0, 0.0))]
 
     def holds(self, params: Params) -> bool:
@@ -293,7 +293,7 @@ def _ordered(dimensions: Mapping[str, Dimension], where: str) -> tuple[Dimension
 
 
 def _needed(dimension: Dimension, by_key: Mapping[str, Dimension]) -> Params:
-    """Values of other keys that make this one exist."""
+    """The values of other keys under which this one exists."""
     needed: Params = {}
     for key, values in dimension.when.items():
         needed |= _needed(by_key[key], by_key) | {key: values[0]}

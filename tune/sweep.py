@@ -68,7 +68,7 @@ def go_on(folder: Path, console: Console, *, failed: bool, verbose: bool) -> int
         raise ConfigError(f"{folder}: is not the folder of a sweep; it has no sweep.yaml and journal.jsonl")
     folder = folder.absolute()
     begun = working(folder)
-    # Relative paths of the configuration mean what they meant when it was started; code comes from here all the same.
+    # Relative paths mean what they meant when the sweep was started; modules are still found in this working directory.
     with held(folder), standing_here((begun, folder)), contextlib.chdir(begun):
         out = Manifest.read(folder)
         with phase(console, "reading data"):
@@ -102,7 +102,7 @@ class SweepRun:
         self._events = None if config.hides_sizes else results.validation_events(self._federations.values())
 
     def forget_failed(self) -> None:
-        """Take failed trials for not run."""
+        """Forget failed trials, so that they are run again."""
         failed = [number for number, trial in self._journal.trials.items() if trial.status == "failed"]
         for number in failed:
             del self._journal.trials[number]
@@ -180,7 +180,7 @@ class SweepRun:
         return self._left <= 0
 
     def _tested_before(self, choice: Choice) -> Mapping[str, tuple[float, float]] | None:
-        """The test figures of a sweep that had ended, where nothing is left but to tell MLflow of it."""
+        """The test figures of a sweep that has ended, where nothing is left but to record it in MLflow."""
         path = self._folder / "summary.json"
         if not self._ended or not path.exists():
             return None

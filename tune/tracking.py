@@ -1,6 +1,6 @@
-"""Tells MLflow of a sweep, from the driver alone: sweep, trial and seed as nested runs.
+"""Records a sweep in MLflow, from the driver alone: sweep, trial and seed as nested runs.
 
-It works behind the sweep, on a thread of its own, from what the journal holds already. A store that cannot be reached
+It works on a background thread, from trials that the journal holds already. A store that cannot be reached
 therefore costs nothing but time: what was not sent stays in the journal, is tried again while the sweep goes on, and
 is sent when the sweep is resumed. A sweep that fails or is stopped is ``FAILED`` or ``KILLED`` there until it goes on.
 """
@@ -38,16 +38,16 @@ from raysim.tune.spaces import Params, Space
 from raysim.tune.trial import headline
 
 STATUS: Mapping[str, Status] = {"completed": "FINISHED", "stopped": "KILLED", "failed": "FAILED"}
-"""How MLflow calls the states of trials."""
+"""MLflow's names of the states of trials."""
 
 SENT = "mlflow.json"
-"""Which runs MLflow has of a sweep and its trials."""
+"""The file that lists the MLflow runs of a sweep and its trials."""
 
 LOGARITHM = "log10 "
-"""What stands before a key whose decimal logarithm a parameter is."""
+"""The prefix of parameters that are the decimal logarithm of a key's value."""
 
 COMPARED = 50
-"""Trials that the sweep's description sets side by side."""
+"""How many trials the sweep's description compares."""
 
 
 class SweepTracker:
@@ -94,7 +94,7 @@ class SweepTracker:
 
     @property
     def address(self) -> str:
-        """Where the trials are looked at: of a server the page of its runs, of a file the command; empty without."""
+        """Where trials can be seen: a server's page of runs, or the command for a file; empty without a store."""
         uri = self._config.tracking.uri
         if uri == NOWHERE or "@" in uri:  # a password stays with whoever gave it
             return ""
@@ -107,7 +107,7 @@ class SweepTracker:
         """Nothing is sent before a trial has ended."""
 
     def finished(self, trial: Finished) -> None:
-        """Send a trial, in place of what was sent of an earlier attempt at it."""
+        """Send a trial; it replaces an earlier attempt that was sent."""
         self._queue.put(trial)
 
     def catch_up(self, trials: Iterable[Finished]) -> None:
@@ -119,7 +119,7 @@ class SweepTracker:
     def conclude(
         self, members: Mapping[int, bool], figures: Mapping[str, float], files: Mapping[str, Path], note: str
     ) -> None:
-        """Send what is known at the end: who is in the Pareto set, the sweep's figures, its files by name, a note."""
+        """Send the results of the sweep: members of the Pareto set, figures, files by name, a note."""
         self._concluded = True
         self._queue.put((dict(members), dict(figures), dict(files), note))
 
@@ -144,11 +144,11 @@ class SweepTracker:
                 self._calls += 1
 
     def _answered(self) -> None:
-        """A call of MLflow has come back."""
+        """Note that a call of MLflow has returned."""
         self._calls += 1
 
     def _end_all(self) -> None:
-        """Set how the sweep has ended, and trials that are half sent, while what is left is sent."""
+        """Set the final state of the sweep, and of trials that were sent in part, while the rest is sent."""
         with contextlib.suppress(Exception), self._ending:  # whatever the store raises: it is away
             for run in (*(self._halves or ()), self._run):
                 if self._tracker is not None and run is not None and self._stopped is not None:
@@ -267,7 +267,7 @@ def drawn(space: Space) -> tuple[list[str], list[str]]:
 
 
 def searched(params: Params, space: Space) -> dict[str, Any]:
-    """What a trial tried, and beside a value that is searched on a logarithmic scale its decimal logarithm.
+    """The values of a trial, and the decimal logarithm of each that is searched on a logarithmic scale.
 
     Plots of MLflow have no logarithmic axes.
     """
@@ -294,7 +294,7 @@ def curve(trial: Finished) -> list[tuple[str, float, int]]:
 
 
 def final(trial: Finished, step: int) -> list[tuple[str, float, int]]:
-    """What remains to be said at the end: spreads over seeds, traffic and time."""
+    """Metrics that are logged at the end: spreads over seeds, traffic and time."""
     values = [(f"{name}_std", spread, step) for name, (_, spread) in trial.figures.items()]
     values += [(name, trial.figures[name][0], step) for name in ("bytes_down", "bytes_up") if name in trial.figures]
     return [*values, ("seconds", trial.seconds, step)]

@@ -23,20 +23,22 @@ Metrics = dict[str, dict[str, float]]
 
 @dataclass(repr=False)  # Ray Tune writes each result as a text, which nobody reads
 class Report:
-    """What a trial says of itself: news since its last report.
-
-    ``round`` that all seeds have reached; ``rounds`` new ones by seed; ``finals`` of seeds that have ended, all once
-    ``done``;
-    ``error`` of the run that failed (then ``done`` too); ``attempts`` so far; ``seconds`` of computing.
-    """
+    """What a trial reports: its results since the last report."""
 
     round: int
+    """The round that all seeds have reached."""
     rounds: dict[int, list[Round]] = field(default_factory=dict)
+    """New rounds by seed."""
     finals: dict[int, Metrics] = field(default_factory=dict)
+    """Final metrics of the seeds whose runs have ended."""
     done: bool = False
+    """Whether the trial has ended."""
     error: str | None = None
+    """The error of a run that failed, which ends the trial."""
     attempts: int = 1
+    """How often the trial was begun so far."""
     seconds: float = 0.0
+    """How long it computed."""
 
     def latest(self) -> list[dict[str, float]]:
         """The headline model's metrics of each seed: final ones if there are, else of the last evaluated round."""
@@ -44,8 +46,8 @@ class Report:
         return [headline(metrics) for metrics in {**evaluated, **self.finals}.values()]
 
 
-def _unheard() -> None:
-    """Nobody waits for a sign of life."""
+def _no_heartbeat() -> None:
+    """A heartbeat that nobody watches."""
 
 
 class Trial:
@@ -55,7 +57,7 @@ class Trial:
     """
 
     def __init__(
-        self, pool: Pool, jobs: Sequence[Job], *, paced: bool, retries: int, beat: Callable[[], None] = _unheard
+        self, pool: Pool, jobs: Sequence[Job], *, paced: bool, retries: int, beat: Callable[[], None] = _no_heartbeat
     ) -> None:
         self._beat = beat
         self._pool = pool
@@ -130,7 +132,7 @@ class Trial:
 
 
 def continued(rounds: Sequence[Round], news: Sequence[Round]) -> list[Round]:
-    """``rounds`` of a seed with its news; what is told again, by a trial that went back, replaces what was told."""
+    """``rounds`` of a seed with its new ones; rounds that a trial repeats after going back replace the earlier ones."""
     return [row for row in rounds if not news or row.round < news[0].round] + list(news)
 
 

@@ -20,7 +20,7 @@ from raysim.tune.pareto import signed
 from raysim.tune.spaces import Space
 
 MOST_ROWS = 60
-"""Trials of the table; all are in ``trials.csv``."""
+"""The most trials in the table; all are in ``trials.csv``."""
 
 Tested = Mapping[str, tuple[float, float]]
 """Mean and spread over seeds of each figure on test rows."""
@@ -28,30 +28,31 @@ Tested = Mapping[str, tuple[float, float]]
 
 @dataclass(frozen=True)
 class Setting:
-    """What was searched on what; printed at the foot of the page.
-
-    - ``data``: its fingerprint; ``hospitals`` and ``rows`` of it, None where these are told with noise; ``seeds`` of
-      each trial; ``config``, the sweep file.
-    - ``mlflow``: the address of the sweep's trials, or the command that opens them; empty without a store.
-    - ``runs``: the pages of the recommended configuration on test rows, by seed.
-    - ``warning``: what makes its choice less than it seems; empty where nothing does.
-    """
+    """What was searched on which data; printed at the foot of the page."""
 
     data: str
+    """The fingerprint of the data."""
     hospitals: int
     rows: int | None
+    """Rows of the data; None where hospitals tell them with noise."""
     seeds: Sequence[int]
+    """The seeds of each trial."""
     config: str
+    """The sweep file as text."""
     mlflow: str
+    """The address of the sweep's trials, or the command that opens them; empty without a store."""
     runs: Mapping[int, str]
+    """The pages of the recommended configuration on test rows, by seed."""
     warning: str
-
+    """A caveat on the choice; may be empty."""
     notes: Sequence[str] = ()
+    """Notes of the source on what it has read."""
     command: str = "raysim sweep sweep.yaml"
+    """The line that reproduces the sweep."""
 
     @property
     def versions(self) -> dict[str, str]:
-        """Of the packages that decide the numbers."""
+        """Versions of the packages that decide the numbers."""
         return {name: version(name) for name in ("raysim", "ray", "optuna", "numpy")}
 
 
@@ -110,7 +111,7 @@ def lead(choice: Choice) -> str:
 
 
 def gives_up(choice: Choice) -> list[str]:
-    """What the recommended trial gives up of each objective, a sentence each; nothing where there is no choice."""
+    """Sentences on what the recommended trial gives up of each objective; empty where there was no choice."""
     if choice.knee is None or choice.recommended is None:
         return []
     said = []
@@ -142,7 +143,7 @@ def counted(choice: Choice, counts: Mapping[str, int]) -> str:
 
 
 def objective_rows(choice: Choice, tested: Tested | None) -> list[Row]:
-    """A row an objective: the recommended trial on validation and on test rows, and the best of the set."""
+    """One row per objective: the recommended trial on validation and on test rows, and the best of the Pareto set."""
     trial, knee = choice.recommended, choice.knee
     if trial is None or knee is None:
         return []
@@ -179,7 +180,7 @@ def trial_rows(choice: Choice, keys: Sequence[str]) -> list[Row]:
 
 
 def trial_data(choice: Choice, keys: Sequence[str]) -> list[dict[str, Any]]:
-    """What the page's script shows of a trial, in the order of the figures' numbers."""
+    """The data that the page's script shows of each trial, in the order of the figures' numbers."""
     trials = []
     for i, trial in enumerate(choice.trials):
         values = {

@@ -1,4 +1,4 @@
-"""Functional analysis of variance: what shares of a response over a box are due to each of its coordinates alone.
+"""Functional analysis of variance: the share of a response's variance that each coordinate explains by itself.
 
 Hutter, Hoos and Leyton-Brown, "An efficient approach for assessing hyperparameter importance" (ICML 2014): a forest of
 regression trees is fitted to points of the box. A tree is constant on each of its leaves, which are boxes, so that its
@@ -42,10 +42,10 @@ def shares(points: Floats, response: Floats, box: Floats, coordinates: Sequence[
 
 
 def _leaves(tree: Any, box: Floats) -> tuple[Floats, Floats]:
-    """What a tree of scikit-learn says on each of its leaves ``[L]``, and the boxes that these are, ``[L, D, 2]``."""
+    """The predictions of a scikit-learn tree on its leaves ``[L]``, and the boxes of these leaves, ``[L, D, 2]``."""
     boxes = np.empty((tree.node_count, *box.shape))
     boxes[0] = box
-    splits = np.flatnonzero(tree.feature >= 0)  # a node stands before its children
+    splits = np.flatnonzero(tree.feature >= 0)  # nodes come before their children
     each = (tree.feature, tree.threshold, tree.children_left, tree.children_right)
     for node, column, cut, left, right in zip(splits, *(values[splits] for values in each), strict=True):
         boxes[left] = boxes[right] = boxes[node]

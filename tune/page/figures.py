@@ -26,10 +26,10 @@ from raysim.tune.spaces import Space
 RECOMMENDED, FRONT, DOMINATED = Style(11, "diamond"), Style(9, "circle"), Style(-1, "square", "open")
 
 SHORT = {"auroc": "AUROC", "worst_decile": "worst", "size_bias_abs": "size bias", "gini": "Gini", "std": "deviation"}
-"""Objectives where there is little room."""
+"""Short names of objectives."""
 
 MOST_LINES = 400
-"""Trials in parallel coordinates; of more the Pareto set, and of the others evenly many."""
+"""The most trials in parallel coordinates; of more, the Pareto set and an even choice of the others."""
 
 STEPS = 300
 """Points of the hypervolume's curve."""
@@ -108,7 +108,7 @@ def slices(choice: Choice, keys: Sequence[str], space: Space) -> list[Figure]:
 
 
 def parallel(choice: Choice, keys: Sequence[str], space: Space) -> Figure:
-    """A line a trial, through its keys and its objectives."""
+    """Parallel coordinates: one line per trial, through its keys and its objectives."""
     rows = [*keys, *(title(choice, j) for j in range(len(choice.sweep.names)))]
     columns, ends = [], []
     for key in keys:
@@ -207,7 +207,7 @@ def student(mean: float, spread: float, seeds: int) -> tuple[float, float]:
 
 
 def title(choice: Choice, j: int) -> str:
-    """An objective in words."""
+    """The name of an objective on figures."""
     name = choice.sweep.names[j]
     return f"worst decile {choice.kind.title}" if name == "worst_decile" else LABELS.get(name, name)
 

@@ -1,4 +1,4 @@
-"""How much of what differs between trials each searched key explains, by functional analysis of variance."""
+"""Importances of searched keys: how much of the variance between trials each explains (functional ANOVA)."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def importances(choice: Choice, space: Space) -> tuple[list[str], Floats] | None
 def _encoded(dimensions: Sequence[Dimension], params: Sequence[Params]) -> tuple[Floats, Floats, list[list[int]]]:
     """Trials' values as points ``[n, D]``, the box ``[D, 2]`` they were drawn from, and the columns of each dimension.
 
-    A key that goes through a list has a column for each of its values, 1 where a trial has that one.
+    A key with listed values has a column for each of them, 1 where a trial has that value.
     """
     points: list[Floats] = []
     box: list[tuple[float, float]] = []
@@ -68,7 +68,7 @@ def _encoded(dimensions: Sequence[Dimension], params: Sequence[Params]) -> tuple
 
 
 def varied(choice: Choice, space: Space) -> Sequence[str]:
-    """The searched keys that do not have one value in all completed trials."""
+    """The searched keys that have different values in completed trials."""
     return [
         dimension.key
         for dimension in space

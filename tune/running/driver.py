@@ -25,7 +25,7 @@ SCRATCH = ".tune"
 """Where Ray Tune keeps what it needs while it runs; removed afterwards."""
 
 ALIVE = "alive"
-"""The folder there in which trials show that they live."""
+"""The folder in it where trials show that they are alive."""
 
 QUIET = {
     "TUNE_DISABLE_AUTO_CALLBACK_LOGGERS": "1",
@@ -42,7 +42,7 @@ CAUGHT = (signal.SIGINT, signal.SIGUSR1)
 """Signals for which Ray Tune leaves a handler of its own."""
 
 SPECK = 0.001
-"""How much of a node a trial takes, only so that it is there: rows are shipped from where the federation was built."""
+"""The amount of a node's resource that pins a trial to it: rows are shipped from where the federation was built."""
 
 
 def drive(
@@ -76,9 +76,9 @@ def drive(
     heartbeats = Heartbeats(alive, silence)
     watch = Watch(journal, list(listeners), heartbeats)
     quiet = QUIET | {"TUNE_MAX_PENDING_TRIALS_PG": str(at_once)}
-    # Its errors too: a trial that fails is in the journal, with its reason.
-    unheard = host.quiet("ray.tune", "ray.train", "ray.air", level=logging.CRITICAL)
-    with host.environment(quiet), unheard, host.signals(*CAUGHT), plain_trials():
+    # Its errors as well: the journal has failed trials with their reasons.
+    silenced = host.quiet("ray.tune", "ray.train", "ray.air", level=logging.CRITICAL)
+    with host.environment(quiet), silenced, host.signals(*CAUGHT), plain_trials():
         trainable = tune.with_resources(
             tune.with_parameters(
                 TrialProcess, plan=plan, hospitals=hospitals, folders=search_path(), code=blas.code(), alive=alive
@@ -87,7 +87,7 @@ def drive(
         )
         listed: dict[str, Any] = {}
         search = Proposals(source, numbers, plan.sweep.names)
-        if isinstance(plan.sweep.scheduler, Pbt):  # which takes no searcher: it gets the whole list of trials
+        if isinstance(plan.sweep.scheduler, Pbt):  # takes no searcher, and gets the whole list of trials
             listed = {"trial": tune.grid_search([{"number": n, "params": source.propose(n)} for n in numbers])}
         tuner = tune.Tuner(
             trainable,

@@ -1,4 +1,4 @@
-"""Signs of life of trials. One that shows none for too long is ended: Ray Tune itself would wait for it for ever.
+"""Heartbeats of trials. A trial without one for too long is ended: Ray Tune itself would wait for ever.
 
 A trial touches a file of its own after every round. It runs on the driver's node, which looks at the files.
 """
@@ -15,27 +15,27 @@ from typing import Any
 from ray.tune import Callback
 
 LOOK_SECONDS = 1.0
-"""How often the driver looks."""
+"""Seconds between two looks of the driver."""
 
 COUNTED_SECONDS = 10.0
-"""What counts at most between two looks: a driver that stood still itself has not listened meanwhile."""
+"""The most seconds of silence that count between two looks: a driver that stood still has not looked meanwhile."""
 
 
 class Pulse:
-    """A trial's sign of life: the file that it touches. ``trial`` is Ray Tune's name of it."""
+    """A trial's heartbeat: the file that it touches. ``trial`` is Ray Tune's name of the trial."""
 
     def __init__(self, folder: Path, trial: str) -> None:
         self._path = folder / trial
 
     def beat(self) -> None:
-        """Show that the trial lives."""
+        """Show that the trial is alive."""
         with contextlib.suppress(OSError):  # the sweep may have ended, and its folder be gone
             self._path.touch()
 
 
 @dataclass
 class _LastSign:
-    """The last sign of life, and for how many seconds the driver has seen no other."""
+    """The last heartbeat, and for how many seconds the driver has seen no newer one."""
 
     sign: int = 0
     silent: float = 0.0
@@ -44,7 +44,7 @@ class _LastSign:
 class Heartbeats(Callback):  # type: ignore[misc]
     """Ends the process of a trial that shows no sign of life in ``folder`` for ``seconds``.
 
-    Ray Tune then takes it for one whose process died: it is tried again as often as the sweep says, or has failed.
+    Ray Tune then treats it as a trial whose process died: it is tried again up to ``sweep.retries`` times.
     """
 
     def __init__(self, folder: Path, seconds: float) -> None:
@@ -71,7 +71,7 @@ class Heartbeats(Callback):  # type: ignore[misc]
                 self._listen(trial, min(passed, COUNTED_SECONDS))
 
     def reason(self, trial: str) -> str | None:
-        """Why a trial has failed that was ended here; None for others."""
+        """Why a trial was ended here; None for others."""
         return f"silent for {self._seconds:g} s; its process was ended" if trial in self._ended else None
 
     def _listen(self, trial: Any, passed: float) -> None:

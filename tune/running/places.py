@@ -1,6 +1,6 @@
-"""Where trials compute: over hospitals' actors that they share, or each whole in a process of its own.
+"""Where trials compute: on hospital actors that they share, or each in a process of its own.
 
-What stands between the rounds of a small run costs more than they do, and trials are many. Placement changes no number.
+The messages of a small run cost more than its rounds, and trials are many. Placement changes no number.
 """
 
 from __future__ import annotations
@@ -25,20 +25,20 @@ class Hospitals:
     """The hospitals of a trial, as they travel to its process."""
 
     shared: Pool | None
-    """Actors of hospitals that all trials share; None: the trial's process has all hospitals itself."""
+    """Hospital actors that all trials share; None: the trial's process has all hospitals itself."""
     rows: Ids
-    """Of each hospital, ``[N]``."""
+    """Rows of each hospital, ``[N]``."""
     resources: ResourcesSection
 
     def pool(self) -> Pool:
-        """For this process."""
+        """The pool of hospitals for a trial in this process."""
         if self.shared is not None:
             return self.shared
         return InProcess(self.rows, self.resources.model_copy(update={"device": "cpu"})).pool
 
     @property
     def cpus(self) -> float:
-        """That a trial holds: none where hospitals' actors hold them."""
+        """CPUs that a trial holds; none where hospital actors hold them."""
         return 0.0 if self.shared is not None else self.resources.cpus_per_actor or 1.0
 
 
@@ -48,9 +48,9 @@ class Places:
 
     hospitals: Hospitals
     at_once: int
-    """How many trials at a time."""
+    """How many trials run at a time."""
     session: Session
-    """That plays what is not a trial."""
+    """Plays runs that are not trials."""
     where: str
     """A short text on who computes."""
 

@@ -20,7 +20,7 @@ PLAIN_SECONDS = 5.0
 
 
 class SweepProgress:
-    """Shows ``total`` trials, of which some were ``known`` before this command began."""
+    """Shows ``total`` trials, of which some had ``finished`` before this command began."""
 
     def __init__(self, console: Console, sweep: Sweep, total: int, finished: Iterable[Finished]) -> None:
         self._console = console

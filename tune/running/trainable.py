@@ -18,17 +18,17 @@ from raysim.tune.running.places import Hospitals
 from raysim.tune.trial import Trial, continued, figures
 
 MEMORY = 2**20
-"""Bytes of memory that a trial asks of Ray: something, so that it is placed where hospitals' actors hold all CPUs."""
+"""Bytes of memory that a trial asks Ray for: some resource, as hospital actors may hold all CPUs."""
 
 
 STATE = "standing-{}.safetensors"
-"""Where the run of each seed stands, by its place among the seeds; none where it has not begun."""
+"""The file with the state of a seed's run, by the seed's index; missing where the run has not begun."""
 
 
 class TrialProcess(Trainable):  # type: ignore[misc]
     """Coordinates the trial that ``config`` describes: ``{trial: {number, params}}``.
 
-    ``folders`` may hold modules of the user's; in ``alive`` it shows that it lives.
+    ``folders`` may hold modules of the user's; heartbeats go to the folder ``alive``.
     """
 
     def setup(
@@ -62,11 +62,11 @@ class TrialProcess(Trainable):  # type: ignore[misc]
         )
 
     def step(self) -> dict[str, Any]:
-        """News of the trial: ``report`` for the driver, and by their names the objectives for whoever decides."""
+        """New results of the trial: ``report`` for the driver, and the objectives by name for the scheduler."""
         report = self._trial.step()
         for seed, news in report.rounds.items():
             self._rounds[seed] = continued(self._rounds.get(seed, []), news)
-        # Of all rounds so far: traffic adds up, and whoever decides hears the last report alone.
+        # Over all rounds so far: traffic adds up, and the scheduler gets the last report alone.
         means = {name: mean for name, (mean, _) in figures(report.latest(), self._rounds).items()}
         objectives = {name: means[name] for name in self._plan.sweep.names if name in means}
         return {

@@ -13,7 +13,7 @@ from raysim.tune.trial import Report, continued
 
 
 class Listener(Protocol):
-    """Who wants to know of trials."""
+    """Is told when trials start and finish."""
 
     def started(self, number: int) -> None:
         """A trial runs."""
@@ -44,7 +44,7 @@ class Watch(Callback):  # type: ignore[misc]
         return {}
 
     def on_trial_start(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
-        # Kept from the first start: population-based training copies one trial's whole configuration to another.
+        # Kept from the first start, as population-based training copies one trial's configuration to another.
         number = self._numbers.setdefault(trial.trial_id, trial.config["trial"]["number"])
         for listener in self._listeners:
             listener.started(number)
@@ -52,11 +52,11 @@ class Watch(Callback):  # type: ignore[misc]
     def on_trial_result(
         self, iteration: int, trials: list[Any], trial: Any, result: dict[str, Any], **info: Any
     ) -> None:
-        # Taken out: Tune would keep it, and write it with the state of all trials.
+        # Removed from the result: Tune would keep it, and write it with the state of all trials.
         report: Report = result.pop("report")
         rounds = self._rounds.setdefault(trial.trial_id, {})
         for seed, news in report.rounds.items():
-            # A process that died and began again tells the same rounds again.
+            # A process that died and was restarted reports the same rounds again.
             rounds[seed] = continued(rounds.get(seed, []), news)
         self._seconds[trial.trial_id] = self._seconds.get(trial.trial_id, 0.0) + report.seconds
         if result.get("done"):
