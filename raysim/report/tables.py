@@ -1,4 +1,4 @@
-"""The tables of a comparison, from one row a strategy, model served and seed.
+"""The tables of a comparison, from one row per strategy, model served and seed.
 
 ``per_seed`` has ``strategy, model, seed`` and the figures of :func:`raysim.metrics.equity.equity` as columns;
 ``hospitals`` has ``strategy, model, seed, hospital, n_train, n_test, auroc``. For a real label ``mae`` stands in the
@@ -26,7 +26,7 @@ from raysim.statistics.differences.worst_decile import worst_decile_difference
 
 KEYS = ["strategy", "model"]
 NAMES = (*KEYS, "hospital", "attribute", "group")
-"""Columns that hold names, which may look like numbers or like what is missing."""
+"""Columns that hold names, which may look like numbers or missing values."""
 
 EQUITY = ("worst_decile", "gini", "std", "size_bias", "size_bias_abs")
 FIGURES = (CLASSIFICATION.headline, *EQUITY)
@@ -87,8 +87,9 @@ def differences(
     :class:`raysim.statistics.differences.paired.Paired`, over all hospitals and seeds that define both, which answer
     and figures give too; ``low`` and ``high`` are then a 95 % interval: of that mean for hospitals like these, of the
     worst decile that of :func:`raysim.statistics.differences.worst_decile.worst_decile_difference`, from
-    :data:`raysim.report.panel.MANY_HOSPITALS` on. NaN else. Each holds by itself; the answer's hold together. The
-    baseline is that strategy's ``global`` model or, without one, its first. No rows when the baseline was not run.
+    :data:`raysim.report.panel.MANY_HOSPITALS` on. Else they are NaN. Each interval holds by itself; those of the answer
+    hold jointly. The baseline is that strategy's ``global`` model or, without one, its first. No rows when the baseline
+    was not run.
     """
     figures, kind = complete(per_seed), reporting(per_seed)
     names = ["strategy", "model", "figure", "mean", "std", "pairs", "low", "high"]
@@ -140,7 +141,7 @@ def complete(per_seed: pd.DataFrame) -> pd.DataFrame:
 
 def margins(per_seed: pd.DataFrame) -> pd.DataFrame:
     """Half the width of Student's 95 % interval of each metric's mean over seeds or folds, by strategy and model."""
-    from scipy.stats import t  # a third of a second to import, and not every comparison needs it
+    from scipy.stats import t  # takes a third of a second to import, and not every comparison needs it
 
     groups = complete(per_seed).drop(columns=["seed", "yardstick"]).groupby(KEYS, sort=False)
     counts = groups.count()

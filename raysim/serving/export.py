@@ -1,6 +1,6 @@
 """A run's model as a folder that works without raysim: ``torch.export`` or ONNX, with its preprocessing.
 
-What is written is tried first: a model that does not say what the run's own says is not written.
+The exported model is tried first, and not written if its outputs differ from those of the run's model.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ TRIED = 64
 """Random rows on which the written model is compared with the run's own."""
 
 TOLERANCE = 1e-5
-"""By how much they may differ: single precision, in which sums come out in another order."""
+"""The largest difference of their outputs: in single precision, with sums in another order."""
 
 
 class Scores(nn.Module):
@@ -57,7 +57,7 @@ class Scores(nn.Module):
 
 
 def export(predictor: Predictor, folder: Path, form: Format, hospital: str | None, model: str | None) -> str:
-    """Write the model of ``hospital`` (None: the one that is everybody's) into ``folder``; whose it is.
+    """Write the model of ``hospital`` (None: the one of all hospitals) into ``folder``; returns its owner.
 
     ``model`` is the model served, the headline where None. Raises ``ConfigError`` where there is no such model, where
     its architecture cannot be exported, and for a folder that exists or cannot be made.
@@ -121,7 +121,7 @@ def exported(predictor: Predictor, owner: str) -> torch.export.ExportedProgram:
 
 
 def output_names(fitted: Preprocessing) -> list[str]:
-    """What the outputs are called in ``raysim predict``'s table, in their order."""
+    """The names of the outputs in the table of ``raysim predict``, in order."""
     if not fitted.classes:
         return ["prediction"]
     if len(fitted.classes) == 2:

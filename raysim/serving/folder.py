@@ -20,7 +20,9 @@ REMEDY = "name the folder of a finished run"
 
 
 def check_run(folder: Path) -> None:
-    """Raise ``ConfigError`` unless ``folder`` is that of a finished run; one of several runs is told which they are."""
+    """Raise ``ConfigError`` unless ``folder`` is that of a finished run; for a folder of several runs, it names
+    them.
+    """
     if not folder.is_dir():
         raise ConfigError(f"{folder}: no such folder; {REMEDY}")
     if not (folder / manifest.NAME).exists():
@@ -36,7 +38,7 @@ def check_run(folder: Path) -> None:
 
 
 def read_preprocessing(folder: Path) -> Preprocessing:
-    """What a run's ``preprocessing.json`` says. Raises ``ConfigError`` where it cannot be used."""
+    """The preprocessing in a run's ``preprocessing.json``. Raises ``ConfigError`` where it cannot be used."""
     try:
         return Preprocessing.of(bounded.read_json(folder / PREPROCESSING))
     except OSError as error:

@@ -1,4 +1,4 @@
-"""Scores rows with the models of a finished run, each hospital's by what served that hospital."""
+"""Scores rows with the models of a finished run: each hospital's by the model that served that hospital."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Predictor:
 
     @staticmethod
     def open(folder: Path) -> Predictor:
-        """Of the run in ``folder``. Raises ``ConfigError`` where it left no models, or its plug-ins are not there."""
+        """The predictor of the run in ``folder``. Raises ``ConfigError`` where models or plug-ins are missing."""
         check_run(folder)
         config = reading.resolve(folder / "config.yaml", reads=("model",))
         fitted = read_preprocessing(folder)
@@ -82,14 +82,14 @@ class Predictor:
     def outputs(
         self, X: NDArray[np.float32], observed: NDArray[np.bool_], hospitals: NDArray[Any], model: str | None = None
     ) -> NDArray[Any]:
-        """What the model served says of prepared rows ``X [n, F]`` of ``hospitals [n]``: ``[n]`` or ``[n, C]``.
+        """The outputs of the model served for prepared rows ``X [n, F]`` of ``hospitals [n]``: ``[n]`` or ``[n, C]``.
 
         Raises ``DataError`` for a hospital that the run did not know, where no model is everybody's.
         """
         return self._scored(X, self._owners_of_rows(X, observed, hospitals, self._served_by(model)))
 
     def owner(self, hospital: str | None, model: str | None = None) -> str:
-        """Whose vector serves a hospital (None: every one that the run did not know).
+        """The owner of the vector that serves a hospital (None: a hospital that the run did not know).
 
         Raises ``ConfigError`` where there is none, or one for each group of rows.
         """
@@ -128,7 +128,7 @@ class Predictor:
     def _owners_of_rows(
         self, X: NDArray[np.float32], observed: NDArray[np.bool_], hospitals: NDArray[Any], served: str
     ) -> NDArray[Any]:
-        """Whose vector scores each row, ``[n]``."""
+        """The owner of the vector that scores each row, ``[n]``."""
         names, which = np.unique(hospitals.astype(str), return_inverse=True)
         owners, strangers, n = np.empty(len(X), dtype=object), [], 0
         for k, name in enumerate(names.tolist()):

@@ -17,13 +17,13 @@ from urllib.parse import urlencode
 from raysim.tracking.names import metric_name
 
 VIEW_TAG = "mlflow.sharedViewState."
-"""How the tag begins that holds a view; its key follows."""
+"""The prefix of the tag that holds a view, before the view's key."""
 
 MOST = 100
-"""Runs that a chart draws at most."""
+"""The most runs that a chart draws."""
 
 LONGEST = 20_000
-"""Characters that MLflow takes for a tag of an experiment."""
+"""The most characters of an experiment's tag in MLflow."""
 
 WORKFLOW = "workflowType=machine_learning"
 """Opens the runs of an experiment as runs of machine learning."""

@@ -21,7 +21,7 @@ from raysim.tracking.sqlite_metrics import SqliteMetrics
 from raysim.tracking.stores import SQLITE, sqlite_path
 
 RUN_TAG = "raysim.run"
-"""The tag that holds the id under which a run that goes on finds itself again."""
+"""The tag that holds the id by which a resumed run is found again."""
 
 NOTE_TAG = "mlflow.note.content"
 """The tag that MLflow shows as a run's description, in Markdown."""
@@ -30,16 +30,16 @@ DATA_TAGS = ("source", "data")
 """The tags that hold the name of a run's data source, and the fingerprint of its data."""
 
 NAME_LENGTH = 250
-"""Characters that MLflow takes in the name of a parameter."""
+"""The most characters of a parameter's name in MLflow."""
 
 LOGGERS = ("mlflow", "alembic")
-"""Who says what nobody needs to know."""
+"""Loggers whose messages are of no use to users."""
 
 Status = Literal["FINISHED", "FAILED", "KILLED"]
 """How a run has ended: well, with an error, or because someone stopped it."""
 
 BATCH = 900
-"""Metrics in one call, of which MLflow takes 1,000 with all tags."""
+"""Metrics sent in one call; MLflow takes 1,000, tags included."""
 
 
 class _Answering:
@@ -182,12 +182,12 @@ class Tracker:
             self._client.log_artifact(run_id, str(path), artifact_path=posixpath.dirname(name) or None)
 
     def end(self, run_id: str, status: Status) -> None:
-        """Set how a run has ended, unless it had ended well before it was gone on with."""
+        """Set how a run has ended, unless it had already ended well before it was resumed."""
         if run_id not in self._closed:
             self._client.set_terminated(run_id, status)
 
     def reopen(self, run_id: str) -> None:
-        """A run that has ended goes on."""
+        """Mark a run that had ended as running again."""
         self._client.update_run(run_id, status="RUNNING")
 
     def side_by_side(self, runs: Sequence[str]) -> str:

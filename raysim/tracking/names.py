@@ -1,4 +1,4 @@
-"""How metrics are called in MLflow: in groups by a slash, with what a reader looks at first on top, without one.
+"""Names of metrics in MLflow: in groups by a slash; those that a reader looks at first have none, and are on top.
 
 MLflow's pages put metrics without a slash in front, and fold the others by what stands before it.
 """
@@ -9,7 +9,7 @@ import re
 from collections.abc import Mapping
 
 TOP = ("auroc", "mae", "worst_decile", "hypervolume")
-"""What stands on top: accuracy, the worst-served hospitals, and of a sweep what its trials cover."""
+"""Metrics on top: accuracy, the worst-served hospitals, and the hypervolume of a sweep."""
 
 GROUPS = {
     "seconds": "time",

@@ -27,7 +27,7 @@ from raysim.tracking.client import LOGGERS, RUN_TAG, Status, Tracker
 from raysim.tracking.stores import NOWHERE, check_reachable
 
 FLUSH_SECONDS = 5.0
-"""Rounds of a run are sent no more often: a message costs about as much as ten rounds' figures in it."""
+"""The least seconds between two messages of a run: a message costs as much as the figures of about ten rounds."""
 
 WAITS = (1.0, 2.0, 5.0, 10.0, 30.0)
 """Seconds between tries to reach the store, while runs go on."""
@@ -45,7 +45,7 @@ CLOSING_SECONDS = 60.0
 """How long one call of MLflow may take once everything else is done, before what is left is taken for unsent."""
 
 KILLED_SECONDS = 15.0
-"""The same where somebody has stopped the command, and waits for its end."""
+"""As ``CLOSING_SECONDS``, where the user has stopped the command and waits for its end."""
 
 
 @dataclass(frozen=True)
@@ -80,7 +80,7 @@ def joined(threads: Sequence[threading.Thread], calls: Callable[[], int], second
 
 
 class _LeftBehind(Exception):
-    """Nobody waits for what is still to be sent."""
+    """Raised on the sending thread when nobody waits for it any more."""
 
 
 class Recorder:
@@ -148,7 +148,7 @@ class Recorder:
         return record
 
     def tell(self, record: Record) -> None:
-        """There are news of a run."""
+        """Note that a run has something new to send."""
         with self._news:
             record.news = True
             self._news.notify()
@@ -276,7 +276,7 @@ class Record:
             self.recorder.tell(self)
 
     def done(self, summary: Mapping[str, float], files: Mapping[str, Path], note: str = "") -> None:
-        """The run's final figures, the files to keep with it by name, and what it comes to, in Markdown."""
+        """The run has ended: its final figures, its files by name, and a note in Markdown."""
         self.summary, self.files, self.note = summary, files, note
 
     def unsent(self) -> Unsent:

@@ -1,4 +1,4 @@
-"""MLflow's own server on this machine, with a store of raysim's, and the page of it that shows runs."""
+"""Starts MLflow's own server on this machine, for a store of runs, and finds the page that shows them."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def serving(uri: str, port: int) -> Iterator[Server]:
             env=os.environ | SETTINGS,
             stdout=said,
             stderr=subprocess.STDOUT,
-            start_new_session=True,  # MLflow leaves the process that serves behind where it alone is ended
+            start_new_session=True,  # ending MLflow alone would leave its serving process behind
         )
         try:
             server = Server(f"http://127.0.0.1:{port}", process)

@@ -30,7 +30,7 @@ KEY = re.compile(r"[/\w.\- :]{1,250}")
 """Names that MLflow takes for metrics; what it says of others it says itself."""
 
 PATIENCE_SECONDS = 30.0
-"""How long another writer may keep the file."""
+"""How long to wait for another writer to release the file."""
 
 
 class SqliteMetrics:
@@ -41,7 +41,7 @@ class SqliteMetrics:
         self._usable: bool | None = None
 
     def write(self, run_id: str, points: Sequence[Any]) -> bool:
-        """Write finite ``points`` (MLflow's metrics) of a run, all or none; whether that was done.
+        """Write finite ``points`` (MLflow's metrics) of a run, all or none. Returns whether they were written.
 
         Raises ``sqlite3.Error`` where the database cannot be written.
         """
@@ -66,7 +66,7 @@ class SqliteMetrics:
 
 
 def _moment(point: Any) -> tuple[int, int, float]:
-    """By which points of one key follow each other."""
+    """The order of points of one key."""
     return point.step, point.timestamp, point.value
 
 

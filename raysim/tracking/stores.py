@@ -16,7 +16,7 @@ SQLITE = "sqlite:///"
 """How the address of a SQLite store begins."""
 
 SERVERS = {"http": 80, "https": 443, "postgresql": 5432, "mysql": 3306, "mssql": 1433}
-"""Stores that listen, and the port where the address names none."""
+"""Kinds of servers, and their default ports."""
 
 
 def check_reachable(uri: str) -> None:
@@ -48,7 +48,7 @@ def _check_sqlite(uri: str) -> None:
     path = sqlite_path(uri)
     begins = b""
     try:
-        # Only an attempt tells: permission bits do not know of file systems that take nothing.
+        # Try it: permission bits do not show read-only file systems.
         tempfile.TemporaryFile(dir=path.absolute().parent).close()
         if path.exists():
             with path.open("r+b") as file:

@@ -1,4 +1,4 @@
-"""What the hospitals of one job and its server exchange: entered in the ledger, and added up round by round."""
+"""The traffic between the hospitals and the server of one job: entered in the ledger, and added up by round."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Traffic:
     down: int
     """Bytes that hospitals have received in this round."""
     up: int
-    """Bytes that they have sent in it."""
+    """Bytes that hospitals have sent in this round."""
     ledger: Ledger
     """Everything that has left hospitals."""
     setup_down: int
@@ -65,7 +65,7 @@ class Traffic:
         self.begin(0)
 
     def begin(self, round: int) -> None:
-        """From now on all that is exchanged belongs to this round."""
+        """Begin a round, to which all traffic from now on belongs."""
         self._round = round
         self.down, self.up = 0, 0
         self._shown, self._checked = self._checked, []
@@ -76,7 +76,7 @@ class Traffic:
         return Bytes(self.setup_down, self.ledger.sent(0))
 
     def hears_losses(self, problem: LocalProblem) -> bool:
-        """Whether those who minimise it tell their losses before."""
+        """Whether hospitals that minimise ``problem`` send their losses before training."""
         # Whoever sends nothing sends no loss either: fine-tuning, and hospitals without rows with it.
         return problem.sent is not None and (problem.sent.losses or self._losses)
 
@@ -184,7 +184,7 @@ class Traffic:
         return None if bits is None else -(-bits // 8)
 
     def _models(self, state: State) -> int:
-        """How many models of the bank make a mixture."""
+        """How many models of the bank a mixture is made of."""
         mixture = self._strategy.mixture(self._view, state)
         return len(state.bank) if mixture is None else int(mixture.any(axis=0).sum())
 

@@ -17,20 +17,20 @@ from raysim.strategies.base import MIXTURE, OWN, POOLED, Ids, LocalProblem
 SCALAR_BYTES = 4
 
 MEASURED = "metrics"
-"""The kind of the figures that hospitals tell for the experimenter's sake alone, and of the counts of scores by class
+"""The kind of the figures that hospitals send for the experimenter alone, and of the counts of scores by class
 from which calibration and figures at thresholds follow."""
 
 VALIDATION = "validation_loss"
 """The kind of the losses on validation rows by which a run ends early."""
 
 LOSS_SCALARS = 4
-"""What a hospital tells of the loss of a model: a sum as float64 and a number of rows as int64."""
+"""Scalars of the loss of a model: a sum as float64 and a number of rows as int64, 4 bytes each scalar."""
 
 PREDICTIONS = "predictions"
-"""The kind of what models say of single rows, which leaves hospitals only where the experimenter asks for it."""
+"""The kind of models' outputs for single rows, which leave hospitals only where the experimenter asks for them."""
 
 TOLD = (MEASURED, PREDICTIONS)
-"""The kinds of what hospitals tell the experimenter, which no strategy needs and which is no traffic."""
+"""The kinds that hospitals send to the experimenter: no strategy needs them, and they count as no traffic."""
 
 
 @dataclass(frozen=True)
@@ -64,16 +64,16 @@ class Ledger:
         return int(sent.sum())
 
     def times(self, kind: str) -> int:
-        """How often the hospital that has told something of a ``kind`` most often has told it."""
+        """The largest number of times that one hospital has sent a ``kind``."""
         hospitals = [np.unique(ids) for _, each, ids, _ in self.entries if each == kind]
         return int(np.unique(np.concatenate(hospitals), return_counts=True)[1].max(initial=0)) if hospitals else 0
 
     def sent(self, round: int) -> int:
-        """All bytes that left hospitals in a round, as far as they are traffic."""
+        """The bytes that left hospitals in a round, without what only the experimenter needs."""
         return self.sent_by_round().get(round, 0)
 
     def sent_by_round(self) -> dict[int, int]:
-        """The same of every round in which something left them."""
+        """As :meth:`sent`, for every round with an entry."""
         sums: dict[int, int] = {}
         for t, kind, _, sent in self.entries:
             if kind not in TOLD:

@@ -1,4 +1,4 @@
-"""Hospitals that train without waiting for each other: which updates the next renewal of the model is made of."""
+"""Asynchronous training: which updates the next version of the global model is made of."""
 
 from __future__ import annotations
 
@@ -52,7 +52,9 @@ class AsynchronousScheduler(ClockedScheduler):
         return replace(done, ids=ids, problem=problem, state=later, staleness=float(staleness[ids].mean()))
 
     def _start(self, view: FederationView, state: State, arrived: Ids, *key: int) -> tuple[int, int]:
-        """Let hospitals that are there start until enough are under way: how many, and bytes to those who get lost."""
+        """Let available hospitals start until enough are under way. Returns how many started, and the bytes to those
+        lost.
+        """
         room = self._concurrency - len(self.clock.hospital)
         there, until = self._there(*key)
         there[self.clock.hospital] = there[arrived] = False

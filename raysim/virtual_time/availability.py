@@ -1,4 +1,4 @@
-"""When hospitals are there: the intervals of a trace, on the virtual clock."""
+"""When hospitals are available: the intervals of a trace, on the virtual clock."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from raysim.core.tabular import number, read_rows
 from raysim.strategies.base import Floats, Ids
 
 ROUNDING = 1e-12
-"""Relative error of a moment that was reached by adding up."""
+"""Relative error of a moment that was computed as a sum of durations."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -30,7 +30,7 @@ class Trace:
     carry: Floats
 
     def until(self, now: float) -> Floats:
-        """When each of ``N`` hospitals leaves, ``[N]``; minus infinity for those that are not there."""
+        """When each of ``N`` hospitals leaves, ``[N]``; minus infinity for those that are not available."""
         base, phase = self._split(now)
         there = (self.begin <= phase + ROUNDING * (1 + now)) & (phase < self.end)
         leaves = np.full(len(self.carry), -np.inf)
@@ -39,7 +39,7 @@ class Trace:
         return leaves
 
     def following(self, now: float) -> float:
-        """The next moment after ``now`` at which somebody comes; infinite where nobody comes any more."""
+        """The next moment after ``now`` at which a hospital becomes available; infinite where none ever does."""
         base, phase = self._split(now)
         later = self.begin[self.begin > phase + ROUNDING * (1 + now)]
         if len(later):
@@ -48,7 +48,7 @@ class Trace:
 
     @property
     def moments(self) -> int:
-        """At how many moments of a period somebody comes."""
+        """The number of moments of a period at which a hospital becomes available."""
         return len(np.unique(self.begin))
 
     def _split(self, now: float) -> tuple[float, float]:

@@ -20,24 +20,24 @@ NOBODY: Ids = np.empty(0, dtype=np.int64)
 
 @dataclass(frozen=True, eq=False)
 class Clock:
-    """Where virtual time stands, in plain values that a checkpoint keeps. ``F`` hospitals are under way."""
+    """The virtual clock, in plain values that a checkpoint keeps. ``F`` hospitals are under way."""
 
     now: float
-    """In seconds; NaN is undefined, for what no federation could do."""
+    """Virtual seconds since the beginning; NaN where undefined, after what no federation could do."""
     waits: int
-    """How many in a row have brought nothing."""
+    """How many waits in a row have brought no update."""
     hospital: Ids
-    """Who is under way, ``[F]``, in the order in which they started."""
+    """The hospitals under way, ``[F]``, in the order in which they started."""
     version: Ids
-    """From the global model after which round each started, ``[F]``."""
+    """The round whose global model each started from, ``[F]``."""
     ends: Floats
     """When each ends, ``[F]``."""
     lost: Mask
-    """Whether that is without an update, ``[F]``."""
+    """Whether each ends without an update, ``[F]``."""
     kept: Ids
     """The rounds whose global models somebody under way started from, ``[V]``."""
     models: Floats
-    """These models, ``[V, P]``."""
+    """The models of these rounds, ``[V, P]``."""
 
     @staticmethod
     def zero(parameters: int) -> Clock:
@@ -46,7 +46,7 @@ class Clock:
         return Clock(0.0, 0, NOBODY, NOBODY, none, none.astype(bool), NOBODY, np.empty((0, parameters)))
 
     def at(self, now: float, waits: int = 0) -> Clock:
-        """The same at another time."""
+        """This clock at another time."""
         return replace(self, now=now, waits=waits)
 
     def started(self, ids: Ids, version: int, model: Floats, ends: Floats, lost: Mask) -> Clock:
@@ -131,15 +131,15 @@ def trained_rows(view: FederationView, ids: Ids, problem: LocalProblem) -> Float
 
 @dataclass(frozen=True, eq=False)
 class Answers:
-    """What becomes of a call to hospitals ``[H]`` at a moment."""
+    """The fate of a call to ``H`` hospitals at a moment."""
 
     ends: Floats
     """When each ends, ``[H]``."""
     lost: Mask
-    """Whether that is without an update, ``[H]``."""
+    """Whether each ends without an update, ``[H]``."""
 
     def taken(self, wanted: int, deadline: float, ids: Ids) -> tuple[Mask, float]:
-        """Whose updates are taken, ``[H]``, and when the server goes on.
+        """Which updates are taken, ``[H]``, and when the server goes on.
 
         That is when ``wanted`` updates are there, when everybody has answered or is known to be lost, or at the
         ``deadline``. Of updates that come at once, those of smaller ids are taken first.
@@ -157,7 +157,7 @@ class Answers:
 def answers(
     system: System, seed: int, ids: Ids, began: float, seconds: Floats, until: Floats | None, *key: int
 ) -> Answers:
-    """What becomes of hospitals ``ids [H]`` that start at ``began`` and would need ``seconds [H]``.
+    """The fate of hospitals ``ids [H]`` that start at ``began`` and would need ``seconds [H]``.
 
     ``until [H]``: when each leaves (None: nobody does). Who drops out does so at a uniform moment; ``key`` names the
     draw.

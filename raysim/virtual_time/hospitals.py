@@ -1,4 +1,4 @@
-"""The simulated hospitals' speed, connections and reliability, as ``system`` says, one value for each."""
+"""Speed, connection and reliability of each simulated hospital, from the section ``system``."""
 
 from __future__ import annotations
 
@@ -18,19 +18,22 @@ from raysim.virtual_time.availability import Trace, read_trace
 
 @dataclass(frozen=True, eq=False)
 class System:
-    """What :class:`SystemSection` comes to for ``N`` hospitals, each array ``[N]``.
-
-    ``rate`` rows per second, ``down`` and ``up`` bytes per second (infinite where no time passes), ``latency`` seconds,
-    ``availability`` and ``dropout`` chances; ``trace`` when hospitals are there, or None.
-    """
+    """The quantities of :class:`SystemSection` for ``N`` hospitals, each array ``[N]``."""
 
     rate: Floats
+    """Rows trained per second."""
     down: Floats
+    """Bytes received per second; infinite where transfers take no time."""
     up: Floats
+    """Bytes sent per second; infinite where transfers take no time."""
     latency: Floats
+    """Seconds before each message."""
     availability: Floats
+    """The probability to be available when called."""
     dropout: Floats
+    """The probability to be lost in a round."""
     trace: Trace | None
+    """When hospitals are available; None: by ``availability``."""
 
     def seconds(self, ids: Ids, rows: Floats, down: Floats | float, up: Floats | float) -> Floats:
         """How long hospitals ``ids [H]`` take to receive ``down`` bytes, train ``rows`` and send ``up`` bytes back."""
@@ -74,7 +77,7 @@ def resolve(section: SystemSection, names: Sequence[str], seed: int) -> System:
 
 
 def _check_values(key: str, values: Floats, names: Sequence[str]) -> None:
-    """A lognormal chance may come out as none."""
+    """Raise ``ConfigError`` for impossible values: a lognormal draw need not be a probability."""
     words, fits = LIMITS[key]
     wrong = np.flatnonzero(~fits(values))
     if len(wrong):
@@ -84,7 +87,7 @@ def _check_values(key: str, values: Floats, names: Sequence[str]) -> None:
 
 
 def _read_table(path: Path, names: Sequence[str]) -> dict[str, Hospital]:
-    """What a CSV file knows of every hospital, by name."""
+    """The quantities in a CSV file, by hospital's name."""
     hospitals: dict[str, Hospital] = {}
     there = frozenset(names)
     for line, row in read_rows(path, "system.table", ("hospital",), tuple(LIMITS)):

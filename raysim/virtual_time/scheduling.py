@@ -1,4 +1,4 @@
-"""Who takes part in a round, and from which model: everybody that was selected, or who a virtual clock lets in.
+"""Which hospitals take part in a round, and from which model: all that were selected, or those that answer in time.
 
 Of unreliable hospitals only those are trained whose updates are used. A hospital that is lost, late or superfluous
 gives up its round as if it had never been called: it keeps nothing of it either, so that what it remembers (a control
@@ -30,7 +30,9 @@ from raysim.virtual_time.clock import Answers, Clock, answers, trained_rows
 from raysim.virtual_time.hospitals import System
 
 WAITS = 1000
-"""As often in a row may the server wait in vain; a trace adds as many as it has moments at which somebody comes."""
+"""How often in a row the server may wait without an update; a trace adds one for each moment at which a hospital
+comes.
+"""
 
 Exchanged = Callable[[Ids, LocalProblem, State], tuple[Floats, Floats]]
 """Bytes down and up of each hospital of a cohort, ``[H]`` each."""
@@ -41,7 +43,7 @@ class ScheduledCohort:
     """A round's cohort and what it minimises."""
 
     ids: Ids
-    """Who takes part, ``[H]``."""
+    """The hospitals that take part, ``[H]``."""
     problem: LocalProblem | None
     """What they minimise; None: nobody takes part."""
     state: State
@@ -49,19 +51,19 @@ class ScheduledCohort:
     asked: int = 0
     """How many hospitals were called for it."""
     unused: tuple[tuple[Ids, LocalProblem], ...] = ()
-    """Those whose updates came and were too few to be used, and what they had minimised."""
+    """Hospitals whose updates came but were too few to be used, with the problems that they minimised."""
     in_vain: int = 0
-    """The bytes that went to hospitals whose updates never came."""
+    """Bytes that hospitals received whose updates never came."""
     staleness: float = 0.0
-    """The cohort's mean."""
+    """The mean staleness of the cohort's updates, in versions of the global model."""
 
 
 class CohortScheduler(Protocol):
-    """Makes the calls of a run."""
+    """Decides which hospitals take part in each round of a run."""
 
     @property
     def clock(self) -> Clock | None:
-        """What it carries from round to round."""
+        """The virtual clock, which is carried from round to round; None without one."""
         ...
 
     def schedule(self, view: FederationView, state: State, round: int) -> ScheduledCohort:
@@ -90,7 +92,7 @@ class PerfectScheduler:
 
 
 class ClockedScheduler:
-    """What callers on a virtual clock share. ``measure`` asks hospitals again what they have answered already."""
+    """What schedulers on a virtual clock share. ``measure`` repeats a question, without traffic or time."""
 
     def __init__(
         self,
@@ -120,7 +122,7 @@ class ClockedScheduler:
         self.clock = self.clock.at(now, self.clock.waits)
 
     def _wait(self, why: str) -> None:
-        """Let time pass in which nothing comes. Raises ``ConfigError`` where nothing ever will."""
+        """Let time pass without an update. Raises ``ConfigError`` where none will ever come."""
         trace, now, waits = self._system.trace, self.clock.now, self.clock.waits + 1
         later = now + self._section.wait if trace is None else trace.following(now)
         if not np.isfinite(later):
@@ -136,7 +138,7 @@ class ClockedScheduler:
         self.clock = self.clock.at(later, waits)
 
     def _there(self, *key: int) -> tuple[NDArray[np.bool_], Floats | None]:
-        """Who is there now ``[N]``, and when each leaves (None: nobody does); ``key`` names the draw."""
+        """Which hospitals are available now ``[N]``, and when each leaves (None: never); ``key`` names the draw."""
         if self._system.trace is not None:
             until = self._system.trace.until(self.clock.now)
             return until > self.clock.now, until
@@ -148,7 +150,7 @@ class ClockedScheduler:
     def _visit(
         self, view: FederationView, ids: Ids, problem: LocalProblem, state: State, until: Floats | None, *key: int
     ) -> tuple[Answers, Floats, Floats]:
-        """What becomes of a call to ``ids [H]`` now, and the bytes down to and up from each."""
+        """The fate of a call to ``ids [H]`` now, and the bytes down to and up from each."""
         down, up = self._exchanged(ids, problem, state)
         rows = trained_rows(view, ids, problem)
         seconds = self._system.seconds(ids, rows, down, up) if problem.sent else rows / self._system.rate[ids]

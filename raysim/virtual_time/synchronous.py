@@ -1,4 +1,6 @@
-"""Rounds of unreliable hospitals: who is called, who answers in time, and what becomes of the late."""
+"""Synchronous rounds of unreliable hospitals: which are called, which answer in time, and what is done with late
+updates.
+"""
 
 from __future__ import annotations
 
@@ -48,7 +50,7 @@ class SynchronousScheduler(ClockedScheduler):
         return done
 
     def _seen(self, view: FederationView, round: int, attempt: int) -> tuple[FederationView, Floats | None]:
-        """What the server sees once enough hospitals are there, and when each of these leaves."""
+        """The server's view once enough hospitals are available, and when each of these leaves."""
         there, until = self._there(round, attempt)
         least = self._section.rounds.minimum_cohort
         while until is not None and (there & (view.sizes > 0)).sum() < least and np.isfinite(self.clock.now):
@@ -66,9 +68,9 @@ class SynchronousScheduler(ClockedScheduler):
         until: Floats | None,
         *key: int,
     ) -> tuple[Ids, int]:
-        """Those of the hospitals called whose updates are taken, and the bytes that the others got in vain.
+        """The hospitals whose updates are taken, and the bytes that the others received without effect.
 
-        Time goes on until then. Who is late is under way from now on, if late updates are used.
+        Time goes on until then. A late hospital stays under way, if late updates are used.
         """
         rules, round = self._section.rounds, key[0]
         deadline = np.inf if rules.deadline is None else self.clock.now + rules.deadline
@@ -106,7 +108,7 @@ class SynchronousScheduler(ClockedScheduler):
         round: int,
         done: ScheduledCohort,
     ) -> ScheduledCohort:
-        """The call with what those who answered minimise, ``stale [F]`` of those under way among them."""
+        """The cohort of those that answered, with ``stale [F]`` of those under way among them, and its problem."""
         if len(fresh) == len(ids) and not stale.any():
             return replace(done, ids=ids, problem=problem)
         late = self.clock.hospital[stale]
@@ -123,12 +125,12 @@ class SynchronousScheduler(ClockedScheduler):
         return replace(done, ids=ids, problem=problem, state=state, staleness=float(age.mean()))
 
     def _wanted(self, ids: Ids, problem: LocalProblem) -> int:
-        """How many updates of those called the server waits for."""
+        """How many updates the server waits for."""
         share = 1.0 + self._section.rounds.over_selection if problem.sent else 1.0
         return int(np.ceil(len(ids) / share - 1e-9))
 
     def _measuring(self, view: FederationView, late: Ids = NOBODY) -> FederationView:
-        """The view in which those called in this round have told already what they are asked, unlike the ``late``."""
+        """The view in which questions to hospitals called in this round are free, unlike those to the ``late``."""
 
         def ask(question: Question, *, models: Floats | None = None, ids: Ids | None = None) -> Sequence[Floats]:
             unheard = late if ids is None else np.intersect1d(ids, late)

@@ -1,4 +1,4 @@
-"""What a job needs for unreliable hospitals: who makes its calls, and whether they can come about at all."""
+"""The scheduler of a job, and checks that unreliable hospitals can make progress at all."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def scheduler(
     measure: Ask,
     clock: Clock | None,
 ) -> tuple[CohortScheduler, FederationView]:
-    """Who makes the calls of a run that stands at ``clock`` (None: begins), and what the server knows from now on."""
+    """The scheduler of a run, resumed at ``clock`` (None: from the beginning), and the server's view from now on."""
     asynchrony = strategy.asynchrony()
     if section is None and asynchrony is None:
         return PerfectScheduler(strategy), view
@@ -57,7 +57,7 @@ def usual_seconds(system: System, view: FederationView) -> Floats:
 
 
 def check_system(section: SystemSection, selection: Selection, names: Sequence[str], sizes: Ids, seed: int) -> None:
-    """Raise ``ConfigError`` for unreliable hospitals that this federation of ``sizes [N]`` rows cannot be."""
+    """Raise ``ConfigError`` for settings that this federation of ``sizes [N]`` rows cannot have."""
     resolve(section, names, seed)
     enlarged(selection, section.rounds.over_selection)
     trainable, needed = int((sizes > 0).sum()), section.rounds.minimum_cohort
@@ -68,7 +68,9 @@ def check_system(section: SystemSection, selection: Selection, names: Sequence[s
 
 
 def check_progress(cohorts: Sequence[int], clock: Clock | None, section: SystemSection) -> None:
-    """Raise ``ConfigError`` where a run's rounds, which had ``cohorts`` and ended at ``clock``, waited all in vain."""
+    """Raise ``ConfigError`` where a run's rounds, which had ``cohorts`` and ended at ``clock``, never used an
+    update.
+    """
     if clock is not None and clock.waits and not any(cohorts):
         raise ConfigError(
             f"system.rounds: none of {len(cohorts)} rounds brought {section.rounds.minimum_cohort} updates; lower "

@@ -1,4 +1,4 @@
-"""What is said of an attack where results are read."""
+"""Sentences on an attack, for pages, tables and the terminal."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from raysim.statistics.levels import LEVEL
 
 
 def sentence(figures: AttackFigures, title: str) -> str:
-    """The attack and what it changed, in a line."""
+    """A sentence on the attack and what it changed."""
     count = len(figures.bad)
     who = f"{count} bad hospital{'' if count == 1 else 's'}"
     headline = next(iter(figures.honest))
@@ -34,7 +34,7 @@ def sentence(figures: AttackFigures, title: str) -> str:
 
 
 def of_run(result: Result) -> str:
-    """The attack on one run, for its page; empty without one."""
+    """The sentence on an attack for the page of a run; empty without an attack."""
     attack = result.outcome.attack
     if attack is None:
         return ""
@@ -70,7 +70,7 @@ def sentences(results: Sequence[Result]) -> tuple[str, ...]:
 
 
 def _over_seeds(values: Sequence[float]) -> str:
-    """Their mean, with its interval where at least three are defined."""
+    """The mean over seeds as text, with its interval where at least three values are defined."""
     there = np.array([value for value in values if math.isfinite(value)])
     mean = float(there.mean())
     if len(there) < 3:
@@ -80,7 +80,7 @@ def _over_seeds(values: Sequence[float]) -> str:
 
 
 def _facts(outcome: Outcome) -> str:
-    """What became of bad updates, where a rule tells."""
+    """How a rule treated bad updates, in words; empty where it reports nothing."""
     words = {
         "rejecting_precision": "bad among the updates that the rule rejected",
         "rejecting_recall": "rejected among the bad ones",

@@ -20,11 +20,13 @@ COSTS = (
     ("setup", "Set-up, both ways", 1e6, "megabytes"),
     ("seconds", "Time to compute here", 1.0, "seconds"),
 )
-"""Columns, headings, units and their words."""
+"""For each cost: columns, heading, unit, and words."""
 
 
 def bars(frame: pd.DataFrame, names: Names, looks: Looks) -> list[svg.Figure]:
-    """A panel for each cost, a bar a strategy: the mean over seeds. ``frame`` is a row a strategy, model and seed."""
+    """A panel for each cost, with a bar for each strategy: the mean over seeds. ``frame``: one row per strategy, model,
+    seed.
+    """
     if not {"bytes_down", "bytes_up", "bytes_setup_down", "bytes_setup_up", "seconds"} <= set(frame):
         return []
     means = frame.assign(setup=frame["bytes_setup_down"] + frame["bytes_setup_up"]).drop_duplicates(
@@ -84,7 +86,7 @@ def bytes_by_round(results: Sequence[Result]) -> pd.DataFrame:
 
 
 def by_bytes(results: Sequence[Result], names: Names, looks: Looks) -> list[svg.Figure]:
-    """The headline figure against the bytes exchanged so far; nothing where nothing is exchanged or few rounds are
+    """The headline figure against the bytes exchanged so far; empty where nothing is exchanged or few rounds are
     evaluated.
     """
     table = bytes_by_round(results)

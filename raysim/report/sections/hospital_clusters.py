@@ -1,4 +1,4 @@
-"""Who is in which cluster of hospitals: shares by what is known of them, and means of what they told of themselves."""
+"""Clusters of hospitals: which attributes their hospitals have, and the means of their signatures."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ LEVELS = 8
 """An attribute with more values than this is not shown."""
 
 TOLD_FEATURES = 6
-"""Features whose means are shown: those in which clusters differ most."""
+"""How many features have their means shown: those in which clusters differ most."""
 
 Told = tuple[list[str], NDArray[np.float64], list[list[str]]]
 """Names of rows, how far each cluster is from the mean of all hospitals (in deviations, ``[R, K]``), and texts."""
@@ -91,7 +91,7 @@ def clusters(results: Sequence[Result], names: Names) -> list[svg.Figure]:
 
 
 def _alike(results: Sequence[Result]) -> list[list[Result]]:
-    """The runs that have several clusters, those with the same clusters together."""
+    """The runs that have several clusters, grouped by equal clusters."""
     groups: dict[bytes, list[Result]] = {}
     for result in results:
         rows = np.asarray(result.outcome.cluster if result.outcome.cluster is not None else [], dtype=np.int64)
@@ -103,7 +103,7 @@ def _alike(results: Sequence[Result]) -> list[list[Result]]:
 def _shares(
     federation: Federation, rows: NDArray[np.int64], there: NDArray[np.int64]
 ) -> tuple[list[str], NDArray[np.float64]]:
-    """Of each value of each attribute, the share of each cluster's hospitals that have it, ``[R, K]``."""
+    """For each value of each attribute, the share of each cluster's hospitals that have it, ``[R, K]``."""
     shown, shares = [], []
     for attribute, values in federation.attributes.items():
         levels = sorted(set(values))
@@ -117,7 +117,7 @@ def _shares(
 
 
 def _told_signatures(result: Result) -> bool:
-    """Whether hospitals sent their signatures in a run as they are, so that the server knows them."""
+    """Whether hospitals sent exact signatures in a run, which the server therefore knows."""
     if result.outcome.privacy is not None and Signature.kind in result.outcome.privacy.covers:
         return False
     if result.outcome.ledger.entries:
@@ -127,7 +127,7 @@ def _told_signatures(result: Result) -> bool:
 
 
 def signatures(federation: Federation) -> NDArray[np.float64]:
-    """What each hospital told of its training rows, ``[H, 1 + L + 3 D]``; see :class:`Signature`."""
+    """The signature of each hospital's training rows, ``[H, 1 + L + 3 D]``; see :class:`Signature`."""
     answers, rng = [], np.random.default_rng(0)
     for h in range(len(federation.hospitals)):
         at = federation.rows(h, "train")

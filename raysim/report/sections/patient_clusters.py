@@ -1,4 +1,4 @@
-"""Clusters of patients in a comparison: FedGMC's table of the protocol, and who is in which cluster where.
+"""Clusters of patients in a comparison: the table of FedGMC's protocol, and the sizes of clusters by hospital.
 
 The protocol (FedGMC, Table 4) tells of each strategy the mean of its figures with a 95 % interval over folds or seeds,
 and how many hospitals it serves strictly better than the reference does; beside them, how much the models of clusters
@@ -21,10 +21,10 @@ from raysim.report.tables import KEYS, baseline_of, labels, margins, read_csv
 from raysim.report.terminal.tables import titled
 
 SHADES = (0.12, 0.45, 0.25)
-"""Of areas from the bottom up, so that neighbours differ."""
+"""Shades of areas from the bottom up: neighbours differ."""
 
 LABELLED = 0.07
-"""An area that nowhere has more than this share has no room for its number."""
+"""The least share of an area that has room for its number."""
 
 
 def protocol(
@@ -69,7 +69,7 @@ def improved(
 
 
 def printed(folder: Path, reference: str) -> Table | None:
-    """What ``compare`` prints of the ``protocol.csv`` in its folder; None where there is none."""
+    """The table that ``compare`` prints of ``protocol.csv`` in its folder; None where there is none."""
     if not (folder / "protocol.csv").exists():
         return None
     protocol = read_csv(folder / "protocol.csv")

@@ -1,4 +1,4 @@
-"""Equity between patients in a comparison: its table, its picture, and what is printed.
+"""Equity between groups of patients in a comparison: its table, its figure, and the printed table.
 
 Frames are stacked ``patients.csv`` of runs (:func:`raysim.engine.measuring.subgroups.table`) with ``strategy`` and
 ``seed`` in front; ``part`` says which rows were evaluated.
@@ -21,7 +21,7 @@ from raysim.report.tables import KEYS, labels
 from raysim.report.terminal.tables import titled
 
 ROW = 11.0
-"""Units of height for a strategy's figure of one group."""
+"""The height of a strategy's figure of one group, in units of the chart."""
 
 
 def attributes(per_seed: pd.DataFrame) -> list[str]:
@@ -47,7 +47,9 @@ def gaps(per_seed: pd.DataFrame) -> pd.DataFrame:
 
 
 def printed(per_seed: pd.DataFrame, width: int, part: str = "test") -> Table | None:
-    """What ``compare`` prints of patient groups in ``width`` characters; None where patients were not grouped."""
+    """The table of patient groups that ``compare`` prints in ``width`` characters; None where patients were not
+    grouped.
+    """
     gap_table = gaps(per_seed)
     if gap_table.empty:
         return None
@@ -76,7 +78,7 @@ def printed(per_seed: pd.DataFrame, width: int, part: str = "test") -> Table | N
 
 
 def unknown(per_seed: pd.DataFrame, part: str = "test") -> str:
-    """A sentence on patients of whom an attribute is not known, under the model listed last; empty without any."""
+    """A sentence on patients with an unknown attribute, under the model listed last; empty where there are none."""
     last = per_seed[per_seed["strategy"] == per_seed["strategy"].iloc[-1]]
     last = last[last["model"] == last["model"].iloc[-1]]
     kind, said = reporting(per_seed), []
@@ -181,7 +183,7 @@ def _beside(per_seed: pd.DataFrame, part: str) -> str:
 
 
 def _of_seed(patients: pd.DataFrame) -> str:
-    """Whose rows are counted, where groups have other numbers of rows under other seeds."""
+    """Which seed the counts of rows are of, where groups' sizes differ between seeds."""
     everywhere = patients[patients["hospital"] == EVERYWHERE]
     counts = everywhere.pivot_table(index="seed", columns=["attribute", "group"], values="n", fill_value=0)
     return f" of seed {patients['seed'].iloc[0]}" if (counts.nunique() > 1).any() else ""

@@ -1,4 +1,4 @@
-"""What is said of privacy where results are read: the promise of a run, and what it costs to have looked at several."""
+"""Sentences on privacy: the guarantee of a run, and the joint cost of several runs."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from raysim.privacy.statement import SHARED, Statement, together
 
 
 def of_run(result: Result) -> str:
-    """The promise of one run and its limits, in a sentence; empty without one."""
+    """A sentence on the guarantee of one run and its limits; empty without a guarantee."""
     statement = result.outcome.privacy
     return "" if statement is None else f"Privacy: {statement.sentence()}."
 
 
 def sentences(results: Sequence[Result]) -> tuple[str, ...]:
-    """The promise of each strategy's runs, and that of all runs together, for whoever sees them all."""
+    """Sentences on the guarantee of each strategy's runs, and of all runs together, for whoever sees them all."""
     statements = [(result.label, result.outcome.privacy) for result in results]
     by_label: dict[str, Statement] = {}
     for label, each in statements:
@@ -36,7 +36,7 @@ def sentences(results: Sequence[Result]) -> tuple[str, ...]:
 
 
 def figures(statement: Statement | None) -> dict[str, float]:
-    """The promise as figures by name, for tables of runs: ``epsilon_<adversary>`` where finite, and ``delta``."""
+    """The guarantee as figures by name, for tables of runs: ``epsilon_<adversary>`` where finite, and ``delta``."""
     if statement is None:
         return {}
     finite = {f"epsilon_{adversary}": value for adversary, value in statement.epsilons.items() if math.isfinite(value)}

@@ -1,4 +1,4 @@
-"""Whether the models that a page tells of are trained: sentences, and the curves of their training losses."""
+"""Whether the models of a page have converged: sentences, and the curves of their training losses."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ from raysim.statistics.convergence import Convergence
 
 
 def sentences(results: Sequence[Result]) -> tuple[str, ...]:
-    """What is to be known of the training behind these runs before their figures are read."""
+    """Caveats on the training of these runs, which come before their figures."""
     verdicts = _verdicts(results)
     ended = {(result.label, result.seed) for result in results if _stopped(result.outcome.stopped)}
     return tuple(filter(None, (_diverged(verdicts), _falling(verdicts, ended), _idle(verdicts))))
 
 
 def of_run(result: Result) -> str:
-    """How far one run is trained, in a sentence; empty where no loss was taken."""
+    """A sentence on how far one run is trained; empty where no loss was measured."""
     return sentence(result.outcome.convergence, _played(result.outcome), result.outcome.stopped)
 
 
 def sentence(convergence: Convergence | None, rounds: int, how: Stopped | None) -> str:
-    """What the losses of a run of so many ``rounds`` say, which ended as ``how`` says; empty where none was taken."""
+    """A sentence on the losses of a run of ``rounds`` that ended as ``how`` says; empty where no loss was measured."""
     if convergence is None:
         return ""
     played = f"{rounds} round{'' if rounds == 1 else 's'}"
@@ -52,7 +52,7 @@ def sentence(convergence: Convergence | None, rounds: int, how: Stopped | None) 
 
 
 def _stopped(how: Stopped | None) -> str:
-    """That a run has ended before its last round, in a sentence; empty where it has not."""
+    """A sentence on early stopping; empty where all rounds were played."""
     if how is None or not how.early:
         return ""
     return (
@@ -74,7 +74,7 @@ def losses_by_round(results: Sequence[Result]) -> pd.DataFrame:
 
 
 def drawn(results: Sequence[Result]) -> list[svg.Figure]:
-    """The curves of training losses; nothing where no run has one."""
+    """The figure of training losses; empty where no run has any."""
     table = losses_by_round(results)
     finite = table[np.isfinite(table["training_loss"].astype(float))]
     if finite.empty:
@@ -97,7 +97,7 @@ def drawn(results: Sequence[Result]) -> list[svg.Figure]:
 
 
 def _verdicts(results: Sequence[Result]) -> dict[str, list[tuple[int, Convergence]]]:
-    """By label, the seeds whose training loss was taken, with what it says."""
+    """By label, the convergence of each seed whose training loss was measured."""
     verdicts: dict[str, list[tuple[int, Convergence]]] = {}
     for result in results:
         convergence = result.outcome.convergence
@@ -120,7 +120,7 @@ def _diverged(verdicts: dict[str, list[tuple[int, Convergence]]]) -> str:
 
 
 def _falling(verdicts: dict[str, list[tuple[int, Convergence]]], ended: set[tuple[str, int]]) -> str:
-    """Of runs that have not ``ended`` because they were overfitting."""
+    """A sentence on losses that still fall, in runs that have not ``ended`` early."""
     falling, short = [], []
     for label, of_seed in verdicts.items():
         if any(convergence.verdict == "diverged" for _, convergence in of_seed):

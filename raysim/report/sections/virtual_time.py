@@ -1,4 +1,4 @@
-"""How good models are after so much virtual time, and after so many bytes: a picture, and what is printed."""
+"""Accuracy by virtual time and by bytes: a figure, and the printed table."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from raysim.report.tables import KEYS, labels
 from raysim.report.terminal.tables import titled
 
 AXES = (("virtual_seconds", 1.0, "virtual time, seconds"), ("bytes", 1e6, "megabytes exchanged"))
-"""Columns, their units and the words for them."""
+"""For each axis: column, unit, and words."""
 
 POINTS = 400
-"""At so many moments the curves of several seeds are averaged."""
+"""The number of moments at which the curves of several seeds are averaged."""
 
 
 def drawn(
@@ -77,7 +77,7 @@ def drawn(
 
 
 def printed(table: pd.DataFrame, target: Mapping[str, float]) -> Table | None:
-    """What ``compare`` prints of ``comparison.csv``'s virtual time; None where no time passed.
+    """The table of virtual time that ``compare`` prints from ``comparison.csv``; None without a virtual clock.
 
     ``target``: the metrics to reach. Means are over the seeds that reached them, and how many did stands beside.
     """
@@ -100,7 +100,7 @@ def printed(table: pd.DataFrame, target: Mapping[str, float]) -> Table | None:
 def averaged(
     seeds: Sequence[pd.DataFrame], column: str
 ) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
-    """Where the curve of several seeds is drawn, its mean there, and its deviation (NaN for one seed).
+    """The moments at which the curve of several seeds is drawn, its mean there, and its deviation (NaN for one seed).
 
     Between two evaluations a run has the model of the first, so that its value stands until the next.
     """

@@ -19,7 +19,7 @@ WIDTH = 520.0
 """Units of a chart as wide as the text: on a phone one is .7 pixels."""
 
 LETTER = 6.6
-"""The width of a letter, about, in the units of a chart."""
+"""About the width of a letter, in units of the chart."""
 
 LARGE_LETTER = 8.4
 """The same of charts as wide as the text: there a phone draws letters larger (``.panel`` of charts.css)."""
@@ -28,10 +28,10 @@ LARGE_LABEL, LARGE_VALUE = 8.0, 7.5
 """The same of their labels and values, which share a line."""
 
 NAMES = 0.58
-"""The share of a chart's width that names beside it take at most."""
+"""The largest share of a chart's width that names beside it take."""
 
 MARKED = 6
-"""So many points of a long line have a marker, spread evenly."""
+"""The number of points of a long line that have a marker, spread evenly."""
 
 LINE = 15.0
 """The height of a line of text."""
@@ -159,7 +159,7 @@ class Chart:
             self._marks.append(element("path", d=f"{above}{back}Z", class_=f"c{style.colour} band"))
 
     def area(self, x: ArrayLike, low: ArrayLike, high: ArrayLike, *, shade: float) -> None:
-        """What lies between two lines, ``shade`` from 0 to 1 as of a heat map's cell."""
+        """The area between two lines, with a ``shade`` from 0 to 1 like a cell of a heat map."""
         places = list(zip(self.across(x), self.up(low), self.up(high), strict=True))
         there = [place for place in places if np.isfinite(place).all()]
         if there:
@@ -232,7 +232,9 @@ class Chart:
         self._marks.append(element("text", last, x=self._right, y=at, class_="value", text_anchor="end"))
 
     def text(self, x: float, y: float, text: str, *, anchor: str = "start", dx: float = 0.0, dy: float = 4.0) -> None:
-        """A text at a point, moved by so many units, and one about its middle so far that it is within the chart."""
+        """A text at a point, moved by ``dx`` and ``dy``; a centred one is moved further, until it is within the
+        chart.
+        """
         a, b = float(self.across([x])[0]), float(self.up([y])[0])
         if anchor == "middle":
             half = self._letter * len(text) / 2
@@ -302,7 +304,7 @@ class Chart:
 
 
 def heading_lines(title: str, width: float = WIDTH) -> list[str]:
-    """The lines of the ``title`` of a chart that is so wide.
+    """The lines of a ``title`` in a chart of ``width`` units.
 
     >>> heading_lines("AUROC at the hospitals that it serves worst, by size", 250)
     ['AUROC at the hospitals that it', 'serves worst, by size']

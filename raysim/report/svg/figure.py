@@ -1,4 +1,4 @@
-"""What stands on a page: one chart or several beside each other, a legend, a caption."""
+"""A figure of a page: charts beside each other, a legend and a caption."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ PRINTED = ":root { --ink: #1a1c1f; --muted: #55595f; --line: #d5d8dc; --paper: #
 """The colours of a figure that stands by itself."""
 
 DARK = r"@media \(prefers-color-scheme: dark\).*\n"
-"""The line of the style sheet that such a figure does not have."""
+"""The line of the style sheet that is left out of a figure by itself."""
 
 PANEL = 250.0
 """Units of the width of one of several charts beside each other."""
@@ -38,7 +38,7 @@ class Figure:
     legend: Legend | None = None
 
     def tree(self) -> dict[str, str]:
-        """What a page shows of it."""
+        """The fields that a page needs."""
         return {"name": self.name, "title": self.title, "markup": str(self.markup), "caption": self.caption}
 
     def standalone(self) -> str:
@@ -81,7 +81,7 @@ class Legend(Markup):
     lines: bool
 
     def drawn(self) -> Markup:
-        """The same as SVG, a line each."""
+        """The legend as SVG, one line for each entry."""
         parts = []
         for i, (name, style) in enumerate(self.entries):
             y = 16.0 + 18.0 * i

@@ -37,7 +37,9 @@ class Axis:
     turned: bool = False
 
     def places(self, values: ArrayLike) -> NDArray[np.float64]:
-        """Where values stand, 0 at the start and 1 at the end; NaN for NaN, and for what a log axis cannot show."""
+        """The positions of values, 0 at the start and 1 at the end; NaN for NaN, and for what a log axis cannot
+        show.
+        """
         x = np.asarray(values, dtype=np.float64)
         x = np.where(np.abs(x) <= LARGEST, x, np.nan)
         low, high = self.low, self.high
@@ -157,7 +159,7 @@ def decimals(ticks: Sequence[float], *, signed: bool = False) -> tuple[str, ...]
 
 
 def fixed(value: float, digits: int) -> str:
-    """A value with so many decimals; nothing has no sign.
+    """A value with ``digits`` decimals; what rounds to 0 has no sign.
 
     >>> fixed(-0.123, 2), fixed(-0.001, 2), fixed(3.0, 1)
     ('−0.12', '0.00', '3.0')

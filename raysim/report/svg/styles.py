@@ -46,7 +46,7 @@ class Style:
         return DASHES[self.form]
 
     def marker(self, x: float, y: float, size: float = 4.5, **attributes: object) -> Markup:
-        """The marker about ``x, y``, so far from its middle to its rim."""
+        """The marker centred at ``x, y`` with radius ``size``."""
         kind = f"c{self.colour} {self.form}"
         extra = attributes.pop("class_", None)
         attributes["class_"] = f"{kind} {extra}" if extra else kind
@@ -56,7 +56,7 @@ class Style:
 
 
 PLAIN = Style(-1, "circle")
-"""The colour of text: what is no strategy."""
+"""The style of marks that are of no strategy: the colour of text."""
 
 
 def style(label: str, model: str = "global") -> Style:

@@ -20,12 +20,12 @@ if TYPE_CHECKING:
     from raysim.engine.job import Round
 
 PLAIN_SECONDS = 5.0
-"""Plain lines come no more often than this."""
+"""The least seconds between two plain lines."""
 
 
 @contextlib.contextmanager
 def phase(console: Console, text: str) -> Iterator[None]:
-    """Say what is being done meanwhile: a live line in a terminal, elsewhere a line that stays."""
+    """Show what is being done: a live line in a terminal, elsewhere a line that stays."""
     if not console.is_terminal:
         console.print(text, highlight=False, markup=False)
     with waiting(console, text):
@@ -34,18 +34,18 @@ def phase(console: Console, text: str) -> Iterator[None]:
 
 @contextlib.contextmanager
 def waiting(console: Console, text: str) -> Iterator[None]:
-    """The same for a command whose output is its result: nothing where there is no terminal."""
+    """As :func:`phase`, for a command whose output is its result: shows nothing without a terminal."""
     with console.status(Text(text)) if console.is_terminal else contextlib.nullcontext():
         yield
 
 
 def say(console: Console, text: str) -> None:
-    """A sentence: between words where a terminal ends, and in a log a line."""
+    """Print a sentence: wrapped at words in a terminal, one line in a log."""
     console.print(text, soft_wrap=not console.is_terminal, highlight=False, markup=False)
 
 
 def time_left(seconds: float, done: float, total: float) -> str:
-    """How long it takes about until all is done, if it goes on as it did; empty where nothing is done yet, or all.
+    """About how long it takes until all is done, at the same pace; empty where nothing is done yet, or all.
 
     >>> time_left(60, 3, 9), time_left(20, 1, 200), time_left(1, 0, 9)
     ('about 2 min left', 'about 1 h 06 min left', '')
@@ -122,12 +122,12 @@ class RunProgress:
             self._live.stop()
 
     def begin(self, label: str, rounds: int) -> None:
-        """A job of so many rounds starts; what follows is of it."""
+        """A job of ``rounds`` starts; the next events are its."""
         self._label = label
         self._job = self._at_work[label] = _AtWork(rounds)
 
     def resume(self, label: str) -> None:
-        """What follows is of this job, which has begun before: several may be played side by side."""
+        """The next events are of this job, which has begun before: several may be played side by side."""
         self._label = label
         self._job = self._at_work.get(label, self._job)
 
@@ -150,7 +150,7 @@ class RunProgress:
             self._say(", ".join(filter(None, [line, note, self._left(self._all_played + self._under_way())])))
 
     def conclude(self) -> None:
-        """All jobs have ended, and what they come to is written."""
+        """All jobs have ended, and their results are being written."""
         if self._live is not None and self._task is not None:
             self._live.update(self._task, description="drawing pictures", note="")
         else:
@@ -160,7 +160,7 @@ class RunProgress:
         """The job has ended."""
         job = self._at_work.pop(self._label, self._job)
         self._done += 1
-        # A run that stopped early has no further rounds; one without rounds has told of none.
+        # Rounds that a run did not play, because it stopped early or has none, count as done.
         self._all_played += max(job.rounds, job.played)
         if self._live is not None and self._task is not None:
             self._live.update(self._task, advance=max(0, job.rounds - job.played))
@@ -171,7 +171,7 @@ class RunProgress:
             self._say(f"{line}; {left}" if left else line)
 
     def _under_way(self) -> int:
-        """The rounds that jobs have played which have not ended."""
+        """The rounds played by jobs that have not ended."""
         return sum(job.played for job in self._at_work.values())
 
     def _left(self, played: float) -> str:

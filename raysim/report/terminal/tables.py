@@ -32,10 +32,10 @@ RANKING = {
     "std": "std",
     "size_bias": "size bias",
 }
-"""What is shown where AUROC is defined somewhere."""
+"""Columns where AUROC is defined at some hospital."""
 
 CLASSIFYING = {"accuracy": "accuracy", "ad": "AD", "sdad": "SDAD", "log_loss": "log loss"}
-"""What is shown where it is not: clients of one class each have no AUROC."""
+"""Columns where it is not: clients of one class each have no AUROC."""
 
 ERRORS = {
     "mae": "mean MAE",
@@ -44,11 +44,11 @@ ERRORS = {
     "gini": "Gini",
     "size_bias": "size bias",
 }
-"""What is shown of a real label."""
+"""Columns for a real label."""
 
 
 def run_table(title: str, models: Mapping[str, Mapping[str, float]]) -> Table:
-    """One run: a row a model served, of which ``models`` has the metrics."""
+    """The table of a run: one row per model served, whose metrics ``models`` holds."""
     kind = reporting(next(iter(models.values())))
     headlines = [metrics[kind.headline] for metrics in models.values()]
     few = max(metrics["hospitals"] for metrics in models.values()) < FEW_HOSPITALS
@@ -65,7 +65,8 @@ def run_table(title: str, models: Mapping[str, Mapping[str, float]]) -> Table:
 
 
 def comparison_table(rows: pd.DataFrame, reference: str, width: int) -> Table:
-    """Fits ``width`` characters: spreads go below the means, and the differences away, where there is no room.
+    """The table of a comparison in ``width`` characters. Without room, spreads go below means, and differences are left
+    out.
 
     Spreads are the margins of 95 % intervals over folds where there are any, else standard deviations over seeds.
     """
@@ -105,7 +106,7 @@ def comparison_table(rows: pd.DataFrame, reference: str, width: int) -> Table:
 def ranking(kind: TaskKind, headlines: Iterable[float], *, few: bool = False) -> dict[str, str]:
     """The figures that tables show of models with these ``headlines``, and their headings.
 
-    Of ``few`` hospitals neither a decile nor a slope.
+    With ``few`` hospitals there is neither a decile nor a slope.
     """
     if kind is REGRESSION:
         columns = ERRORS
@@ -135,7 +136,7 @@ def _difference(row: Mapping[Any, Any], figure: str, digits: int, beside: str) -
     if not math.isfinite(value):
         return ""
     low, high = (row.get(f"{figure}_{end}", math.nan) for end in ("low", "high"))
-    # Adding 0 takes the sign from what rounds to -0.
+    # Adding 0 removes the sign of what rounds to -0.
     value, low, high = (round(number, digits) + 0.0 for number in (value, low, high))
     return f"{value:+.{digits}f}" + (f"{beside}[{low:+.{digits}f}, {high:+.{digits}f}]" if math.isfinite(low) else "")
 
