@@ -126,6 +126,6 @@ def _marks(choice: Choice) -> list[Line2D]:
         Line2D([], [], ls="", marker="s", ms=5, color=GREY, mec="white", label="dominated"),
     ]
     if trial is not None:
-        said = f"recommended: trial {trial.number}"
-        marks.insert(0, Line2D([], [], ls="", marker="D", ms=8, color=WORST, mec="white", label=said))
+        label = f"recommended: trial {trial.number}"
+        marks.insert(0, Line2D([], [], ls="", marker="D", ms=8, color=WORST, mec="white", label=label))
     return marks

@@ -36,15 +36,15 @@ def cost(
     delta = sum(section.delta for section in sections) + sum(each.delta for each in statements)
     shown = "infinite" if math.isinf(epsilon) else f"{epsilon:.4g}"
     runs = len(sections) + len(statements)
-    said = f"whoever sees all {runs} runs of this sweep: epsilon at most {shown}, delta {delta:.3g}"
+    text = f"whoever sees all {runs} runs of this sweep: epsilon at most {shown}, delta {delta:.3g}"
     if exact:
-        said += f"; not private: {', '.join(exact)}"
+        text += f"; not private: {', '.join(exact)}"
     if runs > 1 and any(section.noise == "seeded" for section in sections):
-        said += f"; this {SHARED}"
+        text += f"; this {SHARED}"
     return {
         "runs": runs,
         "epsilon": "inf" if math.isinf(epsilon) else epsilon,
         "delta": delta,
         "not_private": exact,
-        "statement": said,
+        "statement": text,
     }

@@ -181,10 +181,15 @@ def summary(
 def read_tested(path: Path, choice: Choice) -> dict[str, tuple[float, float]] | None:
     """The test figures of the recommended trial in a ``summary.json``, if that trial is still the recommended one."""
     try:
-        said = bounded.read_json(path)["recommended"]
-        if said is None or choice.recommended is None or said["trial"] != choice.recommended.number or not said["test"]:
+        recommended = bounded.read_json(path)["recommended"]
+        if (
+            recommended is None
+            or choice.recommended is None
+            or recommended["trial"] != choice.recommended.number
+            or not recommended["test"]
+        ):
             return None
-        return {name: (_float(figure["mean"]), _float(figure["std"])) for name, figure in said["test"].items()}
+        return {name: (_float(figure["mean"]), _float(figure["std"])) for name, figure in recommended["test"].items()}
     except (OSError, ValueError, LookupError, TypeError, AttributeError):
         return None  # it is computed again
 

@@ -112,12 +112,12 @@ class FromOptuna:
         values = objectives(trial, self._sweep)
         if values is None or not all(math.isfinite(value) for value in values):
             return
-        there = [dimension for dimension in self._space if dimension.key in trial.params]
+        tried = [dimension for dimension in self._space if dimension.key in trial.params]
         self._study.add_trial(
             optuna.trial.create_trial(
                 values=list(values),
-                params={d.key: self._index(d.key, trial.params[d.key]) for d in there},
-                distributions={d.key: _distribution(d) for d in there},
+                params={d.key: self._index(d.key, trial.params[d.key]) for d in tried},
+                distributions={d.key: _distribution(d) for d in tried},
             )
         )
 

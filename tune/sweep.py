@@ -21,7 +21,7 @@ from raysim.data.federation import Federation
 from raysim.engine.job import Outcome, Result
 from raysim.experiment.services import STARTING
 from raysim.experiment.session import Session, longest_silence
-from raysim.report.terminal.progress import phase, say, size_said
+from raysim.report.terminal.progress import phase, say, size_in_words
 from raysim.storage.manifest import Manifest
 from raysim.storage.results import SPLIT, choose_folder, write_run
 from raysim.storage.resume import held
@@ -197,7 +197,7 @@ class SweepRun:
             self._console.print(f"warning: {session.warning}", highlight=False, markup=False)
         seeds = len(self._plan.seeds)
         self._console.print(
-            f"{size_said(federation, self._config)}; {places.where}; "
+            f"{size_in_words(federation, self._config)}; {places.where}; "
             f"{self._left} trials of {seeds} seed{'s' * (seeds > 1)}, "
             f"searcher {self._plan.sweep.searcher}, scheduler {self._plan.sweep.scheduler.name}",
             highlight=False,

@@ -25,7 +25,7 @@ def units(
     feature: int,
     factor: float,
     offset: float = 0.0,
-    there: NDArray[np.bool_] | None = None,
+    recorded: NDArray[np.bool_] | None = None,
 ) -> Rows:
     """Feature ``feature`` times ``factor``, plus ``offset``: with the offset a unit is changed before it was scaled.
 
@@ -33,7 +33,7 @@ def units(
     """
     changed = X.copy()
     wrong = X[:, feature] * factor + offset
-    changed[:, feature] = wrong if there is None else np.where(there, wrong, X[:, feature])
+    changed[:, feature] = wrong if recorded is None else np.where(recorded, wrong, X[:, feature])
     return changed, y
 
 

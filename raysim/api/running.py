@@ -224,8 +224,8 @@ def resume_with(
     with search_path_restored(), standing_here((working, path)), contextlib.chdir(working if working.is_dir() else "."):
         config = reading.resolve(path / "config.yaml", reads=())
         if ticket.finished:
-            said = f"{path}: finished, {send_kept(path, config.tracking) or 'nothing to resume'}"
-            shown.print(said, soft_wrap=True, highlight=False, markup=False)
+            message = f"{path}: finished, {send_kept(path, config.tracking) or 'nothing to resume'}"
+            shown.print(message, soft_wrap=True, highlight=False, markup=False)
             return _result(ticket.kind, path)
         if ticket.kind == "run":
             return play_run(config, path, shown, in_process=in_process, verbose=verbose, again=True)

@@ -107,6 +107,6 @@ class SweepResult(Results):
 
     def _repr_html_(self) -> str:
         recommended = self.summary["recommended"]
-        said = ["no trial is recommended"] if recommended is None else recommended["reason"]
+        sentences = ["no trial is recommended"] if recommended is None else recommended["reason"]
         shown = self.pareto.to_html(float_format=lambda value: f"{value:.4g}", na_rep="undefined", border=0)
-        return html.page(f"{self.summary['trials']} trials", shown, said, self.folder)
+        return html.page(f"{self.summary['trials']} trials", shown, sentences, self.folder)

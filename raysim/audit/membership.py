@@ -54,9 +54,9 @@ def lira(confidences: ArrayLike, members: ArrayLike, target: int) -> Floats:
     return score
 
 
-def _variance(residuals: Floats, there: NDArray[np.bool_]) -> float:
+def _variance(residuals: Floats, defined: NDArray[np.bool_]) -> float:
     """The pooled variance around the means of rows, each of which costs a degree of freedom."""
-    freedom = len(residuals) - int(there.any(axis=0).sum())
+    freedom = len(residuals) - int(defined.any(axis=0).sum())
     return float(np.square(residuals).sum() / freedom) if freedom > 0 else float("nan")
 
 

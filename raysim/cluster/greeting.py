@@ -94,7 +94,7 @@ def _end(process: subprocess.Popen[str]) -> None:
 def check_greets(address: str, asked: subprocess.Popen[str]) -> None:
     """Raise ``ResourceError`` unless Ray answers at ``address`` and takes our token."""
     try:
-        _, said = asked.communicate(timeout=CONNECT_SECONDS)
+        _, output = asked.communicate(timeout=CONNECT_SECONDS)
     except subprocess.TimeoutExpired:
         raise ResourceError(
             f"RAY_ADDRESS: '{address}' does not answer as Ray does; give the head's port, mostly 6379, "
@@ -102,7 +102,7 @@ def check_greets(address: str, asked: subprocess.Popen[str]) -> None:
         ) from None
     if not asked.returncode:
         return
-    last = (said.strip().splitlines() or ["no reason is given"])[-1]
+    last = (output.strip().splitlines() or ["no reason is given"])[-1]
     if "no authentication token was found" in last:
         raise ResourceError(
             f"RAY_ADDRESS: '{address}' needs a token (RAY_AUTH_MODE=token) and there is none here; {TOKEN_REMEDY}"

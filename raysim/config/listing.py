@@ -206,17 +206,17 @@ def _refusal(plugin: Any, name: str, kind: Any) -> str:
         try:
             plugin(**{name: value})
         except (ValueError, TypeError) as error:
-            said = re.fullmatch(rf"{name}: \S+ ({'|'.join(REFUSED)}) ([^;]+?)(?:;.*)?", str(error))
-            if said:
-                words = f"{REFUSED[said[1]]} {said[2]}"
+            match = re.fullmatch(rf"{name}: \S+ ({'|'.join(REFUSED)}) ([^;]+?)(?:;.*)?", str(error))
+            if match:
+                words = f"{REFUSED[match[1]]} {match[2]}"
                 return re.sub(r"^between (\S+) and (\S+)$", r"\1 to \2", words).removesuffix(" or auto")
     return ""
 
 
 def _meaning(plugin: Any, name: str) -> str:
     """The description of a pydantic field, or the text under a field of the class or of one of its bases."""
-    if issubclass_of(plugin, BaseModel) and (said := plugin.model_fields[name].description):
-        return unmarked(said)
+    if issubclass_of(plugin, BaseModel) and (description := plugin.model_fields[name].description):
+        return unmarked(description)
     classes = inspect.getmro(plugin) if inspect.isclass(plugin) else (plugin,)
     for cls in classes:
         if text := _texts(cls).get(name):

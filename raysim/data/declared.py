@@ -158,9 +158,9 @@ def with_noise(
 def moments(values: NDArray[Any], middle: Floats, half: Floats) -> Floats:
     """What rows ``values [n, D]`` add to the sums, ``[n, 3 D]``: whether each is there, its place, and its square."""
     placed = (values.astype(np.float64) - middle) / half
-    there = ~np.isnan(placed)
-    placed = np.where(there, np.clip(placed, -1.0, 1.0), 0.0)
-    added: Floats = np.concatenate([there, placed, placed * placed], axis=1)
+    defined = ~np.isnan(placed)
+    placed = np.where(defined, np.clip(placed, -1.0, 1.0), 0.0)
+    added: Floats = np.concatenate([defined, placed, placed * placed], axis=1)
     return added
 
 

@@ -54,17 +54,17 @@ def write_comparison(
     table = comparison_table(frame, differences, folds=config.data.split.folds is not None)
     by_chance = (beside or NoiseBeside(config.evaluation.minimum_events)).of(results)
     shown = evidence(frame, hospitals, config.reference)
-    said = answer_from(shown, reporting(frame).title, by_chance)
+    answer = answer_from(shown, reporting(frame).title, by_chance)
     # Caveats come before all other reasons.
     tuned = _tuned(out)
     caveats = (*tuned, *training.sentences(results), *privacy.sentences(results))
-    said = dataclasses.replace(said, reasons=(*caveats, *said.reasons))
+    answer = dataclasses.replace(answer, reasons=(*caveats, *answer.reasons))
     called = [dataclasses.replace(result, label=result.title or result.label) for result in results]
     if by_chance:
         out.csv("noise.csv", noise.table(by_chance))
     federation = results[0].federation
     out.csv("comparison.csv", table)
-    out.json("answer.json", said.as_json())
+    out.json("answer.json", answer.as_json())
     if results[0].outcome.told_sizes is None:
         out.rows(SPLIT, splits(results))
     write_config(out, config.frozen(), federation)

@@ -47,7 +47,7 @@ def write_run_page(
         training=training.of_run(result),
         privacy=privacy.of_run(result),
         attack=attacks.of_run(result),
-        sizes=sizes_said(result),
+        sizes=size_sentences(result),
         part=part,
         result=result,
         links=[*back, *tracked_at(frozen.get("tracking"))],
@@ -61,7 +61,7 @@ def write_page(out: Manifest, page: Page) -> None:
     out.text("report.json", page.json())
 
 
-def sizes_said(result: Result) -> dict[str, str]:
+def size_sentences(result: Result) -> dict[str, str]:
     """For each model whose dependence on hospitals' size has an interval, what is to be said of it."""
     slopes = {
         model: noise.slope_of(sums, result.outcome.stays(result.federation, model).tolist())

@@ -18,7 +18,7 @@ from raysim.experiment.head_start import open_head_start
 from raysim.experiment.run_actors import RunActors
 from raysim.experiment.run_placement import Load, at_once, begins_here
 from raysim.experiment.session import Session, open_session
-from raysim.report.terminal.progress import RunProgress, phase, size_said
+from raysim.report.terminal.progress import RunProgress, phase, size_in_words
 from raysim.storage import resume
 from raysim.tracking.recording import Recorder
 
@@ -111,7 +111,7 @@ class RunServices:
         if warning:
             self.say(f"warning: {warning}")
         self._console.print(
-            f"{size_said(federation, self._config)}; {where}",
+            f"{size_in_words(federation, self._config)}; {where}",
             highlight=False,
             markup=False,
         )

@@ -109,8 +109,8 @@ def exported(predictor: Predictor, owner: str) -> torch.export.ExportedProgram:
             f"model: {type(model).__name__} cannot be exported ({type(error).__name__}: {reason}); use raysim predict"
         ) from None
     columns = predictions(model.logits(theta, X), fitted.classes)
-    said = [columns[name] for name in output_names(fitted)]
-    expected = said[0] if len(said) == 1 else np.column_stack(said)
+    outputs = [columns[name] for name in output_names(fitted)]
+    expected = outputs[0] if len(outputs) == 1 else np.column_stack(outputs)
     if not np.allclose(got, expected, rtol=TOLERANCE, atol=TOLERANCE, equal_nan=True):
         apart = float(np.nanmax(np.abs(got - expected)))
         raise ConfigError(

@@ -76,8 +76,8 @@ class Predictor:
         homes = rows.hospitals if rows.hospitals is not None else self._nobodys(served, len(rows))
         X, observed = self.preprocessing.transform(rows.columns)
         owners = self._owners_of_rows(X, observed, homes, served)
-        said = predictions(self._scored(X, owners), self.preprocessing.classes)
-        return pd.DataFrame({"hospital": homes, **said, "scored_by": owners})
+        columns = predictions(self._scored(X, owners), self.preprocessing.classes)
+        return pd.DataFrame({"hospital": homes, **columns, "scored_by": owners})
 
     def outputs(
         self, X: NDArray[np.float32], observed: NDArray[np.bool_], hospitals: NDArray[Any], model: str | None = None
@@ -152,12 +152,12 @@ class Predictor:
     def _scored(self, X: NDArray[np.float32], owners: NDArray[Any]) -> NDArray[Any]:
         """The outputs ``[n]`` or ``[n, C]`` of rows ``X [n, F]``, each by the vector of its owner."""
         like = self.model.logits(next(iter(self.served.vectors.values())), X[:1])
-        said = np.empty_like(like, shape=(len(X), *like.shape[1:]))
+        outputs = np.empty_like(like, shape=(len(X), *like.shape[1:]))
         for owner in dict.fromkeys(owners.tolist()):
             rows = np.flatnonzero(owners == owner)
             for at in slices(len(rows)):
-                said[rows[at]] = self.model.logits(self.served.vectors[owner], X[rows[at]])
-        return said
+                outputs[rows[at]] = self.model.logits(self.served.vectors[owner], X[rows[at]])
+        return outputs
 
     def _owners(self, hospital: str, served: str) -> Owners:
         theirs = self.served.owners[served].get(hospital, self.served.others)

@@ -40,22 +40,22 @@ def over_seeds(
     the figure can be, ``within``, two numbers or two ``[...]``.
     """
     v, lower, upper = (np.asarray(each, dtype=np.float64) for each in (value, low, high))
-    there = np.isfinite(v)
-    seeds = there.sum(axis=0)
-    mean = _mean(v, there)
-    limited = there & np.isfinite(lower) & np.isfinite(upper)
+    defined = np.isfinite(v)
+    seeds = defined.sum(axis=0)
+    mean = _mean(v, defined)
+    limited = defined & np.isfinite(lower) & np.isfinite(upper)
     below, above = _mean(v - lower, limited), _mean(upper - v, limited)
     degrees = np.maximum(seeds - 1, 1)
     with np.errstate(over="ignore"):  # of a model that has diverged: a limit is then infinite
-        squares = np.square(np.where(there, v - mean, 0.0)).sum(axis=0)
+        squares = np.square(np.where(defined, v - mean, 0.0)).sum(axis=0)
         variance = squares / degrees / (degrees + 1)
         of_seeds = np.where(seeds > 1, np.square(stdtrit(degrees, ALPHA / 2)) * variance, 0.0)
         low_end, high_end = mean - np.sqrt(np.square(below) + of_seeds), mean + np.sqrt(np.square(above) + of_seeds)
     return OverSeeds(mean, np.clip(low_end, *within), np.clip(high_end, *within), seeds)
 
 
-def _mean(values: Floats, there: NDArray[np.bool_]) -> Floats:
-    """The mean over the first axis of what is ``there``; NaN for nothing."""
-    count = there.sum(axis=0)
-    total = np.where(there, values, 0.0).sum(axis=0)
+def _mean(values: Floats, defined: NDArray[np.bool_]) -> Floats:
+    """The mean over the first axis of ``defined`` values; NaN where there are none."""
+    count = defined.sum(axis=0)
+    total = np.where(defined, values, 0.0).sum(axis=0)
     return np.where(count > 0, total / np.maximum(count, 1), np.nan)

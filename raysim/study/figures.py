@@ -38,8 +38,8 @@ def metrics_by_alpha(table: pd.DataFrame, metrics: Sequence[str]) -> Figure:
         x = svg.log("alpha: left is unlike", np.concatenate([each.index for each in over]), count=5)
         name = NAMES.get(metric, metric)
         y = svg.linear("", np.concatenate([each["max"] for each in over]), include=(0.0,), within=(0.0, np.inf))
-        said = f"{name} against alpha, a line for each number of clients."
-        chart = Chart(x, y, name=f"metric-{metric}", title=name, said=said, width=PANEL, height=210)
+        description = f"{name} against alpha, a line for each number of clients."
+        chart = Chart(x, y, name=f"metric-{metric}", title=name, description=description, width=PANEL, height=210)
         for each, style in zip(over, styles, strict=True):
             chart.band(each.index, each["min"], each["max"], style)
             chart.line(each.index, each["mean"], style)
@@ -69,17 +69,17 @@ def importances(shares: pd.DataFrame) -> Figure:
                 values,
                 name=f"shares-{column}",
                 title=title,
-                said=f"{title}, of each metric by each model.",
+                description=f"{title}, of each metric by each model.",
                 low=0.0,
                 high=1.0,
             )
         )
     together = shown.groupby("model", sort=False)["r2"].first()
-    said = ", ".join(f"{MODELS.get(str(model), str(model))} {value:.2f}" for model, value in together.items())
+    description = ", ".join(f"{MODELS.get(str(model), str(model))} {value:.2f}" for model, value in together.items())
     caption = (
         "Over all partitions. First each metric as the only one, then what the models make of all together, where "
         "metrics that say the same share it, and what is lost without what the metric alone knows. R² of all metrics "
-        f"together: {said}."
+        f"together: {description}."
     )
     return svg.figure("shares", "What tells the skew", charts, caption)
 
@@ -104,7 +104,7 @@ def clusters(table: pd.DataFrame) -> Figure:
         [f"{alpha:g}" for alpha in alphas],
         np.log(means),
         name="clusters",
-        said=f"The mean number of clusters and its range. {'; '.join(cells)}.",
+        description=f"The mean number of clusters and its range. {'; '.join(cells)}.",
         texts=texts,
         row_title="clients",
         column_title="alpha: left is unlike, right is alike",

@@ -63,7 +63,7 @@ def lead(table: pd.DataFrame, shares: pd.DataFrame, study: Study) -> list[str]:
     together = shares[shares["clients"] == ALL]
     target = TOLD[study.target]
     alone = together.groupby("metric", sort=False)["r2_alone"].mean().sort_values(ascending=False, kind="stable")
-    said = [
+    sentences = [
         f"{_name(alone.index[0])} tells {target} best alone: mean R² over the models {alone.iloc[0]:.3f}"
         + (f", before {_name(alone.index[1])} with {alone.iloc[1]:.3f}." if len(alone) > 1 else ".")
     ]
@@ -74,14 +74,14 @@ def lead(table: pd.DataFrame, shares: pd.DataFrame, study: Study) -> list[str]:
                 f"{MODELS.get(model, model)}: {_name(metric)} ({value:.2f})"
                 for model, metric, value in best[["model", "metric", column]].itertuples(index=False)
             )
-            said.append(f"{words}, the first among all metrics is, for each model: {each}.")
+            sentences.append(f"{words}, the first among all metrics is, for each model: {each}.")
     if "clusters" in table:
         chosen = table.loc[table["feasible"], "clusters"]
-        said.append(
+        sentences.append(
             f"Over {len(chosen):,} partitions, {chosen.min():.0f} to {chosen.max():.0f} clusters were chosen, "
             f"{chosen.median():.3g} in the median."
         )
-    return said
+    return sentences
 
 
 def _figures(shares: pd.DataFrame, clients: object) -> Figures:

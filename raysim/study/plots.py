@@ -108,8 +108,8 @@ def importances(shares: pd.DataFrame, clients: object = "all") -> Figure:
         ax.tick_params(axis="y", colors=INK, length=0)
         ax.xaxis.set_major_locator(MaxNLocator(4))
     together = shown.groupby("model", sort=False)["r2"].first()
-    said = ", ".join(f"{MODELS.get(str(model), str(model))} {value:.2f}" for model, value in together.items())
-    figure.supxlabel(f"R² of all metrics together: {said}", fontsize=9.5, color=MUTED)
+    text = ", ".join(f"{MODELS.get(str(model), str(model))} {value:.2f}" for model, value in together.items())
+    figure.supxlabel(f"R² of all metrics together: {text}", fontsize=9.5, color=MUTED)
     handles, names = axes[0].get_legend_handles_labels()
     figure.legend(handles, names, loc="outside upper left", ncols=len(models), frameon=False, fontsize=9)
     return figure

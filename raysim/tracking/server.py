@@ -49,19 +49,19 @@ def serving(uri: str, port: int) -> Iterator[Server]:
     does not answer.
     """
     command = [sys.executable, "-m", "mlflow", "server", "--backend-store-uri", uri, "--host", "127.0.0.1"]
-    with tempfile.TemporaryFile() as said:
+    with tempfile.TemporaryFile() as output:
         process = subprocess.Popen(
             [*command, "--port", str(port), "--workers", "1"],
             env=os.environ | SETTINGS,
-            stdout=said,
+            stdout=output,
             stderr=subprocess.STDOUT,
             start_new_session=True,  # ending MLflow alone would leave its serving process behind
         )
         try:
             server = Server(f"http://127.0.0.1:{port}", process)
             if not _answers(server, time.monotonic() + START_SECONDS):
-                said.seek(0)
-                last = (said.read().decode(errors="replace").strip().splitlines() or ["it said nothing"])[-1]
+                output.seek(0)
+                last = (output.read().decode(errors="replace").strip().splitlines() or ["it said nothing"])[-1]
                 if process.poll() is None:
                     raise ResourceError(f"MLflow does not answer within {START_SECONDS:g} s ({last}); try again")
                 raise ConfigError(f"--port: MLflow ended at once on port {port} ({last}); name a port that is free")

@@ -56,12 +56,12 @@ class AsynchronousScheduler(ClockedScheduler):
         lost.
         """
         room = self._concurrency - len(self.clock.hospital)
-        there, until = self._there(*key)
-        there[self.clock.hospital] = there[arrived] = False
-        if room < 1 or not (there & (view.sizes > 0)).any():
+        available, until = self._there(*key)
+        available[self.clock.hospital] = available[arrived] = False
+        if room < 1 or not (available & (view.sizes > 0)).any():
             return 0, 0
         round, tries = key
-        seen = replace(view, available=there, rng=keyed(view, tries), selection=resized(view.selection, room))
+        seen = replace(view, available=available, rng=keyed(view, tries), selection=resized(view.selection, room))
         ids = self._strategy.select(seen, state, round)
         if len(ids) > room:
             ids = np.sort(stream(self._seed, "room", *key).permutation(ids)[:room])

@@ -32,10 +32,10 @@ class Trace:
     def until(self, now: float) -> Floats:
         """When each of ``N`` hospitals leaves, ``[N]``; minus infinity for those that are not available."""
         base, phase = self._split(now)
-        there = (self.begin <= phase + ROUNDING * (1 + now)) & (phase < self.end)
+        available = (self.begin <= phase + ROUNDING * (1 + now)) & (phase < self.end)
         leaves = np.full(len(self.carry), -np.inf)
-        who = self.hospital[there]
-        leaves[who] = base + self.end[there] + np.where(self.end[there] == self.period, self.carry[who], 0.0)
+        who = self.hospital[available]
+        leaves[who] = base + self.end[available] + np.where(self.end[available] == self.period, self.carry[who], 0.0)
         return leaves
 
     def following(self, now: float) -> float:

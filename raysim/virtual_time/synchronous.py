@@ -51,13 +51,13 @@ class SynchronousScheduler(ClockedScheduler):
 
     def _seen(self, view: FederationView, round: int, attempt: int) -> tuple[FederationView, Floats | None]:
         """The server's view once enough hospitals are available, and when each of these leaves."""
-        there, until = self._there(round, attempt)
+        available, until = self._there(round, attempt)
         least = self._section.rounds.minimum_cohort
-        while until is not None and (there & (view.sizes > 0)).sum() < least and np.isfinite(self.clock.now):
+        while until is not None and (available & (view.sizes > 0)).sum() < least and np.isfinite(self.clock.now):
             self._wait(f"fewer than {least} hospitals are there")
-            there, until = self._there(round, attempt)
-        there[self.clock.hospital] = False
-        return replace(view, available=there, rng=keyed(view, attempt)), until
+            available, until = self._there(round, attempt)
+        available[self.clock.hospital] = False
+        return replace(view, available=available, rng=keyed(view, attempt)), until
 
     def _answering(
         self,

@@ -50,8 +50,8 @@ def check_patients(patients: Mapping[str, NDArray[Any]], attribute: Attribute, p
     groups = patient_groups(patients, attribute, privileged)
     if not (groups == PRIVILEGED).any():
         values = patients[attribute]
-        there = ", ".join(np.unique(values).tolist()) if isinstance(privileged, str) else _range(values)
-        raise ValueError(f"privileged: no patient's {attribute} is '{privileged}'; there are {there}")
+        values_there = ", ".join(np.unique(values).tolist()) if isinstance(privileged, str) else _range(values)
+        raise ValueError(f"privileged: no patient's {attribute} is '{privileged}'; there are {values_there}")
     if not (groups == OTHERS).any():
         raise ValueError(f"privileged: the {attribute} of every patient is '{privileged}'; there is nobody to compare")
 

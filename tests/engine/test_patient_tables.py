@@ -123,7 +123,7 @@ def test_areas_are_shares_of_clusters_the_largest_hospital_first_and_who_has_no_
     figure = patient_clusters.drawn(pd.concat([frame, later]), {"fedgmc": "FedGMC"})
     (chart,) = figure.charts
     assert chart.title == "FedGMC"
-    assert chart.said.endswith("Over all hospitals: 0 58%, 1 42%.")
+    assert chart.description.endswith("Over all hospitals: 0 58%, 1 42%.")
     lower, upper = areas(chart)
     # b has six of eight rows in the first cluster, a one of four.
     assert lower == [(0.5, 0.75), (1.5, 0.75), (1.5, 0.25), (2.5, 0.25), (2.5, 0.0), (1.5, 0.0), (1.5, 0.0), (0.5, 0.0)]

@@ -245,7 +245,7 @@ def test_the_comparison_s_table_and_picture(demographic: Federation, tmp_path: P
     np.testing.assert_allclose(gaps["gap"][0], per_seed["sex_gap"].mean())
     assert patient_groups.printed(per_seed, 160) is not None
     drawn = patient_groups.drawn(per_seed, pd.concat(frames), titles={"fedavg": "FedAvg"})
-    assert "FedAvg by sex" in drawn.charts[0].said
+    assert "FedAvg by sex" in drawn.charts[0].description
     assert [chart.title for chart in drawn.charts] == ["Sex", "Age"]
     assert "Lines are one deviation over seeds" in drawn.caption
 
@@ -273,6 +273,6 @@ def test_the_picture_is_of_all_hospitals_and_says_whose_rows_it_counts():
     assert chart.y.texts == ("F (10)", r"$\bar{$ (20)", "M (0)")
     places = re.findall(r'<circle cx="([\d.]+)"|<path d="M([\d.]+) [^"]*" class="c\d+ filled', str(chart.markup()))
     assert [float(a or b) for a, b in places] == pytest.approx([float(chart.across([0.8])[0])] * 3, abs=0.1)
-    assert "F: a 0.800" in chart.said
+    assert "F: a 0.800" in chart.description
     same = patient_groups.drawn(per_seed, stacked({4: {"F": 10}, 5: {"F": 10}}))
     assert "in brackets its test rows. " in same.caption

@@ -67,7 +67,7 @@ def test_the_card_recommends_what_is_shown_and_says_its_price() -> None:
     assert re.fullmatch(r"\+0\.02\d \(\+0\.0\d+ to \+0\.0\d+\): better", first.text)
     assert first.kind == "good"
     assert price.text == "twice the download, the same upload, the same computing time of FedAvg"
-    assert forest.charts[0].said.startswith("The other +0.02")
+    assert forest.charts[0].description.startswith("The other +0.02")
     assert card.lines[-1].heading == "Runner-up: FedAvg"
     text = str(forest.charts[0].markup())
     (named,) = re.findall(r'y="([\d.]+)" class="label">The other<', text)
@@ -128,7 +128,10 @@ def test_the_evidence_says_how_few_events_there_are() -> None:
         "with 287 events. The median hospital has 2.5 events, and none has more than 200; 8 have fewer than ten" in text
     )
     (figure,) = events_figure(with_events, "test")
-    assert "0 events: 2 hospitals; 1 events: 3 hospitals; 2 events: 1 hospitals; 3–4 events: 1" in figure.charts[0].said
+    assert (
+        "0 events: 2 hospitals; 1 events: 3 hospitals; 2 events: 1 hospitals; 3–4 events: 1"
+        in figure.charts[0].description
+    )
     assert events_figure(hospitals, "test") == []
 
 
@@ -152,7 +155,7 @@ def test_the_evidence_is_of_all_seeds() -> None:
         "fewer than ten, and a figure of one such hospital says little."
     )
     (figure,) = events_figure(both, "test")
-    assert "1 events: 1 hospitals; 2 events: 0 hospitals; 3–4 events: 1 hospitals" in figure.charts[0].said
+    assert "1 events: 1 hospitals; 2 events: 0 hospitals; 3–4 events: 1 hospitals" in figure.charts[0].description
     assert figure.caption.endswith("Events are the mean of 2 seeds, rounded.")
     alike = both.assign(events_test=[4, 0, 12] * 4, n_test=30)
     assert "with 16 events (seeds differ" in sentence(alike, "test")
@@ -173,7 +176,7 @@ def test_curves_end_at_each_model_s_own_last_round() -> None:
     names = {("short", "global"): "Short", ("chip", "global"): "A", ("chip", "personal"): "B"}
     (drawn,) = figures.curves(rounds, names, svg.styles(list(names)))
     assert drawn.title == "Mean AUROC by round"
-    assert drawn.charts[0].said.endswith("Short ends at 0.500; A ends at 0.800; B ends at 0.900.")
+    assert drawn.charts[0].description.endswith("Short ends at 0.500; A ends at 0.800; B ends at 0.900.")
 
 
 def test_sizes_tell_the_slope_of_the_table() -> None:
@@ -182,7 +185,7 @@ def test_sizes_tell_the_slope_of_the_table() -> None:
     names, looks = naming.names(table, {}), figures.styles(table)
     (drawn,) = figures.by_size(hospitals, table, names, looks, {HOSTILE: 3})
     for chart, slope in zip(drawn.charts, table["size_bias"], strict=True):
-        assert chart.said.endswith(f"size bias {naming.number(slope, 4, sign=True)}.")
+        assert chart.description.endswith(f"size bias {naming.number(slope, 4, sign=True)}.")
     assert 'data-h="3"' not in drawn.charts[0].markup(), "the undefined hospital has no dot"
 
 
@@ -197,7 +200,7 @@ def test_each_hospital_is_set_against_the_reference() -> None:
     (line,) = re.findall(r'd="M([^"]*)" class="c\d+ line"', str(drawn.charts[0].markup()))
     heights = [float(point.split()[1]) for point in line.split("L")]
     assert np.allclose(heights, drawn.charts[0].up([-0.1, 0.0, 0.2]), atol=0.06)
-    assert "33% of hospitals above it" in drawn.charts[0].said
+    assert "33% of hospitals above it" in drawn.charts[0].description
 
 
 def test_a_figure_stands_by_itself_as_svg() -> None:
@@ -217,7 +220,7 @@ def test_a_run_shows_each_hospital_with_its_interval_in_order() -> None:
     text = str(drawn.charts[0].markup())
     assert re.findall(r'<circle [^>]*data-h="(\d)"', text) == ["2", "3", "0"]
     assert text.count("whisker") == 3
-    assert drawn.charts[0].said.startswith("3 hospitals from 0.500 to 0.900")
+    assert drawn.charts[0].description.startswith("3 hospitals from 0.500 to 0.900")
     undefined = np.full(2, np.nan)
     nowhere = gains.HospitalFigures(undefined, undefined, undefined, np.zeros(2, dtype=np.int64))
     assert gains.standing(nowhere, CLASSIFICATION, "global") == []

@@ -68,7 +68,10 @@ def test_an_axis_holds_its_values_and_its_ticks(values: list[float], count: int)
 
 def test_marks_stand_where_their_values_do() -> None:
     chart = svg.Chart(
-        svg.linear("x", [0, 10], margin=0), svg.linear("y", [0, 1], margin=0), name="a", said="A chart of two points."
+        svg.linear("x", [0, 10], margin=0),
+        svg.linear("y", [0, 1], margin=0),
+        name="a",
+        description="A chart of two points.",
     )
     style = svg.Style(3, "circle")
     chart.dots([0, 10, math.nan], [1, 0, 0.5], style, of=[7, 8, 9])
@@ -100,7 +103,7 @@ def test_lines_in_steps_stand_until_the_next_value() -> None:
 
 
 def test_what_comes_from_data_is_escaped() -> None:
-    chart = svg.Chart(svg.linear(HOSTILE, [0]), svg.names("", [HOSTILE]), name="a", title=HOSTILE, said=HOSTILE)
+    chart = svg.Chart(svg.linear(HOSTILE, [0]), svg.names("", [HOSTILE]), name="a", title=HOSTILE, description=HOSTILE)
     chart.text(0, 0, HOSTILE)
     drawn = svg.figure("a", HOSTILE, [chart], HOSTILE, svg.legend([(HOSTILE, svg.PLAIN)]))
     assert "<b>" not in drawn.markup
@@ -113,7 +116,7 @@ def test_what_comes_from_data_is_escaped() -> None:
 
 
 def test_those_who_cannot_see_a_chart_are_told() -> None:
-    chart = svg.Chart(svg.linear("", [0]), svg.linear("", [0]), name="a", title="Title", said="What it shows.")
+    chart = svg.Chart(svg.linear("", [0]), svg.linear("", [0]), name="a", title="Title", description="What it shows.")
     root = ElementTree.fromstring(str(chart.markup()))
     assert root.attrib["role"] == "img"
     texts = {e.get("id"): e.text for e in root.iter() if e.get("id")}
@@ -187,7 +190,7 @@ def test_two_labels_never_look_alike_on_a_page() -> None:
 
 
 def test_a_heat_map_says_its_values_and_leaves_out_what_is_undefined() -> None:
-    chart = svg.heat_map(["a", "b"], ["x", "y"], [[0.0, 1.0], [math.nan, 0.5]], name="h", said="Shares.")
+    chart = svg.heat_map(["a", "b"], ["x", "y"], [[0.0, 1.0], [math.nan, 0.5]], name="h", description="Shares.")
     cells = marks(chart, "rect", "cell")
     shades = [float(cell["fill-opacity"]) for cell in cells]
     assert shades[0] < shades[3] < shades[1]

@@ -122,4 +122,4 @@ def test_the_picture_has_every_point(run: Result) -> None:
     np.testing.assert_allclose(first[:, 0], chart.across(list(curve)), atol=0.06)
     np.testing.assert_allclose(first[:, 1], chart.up(list(curve.values())), atol=0.06)
     np.testing.assert_allclose(second[:, 0], chart.across([0, 1, 3, 4, 5, 6]), atol=0.06)
-    assert chart.said == f"Line plot by round. fedavg ends at {curve[6]:.4f}; other ends at 0.5000."
+    assert chart.description == f"Line plot by round. fedavg ends at {curve[6]:.4f}; other ends at 0.5000."

@@ -78,7 +78,7 @@ def sweep_page(
         warning=setting.warning,
         counted=counted(choice, counts),
         recommended=recommended,
-        params=[] if recommended is None else [(key, _said(value)) for key, value in recommended.params.items()],
+        params=[] if recommended is None else [(key, _value_text(value)) for key, value in recommended.params.items()],
         columns=["validation rows", "test rows", "best of the set, validation rows"],
         objectives=objective_rows(choice, tested),
         several=len(setting.seeds) > 1,
@@ -114,13 +114,13 @@ def gives_up(choice: Choice) -> list[str]:
     """Sentences on what the recommended trial gives up of each objective; empty where there was no choice."""
     if choice.knee is None or choice.recommended is None:
         return []
-    said = []
+    sentences = []
     for j, (name, cost) in enumerate(zip(choice.sweep.names, choice.knee.costs, strict=True)):
         mean, spread = choice.recommended.figures[name]
         words = title(choice, j)
         head = f"{words[0].upper()}{words[1:]}: {mean:.4g}."
         if cost.gap == 0:
-            said.append(f"{head} No trial of the set is better.")
+            sentences.append(f"{head} No trial of the set is better.")
             continue
         best = choice.trials[cost.best].number
         share = f"{100 * cost.share:.0f} % of what the set spans"
@@ -128,18 +128,18 @@ def gives_up(choice: Choice) -> list[str]:
         if math.isfinite(spread):
             side = "less" if cost.gap < spread else "more"
             sentence += f" That is {side} than its own deviation over seeds ({spread:.3g})."
-        said.append(sentence)
-    return said
+        sentences.append(sentence)
+    return sentences
 
 
 def counted(choice: Choice, counts: Mapping[str, int]) -> str:
     """How many trials there were, and how they ended."""
     ended = sum(counts[state] for state in ("completed", "stopped", "failed"))
-    said = f"{counts['completed']} trials ran all their rounds"
-    said += f", {counts['stopped']} were stopped early" if counts["stopped"] else ""
-    said += f", {counts['failed']} failed" if counts["failed"] else ""
+    text = f"{counts['completed']} trials ran all their rounds"
+    text += f", {counts['stopped']} were stopped early" if counts["stopped"] else ""
+    text += f", {counts['failed']} failed" if counts["failed"] else ""
     left = counts["total"] - ended
-    return f"{said}; {left} of {counts['total']} are still to run." if left else f"{said}."
+    return f"{text}; {left} of {counts['total']} are still to run." if left else f"{text}."
 
 
 def objective_rows(choice: Choice, tested: Tested | None) -> list[Row]:
@@ -174,7 +174,7 @@ def trial_rows(choice: Choice, keys: Sequence[str]) -> list[Row]:
         if choice.front[i]:
             place = ", recommended" if i == best else ", Pareto set"
         cells = [Cell("–" if math.isnan(value) else f"{value:.4g}", "") for value in choice.values[i]]
-        cells += [Cell(_said(trial.params[key]) if key in trial.params else "–", "") for key in keys]
+        cells += [Cell(_value_text(trial.params[key]) if key in trial.params else "–", "") for key in keys]
         rows.append(Row(f"trial {trial.number}{place}", cells))
     return rows
 
@@ -187,7 +187,7 @@ def trial_data(choice: Choice, keys: Sequence[str]) -> list[dict[str, Any]]:
             title(choice, j): "undefined" if math.isnan(value) else f"{value:.4g}"
             for j, value in enumerate(choice.values[i].tolist())
         }
-        params = {key: _said(trial.params[key]) for key in keys if key in trial.params}
+        params = {key: _value_text(trial.params[key]) for key in keys if key in trial.params}
         trials.append({"trial": trial.number, "front": bool(choice.front[i]), "figures": values, "params": params})
     return trials
 
@@ -200,7 +200,7 @@ def _cell(figure: tuple[float, float], seeds: int) -> Cell:
     return Cell(f"{mean:.4g}", "", False, f"{low:.4g} to {high:.4g}" if math.isfinite(low) else "")
 
 
-def _said(value: Any) -> str:
+def _value_text(value: Any) -> str:
     if isinstance(value, float):
         return f"{value:.4g}"
     return ", ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)

@@ -63,8 +63,8 @@ def pareto_figure(choice: Choice) -> Figure:
     for x, y in pairs:
         limits = [interval(choice.recommended, names[j]) for j in (x, y)]
         axes = [axis(choice, j, limit) for j, limit in zip((x, y), limits, strict=True)]
-        said = f"A point is a trial, {title(choice, x)} across and {title(choice, y)} up."
-        chart = Chart(*axes, name=f"pareto-{x}-{y}", said=said, width=wide, height=0.72 * wide + 40)
+        description = f"A point is a trial, {title(choice, x)} across and {title(choice, y)} up."
+        chart = Chart(*axes, name=f"pareto-{x}-{y}", description=description, width=wide, height=0.72 * wide + 40)
         points = choice.values[:, [x, y]]
         two = signed(points, [choice.sweep.larger[x], choice.sweep.larger[y]])
         line = points[pareto_front(two)]
@@ -97,8 +97,10 @@ def slices(choice: Choice, keys: Sequence[str], space: Space) -> list[Figure]:
         charts = []
         for k, key in enumerate(keys):
             x, places = scale(choice, key, space)
-            said = f"{title(choice, j)} of each trial against {key}."
-            chart = Chart(x, axis(choice, j), name=f"slice-{j}-{k}", said=said, width=PANEL * 1.25, height=300)
+            description = f"{title(choice, j)} of each trial against {key}."
+            chart = Chart(
+                x, axis(choice, j), name=f"slice-{j}-{k}", description=description, width=PANEL * 1.25, height=300
+            )
             _dots(chart, choice, places, choice.values[:, j])
             charts.append(chart)
         if charts:
@@ -120,14 +122,14 @@ def parallel(choice: Choice, keys: Sequence[str], space: Space) -> Figure:
         low, high = float(np.nanmin(values)), float(np.nanmax(values))
         place = (values - low) / (high - low) if high > low else np.full(len(values), 0.5)
         columns.append(place if larger else 1 - place)
-        said = (f"{low:.4g}", f"{high:.4g}")
-        ends.append(said if larger else said[::-1])
+        labels = (f"{low:.4g}", f"{high:.4g}")
+        ends.append(labels if larger else labels[::-1])
     across = Axis("", -0.02, 1.02, (), ())
     chart = Chart(
         across,
         svg.names("", rows),
         name="parallel",
-        said="A line a trial, through its value of each searched key and of each objective.",
+        description="A line a trial, through its value of each searched key and of each objective.",
         height=52.0 * len(rows) + 40,
         gridlines="",
     )
@@ -158,7 +160,7 @@ def hypervolume(choice: Choice) -> Figure:
         svg.linear("completed trials", after, include=(0.0,), within=(0.0, math.inf), whole=True),
         y,
         name="hypervolume",
-        said=f"The hypervolume grows to {volumes[-1]:.4g} after {count} completed trials.",
+        description=f"The hypervolume grows to {volumes[-1]:.4g} after {count} completed trials.",
         height=220,
     )
     chart.line(after, volumes, FRONT, steps=True)
@@ -178,7 +180,7 @@ def _importances(choice: Choice, keys: Sequence[str], shares: Floats) -> Figure:
         columns,
         shares,
         name="importances",
-        said="The importance of each searched key for each objective.",
+        description="The importance of each searched key for each objective.",
         texts=texts,
         low=0.0,
         high=1.0,

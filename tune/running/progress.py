@@ -29,7 +29,7 @@ class SweepProgress:
         self._running: set[int] = set()
         self._counts = {"completed": 0, "stopped": 0, "failed": 0}
         self._best: dict[str, tuple[float, int]] = {}
-        self._began = self._said = time.monotonic()
+        self._began = self._last_line = time.monotonic()
         self._here = 0
         for trial in finished:
             self._count(trial)
@@ -75,8 +75,8 @@ class SweepProgress:
     def _show(self) -> None:
         if self._live is not None:
             self._live.update(self._table())
-        elif time.monotonic() - self._said >= PLAIN_SECONDS:
-            self._said = time.monotonic()
+        elif time.monotonic() - self._last_line >= PLAIN_SECONDS:
+            self._last_line = time.monotonic()
             self._console.print(self._line(), highlight=False, markup=False)
 
     @property

@@ -163,10 +163,14 @@ class Table(BaseModel):
         """The rows of the chosen hospitals, where they stand in the file (None: all are kept), and this in words."""
         if self.hospitals is None:
             return table, silo, None, ""
-        there = set(silo.tolist())
+        present = set(silo.tolist())
         for name in self.hospitals:
-            if name not in there:
-                hint = nearest(name, there) if len(there) <= 20 else f"column '{self.silo}' names {len(there)} others"
+            if name not in present:
+                hint = (
+                    nearest(name, present)
+                    if len(present) <= 20
+                    else f"column '{self.silo}' names {len(present)} others"
+                )
                 raise DataError(f"data.hospitals: '{name}' has no rows; {hint}")
         kept = np.flatnonzero(np.isin(silo.astype(str), self.hospitals))
         if not len(kept):

@@ -23,8 +23,8 @@ INDEX = re.compile(r"__index_level_\d+__")
 def check_table(path: Path, field: str) -> None:
     """Raise ``DataError`` naming ``field`` where there is no file, or one of another format."""
     if not path.exists():
-        there = sorted(p.name for p in path.parent.iterdir()) if path.parent.is_dir() else []
-        hint = f"; {nearest(path.name, there)}" if 0 < len(there) <= 20 else "; check the path"
+        files = sorted(p.name for p in path.parent.iterdir()) if path.parent.is_dir() else []
+        hint = f"; {nearest(path.name, files)}" if 0 < len(files) <= 20 else "; check the path"
         raise DataError(f"{field}: '{path}' does not exist{hint}")
     if not path.is_file():
         raise DataError(f"{field}: '{path}' is a folder; name a .csv, .csv.gz or .parquet file")

@@ -192,10 +192,10 @@ def table(
     for model, attributes in groups.items():
         for attribute, (figures, together) in attributes.items():
             for g, group in enumerate(levels[attribute]):
-                there = figures[:, g, 0] > 0
-                blocks.append(np.vstack([together[None, g], figures[there, g]]))
+                tested = figures[:, g, 0] > 0
+                blocks.append(np.vstack([together[None, g], figures[tested, g]]))
                 heads.append((model, attribute, group))
-                hospitals.append(np.concatenate([[EVERYWHERE], names[there]]))
+                hospitals.append(np.concatenate([[EVERYWHERE], names[tested]]))
     lengths = [len(block) for block in blocks]
     columns: dict[str, Any] = {
         name: np.repeat(np.array(values, dtype=object), lengths)

@@ -101,11 +101,11 @@ class PatientNoise:
         if not multiplier:
             return share
         for g in range(sums):
-            there, secure = ids[into == g], self._job.secure
-            left = len(there) if secure is None else sure_to_be_left(secure, len(there))
-            if len(there) and step[g]:
+            members, secure = ids[into == g], self._job.secure
+            left = len(members) if secure is None else sure_to_be_left(secure, len(members))
+            if len(members) and step[g]:
                 rounded = with_rounding(self._section.clip, self._size, float(step[g])) / self._section.clip
-                share[there] = multiplier * rounded / math.sqrt(left)
+                share[members] = multiplier * rounded / math.sqrt(left)
         return share
 
     def _steps(self, problem: LocalProblem, patients: Floats) -> Floats:

@@ -49,10 +49,10 @@ def statement(job: Job, federation: Federation, ledger: Ledger, sizes: Ids | Non
         joined = _joined(ledger, len(terms.patients))
         noise, each = multipliers(section, terms), by_hospital(section, terms, joined, beside)
         twice = at_two_hospitals(section, terms, joined, beside) if section.unit == "patient" else None
-        there = np.array(terms.patients) > 0
+        with_patients = np.array(terms.patients) > 0
         covered = dict.fromkeys(get_args(Adversary), float(each.max(initial=0.0)))
         hospitals = {
-            name: (float(figure(each[there])), float(figure(noise[there])))
+            name: (float(figure(each[with_patients])), float(figure(noise[with_patients])))
             for name, figure in (("least", np.min), ("median", np.median), ("most", np.max))
         }
     else:

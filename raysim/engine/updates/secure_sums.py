@@ -64,9 +64,9 @@ class Masking:
         """Which messages of ``hospitals [h]`` to the sums ``groups [h]``, in which they have weights, enter these."""
         admitted = np.zeros(len(groups), dtype=np.bool_)
         for group in set(groups.tolist()):
-            secure, there = self.sums[group], groups == group
+            secure, in_group = self.sums[group], groups == group
             if secure is not None and secure.opens:
-                admitted[there] = np.isin(hospitals[there], secure.masking)
+                admitted[in_group] = np.isin(hospitals[in_group], secure.masking)
         return admitted
 
     def tell(self, sums: ExactSum, number: float, hospital: int) -> None:

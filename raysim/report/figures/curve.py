@@ -40,14 +40,19 @@ def curve_figure(
     unit = UNITS.get(figure, figure)
     word = unit.partition(",")[0]
     charts = []
-    for column, said in (("mean", f"mean over hospitals: {unit}"), ("variance", f"variance over hospitals: {word}²")):
+    for column, label in (("mean", f"mean over hospitals: {unit}"), ("variance", f"variance over hospitals: {word}²")):
         over = {line: _over_seeds(table[table["line"] == line], field, column) for line in lines}
         ends = np.concatenate([part[["low", "high"]].to_numpy().ravel() for part in over.values()])
         # A band that reaches 0 would reach out of a logarithmic axis.
-        y = svg.log(said, table[column]) if scale == "log" else svg.linear(said, ends)
+        y = svg.log(label, table[column]) if scale == "log" else svg.linear(label, ends)
         x = _across(table[field], field)
         chart = Chart(
-            x, y, name=f"curve-{column}", said=_said(over, called, field, said), width=1.5 * PANEL, height=280
+            x,
+            y,
+            name=f"curve-{column}",
+            description=_description(over, called, field, label),
+            width=1.5 * PANEL,
+            height=280,
         )
         for line in lines:
             points, style = over[line], styles[line, "global"]
@@ -82,7 +87,7 @@ def _across(values: pd.Series, field: str) -> Axis:
     return svg.spaced(field, tried, whole=bool((tried % 1 == 0).all()))
 
 
-def _said(over: dict[str, pd.DataFrame], called: Mapping[str, str], field: str, said: str) -> str:
+def _description(over: dict[str, pd.DataFrame], called: Mapping[str, str], field: str, label: str) -> str:
     sentences = []
     for line, points in over.items():
         each = ", ".join(
@@ -90,4 +95,4 @@ def _said(over: dict[str, pd.DataFrame], called: Mapping[str, str], field: str, 
             for value, mean in zip(points.index.to_numpy(float), points["mean"], strict=True)
         )
         sentences.append(f"{called[line]}: {each}")
-    return f"{said}, by {field}. {'; '.join(sentences)}."
+    return f"{label}, by {field}. {'; '.join(sentences)}."

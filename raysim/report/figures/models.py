@@ -53,7 +53,7 @@ def by_size(
             y,
             name=f"size-{k}",
             title=names[model_key],
-            said=_of_sizes(here, row_of[model_key], kind),
+            description=_of_sizes(here, row_of[model_key], kind),
             width=svg.PANEL,
             height=230,
         )
@@ -117,7 +117,7 @@ def trade_offs(table: pd.DataFrame, names: Names, looks: Looks) -> list[svg.Figu
     ):
         values = table.loc[shown, [across, up]].to_numpy(float)
         spread = np.nan_to_num(table.loc[shown, [f"{across}_std", f"{up}_std"]].to_numpy(float))
-        said = [
+        points = [
             f"{names[key]} {number(x, digits)} and {number(y, digits)}"
             for key, (x, y) in zip([k for k, s in zip(keys, shown, strict=True) if s], values, strict=True)
         ]
@@ -126,7 +126,7 @@ def trade_offs(table: pd.DataFrame, names: Names, looks: Looks) -> list[svg.Figu
             svg.linear(axes[up], [values[:, 1] - spread[:, 1], values[:, 1] + spread[:, 1]], count=4),
             name=f"trade-{k}",
             title=f"{short[up][:1].upper()}{short[up][1:]} by {short[across]}",
-            said=f"Scatter plot of {axes[up]} against {axes[across]}. {'; '.join(said)}.",
+            description=f"Scatter plot of {axes[up]} against {axes[across]}. {'; '.join(points)}.",
             width=svg.PANEL,
             height=230,
         )
@@ -189,7 +189,7 @@ def curves(
         )
     ends = [values[-1] for *_, values, _ in lines]
     digits = kind.decimals(ends) if metric == kind.headline else 4
-    said = "; ".join(
+    description = "; ".join(
         f"{names.get(model_key, model_key[0])} ends at {number(values[-1], digits)}"
         for model_key, _, values, _ in lines
     )
@@ -198,7 +198,7 @@ def curves(
         svg.linear("round", evaluated["round"], margin=0.01, whole=True),
         svg.linear(axis, np.concatenate(every)),
         name=name,
-        said=f"Line plot by round. {said}.",
+        description=f"Line plot by round. {description}.",
         height=290.0,
     )
     for model_key, x, mean, std in lines:
@@ -231,12 +231,14 @@ def from_reference(
     if not gains:
         return []
     name = names[reference]
-    said = "; ".join(f"{names[key]}: {np.mean(gain > 0):.0%} of hospitals above it" for key, gain in gains.items())
+    description = "; ".join(
+        f"{names[key]}: {np.mean(gain > 0):.0%} of hospitals above it" for key, gain in gains.items()
+    )
     chart = svg.Chart(
         svg.share("share of hospitals, from the least to the most gain"),
         svg.linear(f"{word} less that of {name}", np.concatenate(list(gains.values())), include=(0.0,), signed=True),
         name=f"{figure}-from-reference",
-        said=f"Line plot of sorted differences. {said}.",
+        description=f"Line plot of sorted differences. {description}.",
     )
     chart.rule(y=0.0)
     for key, gain in gains.items():

@@ -111,11 +111,19 @@ def _calibration(served: Sequence[ClinicalRows], of: str) -> Figure:
     for i, each in enumerate(served):
         x = svg.share("predicted risk", [0.0, most], margin=0.04)
         y = svg.share("share with the event", [0.0, most], margin=0.04)
-        said = "; ".join(
+        description = "; ".join(
             f"predicted {p:.0%}, observed {o:.0%} of {n}"
             for p, o, n in each.calibration[["predicted", "observed", "n"]].itertuples(index=False)
         )
-        chart = Chart(x, y, name=f"calibration-{i}", title=each.name, said=said, width=PANEL * 1.2, height=PANEL * 1.2)
+        chart = Chart(
+            x,
+            y,
+            name=f"calibration-{i}",
+            title=each.name,
+            description=description,
+            width=PANEL * 1.2,
+            height=PANEL * 1.2,
+        )
         chart.line([0.0, most], [0.0, most], class_="rule dashed")
         bins = each.calibration
         chart.whiskers(bins["low"], bins["high"], bins["predicted"], each.style, upright=True)
@@ -139,8 +147,8 @@ def _decision_curve(served: Sequence[ClinicalRows], of: str) -> Figure:
     end = min(float(thresholds[useful].max()) + 0.05, 1.0) if useful.any() else 1.0
     y = svg.linear("net benefit per patient", [-0.15 * top, top], include=(0.0,))
     x = svg.share("threshold: the risk from which one acts", [0.0, end])
-    said = f"Net benefit by threshold: the best model reaches {highest:.3f}."
-    chart = Chart(x, y, name="decision-curve", said=said, height=320)
+    description = f"Net benefit by threshold: the best model reaches {highest:.3f}."
+    chart = Chart(x, y, name="decision-curve", description=description, height=320)
     shown = (everyone >= y.low) & (thresholds <= end)
     chart.line(thresholds[shown], everyone[shown], PLAIN, class_="rule dashed")
     chart.rule(y=0.0)

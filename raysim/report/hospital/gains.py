@@ -183,19 +183,19 @@ def caterpillar(gains: Gains) -> svg.Chart | None:
         svg.linear("hospitals, from the least to the most gain", rank, margin=0.01, whole=True),
         svg.linear(f"gain in {gains.kind.title} {better}", reach, include=(0.0,), signed=True),
         name="caterpillar",
-        said=" ".join(gains.sentences()),
+        description=" ".join(gains.sentences()),
         height=330.0,
         gridlines="y",
     )
     gaining, losing = gains.gaining()[order], gains.losing()[order]
     groups = ((~gaining & ~losing, svg.PLAIN, "faint"), (losing, LOSS, ""), (gaining, GAIN, ""))
     for rows, look, class_ in groups:
-        of = [h for h, there in zip(order, rows, strict=True) if there]
+        of = [h for h, inside in zip(order, rows, strict=True) if inside]
         kind = f"whisker thin {class_}".strip()
         chart.whiskers(low[rows], high[rows], rank[rows], look, upright=True, of=of, class_=kind)
     chart.rule(y=0.0)
     for rows, look, class_ in groups:
-        of = [h for h, there in zip(order, rows, strict=True) if there]
+        of = [h for h, inside in zip(order, rows, strict=True) if inside]
         chart.dots(rank[rows], value[rows], look, of=of, size=2.4 if class_ else 4.2)
     return chart
 
@@ -213,7 +213,7 @@ def standing(figures: HospitalFigures, kind: TaskKind, model: str) -> list[svg.F
         svg.linear("hospitals, from the worst to the best", rank, margin=0.01, whole=True),
         svg.linear(f"{kind.title} at the hospital", np.concatenate([value, low, high])),
         name="caterpillar",
-        said=f"{len(order)} hospitals from {number(value[0], digits)} to {number(value[-1], digits)}, in order.",
+        description=f"{len(order)} hospitals from {number(value[0], digits)} to {number(value[-1], digits)}, in order.",
         height=300.0,
         gridlines="y",
     )

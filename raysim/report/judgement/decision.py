@@ -41,14 +41,14 @@ class Card:
     lines: tuple[Line, ...]
 
 
-def card(shown: Evidence, said: Answer, frame: pd.DataFrame, differences: pd.DataFrame) -> Card:
+def card(shown: Evidence, answer: Answer, frame: pd.DataFrame, differences: pd.DataFrame) -> Card:
     """The card of a comparison with the evidence ``shown`` and its answer.
 
     ``frame`` has one row per strategy, model and seed; ``differences`` as :func:`raysim.report.tables.differences`.
     """
     best = shown.entries[shown.best]
     if len(shown.entries) == 1:
-        return Card(best.name, said.lead, ())
+        return Card(best.name, answer.lead, ())
     against = _against(shown)
     other = shown.entries[against]
     value, limits = _between(shown, shown.best, against)
@@ -57,7 +57,7 @@ def card(shown: Evidence, said: Answer, frame: pd.DataFrame, differences: pd.Dat
     if against == shown.base:
         lines += _worst_tenth(shown, differences, best.key, other.name, digits)
     lines += [_price(frame, best.key, other.key, other.name), _runner_up(shown)]
-    return Card(best.name, said.lead, tuple(lines))
+    return Card(best.name, answer.lead, tuple(lines))
 
 
 def _between(shown: Evidence, i: int, j: int) -> tuple[float, Limits]:
@@ -209,7 +209,7 @@ def _forest(
         svg.names("", [""] * len(rows)),
         name=name,
         title=title,
-        said="; ".join(f"{row[0]} {text}" for row, text in zip(rows, texts, strict=True)) + ".",
+        description="; ".join(f"{row[0]} {text}" for row, text in zip(rows, texts, strict=True)) + ".",
         height=38.0 * len(rows) + 74,
         gridlines="",
     )

@@ -45,7 +45,7 @@ def audit_page(
 
 def lead(summary: Mapping[str, Any]) -> list[str]:
     """A sentence on the result of each attack."""
-    said = []
+    sentences = []
     bound = summary.get("one_run")
     if bound is not None:
         claimed, least = bound["epsilon_claimed"], bound["epsilon_at_least"]
@@ -54,17 +54,17 @@ def lead(summary: Mapping[str, Any]) -> list[str]:
             f"who sees {bound['sees']}: epsilon is at least {least:.2f} (95 %)"
         )
         if claimed is None or not np.isfinite(claimed):
-            said.append(f"{tried}. The run claims no epsilon against such an adversary.")
+            sentences.append(f"{tried}. The run claims no epsilon against such an adversary.")
         elif least > claimed:
-            said.append(
+            sentences.append(
                 f"{tried}. The run claims {claimed:.3g}: its promise is broken, and its models are not to go out."
             )
         else:
-            said.append(
+            sentences.append(
                 f"{tried}, which does not refute the {claimed:.3g} that the run claims. So many canaries can show "
                 f"{bound['ceiling']:.2f} at most."
             )
-    return [minus(text) for text in (*said, *(by_size(each, summary[each]) for each in TITLES if each in summary))]
+    return [minus(text) for text in (*sentences, *(by_size(each, summary[each]) for each in TITLES if each in summary))]
 
 
 def by_size(attack: str, figures: Mapping[str, Any]) -> str:
@@ -95,9 +95,15 @@ def leaks_by_size(membership: pd.DataFrame, summary: Mapping[str, Any]) -> svg.F
     charts = []
     for attack in attacks:
         rows, figures = shown[shown["attack"] == attack], summary[attack]
-        said = f"{by_size(attack, figures)} {len(rows)} hospitals."
+        description = f"{by_size(attack, figures)} {len(rows)} hospitals."
         chart = svg.Chart(
-            x, y, name=f"by-size-{attack}", title=TITLES[attack], said=said, width=1.5 * PANEL, height=260.0
+            x,
+            y,
+            name=f"by-size-{attack}",
+            title=TITLES[attack],
+            description=description,
+            width=1.5 * PANEL,
+            height=260.0,
         )
         chart.rule(y=0.5, dashed=True)
         chart.whiskers(
@@ -129,7 +135,7 @@ def row_and_reading(inverted: pd.DataFrame) -> svg.Figure:
         svg.linear("value as the model receives it", shown[["patient", "read_from_update"]], include=(0.0,)),
         svg.names("", [str(name) for name in shown["feature"]]),
         name="inversion",
-        said=_deviation(inverted),
+        description=_deviation(inverted),
         height=22.0 * len(shown) + 60,
         gridlines="x",
     )

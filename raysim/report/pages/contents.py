@@ -131,8 +131,8 @@ def noise_columns(table: pd.DataFrame, noise: Mapping[Key, Noise]) -> list[tuple
     else:
         named = {"worst_decile": "Worst decile", "p10": "10 % quantile", "p90": "90 % quantile"} | spread
     digits = 3 if kind.larger else kind.decimals(table[kind.headline]) + 1
-    there = {name for model_noise in noise.values() for name in model_noise.floor.figures}
-    return [(name, heading, 3 if name == "gini" else digits) for name, heading in named.items() if name in there]
+    present = {name for model_noise in noise.values() for name in model_noise.floor.figures}
+    return [(name, heading, 3 if name == "gini" else digits) for name, heading in named.items() if name in present]
 
 
 def noise_rows(table: pd.DataFrame, names: Sequence[str], noise: Mapping[Key, Noise]) -> list[Row]:
@@ -306,11 +306,11 @@ def run_lead(
         reached = plus_minus(mean, std, digits)
         if np.isfinite(limits.low):
             any_limits, reached = True, with_interval(mean, limits.low, limits.high, digits)
-        said = (
+        sentence = (
             f"{name[:1].upper()}{name[1:]}: a mean {kind.title} of {reached}, and "
             f"{plus_minus(row['worst_decile'], row['worst_decile_std'], digits)} at {where}."
         )
-        parts.append(" ".join(filter(None, (said, (sizes or {}).get(model, "")))))
+        parts.append(" ".join(filter(None, (sentence, (sizes or {}).get(model, "")))))
     if any_limits:
         parts.append(
             "In brackets are 95 % intervals for other patients of these hospitals. They are of these trained models: "

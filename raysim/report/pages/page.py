@@ -83,9 +83,9 @@ def comparison_page(
     table, kind = tables.comparison(per_seed), reporting(per_seed)
     called = names(table, {result.label: result.title for result in results if result.title})
     shown = None if shown is None else shown.renamed(called)
-    said = answer_from(shown, kind.title, noise)
+    answer = answer_from(shown, kind.title, noise)
     many = (MANY_SAID,) if _too_many(results) else ()
-    said = dataclasses.replace(said, reasons=(*before, *many, *said.reasons))
+    answer = dataclasses.replace(answer, reasons=(*before, *many, *answer.reasons))
     looks = figures.styles(table)
     against = tables.baseline_of(table, baseline)
     few = tables.few(table)
@@ -99,9 +99,9 @@ def comparison_page(
     if hospitals is not None and against is not None and "accuracy" in hospitals:
         local = accuracy.local_accuracy(hospitals)
         pictures += figures.from_reference(local, "accuracy", "accuracy", against, called, looks)
-    card = decision.Card("", said.lead, ())
-    if shown is not None and said.recommended is not None:
-        card = decision.card(shown, said, per_seed, differences)
+    card = decision.Card("", answer.lead, ())
+    if shown is not None and answer.recommended is not None:
+        card = decision.card(shown, answer, per_seed, differences)
     return Page(
         "comparison.html.j2",
         {
@@ -113,9 +113,9 @@ def comparison_page(
             "few": few,
             "first": list(first),
             "answer": {
-                "lead": minus(said.lead),
-                "reasons": [minus(reason) for reason in said.reasons],
-                "caution": said.caution,
+                "lead": minus(answer.lead),
+                "reasons": [minus(reason) for reason in answer.reasons],
+                "caution": answer.caution,
             },
             "card": card,
             "forest": [] if shown is None else decision.forest(shown, differences, called, looks),

@@ -174,7 +174,7 @@ def _mark(front: bool, aside: bool) -> dict[str, Any]:
 def _shown(table: pd.DataFrame, names: Sequence[str], columns: list[str]) -> tuple[NDArray[np.bool_], str]:
     """Which rows have all ``columns``, and a sentence that names the others."""
     shown: NDArray[np.bool_] = np.logical_and.reduce(np.isfinite(table[columns].to_numpy(float)), axis=1)
-    missing = [name for name, there in zip(names, shown, strict=True) if not there]
+    missing = [name for name, is_shown in zip(names, shown, strict=True) if not is_shown]
     return shown, f"Not shown, undefined: {', '.join(missing)}" if missing else ""
 
 

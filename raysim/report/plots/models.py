@@ -131,14 +131,14 @@ def _panel(ax: Axes, panel: pd.DataFrame, kind: TaskKind) -> None:
     ax.plot(x[worst:], y[worst:], "o", ms=4, color=PALETTE[0], alpha=0.5, mec="none")
     ax.plot(x[:worst], y[:worst], "^", ms=5, color=WORST, alpha=0.9, mec="none")
     slope = size_slope(y, x)
-    said = "size bias undefined" if len(y) >= FEW_HOSPITALS else f"{len(y)} hospitals"
+    note = "size bias undefined" if len(y) >= FEW_HOSPITALS else f"{len(y)} hospitals"
     if np.isfinite(slope) and len(y) >= FEW_HOSPITALS:
         ends = np.array([x.min(), x.max()])
         ax.plot(ends, y.mean() + slope * (np.log(ends) - np.log(x).mean()), color=INK, lw=1.6)
-        said = f"size bias {signed(slope, kind.decimals(y) + 1)} per ln stays"
+        note = f"size bias {signed(slope, kind.decimals(y) + 1)} per ln stays"
     if undefined:
-        said += f"\nundefined: {undefined}"
+        note += f"\nundefined: {undefined}"
     height, align = (0.04, "bottom") if kind.larger else (0.96, "top")  # where there are few hospitals
-    ax.text(0.97, height, said, transform=ax.transAxes, ha="right", va=align, fontsize=8.5, color=INK).set_bbox(
+    ax.text(0.97, height, note, transform=ax.transAxes, ha="right", va=align, fontsize=8.5, color=INK).set_bbox(
         {"facecolor": "white", "alpha": 0.75, "edgecolor": "none", "pad": 1.5}
     )

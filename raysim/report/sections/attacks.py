@@ -18,19 +18,19 @@ def sentence(figures: AttackFigures, title: str) -> str:
     count = len(figures.bad)
     who = f"{count} bad hospital{'' if count == 1 else 's'}"
     headline = next(iter(figures.honest))
-    said = (
+    text = (
         f"attack: {figures.attack} by {who} who know{'s' if count == 1 else ''} "
         f"{KNOWLEDGE[figures.knowledge]}; honest hospitals: mean {title} {_number(figures.honest[headline])}"
     )
     if math.isfinite(figures.change[headline]):
-        said += f" ({figures.change[headline]:+.3f}), worst decile {_number(figures.honest['worst_decile'])} "
-        said += f"({figures.change['worst_decile']:+.3f})"
-        said += f"; harm beside bad hospitals {_number(figures.harm_in)}, elsewhere {_number(figures.harm_out)}"
+        text += f" ({figures.change[headline]:+.3f}), worst decile {_number(figures.honest['worst_decile'])} "
+        text += f"({figures.change['worst_decile']:+.3f})"
+        text += f"; harm beside bad hospitals {_number(figures.harm_in)}, elsewhere {_number(figures.harm_out)}"
     if math.isfinite(figures.price.get(headline, math.nan)):
-        said += f"; the rule without attack against uniform averaging {figures.price[headline]:+.3f}"
+        text += f"; the rule without attack against uniform averaging {figures.price[headline]:+.3f}"
     if math.isfinite(figures.success):
-        said += f"; the trigger's success {figures.success:+.3f}"
-    return said
+        text += f"; the trigger's success {figures.success:+.3f}"
+    return text
 
 
 def of_run(result: Result) -> str:
@@ -38,14 +38,14 @@ def of_run(result: Result) -> str:
     attack = result.outcome.attack
     if attack is None:
         return ""
-    said = sentence(attack, result.federation.task.title)
+    text = sentence(attack, result.federation.task.title)
     facts = _facts(result.outcome)
-    return f"{said[0].upper()}{said[1:]}; {facts}." if facts else f"{said[0].upper()}{said[1:]}."
+    return f"{text[0].upper()}{text[1:]}; {facts}." if facts else f"{text[0].upper()}{text[1:]}."
 
 
 def sentences(results: Sequence[Result]) -> tuple[str, ...]:
     """What attacks changed, a sentence for each attacked strategy: means over its seeds, with intervals from three."""
-    said = []
+    lines = []
     for label in dict.fromkeys(result.label for result in results):
         of_label = [result for result in results if result.label == label]
         runs = [result.outcome.attack for result in of_label if result.outcome.attack is not None]
@@ -65,17 +65,17 @@ def sentences(results: Sequence[Result]) -> tuple[str, ...]:
             "the trigger's success": [run.success for run in runs],
         }
         shown = [f"{name} {_over_seeds(values)}" for name, values in parts.items() if np.isfinite(values).any()]
-        said.append("; ".join([heading, *shown]) + ".")
-    return tuple(said)
+        lines.append("; ".join([heading, *shown]) + ".")
+    return tuple(lines)
 
 
 def _over_seeds(values: Sequence[float]) -> str:
     """The mean over seeds as text, with its interval where at least three values are defined."""
-    there = np.array([value for value in values if math.isfinite(value)])
-    mean = float(there.mean())
-    if len(there) < 3:
+    defined = np.array([value for value in values if math.isfinite(value)])
+    mean = float(defined.mean())
+    if len(defined) < 3:
         return f"{mean:+.3f}"
-    half = float(stdtrit(len(there) - 1, (1.0 + LEVEL) / 2.0) * there.std(ddof=1) / math.sqrt(len(there)))
+    half = float(stdtrit(len(defined) - 1, (1.0 + LEVEL) / 2.0) * defined.std(ddof=1) / math.sqrt(len(defined)))
     return f"{mean:+.3f} ({mean - half:+.3f} to {mean + half:+.3f})"
 
 

@@ -44,7 +44,7 @@ def bars(frame: pd.DataFrame, names: Names, looks: Looks) -> list[svg.Figure]:
             svg.names("", words),
             name=f"cost-{column}",
             title=heading,
-            said="; ".join(f"{name} {text}" for name, text in zip(words, texts, strict=True)) + ".",
+            description="; ".join(f"{name} {text}" for name, text in zip(words, texts, strict=True)) + ".",
             width=1.35 * svg.PANEL,
             height=24.0 * len(keys) + 74,
             gridlines="x",
@@ -102,14 +102,14 @@ def by_bytes(results: Sequence[Result], names: Names, looks: Looks) -> list[svg.
             lines.append((model_key, means["megabytes"].to_numpy(float), means[kind.headline].to_numpy(float)))
     if not lines:
         return []
-    said = "; ".join(
+    description = "; ".join(
         f"{names[model_key]}: {number(values[-1], 3)} after {size(x[-1] * 1e6)}" for model_key, x, values in lines
     )
     chart = svg.Chart(
         svg.log("megabytes exchanged, set-up included", np.concatenate([x for _, x, _ in lines])),
         svg.linear(f"mean {kind.title} over hospitals", np.concatenate([v for *_, v in lines])),
         name="by-bytes",
-        said=f"Line plot. {said}.",
+        description=f"Line plot. {description}.",
     )
     for model_key, x, values in lines:
         chart.marked_line(x, values, looks[model_key])

@@ -34,11 +34,11 @@ def clusters(results: Sequence[Result], names: Names) -> list[svg.Figure]:
     signed = False
     for alike in _alike([each for each in results if each.seed == results[0].seed]):
         result, rows = alike[0], np.asarray(alike[0].outcome.cluster)
-        there = np.unique(rows[rows > 0])
+        present = np.unique(rows[rows > 0])
         of = [next(names[key] for key in names if key[0] == each.label).partition(",")[0] for each in alike]
         title = listed(of)
-        columns = [f"{k} ({int((rows == k).sum())})" for k in there]
-        shown, shares = _shares(result.federation, rows, there)
+        columns = [f"{k} ({int((rows == k).sum())})" for k in present]
+        shown, shares = _shares(result.federation, rows, present)
         if shown:
             charts.append(
                 svg.heat_map(
@@ -48,7 +48,7 @@ def clusters(results: Sequence[Result], names: Names) -> list[svg.Figure]:
                     name=f"clusters-{len(charts)}",
                     column_title="cluster (hospitals in it)",
                     title=title,
-                    said=f"Shares of hospitals of each of {len(there)} clusters by attribute.",
+                    description=f"Shares of hospitals of each of {len(present)} clusters by attribute.",
                     texts=[[f"{share:.0%}" for share in line] for line in shares],
                     low=0.0,
                     high=1.0,
@@ -57,7 +57,7 @@ def clusters(results: Sequence[Result], names: Names) -> list[svg.Figure]:
         if any(map(_told_signatures, alike)):
             signed = True
             answers = signatures(result.federation) if answers is None else answers
-            rows_told, far, texts = cluster_means(result.federation, answers, rows, there)
+            rows_told, far, texts = cluster_means(result.federation, answers, rows, present)
             charts.append(
                 svg.heat_map(
                     rows_told,
@@ -66,7 +66,9 @@ def clusters(results: Sequence[Result], names: Names) -> list[svg.Figure]:
                     name=f"clusters-{len(charts)}",
                     column_title="cluster (hospitals in it)",
                     title=f"{title}: what hospitals sent",
-                    said="; ".join(f"{name}: {', '.join(line)}" for name, line in zip(rows_told, texts, strict=True))
+                    description="; ".join(
+                        f"{name}: {', '.join(line)}" for name, line in zip(rows_told, texts, strict=True)
+                    )
                     + ".",
                     texts=texts,
                     low=0.0,
@@ -101,7 +103,7 @@ def _alike(results: Sequence[Result]) -> list[list[Result]]:
 
 
 def _shares(
-    federation: Federation, rows: NDArray[np.int64], there: NDArray[np.int64]
+    federation: Federation, rows: NDArray[np.int64], clusters: NDArray[np.int64]
 ) -> tuple[list[str], NDArray[np.float64]]:
     """For each value of each attribute, the share of each cluster's hospitals that have it, ``[R, K]``."""
     shown, shares = [], []
@@ -112,7 +114,7 @@ def _shares(
         for level in levels:
             shown.append(f"{attribute}: {level or 'unknown'}")
             has = np.array([value == level for value in values])
-            shares.append([has[rows == k].mean() for k in there])
+            shares.append([has[rows == k].mean() for k in clusters])
     return shown, np.array(shares)
 
 
@@ -144,7 +146,7 @@ def signatures(federation: Federation) -> NDArray[np.float64]:
 
 
 def cluster_means(
-    federation: Federation, answers: NDArray[np.float64], rows: NDArray[np.int64], there: NDArray[np.int64]
+    federation: Federation, answers: NDArray[np.float64], rows: NDArray[np.int64], clusters: NDArray[np.int64]
 ) -> Told:
     """Means of signatures over each cluster's hospitals: size, label, missing values, and the features that differ."""
     label, columns = label_scalars(len(federation.classes)), federation.observed.shape[1]
@@ -154,7 +156,7 @@ def cluster_means(
     features = [f"mean {name}" for name in federation.features[:columns]]
     raw = np.concatenate([size, of_label, np.nanmean(missing, axis=1, keepdims=True)], axis=1)
     deviations = standardise(fill_with_column_means(np.concatenate([raw, mean], axis=1)))
-    inside = [rows == k for k in there]
+    inside = [rows == k for k in clusters]
     far = np.stack([deviations[members].mean(axis=0) for members in inside], axis=1)
     first = 2 + label
     most = first + np.argsort(-np.ptp(far[first:], axis=1), kind="stable")[:TOLD_FEATURES]

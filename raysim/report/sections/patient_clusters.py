@@ -125,13 +125,13 @@ def _panel(title: str, rows: pd.DataFrame, name: str) -> svg.Chart:
     ends = np.hstack([np.zeros((len(shares), 1)), shares.cumsum(axis=1)])
     edges = np.repeat(np.arange(len(shares) + 1) + 0.5, 2)[1:-1]
     together = counts.sum(axis=0) / counts.sum()
-    said = ", ".join(f"{cluster} {share:.0%}" for cluster, share in zip(rows.columns, together, strict=True))
+    description = ", ".join(f"{cluster} {share:.0%}" for cluster, share in zip(rows.columns, together, strict=True))
     chart = svg.Chart(
         svg.linear("hospitals, the largest first", edges, margin=0.0, whole=True),
         svg.share("share of training rows"),
         name=name,
         title=title,
-        said=f"Shares of clusters by hospital, stacked. Over all hospitals: {said}.",
+        description=f"Shares of clusters by hospital, stacked. Over all hospitals: {description}.",
         height=220.0,
         gridlines="",
     )

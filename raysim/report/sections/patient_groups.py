@@ -81,17 +81,17 @@ def unknown(per_seed: pd.DataFrame, part: str = "test") -> str:
     """A sentence on patients with an unknown attribute, under the model listed last; empty where there are none."""
     last = per_seed[per_seed["strategy"] == per_seed["strategy"].iloc[-1]]
     last = last[last["model"] == last["model"].iloc[-1]]
-    kind, said = reporting(per_seed), []
+    kind, parts = reporting(per_seed), []
     for attribute in attributes(per_seed):
         rows = last[f"{attribute}_unknown_rows"].mean() if f"{attribute}_unknown_rows" in last else 0.0
         if rows > 0:
             value = last[f"{attribute}_unknown"].mean()
             figure = f"{kind.title} {value:.3f}" if np.isfinite(value) else f"{kind.title} undefined"
-            said.append(f"{attribute} of {rows:,.0f} {part} rows ({figure})")
-    if not said:
+            parts.append(f"{attribute} of {rows:,.0f} {part} rows ({figure})")
+    if not parts:
         return ""
     name = last["strategy"].iloc[0]
-    return f"not known, and in no difference: {', '.join(said)}, under {name}"
+    return f"not known, and in no difference: {', '.join(parts)}, under {name}"
 
 
 def drawn(
@@ -119,12 +119,12 @@ def drawn(
     ]
     gap = gaps(per_seed)
     gap = gap[(gap["model"] == gap["strategy"].map(last)) & gap["gap"].notna()]
-    said = "; ".join(
+    description = "; ".join(
         f"{names[strategy]} by {attribute} {number(value, 3)}"
         for strategy, attribute, value in gap[["strategy", "attribute", "gap"]].to_numpy()
     )
     for chart in charts[:1]:
-        chart.said += f" Largest difference between groups: {said or 'undefined'}."
+        chart.description += f" Largest difference between groups: {description or 'undefined'}."
     several = " Lines are one deviation over seeds." if patients["seed"].nunique() > 1 else ""
     return svg.figure(
         "patient-groups",
@@ -152,7 +152,7 @@ def _panel(
     strategies = [label for label in names if label in set(group["strategy"])]
     values = group.groupby(["group", "strategy"])[headline].agg(["mean", "std"])
     values = values.reindex(pd.MultiIndex.from_product([levels, strategies]))
-    said = [
+    parts = [
         f"{level}: " + ", ".join(f"{names[s]} {number(float(values.loc[(level, s), 'mean']), 3)}" for s in strategies)
         for level in levels
     ]
@@ -161,7 +161,7 @@ def _panel(
         svg.names("", [f"{level} ({int(rows[level]):,})" for level in levels]),
         name=f"patient-groups-{panel}",
         title=attribute.capitalize(),
-        said="; ".join(said) + ".",
+        description="; ".join(parts) + ".",
         height=len(levels) * (ROW * len(strategies) + 14.0) + 74,
         gridlines="x",
     )

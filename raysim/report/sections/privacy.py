@@ -24,13 +24,13 @@ def sentences(results: Sequence[Result]) -> tuple[str, ...]:
             by_label[label] = each
     if not by_label:
         return ()
-    said = [f"Privacy of one run of {label}: {each.sentence()}." for label, each in by_label.items()]
+    lines = [f"Privacy of one run of {label}: {each.sentence()}." for label, each in by_label.items()]
     without = sorted({label for label, each in statements if each is None})
     if without:
-        return (*said, f"Nothing is promised of all runs together, for {', '.join(without)} came without noise.")
+        return (*lines, f"Nothing is promised of all runs together, for {', '.join(without)} came without noise.")
     seeds = [result.seed for result in results if result.outcome.privacy is not None]
     return (
-        *said,
+        *lines,
         _all(tuple(each for _, each in statements if each is not None), one_seed=len(set(seeds)) < len(seeds)),
     )
 

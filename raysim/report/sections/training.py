@@ -32,20 +32,20 @@ def sentence(convergence: Convergence | None, rounds: int, how: Stopped | None) 
     if convergence is None:
         return ""
     played = f"{rounds} round{'' if rounds == 1 else 's'}"
-    said = f"The training loss went from {convergence.before:.4g} to {convergence.last:.4g} in {played}"
+    text = f"The training loss went from {convergence.before:.4g} to {convergence.last:.4g} in {played}"
     if convergence.verdict == "diverged":
-        return f"{said}: it diverged. Lower training.learning_rate, or scale the features."
+        return f"{text}: it diverged. Lower training.learning_rate, or scale the features."
     stopped = _stopped(how)
     if "few_points" in convergence.notes and not stopped:
         if convergence.last < convergence.before:
-            return f"{said}: too few to say whether it is trained. More rounds may change the figures."
-        return f"{said}: it is not below its start. More rounds or another learning rate may change the figures."
+            return f"{text}: too few to say whether it is trained. More rounds may change the figures."
+        return f"{text}: it is not below its start. More rounds or another learning rate may change the figures."
     if convergence.verdict == "falling" and not stopped:
         fall = f"by {_percent(convergence)} of its start over the last points"
-        return f"{said}: still falling ({fall}). More rounds or a larger learning rate may change the figures."
+        return f"{text}: still falling ({fall}). More rounds or a larger learning rate may change the figures."
     if convergence.verdict == "falling":
-        return f"{said}. {stopped}"
-    still = f"{said}, and stands still." + (
+        return f"{text}. {stopped}"
+    still = f"{text}, and stands still." + (
         " It never came below its start." if "no_progress" in convergence.notes else ""
     )
     return f"{still} {stopped}".rstrip()
@@ -107,16 +107,16 @@ def _verdicts(results: Sequence[Result]) -> dict[str, list[tuple[int, Convergenc
 
 
 def _diverged(verdicts: dict[str, list[tuple[int, Convergence]]]) -> str:
-    said = []
+    parts = []
     for label, of_seed in verdicts.items():
         seeds = [seed for seed, convergence in of_seed if convergence.verdict == "diverged"]
         if seeds:
             worst = next(convergence for seed, convergence in of_seed if seed == seeds[0])
             where = f", seed {seeds[0]}" if len(of_seed) > 1 else ""
-            said.append(f"{label} (training loss {worst.before:.3g} to {worst.last:.3g}{where})")
-    if not said:
+            parts.append(f"{label} (training loss {worst.before:.3g} to {worst.last:.3g}{where})")
+    if not parts:
         return ""
-    return f"Diverged, so that their figures say nothing: {listed(said)}. Lower training.learning_rate."
+    return f"Diverged, so that their figures say nothing: {listed(parts)}. Lower training.learning_rate."
 
 
 def _falling(verdicts: dict[str, list[tuple[int, Convergence]]], ended: set[tuple[str, int]]) -> str:
@@ -134,15 +134,15 @@ def _falling(verdicts: dict[str, list[tuple[int, Convergence]]], ended: set[tupl
             short.append(label)
         elif unfinished:
             falling.append(f"{label} {_percent(max(unfinished, key=lambda convergence: convergence.fall))}")
-    said = []
+    parts = []
     if falling:
-        said.append(
+        parts.append(
             f"Not trained to the end (the training loss still fell, by so much of its start over the last points): "
             f"{listed(falling)}. More rounds or a larger learning rate may change which is best."
         )
     if short:
-        said.append(f"Too few rounds to say whether they are trained: {listed(short)}.")
-    return " ".join(said)
+        parts.append(f"Too few rounds to say whether they are trained: {listed(short)}.")
+    return " ".join(parts)
 
 
 def _idle(verdicts: dict[str, list[tuple[int, Convergence]]]) -> str:

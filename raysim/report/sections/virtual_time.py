@@ -42,7 +42,7 @@ def drawn(
         for key, group in defined.groupby(KEYS, sort=False):
             x, mean, band = averaged([rows for _, rows in group.groupby("seed")], column)
             lines.append(((str(key[0]), str(key[1])), x / unit, mean, np.nan_to_num(band)))
-        said = "; ".join(
+        description = "; ".join(
             f"{names[model_key]} ends at {mean[-1]:.3f} after {x[-1]:,.3g}" for model_key, x, mean, _ in lines
         )
         chart = svg.Chart(
@@ -53,7 +53,7 @@ def drawn(
                 include=() if target is None else (target,),
             ),
             name=f"virtual-time-{column}",
-            said=f"Line plot of mean {title} by {words}. {said}.",
+            description=f"Line plot of mean {title} by {words}. {description}.",
             height=260.0,
         )
         if target is not None:

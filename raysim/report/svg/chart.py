@@ -40,7 +40,7 @@ LINE = 15.0
 class Chart:
     """Marks are drawn in the order in which they are added; hospitals' marks know ``of``, their number on the page.
 
-    ``title`` stands above the chart and names it to those who cannot see it, ``said`` tells them what it shows.
+    ``title`` stands above the chart and names it for screen readers, to which ``description`` says what it shows.
     Values that have no place on an axis are left out.
     """
 
@@ -51,14 +51,14 @@ class Chart:
         *,
         name: str,
         title: str = "",
-        said: str = "",
+        description: str = "",
         width: float = WIDTH,
         height: float = 300.0,
         right: float = 12.0,
         gridlines: str = "xy",
     ) -> None:
         """``right``: units kept free there, for labels; ``gridlines``: of which axes. ``name``: its id on a page."""
-        self.x, self.y, self.name, self.title, self.said = x, y, name, title, said
+        self.x, self.y, self.name, self.title, self.description = x, y, name, title, description
         self.width, self.height = width, height
         self._letter = _letter(width)
         self._heading = heading_lines(title, width)
@@ -161,9 +161,9 @@ class Chart:
     def area(self, x: ArrayLike, low: ArrayLike, high: ArrayLike, *, shade: float) -> None:
         """The area between two lines, with a ``shade`` from 0 to 1 like a cell of a heat map."""
         places = list(zip(self.across(x), self.up(low), self.up(high), strict=True))
-        there = [place for place in places if np.isfinite(place).all()]
-        if there:
-            outline = [(a, c) for a, _, c in there] + [(a, b) for a, b, _ in reversed(there)]
+        finite = [place for place in places if np.isfinite(place).all()]
+        if finite:
+            outline = [(a, c) for a, _, c in finite] + [(a, b) for a, b, _ in reversed(finite)]
             d = f"{_path(outline, steps=False)}Z"
             self._marks.append(element("path", d=d, class_="cell edged", fill_opacity=short_share(shade)))
 
@@ -257,8 +257,8 @@ class Chart:
         ids = f"{self.name}-title", f"{self.name}-said"
         return element(
             "svg",
-            element("title", self.title or self.said, id=ids[0]),
-            element("desc", self.said, id=ids[1]),
+            element("title", self.title or self.description, id=ids[0]),
+            element("desc", self.description, id=ids[1]),
             *self._frame(),
             joined(self._marks),
             viewBox=f"0 0 {self.width:g} {self.height:g}",

@@ -126,7 +126,7 @@ def heat_map(
     *,
     name: str,
     title: str = "",
-    said: str,
+    description: str,
     texts: Sequence[Sequence[str]] | None = None,
     row_title: str = "",
     column_title: str = "",
@@ -141,7 +141,7 @@ def heat_map(
     last = high if high is not None else float(defined.max()) if len(defined) else 1.0
     x, y = names(column_title, columns), names(row_title, rows)
     height = 26.0 * len(rows) + 60 + (LINE * len(heading_lines(title)) + 5 if title else 0) + (18 if row_title else 0)
-    chart = Chart(x, y, name=name, title=title, said=said, width=WIDTH, height=height)
+    chart = Chart(x, y, name=name, title=title, description=description, width=WIDTH, height=height)
     for i in range(len(rows)):
         for j in range(len(columns)):
             value = float(table[i, j])
@@ -152,10 +152,18 @@ def heat_map(
 
 
 def histogram(
-    x: Axis, low: ArrayLike, high: ArrayLike, counts: ArrayLike, *, name: str, title: str = "", said: str, unit: str
+    x: Axis,
+    low: ArrayLike,
+    high: ArrayLike,
+    counts: ArrayLike,
+    *,
+    name: str,
+    title: str = "",
+    description: str,
+    unit: str,
 ) -> Chart:
     """Upright bars of ``counts`` between ``low`` and ``high`` edges."""
     y = linear(unit, counts, include=(0.0,), within=(0.0, np.inf), count=4, whole=True)
-    chart = Chart(x, y, name=name, title=title, said=said, width=WIDTH, height=200.0, gridlines="y")
+    chart = Chart(x, y, name=name, title=title, description=description, width=WIDTH, height=200.0, gridlines="y")
     chart.columns(low, high, counts)
     return chart

@@ -154,8 +154,8 @@ def decimals(ticks: Sequence[float], *, signed: bool = False) -> tuple[str, ...]
     digits = 0
     while digits < 9 and any(abs(round(tick, digits) - tick) > 1e-9 * max(1.0, abs(tick)) for tick in ticks):
         digits += 1
-    said = (("0" if tick == 0 else f"{tick:+,.{digits}f}") if signed else f"{tick:,.{digits}f}" for tick in ticks)
-    return tuple(text.replace("-", "−") for text in said)
+    texts = (("0" if tick == 0 else f"{tick:+,.{digits}f}") if signed else f"{tick:,.{digits}f}" for tick in ticks)
+    return tuple(text.replace("-", "−") for text in texts)
 
 
 def fixed(value: float, digits: int) -> str:

@@ -96,7 +96,7 @@ class RunProgress:
         self._all_played = 0.0
         self._began = time.monotonic()
         self._label = ""
-        self._said = time.monotonic()
+        self._last_line = time.monotonic()
         self._live: Progress | None = None
         self._task: TaskID | None = None
         if console.is_terminal:
@@ -144,8 +144,8 @@ class RunProgress:
             note = f"{kind.title} {figure(value, kind.decimals(value) + 1)}"
         if self._live is not None and self._task is not None:
             self._live.update(self._task, advance=1, description=self._label, note=note)
-        elif time.monotonic() - self._said >= PLAIN_SECONDS:
-            self._said = time.monotonic()
+        elif time.monotonic() - self._last_line >= PLAIN_SECONDS:
+            self._last_line = time.monotonic()
             line = f"{self._label}: round {row.round}/{self._job.rounds}"
             self._say(", ".join(filter(None, [line, note, self._left(self._all_played + self._under_way())])))
 
@@ -165,7 +165,7 @@ class RunProgress:
         if self._live is not None and self._task is not None:
             self._live.update(self._task, advance=max(0, job.rounds - job.played))
         if self._live is None:
-            self._said = time.monotonic()
+            self._last_line = time.monotonic()
             left = self._left(self._all_played + self._under_way())
             line = f"[{self._done}/{self._jobs}] {self._label}: {seconds:.1f} s, {note}"
             self._say(f"{line}; {left}" if left else line)
@@ -181,7 +181,7 @@ class RunProgress:
         self._console.print(line, highlight=False, markup=False)
 
 
-def size_said(federation: Federation, config: Config) -> str:
+def size_in_words(federation: Federation, config: Config) -> str:
     """How large a federation is, in words; rows are counted where that is public."""
     rows = "" if config.hides_sizes else f"{int(federation.totals.sum()):,} rows, "
     return f"{len(federation.hospitals)} hospitals, {rows}{federation.X.shape[1]} features"

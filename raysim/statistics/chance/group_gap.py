@@ -51,8 +51,8 @@ def group_gap(
     both classes, or with a NaN, are left out.
     """
     a, m, n = np.asarray(auroc, dtype=np.float64), np.asarray(events), np.asarray(non_events)
-    there = np.isfinite(a) & (m > 0) & (n > 0)
-    a, m, n = a[there], m[there], n[there]
+    defined = np.isfinite(a) & (m > 0) & (n > 0)
+    a, m, n = a[defined], m[defined], n[defined]
     if len(a) < 2:
         return GroupGap(NAN, NAN, NAN, NAN, NAN, len(a))
     weights = m * n / (m + n)
@@ -81,8 +81,8 @@ def error_gap(
     """
     mae, n = np.asarray(mean_absolute, dtype=np.float64), np.asarray(rows, dtype=np.int64)
     errors = np.asarray(errors_of_all, dtype=np.float64)
-    there = np.isfinite(mae) & (n > 0)
-    mae, n = mae[there], n[there]
+    defined = np.isfinite(mae) & (n > 0)
+    mae, n = mae[defined], n[defined]
     total, count = int(n.sum()), len(n)
     if count < 2 or total > len(errors):
         return GroupGap(NAN, NAN, NAN, NAN, NAN, count)

@@ -96,15 +96,15 @@ def clinical_equity(
 def _groups(counts: ScoreCounts) -> list[Groups]:
     """The bins of each hospital whose predictions are all numbers, of those with rows."""
     together, offsets = from_histogram(counts.histogram), counts.offsets.tolist()
-    there = np.flatnonzero((counts.rows > 0) & ~counts.broken).tolist()
-    return [Groups(*(part[offsets[h] : offsets[h + 1]] for part in together)) for h in there]
+    judged = np.flatnonzero((counts.rows > 0) & ~counts.broken).tolist()
+    return [Groups(*(part[offsets[h] : offsets[h + 1]] for part in together)) for h in judged]
 
 
 def _binomial(figure: Figure, rng: np.random.Generator) -> tuple[float, float, float]:
     """The mean deviation and worst decile of equally served hospitals, and how often they differ as much."""
-    there = np.isfinite(figure.value)
-    of = figure.of[there].astype(np.int64)
-    right = np.rint(figure.value[there] * of)
+    defined = np.isfinite(figure.value)
+    of = figure.of[defined].astype(np.int64)
+    right = np.rint(figure.value[defined] * of)
     if len(of) < FEWEST:
         return NAN, NAN, NAN
     common = right.sum() / of.sum()

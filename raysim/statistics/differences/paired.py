@@ -174,29 +174,29 @@ def paired(
     if not a.shape == b.shape == r.shape:
         raise ValueError(f"first, second, rows: shapes {a.shape}, {b.shape}, {r.shape} are not one [S, H]")
     d = a - b
-    there = np.isfinite(d) & (r > 0)
-    d, r = np.where(there, d, 0.0), np.where(there, r, 0.0)
-    hospitals, seeds = int(there.any(axis=0).sum()), int(there.any(axis=1).sum())
+    defined = np.isfinite(d) & (r > 0)
+    d, r = np.where(defined, d, 0.0), np.where(defined, r, 0.0)
+    hospitals, seeds = int(defined.any(axis=0).sum()), int(defined.any(axis=1).sum())
     total = r.sum()
     if total == 0:
         return Paired(NAN, NAN, 0, 0, NAN, NAN, NAN, NAN)
     theta = float((r * d).sum() / total)
-    parts = r * np.where(there, d - theta, 0.0) / total
+    parts = r * np.where(defined, d - theta, 0.0) / total
     if not d.any():
         parts[:] = 0.0
     share = r.sum(axis=0) / total
     by_hospital = parts.sum(axis=0) / np.sqrt(np.where(share < 1, 1 - share, np.nan))
     by_seed = parts.sum(axis=1) * (np.sqrt(seeds / (seeds - 1)) if seeds > 1 else 0.0)
     many = hospitals > 1
-    counted = there.any(axis=0) & (True if named is None else np.asarray(named, dtype=bool))
-    each = d.sum(axis=0)[counted] / there.sum(axis=0)[counted]
+    counted = defined.any(axis=0) & (True if named is None else np.asarray(named, dtype=bool))
+    each = d.sum(axis=0)[counted] / defined.sum(axis=0)[counted]
     return Paired(
         theta,
         float(each.mean()) if len(each) else NAN,
         hospitals,
         seeds,
         float(by_hospital @ by_hospital) if many else NAN,
-        NAN if patients is None else float(np.asarray(patients)[there.any(axis=0)].sum() / total**2),
+        NAN if patients is None else float(np.asarray(patients)[defined.any(axis=0)].sum() / total**2),
         float(by_seed @ by_seed),
         max(1.0, float(1.0 / (share @ share) - 1.0)) if many else NAN,
     )

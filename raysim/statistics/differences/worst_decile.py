@@ -34,12 +34,12 @@ def worst_decile_difference(
     hospitals.
     """
     a, b, r = (np.atleast_2d(np.asarray(x, dtype=np.float64)) for x in (first, second, rows))
-    there = (r > 0) & np.isfinite(a) & np.isfinite(b)
+    defined = (r > 0) & np.isfinite(a) & np.isfinite(b)
     low, high = paired_interval(a, b, r, rng, figure="worst_decile", larger=larger, draws=draws, level=level)
     of_seeds = np.array(
         [
             float(worst_decile(a[s, present], larger=larger) - worst_decile(b[s, present], larger=larger))
-            for s, present in enumerate(there)
+            for s, present in enumerate(defined)
             if present.any()
         ]
     )

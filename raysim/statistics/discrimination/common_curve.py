@@ -92,11 +92,11 @@ def binormal_event_sd(auroc: float, event: float, non_event: float) -> float:
 
 def _pooled(pair: Floats, event: Floats, non_event: Floats, weight: Floats) -> tuple[float, float, float] | None:
     """The components' weighted means over the hospitals that have them; None for too few, or where no pair varies."""
-    there = np.isfinite(pair) & (weight > 0)
-    if weight[there].sum() < LEAST:
+    defined = np.isfinite(pair) & (weight > 0)
+    if weight[defined].sum() < LEAST:
         return None
-    w = weight[there] / weight[there].sum()
-    first, second, third = (float(w @ values[there]) for values in (pair, event, non_event))
+    w = weight[defined] / weight[defined].sum()
+    first, second, third = (float(w @ values[defined]) for values in (pair, event, non_event))
     return (first, max(second, 0.0), max(third, 0.0)) if first > 0 else None
 
 

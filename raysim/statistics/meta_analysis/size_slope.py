@@ -51,8 +51,8 @@ def size_slope(auroc: ArrayLike, variance: ArrayLike, sizes: ArrayLike, tau2: fl
     the mean of each hospital's.
     """
     a, v, n = (np.asarray(x, dtype=np.float64) for x in (auroc, variance, sizes))
-    there = np.isfinite(a) & np.isfinite(v) & (n > 0)
-    a, v, x = a[there], v[there], np.log(n[there])
+    defined = np.isfinite(a) & np.isfinite(v) & (n > 0)
+    a, v, x = a[defined], v[defined], np.log(n[defined])
     if len(a) < TENTH or x.std() < SAME_SIZE:
         return SizeSlope(NAN, NAN, NAN, NAN, NAN)
     w = 1.0 / (v + tau2)
