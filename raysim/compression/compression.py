@@ -12,12 +12,6 @@ from raysim.compression import compressors
 from raysim.compression.compressors import Floats
 from raysim.core.exact import exact_multiple
 
-BIASED = ("top_k", "sign")
-"""What loses something on average; error feedback is their default."""
-
-LINEAR = ("random_k", "grid")
-"""What commutes with sums, if all hospitals draw the same places or take the same step."""
-
 Feedback = Literal["none", "ef", "ef21"]
 
 

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from raysim.compression.compression import BIASED, Compression, ef21, with_error_feedback
+from raysim.compression.compression import Compression, ef21, with_error_feedback
 
 NAMES = ("top_k", "random_k", "sign", "qsgd", "grid")
 seeds = st.integers(0, 2**32)
@@ -58,7 +58,7 @@ def test_unbiased(name):
     assert (np.abs(draws.mean(axis=0) - u) <= 5 * error + 1e-12).all()
 
 
-@given(vectors(), st.sampled_from(BIASED))
+@given(vectors(), st.sampled_from(["top_k", "sign"]))
 def test_biased_ones_lose_less_than_all(u, name):
     sent, _ = Compression(name, ratio=0.2).compress(u, np.random.default_rng(0))
     assert np.sum((u - sent) ** 2) < np.sum(u**2)

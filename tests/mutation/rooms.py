@@ -135,6 +135,7 @@ TESTS: dict[str, tuple[str, ...]] = {
     "raysim/statistics/chance/dispersion.py": FLOORS,
     "raysim/statistics/chance/drawn.py": FLOORS,
     "raysim/statistics/chance/inversion.py": FLOORS,
+    "raysim/statistics/chance/floor_figures.py": FLOORS,
     "raysim/statistics/chance/noise_floor.py": FLOORS,
     "raysim/statistics/differences/paired.py": ("statistics/test_paired", "statistics/test_simultaneous"),
     "raysim/statistics/chance/ranks.py": FLOORS,

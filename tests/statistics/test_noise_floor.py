@@ -13,12 +13,11 @@ from raysim.metrics.equity import equity
 from raysim.statistics.chance import noise_floor as module
 from raysim.statistics.chance.dispersion import Dispersion
 from raysim.statistics.chance.drawn import Chance, Drawn, centres, federations, shares
+from raysim.statistics.chance.floor_figures import beside_floor, noise_free_figure
 from raysim.statistics.chance.inversion import TAUS, Estimate, _crossing, invert, visible
 from raysim.statistics.chance.noise_floor import (
     STAGE,
-    _figure,
     noise_floor,
-    over_seeds,
     share_floor,
     true_range,
     weighted_squares,
@@ -146,10 +145,10 @@ def test_of_equal_hospitals_the_middle_of_the_draws_and_the_share_as_extreme_are
     """0 to 1000 drawn: 25 and 975 leave a fortieth on either side."""
     equal = np.arange(1001.0)[None, :]
     none = Estimate(0.0, 0.0, 0.0)
-    lower = _figure("p10", 100.0, equal, none, none, [0.0], worse_when_lower=True)
+    lower = beside_floor("p10", 100.0, equal, none, none, [0.0], worse_when_lower=True)
     assert (lower.floor, lower.low, lower.high) == pytest.approx((500.0, 25.0, 975.0))
     assert lower.p == (1 + 101) / 1002
-    assert _figure("std", 100.0, equal, none, none, [0.0], worse_when_lower=False).p == (1 + 901) / 1002
+    assert beside_floor("std", 100.0, equal, none, none, [0.0], worse_when_lower=False).p == (1 + 901) / 1002
 
 
 def test_the_floor_is_its_definition():
@@ -283,21 +282,6 @@ def test_fewer_than_three_hospitals_have_no_floor():
     assert "nothing can be said" in floor.sentence()
 
 
-def test_over_seeds_values_and_floors_are_averaged():
-    rng = np.random.default_rng(14)
-    floors = [
-        noise_floor(sums(rng, EVENTS[:k], NON_EVENTS[:k], 0.8), SIZES[:k], rng, draws=50, taus=(0,)) for k in (12, 9)
-    ]
-    means = over_seeds(floors)
-    assert set(means) == {"std", "gini", "lowest"}  # nine hospitals have no decile
-    assert means["gini"] == pytest.approx(
-        (
-            (floors[0].figures["gini"].value + floors[1].figures["gini"].value) / 2,
-            (floors[0].figures["gini"].floor + floors[1].figures["gini"].floor) / 2,
-        )
-    )
-
-
 def test_the_range_of_true_aurocs():
     low, high = true_range(0.8, 0.5)
     (mu,) = centres(0.8, [0.5])
@@ -403,7 +387,9 @@ def test_figures_that_are_levels_are_as_uncertain_as_the_common_one(monkeypatch)
     """Weights 4, 4 and 2 of variances 1/4, 1/4 and 1/2; equal values differ as much as any that are drawn."""
     errors = []
     nothing = Estimate(0.0, 0.0, 0.0)
-    monkeypatch.setattr(module, "_implied", lambda true, level, level_se, *_: errors.append(level_se) or nothing)
+    monkeypatch.setattr(
+        module, "noise_free_figure", lambda true, level, level_se, *_: errors.append(level_se) or nothing
+    )
     same = np.full((2, 3, 3), 0.5)
     dispersion = Dispersion(np.ones(3, bool), np.zeros(3))
     variance = np.array([0.25, 0.25, 0.5])
@@ -415,7 +401,7 @@ def test_figures_that_are_levels_are_as_uncertain_as_the_common_one(monkeypatch)
 def test_what_a_spread_implies_by_hand():
     """Apart from the level the figure is 0 and 0 at no spread, and -.1 and .1 at 1: half of that at one half."""
     true, level = np.array([[0.8, 0.8], [0.6, 0.8]]), np.array([[0.8, 0.8], [0.7, 0.7]])
-    implied = module._implied(true, level, 0.03, Estimate(0.0, 0.5, 1.0), (0.0, 1.0), 1.0)
+    implied = noise_free_figure(true, level, 0.03, Estimate(0.0, 0.5, 1.0), (0.0, 1.0), 1.0)
     chance = Z * np.hypot(0.03, 0.05)
     assert tuple(implied) == pytest.approx((0.75 - chance, 0.75, 0.75 + chance))
 
@@ -423,7 +409,7 @@ def test_what_a_spread_implies_by_hand():
 def test_a_bias_by_size_counts_on_either_side_of_its_floor():
     observed = np.array([[0.0, 1.0, 2.0, 5.0], [0.0, 0.0, 0.0, 0.0]])
     nothing = Estimate(0.0, 0.0, 0.0)
-    bias = _figure("size_bias", 4.0, observed, nothing, nothing, (0.0, 1.0), worse_when_lower=False)
+    bias = beside_floor("size_bias", 4.0, observed, nothing, nothing, (0.0, 1.0), worse_when_lower=False)
     assert (bias.floor, bias.beyond, bias.p) == (2.0, 2.0, (1 + 2) / 5)
 
 

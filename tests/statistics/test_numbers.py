@@ -29,7 +29,7 @@ NUMBERS: dict[str, dict[str, Any]] = {
     "chance.dispersion": {"TENTH": 10, "SAME_SIZE": 0.1},
     "chance.inversion": {"TAUS": (0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.65, 0.8, 1, 1.25, 1.6, 2.2, 4), "SAME": 1e-9},
     "chance.noise_floor": {"FEWEST": 3, "DRAWS": 1000},
-    "differences.paired": {"EQUIVALENT": 0.01, "FEW_HOSPITALS": 10, "ENOUGH_SEEDS": 5, "SMALLEST_P": 1e-12},
+    "differences.paired": {"FEW_HOSPITALS": 10, "ENOUGH_SEEDS": 5, "SMALLEST_P": 1e-12},
     "chance.ranks": {"EDGE": 4.0},
     "meta_analysis.shrinkage": {"WIDEST": 0.5, "GRID": 200},
     "discrimination.sketches": {"SUMS": 100},

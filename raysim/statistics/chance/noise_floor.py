@@ -22,10 +22,11 @@ from scipy.special import expit
 
 from raysim.statistics.chance.dispersion import Dispersion
 from raysim.statistics.chance.drawn import Chance, Drawn, centres, errors, federations, shares
-from raysim.statistics.chance.inversion import SAME, TAUS, Estimate, at, invert, visible
+from raysim.statistics.chance.floor_figures import Figure, beside_floor, noise_free_figure, share_as_extreme
+from raysim.statistics.chance.inversion import SAME, TAUS, Estimate, invert, visible
 from raysim.statistics.discrimination.auroc import PairSums
 from raysim.statistics.discrimination.common_curve import common_curve
-from raysim.statistics.levels import LEVEL, Z
+from raysim.statistics.levels import Z
 
 Floats = NDArray[np.float64]
 
@@ -36,29 +37,6 @@ DRAWS = 1000
 
 STAGE = 3
 """Spreads that are drawn at a time, in ascending order, until the data speak against larger ones."""
-
-
-@dataclass(frozen=True)
-class Figure:
-    """A figure of dispersion beside what equal service shows.
-
-    - ``value``: on the test rows. ``floor``: the mean of it under equal service, ``low`` to ``high`` its central 95 %.
-    - ``p``: how often equal service shows one as bad or worse (``size_bias``: as far from its floor on either side).
-    - ``beyond``: ``value - floor``.
-    - ``true``: the noise-free figure of these hospitals that the spread implies. Its interval adds up, as squares, what
-      is uncertain in the spread, how much such hospitals differ by chance, and for figures that are AUROCs the
-      uncertainty of the common one. ``excess``: what the spread adds to the floor. NaN for ``size_bias``, which a
-      spread unrelated to size does not imply.
-    """
-
-    value: float
-    floor: float
-    low: float
-    high: float
-    p: float
-    beyond: float
-    true: Estimate
-    excess: Estimate
 
 
 @dataclass(frozen=True, eq=False)
@@ -233,7 +211,7 @@ def _against(
         nan, larger = float("nan"), dispersion.larger
         return NoiseFloor(figure, common, len(values), nan, nan, Estimate(nan, nan, nan), False, nan, {}, larger)
     weights = 1.0 / variance
-    mine = dispersion.figures(values)
+    observed = dispersion.figures(values)
     q, stages = float(weighted_squares(values, weights)), []
     for first in range(0, len(taus), STAGE):
         stages.append(_stage(draw(taus[first : first + STAGE]), weights, dispersion))
@@ -255,20 +233,20 @@ def _against(
         else:
             around, around_se = (level, level_se) if name in dispersion.levels else (0.0, 0.0)
             most = 1.0 if dispersion.larger or name == "gini" else np.inf
-            implied = _implied(noise_free, around, around_se, tau, taus, most)
+            implied = noise_free_figure(noise_free, around, around_se, tau, taus, most)
         lower = dispersion.larger and name in dispersion.levels
-        return _figure(name, float(mine[name]), equal_service, implied, tau, taus, worse_when_lower=lower)
+        return beside_floor(name, float(observed[name]), equal_service, implied, tau, taus, worse_when_lower=lower)
 
     return NoiseFloor(
         figure,
         common,
         len(values),
         q,
-        min(1.0, 2.0 * _share_as_extreme(drawn_q[0] >= q - SAME * q)),
+        min(1.0, 2.0 * share_as_extreme(drawn_q[0] >= q - SAME * q)),
         tau,
         tau.low > 0,
         least,
-        {name: figure_of(name) for name in mine},
+        {name: figure_of(name) for name in observed},
         dispersion.larger,
     )
 
@@ -322,67 +300,3 @@ def true_error_range(common: float, tau: float) -> tuple[float, float]:
         return float("nan"), float("nan")
     middle = common * float(np.exp(-(tau**2) / 2))
     return middle * float(np.exp(-Z * tau)), middle * float(np.exp(Z * tau))
-
-
-def over_seeds(floors: Sequence[NoiseFloor]) -> dict[str, tuple[float, float]]:
-    """Each figure's value and floor, averaged over a run's seeds.
-
-    Tests and intervals are those of one seed: seeds test some of the same patients, and are no independent evidence.
-    Figures that a seed lacks are left out.
-    """
-    names = [name for name in floors[0].figures if all(name in floor.figures for floor in floors)]
-    each = {name: [floor.figures[name] for floor in floors] for name in names}
-    return {
-        name: (float(np.mean([f.value for f in figures])), float(np.mean([f.floor for f in figures])))
-        for name, figures in each.items()
-    }
-
-
-def _figure(
-    name: str,
-    value: float,
-    observed: Floats,
-    true: Estimate,
-    tau: Estimate,
-    taus: Sequence[float],
-    *,
-    worse_when_lower: bool,
-) -> Figure:
-    """From the figure in draws on the rows at each tau, ``observed [T, B]``, and the noise-free one that is implied."""
-    equal = observed[0]
-    floor = float(equal.mean())
-    if name == "size_bias":
-        extreme = np.abs(equal - floor) >= abs(value - floor) - SAME
-    else:
-        extreme = equal <= value + SAME if worse_when_lower else equal >= value - SAME
-    low, high = np.quantile(equal, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
-    excess = Estimate(*[float("nan")] * 3) if name == "size_bias" else at(tau, taus, observed.mean(axis=1) - floor)
-    if worse_when_lower:  # more spread is a lower figure
-        excess = Estimate(*excess[::-1])
-    return Figure(value, floor, float(low), float(high), _share_as_extreme(extreme), value - floor, true, excess)
-
-
-def _implied(
-    true: Floats, level: Floats | float, level_se: float, tau: Estimate, taus: Sequence[float], most: float
-) -> Estimate:
-    """The noise-free figure of these hospitals, from that of draws at each tau, ``true [T, B]``.
-
-    ``level [T, B]`` is the draws' common figure, known with ``level_se``, where the figure lies around it; else 0. What
-    the figure is apart from it has a mean at each tau, which the spread implies, and a deviation, as hospitals of one
-    spread differ. The parts are added as squares, each side by itself. The figure is between 0 and ``most``.
-    """
-    apart = true - level
-    low, centre, high = at(tau, taus, apart.mean(axis=1))
-    low, high = min(low, high), max(low, high)
-    chance = Z * float(np.hypot(level_se, at(tau, taus, apart.std(axis=1)).estimate))
-    estimate = at(tau, taus, true.mean(axis=1)).estimate
-    return Estimate(
-        max(estimate - float(np.hypot(centre - low, chance)), 0.0),
-        estimate,
-        min(estimate + float(np.hypot(high - centre, chance)), most),
-    )
-
-
-def _share_as_extreme(extreme: NDArray[np.bool_]) -> float:
-    """The p-value, with the observed federation counted as one of the draws."""
-    return float((1 + extreme.sum()) / (extreme.size + 1))
