@@ -18,7 +18,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from pydantic import Field
+from pydantic import Field, field_validator
 from rich.console import Console
 
 from raysim.config import plugins, reading
@@ -56,6 +56,15 @@ class Curve(Section):
     values: tuple[float | int, ...] = Field(min_length=1)
     figure: str = "log_loss"
     scale: Literal["linear", "log"] = "linear"
+
+    @field_validator("values")
+    @classmethod
+    def _each_once(cls, values: tuple[float | int, ...]) -> tuple[float | int, ...]:
+        written = [f"{value:g}" for value in values]
+        twice = next((text for text in written if written.count(text) > 1), None)
+        if twice is not None:  # they are told apart by what labels call them
+            raise ValueError(f"{twice}, in six digits, stands there twice; name each value once")
+        return values
 
 
 def begin(
@@ -204,6 +213,8 @@ def _finished(folder: Path, curve: Curve, lines: Lines, part: str) -> pd.DataFra
         hospitals = read_csv(folder / "hospitals.csv")
     except OSError:
         raise ConfigError(f"--of: {folder} has no hospitals.csv; name the folder of a finished comparison") from None
+    if not {"strategy", "seed", "model"} <= set(hospitals):
+        raise ConfigError(f"--of: {folder} holds no comparison; name the folder of a finished one")
     if f"n_{part}" not in hospitals:
         raise ConfigError(f"evaluation.part: {folder} was not evaluated on {part} rows; name the part that it was")
     if curve.figure not in hospitals.select_dtypes("number"):

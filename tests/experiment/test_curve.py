@@ -95,6 +95,9 @@ def test_a_curve_is_a_comparison_with_a_table_and_a_picture_more(tmp_path: Path,
             begin(path, [change], None, Console(quiet=True), of=tmp_path / "out", in_process=True, verbose=False)
     with pytest.raises(ConfigError, match=r"--of: .*nowhere.* has no hospitals.csv"):
         begin(path, [], None, Console(quiet=True), of=tmp_path / "nowhere", in_process=True, verbose=False)
+    one = next((tmp_path / "out" / "runs").glob("*/*"))
+    with pytest.raises(ConfigError, match=r"^--of: .* holds no comparison; name the folder of a finished one$"):
+        begin(path, [], None, Console(quiet=True), of=one, in_process=True, verbose=False)
 
 
 def test_strategies_that_set_the_field_are_level_lines(tmp_path: Path):
@@ -111,6 +114,10 @@ def test_strategies_that_set_the_field_are_level_lines(tmp_path: Path):
     ("changes", "said"),
     [
         ({"curve": {"field": "mu", "values": []}}, "curve.values"),
+        (
+            {"curve": {"field": "mu", "values": [0.5, 1, 1.0000001]}},
+            "^curve.values: 1, in six digits, stands there twice; name each value once",
+        ),
         ({"curve": {"field": "mu", "values": [1], "colour": "red"}}, "curve.colour: unknown key"),
         ({"strategies": [{"name": "fedprox", "mu": 1}]}, "strategies: none leaves mu to the curve"),
         ({"curve": {"field": "mew", "values": [1]}}, "strategies: none leaves mew to the curve"),
