@@ -23,6 +23,7 @@ from raysim.config.paths import shown
 from raysim.config.schema import Config
 from raysim.core.errors import ConfigError, nearest
 from raysim.engine.stopping import Stopped
+from raysim.experiment.entries import folder_of
 from raysim.report.sections import training
 from raysim.report.tables import labels, read_csv
 from raysim.statistics.convergence import Convergence
@@ -218,14 +219,15 @@ class ComparisonResult(Results):
     def runs(self) -> dict[tuple[str, int], RunResult]:
         """The runs by strategy and seed, in the order in which they were played."""
         runs = [RunResult(manifest.folder) for manifest in Manifest.read(self.folder).below()]
-        return {(run.strategy, run.seed): run for run in runs}
+        labels = {folder_of(label): label for label in map(plugins.label, self.config.strategies)}
+        return {_of_run(run, labels): run for run in runs}
 
     @cached_property
     def seeds(self) -> pd.DataFrame:
         """One row per strategy, model served and seed: every federation-level metric."""
         return pd.DataFrame(
-            {"strategy": run.strategy, "model": model, "seed": run.seed, **metrics}
-            for run in self.runs.values()
+            {"strategy": strategy, "model": model, "seed": seed, **metrics}
+            for (strategy, seed), run in self.runs.items()
             for model, metrics in run.models.items()
         )
 
@@ -287,6 +289,12 @@ class ComparisonResult(Results):
 
     def _repr_html_(self) -> str:
         return html.page(self.config.name, html.table(self.metrics), self.answer["reasons"], self.folder)
+
+
+def _of_run(run: RunResult, labels: Mapping[str, str]) -> tuple[str, int]:
+    """Its strategy and seed: of a folder that is among ``labels`` these are known, where YAML takes long to read."""
+    label = labels.get(run.folder.parent.name)
+    return (run.strategy, run.seed) if label is None else (label, int(run.folder.name.removeprefix("seed-")))
 
 
 def _figure(value: float | None) -> float:

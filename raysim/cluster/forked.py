@@ -30,8 +30,9 @@ MODULES = (
 """What a worker of Ray imports, and what hospitals and coordinators import. What only some workers need, such as torch,
 each of them imports for itself."""
 
-OF_RUNS = (*MODULES, "raysim.experiment.run_actors", "raysim.experiment.comparison")
-"""As :data:`MODULES`, for workers that play whole runs."""
+OF_RUNS = (*MODULES, "raysim.experiment.run_actors", "raysim.experiment.comparison", "--", "sklearn.cluster")
+"""As :data:`MODULES`, for workers that play whole runs. Modules after ``--`` are needed only sometimes: they are
+imported while no worker is asked for."""
 
 OF_TRIALS = (
     *MODULES,

@@ -106,12 +106,9 @@ class RunActor:
 
 
 class RunActors:
-    """``count`` actors on this node of a running Ray, each of which plays whole runs; see :class:`RunActor`.
+    """``count`` actors on this node of a running Ray, each of which plays whole runs; see :class:`RunActor`."""
 
-    ``meanwhile`` is called while they come up.
-    """
-
-    def __init__(self, count: int, rows: Ids, resources: ResourcesSection, meanwhile: Callable[[], None]) -> None:
+    def __init__(self, count: int, rows: Ids, resources: ResourcesSection) -> None:
         import ray
         from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
@@ -121,7 +118,6 @@ class RunActors:
         actor = ray.remote(num_cpus=resources.cpus_per_actor or 1, scheduling_strategy=here)(RunActor)
         self._start: Callable[[], Any] = lambda: actor.remote(search_path(), blas.code(), os.getcwd(), rows, resources)
         self._actors = [self._start() for _ in range(count)]
-        meanwhile()
         self._pids = self._wait_until_up(self._actors)
 
     def play(self, runs: Sequence[Run], again: bool, spared: Spared = ()) -> Generator[tuple[int, Event], None, None]:

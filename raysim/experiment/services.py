@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import threading
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -79,8 +80,10 @@ class RunServices:
         if not in_process and load.runs > 1:
             standing.enter_context(connected(verbose, resources.dashboard, OF_RUNS))
             if (count := at_once(resources, live_nodes(), load)) > 1:
-                self.actors = RunActors(count, federation.totals, resources, _import_pages)
+                self.actors = RunActors(count, federation.totals, resources)
                 standing.callback(self.actors.close)
+                # Beside the first runs: the actors wait for nobody.
+                threading.Thread(target=_import_pages, name="pages", daemon=True).start()
                 return
         opened = open_session(
             federation.totals,

@@ -89,6 +89,20 @@ def test_groups_are_ordered_and_the_unknown_come_last(demographic: Federation):
     }
 
 
+def test_unknown_is_said_in_several_ways_and_groups_are_told_by_their_whole_name(demographic: Federation):
+    said = ["F", "", "Unknown", "f", "UNKNOWN", "F ", "unknown"]
+    np.savez(demographic.folder / "patients.npz", sex=np.resize(np.array(said), len(demographic.y)))
+    federation = Federation.open(demographic.folder)
+    outcome = play(federation, FedAvg(), rounds=1)
+    assert outcome.grouping is not None
+    assert dict(outcome.grouping.levels) == {"sex": ("F", "F ", "f", "unknown")}
+    figures, _ = outcome.groups["global"]["sex"]
+    for h in range(len(SIZES)):
+        sexes = federation.patients["sex"][federation.rows(h, "test")].tolist()
+        known = [sexes.count(name) for name in ("F", "F ", "f")]
+        assert figures[h, :, 0].tolist() == [*known, len(sexes) - sum(known)]
+
+
 def test_gaps_by_hand():
     figures = np.full((3, 2, 8), np.nan)
     figures[:, :, 0] = [[10, 10], [5, 5], [4, 0]]

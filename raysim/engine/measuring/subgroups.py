@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from raysim.core.errors import ConfigError
 from raysim.data.federation import Federation
+from raysim.data.fitted import slices
 from raysim.metrics.labels import TaskKind
 from raysim.metrics.measures import ScoreHistogram, pooled_auroc, score_histogram
 
@@ -108,10 +109,9 @@ def _cells(
     """The order ``[n]`` that brings rows of one hospital and group together, and where each such cell begins."""
     rows = [federation.rows(hospital, part) for hospital in hospitals]
     home = np.repeat(np.arange(len(rows)), [r.stop - r.start for r in rows])
-    names = _names(np.concatenate([federation.patients[attribute][r] for r in rows]), bands)
+    names, which = _groups(np.concatenate([federation.patients[attribute][r] for r in rows]), bands)
     position = {name: i for i, name in enumerate(levels)}
-    occurring, which = np.unique(names, return_inverse=True)
-    group = np.array([position[str(name)] for name in occurring], np.int64)[which.reshape(-1)]
+    group = np.array([position[name] for name in names], np.int64)[which]
     cells = home * len(levels) + group
     counts = np.bincount(cells, minlength=len(rows) * len(levels))
     return np.argsort(cells, kind="stable"), np.concatenate([[0], np.cumsum(counts)])
@@ -223,14 +223,19 @@ def _spread(values: Floats) -> float:
     return float(defined.max() - defined.min()) if len(defined) > 1 else float("nan")
 
 
-def _names(values: NDArray[Any], bands: tuple[float, ...]) -> NDArray[Any]:
-    """The name of each patient's group ``[n]``."""
+def _groups(values: NDArray[Any], bands: tuple[float, ...]) -> tuple[list[str], NDArray[np.int64]]:
+    """The names of the groups that occur, in any order and maybe twice, and the place of each patient's, ``[n]``."""
     if values.dtype.kind != "f":
-        texts = values.astype(str)
-        return np.where(np.isin(np.char.lower(texts), ("", UNKNOWN)), UNKNOWN, texts)
+        place: dict[str, int] = {}  # few differ: each is looked at once
+        which = np.empty(len(values), np.int64)
+        for at in slices(len(values)):
+            which[at] = [place.setdefault(text, len(place)) for text in values[at].astype(str).tolist()]
+        return [UNKNOWN if text.lower() in ("", UNKNOWN) else text for text in place], which
     recorded = np.isfinite(values)
-    which = np.searchsorted(np.asarray(bands), np.where(recorded, values, 0.0), side="right")
-    return np.where(recorded, np.array(_band_names(bands))[which], UNKNOWN)
+    band = np.searchsorted(np.asarray(bands), np.where(recorded, values, 0.0), side="right")
+    named = [*_band_names(bands), UNKNOWN]
+    occurring, which = np.unique(np.where(recorded, band, len(named) - 1), return_inverse=True)
+    return [named[i] for i in occurring], which.reshape(-1)
 
 
 def _band_names(bands: tuple[float, ...]) -> list[str]:
@@ -242,6 +247,6 @@ def _band_names(bands: tuple[float, ...]) -> list[str]:
 
 def _ordered(values: NDArray[Any], bands: tuple[float, ...]) -> tuple[str, ...]:
     """The groups that occur: age bands from young to old, others by name; those not known at last."""
-    occurring = set(_names(values, bands).tolist())
+    occurring = set(_groups(values, bands)[0])
     ordered = _band_names(bands) if values.dtype.kind == "f" else sorted(occurring - {UNKNOWN})
     return tuple(name for name in [*ordered, UNKNOWN] if name in occurring)
