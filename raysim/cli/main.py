@@ -221,6 +221,7 @@ def main() -> None:
     from raysim.core.errors import HangingError, RaysimError, of_the_machine
 
     host.take()
+    host.collect_seldom()
     blas.prefer()
     verbose = any(argument in ("-v", "--verbose") for argument in sys.argv[1:])
     host.end_in_order()

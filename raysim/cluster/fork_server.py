@@ -40,6 +40,9 @@ OOM = "1000"
 HEAD = 8
 """Size of the header of a request, which holds its length."""
 
+SELDOM = 10_000, 20, 20
+"""How seldom it and its workers look for objects that only refer to each other, as the command does."""
+
 
 class Request(NamedTuple):
     """What a worker is to be: its command, Ray's runtime environment as JSON, environment variables, folder,
@@ -229,6 +232,7 @@ def become(request: Request, searched: str) -> None:
 
 def main() -> None:
     """Serve, and run a worker in each fork."""
+    gc.set_threshold(*SELDOM)
     signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGINT,))  # as Ray does in its processes
     # Ray reads both when it is imported. A worker ends when the process that it takes for its node ends.
     os.environ["RAY_JOB_ID"], os.environ["RAY_RAYLET_PID"] = FIRST_JOB, str(os.getpid())
