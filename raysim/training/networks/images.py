@@ -1,6 +1,7 @@
 """Image networks of published experiments, as plain ``torch`` modules on flat rows.
 
-Activations have channels last: torch's convolutions and pooling on a CPU are then up to twice as fast.
+Activations have channels last: torch's convolutions and pooling on a CPU are then up to twice as fast. ReLU writes over
+what it is given, which nothing else needs, so that there is one array less to go through.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ class FashionCnn(nn.Module):
             *(layer for a, b in ((1, 8), (8, 16), (16, 32)) for layer in _stage(a, b, padding)), nn.Flatten()
         )
         side = 3 if padding else 1
-        self.head = nn.Sequential(Dense(32 * side * side, dense), nn.ReLU(), Dense(dense, n_outputs))
+        self.head = nn.Sequential(Dense(32 * side * side, dense), _relu(), Dense(dense, n_outputs))
 
     def forward(self, x: Tensor) -> Tensor:
         """Logits ``[n, n_outputs]`` of rows ``[n, 784]``."""
@@ -54,7 +55,7 @@ class CifarCnn(nn.Module):
         blocks = ((3, 32, 0.2), (32, 64, 0.3), (64, 128, 0.4))
         self.body = nn.Sequential(*(layer for a, b, drop in blocks for layer in _block(a, b, drop)), nn.Flatten())
         self.head = nn.Sequential(
-            nn.Linear(128 * 4 * 4, dense), nn.ReLU(), nn.BatchNorm1d(dense), Dropout(0.5), nn.Linear(dense, n_outputs)
+            nn.Linear(128 * 4 * 4, dense), _relu(), nn.BatchNorm1d(dense), Dropout(0.5), nn.Linear(dense, n_outputs)
         )
 
     def forward(self, x: Tensor) -> Tensor:
@@ -66,10 +67,14 @@ class CifarCnn(nn.Module):
 
 def _stage(channels: int, maps: int, padding: bool) -> tuple[nn.Module, ...]:
     # Pooling first is the same function and gradient, and ReLU then has a quarter of the work.
-    return nn.Conv2d(channels, maps, 3, padding=int(padding)), nn.MaxPool2d(2), nn.ReLU()
+    return nn.Conv2d(channels, maps, 3, padding=int(padding)), nn.MaxPool2d(2), _relu()
 
 
 def _block(channels: int, maps: int, drop: float) -> tuple[nn.Module, ...]:
-    first = nn.Conv2d(channels, maps, 3, padding=1), nn.ReLU(), nn.BatchNorm2d(maps)
-    second = nn.Conv2d(maps, maps, 3, padding=1), nn.ReLU(), nn.BatchNorm2d(maps)
+    first = nn.Conv2d(channels, maps, 3, padding=1), _relu(), nn.BatchNorm2d(maps)
+    second = nn.Conv2d(maps, maps, 3, padding=1), _relu(), nn.BatchNorm2d(maps)
     return *first, *second, nn.MaxPool2d(2), Dropout(drop)
+
+
+def _relu() -> nn.Module:
+    return nn.ReLU(inplace=True)
